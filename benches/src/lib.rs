@@ -1,0 +1,1 @@
+//! Benchmarks live beside this file: see README.md.

@@ -1,0 +1,139 @@
+//! The engine's only door to a file system. Tests put a simulated disk behind it.
+//!
+//! Paths are whole paths. Nothing here maps memory or takes file locks: it must work on
+//! Lustre, NFS and GPFS. A write is durable after `sync` of its file; a created, renamed or
+//! removed name is durable after `sync_dir` of its directory.
+
+use std::fmt::Debug;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub trait Disk: Debug + Send + Sync {
+    /// A new, empty file of mode 0600. Fails with `AlreadyExists` when the name is taken.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
+    /// A file to read at any offset; its length is taken at this moment.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
+    /// Replaces `to` if it exists.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// File names in a directory, unsorted; directories are left out.
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>>;
+    /// Creates a directory of mode 0700 and its parents; an existing one is fine.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Makes creations, renames and removals in `dir` durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+}
+
+pub trait WriteFile: Debug + Send + Sync {
+    /// Appends all of `bytes` or fails; after a failure any part of them may stand in the file.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Cuts the file to `len` bytes: takes back what a failed append left.
+    fn truncate(&mut self, len: u64) -> io::Result<()>;
+    /// Makes everything appended so far durable.
+    fn sync(&self) -> io::Result<()>;
+    /// A second handle on the same file whose only use is `sync`, so that others may append meanwhile.
+    fn sync_handle(&self) -> io::Result<Box<dyn SyncFile>>;
+}
+
+pub trait SyncFile: Debug + Send + Sync {
+    fn sync(&self) -> io::Result<()>;
+}
+
+pub trait ReadFile: Debug + Send + Sync {
+    fn len(&self) -> u64;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Fills `buffer` from `offset`. Fails with `UnexpectedEof` when the file ends before.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+}
+
+/// The file system of the machine.
+#[derive(Debug)]
+pub struct OsDisk;
+
+impl Disk for OsDisk {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        let file = fs::OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
+        Ok(Box::new(OsFile(file)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        let file = fs::File::open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Arc::new(OsReadFile { file, len }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                files.push(entry.path());
+            }
+        }
+        Ok(files)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::File::open(dir)?.sync_all()
+    }
+}
+
+#[derive(Debug)]
+struct OsFile(fs::File);
+
+impl WriteFile for OsFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        io::Write::write_all(&mut self.0, bytes)
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn sync_handle(&self) -> io::Result<Box<dyn SyncFile>> {
+        Ok(Box::new(OsFile(self.0.try_clone()?)))
+    }
+}
+
+impl SyncFile for OsFile {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+#[derive(Debug)]
+struct OsReadFile {
+    file: fs::File,
+    len: u64,
+}
+
+impl ReadFile for OsReadFile {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+}

@@ -1,0 +1,92 @@
+//! What can go wrong in the engine. Kinds drive behaviour; messages are for people and may change.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller should do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The input is wrong: it will be wrong again.
+    Invalid,
+    /// There is no such thing.
+    NotFound,
+    /// A limit is reached for the moment: try again.
+    Busy,
+    /// The database or its disk cannot serve this now: somebody must act, then try again.
+    Unavailable,
+    /// Bytes on disk are not what was written.
+    Corrupt,
+    /// A bug of ours.
+    Internal,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{what} is empty")]
+    EmptyName { what: &'static str },
+    #[error("{what} '{name}...' has {found} bytes; at most {max} are allowed")]
+    LongName { what: &'static str, name: String, found: usize, max: usize },
+    #[error("{what} '{name}' holds the control character {found:?}")]
+    ControlCharacter { what: &'static str, name: String, found: char },
+    #[error("tag '{key}' stands twice")]
+    DuplicateTag { key: String },
+    #[error("{found} tags; at most {max} are allowed on a series")]
+    TooManyTags { found: usize, max: usize },
+    #[error("no more than {max} series fit in this database (option series_max); '{key}' would be one more")]
+    TooManySeries { key: String, max: u32 },
+    #[error("series {id} is not in this database")]
+    UnknownSeries { id: u32 },
+    #[error("the memtable holds {found} bytes and its flush lags behind (limit {max}); try again in a moment")]
+    MemtableFull { found: u64, max: u64 },
+    #[error("database {} is open read-only: {action} is not possible", path.display())]
+    ReadOnly { path: PathBuf, action: &'static str },
+    #[error("{} is not a telem database: {why}", path.display())]
+    NotADatabase { path: PathBuf, why: String },
+    #[error("{} is written by {owner}; {advice}", path.display())]
+    Locked { path: PathBuf, owner: String, advice: String },
+    #[error("{}: {what}: found {found}, expected {expected}; run `telem check`", path.display())]
+    Corrupt { path: PathBuf, what: String, found: String, expected: String },
+    #[error("database {} takes no more samples until a flush succeeds: {cause}", path.display())]
+    WalFailed { path: PathBuf, cause: String },
+    #[error("cannot {action} {}: {source}{}", path.display(), advice(source))]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("bug in telem: {what}")]
+    Internal { what: String },
+}
+
+impl Error {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::EmptyName { .. }
+            | Error::LongName { .. }
+            | Error::ControlCharacter { .. }
+            | Error::DuplicateTag { .. }
+            | Error::TooManyTags { .. }
+            | Error::ReadOnly { .. } => ErrorKind::Invalid,
+            Error::UnknownSeries { .. } | Error::NotADatabase { .. } => ErrorKind::NotFound,
+            Error::MemtableFull { .. } => ErrorKind::Busy,
+            Error::TooManySeries { .. } | Error::Locked { .. } | Error::WalFailed { .. } | Error::Io { .. } => {
+                ErrorKind::Unavailable
+            }
+            Error::Corrupt { .. } => ErrorKind::Corrupt,
+            Error::Internal { .. } => ErrorKind::Internal,
+        }
+    }
+
+    /// For `map_err`: says what was tried on which file.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Io { action, path: path.to_path_buf(), source }
+    }
+}
+
+/// What a user can do about the commonest failures of a disk.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull => "; free space or choose another --data",
+        io::ErrorKind::QuotaExceeded => "; your quota is used up: free space or choose another --data",
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => "; choose a --data that you may write",
+        _ => "",
+    }
+}

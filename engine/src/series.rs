@@ -1,0 +1,135 @@
+//! What identifies a series: a metric and its tags. The one place that validates names.
+//!
+//! A [`SeriesKey`] can only be built from names that passed the rules below, so everything
+//! behind it trusts them: they are never empty, never longer than their limit, and hold no
+//! control character. What a wire protocol forbids beyond that is that protocol's affair.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// Longest metric name, in bytes of UTF-8.
+pub const METRIC_BYTES_MAX: usize = 512;
+/// Longest tag key, in bytes of UTF-8.
+pub const TAG_KEY_BYTES_MAX: usize = 256;
+/// Longest tag value, in bytes of UTF-8.
+pub const TAG_VALUE_BYTES_MAX: usize = 1_024;
+/// Most tags that one series may carry.
+pub const TAGS_MAX: usize = 64;
+
+/// The number of a series inside one database, dense from 0 in the order of first sight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeriesId(pub u32);
+
+/// The tags of a series: sorted by key, every key once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TagSet(Arc<[(Arc<str>, Arc<str>)]>);
+
+impl TagSet {
+    /// Sorts `tags` by key and checks every name.
+    ///
+    /// # Errors
+    /// Invalid when a name breaks its rule, a key stands twice, or there are more than [`TAGS_MAX`].
+    pub fn new<K: AsRef<str>, V: AsRef<str>>(tags: impl IntoIterator<Item = (K, V)>) -> Result<Self> {
+        let mut sorted: Vec<(Arc<str>, Arc<str>)> = Vec::new();
+        for (key, value) in tags {
+            let (key, value) = (key.as_ref(), value.as_ref());
+            check_name("tag key", key, TAG_KEY_BYTES_MAX)?;
+            check_name("tag value", value, TAG_VALUE_BYTES_MAX)?;
+            sorted.push((Arc::from(key), Arc::from(value)));
+        }
+        if sorted.len() > TAGS_MAX {
+            return Err(Error::TooManyTags { found: sorted.len(), max: TAGS_MAX });
+        }
+        sorted.sort();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(Error::DuplicateTag { key: pair[0].0.to_string() });
+        }
+        Ok(Self(sorted.into()))
+    }
+
+    /// Tags whose names were checked before, in order: what [`crate::index`] hands out again.
+    pub(crate) fn from_interned(tags: Vec<(Arc<str>, Arc<str>)>) -> Self {
+        debug_assert!(tags.is_sorted());
+        Self(tags.into())
+    }
+
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
+        Some(&self.0[at].1)
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> + Clone {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn shared(&self) -> &[(Arc<str>, Arc<str>)] {
+        &self.0
+    }
+}
+
+/// A metric and its tags. The order of keys, by metric and then tag by tag, byte by byte, is
+/// the canonical order of series: in segments, in answers, and for `first`, `last` and `diff`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeriesKey {
+    metric: Arc<str>,
+    tags: TagSet,
+}
+
+impl SeriesKey {
+    /// # Errors
+    /// Invalid when the metric's name breaks its rule.
+    pub fn new(metric: &str, tags: TagSet) -> Result<Self> {
+        check_name("metric", metric, METRIC_BYTES_MAX)?;
+        Ok(Self { metric: Arc::from(metric), tags })
+    }
+
+    pub(crate) fn from_interned(metric: Arc<str>, tags: TagSet) -> Self {
+        Self { metric, tags }
+    }
+
+    pub fn metric(&self) -> &str {
+        &self.metric
+    }
+
+    pub(crate) fn metric_shared(&self) -> &Arc<str> {
+        &self.metric
+    }
+
+    pub fn tags(&self) -> &TagSet {
+        &self.tags
+    }
+}
+
+impl fmt::Display for SeriesKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{{", self.metric)?;
+        for (at, (key, value)) in self.tags.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{key}={value}")?;
+        }
+        write!(f, "}}")
+    }
+}
+
+fn check_name(what: &'static str, name: &str, bytes_max: usize) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::EmptyName { what });
+    }
+    if name.len() > bytes_max {
+        return Err(Error::LongName { what, name: name.chars().take(32).collect(), found: name.len(), max: bytes_max });
+    }
+    if let Some(bad) = name.chars().find(|c| c.is_control()) {
+        return Err(Error::ControlCharacter { what, name: name.escape_debug().to_string(), found: bad });
+    }
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! One file per wire format: pure bytes to samples, no I/O.

@@ -1,0 +1,7 @@
+//! Everything that turns the outside into samples: wire decoders, limits, the one writer.
+//!
+//! Never sees a query. The way in: [`decode`] -> [`accept`] -> [`writer`] -> the engine.
+
+pub mod accept;
+pub mod decode;
+pub mod writer;

@@ -1,0 +1,1 @@
+//! The one writer of a database: a bounded queue, batches in order, group commit.

@@ -1,0 +1,56 @@
+//! What can go wrong with a query.
+
+use std::time::Duration;
+
+use datafusion::error::DataFusionError;
+pub use telem_engine::ErrorKind;
+use telem_engine::NameKind;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The question is wrong: the text says what, where, found against expected.
+    #[error("{0}")]
+    Invalid(String),
+    /// A metric, tag key or literal tag value that no series carries.
+    #[error("no series carries the {} '{name}'", kind_word(*kind))]
+    UnknownName { kind: NameKind, name: String },
+    #[error("the result at {at_millis} ms is infinite; use a downsample or aggregator that stays in range")]
+    Infinite { at_millis: i64, value: f64 },
+    #[error("{running} queries are running, the most that are allowed (option queries_max); try again in a moment")]
+    TooManyQueries { running: usize },
+    #[error("the query did not finish within {} s (option deadline); ask for less time or fewer series", after.as_secs_f64())]
+    Deadline { after: Duration },
+    #[error("the query needs more memory than its limit: {0}")]
+    Memory(String),
+    #[error("the query produces more than {max} {what}; ask for less time, fewer series or a coarser downsample")]
+    TooLarge { what: &'static str, max: u64 },
+    #[error(transparent)]
+    Engine(#[from] telem_engine::Error),
+    #[error("{0}")]
+    DataFusion(#[source] Box<DataFusionError>),
+}
+
+impl Error {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Invalid(_) | Error::Infinite { .. } | Error::TooLarge { .. } | Error::Memory(_) => {
+                ErrorKind::Invalid
+            }
+            Error::UnknownName { .. } => ErrorKind::NotFound,
+            Error::TooManyQueries { .. } => ErrorKind::Busy,
+            Error::Deadline { .. } => ErrorKind::Unavailable,
+            Error::Engine(error) => error.kind(),
+            Error::DataFusion(_) => ErrorKind::Internal,
+        }
+    }
+}
+
+fn kind_word(kind: NameKind) -> &'static str {
+    match kind {
+        NameKind::Metric => "metric",
+        NameKind::TagKey => "tag key",
+        NameKind::TagValue => "tag value",
+    }
+}

@@ -1,0 +1,1 @@
+//! The leaf as a DataFusion plan node.

@@ -1,0 +1,14 @@
+//! Everything that turns a question into an answer: SQL, time-series queries, DataFusion.
+//!
+//! Knows no HTTP and no OpenTSDB names. A question comes in as [`TsQuery`] or as SQL text
+//! through [`run::Queries`]; both reach the data through the one [`leaf`].
+
+pub mod error;
+pub mod functions;
+pub mod leaf;
+pub mod run;
+pub mod tsq;
+
+pub use error::{Error, ErrorKind, Result};
+pub use run::{Queries, QueryOptions, SqlAnswer, TsAnswer, TsGroup};
+pub use tsq::TsQuery;

@@ -1,0 +1,116 @@
+//! A time-series query as plain data: what is asked, free of any wire format.
+
+use chrono_tz::Tz;
+use regex::Regex;
+use telem_engine::{Step, Timestamp};
+
+use crate::functions::Aggregator;
+
+/// One metric, read per series (window, downsample, rate), then aggregated across the series of each group.
+#[derive(Clone, Debug)]
+pub struct TsQuery {
+    pub metric: String,
+    /// All must accept a series; several may stand on one key.
+    pub filters: Vec<TagFilter>,
+    /// Keep only series whose tag keys are exactly those of `filters`; without filters it has no effect.
+    pub explicit_tags: bool,
+    pub aggregator: Aggregator,
+    pub downsample: Option<Downsample>,
+    pub rate: Option<Rate>,
+    /// First time of the answer, whole milliseconds.
+    pub start: Timestamp,
+    /// Last time of the answer, inclusive, whole milliseconds.
+    pub end: Timestamp,
+    pub fidelity: Fidelity,
+}
+
+/// What to do where OpenTSDB's answer misleads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fidelity {
+    /// Give the sensible answer: a rated series contributes from its first rate on, calendar
+    /// intervals have one grid per query.
+    #[default]
+    Sensible,
+    /// Reproduce OpenTSDB 2.4.1 to the letter.
+    OpenTsdb,
+}
+
+#[derive(Clone, Debug)]
+pub struct TagFilter {
+    pub key: String,
+    pub matcher: Matcher,
+    /// Series that differ in this tag fall into different groups.
+    pub group_by: bool,
+}
+
+/// Which values of a tag a filter accepts. A series without the tag is never accepted.
+#[derive(Clone, Debug)]
+pub enum Matcher {
+    /// One of these; every one must be a known tag value or the query is an error.
+    LiteralOr(Vec<String>),
+    /// One of these, ignoring case.
+    ILiteralOr(Vec<String>),
+    NotLiteralOr(Vec<String>),
+    NotILiteralOr(Vec<String>),
+    /// `*` stands for anything, with OpenTSDB's loose rules.
+    Wildcard(String),
+    IWildcard(String),
+    /// Accepts when the expression is found anywhere in the value.
+    Regexp(Regex),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Downsample {
+    pub interval: Interval,
+    /// Any but [`Aggregator::None`].
+    pub function: Aggregator,
+    pub fill: Fill,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interval {
+    /// Buckets aligned to the epoch.
+    Fixed(Step),
+    /// One bucket for `start <= t < end`, at `start`.
+    All,
+    /// Buckets that follow the calendar of a time zone.
+    Calendar { count: u32, unit: CalendarUnit, zone: Tz },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CalendarUnit {
+    Millisecond,
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+/// What stands in a bucket that has no samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Fill {
+    /// Nothing: aggregators interpolate across it.
+    #[default]
+    None,
+    /// NaN.
+    Nan,
+    /// NaN, to be shown as null.
+    Null,
+    Zero,
+}
+
+/// Rate of change per second, made per series after downsampling.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rate {
+    /// A value below its predecessor is a counter that wrapped at `counter_max`.
+    pub counter: bool,
+    /// `None` is 2^63 - 1.
+    pub counter_max: Option<i64>,
+    /// After a wrap, a rate above this is taken for a restart and becomes 0; 0 switches this off.
+    pub reset_value: i64,
+    /// Leave a wrapped point out instead.
+    pub drop_resets: bool,
+}
