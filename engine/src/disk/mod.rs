@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub trait Disk: Debug + Send + Sync {
     /// A new, empty file of mode 0600. Fails with `AlreadyExists` when the name is taken.
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
+    /// An existing file, to append to what it holds or to cut it.
+    fn reopen(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
     /// A file to read at any offset; its length is taken at this moment.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
     /// Replaces `to` if it exists.
@@ -58,6 +60,11 @@ pub struct OsDisk;
 impl Disk for OsDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         let file = fs::OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
+        Ok(Box::new(OsFile(file)))
+    }
+
+    fn reopen(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        let file = fs::OpenOptions::new().append(true).open(path)?;
         Ok(Box::new(OsFile(file)))
     }
 
