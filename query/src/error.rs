@@ -54,3 +54,9 @@ fn kind_word(kind: NameKind) -> &'static str {
         NameKind::TagValue => "tag value",
     }
 }
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        Error::DataFusion(Box::new(error))
+    }
+}

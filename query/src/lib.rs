@@ -7,6 +7,7 @@ pub mod error;
 pub mod functions;
 pub mod leaf;
 pub mod run;
+pub mod session;
 pub mod tsq;
 
 pub use error::{Error, ErrorKind, Result};

@@ -1,16 +1,109 @@
 //! The one leaf of every plan: a request to the node that owns the data, and its answer as batches.
 //!
 //! What a leaf is asked for is plain data ([`Request`]), so that one day it can cross a network;
-//! the snapshot it reads is found where it is executed, in the session ([`LeafContext`]).
-//! The head fixes the schema when it plans, and the owner answers exactly that schema.
+//! the snapshot it reads is found where it is executed, in the task's configuration
+//! ([`LeafContext`]). The head fixes the schema when it plans, and the owner answers exactly
+//! that schema.
 
 mod exec;
+pub mod rows;
+pub mod series;
 
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
 use telem_engine::Snapshot;
 
-/// What a session carries for the leaves that are executed in it: one snapshot a query, so that
+pub use exec::NodeLeafExec;
+pub use rows::RowsRequest;
+pub use series::SeriesRequest;
+
+/// What is asked of the node that owns the data.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Samples, or what is known about series, as rows of a table.
+    Rows(RowsRequest),
+    /// The series of a time-series query, worked on one by one.
+    Series(SeriesRequest),
+}
+
+/// The answer of a leaf. An error is its last item.
+pub type Batches = Box<dyn Iterator<Item = datafusion::error::Result<RecordBatch>> + Send>;
+
+impl Request {
+    /// One word for EXPLAIN.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Request::Rows(_) => "Rows",
+            Request::Series(_) => "Series",
+        }
+    }
+
+    /// Answers `part` of the request in batches of exactly `schema`. Runs on a thread that may block.
+    pub fn batches(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
+        match self {
+            Request::Rows(request) => request.batches(context, schema, part),
+            Request::Series(request) => request.batches(context, schema, part),
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Request::Rows(request) => request.fmt(f),
+            Request::Series(request) => request.fmt(f),
+        }
+    }
+}
+
+/// What a task carries for the leaves that are executed in it: one snapshot a query, so that
 /// all leaves of one query see the same samples.
 #[derive(Clone, Debug)]
 pub struct LeafContext {
     pub snapshot: Snapshot,
+    /// Asked between series: whether anybody still waits for the answer.
+    pub stop: Stop,
+}
+
+impl LeafContext {
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self { snapshot, stop: Stop::default() }
+    }
+}
+
+/// Tells the leaves of one query that nobody waits any longer: the client went away, or the
+/// deadline passed. Clones share one state.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Which of the partitions of a leaf: `index` of `count`. A leaf's partitions together answer
+/// its request exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub index: usize,
+    pub count: usize,
+}
+
+impl Part {
+    pub const WHOLE: Part = Part { index: 0, count: 1 };
+
+    /// This part's stretch of `items`: all parts are as even as can be, and in order.
+    pub fn of<T>(self, items: &[T]) -> &[T] {
+        let cut = |at: usize| items.len() * at / self.count.max(1);
+        &items[cut(self.index)..cut(self.index + 1)]
+    }
 }

@@ -1,0 +1,64 @@
+//! What all queries share (functions, memory, settings) and what each gets of its own (a snapshot,
+//! the tables seen in it, the time it calls now).
+//!
+//! Names keep their case and are never folded: `SELECT Load FROM Node` asks for a column `Load`
+//! of a metric `Node`, quoted or not. Keywords and functions may be written in any case.
+//! Quotes are needed only around names that are no plain identifiers: `"sys.cpu.user"`.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use datafusion::execution::TaskContext;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::prelude::SessionConfig;
+
+use crate::error::Result;
+use crate::leaf::LeafContext;
+use crate::run::QueryOptions;
+
+/// Rows of one batch between the nodes of a plan.
+pub const BATCH_ROWS: usize = 8_192;
+/// The names before a table's, for those who write them out.
+pub const CATALOG: &str = "telem";
+pub const SCHEMA: &str = "public";
+/// How many operators are named when memory runs out.
+const BLAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).expect("three is not zero");
+
+/// One a process: the memory that its queries share, and what they all know.
+#[derive(Clone, Debug)]
+pub struct Session {
+    template: SessionState,
+}
+
+impl Session {
+    /// # Errors
+    /// Internal when DataFusion refuses these settings.
+    pub fn new(options: &QueryOptions) -> Result<Self> {
+        let pool = TrackConsumersPool::new(FairSpillPool::new(options.memory_bytes_max), BLAMED_CONSUMERS);
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(pool))
+            // Temporary files are memory on many compute nodes, so spilling would not save any.
+            .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
+            .build_arc()?;
+        let mut config = SessionConfig::new()
+            .with_target_partitions(options.threads.max(1))
+            .with_batch_size(BATCH_ROWS)
+            .with_information_schema(true)
+            .with_create_default_catalog_and_schema(false)
+            .with_default_catalog_and_schema(CATALOG, SCHEMA);
+        config.options_mut().sql_parser.enable_ident_normalization = false;
+        let template =
+            SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime).build();
+        Ok(Self { template })
+    }
+
+    /// What plans execute in when they were built without SQL.
+    pub fn task_ctx(&self, context: LeafContext) -> Arc<TaskContext> {
+        let task = TaskContext::from(&self.template);
+        let config = task.session_config().clone().with_extension(Arc::new(context));
+        Arc::new(task.with_session_config(config))
+    }
+}
