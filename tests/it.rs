@@ -1,1 +1,10 @@
+//! The one integration test of telem: everything that needs more than one crate, or the real binary.
+//!
+//! Read [`oracle`] first: the naive answer that everything else is measured against. One binary, so that
+//! DataFusion is linked once; run a part of it with `./test rust NAME`.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
+
+mod architecture;
+mod oracle;
+mod recorded;

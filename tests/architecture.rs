@@ -1,0 +1,138 @@
+//! Which crate may use which: the dependency rule of the house, and what the lock file must say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// The names in one table of a crate's manifest.
+fn dependencies(of: &str, table: &str) -> BTreeSet<String> {
+    let manifest = std::fs::read_to_string(root().join(of).join("Cargo.toml")).unwrap();
+    let lines = manifest.lines().skip_while(|line| *line != format!("[{table}]")).skip(1);
+    let entries = lines.take_while(|line| !line.starts_with('[')).filter(|line| !line.starts_with('#'));
+    entries
+        .filter_map(|line| line.split(['.', '=', ' ']).next())
+        .filter(|name| !name.is_empty())
+        .map(Into::into)
+        .collect()
+}
+
+fn telem_dependencies(of: &str) -> Vec<String> {
+    dependencies(of, "dependencies")
+        .into_iter()
+        .filter_map(|name| name.strip_prefix("telem-").map(Into::into))
+        .collect()
+}
+
+#[test]
+fn engine_knows_nobody_and_ingest_and_query_know_only_engine() {
+    assert_eq!(telem_dependencies("engine"), [""; 0]);
+    assert_eq!(telem_dependencies("ingest"), ["engine"]);
+    assert_eq!(telem_dependencies("query"), ["engine"]);
+    assert_eq!(telem_dependencies("server"), ["engine", "ingest", "query"]);
+}
+
+#[test]
+fn ingest_and_query_do_not_meet_in_tests_either() {
+    assert!(!dependencies("ingest", "dev-dependencies").contains("telem-query"));
+    assert!(!dependencies("query", "dev-dependencies").contains("telem-ingest"));
+    for of in ["engine", "ingest"] {
+        let development = dependencies(of, "dev-dependencies");
+        assert!(!development.contains("datafusion"), "a test of {of} would compile DataFusion");
+    }
+}
+
+#[test]
+fn the_engine_compiles_neither_tokio_nor_datafusion_and_query_no_http() {
+    for (of, absent) in [
+        ("telem-engine", ["tokio", "datafusion", "hyper", "axum"].as_slice()),
+        ("telem-ingest", &["datafusion", "hyper", "axum"]),
+        ("telem-query", &["hyper", "axum", "tower-http"]),
+    ] {
+        let tree = Command::new(env!("CARGO"))
+            .args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none", "--package", of])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+        let tree = String::from_utf8(tree.stdout).unwrap();
+        let crates: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert!(crates.len() > 10, "cargo tree shows {} crates below {of}", crates.len());
+        for name in absent {
+            assert!(!crates.contains(name), "{of} compiles {name}");
+        }
+    }
+}
+
+#[test]
+fn the_lock_file_holds_one_version_of_arrow_parquet_and_datafusion() {
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let lines: Vec<&str> = lock.lines().collect();
+    for pair in lines.windows(2) {
+        let quoted =
+            |line: &'static str, text| <str>::strip_prefix(text, line).map(|rest: &str| rest.trim_end_matches('"'));
+        if let (Some(name), Some(version)) = (quoted("name = \"", pair[0]), quoted("version = \"", pair[1])) {
+            versions.entry(name).or_default().push(version);
+        }
+    }
+    for (name, versions) in &versions {
+        if name.starts_with("arrow") || name.starts_with("datafusion") || *name == "parquet" {
+            assert_eq!(versions.len(), 1, "{name}: {versions:?}");
+        }
+    }
+    assert_eq!(versions["arrow"], versions["parquet"]);
+}
+
+#[test]
+fn dependency_versions_stand_in_the_workspace_only() {
+    for of in ["engine", "ingest", "query", "server", "benches"] {
+        let manifest = std::fs::read_to_string(root().join(of).join("Cargo.toml")).unwrap();
+        for table in ["dependencies", "dev-dependencies"] {
+            for name in dependencies(of, table) {
+                let own = manifest.lines().any(|line| line.starts_with(&format!("{name} = \"")));
+                assert!(!own, "{of}/Cargo.toml gives {name} a version of its own");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_product_names_no_place_of_its_making_and_leaves_nothing_undone() {
+    // In pieces, so that this file may be searched too.
+    let words = [
+        concat!("..", "/shared"),
+        concat!("/wo", "rk/"),
+        concat!("/ro", "ot/"),
+        concat!("hel", "per"),
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+    ];
+    let mut found = Vec::new();
+    for file in product_files(&root()) {
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        for (at, line) in text.lines().enumerate() {
+            if let Some(word) = words.iter().find(|word| line.contains(**word)) {
+                found.push(format!("{}:{}: {word}", file.display(), at + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+fn product_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let skipped = [".git", "target", "fixtures", "Cargo.lock", "LICENSE", ".venv", "__pycache__", ".pytest_cache"];
+        if skipped.contains(&name) {
+            continue;
+        }
+        if path.is_dir() { files.extend(product_files(&path)) } else { files.push(path) }
+    }
+    files
+}
