@@ -1,0 +1,10 @@
+//! The server of telem: HTTP, protocols, command line.
+//!
+//! Knows no storage internals: only a [`telem_engine::Db`], its snapshots and the domain types.
+//! A library so that tests can use every part of it; the binary is `main.rs`, which calls [`cli::main`].
+//! Read [`state`] first: what every request handler is given; then [`http`]: who answers which path.
+
+pub mod cli;
+pub mod http;
+pub mod protocols;
+pub mod state;

@@ -1,0 +1,4 @@
+//! One folder per protocol: each turns requests into samples, a time-series query or SQL, and renders the answer.
+
+pub mod opentsdb;
+pub mod sql;

@@ -1,0 +1,11 @@
+//! The OpenTSDB 2.4 HTTP API.
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::state::State;
+
+pub fn routes() -> Router<Arc<State>> {
+    Router::new()
+}

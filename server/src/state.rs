@@ -1,0 +1,60 @@
+//! What every request handler is given: the database, the way in, the way out, and the limits.
+//!
+//! Shared as `Arc<State>` and never changed while the server runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use telem_engine::{Clock, Db};
+use telem_query::Queries;
+use telem_query::tsq::Fidelity;
+
+use crate::http::body::BodyBudget;
+
+/// The state of one running server.
+#[derive(Debug)]
+pub struct State {
+    pub db: Db,
+    pub queries: Queries,
+    /// Samples of a higher level are not kept; 0 keeps nothing.
+    pub level: u8,
+    /// What the OpenTSDB protocol answers where the original misleads.
+    pub fidelity: Fidelity,
+    pub clock: Arc<dyn Clock>,
+    pub limits: ServerLimits,
+    /// The version of telem, as in `telem --version`.
+    pub version: &'static str,
+}
+
+/// The version of this build.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Every limit of the server that is not a limit of the engine, of the writer or of queries.
+#[derive(Clone, Debug)]
+pub struct ServerLimits {
+    /// Largest request body, as sent and again when decompressed.
+    pub body_bytes_max: usize,
+    /// Memory that the bodies of all running requests share.
+    pub bodies: BodyBudget,
+    /// Most open connections; one more waits in the backlog of the operating system.
+    pub connections_max: usize,
+    /// Longest that the head of a request may take to arrive, idle time before it included.
+    pub header_timeout: Duration,
+    /// Longest silence while a body is sent to us.
+    pub body_idle_timeout: Duration,
+    /// Longest that running requests are waited for when the server stops.
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            body_bytes_max: 64 << 20,
+            bodies: BodyBudget::new(256 << 20),
+            connections_max: 512,
+            header_timeout: Duration::from_secs(90),
+            body_idle_timeout: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(10),
+        }
+    }
+}
