@@ -1,1 +1,176 @@
 //! Limits and validation: good samples go on, each bad one comes back with its reason.
+//!
+//! Never all-or-nothing and never silent: whatever does not reach the [`SampleBatch`] stands among
+//! the rejects, and both are counted. Names are checked by the engine; what is checked here is what
+//! only the way in can know: the clock, and how much one request may bring.
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use telem_engine::{Db, ErrorKind, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp, Value};
+
+/// A sample as a wire format brought it: names unchecked, tags in any order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incoming<'a> {
+    pub metric: Cow<'a, str>,
+    pub tags: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub time: Timestamp,
+    pub value: Value,
+}
+
+/// What one request may bring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How far ahead of the clock a sample may lie. Further ahead it would stay the newest of its
+    /// series for as long as the clocks differ. 1 h by default.
+    pub ahead_max: Duration,
+    /// Most samples in one batch; the rest of it is rejected. A million by default.
+    pub batch_samples_max: usize,
+    /// Most tags on a sample; the engine takes no more than [`telem_engine::series::TAGS_MAX`],
+    /// which is the default.
+    pub tags_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            ahead_max: Duration::from_secs(3_600),
+            batch_samples_max: 1_000_000,
+            tags_max: telem_engine::series::TAGS_MAX,
+        }
+    }
+}
+
+/// Why a sample was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Reason {
+    #[error(
+        "timestamp {} ms lies {:.1} s ahead of this machine's clock; at most {} s are allowed: compare the clocks",
+        time.millis(), ahead.as_secs_f64(), max.as_secs()
+    )]
+    Ahead { time: Timestamp, ahead: Duration, max: Duration },
+    #[error("timestamp {0} is the end of time: no sample may carry it")]
+    EndOfTime(Timestamp),
+    #[error("{found} tags; at most {max} are allowed")]
+    TooManyTags { found: usize, max: usize },
+    #[error("the request holds more than {max} samples; send the rest in another")]
+    BatchFull { max: usize },
+    /// A name that breaks its rule, or a database full of series.
+    #[error(transparent)]
+    Engine(#[from] telem_engine::Error),
+}
+
+impl Reason {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Reason::Engine(error) => error.kind(),
+            _ => ErrorKind::Invalid,
+        }
+    }
+}
+
+/// A sample that was not taken.
+#[derive(Debug)]
+pub struct Reject {
+    /// The caller's number of the sample.
+    pub index: usize,
+    pub reason: Reason,
+}
+
+/// What became of a request's samples.
+#[derive(Debug, Default)]
+pub struct Accepted {
+    pub batch: SampleBatch,
+    /// In the order of the samples.
+    pub rejects: Vec<Reject>,
+}
+
+/// Samples since the start, by what became of them.
+#[derive(Debug, Default)]
+pub struct Counters {
+    accepted: AtomicU64,
+    rejected: AtomicU64,
+}
+
+impl Counters {
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    pub fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, accepted: &Accepted) {
+        self.accepted.fetch_add(accepted.batch.len() as u64, Ordering::Relaxed);
+        self.rejected.fetch_add(accepted.rejects.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Sorts samples into a batch and rejects, giving new series their ids. `samples` come with the
+/// caller's number; `now` is the wall clock.
+pub fn accept<'a>(
+    db: &Db,
+    now: Timestamp,
+    limits: &Limits,
+    counters: &Counters,
+    samples: impl IntoIterator<Item = (usize, Incoming<'a>)>,
+) -> Accepted {
+    let samples = samples.into_iter();
+    let expected = samples.size_hint().0.min(limits.batch_samples_max);
+    let mut accepted = Accepted { batch: SampleBatch::with_capacity(expected), rejects: Vec::new() };
+    let mut last: Option<(Incoming<'a>, SeriesId)> = None;
+    for (index, sample) in samples {
+        match judge(db, now, limits, &accepted.batch, &sample, last.as_ref()) {
+            Ok(series) => {
+                accepted.batch.push(series, sample.time, sample.value);
+                last = Some((sample, series));
+            }
+            Err(reason) => accepted.rejects.push(Reject { index, reason }),
+        }
+    }
+    counters.count(&accepted);
+    accepted
+}
+
+/// The series of a good sample. `last` is the sample before it: those of one series often come in a row.
+fn judge(
+    db: &Db,
+    now: Timestamp,
+    limits: &Limits,
+    batch: &SampleBatch,
+    sample: &Incoming<'_>,
+    last: Option<&(Incoming<'_>, SeriesId)>,
+) -> Result<SeriesId, Reason> {
+    if batch.len() >= limits.batch_samples_max {
+        return Err(Reason::BatchFull { max: limits.batch_samples_max });
+    }
+    check_time(sample.time, now, limits.ahead_max)?;
+    if sample.tags.len() > limits.tags_max {
+        return Err(Reason::TooManyTags { found: sample.tags.len(), max: limits.tags_max });
+    }
+    if let Some((before, series)) = last
+        && before.metric == sample.metric
+        && before.tags == sample.tags
+    {
+        return Ok(*series);
+    }
+    let tags = TagSet::new(sample.tags.iter().map(|(key, value)| (key, value)))?;
+    Ok(db.series(&SeriesKey::new(&sample.metric, tags)?)?)
+}
+
+fn check_time(time: Timestamp, now: Timestamp, ahead_max: Duration) -> Result<(), Reason> {
+    if time == Timestamp::MAX {
+        return Err(Reason::EndOfTime(time));
+    }
+    let ahead = u64::try_from(time.micros().saturating_sub(now.micros())).unwrap_or(0);
+    let ahead = Duration::from_micros(ahead);
+    if ahead > ahead_max {
+        return Err(Reason::Ahead { time, ahead, max: ahead_max });
+    }
+    Ok(())
+}

@@ -1,1 +1,334 @@
 //! The one writer of a database: a bounded queue, batches in order, group commit.
+//!
+//! The engine is synchronous, so the writer lives on three threads of its own: one appends the
+//! batches of the queue in their order, one makes them durable, one flushes. A Buffered batch is
+//! acknowledged after its append; a Synced one after an fsync that began after it, shared by all
+//! that wait. What is buffered is synced at the latest after [`WriterOptions::sync_interval`].
+//! Fsync and flush never stand in the way of an append.
+
+mod commit;
+mod flush;
+mod queue;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use telem_engine::{Clock, Db, Durability, ErrorKind, SampleBatch, SystemClock};
+use tokio::sync::{oneshot, watch};
+
+use self::commit::Committer;
+use self::flush::Flusher;
+use self::queue::{Job, Queue};
+use self::store::Store;
+use crate::accept::{self, Accepted, Counters, Incoming, Limits};
+
+/// Limits of the writer.
+#[derive(Clone, Debug)]
+pub struct WriterOptions {
+    /// What one request may bring.
+    pub limits: Limits,
+    /// Most samples that wait to be appended; more are Busy. A sample takes 28 bytes there, so
+    /// this bounds the memory too. 1 Mi by default.
+    pub queue_samples_max: usize,
+    /// Most batches that wait to be appended; one more is Busy. 16,384 by default.
+    pub queue_batches_max: usize,
+    /// How long an acknowledged Buffered sample may wait for its fsync. 100 ms by default.
+    pub sync_interval: Duration,
+    /// How long to wait after a flush that failed; doubled after each further failure. 1 s by default.
+    pub flush_retry_first: Duration,
+    /// The longest wait between two attempts to flush. 30 s by default.
+    pub flush_retry_max: Duration,
+    /// The wall clock that incoming samples are held against.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            queue_samples_max: 1 << 20,
+            queue_batches_max: 16_384,
+            sync_interval: Duration::from_millis(100),
+            flush_retry_first: Duration::from_secs(1),
+            flush_retry_max: Duration::from_secs(30),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+/// Why a batch was not acknowledged.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error("{waiting} {what} wait to be written, and no more than {max} may (option {option}); try again in a moment")]
+    Busy { what: &'static str, waiting: usize, max: usize, option: &'static str },
+    #[error(
+        "a batch of {samples} samples is more than may ever wait (option queue_samples_max: {max}); send it in parts"
+    )]
+    TooLarge { samples: usize, max: usize },
+    #[error("the database is being closed and takes no more samples")]
+    Stopped,
+    /// The database refused the batch, or could not make it durable.
+    #[error(transparent)]
+    Engine(#[from] Arc<telem_engine::Error>),
+}
+
+impl WriteError {
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            WriteError::Busy { .. } => ErrorKind::Busy,
+            WriteError::TooLarge { .. } => ErrorKind::Invalid,
+            WriteError::Stopped => ErrorKind::Unavailable,
+            WriteError::Engine(error) => error.kind(),
+        }
+    }
+}
+
+/// Why the database was not closed in order. What was acknowledged as Synced is safe all the same.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ShutdownError {
+    #[error("the database was not closed within {} s; the next open recovers what was acknowledged", after.as_secs_f64())]
+    Deadline { after: Duration },
+    #[error("the writer died of a bug; see the log")]
+    Died,
+    #[error(transparent)]
+    Engine(#[from] Arc<telem_engine::Error>),
+}
+
+type Ack = oneshot::Sender<Result<(), WriteError>>;
+/// How the writer ended; `None` while it runs.
+type Ended = Option<Result<(), ShutdownError>>;
+
+/// A handle; clones share one writer. When the last is dropped without [`Writer::shutdown`], the
+/// writer drains its queue and closes the database on its own threads.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    db: Db,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    counters: Counters,
+    shared: Arc<Shared>,
+    ended: watch::Receiver<Ended>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+    }
+}
+
+/// What the threads and the handles share.
+#[derive(Debug)]
+struct Shared {
+    store: Arc<dyn Store>,
+    queue: Queue,
+    committer: Committer,
+    flusher: Flusher,
+    stats: Stats,
+}
+
+/// What the writer did since its start.
+#[derive(Debug, Default)]
+struct Stats {
+    batches: AtomicU64,
+    samples: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// A copy of the writer's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Samples that passed their checks, and samples that did not.
+    pub accepted: u64,
+    pub rejected: u64,
+    /// Batches and samples appended to the database.
+    pub batches: u64,
+    pub samples: u64,
+    /// Batches that met a full queue or an error of the database.
+    pub refused: u64,
+    pub syncs: u64,
+    pub syncs_failed: u64,
+    pub flushes: u64,
+    pub flushes_failed: u64,
+}
+
+impl Writer {
+    /// Starts the writer of `db`. There should be one for a database.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start(db: Db, options: WriterOptions) -> std::io::Result<Writer> {
+        let store: Arc<dyn Store> = Arc::new(db.clone());
+        Writer::start_on(store, db, options)
+    }
+
+    fn start_on(store: Arc<dyn Store>, db: Db, options: WriterOptions) -> std::io::Result<Writer> {
+        let shared = Arc::new(Shared {
+            store,
+            queue: Queue::new(options.queue_samples_max, options.queue_batches_max),
+            committer: Committer::new(options.sync_interval),
+            flusher: Flusher::new(options.flush_retry_first, options.flush_retry_max),
+            stats: Stats::default(),
+        });
+        let (ending, ended) = watch::channel(None);
+        start_threads(&shared, ending)?;
+        let handle =
+            Handle { db, limits: options.limits, clock: options.clock, counters: Counters::default(), shared, ended };
+        Ok(Writer { handle: Arc::new(handle) })
+    }
+
+    /// Sorts samples into a batch for [`Writer::submit`] and rejects. `samples` come with the
+    /// caller's number. Work for the processor: give it a thread of its own for large requests.
+    pub fn accept<'a>(&self, samples: impl IntoIterator<Item = (usize, Incoming<'a>)>) -> Accepted {
+        let Handle { db, limits, clock, counters, .. } = &*self.handle;
+        accept::accept(db, clock.now(), limits, counters, samples)
+    }
+
+    /// Queues `batch` and waits until it is appended (Buffered) or durable (Synced). Batches are
+    /// appended in the order in which they were submitted, each whole or not at all. Dropping the
+    /// future does not take the batch back.
+    ///
+    /// # Errors
+    /// [`WriteError`]; Busy comes at once, without waiting.
+    pub async fn submit(&self, batch: SampleBatch, durability: Durability) -> Result<(), WriteError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let (ack, acknowledged) = oneshot::channel();
+        let queued = self.handle.shared.queue.push(Job { batch, durability, ack });
+        queued.inspect_err(|_| {
+            self.handle.shared.stats.refused.fetch_add(1, Ordering::Relaxed);
+        })?;
+        acknowledged.await.unwrap_or(Err(WriteError::Stopped))
+    }
+
+    /// Takes no more batches, appends those that wait, makes everything durable, flushes and closes
+    /// the database. Called again, it waits for the same end.
+    ///
+    /// # Errors
+    /// Deadline when that takes longer than `deadline`; what the database reports.
+    pub async fn shutdown(&self, deadline: Duration) -> Result<(), ShutdownError> {
+        self.handle.shared.queue.close();
+        let mut ended = self.handle.ended.clone();
+        let wait = async {
+            match ended.wait_for(Option::is_some).await {
+                Ok(end) => end.clone().unwrap_or(Err(ShutdownError::Died)),
+                Err(_) => Err(ShutdownError::Died),
+            }
+        };
+        tokio::time::timeout(deadline, wait).await.unwrap_or(Err(ShutdownError::Deadline { after: deadline }))
+    }
+
+    pub fn stats(&self) -> WriterStats {
+        let shared = &self.handle.shared;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        WriterStats {
+            accepted: self.handle.counters.accepted(),
+            rejected: self.handle.counters.rejected(),
+            batches: load(&shared.stats.batches),
+            samples: load(&shared.stats.samples),
+            refused: load(&shared.stats.refused),
+            syncs: load(&shared.committer.syncs),
+            syncs_failed: load(&shared.committer.syncs_failed),
+            flushes: load(&shared.flusher.flushes),
+            flushes_failed: load(&shared.flusher.flushes_failed),
+        }
+    }
+}
+
+fn start_threads(shared: &Arc<Shared>, ending: watch::Sender<Ended>) -> std::io::Result<()> {
+    let spawn = |name: &str, run: fn(&Shared)| {
+        let shared = Arc::clone(shared);
+        thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))
+    };
+    let commit = spawn("telem-commit", |shared| shared.committer.run(&*shared.store))?;
+    let flush = match spawn("telem-flush", |shared| shared.flusher.run(&*shared.store)) {
+        Ok(flush) => flush,
+        Err(error) => {
+            shared.committer.stop();
+            return Err(error);
+        }
+    };
+    let appender = Appender { shared: Arc::clone(shared), others: vec![commit, flush], ending };
+    let started = thread::Builder::new().name("telem-append".to_owned()).spawn(move || appender.run());
+    if let Err(error) = started {
+        shared.committer.stop();
+        shared.flusher.stop();
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// The thread that appends, and at the end closes the database.
+struct Appender {
+    shared: Arc<Shared>,
+    others: Vec<JoinHandle<()>>,
+    ending: watch::Sender<Ended>,
+}
+
+impl Appender {
+    fn run(mut self) {
+        while let Some(job) = self.shared.queue.pop() {
+            self.append(job);
+        }
+        let end = self.close();
+        self.ending.send_replace(Some(end));
+    }
+
+    fn append(&self, Job { batch, durability, ack }: Job) {
+        let shared = &*self.shared;
+        if let Err(error) = shared.store.append(&batch) {
+            shared.stats.refused.fetch_add(1, Ordering::Relaxed);
+            // Whoever waited may be gone; then nobody wants to know.
+            let _ = ack.send(Err(WriteError::Engine(Arc::new(error))));
+            // A full memtable is emptied by a flush alone.
+            shared.flusher.wake();
+            return;
+        }
+        shared.stats.batches.fetch_add(1, Ordering::Relaxed);
+        shared.stats.samples.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        match durability {
+            Durability::Buffered => {
+                shared.committer.appended(None);
+                let _ = ack.send(Ok(()));
+            }
+            Durability::Synced => shared.committer.appended(Some(ack)),
+        }
+        if shared.store.flush_due() {
+            shared.flusher.wake();
+        }
+    }
+
+    fn close(&mut self) -> Result<(), ShutdownError> {
+        self.shared.committer.stop();
+        self.shared.flusher.stop();
+        for thread in self.others.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the writer panicked");
+            }
+        }
+        self.shared.store.close().map_err(|error| {
+            tracing::error!(%error, "the database could not be closed in order");
+            ShutdownError::Engine(Arc::new(error))
+        })
+    }
+}
+
+/// Also when the thread panics: nobody waits for an answer that cannot come.
+impl Drop for Appender {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        self.shared.queue.clear();
+        self.shared.committer.stop();
+        self.shared.flusher.stop();
+    }
+}

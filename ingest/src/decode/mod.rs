@@ -1,1 +1,3 @@
 //! One file per wire format: pure bytes to samples, no I/O.
+
+pub mod opentsdb;

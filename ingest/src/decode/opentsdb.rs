@@ -1,0 +1,177 @@
+//! Bodies of OpenTSDB's `/api/put`, with OpenTSDB's validation.
+//!
+//! A body is JSON as Jackson reads it: numbers and booleans stand for strings and the other way
+//! round, the last of equal keys counts, unknown fields and whatever follows the JSON are ignored,
+//! and `NaN` and `Infinity` may stand bare, so that one bad value does not cost the others of its body.
+
+mod json;
+mod number;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use telem_engine::Timestamp;
+
+use self::number::NumberError;
+use crate::accept::Incoming;
+
+/// Most tags on a data point, as OpenTSDB's `tsd.storage.max_tags` is by default.
+pub const TAGS_MAX: usize = 8;
+/// Timestamps of more digits are neither seconds nor milliseconds.
+const TIMESTAMP_MILLIS_MAX: i64 = 9_999_999_999_999;
+/// A timestamp with any of these bits counts milliseconds.
+const MILLIS_BITS: i64 = !0xFFFF_FFFF;
+
+/// Why nothing of a body can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error("Missing request content")]
+    Empty,
+    #[error("The JSON must start as an object or an array")]
+    NotAnObjectOrArray,
+    #[error("Unable to parse the given JSON")]
+    NotJson(#[source] serde_json::Error),
+}
+
+/// A tag as sent: its key, and its value unless that is null.
+pub type SentTag<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
+
+/// One element of a body, as sent. What is missing or null is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DataPoint<'a> {
+    pub metric: Option<Cow<'a, str>>,
+    /// As sent: seconds or milliseconds; 0 when missing.
+    pub timestamp: i64,
+    /// The text of the number, string or boolean that was sent.
+    pub value: Option<Cow<'a, str>>,
+    /// In the order of the first sight of each key.
+    pub tags: Option<Vec<SentTag<'a>>>,
+}
+
+/// Why a data point cannot be stored. Displays as OpenTSDB says it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PointError {
+    #[error("Metric name was empty")]
+    EmptyMetric,
+    #[error("Invalid timestamp")]
+    InvalidTimestamp,
+    #[error("Empty value")]
+    EmptyValue,
+    #[error("Missing tags")]
+    MissingTags,
+    #[error("Unable to parse value to a number")]
+    NotANumber,
+    #[error("value is NaN or Infinite: {value} for metric={metric} timestamp={timestamp}")]
+    NotFinite { value: &'static str, metric: String, timestamp: i64 },
+    #[error("bad timestamp={timestamp} when trying to add value={value} to metric={metric}, tags={tags}")]
+    BadTimestamp { timestamp: i64, value: String, metric: String, tags: String },
+    #[error("Too many tags: {found} maximum allowed: {TAGS_MAX}, tags: {tags}")]
+    TooManyTags { found: usize, tags: String },
+    #[error("Invalid {what}: null")]
+    NullName { what: String },
+    #[error("Invalid {what}: empty string")]
+    EmptyName { what: String },
+    #[error("Invalid {what} (\"{name}\"): illegal character: {found}")]
+    IllegalCharacter { what: String, name: String, found: char },
+}
+
+/// Hands the data points of a put body, one object or an array of them, to `take`. Bytes that are
+/// no UTF-8 become U+FFFD, which no name may hold, so that only their points are bad.
+///
+/// # Errors
+/// See [`BodyError`]; `take` is not called then.
+pub fn with_points<R>(body: &[u8], take: impl FnOnce(Vec<DataPoint<'_>>) -> R) -> Result<R, BodyError> {
+    let text = String::from_utf8_lossy(body);
+    match points(&text) {
+        Ok(points) => Ok(take(points)),
+        Err(BodyError::NotJson(error)) => match json::quote_non_numbers(&text) {
+            Some(quoted) => points(&quoted).map(take),
+            None => Err(BodyError::NotJson(error)),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+fn points(body: &str) -> Result<Vec<DataPoint<'_>>, BodyError> {
+    let body = body.trim();
+    match body.as_bytes().first() {
+        None => Err(BodyError::Empty),
+        Some(b'{' | b'[') => json::points(body).map_err(BodyError::NotJson),
+        Some(_) => Err(BodyError::NotAnObjectOrArray),
+    }
+}
+
+impl DataPoint<'_> {
+    /// The sample that this data point is. The checks and their order are OpenTSDB's, so that a
+    /// point with several faults is told the same one.
+    ///
+    /// # Errors
+    /// See [`PointError`].
+    pub fn sample(&self) -> Result<Incoming<'_>, PointError> {
+        let metric = self.metric.as_deref().filter(|metric| !metric.is_empty()).ok_or(PointError::EmptyMetric)?;
+        if self.timestamp <= 0 {
+            return Err(PointError::InvalidTimestamp);
+        }
+        let text = self.value.as_deref().filter(|value| !value.is_empty()).ok_or(PointError::EmptyValue)?;
+        let tags = self.tags.as_deref().filter(|tags| !tags.is_empty()).ok_or(PointError::MissingTags)?;
+        let value = number::parse(text).map_err(|error| match error {
+            NumberError::NotANumber => PointError::NotANumber,
+            NumberError::NotFinite { text: value } => {
+                PointError::NotFinite { value, metric: metric.to_owned(), timestamp: self.timestamp }
+            }
+        })?;
+        let time = time(self.timestamp).ok_or_else(|| PointError::BadTimestamp {
+            timestamp: self.timestamp,
+            value: number::stored_bytes(value),
+            metric: metric.to_owned(),
+            tags: braced(tags),
+        })?;
+        if tags.len() > TAGS_MAX {
+            return Err(PointError::TooManyTags { found: tags.len(), tags: braced(tags) });
+        }
+        check_name(|| "metric name".to_owned(), metric)?;
+        let mut checked = Vec::with_capacity(tags.len());
+        for (key, value) in tags {
+            let shown = value.as_deref().unwrap_or("null");
+            check_name(|| format!("tag name with value [{shown}]"), key)?;
+            let what = || format!("tag value with key [{key}]");
+            let value = value.as_deref().ok_or_else(|| PointError::NullName { what: what() })?;
+            check_name(what, value)?;
+            checked.push((Cow::Borrowed(&**key), Cow::Borrowed(value)));
+        }
+        Ok(Incoming { metric: Cow::Borrowed(metric), tags: checked, time, value })
+    }
+}
+
+/// A timestamp of the wire: milliseconds if any bit beyond the low 32 is set, seconds otherwise.
+/// `None` beyond 13 digits.
+fn time(timestamp: i64) -> Option<Timestamp> {
+    if timestamp & MILLIS_BITS == 0 {
+        Some(Timestamp::from_seconds(timestamp))
+    } else if timestamp <= TIMESTAMP_MILLIS_MAX {
+        Some(Timestamp::from_millis(timestamp))
+    } else {
+        None
+    }
+}
+
+/// Letters, ASCII digits and `-_./`. Letters are those with Unicode's property Alphabetic: besides
+/// the letters that OpenTSDB takes, the vowel signs that many scripts need.
+fn check_name(what: impl FnOnce() -> String, name: &str) -> Result<(), PointError> {
+    if name.is_empty() {
+        return Err(PointError::EmptyName { what: what() });
+    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/') || c.is_alphabetic();
+    match name.chars().find(|c| !legal(*c)) {
+        Some(found) => Err(PointError::IllegalCharacter { what: what(), name: name.to_owned(), found }),
+        None => Ok(()),
+    }
+}
+
+/// `{host=a, colo=lga}`
+fn braced(tags: &[SentTag<'_>]) -> String {
+    let shown: Vec<String> =
+        tags.iter().map(|(key, value)| format!("{key}={}", value.as_deref().unwrap_or("null"))).collect();
+    format!("{{{}}}", shown.join(", "))
+}

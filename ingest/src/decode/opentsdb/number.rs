@@ -1,0 +1,52 @@
+//! The numbers that OpenTSDB takes, from their text: what looks like an integer is one.
+
+use telem_engine::Value;
+
+/// Why a text is no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberError {
+    NotANumber,
+    /// The text is a number beyond what 64 bits of float can hold.
+    NotFinite {
+        text: &'static str,
+    },
+}
+
+/// A text without `.`, `e` and `E` is an integer and must fit into 64 bits, sign included;
+/// any other is a float as Java writes it: blanks around it and a suffix `f` or `d` are fine.
+///
+/// # Errors
+/// See [`NumberError`]. Words (`NaN`, `Infinity`) and hexadecimal digits are no numbers.
+pub fn parse(text: &str) -> Result<Value, NumberError> {
+    if !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
+        return text.parse().map(Value::Int).map_err(|_| NumberError::NotANumber);
+    }
+    let text = text.trim_matches(|c| c <= ' ');
+    let digits = text.strip_suffix(['f', 'F', 'd', 'D']).unwrap_or(text);
+    let float: f64 = digits.parse().map_err(|_| NumberError::NotANumber)?;
+    if float.is_finite() {
+        Ok(Value::Float(float))
+    } else {
+        Err(NumberError::NotFinite { text: if float > 0.0 { "Infinity" } else { "-Infinity" } })
+    }
+}
+
+/// How OpenTSDB shows a value in the message about its timestamp: the bytes it would store, big
+/// end first and as short as they can be, and the flags that tell their length and type.
+pub fn stored_bytes(value: Value) -> String {
+    let (bytes, flags): (Vec<u8>, u8) = match value {
+        Value::Int(int) => {
+            let len = match int {
+                -0x80..=0x7F => 1,
+                -0x8000..=0x7FFF => 2,
+                -0x8000_0000..=0x7FFF_FFFF => 4,
+                _ => 8,
+            };
+            (int.to_be_bytes()[8 - len..].to_vec(), len as u8 - 1)
+        }
+        Value::Float(float) if f64::from(float as f32) == float => ((float as f32).to_be_bytes().to_vec(), 0x8 | 3),
+        Value::Float(float) => (float.to_be_bytes().to_vec(), 0x8 | 7),
+    };
+    let signed: Vec<String> = bytes.iter().map(|byte| byte.cast_signed().to_string()).collect();
+    format!("[{}]/{flags}", signed.join(", "))
+}

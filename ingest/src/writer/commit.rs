@@ -1,0 +1,116 @@
+//! Group commit: one fsync for everybody who waits, and one at the latest every interval.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::store::Store;
+use super::{Ack, WriteError};
+
+#[derive(Debug)]
+pub(super) struct Committer {
+    interval: Duration,
+    pending: Mutex<Pending>,
+    changed: Condvar,
+    pub syncs: AtomicU64,
+    pub syncs_failed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    /// Something was appended since the last fsync began.
+    unsynced: bool,
+    /// Those who wait for the next fsync.
+    waiters: Vec<Ack>,
+    /// Nothing more will be appended.
+    stopped: bool,
+    /// The last fsync failed: the interval between attempts also holds for waiters.
+    failing: bool,
+}
+
+impl Committer {
+    pub fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            pending: Mutex::default(),
+            changed: Condvar::new(),
+            syncs: AtomicU64::new(0),
+            syncs_failed: AtomicU64::new(0),
+        }
+    }
+
+    /// Something was appended; `waiter` wants to know when it is durable.
+    pub fn appended(&self, waiter: Option<Ack>) {
+        let mut pending = self.lock();
+        let news = !pending.unsynced || waiter.is_some();
+        pending.unsynced = true;
+        pending.waiters.extend(waiter);
+        if news {
+            self.changed.notify_one();
+        }
+    }
+
+    pub fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_one();
+    }
+
+    /// Runs until stopped, and then syncs what is left.
+    pub fn run(&self, store: &dyn Store) {
+        while let Some(waiters) = self.next() {
+            self.sync(store, waiters);
+        }
+    }
+
+    /// Waits until an fsync is due; gives those who wait for it. `None` when all is done.
+    fn next(&self) -> Option<Vec<Ack>> {
+        let idle = |pending: &mut Pending| !pending.unsynced && !pending.stopped;
+        let pending = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        // From here to the fsync at most one interval passes, so no acknowledged sample waits longer.
+        let patient = |pending: &mut Pending| (pending.waiters.is_empty() || pending.failing) && !pending.stopped;
+        let (mut pending, _) =
+            self.changed.wait_timeout_while(pending, self.interval, patient).unwrap_or_else(PoisonError::into_inner);
+        if pending.stopped && (!pending.unsynced || pending.failing) {
+            // A last attempt after a failure is made by closing the database.
+            pending.waiters.clear();
+            return None;
+        }
+        pending.unsynced = false;
+        Some(std::mem::take(&mut pending.waiters))
+    }
+
+    fn sync(&self, store: &dyn Store, waiters: Vec<Ack>) {
+        let synced = store.sync();
+        self.remember(&synced);
+        let answer = synced.map_err(|error| WriteError::Engine(Arc::new(error)));
+        for waiter in waiters {
+            // Whoever waited may be gone; then nobody wants to know.
+            let _ = waiter.send(answer.clone());
+        }
+    }
+
+    /// Says once that fsync fails, and once that it works again.
+    fn remember(&self, synced: &telem_engine::Result<()>) {
+        let mut pending = self.lock();
+        match synced {
+            Ok(()) => {
+                self.syncs.fetch_add(1, Ordering::Relaxed);
+                if std::mem::take(&mut pending.failing) {
+                    tracing::info!("samples are made durable again");
+                }
+            }
+            Err(error) => {
+                self.syncs_failed.fetch_add(1, Ordering::Relaxed);
+                pending.unsynced = true;
+                if !std::mem::replace(&mut pending.failing, true) {
+                    tracing::error!(%error, "samples cannot be made durable; trying again");
+                }
+            }
+        }
+    }
+
+    /// No code panics between two changes that belong together.
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,105 @@
+//! Flushes when the database says that it is due; tries again, ever later, when that fails.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::store::Store;
+
+#[derive(Debug)]
+pub(super) struct Flusher {
+    retry_first: Duration,
+    retry_max: Duration,
+    wanted: Mutex<Wanted>,
+    changed: Condvar,
+    pub flushes: AtomicU64,
+    pub flushes_failed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    flush: bool,
+    stopped: bool,
+}
+
+impl Flusher {
+    pub fn new(retry_first: Duration, retry_max: Duration) -> Self {
+        Self {
+            retry_first,
+            retry_max,
+            wanted: Mutex::default(),
+            changed: Condvar::new(),
+            flushes: AtomicU64::new(0),
+            flushes_failed: AtomicU64::new(0),
+        }
+    }
+
+    /// A flush may be due.
+    pub fn wake(&self) {
+        let mut wanted = self.lock();
+        if !std::mem::replace(&mut wanted.flush, true) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Ends [`Flusher::run`]; a flush that runs is finished first.
+    pub fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_one();
+    }
+
+    pub fn run(&self, store: &dyn Store) {
+        let mut retry = None;
+        while self.next(retry) {
+            retry = self.flush(store, retry);
+        }
+    }
+
+    /// Waits until a flush is wanted, and for `retry` after one that failed. False when stopped.
+    fn next(&self, retry: Option<Duration>) -> bool {
+        let wanted = self.lock();
+        let mut wanted = match retry {
+            None => {
+                let idle = |wanted: &mut Wanted| !wanted.flush && !wanted.stopped;
+                self.changed.wait_while(wanted, idle).unwrap_or_else(PoisonError::into_inner)
+            }
+            Some(retry) => {
+                let resting = |wanted: &mut Wanted| !wanted.stopped;
+                let rested = self.changed.wait_timeout_while(wanted, retry, resting);
+                rested.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        wanted.flush = false;
+        !wanted.stopped
+    }
+
+    /// How long to wait before the next attempt, if this one failed.
+    fn flush(&self, store: &dyn Store, before: Option<Duration>) -> Option<Duration> {
+        if !store.flush_due() {
+            return None;
+        }
+        match store.flush() {
+            Ok(()) => {
+                self.flushes.fetch_add(1, Ordering::Relaxed);
+                if before.is_some() {
+                    tracing::info!("flushing works again");
+                }
+                if store.flush_due() {
+                    self.wake();
+                }
+                None
+            }
+            Err(error) => {
+                self.flushes_failed.fetch_add(1, Ordering::Relaxed);
+                let retry = before.map_or(self.retry_first, |before| (before * 2).min(self.retry_max));
+                tracing::error!(%error, ?retry, "a flush failed; samples stay in memory and in the WAL");
+                Some(retry)
+            }
+        }
+    }
+
+    /// No code panics between two changes that belong together.
+    fn lock(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,39 @@
+//! What the writer does with a database. Tests put one behind it whose fsync they hold.
+
+use std::fmt::Debug;
+
+use telem_engine::{Db, Durability, Result, SampleBatch};
+
+pub(super) trait Store: Debug + Send + Sync {
+    /// All or nothing; the operating system has it afterwards.
+    fn append(&self, batch: &SampleBatch) -> Result<()>;
+    /// Makes durable whatever was appended before the call.
+    fn sync(&self) -> Result<()>;
+    fn flush_due(&self) -> bool;
+    fn flush(&self) -> Result<()>;
+    /// Flushes and lets go of the database.
+    fn close(&self) -> Result<()>;
+}
+
+impl Store for Db {
+    fn append(&self, batch: &SampleBatch) -> Result<()> {
+        Db::append(self, batch, Durability::Buffered)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Db::sync(self)
+    }
+
+    fn flush_due(&self) -> bool {
+        Db::flush_due(self)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Db::flush(self)?;
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        Db::close(self)
+    }
+}
