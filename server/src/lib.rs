@@ -2,9 +2,12 @@
 //!
 //! Knows no storage internals: only a [`telem_engine::Db`], its snapshots and the domain types.
 //! A library so that tests can use every part of it; the binary is `main.rs`, which calls [`cli::main`].
-//! Read [`state`] first: what every request handler is given; then [`http`]: who answers which path.
+//! Read [`state`] first: what every request handler is given; then [`http`]: who answers which path;
+//! then [`net`]: whose requests come that far.
 
 pub mod cli;
 pub mod http;
+pub mod net;
 pub mod protocols;
 pub mod state;
+pub mod token;

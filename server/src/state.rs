@@ -36,12 +36,14 @@ pub struct ServerLimits {
     pub body_bytes_max: usize,
     /// Memory that the bodies of all running requests share.
     pub bodies: BodyBudget,
-    /// Most open connections; one more waits in the backlog of the operating system.
+    /// Most open connections, a quarter of them for clients that need the token; one more is told 503.
     pub connections_max: usize,
     /// Longest that the head of a request may take to arrive, idle time before it included.
     pub header_timeout: Duration,
     /// Longest silence while a body is sent to us.
     pub body_idle_timeout: Duration,
+    /// Longest that a client may take no byte of an answer.
+    pub write_idle_timeout: Duration,
     /// Longest that running requests are waited for when the server stops.
     pub shutdown_timeout: Duration,
 }
@@ -54,6 +56,7 @@ impl Default for ServerLimits {
             connections_max: 512,
             header_timeout: Duration::from_secs(90),
             body_idle_timeout: Duration::from_secs(30),
+            write_idle_timeout: Duration::from_secs(60),
             shutdown_timeout: Duration::from_secs(10),
         }
     }

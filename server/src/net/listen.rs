@@ -1,0 +1,43 @@
+//! Where the server listens: the port that was asked for, or the first free one from the default on.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use tokio::net::TcpListener;
+
+/// The port of OpenTSDB, which Grafana suggests.
+pub const DEFAULT_PORT: u16 = 4242;
+/// How many ports are tried when the default is taken.
+const PORTS_TRIED_MAX: u16 = 200;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    #[error("cannot listen on {address}: {source}; choose another --listen ADDR:PORT (port 0 takes any free one)")]
+    Taken { address: SocketAddr, source: io::Error },
+    #[error("all of 127.0.0.1:{DEFAULT_PORT} to {last} are taken; choose --listen 127.0.0.1:0 for any free port")]
+    NoneFree { last: u16 },
+}
+
+/// Listens on `wanted`, or without it on loopback at the default port or the next one that is free.
+///
+/// # Errors
+/// When `wanted` cannot be had; when no port is free.
+pub async fn listen(wanted: Option<SocketAddr>) -> Result<TcpListener, ListenError> {
+    if let Some(address) = wanted {
+        return TcpListener::bind(address).await.map_err(|source| ListenError::Taken { address, source });
+    }
+    first_free(DEFAULT_PORT).await
+}
+
+pub(super) async fn first_free(from: u16) -> Result<TcpListener, ListenError> {
+    let last = from.saturating_add(PORTS_TRIED_MAX - 1);
+    for port in from..=last {
+        let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+        match TcpListener::bind(address).await {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(source) => return Err(ListenError::Taken { address, source }),
+        }
+    }
+    Err(ListenError::NoneFree { last })
+}

@@ -1,0 +1,367 @@
+//! Who is let in, where we listen, and what a connection may not do.
+
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use super::access::{Access, Rules};
+use super::listen::{ListenError, listen};
+use super::proc_net::{self, Owner};
+use super::socket::{self, Socket, SocketError};
+use super::{Listeners, serve};
+use crate::state::ServerLimits;
+use crate::token::Token;
+
+const SECRET: &str = "0123456789abcdef";
+
+/// As a kernel of a little-endian machine writes it.
+#[cfg(target_endian = "little")]
+const TCP: &str = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1092 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 22001 1 0000000000000000 100 0 0 10 0
+   1: 0100007F:1092 0100007F:C350 01 00000000:00000000 00:00000000 00000000  1000        0 22002 1 0000000000000000 20 4 30 10 -1
+   2: 0100007F:C350 0100007F:1092 01 00000000:00000000 00:00000000 00000000  1001        0 22003 1 0000000000000000 20 4 30 10 -1
+   3: 0100007F:C351 0100007F:1092 06 00000000:00000000 03:000012F1 00000000     0        0 0 3 0000000000000000
+   4: 0200007F:C350 0100007F:1092 01 00000000:00000000 00:00000000 00000000     0        0 22009 1 0000000000000000 20 4 30 10 -1
+   5: nonsense
+";
+
+#[cfg(target_endian = "little")]
+const TCP6: &str = "\
+  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000000000000000000001000000:C360 00000000000000000000000001000000:1092 01 00000000:00000000 00:00000000 00000000  1002        0 33001 1 0000000000000000 20 4 30 10 -1
+   1: 0000000000000000FFFF00000100007F:C361 0000000000000000FFFF00000100007F:1092 01 00000000:00000000 00:00000000 00000000  1003        0 33002 1 0000000000000000 20 4 30 10 -1
+   2: B80D01200000000000000000010000FE:C362 00000000000000000000000001000000:1092 01 00000000:00000000 00:00000000 00000000  1004        0 33003 1 0000000000000000 20 4 30 10 -1
+";
+
+#[cfg(target_endian = "little")]
+#[test]
+fn the_kernels_tables_name_the_owner_of_a_client_end() {
+    let owner = |uid, inode| Some(Owner { uid, inode });
+    for (table, local, remote, expected) in [
+        (TCP, "127.0.0.1:50000", "127.0.0.1:4242", owner(1001, 22003)),
+        (TCP, "127.0.0.1:4242", "127.0.0.1:50000", owner(1000, 22002)),
+        (TCP, "127.0.0.2:50000", "127.0.0.1:4242", owner(0, 22009)),
+        (TCP, "127.0.0.1:50001", "127.0.0.1:4242", owner(0, 0)),
+        (TCP, "127.0.0.1:50002", "127.0.0.1:4242", None),
+        (TCP, "127.0.0.1:50000", "127.0.0.1:4243", None),
+        (TCP, "[::ffff:127.0.0.1]:50000", "127.0.0.1:4242", owner(1001, 22003)),
+        (TCP6, "[::1]:50016", "[::1]:4242", owner(1002, 33001)),
+        (TCP6, "127.0.0.1:50017", "127.0.0.1:4242", owner(1003, 33002)),
+        (TCP6, "[2001:db8::fe00:1]:50018", "[::1]:4242", owner(1004, 33003)),
+        ("", "127.0.0.1:1", "127.0.0.1:2", None),
+    ] {
+        let (local, remote): (SocketAddr, SocketAddr) = (local.parse().unwrap(), remote.parse().unwrap());
+        assert_eq!(proc_net::find(table.as_bytes(), local, remote).unwrap(), expected, "{local} -> {remote}");
+    }
+}
+
+#[tokio::test]
+async fn the_owner_of_a_real_loopback_connection_is_found() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        // A machine may have no IPv6.
+        let Ok(listener) = listen(Some(address.parse().unwrap())).await else { continue };
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let owner = proc_net::owner_of(client.local_addr().unwrap(), client.peer_addr().unwrap()).unwrap().unwrap();
+        assert_eq!(owner.uid, rustix::process::getuid().as_raw());
+        assert_ne!(owner.inode, 0);
+    }
+}
+
+fn rules() -> Rules {
+    Rules::new(Token::chosen(SECRET).unwrap(), 1000, [472])
+}
+
+#[test]
+fn loopback_is_open_to_our_user_to_root_and_to_the_allowed() {
+    for (uid, inode, admitted) in
+        [(1000, 5, true), (0, 5, true), (472, 5, true), (1001, 5, false), (0, 0, false), (1000, 0, false)]
+    {
+        let access = rules().of_owner(Some(Owner { uid, inode }));
+        assert_eq!(access == Access::Loopback, admitted, "uid {uid}, inode {inode}: {access:?}");
+    }
+    assert!(matches!(rules().of_owner(None), Access::Stranger { .. }));
+}
+
+fn headers(of: &[(&'static str, &str)]) -> HeaderMap {
+    of.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())).collect()
+}
+
+fn status(access: &Access, of: &[(&'static str, &str)]) -> u16 {
+    rules().admit(&headers(of), access).map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
+}
+
+#[test]
+fn a_stranger_needs_the_token_and_nothing_else_will_do() {
+    let stranger = Access::Stranger { reason: "of a test".to_owned() };
+    for (authorization, expected) in [
+        ("Bearer 0123456789abcdef", 200),
+        ("bearer 0123456789abcdef ", 200),
+        ("Bearer 0123456789abcdeF", 401),
+        ("Bearer 0123456789abcde", 401),
+        ("Bearer ", 401),
+        ("Bearer", 401),
+        ("Basic 0123456789abcdef", 401),
+        ("0123456789abcdef", 401),
+    ] {
+        assert_eq!(status(&stranger, &[("authorization", authorization)]), expected, "{authorization}");
+    }
+    assert_eq!(status(&stranger, &[("host", "localhost")]), 401);
+    let refusal = rules().admit(&HeaderMap::new(), &stranger).unwrap_err();
+    assert!(refusal.message.contains("no token") && refusal.message.contains("of a test"), "{refusal}");
+}
+
+#[test]
+fn a_page_from_elsewhere_cannot_use_the_browser_of_our_user() {
+    for (host, expected) in [
+        ("127.0.0.1:4242", 200),
+        ("localhost:4242", 200),
+        ("LOCALHOST", 200),
+        ("grafana.localhost:1", 200),
+        ("[::1]:4242", 200),
+        ("[::1]", 200),
+        ("127.8.8.8", 200),
+        ("evil.example:4242", 403),
+        ("localhost.evil.example", 403),
+        ("10.1.1.1:4242", 403),
+    ] {
+        assert_eq!(status(&Access::Loopback, &[("host", host)]), expected, "{host}");
+    }
+    for (origin, expected) in [("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)] {
+        assert_eq!(status(&Access::Loopback, &[("host", "localhost"), ("origin", origin)]), expected, "{origin}");
+    }
+    assert_eq!(status(&Access::Loopback, &[]), 200, "an HTTP/1.0 client names no host");
+    assert_eq!(status(&Access::Loopback, &[("host", "node7"), ("authorization", "Bearer 0123456789abcdef")]), 200);
+    assert_eq!(status(&Access::Socket, &[("host", "whatever")]), 200);
+}
+
+#[tokio::test]
+async fn an_address_that_was_asked_for_and_is_taken_is_an_error_the_default_moves_on() {
+    let taken = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let address = taken.local_addr().unwrap();
+    assert!(matches!(listen(Some(address)).await, Err(ListenError::Taken { .. })));
+    let next = super::listen::first_free(address.port()).await.unwrap();
+    assert!(next.local_addr().unwrap().port() > address.port());
+}
+
+fn private_dir() -> tempfile::TempDir {
+    tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir_in("/tmp").unwrap()
+}
+
+fn uid() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+#[tokio::test]
+async fn a_socket_takes_the_place_of_a_dead_one_but_not_of_a_living_one() {
+    let dir = private_dir();
+    let name = socket::file_name("job 17");
+    assert_eq!(name.len(), "0123abcd.sock".len());
+    let living = Socket::bind(dir.path(), &name, uid()).unwrap();
+    let path = living.path().to_path_buf();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(matches!(Socket::bind(dir.path(), &name, uid()), Err(SocketError::Alive { .. })));
+    assert!(UnixStream::connect(&path).is_ok(), "it still answers");
+
+    // A process that was killed leaves its file behind.
+    drop(living);
+    assert!(!path.exists(), "an orderly end removes the file");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let successor = Socket::bind(dir.path(), &name, uid()).unwrap();
+    assert!(UnixStream::connect(successor.path()).is_ok());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left aside");
+}
+
+#[tokio::test]
+async fn a_socket_wants_a_directory_that_is_ours_alone_and_a_short_path() {
+    let dir = private_dir();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let refusal = Socket::bind(dir.path(), "a.sock", uid()).unwrap_err();
+    assert!(refusal.to_string().contains("has mode 0755"), "{refusal}");
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+
+    let refusal = Socket::bind(dir.path(), "a.sock", uid() + 1).unwrap_err();
+    assert!(refusal.to_string().contains(&format!("belongs to uid {}", uid())), "{refusal}");
+
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    let refusal = Socket::bind(&link, "a.sock", uid()).unwrap_err();
+    assert!(refusal.to_string().contains("is no directory"), "{refusal}");
+
+    fs::write(dir.path().join("file.sock"), "precious").unwrap();
+    assert!(matches!(Socket::bind(dir.path(), "file.sock", uid()), Err(SocketError::InTheWay { .. })));
+
+    let fits = "s".repeat(99 - dir.path().as_os_str().len() - 1);
+    assert!(Socket::bind(dir.path(), &fits, uid()).is_ok());
+    assert!(matches!(Socket::bind(dir.path(), &format!("{fits}s"), uid()), Err(SocketError::LongPath { .. })));
+}
+
+#[test]
+fn a_runtime_directory_of_another_machine_is_passed_over() {
+    let dir = private_dir();
+    assert_eq!(socket::directory(Some(dir.path()), 7), dir.path());
+    for absent in [None, Some("/run/user/no-such-user"), Some("relative")] {
+        assert_eq!(socket::directory(absent.map(std::path::Path::new), 7), std::path::Path::new("/tmp/telem-7"));
+    }
+}
+
+struct Running {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+async fn start(router: Router, rules: Rules, limits: ServerLimits) -> Running {
+    let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let address = tcp.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(async move {
+        let stopped = async { stopped.await.unwrap_or(()) };
+        serve(Listeners { tcp, socket: None }, router, rules, &limits, stopped).await;
+    });
+    Running { address, stop, task }
+}
+
+fn own_rules() -> Rules {
+    Rules::new(Token::chosen(SECRET).unwrap(), uid(), [])
+}
+
+async fn ask(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+const GET: &str = "GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+#[tokio::test]
+async fn our_own_process_is_served_without_a_token() {
+    let running =
+        start(Router::new().route("/x", get(|| async { "hello" })), own_rules(), ServerLimits::default()).await;
+    let answer = ask(running.address, GET).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("hello"), "{answer}");
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap();
+}
+
+#[tokio::test]
+async fn one_connection_more_than_the_limit_is_told_503() {
+    let limits = ServerLimits { connections_max: 1, ..ServerLimits::default() };
+    let running = start(Router::new().route("/x", get(|| async { "hello" })), own_rules(), limits).await;
+    let mut first = TcpStream::connect(running.address).await.unwrap();
+    first.write_all(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    assert!(first.read(&mut [0; 1024]).await.unwrap() > 0, "the first has its place");
+    let mut second = TcpStream::connect(running.address).await.unwrap();
+    let mut answer = String::new();
+    second.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(
+        head.contains(&format!("Content-Length: {}\r\n", body.len()))
+            || head.ends_with(&format!("Content-Length: {}", body.len()))
+    );
+    running.stop.send(()).unwrap();
+    drop(first);
+    running.task.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_sends_no_request_is_hung_up_on() {
+    let limits = ServerLimits { header_timeout: Duration::from_millis(30), ..ServerLimits::default() };
+    let running = start(Router::new(), own_rules(), limits).await;
+    let mut silent = TcpStream::connect(running.address).await.unwrap();
+    silent.write_all(b"GET /x HT").await.unwrap();
+    let mut answer = Vec::new();
+    // The server ends the connection; this returns only then.
+    silent.read_to_end(&mut answer).await.unwrap();
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_byte_of_its_answer_is_hung_up_on() {
+    let limits = ServerLimits { write_idle_timeout: Duration::from_millis(30), ..ServerLimits::default() };
+    let (dropped, gone) = oneshot::channel::<()>();
+    let dropped = std::sync::Arc::new(std::sync::Mutex::new(Some(dropped)));
+    let endless = move || {
+        let held = dropped.lock().unwrap().take();
+        async move {
+            let chunks = futures::stream::unfold(held, |held| async {
+                Some((Ok::<_, std::io::Error>(vec![0u8; 1 << 16]), held))
+            });
+            axum::body::Body::from_stream(chunks)
+        }
+    };
+    let running = start(Router::new().route("/x", get(endless)), own_rules(), limits).await;
+    let mut deaf = TcpStream::connect(running.address).await.unwrap();
+    deaf.write_all(GET.as_bytes()).await.unwrap();
+    // The answer, and what it holds, is dropped although the client is still connected.
+    assert!(gone.await.is_err());
+    drop(deaf);
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap();
+}
+
+#[tokio::test]
+async fn stopping_finishes_the_requests_that_run() {
+    let (entered, inside) = oneshot::channel::<()>();
+    let (go_on, waiting) = oneshot::channel::<()>();
+    let once = std::sync::Arc::new(std::sync::Mutex::new(Some((entered, waiting))));
+    let slow = move || {
+        let (entered, waiting) = once.lock().unwrap().take().unwrap();
+        async move {
+            entered.send(()).unwrap();
+            waiting.await.unwrap();
+            "finished"
+        }
+    };
+    let running = start(Router::new().route("/x", get(slow)), own_rules(), ServerLimits::default()).await;
+    let client = tokio::spawn(ask(running.address, GET));
+    inside.await.unwrap();
+    running.stop.send(()).unwrap();
+    go_on.send(()).unwrap();
+    assert!(client.await.unwrap().ends_with("finished"));
+    running.task.await.unwrap();
+    assert!(TcpStream::connect(running.address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_socket_serves_the_same_router() {
+    let dir = private_dir();
+    let socket = Socket::bind(dir.path(), "s.sock", uid()).unwrap();
+    let path = socket.path().to_path_buf();
+    let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let router = Router::new().route("/x", get(|| async { (StatusCode::OK, "hello") }));
+    let task = tokio::spawn(async move {
+        let stopped = async { stopped.await.unwrap_or(()) };
+        serve(Listeners { tcp, socket: Some(socket) }, router, own_rules(), &ServerLimits::default(), stopped).await;
+    });
+    let answer = tokio::task::spawn_blocking({
+        let path = path.clone();
+        move || {
+            let mut stream = UnixStream::connect(path).unwrap();
+            stream.write_all(GET.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        }
+    });
+    assert!(answer.await.unwrap().ends_with("hello"));
+    stop.send(()).unwrap();
+    task.await.unwrap();
+    assert!(!path.exists());
+}
