@@ -9,5 +9,6 @@ pub mod cli;
 pub mod http;
 pub mod net;
 pub mod protocols;
+pub mod rows;
 pub mod state;
 pub mod token;

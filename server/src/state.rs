@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use telem_engine::{Clock, Db};
+use telem_ingest::writer::Writer;
 use telem_query::Queries;
 use telem_query::tsq::Fidelity;
 
@@ -15,6 +16,8 @@ use crate::http::body::BodyBudget;
 #[derive(Debug)]
 pub struct State {
     pub db: Db,
+    /// `None` when the database is open read-only.
+    pub writer: Option<Writer>,
     pub queries: Queries,
     /// Samples of a higher level are not kept; 0 keeps nothing.
     pub level: u8,

@@ -31,6 +31,11 @@ impl ApiError {
         let retry_after = (kind == ErrorKind::Busy).then_some(RETRY_AFTER);
         Self { status: status(kind), message: message.into(), retry_after }
     }
+
+    /// `{"error":{"code":...,"message":"..."}}`.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({"error": {"code": self.status.as_u16(), "message": self.message}})
+    }
 }
 
 impl From<telem_engine::Error> for ApiError {
@@ -47,9 +52,8 @@ impl From<telem_query::Error> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = serde_json::json!({"error": {"code": self.status.as_u16(), "message": self.message}});
         let json = (header::CONTENT_TYPE, "application/json; charset=UTF-8");
-        let mut response = (self.status, [json], body.to_string()).into_response();
+        let mut response = (self.status, [json], self.to_json().to_string()).into_response();
         if let Some(after) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs()));
         }

@@ -1,11 +1,35 @@
-//! SQL over HTTP.
+//! `POST /api/sql`: SQL in, rows out, streamed: the server holds a few batches, never the answer.
+//!
+//! The body is SQL text, or JSON `{"sql":"...","format":"csv"}`. The format is that of `?format=`, else that
+//! of the body, else the first known one of the header `Accept`, else JSON. An error before the first row is
+//! an ordinary error answer. An error after it ends NDJSON with a line `{"error":{...}}`; JSON, CSV and Arrow
+//! have no place for it, so the connection is cut: a client sees an answer without its end, never one that looks whole.
+
+mod answer;
+mod request;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{Request, State as Of};
+use axum::response::Response;
+use axum::routing::post;
 
+use crate::http::{ApiError, body};
 use crate::state::State;
 
 pub fn routes() -> Router<Arc<State>> {
-    Router::new()
+    Router::new().route("/api/sql", post(sql))
+}
+
+async fn sql(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
+    let wishes = request::Wishes::of(&request)?;
+    let body = body::read(request, &state.limits).await?;
+    let question = request::parse(&body, wishes)?;
+    // Given back before the query runs, which may take long.
+    drop(body);
+    let answer = state.queries.sql(&question.sql).await?;
+    answer::respond(answer, question.format).await
 }

@@ -1,0 +1,87 @@
+//! What a request asks for: the SQL and the format of the answer.
+
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use serde::Deserialize;
+
+use crate::http::ApiError;
+use crate::rows::Format;
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Question {
+    pub sql: String,
+    pub format: Format,
+}
+
+/// What the head of a request says about the format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    query: Option<Format>,
+    accept: Option<Format>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonBody {
+    sql: String,
+    format: Option<String>,
+}
+
+impl Wishes {
+    /// # Errors
+    /// 400 for a `format` that does not exist.
+    pub fn of(request: &Request) -> Result<Wishes, ApiError> {
+        let query = request.uri().query().unwrap_or("");
+        let mut wishes = Wishes::default();
+        for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            if name == "format" {
+                wishes.query = Some(known(value)?);
+            }
+        }
+        let accept = request.headers().get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        wishes.accept = accept.flat_map(|value| value.split(',')).find_map(accepted);
+        Ok(wishes)
+    }
+}
+
+/// The question in `body`.
+///
+/// # Errors
+/// 400 when it is empty, not UTF-8, or JSON of another shape.
+pub fn parse(body: &[u8], wishes: Wishes) -> Result<Question, ApiError> {
+    let text = std::str::from_utf8(body).map_err(|error| bad(format!("the SQL is not UTF-8: {error}")))?;
+    let (sql, in_body) = if text.trim_start().starts_with('{') {
+        let json: JsonBody = serde_json::from_str(text)
+            .map_err(|error| bad(format!("the body is no {{\"sql\":\"...\",\"format\":\"...\"}}: {error}")))?;
+        (json.sql, json.format.as_deref().map(known).transpose()?)
+    } else {
+        (text.to_owned(), None)
+    };
+    if sql.trim().is_empty() {
+        return Err(bad("no SQL: send it as the body, as text or as JSON {\"sql\":\"SELECT ...\"}".to_owned()));
+    }
+    Ok(Question { sql, format: wishes.query.or(in_body).or(wishes.accept).unwrap_or(Format::Json) })
+}
+
+fn known(name: &str) -> Result<Format, ApiError> {
+    Format::by_name(name).ok_or_else(|| {
+        let all = Format::ALL.map(Format::name).join(", ");
+        bad(format!("format '{name}' does not exist; there are {all}"))
+    })
+}
+
+/// The format of one media range; weights are ignored, the order counts.
+fn accepted(range: &str) -> Option<Format> {
+    let media = range.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    match media.as_str() {
+        "application/json" => Some(Format::Json),
+        "application/x-ndjson" | "application/jsonl" | "application/ndjson" => Some(Format::Ndjson),
+        "text/csv" => Some(Format::Csv),
+        "application/vnd.apache.arrow.stream" => Some(Format::Arrow),
+        _ => None,
+    }
+}
+
+fn bad(message: String) -> ApiError {
+    ApiError::new(StatusCode::BAD_REQUEST, message)
+}

@@ -1,0 +1,181 @@
+//! Record batches as bytes: JSON, NDJSON, CSV, Arrow IPC. One encoder for HTTP and the command line.
+//!
+//! * Times are RFC 3339 with `Z`. Maps and structs are objects, lists are arrays; in CSV they are JSON text.
+//! * Integers keep all their digits. JSON has no NaN and no infinity: both are `null` there; CSV says `NaN`, `inf`, `-inf`.
+//! * NULL is `null` in JSON, where every row has every key, and an empty field in CSV.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::csv;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ipc::writer::StreamWriter;
+use arrow::json::writer::{EncoderOptions, JsonArray, LineDelimited, make_encoder};
+use arrow::json::{self, WriterBuilder};
+
+/// How DataFusion's times without a zone are written: they are UTC.
+const UTC_TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
+
+/// A way to write rows down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// An array of row objects.
+    Json,
+    /// One row object a line.
+    Ndjson,
+    /// A line of names, then one line a row.
+    Csv,
+    /// An Arrow IPC stream.
+    Arrow,
+}
+
+impl Format {
+    pub const ALL: [Format; 4] = [Format::Json, Format::Ndjson, Format::Csv, Format::Arrow];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Json => "json",
+            Format::Ndjson => "ndjson",
+            Format::Csv => "csv",
+            Format::Arrow => "arrow",
+        }
+    }
+
+    pub fn by_name(name: &str) -> Option<Format> {
+        Format::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// With its parameters, for the header `Content-Type`.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::Json => "application/json; charset=UTF-8",
+            Format::Ndjson => "application/x-ndjson; charset=UTF-8",
+            Format::Csv => "text/csv; charset=UTF-8; header=present",
+            Format::Arrow => "application/vnd.apache.arrow.stream",
+        }
+    }
+}
+
+/// Encodes the batches of one answer, one after the other; holds no more than one.
+pub struct Encoder(Kind);
+
+enum Kind {
+    Json(json::Writer<Vec<u8>, JsonArray>),
+    Ndjson(json::Writer<Vec<u8>, LineDelimited>),
+    Csv { head: Vec<u8> },
+    Arrow(Box<StreamWriter<Vec<u8>>>),
+}
+
+impl Encoder {
+    /// # Errors
+    /// When a column has a type that `format` cannot show.
+    pub fn new(format: Format, schema: &SchemaRef) -> Result<Self, ArrowError> {
+        let json = || WriterBuilder::new().with_explicit_nulls(true).with_timestamp_format(UTC_TIME.to_owned());
+        Ok(Self(match format {
+            Format::Json => Kind::Json(json().build(Vec::new())),
+            Format::Ndjson => Kind::Ndjson(json().build(Vec::new())),
+            // The line of names comes also when no row does.
+            Format::Csv => Kind::Csv { head: csv(&RecordBatch::new_empty(Arc::clone(schema)), true)? },
+            Format::Arrow => Kind::Arrow(Box::new(StreamWriter::try_new(Vec::new(), schema)?)),
+        }))
+    }
+
+    /// The bytes of `batch`, and those before it that are not yet given out.
+    ///
+    /// # Errors
+    /// When a value cannot be shown in this format.
+    pub fn batch(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+        match &mut self.0 {
+            Kind::Json(writer) => {
+                writer.write(batch)?;
+                Ok(std::mem::take(writer.get_mut()))
+            }
+            Kind::Ndjson(writer) => {
+                writer.write(batch)?;
+                Ok(std::mem::take(writer.get_mut()))
+            }
+            Kind::Csv { head } => {
+                let mut bytes = std::mem::take(head);
+                bytes.extend(csv(batch, false)?);
+                Ok(bytes)
+            }
+            Kind::Arrow(writer) => {
+                writer.write(batch)?;
+                Ok(std::mem::take(writer.get_mut()))
+            }
+        }
+    }
+
+    /// The bytes after the last batch.
+    ///
+    /// # Errors
+    /// When the format cannot be ended.
+    pub fn finish(&mut self) -> Result<Vec<u8>, ArrowError> {
+        match &mut self.0 {
+            Kind::Json(writer) => {
+                writer.finish()?;
+                let mut bytes = std::mem::take(writer.get_mut());
+                bytes.push(b'\n');
+                Ok(bytes)
+            }
+            Kind::Ndjson(writer) => {
+                writer.finish()?;
+                Ok(std::mem::take(writer.get_mut()))
+            }
+            Kind::Csv { head } => Ok(std::mem::take(head)),
+            Kind::Arrow(writer) => {
+                writer.finish()?;
+                Ok(std::mem::take(writer.get_mut()))
+            }
+        }
+    }
+}
+
+fn csv(batch: &RecordBatch, header: bool) -> Result<Vec<u8>, ArrowError> {
+    let flat = flat(batch)?;
+    let mut bytes = Vec::new();
+    csv::WriterBuilder::new()
+        .with_header(header)
+        .with_timestamp_format(UTC_TIME.to_owned())
+        .build(&mut bytes)
+        .write(&flat)?;
+    Ok(bytes)
+}
+
+/// The batch with text in place of what CSV cannot hold: JSON for nested columns.
+fn flat(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let schema = batch.schema();
+    if !schema.fields().iter().any(|field| field.data_type().is_nested()) {
+        return Ok(batch.clone());
+    }
+    let mut fields = Vec::with_capacity(schema.fields().len());
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(schema.fields().len());
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        if field.data_type().is_nested() {
+            fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+            columns.push(Arc::new(json_text(field, column)?));
+        } else {
+            fields.push(Arc::clone(field));
+            columns.push(Arc::clone(column));
+        }
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+}
+
+fn json_text(field: &Arc<Field>, column: &ArrayRef) -> Result<StringArray, ArrowError> {
+    let options = EncoderOptions::default().with_explicit_nulls(true).with_timestamp_format(UTC_TIME.to_owned());
+    let mut encoder = make_encoder(field, column, &options)?;
+    let texts = (0..column.len()).map(|row| {
+        if encoder.is_null(row) {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        encoder.encode(row, &mut text);
+        String::from_utf8(text).map(Some).map_err(|error| ArrowError::ExternalError(Box::new(error)))
+    });
+    texts.collect()
+}

@@ -1,0 +1,101 @@
+//! What rows look like in each format.
+
+use std::io::Cursor;
+
+use arrow::array::{
+    Float64Array, Int64Array, MapBuilder, StringArray, StringBuilder, TimestampMicrosecondArray,
+    TimestampNanosecondArray, UInt64Array,
+};
+use arrow::ipc::reader::StreamReader;
+use expect_test::{Expect, expect};
+
+use super::*;
+
+fn batch() -> RecordBatch {
+    let mut tags = MapBuilder::new(None, StringBuilder::new(), StringBuilder::new());
+    tags.keys().append_value("host");
+    tags.values().append_value("a \"b\",c");
+    tags.append(true).unwrap();
+    tags.append(true).unwrap();
+    tags.append(false).unwrap();
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("name", Arc::new(StringArray::from(vec![Some("x,y"), Some(""), None]))),
+        ("int", Arc::new(Int64Array::from(vec![i64::MAX, i64::MIN, 9_007_199_254_740_993]))),
+        ("count", Arc::new(UInt64Array::from(vec![u64::MAX, 0, 1]))),
+        ("value", Arc::new(Float64Array::from(vec![0.1, f64::NAN, f64::NEG_INFINITY]))),
+        (
+            "ts",
+            Arc::new(
+                TimestampMicrosecondArray::from(vec![1_767_225_600_000_000, 1_767_225_600_500_000, -1])
+                    .with_timezone("UTC"),
+            ),
+        ),
+        ("plain", Arc::new(TimestampNanosecondArray::from(vec![1_767_225_600_000_000_000, 1, 1_500_000_000]))),
+        ("tags", Arc::new(tags.finish())),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+fn encode(format: Format, batches: &[RecordBatch]) -> Vec<u8> {
+    let mut encoder = Encoder::new(format, &batch().schema()).unwrap();
+    let mut bytes = Vec::new();
+    for batch in batches {
+        bytes.extend(encoder.batch(batch).unwrap());
+    }
+    bytes.extend(encoder.finish().unwrap());
+    bytes
+}
+
+fn check(format: Format, batches: &[RecordBatch], expected: &Expect) {
+    expected.assert_eq(&String::from_utf8(encode(format, batches)).unwrap());
+}
+
+#[test]
+fn ndjson_is_one_object_a_line_with_exact_integers_and_null_for_what_json_has_not() {
+    check(
+        Format::Ndjson,
+        &[batch()],
+        &expect![[r#"
+        {"name":"x,y","int":9223372036854775807,"count":18446744073709551615,"value":0.1,"ts":"2026-01-01T00:00:00Z","plain":"2026-01-01T00:00:00Z","tags":{"host":"a \"b\",c"}}
+        {"name":"","int":-9223372036854775808,"count":0,"value":null,"ts":"2026-01-01T00:00:00.500Z","plain":"1970-01-01T00:00:00.000000001Z","tags":{}}
+        {"name":null,"int":9007199254740993,"count":1,"value":null,"ts":"1969-12-31T23:59:59.999999Z","plain":"1970-01-01T00:00:01.500Z","tags":null}
+    "#]],
+    );
+}
+
+#[test]
+fn json_is_one_array_over_all_batches() {
+    let two = [batch().slice(0, 1), batch().slice(1, 1)];
+    let rows: serde_json::Value = serde_json::from_slice(&encode(Format::Json, &two)).unwrap();
+    assert_eq!(rows.as_array().map(Vec::len), Some(2));
+    assert_eq!(rows[0]["int"], i64::MAX);
+    assert_eq!(rows[1]["value"], serde_json::Value::Null);
+    assert_eq!(encode(Format::Json, &[]), b"[]\n");
+}
+
+#[test]
+fn csv_has_a_line_of_names_and_nested_values_as_json() {
+    check(
+        Format::Csv,
+        &[batch().slice(0, 2), batch().slice(2, 1)],
+        &expect![[r#"
+        name,int,count,value,ts,plain,tags
+        "x,y",9223372036854775807,18446744073709551615,0.1,2026-01-01T00:00:00Z,2026-01-01T00:00:00Z,"{""host"":""a \""b\"",c""}"
+        ,-9223372036854775808,0,NaN,2026-01-01T00:00:00.500Z,1970-01-01T00:00:00.000000001Z,{}
+        ,9007199254740993,1,-inf,1969-12-31T23:59:59.999999Z,1970-01-01T00:00:01.500Z,
+    "#]],
+    );
+}
+
+#[test]
+fn csv_without_rows_still_names_its_columns() {
+    assert_eq!(encode(Format::Csv, &[]), b"name,int,count,value,ts,plain,tags\n");
+}
+
+#[test]
+fn an_arrow_stream_brings_the_same_batches_back() {
+    let batches = [batch(), batch().slice(1, 2)];
+    let bytes = encode(Format::Arrow, &batches);
+    let read: Vec<_> = StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(read, batches);
+}
