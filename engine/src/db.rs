@@ -1,15 +1,38 @@
-//! A database: open it, append to it, take snapshots of it, close it.
+//! A database: open it, append to it, take snapshots of it, flush it, close it.
+//!
+//! The way in: [`Db::append`] writes a frame to the WAL and then to the memtable, under one lock.
+//! [`Db::flush`] swaps the memtable for a fresh one under that lock and turns the old one into
+//! segments outside of it. A [`Snapshot`] copies a few pointers and sees what it saw for ever.
+//!
+//! Locks are taken in this order: flush, sync, append, view. No disk is waited for under `view`.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use tracing::{info, warn};
 
 use crate::error::{Error, Result};
+use crate::flush::{FlushReport, Flusher, Frozen};
 use crate::index::SeriesIndex;
-use crate::memtable::Memtable;
+use crate::info::DbInfo;
+use crate::last::LastValues;
+use crate::layout::Layout;
+use crate::lock::WriterLock;
+use crate::manifest::Manifest;
+use crate::memtable::{Memtable, SAMPLE_BYTES};
+use crate::meta::{Meta, MetaChange};
 use crate::options::Options;
+use crate::recover::{self, Recovered, RecoveryReport};
 use crate::sample::SampleBatch;
+use crate::segment::{Segment, SegmentCache};
 use crate::series::{SeriesId, SeriesKey};
 use crate::snapshot::Snapshot;
+use crate::time::Timestamp;
+use crate::value::Value;
+use crate::wal::frame::{self, SAMPLES_MAX};
+use crate::wal::{Position, Wal};
 
 /// What an acknowledged append survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +43,8 @@ pub enum Durability {
     Synced,
 }
 
-/// A handle; clones share one database.
+/// A handle; clones share one database. When the last is dropped without [`Db::close`], the writer
+/// lock is given back and the WAL keeps what was not flushed.
 #[derive(Clone, Debug)]
 pub struct Db {
     inner: Arc<Inner>,
@@ -29,9 +53,51 @@ pub struct Db {
 #[derive(Debug)]
 struct Inner {
     options: Options,
+    layout: Layout,
+    node: Arc<str>,
+    recovery: RecoveryReport,
     index: Arc<SeriesIndex>,
-    memtable: Arc<Memtable>,
-    append: Mutex<()>,
+    last: LastValues,
+    cache: Arc<SegmentCache>,
+    /// What there is to read.
+    view: RwLock<View>,
+    /// `None` when the database is open read-only.
+    write: Option<Write>,
+}
+
+/// What a snapshot copies.
+#[derive(Debug)]
+struct View {
+    /// By sequence, oldest first.
+    segments: Arc<[Arc<Segment>]>,
+    /// Being flushed, oldest first.
+    frozen: Vec<Arc<Frozen>>,
+    active: Arc<Memtable>,
+    meta: Arc<Meta>,
+    manifest: Arc<Manifest>,
+}
+
+/// What only a writer has.
+#[derive(Debug)]
+struct Write {
+    lock: WriterLock,
+    closed: AtomicBool,
+    flusher: Mutex<Flusher>,
+    /// How far the WAL is durable. Held while an fsync runs, so that one serves all who wait.
+    synced: Mutex<Position>,
+    append: Mutex<Appender>,
+    /// Milliseconds of the monotonic clock before which no flush is due: set by a failed one.
+    flush_not_before: AtomicU64,
+}
+
+/// What the append lock guards.
+#[derive(Debug)]
+struct Appender {
+    wal: Wal,
+    /// Series below this id have a frame in the WAL or stand in a series file.
+    series_logged: u32,
+    /// Whether metadata changed since the last freeze.
+    meta_changed: bool,
 }
 
 impl Db {
@@ -40,75 +106,456 @@ impl Db {
     /// # Errors
     /// Unavailable when another writer has it or the disk fails; Corrupt; NotFound when `dir` holds something else.
     pub fn open(dir: &Path, options: Options) -> Result<Db> {
+        let layout = Layout::new(dir);
         options.disk.create_dir(dir).map_err(Error::io("create", dir))?;
-        Ok(Db {
-            inner: Arc::new(Inner {
-                options,
-                index: Arc::default(),
-                memtable: Arc::default(),
-                append: Mutex::default(),
-            }),
-        })
+        let lock = WriterLock::acquire(&options.disk, &*options.machine, &layout, options.take_over)?;
+        let recovered = recover::for_writing(&options, &layout).inspect_err(|_| {
+            if let Err(error) = lock.release() {
+                warn!(%error, "the writer lock stays");
+            }
+        })?;
+        let mut db = Inner::new(options, layout, recovered, Some(lock));
+        if let Some(lock) = db.write.as_ref().and_then(|write| write.lock.taken_over_from.clone()) {
+            db.recovery.taken_over_from = Some(lock);
+        }
+        info!(dir = %dir.display(), recovery = %db.recovery, "opened a database");
+        Ok(Db { inner: Arc::new(db) })
     }
 
-    /// The id of a series, given out now if it is new.
+    /// Opens the database in `dir` without writing anything, not even a lock: it may lie where nobody
+    /// may write, and another process may be writing it. What that one appends later is not seen.
     ///
     /// # Errors
-    /// Unavailable when the database is full of series.
+    /// NotFound when there is none; Io; Corrupt.
+    pub fn open_read_only(dir: &Path, options: Options) -> Result<Db> {
+        let layout = Layout::new(dir);
+        let recovered = recover::read_only(&options, &layout)?;
+        Ok(Db { inner: Arc::new(Inner::new(options, layout, recovered, None)) })
+    }
+
+    /// What opening found.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.inner.recovery
+    }
+
+    /// The id of a series, given out now if it is new. It is durable with its first sample.
+    ///
+    /// # Errors
+    /// Unavailable when the database is full of series, or closed; Invalid when it is new and the database read-only.
     pub fn series(&self, key: &SeriesKey) -> Result<SeriesId> {
+        if let Some(id) = self.inner.index.id(key) {
+            return Ok(id);
+        }
+        self.inner.write("give a new series its id")?;
         Ok(self.inner.index.get_or_insert(key, self.inner.options.series_max)?.0)
     }
 
-    /// Appends all of `batch` or nothing.
+    /// Appends all of `batch` or nothing. After an error of `Synced`'s fsync the samples may be there.
     ///
     /// # Errors
-    /// NotFound when a series is unknown; Busy when the memtable is full; Unavailable when the disk fails.
-    pub fn append(&self, batch: &SampleBatch, _durability: Durability) -> Result<()> {
-        let known = self.inner.index.len();
-        if let Some((series, _, _)) = batch.iter().find(|(series, _, _)| series.0 as usize >= known) {
-            return Err(Error::UnknownSeries { id: series.0 });
+    /// NotFound when a series is unknown; Invalid when a time or the batch's length is; Busy when the memtable is
+    /// full; Unavailable when the disk fails, when an earlier fsync did and no flush came since, or when closed.
+    pub fn append(&self, batch: &SampleBatch, durability: Durability) -> Result<()> {
+        let write = self.inner.write("append")?;
+        self.inner.check_batch(batch)?;
+        if !batch.is_empty() {
+            let mut samples = Vec::with_capacity(batch.len() * 21 + 64);
+            frame::put_samples(&mut samples, batch);
+            let mut appender = write.appender();
+            write.check_open(&self.inner.layout)?;
+            self.inner.check_room(batch)?;
+            let series_end = batch.series().iter().map(|id| id.0 + 1).max().unwrap_or(0);
+            self.inner.log(&mut appender, series_end, &samples)?;
+            // Only a freeze swaps the active memtable, and that needs the append lock.
+            let active = Arc::clone(&self.inner.view().active);
+            active.append(batch);
+            self.inner.last.update(batch);
         }
-        let _one_appender = self.inner.append.lock().unwrap_or_else(PoisonError::into_inner);
-        self.inner.memtable.append(batch);
-        Ok(())
+        match durability {
+            Durability::Buffered => Ok(()),
+            Durability::Synced => self.inner.sync(write),
+        }
     }
 
-    /// Makes everything appended before the call durable.
+    /// Records a change of metadata.
     ///
     /// # Errors
-    /// Unavailable when the disk fails.
+    /// Invalid when a text is too long or the database read-only; Unavailable as with [`Db::append`].
+    pub fn put_meta(&self, change: MetaChange, durability: Durability) -> Result<()> {
+        let write = self.inner.write("change metadata")?;
+        change.check()?;
+        let json = serde_json::to_vec(&change)
+            .map_err(|error| Error::Internal { what: format!("metadata cannot be written as JSON: {error}") })?;
+        let mut frames = Vec::with_capacity(json.len() + 16);
+        frame::put_meta(&mut frames, &json);
+        {
+            let mut appender = write.appender();
+            write.check_open(&self.inner.layout)?;
+            self.inner.log(&mut appender, 0, &frames)?;
+            appender.meta_changed = true;
+            Arc::make_mut(&mut self.inner.view_mut().meta).apply(change);
+        }
+        match durability {
+            Durability::Buffered => Ok(()),
+            Durability::Synced => self.inner.sync(write),
+        }
+    }
+
+    /// Makes everything appended before the call durable. Appends go on meanwhile.
+    ///
+    /// # Errors
+    /// Unavailable when the disk fails; appends are then refused until a flush succeeds.
     pub fn sync(&self) -> Result<()> {
-        Ok(())
+        let write = self.inner.write("sync")?;
+        self.inner.sync(write)
     }
 
-    /// Whether memory or the WAL hold enough that [`Db::flush`] should run.
-    pub fn flush_due(&self) -> bool {
-        false
-    }
-
-    /// # Errors
-    /// Unavailable when the disk fails.
-    pub fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Flushes and lets go of the database.
+    /// Turns everything appended before the call into segments. One runs at a time; others wait for it.
     ///
     /// # Errors
-    /// Unavailable when the disk fails.
+    /// Unavailable when the disk fails or another process took the database over. Nothing is lost
+    /// then: the samples stay readable and in the WAL, and the next flush tries again.
+    pub fn flush(&self) -> Result<FlushReport> {
+        let write = self.inner.write("flush")?;
+        self.inner.flush(write)
+    }
+
+    /// Whether a flush should run now: memtable or WAL are long enough, or an fsync failed.
+    pub fn flush_due(&self) -> bool {
+        let Ok(write) = self.inner.write("flush") else { return false };
+        let options = &self.inner.options;
+        if milliseconds(options.clock.monotonic()) < write.flush_not_before.load(Ordering::Relaxed) {
+            return false;
+        }
+        let (wal_bytes, failed) = {
+            let appender = write.appender();
+            (appender.wal.bytes(), appender.wal.is_failed())
+        };
+        let (active, frozen) = {
+            let view = self.inner.view();
+            (view.active.bytes(), !view.frozen.is_empty())
+        };
+        failed || frozen || active >= options.memtable_bytes_flush || wal_bytes >= options.wal_bytes_flush
+    }
+
+    /// Flushes and gives the writer lock back. Snapshots go on working; everything else fails from here on.
+    ///
+    /// # Errors
+    /// As [`Db::flush`]; the database is then still open.
     pub fn close(&self) -> Result<()> {
-        self.flush()
+        let write = self.inner.write("close")?;
+        {
+            let _appender = write.appender();
+            write.closed.store(true, Ordering::Release);
+        }
+        if let Err(error) = self.inner.flush(write) {
+            write.closed.store(false, Ordering::Release);
+            return Err(error);
+        }
+        write.lock.release()
     }
 
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            node: Arc::from(&*self.inner.options.node),
-            index: Arc::clone(&self.inner.index),
-            memtables: vec![(Arc::clone(&self.inner.memtable), self.inner.memtable.rows())],
+        self.inner.snapshot()
+    }
+
+    /// The newest sample (by time) of a series: from memory, but for the first question after an open.
+    ///
+    /// # Errors
+    /// Io and Corrupt, from the segments that must be read.
+    pub fn last(&self, series: SeriesId) -> Result<Option<(Timestamp, Value)>> {
+        match self.inner.last.get(series) {
+            Some(newest) => Ok(newest),
+            None => Ok(self.inner.last.fill(series, self.snapshot().last(series)?)),
         }
     }
 
     pub fn index(&self) -> &Arc<SeriesIndex> {
         &self.inner.index
     }
+
+    pub fn is_read_only(&self) -> bool {
+        self.inner.write.is_none()
+    }
+
+    /// # Errors
+    /// None today; a caller must expect those of the disk.
+    pub fn info(&self) -> Result<DbInfo> {
+        Ok(self.inner.info())
+    }
 }
+
+impl Inner {
+    fn new(options: Options, layout: Layout, recovered: Recovered, lock: Option<WriterLock>) -> Self {
+        let Recovered { manifest, index, meta, meta_changed, memtable, next_wal, wal_bytes, report } = recovered;
+        let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
+        let series = u32::try_from(index.len()).unwrap_or(u32::MAX);
+        let write = lock.map(|lock| Write {
+            lock,
+            closed: AtomicBool::new(false),
+            flusher: Mutex::new(Flusher::new(Arc::clone(&options.disk), layout.clone(), manifest.clone())),
+            synced: Mutex::default(),
+            append: Mutex::new(Appender {
+                wal: Wal::new(Arc::clone(&options.disk), layout.clone(), next_wal, wal_bytes),
+                series_logged: series,
+                meta_changed,
+            }),
+            flush_not_before: AtomicU64::new(0),
+        });
+        let mut inner = Self {
+            node: Arc::from(&*manifest.node),
+            recovery: report,
+            index: Arc::new(index),
+            last: LastValues::new(series),
+            cache,
+            view: RwLock::new(View {
+                segments: Arc::new([]),
+                frozen: Vec::new(),
+                active: Arc::new(memtable),
+                meta: Arc::new(meta),
+                manifest: Arc::new(Manifest::new(String::new(), String::new())),
+            }),
+            write,
+            options,
+            layout,
+        };
+        let segments = inner.segments(&[], &manifest);
+        let view = inner.view.get_mut().unwrap_or_else(PoisonError::into_inner);
+        view.segments = segments;
+        view.manifest = Arc::new(manifest);
+        inner
+    }
+
+    /// Handles for the segments of `manifest`, by sequence; those of `known` are used again.
+    fn segments(&self, known: &[Arc<Segment>], manifest: &Manifest) -> Arc<[Arc<Segment>]> {
+        let mut segments: Vec<Arc<Segment>> = known.to_vec();
+        for entry in &manifest.segments[known.len()..] {
+            let disk = Arc::clone(&self.options.disk);
+            segments.push(Arc::new(Segment::new(entry.clone(), &self.layout, disk, Arc::clone(&self.cache))));
+        }
+        segments.sort_by_key(|segment| (segment.entry().sequence_max, segment.entry().window_start));
+        segments.into()
+    }
+
+    /// What a writer has, if this is one and open.
+    fn write(&self, action: &'static str) -> Result<&Write> {
+        let path = || self.layout.dir().to_path_buf();
+        let write = self.write.as_ref().ok_or_else(|| Error::ReadOnly { path: path(), action })?;
+        write.check_open(&self.layout)?;
+        Ok(write)
+    }
+
+    fn view(&self) -> RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn view_mut(&self) -> RwLockWriteGuard<'_, View> {
+        self.view.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_batch(&self, batch: &SampleBatch) -> Result<()> {
+        if batch.len() > SAMPLES_MAX {
+            return Err(Error::LargeBatch { found: batch.len(), max: SAMPLES_MAX });
+        }
+        let known = self.index.len();
+        for (series, time, _) in batch.iter() {
+            if series.0 as usize >= known {
+                return Err(Error::UnknownSeries { id: series.0 });
+            }
+            // Half-open ranges cannot reach it.
+            if time == Timestamp::MAX {
+                return Err(Error::LastTime { id: series.0, time });
+            }
+        }
+        Ok(())
+    }
+
+    /// Asked before the WAL is written: what is refused leaves no trace.
+    fn check_room(&self, batch: &SampleBatch) -> Result<()> {
+        let view = self.view();
+        let frozen: u64 = view.frozen.iter().map(|frozen| frozen.memtable.bytes()).sum();
+        let found = view.active.bytes() + frozen;
+        let max = self.options.memtable_bytes_max;
+        if found + batch.len() as u64 * SAMPLE_BYTES > max || !view.active.has_room(batch.len()) {
+            return Err(Error::MemtableFull { found, max });
+        }
+        Ok(())
+    }
+
+    /// Appends `frames` to the WAL, in the same write behind the frames of series that have none yet.
+    fn log(&self, appender: &mut Appender, series_end: u32, frames: &[u8]) -> Result<()> {
+        if series_end <= appender.series_logged {
+            return appender.wal.append(frames, appender.series_logged);
+        }
+        let mut all = Vec::with_capacity(frames.len() + 128);
+        // All below, so that ids are dense after a recovery too.
+        for id in (appender.series_logged..series_end).map(SeriesId) {
+            let key = self.index.key(id).ok_or(Error::UnknownSeries { id: id.0 })?;
+            frame::put_series(&mut all, id, &key);
+        }
+        all.extend_from_slice(frames);
+        appender.wal.append(&all, appender.series_logged)?;
+        appender.series_logged = series_end;
+        Ok(())
+    }
+
+    fn sync(&self, write: &Write) -> Result<()> {
+        let Some(target) = write.appender().wal.sync_target()? else { return Ok(()) };
+        let mut synced = lock(&write.synced);
+        if *synced >= target.position {
+            return Ok(());
+        }
+        // Others appended while this call waited for the one before: one fsync serves them too.
+        let now = match write.appender().wal.sync_target()? {
+            Some(now) if now.position.number == target.position.number => now,
+            // Its file was closed, which made it durable.
+            _ => return Ok(()),
+        };
+        if let Err(source) = now.handle.sync() {
+            write.appender().wal.fail(now.position.number, &source.to_string());
+            return Err(Error::Io { action: "sync", path: now.path, source });
+        }
+        *synced = now.position;
+        Ok(())
+    }
+
+    fn flush(&self, write: &Write) -> Result<FlushReport> {
+        let mut flusher = lock(&write.flusher);
+        let done = (|| {
+            // What a failed flush left comes first: it is older.
+            let before = self.flush_frozen(write, &mut flusher)?;
+            self.freeze(write);
+            let now = self.flush_frozen(write, &mut flusher)?;
+            Ok(FlushReport {
+                samples: before.samples + now.samples,
+                segments: before.segments + now.segments,
+                bytes: before.bytes + now.bytes,
+                series: before.series + now.series,
+            })
+        })();
+        let not_before = match &done {
+            Ok(_) => 0,
+            Err(_) => milliseconds(self.options.clock.monotonic() + self.options.flush_retry),
+        };
+        write.flush_not_before.store(not_before, Ordering::Relaxed);
+        done
+    }
+
+    /// Swaps in a fresh memtable and a fresh WAL file, unless nothing was appended.
+    fn freeze(&self, write: &Write) {
+        // Most of the WAL is made durable here, so that little is left to wait for under the append lock.
+        // A failure is noted in the WAL, and a flush is what heals it.
+        let _ = self.sync(write);
+        let mut appender = write.appender();
+        let nothing = self.view().active.is_empty() && !appender.meta_changed && !appender.wal.is_failed();
+        if nothing {
+            return;
+        }
+        let first_wal = appender.wal.finish();
+        let wal_bytes = appender.wal.bytes();
+        let mut view = self.view_mut();
+        let meta = std::mem::take(&mut appender.meta_changed).then(|| Arc::clone(&view.meta));
+        let memtable = std::mem::take(&mut view.active);
+        let series_end = appender.series_logged;
+        view.frozen.push(Arc::new(Frozen { memtable, series_end, first_wal, wal_bytes, meta }));
+    }
+
+    fn flush_frozen(&self, write: &Write, flusher: &mut Flusher) -> Result<FlushReport> {
+        let mut report = FlushReport::default();
+        loop {
+            let Some(frozen) = self.view().frozen.first().cloned() else { return Ok(report) };
+            let (_, done) = flusher.write(&frozen, &self.index, || write.lock.check())?;
+            let manifest = Arc::new(flusher.manifest().clone());
+            {
+                let mut view = self.view_mut();
+                view.segments = self.segments(&view.segments, &manifest);
+                view.frozen.remove(0);
+                view.manifest = manifest;
+            }
+            write.appender().wal.covered(frozen.first_wal, frozen.wal_bytes);
+            report.samples += done.samples;
+            report.segments += done.segments;
+            report.bytes += done.bytes;
+            report.series += done.series;
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let view = self.view();
+        let memtables = view.frozen.iter().map(|frozen| &frozen.memtable).chain([&view.active]);
+        Snapshot {
+            node: Arc::clone(&self.node),
+            index: Arc::clone(&self.index),
+            meta: Arc::clone(&view.meta),
+            segments: Arc::clone(&view.segments),
+            memtables: memtables.map(|memtable| (Arc::clone(memtable), memtable.rows())).collect(),
+        }
+    }
+
+    fn info(&self) -> DbInfo {
+        let wal_bytes = match &self.write {
+            Some(write) => write.appender().wal.bytes(),
+            None => self.recovery.bytes,
+        };
+        let view = self.view();
+        let memtables = || view.frozen.iter().map(|frozen| &frozen.memtable).chain([&view.active]);
+        let entries = || view.manifest.segments.iter();
+        let unflushed: u64 = memtables().map(|memtable| memtable.len() as u64).sum();
+        let bounds = memtables()
+            .filter_map(|memtable| memtable.time_bounds())
+            .chain(entries().map(|entry| (Timestamp::from_micros(entry.first), Timestamp::from_micros(entry.last))));
+        let mut segment_files: Vec<_> = entries().map(|entry| self.layout.named(&entry.file.file)).collect();
+        segment_files.sort();
+        DbInfo {
+            dir: self.layout.dir().to_path_buf(),
+            read_only: self.write.is_none(),
+            database: view.manifest.database.clone(),
+            node: view.manifest.node.clone(),
+            metrics: self.index.metrics().len() as u64,
+            series: self.index.len() as u64,
+            samples: entries().map(|entry| entry.rows).sum::<u64>() + unflushed,
+            samples_unflushed: unflushed,
+            bytes: view.manifest.files().map(|file| file.bytes).sum::<u64>() + wal_bytes,
+            wal_bytes,
+            time_bounds: bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))),
+            segment_files,
+            series_files: view.manifest.series.iter().map(|entry| self.layout.named(&entry.file.file)).collect(),
+        }
+    }
+}
+
+impl Write {
+    fn appender(&self) -> MutexGuard<'_, Appender> {
+        lock(&self.append)
+    }
+
+    fn check_open(&self, layout: &Layout) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed { path: layout.dir().to_path_buf() });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Write {
+    /// The samples are in the WAL; the lock must not outlive us, or a process that lives on could not open again.
+    fn drop(&mut self) {
+        if !self.closed.load(Ordering::Acquire)
+            && let Err(error) = self.lock.release()
+        {
+            warn!(%error, "the writer lock stays");
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What these locks guard is whole before anything under them can panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::time::Timestamp;
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What a caller should do about an error.
@@ -48,6 +50,16 @@ pub enum Error {
     Locked { path: PathBuf, owner: String, advice: String },
     #[error("{}: {what}: found {found}, expected {expected}; run `telem check`", path.display())]
     Corrupt { path: PathBuf, what: String, found: String, expected: String },
+    #[error("{} has format {found} and this telem reads up to {max}; use a newer telem", path.display())]
+    Format { path: PathBuf, found: u32, max: u32 },
+    #[error("{found} samples in one batch; at most {max} are allowed: send it in parts")]
+    LargeBatch { found: usize, max: usize },
+    #[error("a sample of series {id} at {time}: the last microsecond that a time can express is taken as no time")]
+    LastTime { id: u32, time: Timestamp },
+    #[error("{what} has {found} bytes; at most {max} are allowed")]
+    LongText { what: &'static str, found: usize, max: usize },
+    #[error("database {} is closed", path.display())]
+    Closed { path: PathBuf },
     #[error("database {} takes no more samples until a flush succeeds: {cause}", path.display())]
     WalFailed { path: PathBuf, cause: String },
     #[error("cannot {action} {}: {source}{}", path.display(), advice(source))]
@@ -64,12 +76,18 @@ impl Error {
             | Error::ControlCharacter { .. }
             | Error::DuplicateTag { .. }
             | Error::TooManyTags { .. }
+            | Error::LargeBatch { .. }
+            | Error::LastTime { .. }
+            | Error::LongText { .. }
             | Error::ReadOnly { .. } => ErrorKind::Invalid,
             Error::UnknownSeries { .. } | Error::NotADatabase { .. } => ErrorKind::NotFound,
             Error::MemtableFull { .. } => ErrorKind::Busy,
-            Error::TooManySeries { .. } | Error::Locked { .. } | Error::WalFailed { .. } | Error::Io { .. } => {
-                ErrorKind::Unavailable
-            }
+            Error::TooManySeries { .. }
+            | Error::Locked { .. }
+            | Error::Format { .. }
+            | Error::Closed { .. }
+            | Error::WalFailed { .. }
+            | Error::Io { .. } => ErrorKind::Unavailable,
             Error::Corrupt { .. } => ErrorKind::Corrupt,
             Error::Internal { .. } => ErrorKind::Internal,
         }

@@ -4,7 +4,8 @@
 //! remembers how many rows there were and sees exactly those, so it costs nothing to take and
 //! readers never see half a batch. Order by time and last-write-wins are made when reading.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ahash::AHashMap;
@@ -29,12 +30,27 @@ pub const ROWS_MAX: u32 = INT_BIT - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows(u32);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Memtable {
     shards: [Mutex<AHashMap<SeriesId, Buffer>>; SHARDS],
     /// Written by the one appender, after the samples stand in their buffers.
     rows: AtomicU32,
     bytes: AtomicU64,
+    /// Earliest and latest time, microseconds; crossed while there is no sample.
+    first: AtomicI64,
+    last: AtomicI64,
+}
+
+impl Default for Memtable {
+    fn default() -> Self {
+        Self {
+            shards: Default::default(),
+            rows: AtomicU32::default(),
+            bytes: AtomicU64::default(),
+            first: AtomicI64::new(i64::MAX),
+            last: AtomicI64::new(i64::MIN),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +77,10 @@ impl Memtable {
             buffer.rows.push(row | if value.is_int() { INT_BIT } else { 0 });
             row += 1;
         }
+        if let (Some(first), Some(last)) = (batch.times().iter().min(), batch.times().iter().max()) {
+            self.first.fetch_min(first.micros(), Ordering::Relaxed);
+            self.last.fetch_max(last.micros(), Ordering::Relaxed);
+        }
         let bytes = batch.len() as u64 * SAMPLE_BYTES + new_series * SERIES_BYTES;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.rows.store(row, Ordering::Release);
@@ -74,12 +94,45 @@ impl Memtable {
         self.rows().0 as usize
     }
 
+    /// Whether `samples` more have a row number left.
+    pub fn has_room(&self, samples: usize) -> bool {
+        self.len() + samples <= ROWS_MAX as usize
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The times of the earliest and the latest sample.
+    pub fn time_bounds(&self) -> Option<(Timestamp, Timestamp)> {
+        let (first, last) = (self.first.load(Ordering::Relaxed), self.last.load(Ordering::Relaxed));
+        (first <= last).then(|| (Timestamp::from_micros(first), Timestamp::from_micros(last)))
+    }
+
+    /// Which buckets of `width` microseconds, counted from the epoch, hold samples; `None` when more than `max` do.
+    pub fn time_buckets(&self, width: i64, max: usize) -> Option<BTreeSet<i64>> {
+        let mut buckets = BTreeSet::new();
+        for shard in &self.shards {
+            for buffer in lock(shard).values() {
+                let mut before = None;
+                for time in &buffer.times {
+                    let bucket = time.div_euclid(width);
+                    // Neighbours are mostly in one bucket.
+                    if before != Some(bucket) {
+                        before = Some(bucket);
+                        buckets.insert(bucket);
+                        if buckets.len() > max {
+                            return None;
+                        }
+                    }
+                }
+            }
+        }
+        Some(buckets)
     }
 
     /// Every series with a sample, in the order of ids.
@@ -112,6 +165,25 @@ impl Memtable {
 }
 
 impl Memtable {
+    /// Whether a visible sample of `series` lies in `range`.
+    pub fn has(&self, series: SeriesId, range: TimeRange, visible: Rows) -> bool {
+        let shard = self.shard(series);
+        let Some(buffer) = shard.get(&series) else { return false };
+        let end = buffer.rows.partition_point(|row| row & !INT_BIT < visible.0);
+        buffer.times[..end].iter().any(|time| range.contains(Timestamp::from_micros(*time)))
+    }
+
+    /// The visible sample of the latest time of `series`; of those the one that arrived last.
+    pub fn last(&self, series: SeriesId, visible: Rows) -> Option<(Timestamp, Value)> {
+        let shard = self.shard(series);
+        let buffer = shard.get(&series)?;
+        let end = buffer.rows.partition_point(|row| row & !INT_BIT < visible.0);
+        // The last of equal maxima.
+        let at = (0..end).max_by_key(|at| buffer.times[*at])?;
+        let value = Value::from_bits(buffer.bits[at], buffer.rows[at] & INT_BIT != 0);
+        Some((Timestamp::from_micros(buffer.times[at]), value))
+    }
+
     fn shard(&self, series: SeriesId) -> MutexGuard<'_, AHashMap<SeriesId, Buffer>> {
         lock(&self.shards[series.0 as usize % SHARDS])
     }

@@ -1,9 +1,11 @@
 //! Every limit and every choice of the engine, with its default.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::disk::{Disk, OsDisk};
+use crate::lock::{Linux, Machine};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -19,7 +21,15 @@ pub struct Options {
     pub series_max: u32,
     /// Take over a writer lock that another host, or a live process, seems to hold.
     pub take_over: bool,
+    /// Most segments that stay open with their runs in memory, besides those being read.
+    pub segment_files_max: usize,
+    /// Most memory for the runs and footers of those.
+    pub segment_bytes_max: u64,
+    /// How long after a failed flush the next is due.
+    pub flush_retry: Duration,
     pub disk: Arc<dyn Disk>,
+    /// Who we are, and who else runs: for the writer lock.
+    pub machine: Arc<dyn Machine>,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -32,7 +42,11 @@ impl Default for Options {
             wal_bytes_flush: 256 << 20,
             series_max: 10_000_000,
             take_over: false,
+            segment_files_max: 256,
+            segment_bytes_max: 64 << 20,
+            flush_retry: Duration::from_secs(1),
             disk: Arc::new(OsDisk),
+            machine: Arc::new(Linux),
             clock: Arc::new(SystemClock::new()),
         }
     }

@@ -41,6 +41,18 @@ impl SampleBatch {
         self.values.clear();
     }
 
+    pub(crate) fn series(&self) -> &[SeriesId] {
+        &self.series
+    }
+
+    pub(crate) fn times(&self) -> &[Timestamp] {
+        &self.times
+    }
+
+    pub(crate) fn values(&self) -> &[Value] {
+        &self.values
+    }
+
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (SeriesId, Timestamp, Value)> + Clone + '_ {
         (0..self.len()).map(|at| (self.series[at], self.times[at], self.values[at]))
     }

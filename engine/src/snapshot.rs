@@ -2,6 +2,8 @@
 //!
 //! Owned and cheap: nothing is copied, and what it needs lives until it is dropped.
 
+use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, TimestampMicrosecondArray, UInt32Array};
@@ -10,7 +12,10 @@ use arrow::record_batch::RecordBatch;
 
 use crate::error::{Error, Result};
 use crate::index::SeriesIndex;
-use crate::memtable::{Memtable, Rows};
+use crate::memtable::{Memtable, Rows, keep_last_writes};
+use crate::meta::Meta;
+use crate::segment::Segment;
+use crate::segment::read::{Loaded, Run};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
@@ -18,10 +23,17 @@ use crate::value::Value;
 /// Rows of one batch of a [`Scan`], unless asked otherwise.
 pub const SCAN_BATCH_ROWS: usize = 8_192;
 
+/// Rows of segments that [`Points`] reads in one go, unless a single series has more: enough that
+/// pages with many series are decoded once, few enough to stay small (24 bytes each).
+const READ_ROWS: u64 = 256 << 10;
+
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(crate) node: Arc<str>,
     pub(crate) index: Arc<SeriesIndex>,
+    pub(crate) meta: Arc<Meta>,
+    /// By sequence, oldest first. All are older than every memtable.
+    pub(crate) segments: Arc<[Arc<Segment>]>,
     /// Oldest first.
     pub(crate) memtables: Vec<(Arc<Memtable>, Rows)>,
 }
@@ -106,9 +118,15 @@ impl Snapshot {
         &self.index
     }
 
+    /// Metric metadata, annotations and the job.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
     /// The samples of every series that has any in `range`, in the order of `series`.
     pub fn points(&self, series: Vec<SeriesId>, range: TimeRange) -> Points {
-        Points { snapshot: self.clone(), series: series.into_iter(), range }
+        let segments = self.segments.iter().filter(|segment| segment.entry().overlaps(range)).cloned().collect();
+        Points { snapshot: self.clone(), segments, series: series.into(), range, ready: VecDeque::new() }
     }
 
     /// Whether `series` has a sample in `range`; reads as little as that takes.
@@ -116,7 +134,25 @@ impl Snapshot {
     /// # Errors
     /// Io and Corrupt, from the segments that must be read.
     pub fn has_points(&self, series: SeriesId, range: TimeRange) -> Result<bool> {
-        Ok(self.memtables.iter().any(|(memtable, rows)| !memtable.read(series, range, *rows).is_empty()))
+        if self.memtables.iter().any(|(memtable, rows)| memtable.has(series, range, *rows)) {
+            return Ok(true);
+        }
+        for segment in self.segments.iter().filter(|segment| segment.entry().overlaps(range)) {
+            let loaded = segment.load()?;
+            let Some(run) = loaded.run(series).filter(|run| range.overlaps_closed(run.first, run.last)) else {
+                continue;
+            };
+            if range.contains(run.first) || range.contains(run.last) {
+                return Ok(true);
+            }
+            // The run spans the range: only its times tell whether it has one inside.
+            let mut found = false;
+            loaded.read(&[*run], |_, time, _| found |= range.contains(time))?;
+            if found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The newest sample (by time) of a series.
@@ -124,9 +160,38 @@ impl Snapshot {
     /// # Errors
     /// Io and Corrupt, from the segments that must be read.
     pub fn last(&self, series: SeriesId) -> Result<Option<(Timestamp, Value)>> {
-        let Some(points) = self.points(vec![series], TimeRange::ALL).next().transpose()? else { return Ok(None) };
-        let at = points.times.len() - 1;
-        Ok(Some((points.times[at], points.values.get(at))))
+        // Newest source first; of equal times its sample is the one that counts.
+        let mut newest: Option<(Timestamp, Value)> = None;
+        for (memtable, rows) in self.memtables.iter().rev() {
+            if let Some(last) = memtable.last(series, *rows)
+                && newest.is_none_or(|(time, _)| time < last.0)
+            {
+                newest = Some(last);
+            }
+        }
+        let mut found: Option<(Arc<Loaded>, Run)> = None;
+        let mut segments: Vec<&Arc<Segment>> = self.segments.iter().collect();
+        segments.sort_by_key(|segment| Reverse((segment.entry().last, segment.entry().sequence_max)));
+        let mut found_sequence = 0;
+        for segment in segments {
+            let best = found.as_ref().map(|(_, run)| run.last).max(newest.map(|(time, _)| time));
+            if best.is_some_and(|best| best.micros() > segment.entry().last) {
+                break;
+            }
+            let loaded = segment.load()?;
+            let Some(run) = loaded.run(series).copied() else { continue };
+            let sequence = segment.entry().sequence_max;
+            let newer = found.as_ref().is_none_or(|(_, best)| (best.last, found_sequence) < (run.last, sequence));
+            if newer && newest.is_none_or(|(time, _)| time < run.last) {
+                found_sequence = sequence;
+                found = Some((loaded, run));
+            }
+        }
+        if let Some((loaded, run)) = found {
+            let last_row = Run { row: run.row + run.rows - 1, rows: 1, ..run };
+            loaded.read(&[last_row], |_, time, value| newest = Some((time, value)))?;
+        }
+        Ok(newest)
     }
 
     /// The samples as Arrow batches of [`scan_schema`], sorted by the order of the request and time.
@@ -140,27 +205,101 @@ impl Snapshot {
 #[derive(Debug)]
 pub struct Points {
     snapshot: Snapshot,
-    series: std::vec::IntoIter<SeriesId>,
+    /// Those that overlap the range, oldest first.
+    segments: Vec<Arc<Segment>>,
+    /// Not read yet.
+    series: VecDeque<SeriesId>,
     range: TimeRange,
+    /// Read and not handed out.
+    ready: VecDeque<SeriesPoints>,
+}
+
+impl Points {
+    /// Reads the next series, as many as stay within [`READ_ROWS`].
+    fn read(&mut self) -> Result<()> {
+        let mut rows = 0;
+        // Per segment the wanted runs, each with the place of its series in `batch`.
+        let mut wanted: Vec<Vec<(Run, usize)>> = vec![Vec::new(); self.segments.len()];
+        let loaded: Vec<Arc<Loaded>> = self.segments.iter().map(Segment::load).collect::<Result<_>>()?;
+        let mut batch: Vec<(SeriesId, Vec<(Timestamp, Value)>)> = Vec::new();
+        while let Some(series) = self.series.front().copied() {
+            let in_range = |run: &&Run| self.range.overlaps_closed(run.first, run.last);
+            let runs = || loaded.iter().map(|loaded| loaded.run(series).filter(in_range)).enumerate();
+            let more: u64 = runs().filter_map(|(_, run)| run).map(|run| u64::from(run.rows)).sum();
+            if !batch.is_empty() && (rows + more > READ_ROWS || batch.len() as u64 == READ_ROWS) {
+                break;
+            }
+            rows += more;
+            for (segment, run) in runs() {
+                wanted[segment].extend(run.map(|run| (*run, batch.len())));
+            }
+            batch.push((series, Vec::with_capacity(more as usize)));
+            self.series.pop_front();
+        }
+        for (loaded, wanted) in loaded.iter().zip(&mut wanted) {
+            if !wanted.is_empty() {
+                read_runs(loaded, wanted, self.range, &mut batch)?;
+            }
+        }
+        for (series, mut samples) in batch {
+            for (memtable, rows) in &self.snapshot.memtables {
+                samples.extend(memtable.read(series, self.range, *rows));
+            }
+            keep_last_writes(&mut samples);
+            if !samples.is_empty() {
+                let times = samples.iter().map(|(time, _)| *time).collect();
+                let values = samples.into_iter().map(|(_, value)| value).collect();
+                self.ready.push_back(SeriesPoints { series, times, values });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds the samples of `wanted` runs of one segment to their series. A series may be asked for twice.
+fn read_runs(
+    loaded: &Loaded,
+    wanted: &mut [(Run, usize)],
+    range: TimeRange,
+    batch: &mut [(SeriesId, Vec<(Timestamp, Value)>)],
+) -> Result<()> {
+    wanted.sort_unstable_by_key(|(run, place)| (run.row, *place));
+    let mut runs: Vec<Run> = wanted.iter().map(|(run, _)| *run).collect();
+    runs.dedup();
+    // Where the places of each run start in `wanted`.
+    let mut starts: Vec<usize> = Vec::with_capacity(runs.len());
+    for (at, (run, _)) in wanted.iter().enumerate() {
+        if at == 0 || wanted[at - 1].0 != *run {
+            starts.push(at);
+        }
+    }
+    loaded.read(&runs, |run, time, value| {
+        if range.contains(time) {
+            let end = starts.get(run + 1).copied().unwrap_or(wanted.len());
+            for (_, place) in &wanted[starts[run]..end] {
+                batch[*place].1.push((time, value));
+            }
+        }
+    })
 }
 
 impl Iterator for Points {
     type Item = Result<SeriesPoints>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        for series in self.series.by_ref() {
-            let mut samples = Vec::new();
-            for (memtable, rows) in &self.snapshot.memtables {
-                samples.extend(memtable.read(series, self.range, *rows));
+        loop {
+            if let Some(points) = self.ready.pop_front() {
+                return Some(Ok(points));
             }
-            crate::memtable::keep_last_writes(&mut samples);
-            if !samples.is_empty() {
-                let times = samples.iter().map(|(time, _)| *time).collect();
-                let values = samples.into_iter().map(|(_, value)| value).collect();
-                return Some(Ok(SeriesPoints { series, times, values }));
+            if self.series.is_empty() {
+                return None;
+            }
+            if let Err(error) = self.read() {
+                // What follows an error would have holes.
+                self.series.clear();
+                return Some(Err(error));
             }
         }
-        None
     }
 }
 

@@ -11,6 +11,8 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::error::{Error, Result};
+
 pub trait Disk: Debug + Send + Sync {
     /// A new, empty file of mode 0600. Fails with `AlreadyExists` when the name is taken.
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
@@ -98,7 +100,11 @@ impl Disk for OsDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::File::open(dir)?.sync_all()
+        match fs::File::open(dir)?.sync_all() {
+            // Some network and user-space file systems make names durable by themselves and have no fsync for them.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+            result => result,
+        }
     }
 }
 
@@ -142,5 +148,40 @@ impl ReadFile for OsReadFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(buffer, offset)
+    }
+}
+
+/// Writes a whole new file and makes its bytes durable; its name is durable after `sync_dir`.
+///
+/// # Errors
+/// Io; a part of the file may then be there.
+pub(crate) fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = disk.create(path).map_err(Error::io("create", path))?;
+    file.append(bytes).map_err(Error::io("write", path))?;
+    file.sync().map_err(Error::io("sync", path))
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// Io; Corrupt when it has more than `bytes_max`.
+pub(crate) fn read_file(disk: &dyn Disk, path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
+    let file = disk.open(path).map_err(Error::io("open", path))?;
+    let len = usize::try_from(file.len().min(bytes_max.saturating_add(1))).unwrap_or(usize::MAX);
+    if file.len() > bytes_max {
+        let (found, expected) = (format!("{} bytes", file.len()), format!("at most {bytes_max}"));
+        return Err(Error::Corrupt { path: path.to_path_buf(), what: "its length".to_owned(), found, expected });
+    }
+    let mut bytes = vec![0; len];
+    file.read_at(0, &mut bytes).map_err(Error::io("read", path))?;
+    Ok(bytes)
+}
+
+/// # Errors
+/// Io, unless the file was not there to begin with.
+pub(crate) fn remove_if_there(disk: &dyn Disk, path: &Path) -> Result<()> {
+    match disk.remove(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
     }
 }

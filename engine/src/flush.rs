@@ -1,0 +1,263 @@
+//! A flush: a frozen memtable becomes segments, in an order that a crash may cut anywhere.
+//!
+//! Series increment, metadata file, segments, all durable; then the manifest that names them;
+//! only then is the WAL they cover removed. Until the manifest moved, the new files are not there.
+
+use std::sync::Arc;
+
+use tracing::warn;
+
+use crate::disk::{self, Disk};
+use crate::error::{Error, Result};
+use crate::index::SeriesIndex;
+use crate::layout::{self, Layout, META, SEGMENTS, SERIES};
+use crate::manifest::{FileEntry, Manifest, SegmentEntry, SeriesEntry};
+use crate::memtable::Memtable;
+use crate::meta::Meta;
+use crate::segment::SegmentWriter;
+use crate::segment::write::Encoded;
+use crate::series::{SeriesId, SeriesKey};
+use crate::series_file;
+use crate::time::{TimeRange, Timestamp};
+
+const HOUR: i64 = 3_600_000_000;
+const DAY: i64 = 24 * HOUR;
+/// Hour windows up to this many hours; a backfill of more would make thousands of files.
+const HOURS_MAX: usize = 48;
+/// Day windows up to this many days, then windows of [`WIDE`], then one window of all time.
+const DAYS_MAX: usize = 400;
+const WIDE: i64 = 256 * DAY;
+/// Segments that are encoded at the same time: each holds a page and its compressed pages.
+const WINDOWS_AT_ONCE: usize = 16;
+
+/// What one flush writes: everything in the WAL below `first_wal`.
+#[derive(Debug)]
+pub struct Frozen {
+    pub memtable: Arc<Memtable>,
+    /// Series with a lower id are in the WAL or in series files.
+    pub series_end: u32,
+    /// The first WAL file whose frames are not covered.
+    pub first_wal: u64,
+    /// Bytes of the WAL files that are covered.
+    pub wal_bytes: u64,
+    /// All metadata, if any of it changed.
+    pub meta: Option<Arc<Meta>>,
+}
+
+/// What a flush did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlushReport {
+    pub samples: u64,
+    pub segments: u64,
+    /// Bytes of those segments.
+    pub bytes: u64,
+    pub series: u64,
+}
+
+/// Writes flushes and commits their manifests; there is one at a time.
+#[derive(Debug)]
+pub struct Flusher {
+    disk: Arc<dyn Disk>,
+    layout: Layout,
+    /// What is durable. Its numbers for the next files grow with every attempt, also a failed one.
+    manifest: Manifest,
+}
+
+impl Flusher {
+    pub fn new(disk: Arc<dyn Disk>, layout: Layout, manifest: Manifest) -> Self {
+        Self { disk, layout, manifest }
+    }
+
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Makes `frozen` durable outside the WAL; gives back the new segments.
+    /// `guard` is asked right before the manifest moves.
+    ///
+    /// # Errors
+    /// Io, or what `guard` says; nothing became true then.
+    pub fn write(
+        &mut self,
+        frozen: &Frozen,
+        index: &SeriesIndex,
+        guard: impl FnOnce() -> Result<()>,
+    ) -> Result<(Vec<SegmentEntry>, FlushReport)> {
+        let mut next = self.manifest.clone();
+        let mut written = Vec::new();
+        let prepared = self.write_files(frozen, index, &mut next, &mut written).and_then(|report| {
+            guard()?;
+            next.prepare(&*self.disk, &self.layout)?;
+            Ok(report)
+        });
+        // Numbers are used up even by a failed attempt: its files may be there.
+        self.manifest.next_sequence = next.next_sequence;
+        self.manifest.next_file = next.next_file;
+        self.manifest.generation = next.generation;
+        let report = match prepared {
+            Ok(report) => report,
+            Err(error) => {
+                self.discard(&written);
+                return Err(error);
+            }
+        };
+        // From here on a reader may find either manifest, so no file of either is removed.
+        Manifest::install(&*self.disk, &self.layout)?;
+        let added = next.segments[self.manifest.segments.len()..].to_vec();
+        self.manifest = next;
+        self.remove_wal();
+        Ok((added, report))
+    }
+
+    fn write_files(
+        &self,
+        frozen: &Frozen,
+        index: &SeriesIndex,
+        next: &mut Manifest,
+        written: &mut Vec<String>,
+    ) -> Result<FlushReport> {
+        let mut report = FlushReport::default();
+        next.generation += 1;
+        next.first_wal = frozen.first_wal;
+        let first_id = u32::try_from(next.series_count()).unwrap_or(u32::MAX);
+        if frozen.series_end > first_id {
+            let keys: Vec<SeriesKey> = (first_id..frozen.series_end).filter_map(|id| index.key(SeriesId(id))).collect();
+            report.series = keys.len() as u64;
+            let name = layout::series_name(take(&mut next.next_file));
+            let file = self.write_file(name, &series_file::encode(first_id, &keys)?, written)?;
+            self.sync_dir(SERIES)?;
+            next.series.push(SeriesEntry { file, first_id, count: keys.len() as u32 });
+        }
+        if let Some(meta) = &frozen.meta {
+            let json = serde_json::to_vec_pretty(&**meta)
+                .map_err(|error| Error::Internal { what: format!("metadata cannot be written as JSON: {error}") })?;
+            let name = layout::meta_name(take(&mut next.next_file));
+            // The file before it stays until the next open: a reader of the old manifest may want it.
+            next.meta = Some(self.write_file(name, &json, written)?);
+            self.sync_dir(META)?;
+        }
+        let sequence = take(&mut next.next_sequence);
+        let mut entries = self.write_segments(&frozen.memtable, index, sequence, &next.node, written)?;
+        if !entries.is_empty() {
+            self.sync_dir(SEGMENTS)?;
+        }
+        for entry in &entries {
+            report.segments += 1;
+            report.samples += entry.rows;
+            report.bytes += entry.file.bytes;
+        }
+        next.segments.append(&mut entries);
+        Ok(report)
+    }
+
+    fn write_segments(
+        &self,
+        memtable: &Memtable,
+        index: &SeriesIndex,
+        sequence: u64,
+        node: &str,
+        written: &mut Vec<String>,
+    ) -> Result<Vec<SegmentEntry>> {
+        let mut series = memtable.series();
+        index.sort_canonical(&mut series);
+        let mut entries = Vec::new();
+        for windows in windows(memtable).chunks(WINDOWS_AT_ONCE) {
+            let mut writers = Vec::with_capacity(windows.len());
+            for window in windows {
+                writers.push((*window, SegmentWriter::new(node, *window, sequence, sequence)?));
+            }
+            let span = TimeRange::new(windows[0].start, windows[windows.len() - 1].end);
+            for id in &series {
+                let samples = memtable.read(*id, span, memtable.rows());
+                for (window, writer) in &mut writers {
+                    let from = samples.partition_point(|(time, _)| *time < window.start);
+                    let to = samples.partition_point(|(time, _)| *time < window.end);
+                    if from < to {
+                        writer.push(*id, &samples[from..to])?;
+                    }
+                }
+            }
+            for (window, writer) in writers {
+                if let Some(encoded) = writer.finish()? {
+                    entries.push(self.write_segment(window, sequence, &encoded, written)?);
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    fn write_segment(
+        &self,
+        window: TimeRange,
+        sequence: u64,
+        encoded: &Encoded,
+        written: &mut Vec<String>,
+    ) -> Result<SegmentEntry> {
+        let file = self.write_file(layout::segment_name(window, sequence), &encoded.bytes, written)?;
+        Ok(SegmentEntry {
+            file,
+            rows: encoded.rows,
+            window_start: window.start.micros(),
+            window_end: window.end.micros(),
+            first: encoded.first.micros(),
+            last: encoded.last.micros(),
+            sequence_min: sequence,
+            sequence_max: sequence,
+        })
+    }
+
+    fn write_file(&self, file: String, bytes: &[u8], written: &mut Vec<String>) -> Result<FileEntry> {
+        written.push(file.clone());
+        disk::write_file(&*self.disk, &self.layout.named(&file), bytes)?;
+        Ok(FileEntry { file, bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) })
+    }
+
+    fn sync_dir(&self, folder: &str) -> Result<()> {
+        let dir = self.layout.sub(folder);
+        self.disk.sync_dir(&dir).map_err(Error::io("sync", &dir))
+    }
+
+    /// Best effort, to give a full disk its space back; what stays is removed at the next open.
+    fn discard(&self, written: &[String]) {
+        for file in written {
+            if let Err(error) = disk::remove_if_there(&*self.disk, &self.layout.named(file)) {
+                warn!(%error, "a file of a failed flush stays until the next open");
+            }
+        }
+    }
+
+    /// Best effort: recovery skips what stays, and tries again.
+    fn remove_wal(&self) {
+        let files = self.layout.wal_files(&*self.disk).unwrap_or_default();
+        for (_, path) in files.iter().filter(|(number, _)| *number < self.manifest.first_wal) {
+            if let Err(error) = disk::remove_if_there(&*self.disk, path) {
+                warn!(%error, "a WAL file that is not needed any more stays until the next open");
+            }
+        }
+    }
+}
+
+fn take(number: &mut u64) -> u64 {
+    let taken = *number;
+    *number += 1;
+    taken
+}
+
+/// The windows that hold samples of `memtable`, ascending, as short as their number allows.
+fn windows(memtable: &Memtable) -> Vec<TimeRange> {
+    let by = |width: i64, max: usize| -> Option<Vec<TimeRange>> {
+        let buckets = memtable.time_buckets(width, max)?;
+        Some(buckets.into_iter().map(|bucket| window(bucket, width)).collect())
+    };
+    by(HOUR, HOURS_MAX)
+        .or_else(|| by(DAY, DAYS_MAX))
+        .or_else(|| by(WIDE, DAYS_MAX))
+        .unwrap_or_else(|| vec![TimeRange::ALL])
+}
+
+/// Bucket `bucket` of those that are `width` long and aligned to the epoch; cut off at the ends of all time.
+fn window(bucket: i64, width: i64) -> TimeRange {
+    let start = bucket.saturating_mul(width);
+    let end = bucket.saturating_add(1).saturating_mul(width);
+    TimeRange::new(Timestamp::from_micros(start), Timestamp::from_micros(end))
+}

@@ -1,0 +1,143 @@
+//! Where each file of a database lives, and how its name is made and read back.
+//!
+//! Nothing else in the engine joins paths. Names are made of numbers and times only: no metric
+//! and no tag ever becomes part of a path.
+
+use std::path::{Path, PathBuf};
+
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::time::{TimeRange, Timestamp};
+
+pub const MANIFEST: &str = "MANIFEST";
+pub const MANIFEST_NEW: &str = "MANIFEST.new";
+pub const WRITER: &str = "WRITER";
+pub const WAL: &str = "wal";
+pub const SEGMENTS: &str = "segments";
+pub const SERIES: &str = "series";
+pub const META: &str = "meta";
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+const SECONDS_PER_DAY: i64 = 86_400;
+
+/// The paths of one database.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    dir: PathBuf,
+}
+
+impl Layout {
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_path_buf() }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn manifest(&self) -> PathBuf {
+        self.dir.join(MANIFEST)
+    }
+
+    pub fn manifest_new(&self) -> PathBuf {
+        self.dir.join(MANIFEST_NEW)
+    }
+
+    pub fn writer(&self) -> PathBuf {
+        self.dir.join(WRITER)
+    }
+
+    pub fn sub(&self, folder: &str) -> PathBuf {
+        self.dir.join(folder)
+    }
+
+    pub fn wal(&self, number: u64) -> PathBuf {
+        self.dir.join(WAL).join(format!("{number:08}.wal"))
+    }
+
+    /// The file that a manifest names: a folder and a name.
+    pub fn named(&self, file: &str) -> PathBuf {
+        self.dir.join(file)
+    }
+
+    /// The files in `folder`, sorted by name; none when there is no such folder.
+    ///
+    /// # Errors
+    /// Io when the folder cannot be read.
+    pub fn list(&self, disk: &dyn Disk, folder: &str) -> Result<Vec<PathBuf>> {
+        let dir = if folder.is_empty() { self.dir.clone() } else { self.sub(folder) };
+        match disk.list(&dir) {
+            Ok(mut files) => {
+                files.sort();
+                Ok(files)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(Error::io("list", &dir)(error)),
+        }
+    }
+
+    /// The WAL files in the directory with their numbers, ascending.
+    ///
+    /// # Errors
+    /// Io when the folder cannot be read.
+    pub fn wal_files(&self, disk: &dyn Disk) -> Result<Vec<(u64, PathBuf)>> {
+        let files = self.list(disk, WAL)?;
+        let mut numbered: Vec<(u64, PathBuf)> =
+            files.into_iter().filter_map(|path| wal_number(&path).map(|number| (number, path))).collect();
+        numbered.sort();
+        Ok(numbered)
+    }
+}
+
+/// The number of a WAL file; `None` for a file that is none.
+pub fn wal_number(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_suffix(".wal")?.parse().ok()
+}
+
+/// The manifest's name of a segment over `window`: sorts by time, then by sequence.
+pub fn segment_name(window: TimeRange, sequence: u64) -> String {
+    let last = Timestamp::from_micros(window.end.micros().saturating_sub(1));
+    format!("{SEGMENTS}/{}-{}-{sequence:06}.parquet", stamp(window.start), stamp(last))
+}
+
+pub fn series_name(number: u64) -> String {
+    format!("{SERIES}/{number:06}.parquet")
+}
+
+pub fn meta_name(number: u64) -> String {
+    format!("{META}/{number:06}.json")
+}
+
+/// `20260102T030000Z` for the years 0 to 9999. Earlier times become `-` and later ones `z`, with sixteen hex digits that sort as the times do.
+pub fn stamp(time: Timestamp) -> String {
+    let seconds = time.micros().div_euclid(MICROS_PER_SECOND);
+    let (days, second) = (seconds.div_euclid(SECONDS_PER_DAY), seconds.rem_euclid(SECONDS_PER_DAY));
+    let (year, month, day) = civil(days);
+    if !(0..=9_999).contains(&year) {
+        // `-` sorts before every digit, `z` after.
+        let side = if year < 0 { '-' } else { 'z' };
+        let order = time.micros().cast_unsigned() ^ (1 << 63);
+        return format!("{side}{order:016x}");
+    }
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar.
+/// Years are counted from March, so that the leap day is the last day of its year.
+fn civil(days: i64) -> (i64, i64, i64) {
+    const DAYS_PER_ERA: i64 = 146_097; // 400 years
+    let since_march_0000 = days + 719_468;
+    let era = since_march_0000.div_euclid(DAYS_PER_ERA);
+    let day_of_era = since_march_0000.rem_euclid(DAYS_PER_ERA);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! The manifest: the one mutable root of a database. It names every file that belongs to it.
+//!
+//! A file that the manifest does not name is not there; a change of many files becomes true in
+//! the one moment in which a new manifest takes the old one's name. First line: format, CRC-32
+//! and length of the rest; the rest is JSON.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{self, Disk};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::time::{TimeRange, Timestamp};
+
+/// The version of the whole directory's layout that this code writes, and the newest it reads.
+pub const FORMAT: u32 = 1;
+const MAGIC: &str = "telem-manifest";
+/// A manifest of a million segments has some 300 MB; beyond this it is not one of ours.
+const BYTES_MAX: u64 = 1 << 30;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format: u32,
+    /// Id of this database: tells two directories of one node apart.
+    pub database: String,
+    pub node: String,
+    /// Grows with every commit.
+    pub generation: u64,
+    /// What the next flush gets.
+    pub next_sequence: u64,
+    /// What the next series or meta file gets.
+    pub next_file: u64,
+    /// WAL files below this number are covered by the files named here.
+    pub first_wal: u64,
+    pub meta: Option<FileEntry>,
+    pub series: Vec<SeriesEntry>,
+    pub segments: Vec<SegmentEntry>,
+}
+
+/// A file and what its bytes must be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Folder and name, relative to the database.
+    pub file: String,
+    pub bytes: u64,
+    pub crc32: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeriesEntry {
+    #[serde(flatten)]
+    pub file: FileEntry,
+    /// Its ids are `first_id .. first_id + count`.
+    pub first_id: u32,
+    pub count: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SegmentEntry {
+    #[serde(flatten)]
+    pub file: FileEntry,
+    pub rows: u64,
+    /// Half-open, microseconds: every row lies in it.
+    pub window_start: i64,
+    pub window_end: i64,
+    /// Times of the earliest and the latest row, microseconds.
+    pub first: i64,
+    pub last: i64,
+    /// The flushes whose samples are in it, both included. Of two samples with the same series
+    /// and time the one of the higher sequence was written later.
+    pub sequence_min: u64,
+    pub sequence_max: u64,
+}
+
+impl SegmentEntry {
+    pub fn overlaps(&self, range: TimeRange) -> bool {
+        range.overlaps_closed(Timestamp::from_micros(self.first), Timestamp::from_micros(self.last))
+    }
+}
+
+impl Manifest {
+    pub fn new(database: String, node: String) -> Self {
+        Self {
+            format: FORMAT,
+            database,
+            node,
+            generation: 0,
+            next_sequence: 1,
+            next_file: 1,
+            first_wal: 1,
+            meta: None,
+            series: Vec::new(),
+            segments: Vec::new(),
+        }
+    }
+
+    /// How many series the series files hold.
+    pub fn series_count(&self) -> u64 {
+        self.series.iter().map(|entry| u64::from(entry.count)).sum()
+    }
+
+    /// Every file named here.
+    pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
+        let segments = self.segments.iter().map(|entry| &entry.file);
+        self.series.iter().map(|entry| &entry.file).chain(&self.meta).chain(segments)
+    }
+
+    fn encode(&self) -> Result<Vec<u8>> {
+        let mut body = serde_json::to_string_pretty(self)
+            .map_err(|error| Error::Internal { what: format!("the manifest cannot be written as JSON: {error}") })?;
+        body.push('\n');
+        let crc = crc32fast::hash(body.as_bytes());
+        Ok(format!("{MAGIC} {FORMAT} {crc:08x} {}\n{body}", body.len()).into_bytes())
+    }
+
+    fn decode(path: &Path, bytes: &[u8]) -> Result<Self> {
+        let corrupt = |what: &str, found: String, expected: String| Error::Corrupt {
+            path: path.to_path_buf(),
+            what: what.to_owned(),
+            found,
+            expected,
+        };
+        let head_expected = || format!("'{MAGIC} {FORMAT} CRC LENGTH'");
+        let end = bytes.iter().take(128).position(|byte| *byte == b'\n');
+        let head = end.and_then(|end| std::str::from_utf8(&bytes[..end]).ok()).unwrap_or_default();
+        let words: Vec<&str> = head.split(' ').collect();
+        let ([magic, format, crc, len], Some(end)) = (words.as_slice(), end) else {
+            return Err(corrupt("its first line", format!("'{}'", head.escape_debug()), head_expected()));
+        };
+        let (format, crc, len) = (format.parse::<u32>(), u32::from_str_radix(crc, 16), len.parse::<usize>());
+        let (Ok(format), Ok(crc), Ok(len)) = (format, crc, len) else {
+            return Err(corrupt("its first line", format!("'{}'", head.escape_debug()), head_expected()));
+        };
+        if *magic != MAGIC {
+            return Err(corrupt("its first word", format!("'{}'", magic.escape_debug()), format!("'{MAGIC}'")));
+        }
+        if format != FORMAT {
+            return Err(Error::Format { path: path.to_path_buf(), found: format, max: FORMAT });
+        }
+        let body = &bytes[end + 1..];
+        if body.len() != len {
+            return Err(corrupt("its length", format!("{} bytes", body.len()), format!("{len} bytes")));
+        }
+        let found = crc32fast::hash(body);
+        if found != crc {
+            return Err(corrupt("its checksum", format!("{found:08x}"), format!("{crc:08x}")));
+        }
+        serde_json::from_slice(body).map_err(|error| corrupt("its JSON", error.to_string(), "a manifest".to_owned()))
+    }
+
+    /// The manifest of a directory; `None` where there is none.
+    ///
+    /// # Errors
+    /// Io; Corrupt when it is not what was written; Unavailable when a newer telem wrote it.
+    pub fn load(disk: &dyn Disk, layout: &Layout) -> Result<Option<Self>> {
+        let path = layout.manifest();
+        match disk::read_file(disk, &path, BYTES_MAX) {
+            Ok(bytes) => Self::decode(&path, &bytes).map(Some),
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// First half of a commit: the new manifest stands durable beside the old one.
+    ///
+    /// # Errors
+    /// Io; the old manifest is then untouched and nothing became true.
+    pub fn prepare(&self, disk: &dyn Disk, layout: &Layout) -> Result<()> {
+        let path = layout.manifest_new();
+        disk::remove_if_there(disk, &path)?;
+        disk::write_file(disk, &path, &self.encode()?)
+    }
+
+    /// Second half: it takes the old one's name.
+    ///
+    /// # Errors
+    /// Io; either manifest may then be the one that a reader finds, so files of both must stay.
+    pub fn install(disk: &dyn Disk, layout: &Layout) -> Result<()> {
+        let (from, to) = (layout.manifest_new(), layout.manifest());
+        disk.rename(&from, &to).map_err(Error::io("rename", &from))?;
+        disk.sync_dir(layout.dir()).map_err(Error::io("sync", layout.dir()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! What is known besides samples: metric metadata, annotations, the job.
+//!
+//! Every change is one record of the WAL; a flush writes all of it into one immutable JSON file.
+//! The first-seen order of names is not here: it follows from the order of series ids.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::time::Timestamp;
+
+/// Longest text of any field, in bytes.
+pub const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Longest description of a job, in bytes of JSON.
+pub const JOB_BYTES_MAX: usize = 4 << 20;
+
+/// What kind of measurement a metric is, in the words of OpenMetrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MetricKind {
+    #[default]
+    Unknown,
+    Gauge,
+    Counter,
+    Histogram,
+    Summary,
+    Info,
+    StateSet,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetricMeta {
+    #[serde(default)]
+    pub kind: MetricKind,
+    #[serde(default)]
+    pub unit: String,
+    #[serde(default)]
+    pub help: String,
+}
+
+/// A note on a stretch of time, of one series or of all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Annotation {
+    /// The series it belongs to, as its protocol names it; `None` is global.
+    pub tsuid: Option<String>,
+    #[serde(with = "micros")]
+    pub start: Timestamp,
+    #[serde(with = "micros_or_none", default)]
+    pub end: Option<Timestamp>,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub notes: String,
+    #[serde(default)]
+    pub custom: BTreeMap<String, String>,
+}
+
+/// One change, as the WAL records it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MetaChange {
+    Metric {
+        name: String,
+        meta: MetricMeta,
+    },
+    /// Replaces the annotation with the same series and start.
+    Annotate(Annotation),
+    RemoveAnnotation {
+        tsuid: Option<String>,
+        #[serde(with = "micros")]
+        start: Timestamp,
+    },
+    /// The description of the job, a JSON object whose fields are its writer's.
+    Job(serde_json::Value),
+}
+
+/// Everything that [`MetaChange`]s made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    #[serde(default)]
+    metrics: BTreeMap<String, MetricMeta>,
+    /// Sorted by start and series, every pair once.
+    #[serde(default)]
+    annotations: Vec<Annotation>,
+    #[serde(default)]
+    job: Option<serde_json::Value>,
+}
+
+impl Meta {
+    pub fn metric(&self, name: &str) -> Option<&MetricMeta> {
+        self.metrics.get(name)
+    }
+
+    /// Metrics with metadata, by name.
+    pub fn metrics(&self) -> impl Iterator<Item = (&str, &MetricMeta)> {
+        self.metrics.iter().map(|(name, meta)| (&**name, meta))
+    }
+
+    /// Sorted by start.
+    pub fn annotations(&self) -> &[Annotation] {
+        &self.annotations
+    }
+
+    pub fn job(&self) -> Option<&serde_json::Value> {
+        self.job.as_ref()
+    }
+
+    pub(crate) fn apply(&mut self, change: MetaChange) {
+        match change {
+            MetaChange::Metric { name, meta } => {
+                self.metrics.insert(name, meta);
+            }
+            MetaChange::Annotate(annotation) => match self.find(annotation.start, annotation.tsuid.as_deref()) {
+                Ok(at) => self.annotations[at] = annotation,
+                Err(at) => self.annotations.insert(at, annotation),
+            },
+            MetaChange::RemoveAnnotation { tsuid, start } => {
+                if let Ok(at) = self.find(start, tsuid.as_deref()) {
+                    self.annotations.remove(at);
+                }
+            }
+            MetaChange::Job(job) => self.job = Some(job),
+        }
+    }
+
+    fn find(&self, start: Timestamp, tsuid: Option<&str>) -> std::result::Result<usize, usize> {
+        self.annotations.binary_search_by(|known| (known.start, known.tsuid.as_deref()).cmp(&(start, tsuid)))
+    }
+}
+
+impl MetaChange {
+    /// # Errors
+    /// Invalid when a text is too long.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self {
+            MetaChange::Metric { name, meta } => {
+                for (what, text) in [("metric", name), ("unit", &meta.unit), ("help", &meta.help)] {
+                    check_text(what, text.len(), TEXT_BYTES_MAX)?;
+                }
+            }
+            MetaChange::Annotate(annotation) => {
+                check_text("tsuid", annotation.tsuid.as_deref().map_or(0, str::len), TEXT_BYTES_MAX)?;
+                check_text("description", annotation.description.len(), TEXT_BYTES_MAX)?;
+                check_text("notes", annotation.notes.len(), TEXT_BYTES_MAX)?;
+                let custom: usize = annotation.custom.iter().map(|(key, value)| key.len() + value.len()).sum();
+                check_text("custom", custom, TEXT_BYTES_MAX)?;
+            }
+            MetaChange::RemoveAnnotation { tsuid, .. } => {
+                check_text("tsuid", tsuid.as_deref().map_or(0, str::len), TEXT_BYTES_MAX)?;
+            }
+            MetaChange::Job(job) => check_text("job", job.to_string().len(), JOB_BYTES_MAX)?,
+        }
+        Ok(())
+    }
+}
+
+fn check_text(what: &'static str, found: usize, max: usize) -> Result<()> {
+    if found > max { Err(Error::LongText { what, found, max }) } else { Ok(()) }
+}
+
+mod micros {
+    use super::Timestamp;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        time.micros().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+        i64::deserialize(from).map(Timestamp::from_micros)
+    }
+}
+
+mod micros_or_none {
+    use super::Timestamp;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
+        time.map(Timestamp::micros).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+        Ok(Option::<i64>::deserialize(from)?.map(Timestamp::from_micros))
+    }
+}
+
+#[cfg(test)]
+mod tests;

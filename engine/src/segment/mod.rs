@@ -1,0 +1,38 @@
+//! A segment: one immutable Parquet file with the samples of one window of time.
+//!
+//! Rows are sorted by (canonical order of series, time), every (series, time) once. Columns:
+//! `series u32`, `ts timestamp[us, UTC]`, `int i64?`, `scale i8?`, `float f64?`. A row with
+//! `float` is a Float; else one without `scale` is the Int `int`; else a Float, `int / 10^scale`.
+//! Key-value metadata: `telem.format`, `telem.node`, `telem.sequence` (`MIN-MAX`), `telem.window`
+//! (`START..END`, microseconds), `telem.rows`. A later format may put a block of its own between
+//! the last row group and the footer, named by more such keys: readers skip what they do not know.
+
+pub mod read;
+pub mod write;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+
+pub use read::{Segment, SegmentCache};
+pub use write::SegmentWriter;
+
+/// The version of a segment's layout.
+pub const FORMAT: &str = "1";
+/// Rows of one page: what a reader of one series decodes at least.
+pub const PAGE_ROWS: usize = 16 << 10;
+/// Rows of one row group, at most.
+pub const ROW_GROUP_ROWS: usize = 1 << 20;
+/// Largest `scale`: 10^18 is the last power of ten that an i64 holds.
+pub const SCALE_MAX: i8 = 18;
+
+pub fn schema() -> SchemaRef {
+    let utc = DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")));
+    Arc::new(Schema::new(vec![
+        Field::new("series", DataType::UInt32, false),
+        Field::new("ts", utc, false),
+        Field::new("int", DataType::Int64, true),
+        Field::new("scale", DataType::Int8, true),
+        Field::new("float", DataType::Float64, true),
+    ]))
+}

@@ -1,0 +1,203 @@
+//! One frame of the WAL: `length u32 | CRC-32 u32 | type u8 | payload`, little-endian.
+//!
+//! The length counts the payload; the checksum covers length, type and payload, so that neither
+//! a run of zeros nor a payload under another type passes for a frame.
+
+use crate::meta::MetaChange;
+use crate::sample::SampleBatch;
+use crate::series::{SeriesId, SeriesKey, TagSet};
+use crate::time::Timestamp;
+use crate::value::Value;
+
+/// Length, checksum and type.
+pub const FRAME_HEAD_BYTES: usize = 4 + 4 + 1;
+/// Longest payload. What claims to be longer is not a frame.
+pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
+/// Most samples in one frame, and so in one batch: 21 bytes each stay below the longest payload.
+pub const SAMPLES_MAX: usize = 10_000_000;
+
+const SERIES: u8 = 1;
+const SAMPLES: u8 = 2;
+const META: u8 = 3;
+
+/// Every sample with its own time.
+const TIMES_EACH: u8 = 0;
+/// All samples at one time, as a collector's tick has them.
+const TIMES_ONE: u8 = 1;
+
+/// What a frame says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    Series { id: SeriesId, key: SeriesKey },
+    Samples(SampleBatch),
+    Meta(MetaChange),
+}
+
+/// Whether `kind` is a type that this format has.
+pub fn is_kind(kind: u8) -> bool {
+    (SERIES..=META).contains(&kind)
+}
+
+pub fn put_series(out: &mut Vec<u8>, id: SeriesId, key: &SeriesKey) {
+    frame(out, SERIES, |out| {
+        out.extend_from_slice(&id.0.to_le_bytes());
+        put_text(out, key.metric());
+        put_u16(out, key.tags().len());
+        for (tag_key, tag_value) in key.tags().iter() {
+            put_text(out, tag_key);
+            put_text(out, tag_value);
+        }
+    });
+}
+
+/// Callers have checked that the batch holds at most [`SAMPLES_MAX`].
+pub fn put_samples(out: &mut Vec<u8>, batch: &SampleBatch) {
+    assert!(batch.len() <= SAMPLES_MAX, "Db::append refuses larger batches");
+    let times = batch.times();
+    let one_time = times.windows(2).all(|pair| pair[0] == pair[1]);
+    frame(out, SAMPLES, |out| {
+        out.extend_from_slice(&(batch.len() as u32).to_le_bytes());
+        for series in batch.series() {
+            out.extend_from_slice(&series.0.to_le_bytes());
+        }
+        out.push(if one_time { TIMES_ONE } else { TIMES_EACH });
+        let written = if one_time { times.len().min(1) } else { times.len() };
+        for time in &times[..written] {
+            out.extend_from_slice(&time.micros().to_le_bytes());
+        }
+        for value in batch.values() {
+            out.extend_from_slice(&value.to_bits().to_le_bytes());
+        }
+        for eight in batch.values().chunks(8) {
+            let bits = eight.iter().enumerate().map(|(at, value)| u8::from(value.is_int()) << at);
+            out.push(bits.fold(0, |all, bit| all | bit));
+        }
+    });
+}
+
+pub fn put_meta(out: &mut Vec<u8>, json: &[u8]) {
+    frame(out, META, |out| out.extend_from_slice(json));
+}
+
+fn frame(out: &mut Vec<u8>, kind: u8, payload: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 8]);
+    out.push(kind);
+    payload(out);
+    let len = (out.len() - start - FRAME_HEAD_BYTES) as u32;
+    out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+    let crc = checksum(len, &out[start + 8..]);
+    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The checksum of a frame: its length, then its type and payload.
+pub fn checksum(len: u32, kind_and_payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&len.to_le_bytes());
+    hasher.update(kind_and_payload);
+    hasher.finalize()
+}
+
+fn put_u16(out: &mut Vec<u8>, number: usize) {
+    // Names have at most 1,024 bytes and series at most 64 tags: see `series`.
+    out.extend_from_slice(&(number as u16).to_le_bytes());
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_u16(out, text.len());
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// What a payload says; `None` when it says nothing that this format has.
+pub fn decode(kind: u8, payload: &[u8]) -> Option<Record> {
+    match kind {
+        SERIES => series(payload),
+        SAMPLES => samples(payload).map(Record::Samples),
+        META => serde_json::from_slice(payload).ok().map(Record::Meta),
+        _ => None,
+    }
+}
+
+fn series(payload: &[u8]) -> Option<Record> {
+    let mut fields = Fields::new(payload);
+    let id = SeriesId(fields.u32()?);
+    let metric = fields.text()?;
+    let tags = fields.u16()?;
+    let tags: Vec<(&str, &str)> = (0..tags).map(|_| Some((fields.text()?, fields.text()?))).collect::<Option<_>>()?;
+    let key = SeriesKey::new(metric, TagSet::new(tags).ok()?).ok()?;
+    fields.is_empty().then_some(Record::Series { id, key })
+}
+
+fn samples(payload: &[u8]) -> Option<SampleBatch> {
+    let mut fields = Fields::new(payload);
+    let count = fields.u32()? as usize;
+    let mut series = Fields::new(fields.bytes(count.checked_mul(4)?)?);
+    let one_time = match fields.u8()? {
+        TIMES_ONE => Some(if count == 0 { 0 } else { fields.u64()? }),
+        TIMES_EACH => None,
+        _ => return None,
+    };
+    let mut times = Fields::new(if one_time.is_some() { &[] } else { fields.bytes(count.checked_mul(8)?)? });
+    let mut bits = Fields::new(fields.bytes(count.checked_mul(8)?)?);
+    let ints = fields.bytes(count.div_ceil(8))?;
+    if !fields.is_empty() {
+        return None;
+    }
+    let mut batch = SampleBatch::with_capacity(count);
+    for at in 0..count {
+        let time = match one_time {
+            Some(time) => time,
+            None => times.u64()?,
+        };
+        let value = Value::from_bits(bits.u64()?, ints[at / 8] >> (at % 8) & 1 == 1);
+        batch.push(SeriesId(series.u32()?), Timestamp::from_micros(time.cast_signed()), value);
+    }
+    Some(batch)
+}
+
+/// Takes little-endian fields off the front of bytes; `None` when they run out.
+#[derive(Debug)]
+pub struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    pub fn u8(&mut self) -> Option<u8> {
+        self.array().map(u8::from_le_bytes)
+    }
+
+    pub fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub fn text(&mut self) -> Option<&'a str> {
+        let len = self.u16()?;
+        std::str::from_utf8(self.bytes(usize::from(len))?).ok()
+    }
+}

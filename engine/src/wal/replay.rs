@@ -1,0 +1,149 @@
+//! Reads a WAL file back, up to the first frame that is not whole.
+//!
+//! What follows that frame tells what happened. Nothing whole after it: a write that a crash
+//! cut short, never acknowledged as durable, to be dropped. Whole frames after it: bytes that
+//! were good once are damaged, and must be kept for whoever wants to look at them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::frame::{self, FRAME_HEAD_BYTES, PAYLOAD_BYTES_MAX, Record};
+use super::{HEADER_BYTES, Header};
+use crate::disk::{Disk, ReadFile};
+use crate::error::{Error, Result};
+
+/// Bytes read at a time.
+const READ_BYTES: usize = 1 << 20;
+/// Most bytes that the search for a whole frame may checksum; beyond it the bytes count as damaged.
+const SEARCH_BYTES_MAX: u64 = 256 << 20;
+
+/// How a WAL file ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With its last frame.
+    Whole,
+    /// With a frame that was cut short at this offset.
+    Torn { at: u64 },
+    /// A frame at this offset is damaged: whole frames follow it, or it is whole and says nothing.
+    Damaged { at: u64 },
+}
+
+/// A WAL file being read.
+#[derive(Debug)]
+pub struct Replay {
+    path: PathBuf,
+    file: Arc<dyn ReadFile>,
+    header: Option<Header>,
+    /// Bytes from `start` on, a window of the file.
+    window: Vec<u8>,
+    start: u64,
+    /// Offset of the next frame.
+    at: u64,
+}
+
+impl Replay {
+    /// # Errors
+    /// Io. A damaged header is no error: it is where the file ends.
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<Self> {
+        let file = disk.open(path).map_err(Error::io("open", path))?;
+        let mut replay = Self { path: path.to_path_buf(), file, header: None, window: Vec::new(), start: 0, at: 0 };
+        replay.header = replay.peek(0, HEADER_BYTES)?.and_then(Header::decode);
+        if replay.header.is_some() {
+            replay.at = HEADER_BYTES as u64;
+        }
+        Ok(replay)
+    }
+
+    pub fn header(&self) -> Option<Header> {
+        self.header
+    }
+
+    pub fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    /// Offset up to which the file was read as whole frames.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The next record; `None` where the file ends, for whichever reason [`Replay::end`] gives.
+    ///
+    /// # Errors
+    /// Io.
+    pub fn next(&mut self) -> Result<Option<Record>> {
+        if self.header.is_none() {
+            return Ok(None);
+        }
+        let Some(size) = self.frame_size(self.at)? else { return Ok(None) };
+        let Some(bytes) = self.peek(self.at, size)? else { return Ok(None) };
+        let Some(record) = frame::decode(bytes[FRAME_HEAD_BYTES - 1], &bytes[FRAME_HEAD_BYTES..]) else {
+            return Ok(None);
+        };
+        self.at += size as u64;
+        Ok(Some(record))
+    }
+
+    /// Puts the record that was just read back: it cannot be used, so the file ends before it.
+    pub fn refuse(&mut self, at: u64) -> End {
+        self.at = at;
+        End::Damaged { at }
+    }
+
+    /// Why [`Replay::next`] found no more.
+    ///
+    /// # Errors
+    /// Io.
+    pub fn end(&mut self) -> Result<End> {
+        let at = self.at;
+        if at == self.len() && self.header.is_some() {
+            return Ok(End::Whole);
+        }
+        let mut budget = SEARCH_BYTES_MAX;
+        for from in at..self.len().saturating_sub(FRAME_HEAD_BYTES as u64 - 1) {
+            if let Some(len) = self.plausible(from)? {
+                budget = budget.saturating_sub(len as u64);
+                if budget == 0 || self.frame_size(from)?.is_some() {
+                    return Ok(End::Damaged { at });
+                }
+            }
+        }
+        Ok(End::Torn { at })
+    }
+
+    /// The size of the frame at `from`, if there is a whole one.
+    fn frame_size(&mut self, from: u64) -> Result<Option<usize>> {
+        let Some(len) = self.plausible(from)? else { return Ok(None) };
+        let size = FRAME_HEAD_BYTES + len;
+        let Some(bytes) = self.peek(from, size)? else { return Ok(None) };
+        let mut fields = frame::Fields::new(&bytes[4..8]);
+        let good = fields.u32() == Some(frame::checksum(len as u32, &bytes[8..]));
+        Ok(good.then_some(size))
+    }
+
+    /// The payload length of what may be a frame at `from`, judged by length and type alone.
+    fn plausible(&mut self, from: u64) -> Result<Option<usize>> {
+        let rest = self.len().saturating_sub(from);
+        let Some(head) = self.peek(from, FRAME_HEAD_BYTES)? else { return Ok(None) };
+        let len = frame::Fields::new(head).u32().unwrap_or(u32::MAX) as usize;
+        let fits = len <= PAYLOAD_BYTES_MAX && (FRAME_HEAD_BYTES + len) as u64 <= rest;
+        Ok((fits && frame::is_kind(head[FRAME_HEAD_BYTES - 1])).then_some(len))
+    }
+
+    /// `len` bytes from `from`; `None` when the file ends before.
+    fn peek(&mut self, from: u64, len: usize) -> Result<Option<&[u8]>> {
+        let file_len = self.file.len();
+        if from.checked_add(len as u64).is_none_or(|end| end > file_len) {
+            return Ok(None);
+        }
+        let in_window = from >= self.start && from + len as u64 <= self.start + self.window.len() as u64;
+        if !in_window {
+            let want = (file_len - from).min(len.max(READ_BYTES) as u64) as usize;
+            self.window.resize(want, 0);
+            self.start = from;
+            self.file.read_at(from, &mut self.window).map_err(Error::io("read", &self.path))?;
+        }
+        let offset = (from - self.start) as usize;
+        Ok(Some(&self.window[offset..offset + len]))
+    }
+}

@@ -1,0 +1,173 @@
+//! Appends to the WAL: one `write` an append, and a failed one leaves no trace.
+//!
+//! Files are made on the first append that needs one. After a failed fsync nothing in the file
+//! can be trusted to reach the disk, however often fsync is asked again, so the WAL is marked
+//! failed until a flush has put all of it into segments.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::{HEADER_BYTES, Header};
+use crate::disk::{Disk, SyncFile, WriteFile};
+use crate::error::{Error, Result};
+use crate::layout::{Layout, WAL};
+
+/// A place in the WAL: everything before it was appended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub number: u64,
+    pub end: u64,
+}
+
+/// What an fsync needs, without the lock under which appends happen.
+#[derive(Debug)]
+pub struct SyncTarget {
+    pub position: Position,
+    pub handle: Arc<dyn SyncFile>,
+    pub path: PathBuf,
+}
+
+#[derive(Debug)]
+pub struct Wal {
+    disk: Arc<dyn Disk>,
+    layout: Layout,
+    /// The number that the next file gets.
+    next: u64,
+    open: Option<Open>,
+    /// The file whose bytes may be lost, and why.
+    failed: Option<(u64, String)>,
+    /// Bytes in closed files that no flush has covered.
+    closed_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    path: PathBuf,
+    file: Box<dyn WriteFile>,
+    handle: Arc<dyn SyncFile>,
+    /// Everything before it is whole frames.
+    end: u64,
+}
+
+impl Wal {
+    /// A WAL whose next file gets the number `next`, behind `closed_bytes` that were replayed.
+    pub fn new(disk: Arc<dyn Disk>, layout: Layout, next: u64, closed_bytes: u64) -> Self {
+        Self { disk, layout, next, open: None, failed: None, closed_bytes }
+    }
+
+    /// Appends `frames` in one write. `series_before` goes into the header if that needs a new file.
+    ///
+    /// # Errors
+    /// Io, and the WAL is as it was before; WalFailed when an fsync failed and no flush came since.
+    pub fn append(&mut self, frames: &[u8], series_before: u32) -> Result<()> {
+        self.check()?;
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => {
+                let number = self.next;
+                // Taken even if it fails: a name that could not be removed again must not be met twice.
+                self.next += 1;
+                none.insert(create(&*self.disk, &self.layout, Header { number, series_before })?)
+            }
+        };
+        match open.file.append(frames) {
+            Ok(()) => {
+                open.end += frames.len() as u64;
+                Ok(())
+            }
+            Err(source) => {
+                let error = Error::Io { action: "append to", path: open.path.clone(), source };
+                if let Err(cause) = open.file.truncate(open.end) {
+                    warn!(file = %open.path.display(), %cause, "a failed append cannot be cut off; a new WAL file follows");
+                    self.finish();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Closes the file, its bytes durable or the WAL marked failed; the next append makes a new one.
+    /// Gives back the number of that new one: files below it hold everything appended so far.
+    pub fn finish(&mut self) -> u64 {
+        if let Some(open) = self.open.take() {
+            self.closed_bytes += open.end;
+            if self.failed.is_none()
+                && let Err(cause) = open.file.sync()
+            {
+                self.fail(open.number, &cause.to_string());
+            }
+        }
+        self.next
+    }
+
+    /// Where the WAL ends, and what makes it durable up to there; `None` when all of it is durable.
+    ///
+    /// # Errors
+    /// WalFailed.
+    pub fn sync_target(&self) -> Result<Option<SyncTarget>> {
+        self.check()?;
+        Ok(self.open.as_ref().map(|open| SyncTarget {
+            position: Position { number: open.number, end: open.end },
+            handle: Arc::clone(&open.handle),
+            path: open.path.clone(),
+        }))
+    }
+
+    /// An fsync of file `number` failed.
+    pub fn fail(&mut self, number: u64, cause: &str) {
+        warn!(wal = number, cause, "fsync of the WAL failed; appends are refused until a flush succeeds");
+        self.failed.get_or_insert_with(|| (number, cause.to_owned()));
+    }
+
+    /// A flush made everything in files below `first` durable elsewhere, and removed them.
+    pub fn covered(&mut self, first: u64, bytes: u64) {
+        self.closed_bytes = self.closed_bytes.saturating_sub(bytes);
+        if self.failed.as_ref().is_some_and(|(number, _)| *number < first) {
+            self.failed = None;
+        }
+    }
+
+    pub fn is_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Bytes of WAL that a recovery would replay.
+    pub fn bytes(&self) -> u64 {
+        self.closed_bytes + self.open.as_ref().map_or(0, |open| open.end)
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.failed {
+            Some((_, cause)) => Err(Error::WalFailed { path: self.layout.dir().to_path_buf(), cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A new file whose name and header are durable, so that a sync of its bytes is all that `Synced` needs.
+fn create(disk: &dyn Disk, layout: &Layout, header: Header) -> Result<Open> {
+    let path = layout.wal(header.number);
+    let mut file = disk.create(&path).map_err(Error::io("create", &path))?;
+    let made = (|| {
+        file.append(&header.encode()).map_err(Error::io("write", &path))?;
+        file.sync().map_err(Error::io("sync", &path))?;
+        let handle = file.sync_handle().map_err(Error::io("open", &path))?;
+        let dir = layout.sub(WAL);
+        disk.sync_dir(&dir).map_err(Error::io("sync", &dir))?;
+        Ok(handle)
+    })();
+    match made {
+        Ok(handle) => {
+            let end = HEADER_BYTES as u64;
+            Ok(Open { number: header.number, path, file, handle: Arc::from(handle), end })
+        }
+        Err(error) => {
+            // Best effort: recovery knows a file without a frame for what it is.
+            let _ = disk.remove(&path);
+            Err(error)
+        }
+    }
+}
