@@ -261,3 +261,6 @@ fn window(bucket: i64, width: i64) -> TimeRange {
     let end = bucket.saturating_add(1).saturating_mul(width);
     TimeRange::new(Timestamp::from_micros(start), Timestamp::from_micros(end))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 //! (`append -> WAL -> memtable -> flush -> segment`), and [`snapshot`] is the way out.
 //! The domain types of the whole product live here: [`Timestamp`], [`Value`], [`SeriesKey`].
 
+pub mod check;
 pub mod clock;
 pub mod db;
 pub mod disk;

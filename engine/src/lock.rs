@@ -116,7 +116,10 @@ impl WriterLock {
         for _ in 0..TRIES {
             match disk::write_file(&**disk, &path, &content) {
                 Ok(()) => {
-                    disk.sync_dir(layout.dir()).map_err(Error::io("sync", layout.dir()))?;
+                    if let Err(error) = disk.sync_dir(layout.dir()) {
+                        let _ = disk.remove(&path);
+                        return Err(Error::io("sync", layout.dir())(error));
+                    }
                     let dir = layout.dir().to_path_buf();
                     return Ok(Self { disk: Arc::clone(disk), path, dir, content, taken_over_from });
                 }
@@ -219,3 +222,6 @@ fn remove_stale(disk: &dyn Disk, layout: &Layout, path: &Path, stale: &[u8], pid
     disk.rename(&aside, path).map_err(Error::io("rename", &aside))?;
     Ok(false)
 }
+
+#[cfg(test)]
+mod tests;

@@ -279,6 +279,10 @@ fn replay(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered, mode: Mod
         recovered.wal_bytes += file.at();
         let cut = |at: u64, why| Cut { file: path.clone(), at, bytes: file.len() - at, set_aside: None, why };
         match end {
+            // What is replayed here may stand in the page cache of the machine alone; from here on it counts as durable.
+            End::Whole if mode == Mode::Write => {
+                disk.reopen(path).map_err(Error::io("open", path))?.sync().map_err(Error::io("sync", path))?;
+            }
             End::Whole => {}
             // In an earlier file it can only be a failed append that could not be cut off then.
             End::Torn { at: from } => {
@@ -412,3 +416,6 @@ fn clean(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered) -> Result<
     }
     disk::remove_if_there(disk, &layout.manifest_new())
 }
+
+#[cfg(test)]
+mod tests;

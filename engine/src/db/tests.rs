@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::series::TagSet;
-use crate::snapshot::ScanRequest;
+use crate::snapshot::{ScanRequest, Values};
 use crate::time::TimeRange;
 
 /// A database in a directory of its own, and what it must hold.
@@ -164,4 +164,266 @@ fn a_snapshot_sees_what_it_saw_through_appends_flushes_and_the_end_of_the_databa
     check_content(&first, &seen_first);
     check_content(&second, &seen_second);
     bed.check();
+}
+
+fn options(change: impl FnOnce(&mut Options)) -> Options {
+    let mut options = Options::default();
+    change(&mut options);
+    options
+}
+
+#[test]
+fn a_second_writer_is_refused_and_told_who_writes() {
+    let bed = Bed::new();
+    let error = Db::open(&bed.path(), Options::default()).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    let reader = Db::open_read_only(&bed.path(), Options::default()).unwrap();
+    assert!(reader.is_read_only());
+}
+
+#[test]
+fn a_closed_database_refuses_writes_and_its_directory_can_be_opened_again() {
+    let mut bed = Bed::new();
+    bed.append(&[("a", 1, Value::Int(1))]);
+    bed.db.close().unwrap();
+    let id = bed.db.series(&key("a")).unwrap();
+    let mut batch = SampleBatch::default();
+    batch.push(id, Timestamp::from_micros(1), Value::Int(2));
+    for error in [
+        bed.db.append(&batch, Durability::Synced).unwrap_err(),
+        bed.db.series(&key("new")).unwrap_err(),
+        bed.db.sync().unwrap_err(),
+        bed.db.flush().unwrap_err(),
+        bed.db.close().unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Closed { .. }), "{error}");
+    }
+    assert!(!bed.db.flush_due());
+    bed.check();
+    bed.reopen();
+    bed.check();
+}
+
+#[test]
+fn a_read_only_database_reads_the_wal_and_writes_nothing() {
+    let mut bed = Bed::new();
+    bed.append(&[("a", 1, Value::Int(1))]);
+    bed.db.flush().unwrap();
+    bed.append(&[("b", 1, Value::Int(1))]);
+    let files = |path: &Path| -> Vec<(std::path::PathBuf, u64)> {
+        let mut found = Vec::new();
+        for dir in ["", "wal", "segments", "series", "meta"] {
+            for entry in std::fs::read_dir(path.join(dir)).unwrap() {
+                let entry = entry.unwrap();
+                found.push((entry.path(), entry.metadata().unwrap().len()));
+            }
+        }
+        found
+    };
+    let before = files(&bed.path());
+    let reader = Db::open_read_only(&bed.path(), Options::default()).unwrap();
+    check_content(&reader.snapshot(), &bed.expected);
+    assert_eq!(reader.info().unwrap().samples, 2);
+    let id = reader.series(&key("a")).unwrap();
+    let mut batch = SampleBatch::default();
+    batch.push(id, Timestamp::from_micros(1), Value::Int(2));
+    for error in [
+        reader.append(&batch, Durability::Buffered).unwrap_err(),
+        reader.series(&key("new")).unwrap_err(),
+        reader.flush().unwrap_err(),
+        reader.close().unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+    }
+    drop(reader);
+    assert_eq!(files(&bed.path()), before);
+}
+
+#[test]
+fn a_directory_with_other_things_in_it_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("thesis.tex"), "x").unwrap();
+    let error = Db::open(dir.path(), Options::default()).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::NotFound);
+    assert!(error.to_string().contains("thesis.tex"), "{error}");
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["thesis.tex"]);
+}
+
+#[test]
+fn a_full_memtable_refuses_a_batch_whole_and_takes_it_after_a_flush() {
+    let mut bed = Bed::with(options(|options| options.memtable_bytes_max = 1_000));
+    bed.append(&[("a", 1, Value::Int(1))]);
+    let id = bed.db.series(&key("a")).unwrap();
+    let room = 1_000 - bed.db.inner.view().active.bytes();
+    let fill = |samples: u64| {
+        let mut batch = SampleBatch::default();
+        for at in 0..samples {
+            batch.push(id, Timestamp::from_micros(at as i64), Value::Int(0));
+        }
+        batch
+    };
+    let wal = bed.db.info().unwrap().wal_bytes;
+    let error = bed.db.append(&fill(room / SAMPLE_BYTES + 1), Durability::Buffered).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Busy);
+    assert_eq!(bed.db.info().unwrap().wal_bytes, wal, "what is refused is not logged");
+    bed.check();
+    bed.db.append(&fill(room / SAMPLE_BYTES), Durability::Buffered).unwrap();
+    assert!(bed.db.append(&fill(1), Durability::Buffered).is_err());
+    bed.db.flush().unwrap();
+    bed.db.append(&fill(1), Durability::Buffered).unwrap();
+}
+
+#[test]
+fn a_batch_with_an_unknown_series_or_the_last_microsecond_is_refused_whole() {
+    let mut bed = Bed::new();
+    bed.append(&[("a", 1, Value::Int(1))]);
+    let mut unknown = batch(&bed.db, &[("a", 2, Value::Int(2))]);
+    unknown.push(SeriesId(1), Timestamp::from_micros(2), Value::Int(2));
+    let error = bed.db.append(&unknown, Durability::Buffered).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::NotFound);
+    let late = batch(&bed.db, &[("a", 2, Value::Int(2)), ("a", i64::MAX, Value::Int(2))]);
+    let error = bed.db.append(&late, Durability::Buffered).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+    bed.db.append(&SampleBatch::default(), Durability::Synced).unwrap();
+    bed.check();
+}
+
+#[test]
+fn ids_given_out_without_a_sample_do_not_disturb_those_after_them() {
+    let mut bed = Bed::new();
+    bed.db.series(&key("never")).unwrap();
+    bed.append(&[("a", 1, Value::Int(1))]);
+    bed.db.series(&key("later")).unwrap();
+    bed.reopen();
+    bed.append(&[("other", 1, Value::Int(2)), ("later", 1, Value::Int(3))]);
+    bed.reopen();
+    bed.check();
+    bed.db.flush().unwrap();
+    bed.db.series(&key("never again")).unwrap();
+    bed.append(&[("z", 1, Value::Int(2))]);
+    bed.reopen();
+    bed.check();
+    bed.db.close().unwrap();
+    bed.reopen();
+    bed.check();
+}
+
+#[test]
+fn the_last_value_is_known_from_memory_and_after_an_open_from_segments() {
+    let mut bed = Bed::new();
+    bed.append(&[("a", 5, Value::Int(1)), ("a", 3, Value::Int(2)), ("b", 2 * HOUR, Value::Int(3))]);
+    bed.append(&[("a", 5, Value::Int(4)), ("c", 1, Value::Int(1))]);
+    let last = |bed: &Bed, metric: &str| bed.db.last(bed.db.index().id(&key(metric)).unwrap()).unwrap();
+    let at = |time, value| Some((Timestamp::from_micros(time), Value::Int(value)));
+    assert_eq!([last(&bed, "a"), last(&bed, "b")], [at(5, 4), at(2 * HOUR, 3)]);
+    bed.db.flush().unwrap();
+    bed.reopen();
+    assert_eq!([last(&bed, "a"), last(&bed, "b")], [at(5, 4), at(2 * HOUR, 3)]);
+    bed.append(&[("a", 4, Value::Int(9)), ("b", 2 * HOUR, Value::Int(5)), ("c", 0, Value::Int(7))]);
+    assert_eq!([last(&bed, "a"), last(&bed, "b"), last(&bed, "c")], [at(5, 4), at(2 * HOUR, 5), at(1, 1)]);
+    bed.reopen();
+    bed.append(&[("a", 5, Value::Int(6))]);
+    assert_eq!([last(&bed, "a"), last(&bed, "b"), last(&bed, "c")], [at(5, 6), at(2 * HOUR, 5), at(1, 1)]);
+}
+
+#[test]
+fn metadata_survives_in_the_wal_and_in_its_file() {
+    let mut bed = Bed::new();
+    let change = |kind| MetaChange::Metric {
+        name: "cpu".to_owned(),
+        meta: crate::meta::MetricMeta { kind, unit: "s".to_owned(), help: String::new() },
+    };
+    let kind = |bed: &Bed| bed.db.snapshot().meta().metric("cpu").unwrap().kind;
+    bed.db.put_meta(change(crate::MetricKind::Gauge), Durability::Synced).unwrap();
+    bed.reopen();
+    assert_eq!(kind(&bed), crate::MetricKind::Gauge);
+    bed.db.flush().unwrap();
+    bed.reopen();
+    assert_eq!(bed.db.recovery().frames, 0);
+    assert_eq!(kind(&bed), crate::MetricKind::Gauge);
+    bed.db.put_meta(change(crate::MetricKind::Counter), Durability::Buffered).unwrap();
+    bed.reopen();
+    bed.db.close().unwrap();
+    bed.reopen();
+    assert_eq!(kind(&bed), crate::MetricKind::Counter);
+}
+
+#[test]
+fn a_hundred_thousand_series_come_back() {
+    let bed = Bed::new();
+    let mut batch = SampleBatch::default();
+    for at in 0..100_000 {
+        let key = SeriesKey::new("m", TagSet::new([("n", at.to_string())]).unwrap()).unwrap();
+        batch.push(bed.db.series(&key).unwrap(), Timestamp::from_micros(7), Value::Int(at));
+    }
+    bed.db.append(&batch, Durability::Buffered).unwrap();
+    bed.db.flush().unwrap();
+    let path = bed.path();
+    drop(bed.db);
+    let db = Db::open(&path, Options::default()).unwrap();
+    let ids = db.index().select("m", &[]);
+    let mut sum = 0;
+    for points in db.snapshot().points(ids, TimeRange::ALL) {
+        let points = points.unwrap();
+        let key = db.index().key(points.series).unwrap();
+        let Values::Int(ints) = points.values else { panic!("ints were stored") };
+        assert_eq!(key.tags().get("n"), Some(&*ints[0].to_string()));
+        sum += ints[0];
+    }
+    assert_eq!(sum, 99_999 * 50_000);
+}
+
+#[test]
+fn a_range_and_a_choice_of_series_are_read_across_segments_in_the_order_asked_for() {
+    let mut bed = Bed::new();
+    for hour in 0..5 {
+        for metric in ["a", "b", "c", "d"] {
+            let samples: Vec<_> = (0..50).map(|at| (metric, hour * HOUR + at, Value::Int(hour * 100 + at))).collect();
+            bed.append(&samples);
+        }
+        if hour % 2 == 1 {
+            bed.db.flush().unwrap();
+        }
+    }
+    let [a, b, d] = ["a", "b", "d"].map(|metric| bed.db.index().id(&key(metric)).unwrap());
+    let range = TimeRange::new(Timestamp::from_micros(HOUR + 49), Timestamp::from_micros(4 * HOUR + 1));
+    let points: Vec<_> = bed.db.snapshot().points(vec![d, a, d, b], range).map(Result::unwrap).collect();
+    assert_eq!(points.iter().map(|points| points.series).collect::<Vec<_>>(), [d, a, d, b]);
+    for points in points {
+        assert_eq!(points.times.len(), 1 + 50 + 50 + 1);
+        assert_eq!(points.values.get(0), Value::Int(149));
+        assert_eq!(points.values.get(101), Value::Int(400));
+    }
+    let between = TimeRange::new(Timestamp::from_micros(HOUR + 50), Timestamp::from_micros(2 * HOUR));
+    assert!(!bed.db.snapshot().has_points(a, between).unwrap());
+    let inside = TimeRange::new(Timestamp::from_micros(HOUR + 7), Timestamp::from_micros(HOUR + 8));
+    assert!(bed.db.snapshot().has_points(a, inside).unwrap());
+}
+
+#[test]
+fn a_backfill_of_many_hours_makes_few_segments() {
+    for (samples, segments) in [(48, 48), (49, 3)] {
+        let mut bed = Bed::new();
+        let samples: Vec<_> = (0..samples).map(|at| ("a", at * HOUR, Value::Int(at))).collect();
+        bed.append(&samples);
+        assert_eq!(bed.db.flush().unwrap().segments, segments, "{} hours", samples.len());
+        bed.check();
+    }
+}
+
+#[test]
+fn info_counts_what_is_there() {
+    let mut bed = Bed::new();
+    assert_eq!(bed.db.info().unwrap().time_bounds, None);
+    bed.append(&[("a", 5, Value::Int(1)), ("b", HOUR, Value::Int(2))]);
+    bed.db.flush().unwrap();
+    bed.append(&[("c", -7, Value::Int(3))]);
+    let info = bed.db.info().unwrap();
+    assert_eq!((info.samples, info.samples_unflushed, info.series, info.metrics), (3, 1, 3, 3));
+    assert_eq!(info.time_bounds, Some((Timestamp::from_micros(-7), Timestamp::from_micros(HOUR))));
+    assert_eq!((info.segment_files.len(), info.series_files.len()), (2, 1));
+    assert!(info.segment_files.iter().chain(&info.series_files).all(|path| path.is_file()));
+    assert_eq!(info.node, "local");
 }

@@ -36,3 +36,6 @@ pub fn schema() -> SchemaRef {
         Field::new("float", DataType::Float64, true),
     ]))
 }
+
+#[cfg(test)]
+mod tests;

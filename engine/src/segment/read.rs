@@ -173,6 +173,11 @@ impl Loaded {
         &self.runs[at as usize]
     }
 
+    /// By row, which is the canonical order of their series.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
     pub fn run(&self, series: SeriesId) -> Option<&Run> {
         let at = self.by_series.binary_search_by_key(&series, |at| self.run_at(*at).series).ok()?;
         Some(self.run_at(self.by_series[at]))

@@ -47,3 +47,6 @@ impl Header {
         good.then_some(header)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,358 @@
+//! Verifies a database: every checksum and every invariant that a reader relies on.
+//!
+//! Nothing is written and nothing is trusted: one damaged file is one finding, and the check goes
+//! on with the next. Safe beside a writer; when that one flushes meanwhile, the check starts over.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::index::SeriesIndex;
+use crate::layout::{self, Layout, META, SEGMENTS, SERIES, WAL};
+use crate::manifest::{Manifest, SegmentEntry};
+use crate::meta::Meta;
+use crate::options::Options;
+use crate::recover::read_entry;
+use crate::segment::read::Loaded;
+use crate::series_file;
+use crate::time::Timestamp;
+use crate::wal::Record;
+use crate::wal::replay::{End, Replay};
+
+/// How often a check starts over because a writer flushed meanwhile.
+const TRIES: u32 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Nothing is lost; the next open for writing tidies up.
+    Warning,
+    /// Samples are lost or cannot be trusted.
+    Error,
+}
+
+/// Something that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub severity: Severity,
+    pub file: PathBuf,
+    pub what: String,
+    pub found: String,
+    pub expected: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        let Finding { file, what, found, expected, .. } = self;
+        write!(f, "{severity}: {}: {what}: found {found}, expected {expected}", file.display())
+    }
+}
+
+/// What a check looked at, and what it found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    pub findings: Vec<Finding>,
+    pub files: u64,
+    pub bytes: u64,
+    pub series: u64,
+    pub segments: u64,
+    /// Samples in good segments and in whole WAL frames.
+    pub samples: u64,
+}
+
+impl CheckReport {
+    /// Whether nothing is lost; there may be warnings.
+    pub fn is_sound(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity == Severity::Warning)
+    }
+}
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// The file that was just checked.
+    pub file: &'a Path,
+    pub bytes_done: u64,
+    pub bytes_total: u64,
+}
+
+/// Checks the database in `dir`.
+///
+/// # Errors
+/// NotFound when `dir` holds no database; Io when it cannot be listed. What is wrong inside is in the report.
+pub fn check(dir: &Path, options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<CheckReport> {
+    let layout = Layout::new(dir);
+    let disk = &*options.disk;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let (manifest, report) = match Manifest::load(disk, &layout) {
+            Ok(Some(manifest)) => (Some(manifest), CheckReport::default()),
+            Ok(None) => {
+                let why = format!("it has no {}", layout::MANIFEST);
+                return Err(Error::NotADatabase { path: dir.to_path_buf(), why });
+            }
+            Err(error) => {
+                let mut report = CheckReport::default();
+                report.error(&layout.manifest(), &error);
+                (None, report)
+            }
+        };
+        let generation = manifest.as_ref().map(|manifest| manifest.generation);
+        let mut check = Check { disk, layout: &layout, report, bytes_total: 0, index: SeriesIndex::default() };
+        check.run(manifest.as_ref(), progress)?;
+        let now = Manifest::load(disk, &layout).ok().flatten().map(|manifest| manifest.generation);
+        if now == generation || check.report.findings.is_empty() || tries == TRIES {
+            return Ok(check.report);
+        }
+    }
+}
+
+struct Check<'a> {
+    disk: &'a dyn Disk,
+    layout: &'a Layout,
+    report: CheckReport,
+    bytes_total: u64,
+    index: SeriesIndex,
+}
+
+impl Check<'_> {
+    fn run(&mut self, manifest: Option<&Manifest>, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
+        let wal = self.layout.wal_files(self.disk)?;
+        let wal_bytes = wal.iter().filter_map(|(_, path)| self.disk.open(path).ok()).map(|file| file.len());
+        let named_bytes = manifest.map_or(0, |manifest| manifest.files().map(|file| file.bytes).sum());
+        self.bytes_total = wal_bytes.sum::<u64>() + named_bytes;
+        let first_wal = manifest.map_or(0, |manifest| manifest.first_wal);
+        if let Some(manifest) = manifest {
+            self.series_files(manifest, progress);
+            self.meta_file(manifest, progress);
+            for entry in &manifest.segments {
+                self.segment(manifest, entry);
+                self.done(&self.layout.named(&entry.file.file), entry.file.bytes, progress);
+            }
+            self.sequences(manifest);
+            self.unnamed(manifest)?;
+        }
+        let last = wal.last().map(|(number, _)| *number);
+        for (number, path) in &wal {
+            if *number < first_wal {
+                self.warn(path, "a WAL file", "covered by segments", "removed by the flush that covered it");
+                continue;
+            }
+            let bytes = self.wal_file(path, *number, Some(*number) == last);
+            self.done(path, bytes, progress);
+        }
+        for path in self.layout.list(self.disk, WAL)? {
+            if layout::wal_number(&path).is_none() {
+                self.warn(&path, "a file beside the WAL", "damaged bytes set aside, or no file of ours", "none");
+            }
+        }
+        self.report.series = self.index.len() as u64;
+        Ok(())
+    }
+
+    fn done(&mut self, path: &Path, bytes: u64, progress: &mut dyn FnMut(Progress<'_>)) {
+        self.report.files += 1;
+        self.report.bytes += bytes;
+        progress(Progress { file: path, bytes_done: self.report.bytes, bytes_total: self.bytes_total });
+    }
+
+    fn warn(&mut self, path: &Path, what: &str, found: &str, expected: &str) {
+        self.report.add(Severity::Warning, path, what, found, expected);
+    }
+
+    fn wrong(&mut self, path: &Path, what: &str, found: &str, expected: &str) {
+        self.report.add(Severity::Error, path, what, found, expected);
+    }
+
+    fn series_files(&mut self, manifest: &Manifest, progress: &mut dyn FnMut(Progress<'_>)) {
+        let mut next = 0;
+        for entry in &manifest.series {
+            let path = self.layout.named(&entry.file.file);
+            if entry.first_id != next {
+                self.wrong(&path, "its first id", &entry.first_id.to_string(), &next.to_string());
+            }
+            next = entry.first_id.saturating_add(entry.count);
+            let read = read_entry(self.disk, self.layout, &entry.file).and_then(|bytes| {
+                series_file::decode(&path, bytes, entry.first_id, entry.count, |id, key| {
+                    let (found, _) = self.index.get_or_insert(&key, u32::MAX)?;
+                    if found == id {
+                        return Ok(());
+                    }
+                    let what = format!("the id of {key}");
+                    let (found, expected) = (id.0.to_string(), found.0.to_string());
+                    Err(Error::Corrupt { path: path.clone(), what, found, expected })
+                })
+            });
+            if let Err(error) = read {
+                self.report.error(&path, &error);
+            }
+            self.done(&path, entry.file.bytes, progress);
+        }
+    }
+
+    fn meta_file(&mut self, manifest: &Manifest, progress: &mut dyn FnMut(Progress<'_>)) {
+        let Some(entry) = &manifest.meta else { return };
+        let path = self.layout.named(&entry.file);
+        match read_entry(self.disk, self.layout, entry) {
+            Err(error) => self.report.error(&path, &error),
+            Ok(bytes) => {
+                if let Err(error) = serde_json::from_slice::<Meta>(&bytes) {
+                    self.wrong(&path, "its JSON", &error.to_string(), "metadata");
+                }
+            }
+        }
+        self.done(&path, entry.bytes, progress);
+    }
+
+    /// Bytes, Parquet, columns, order by time, window and values: [`Loaded`] checks those. Order by key: here.
+    fn segment(&mut self, manifest: &Manifest, entry: &SegmentEntry) {
+        self.report.segments += 1;
+        let path = self.layout.named(&entry.file.file);
+        let loaded = match Loaded::open(self.disk, &path, entry) {
+            Ok(loaded) => loaded,
+            Err(error) => return self.report.error(&path, &error),
+        };
+        let runs = loaded.runs();
+        let mut values = 0;
+        if let Err(error) = loaded.read(runs, |_, _, _| values += 1) {
+            return self.report.error(&path, &error);
+        }
+        self.report.samples += values;
+        if values != entry.rows {
+            self.wrong(&path, "its number of values", &values.to_string(), &entry.rows.to_string());
+        }
+        let first = runs.iter().map(|run| run.first).min();
+        let last = runs.iter().map(|run| run.last).max();
+        let expected = (Some(Timestamp::from_micros(entry.first)), Some(Timestamp::from_micros(entry.last)));
+        if (first, last) != expected {
+            let show = |(first, last): (Option<Timestamp>, Option<Timestamp>)| format!("{first:?} to {last:?}");
+            self.wrong(&path, "its first and last time", &show((first, last)), &show(expected));
+        }
+        let count = manifest.series_count();
+        if let Some(run) = runs.iter().find(|run| u64::from(run.series.0) >= count) {
+            let found = format!("series {}", run.series.0);
+            return self.wrong(&path, "its series", &found, &format!("ids below {count}"));
+        }
+        let keys: Option<Vec<_>> = runs.iter().map(|run| self.index.key(run.series)).collect();
+        // Without all keys a series file is damaged, which is a finding already.
+        let Some(keys) = keys else { return };
+        if let Some(pair) = keys.windows(2).find(|pair| pair[0] >= pair[1]) {
+            self.wrong(&path, "its order", &format!("{} before {}", pair[0], pair[1]), "the order of keys");
+        }
+    }
+
+    fn sequences(&mut self, manifest: &Manifest) {
+        let mut entries: Vec<&SegmentEntry> = manifest.segments.iter().collect();
+        for entry in &entries {
+            let path = self.layout.named(&entry.file.file);
+            let found = format!("{} to {}", entry.sequence_min, entry.sequence_max);
+            if entry.sequence_min > entry.sequence_max || entry.sequence_max >= manifest.next_sequence {
+                let expected = format!("ascending and below {}", manifest.next_sequence);
+                self.wrong(&path, "its sequence", &found, &expected);
+            }
+        }
+        // Two segments of one flush must share no time, or nobody knows which sample is newer.
+        entries.sort_by_key(|entry| (entry.sequence_min, entry.window_start));
+        for pair in entries.windows(2) {
+            if pair[1].sequence_min <= pair[0].sequence_max
+                && pair[1].window_start < pair[0].window_end
+                && pair[0].window_start < pair[1].window_end
+            {
+                let path = self.layout.named(&pair[1].file.file);
+                self.wrong(&path, "its sequence", &format!("that of {}", pair[0].file.file), "one of its own");
+            }
+        }
+    }
+
+    fn unnamed(&mut self, manifest: &Manifest) -> Result<()> {
+        let mut named: Vec<PathBuf> = manifest.files().map(|entry| self.layout.named(&entry.file)).collect();
+        named.sort();
+        for folder in [SEGMENTS, SERIES, META] {
+            for path in self.layout.list(self.disk, folder)? {
+                if named.binary_search(&path).is_err() {
+                    self.warn(&path, "a file", "not named by the manifest", "left by a flush that did not finish");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wal_file(&mut self, path: &Path, number: u64, is_last: bool) -> u64 {
+        match self.read_wal(path, number) {
+            Err(error) => {
+                self.report.error(path, &error);
+                0
+            }
+            Ok((bytes, end)) => {
+                match end {
+                    End::Whole => {}
+                    End::Torn { at } => {
+                        let found = format!("{} bytes of a frame that was cut short, at {at}", bytes - at);
+                        let severity = if is_last { Severity::Warning } else { Severity::Error };
+                        self.report.add(severity, path, "its end", &found, "whole frames");
+                    }
+                    End::Damaged { at } => {
+                        self.wrong(path, "a frame", &format!("damage at {at}"), "what was written");
+                    }
+                }
+                bytes
+            }
+        }
+    }
+
+    fn read_wal(&mut self, path: &Path, number: u64) -> Result<(u64, End)> {
+        let mut file = Replay::open(self.disk, path)?;
+        let fits = |known: usize| {
+            file.header().is_none_or(|header| header.number == number && header.series_before as usize <= known)
+        };
+        if !fits(self.index.len()) {
+            return Ok((file.len(), file.refuse(0)));
+        }
+        loop {
+            let at = file.at();
+            let Some(record) = file.next()? else { return Ok((file.len(), file.end()?)) };
+            let known = self.index.len();
+            let good = match record {
+                Record::Meta(_) => true,
+                Record::Samples(batch) => {
+                    self.report.samples += batch.len() as u64;
+                    batch.series().iter().all(|id| (id.0 as usize) < known)
+                }
+                Record::Series { id, key } => self.index.get_or_insert(&key, u32::MAX)?.0 == id,
+            };
+            if !good {
+                return Ok((file.len(), file.refuse(at)));
+            }
+        }
+    }
+}
+
+impl CheckReport {
+    fn add(&mut self, severity: Severity, path: &Path, what: &str, found: &str, expected: &str) {
+        self.findings.push(Finding {
+            severity,
+            file: path.to_path_buf(),
+            what: what.to_owned(),
+            found: found.to_owned(),
+            expected: expected.to_owned(),
+        });
+    }
+
+    fn error(&mut self, path: &Path, error: &Error) {
+        match error {
+            Error::Corrupt { path, what, found, expected } => self.add(Severity::Error, path, what, found, expected),
+            Error::Io { path, source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                self.add(Severity::Error, path, "the file", "none", "the file that the manifest names");
+            }
+            other => self.add(Severity::Error, path, "the file", &other.to_string(), "a readable file"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use super::replay::{End, Replay};
+use super::*;
+use crate::disk::{Disk, OsDisk};
+use crate::layout::{Layout, WAL};
+use crate::meta::MetaChange;
+use crate::sample::SampleBatch;
+use crate::series::{SeriesId, SeriesKey, TagSet};
+use crate::time::Timestamp;
+use crate::value::Value;
+
+fn records() -> Vec<Record> {
+    let key = SeriesKey::new("cpu.load", TagSet::new([("host", "é"), ("a", "b c")]).unwrap()).unwrap();
+    let mut mixed = SampleBatch::default();
+    let values = [Value::Int(i64::MIN), Value::Float(f64::from_bits(0x7ff8_0000_0000_0001)), Value::Float(-0.0)];
+    for (at, value) in values.into_iter().cycle().take(19).enumerate() {
+        mixed.push(SeriesId(at as u32), Timestamp::from_micros(i64::MAX - at as i64), value);
+    }
+    let mut tick = SampleBatch::default();
+    for at in 0..9 {
+        tick.push(SeriesId(at), Timestamp::from_micros(i64::MIN), Value::Int(i64::from(at)));
+    }
+    vec![
+        Record::Series { id: SeriesId(3), key },
+        Record::Samples(mixed),
+        Record::Samples(tick),
+        Record::Samples(SampleBatch::default()),
+        Record::Meta(MetaChange::Job(serde_json::json!({"id": "4711"}))),
+    ]
+}
+
+fn encode(record: &Record) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match record {
+        Record::Series { id, key } => frame::put_series(&mut bytes, *id, key),
+        Record::Samples(batch) => frame::put_samples(&mut bytes, batch),
+        Record::Meta(change) => frame::put_meta(&mut bytes, &serde_json::to_vec(change).unwrap()),
+    }
+    bytes
+}
+
+/// A WAL file of all records: its bytes and the offsets at which frames start.
+fn file() -> (Vec<u8>, Vec<usize>) {
+    let mut bytes = Header { number: 1, series_before: 3 }.encode();
+    let mut starts = Vec::new();
+    for record in records() {
+        starts.push(bytes.len());
+        bytes.extend(encode(&record));
+    }
+    (bytes, starts)
+}
+
+fn replay(bytes: &[u8]) -> (Vec<Record>, End) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("00000001.wal");
+    std::fs::write(&path, bytes).unwrap();
+    let mut replay = Replay::open(&OsDisk, &path).unwrap();
+    let mut found = Vec::new();
+    while let Some(record) = replay.next().unwrap() {
+        found.push(record);
+    }
+    let end = replay.end().unwrap();
+    (found, end)
+}
+
+#[test]
+fn every_record_is_read_back_as_written() {
+    let (bytes, _) = file();
+    assert_eq!(Header::decode(&bytes), Some(Header { number: 1, series_before: 3 }));
+    assert_eq!(replay(&bytes), (records(), End::Whole));
+}
+
+#[test]
+fn a_file_cut_anywhere_ends_with_its_last_whole_frame() {
+    let (bytes, starts) = file();
+    for len in 0..bytes.len() {
+        let (found, end) = replay(&bytes[..len]);
+        let whole = starts.iter().skip(1).chain([&bytes.len()]).filter(|next| **next <= len).count();
+        assert_eq!(found, records()[..whole], "{len} bytes");
+        let frame_start = starts.contains(&len);
+        if frame_start {
+            assert_eq!(end, End::Whole);
+        } else {
+            let at = if len < HEADER_BYTES { 0 } else { starts[whole] as u64 };
+            assert_eq!(end, End::Torn { at }, "{len} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_tail_of_zeros_is_torn() {
+    let (mut bytes, _) = file();
+    let at = bytes.len() as u64;
+    bytes.extend([0; 4_096]);
+    assert_eq!(replay(&bytes), (records(), End::Torn { at }));
+}
+
+#[test]
+fn a_flipped_bit_is_damage_before_other_frames_and_torn_in_the_last() {
+    let (bytes, starts) = file();
+    let last = starts[starts.len() - 1];
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 4;
+        let (found, end) = replay(&flipped);
+        let frames = starts.iter().filter(|start| **start <= at).count();
+        let (whole, from) = if frames == 0 { (0, 0) } else { (frames - 1, starts[frames - 1] as u64) };
+        assert_eq!(found, records()[..whole], "byte {at}");
+        let expected = if at < last { End::Damaged { at: from } } else { End::Torn { at: from } };
+        assert_eq!(end, expected, "byte {at}");
+    }
+}
+
+#[test]
+fn payloads_that_say_nothing_are_refused_without_a_panic() {
+    for record in records() {
+        let bytes = encode(&record);
+        let (kind, payload) = (bytes[8], &bytes[frame::FRAME_HEAD_BYTES..]);
+        assert_eq!(frame::decode(kind, payload), Some(record));
+        for len in 0..payload.len() {
+            assert_eq!(frame::decode(kind, &payload[..len]), None, "type {kind}, {len} bytes");
+        }
+        assert_eq!(frame::decode(kind, &[payload, &[0]].concat()), None, "type {kind}, a byte too many");
+    }
+    let many = [u32::MAX.to_le_bytes().as_slice(), &[0; 64]].concat();
+    assert_eq!(frame::decode(2, &many), None);
+    assert_eq!(frame::decode(0, &[]), None);
+    assert_eq!(frame::decode(9, &[]), None);
+}
+
+#[test]
+fn the_writer_makes_a_new_file_after_each_close_and_counts_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let layout = Layout::new(dir.path());
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    disk.create_dir(&layout.sub(WAL)).unwrap();
+    let mut wal = Wal::new(Arc::clone(&disk), layout.clone(), 4, 0);
+    assert!(wal.sync_target().unwrap().is_none());
+    let frame = encode(&records()[4]);
+    wal.append(&frame, 0).unwrap();
+    wal.append(&frame, 0).unwrap();
+    let expected = Position { number: 4, end: (HEADER_BYTES + 2 * frame.len()) as u64 };
+    assert_eq!(wal.sync_target().unwrap().unwrap().position, expected);
+    assert_eq!(wal.finish(), 5);
+    wal.append(&frame, 0).unwrap();
+    assert_eq!(wal.bytes(), expected.end + (HEADER_BYTES + frame.len()) as u64);
+    wal.covered(5, expected.end);
+    assert_eq!(wal.bytes(), (HEADER_BYTES + frame.len()) as u64);
+    let names: Vec<u64> = layout.wal_files(&*disk).unwrap().into_iter().map(|(number, _)| number).collect();
+    assert_eq!(names, [4, 5]);
+    assert!(Path::new(&layout.wal(5)).is_file());
+}
