@@ -1,8 +1,6 @@
 //! The secret that lets a request in where the kernel does not vouch for its sender.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
 
 /// Shortest token that a user may choose; ours have 64 characters.
 const TOKEN_CHARS_MIN: usize = 16;
@@ -16,8 +14,8 @@ pub struct Token(String);
 pub enum TokenError {
     #[error("TELEM_TOKEN has {found} characters; at least {TOKEN_CHARS_MIN} are needed, all of them visible ASCII")]
     Weak { found: usize },
-    #[error("cannot read random bytes from /dev/urandom: {0}")]
-    NoRandom(#[from] io::Error),
+    #[error("the operating system gives no random bytes: {0}")]
+    NoRandom(#[from] getrandom::Error),
 }
 
 impl Token {
@@ -27,7 +25,7 @@ impl Token {
     /// When the operating system gives no random bytes.
     pub fn random() -> Result<Self, TokenError> {
         let mut bytes = [0; RANDOM_BYTES];
-        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        getrandom::fill(&mut bytes)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
