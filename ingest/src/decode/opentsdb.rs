@@ -15,6 +15,7 @@ use telem_engine::Timestamp;
 
 use self::number::NumberError;
 use crate::accept::Incoming;
+use crate::decode::lenient::TextEntry;
 
 /// Most tags on a data point, as OpenTSDB's `tsd.storage.max_tags` is by default.
 pub const TAGS_MAX: usize = 8;
@@ -34,9 +35,6 @@ pub enum BodyError {
     NotJson(#[source] serde_json::Error),
 }
 
-/// A tag as sent: its key, and its value unless that is null.
-pub type SentTag<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
-
 /// One element of a body, as sent. What is missing or null is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DataPoint<'a> {
@@ -46,7 +44,7 @@ pub struct DataPoint<'a> {
     /// The text of the number, string or boolean that was sent.
     pub value: Option<Cow<'a, str>>,
     /// In the order of the first sight of each key.
-    pub tags: Option<Vec<SentTag<'a>>>,
+    pub tags: Option<Vec<TextEntry<'a>>>,
 }
 
 /// Why a data point cannot be stored. Displays as OpenTSDB says it.
@@ -170,7 +168,7 @@ fn check_name(what: impl FnOnce() -> String, name: &str) -> Result<(), PointErro
 }
 
 /// `{host=a, colo=lga}`
-fn braced(tags: &[SentTag<'_>]) -> String {
+fn braced(tags: &[TextEntry<'_>]) -> String {
     let shown: Vec<String> =
         tags.iter().map(|(key, value)| format!("{key}={}", value.as_deref().unwrap_or("null"))).collect();
     format!("{{{}}}", shown.join(", "))

@@ -1,11 +1,128 @@
-//! The OpenTSDB 2.4 HTTP API.
+//! The OpenTSDB 2.4 HTTP API: what Grafana and OpenTSDB's clients speak.
+//!
+//! OpenTSDB's paths ignore case and a trailing slash, carry an optional version and may override
+//! their method, so one handler takes everything below `/api` that no other protocol claims:
+//! [`call`] reads what is asked, one file per endpoint answers it, [`errors`] renders what went wrong.
+
+mod aggregators;
+mod call;
+mod describe;
+mod errors;
+mod json;
+mod lookup;
+mod put;
+mod query;
+mod suggest;
+mod time;
+mod tsuid;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{Request, State as FromState};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
 
+use self::call::{Call, Endpoint};
+use self::errors::Failure;
 use crate::state::State;
 
+/// Every path under `/api`, and the older names without it that OpenTSDB still answers.
 pub fn routes() -> Router<Arc<State>> {
-    Router::new()
+    let mut router = Router::new();
+    for path in
+        ["/api", "/api/", "/api/{*rest}", "/API", "/API/", "/API/{*rest}", "/aggregators", "/suggest", "/version"]
+    {
+        router = router.route(path, any(answer));
+    }
+    router
+}
+
+/// What an endpoint answers when all is well: JSON, or nothing (204).
+struct Answer {
+    status: StatusCode,
+    json: Vec<u8>,
+    /// Nodes that did not answer, for the header `X-Telem-Missing`.
+    missing: Option<HeaderValue>,
+}
+
+impl Answer {
+    fn ok(json: Vec<u8>) -> Self {
+        Answer { status: StatusCode::OK, json, missing: None }
+    }
+
+    fn with_status(status: StatusCode, json: Vec<u8>) -> Self {
+        Answer { status, json, missing: None }
+    }
+
+    fn no_content() -> Self {
+        Answer { status: StatusCode::NO_CONTENT, json: Vec::new(), missing: None }
+    }
+}
+
+async fn answer(FromState(state): FromState<Arc<State>>, request: Request) -> Response {
+    let call = Call::read(&request);
+    let callback = call.as_ref().ok().and_then(Call::callback);
+    let answer = match call {
+        Ok(call) => dispatch(&state, &call, request).await,
+        Err(failure) => Err(failure),
+    };
+    respond(answer, callback.as_deref())
+}
+
+async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+    match call.endpoint {
+        Endpoint::Put => put::answer(state, call, request).await,
+        Endpoint::Query => query::answer(state, call, request).await,
+        Endpoint::Suggest => suggest::answer(state, call, request).await,
+        Endpoint::Lookup => lookup::answer(state, call, request).await,
+        Endpoint::Search(ref kind) => Err(lookup::other(kind)),
+        Endpoint::Aggregators => describe::aggregators(call),
+        Endpoint::Filters => describe::filters(call),
+        Endpoint::Config => describe::config(state, call),
+        Endpoint::Version => describe::version(state, call),
+        Endpoint::DropCaches => describe::drop_caches(call),
+    }
+}
+
+fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response {
+    let (status, body, missing, retry_after) = match answer {
+        Ok(answer) => (answer.status, answer.json, answer.missing, None),
+        Err(failure) => (failure.status, failure.json(), None, failure.retry_after),
+    };
+    let mut response = if body.is_empty() {
+        status.into_response()
+    } else {
+        let (kind, body) = match callback {
+            None => ("application/json; charset=UTF-8", body),
+            Some(callback) => {
+                let wrapped = [callback.as_bytes(), b"(", &body, b")"].concat();
+                ("application/javascript; charset=UTF-8", wrapped)
+            }
+        };
+        (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+    };
+    if let Some(missing) = missing {
+        response.headers_mut().insert("x-telem-missing", missing);
+    }
+    if let Some(after) = retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs()));
+    }
+    response
+}
+
+/// Refuses every method but these.
+fn allow(call: &Call, methods: &[Method]) -> Result<(), Failure> {
+    if methods.contains(&call.method) { Ok(()) } else { Err(Failure::method_not_allowed(&call.method)) }
+}
+
+/// The text of a request's JSON body.
+async fn text_body(state: &State, request: Request) -> Result<String, Failure> {
+    let body = crate::http::body::read(request, &state.limits).await?;
+    if body.is_empty() {
+        return Err(Failure::bad_request("Missing message content")
+            .details("Supply valid JSON formatted data in the body of your request"));
+    }
+    Ok(String::from_utf8_lossy(&body).into_owned())
 }

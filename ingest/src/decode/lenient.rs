@@ -1,0 +1,116 @@
+//! JSON scalars as OpenTSDB's reader takes them: numbers and booleans stand for strings and the other way round.
+//!
+//! These read from a text only (they borrow the raw JSON), which is how every body is read here.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// A string, or the text of a number or boolean as it was sent; `None` for null.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Text<'a>(pub Option<Cow<'a, str>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(json)?.get();
+        match raw.as_bytes().first() {
+            Some(b'"') => Ok(Text(Some(string(raw).map_err(D::Error::custom)?))),
+            Some(b'n') => Ok(Text(None)),
+            Some(b'{' | b'[') => Err(D::Error::custom(format_args!("found {}..., expected a string", &raw[..1]))),
+            _ => Ok(Text(Some(Cow::Borrowed(raw)))),
+        }
+    }
+}
+
+/// The content of a quoted string; borrowed when nothing is escaped.
+fn string(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
+    let inner = &quoted[1..quoted.len() - 1];
+    if inner.contains('\\') { serde_json::from_str(quoted).map(Cow::Owned) } else { Ok(Cow::Borrowed(inner)) }
+}
+
+/// A whole number, also in a string; the fraction of a float is cut off; null is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Long(pub i64);
+
+impl<'de> Deserialize<'de> for Long {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(json)?.get();
+        let long = match raw.as_bytes().first() {
+            Some(b'"') => {
+                let text = string(raw).map_err(D::Error::custom)?;
+                let text = text.trim();
+                if text.is_empty() { Some(0) } else { text.parse().ok() }
+            }
+            Some(b'n') => Some(0),
+            Some(b'-' | b'0'..=b'9') => raw.parse().ok().or_else(|| truncated(raw)),
+            _ => None,
+        };
+        long.map(Long).ok_or_else(|| D::Error::custom(format_args!("found {raw}, expected a whole number of 64 bits")))
+    }
+}
+
+/// The whole part of a number with a fraction or exponent, if it fits.
+fn truncated(raw: &str) -> Option<i64> {
+    if !raw.contains(['.', 'e', 'E']) {
+        return None;
+    }
+    let float: f64 = raw.parse().ok()?;
+    // 2^63 is the first float that does not fit.
+    (float.abs() < 9_223_372_036_854_775_808.0).then_some(float as i64)
+}
+
+/// A boolean, also as a string or as a number other than 0; null and the empty string are false.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flag(pub bool);
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        let Text(text) = Text::deserialize(json)?;
+        let text = text.unwrap_or_default();
+        match text.trim() {
+            "true" => Ok(Flag(true)),
+            "" | "false" => Ok(Flag(false)),
+            other => match other.parse::<f64>() {
+                Ok(number) => Ok(Flag(number != 0.0)),
+                Err(_) => Err(D::Error::custom(format_args!("found {other}, expected true or false"))),
+            },
+        }
+    }
+}
+
+/// An object of strings, in the order of the first sight of each key; of equal keys the last value counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TextMap<'a>(pub Vec<TextEntry<'a>>);
+
+/// A key, and its value unless that is null.
+pub type TextEntry<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for TextMap<'a> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_map(TextMapVisitor)
+    }
+}
+
+struct TextMapVisitor;
+
+impl<'de> Visitor<'de> for TextMapVisitor {
+    type Value = TextMap<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries: Vec<TextEntry<'de>> = Vec::new();
+        while let Some((Text(key), Text(value))) = map.next_entry()? {
+            let key = key.unwrap_or_default();
+            match entries.iter_mut().find(|(known, _)| *known == key) {
+                Some(known) => known.1 = value,
+                None => entries.push((key, value)),
+            }
+        }
+        Ok(TextMap(entries))
+    }
+}

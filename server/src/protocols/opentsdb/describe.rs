@@ -1,0 +1,83 @@
+//! What the server can do, and who it is: aggregators, filters, configuration, version.
+
+use axum::http::Method;
+
+use super::aggregators::NAMES;
+use super::call::Call;
+use super::errors::Failure;
+use super::query::filters::KINDS;
+use super::{Answer, allow, json};
+use crate::state::State;
+
+/// The version of OpenTSDB whose API this is. Clients choose their dialect by it.
+const OPENTSDB_VERSION: &str = "2.4.1";
+
+pub fn aggregators(call: &Call) -> Result<Answer, Failure> {
+    allow(call, &[Method::GET, Method::POST])?;
+    let mut out = Vec::new();
+    json::list(&mut out, NAMES, |out, (name, _)| json::string(out, name));
+    Ok(Answer::ok(out))
+}
+
+pub fn filters(call: &Call) -> Result<Answer, Failure> {
+    allow(call, &[Method::GET, Method::POST])?;
+    let mut out = vec![b'{'];
+    for (at, kind) in KINDS.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json::string(&mut out, kind.name);
+        out.push(b':');
+        json::string_map(&mut out, [("examples", kind.examples), ("description", kind.description)]);
+    }
+    out.push(b'}');
+    Ok(Answer::ok(out))
+}
+
+/// The settings of OpenTSDB that clients ask for and that have a meaning here.
+pub fn config(state: &State, call: &Call) -> Result<Answer, Failure> {
+    allow(call, &[Method::GET, Method::POST])?;
+    let body_bytes_max = state.limits.body_bytes_max.to_string();
+    let settings = [
+        ("tsd.core.auto_create_metrics", "true"),
+        ("tsd.core.auto_create_tagks", "true"),
+        ("tsd.core.auto_create_tagvs", "true"),
+        ("tsd.core.timezone", "UTC"),
+        ("tsd.http.query.allow_delete", "false"),
+        ("tsd.http.request.enable_chunked", "true"),
+        ("tsd.http.request.max_chunk", &body_bytes_max),
+        ("tsd.http.show_stack_trace", "false"),
+        ("tsd.mode", if state.writer.is_some() { "rw" } else { "ro" }),
+        ("tsd.storage.fix_duplicates", "true"),
+    ];
+    let mut out = Vec::new();
+    json::string_map(&mut out, settings);
+    Ok(Answer::ok(out))
+}
+
+pub fn version(state: &State, call: &Call) -> Result<Answer, Failure> {
+    allow(call, &[Method::GET, Method::POST])?;
+    let telem = format!("telem {}", state.version);
+    let mut out = Vec::new();
+    json::string_map(
+        &mut out,
+        [
+            ("short_revision", state.version),
+            ("repo", "telem"),
+            ("host", state.db.snapshot().node()),
+            ("version", OPENTSDB_VERSION),
+            ("full_revision", &telem),
+            ("repo_status", "MINT"),
+            ("user", ""),
+            ("branch", ""),
+            ("timestamp", "0"),
+        ],
+    );
+    Ok(Answer::ok(out))
+}
+
+/// There is no cache to drop: names are looked up in the index itself.
+pub fn drop_caches(call: &Call) -> Result<Answer, Failure> {
+    allow(call, &[Method::GET, Method::POST])?;
+    Ok(Answer::ok(br#"{"message":"Caches dropped","status":"200"}"#.to_vec()))
+}

@@ -1,0 +1,107 @@
+//! What went wrong, as OpenTSDB's clients expect it: `{"error":{"code":400,"message":"...","details":"..."}}`.
+
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+use telem_engine::NameKind;
+use telem_ingest::writer::WriteError;
+use telem_query::tsq::Fidelity;
+
+use super::json;
+use crate::http::ApiError;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    pub status: StatusCode,
+    pub message: String,
+    pub details: Option<String>,
+    /// When it makes sense to try again, for the header `Retry-After`.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Failure { status, message: message.into(), details: None, retry_after: None }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Failure::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// A wrong request that makes OpenTSDB itself fail: 400, and 500 where its answers are to be reproduced.
+    pub fn unforeseen(fidelity: Fidelity, message: impl Into<String>) -> Self {
+        match fidelity {
+            Fidelity::Sensible => Failure::bad_request(message),
+            Fidelity::OpenTsdb => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message),
+        }
+    }
+
+    pub fn not_json(details: impl Into<String>) -> Self {
+        Failure::bad_request("Unable to parse the given JSON").details(details)
+    }
+
+    pub fn method_not_allowed(method: &Method) -> Self {
+        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed")
+            .details(format!("The HTTP method [{method}] is not permitted for this endpoint"))
+    }
+
+    /// A name that no series carries; the status is the endpoint's choice.
+    pub fn unknown_name(status: StatusCode, kind: NameKind, name: &str) -> Self {
+        let text = no_such_name(kind, name);
+        Failure::new(status, text.clone()).details(text)
+    }
+
+    pub fn details(self, details: impl Into<String>) -> Self {
+        Failure { details: Some(details.into()), ..self }
+    }
+
+    pub fn json(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(b"{\"error\":{\"code\":");
+        json::int(&mut out, self.status.as_u16().into());
+        out.extend_from_slice(b",\"message\":");
+        json::string(&mut out, &self.message);
+        if let Some(details) = &self.details {
+            out.extend_from_slice(b",\"details\":");
+            json::string(&mut out, details);
+        }
+        out.extend_from_slice(b"}}");
+        out
+    }
+}
+
+/// OpenTSDB's words for a name that was never seen.
+pub fn no_such_name(kind: NameKind, name: &str) -> String {
+    let kind = match kind {
+        NameKind::Metric => "metrics",
+        NameKind::TagKey => "tagk",
+        NameKind::TagValue => "tagv",
+    };
+    format!("No such name for '{kind}': '{name}'")
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Failure { status: error.status, message: error.message, details: None, retry_after: error.retry_after }
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        ApiError::of_kind(error.kind(), error.to_string()).into()
+    }
+}
+
+impl From<telem_query::Error> for Failure {
+    fn from(error: telem_query::Error) -> Self {
+        match &error {
+            telem_query::Error::UnknownName { kind, name } => {
+                Failure::unknown_name(StatusCode::BAD_REQUEST, *kind, name)
+            }
+            telem_query::Error::Infinite { at_millis, value } => {
+                Failure::bad_request(format!("Got Infinity: {value} at {at_millis} ms")).details(error.to_string())
+            }
+            _ => ApiError::from(error).into(),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `POST /api/put`: samples in; good ones are stored, each bad one is named when the request asks for it.
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use bytes::Bytes;
+use telem_engine::{Durability, ErrorKind, SampleBatch};
+use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint};
+use telem_ingest::writer::Writer;
+
+use super::call::Call;
+use super::errors::Failure;
+use super::{Answer, allow, json};
+use crate::http::{ApiError, body};
+use crate::state::State;
+
+/// Larger bodies are decoded on a thread of their own: on the threads of the network they would
+/// delay every other connection.
+const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// How much the answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Report {
+    /// Nothing, or that something was wrong.
+    Plain,
+    /// How many were stored and how many were not.
+    Summary,
+    /// Also each bad point with its reason.
+    Details,
+}
+
+/// What became of a body's data points.
+#[derive(Debug, Default)]
+struct Sorted {
+    batch: SampleBatch,
+    failed: usize,
+    /// Each bad point and its reason, as a JSON object; empty unless details are wanted.
+    errors: Vec<Vec<u8>>,
+}
+
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+    allow(call, &[Method::POST])?;
+    let Some(writer) = state.writer.clone() else {
+        let what = "this database is served read-only; send samples to the telem that writes it";
+        return Err(Failure::new(StatusCode::FORBIDDEN, what));
+    };
+    let report = if call.params.has("details") {
+        Report::Details
+    } else if call.params.has("summary") {
+        Report::Summary
+    } else {
+        Report::Plain
+    };
+    let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
+    let body = body::read(request, &state.limits).await?;
+    let sorted = sort(&writer, body, report).await?;
+    let stored = sorted.batch.len();
+    if stored == 0 && sorted.failed == 0 {
+        return Err(Failure::bad_request("No datapoints found in content"));
+    }
+    writer.submit(sorted.batch, durability).await?;
+    render(report, stored, sorted.failed, &sorted.errors)
+}
+
+async fn sort(writer: &Writer, body: Bytes, report: Report) -> Result<Sorted, Failure> {
+    let sorted = if body.len() <= INLINE_BYTES_MAX {
+        sort_points(writer, &body, report)
+    } else {
+        let writer = writer.clone();
+        let sorting = tokio::task::spawn_blocking(move || sort_points(&writer, &body, report));
+        sorting.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))?
+    };
+    sorted.map_err(|error| match &error {
+        BodyError::NotJson(cause) => Failure::not_json(cause.to_string()),
+        BodyError::Empty | BodyError::NotAnObjectOrArray => Failure::bad_request(error.to_string()),
+    })
+}
+
+fn sort_points(writer: &Writer, body: &[u8], report: Report) -> Result<Sorted, BodyError> {
+    opentsdb::with_points(body, |points| {
+        let mut bad: Vec<(usize, String)> = Vec::new();
+        let samples = points.iter().enumerate().filter_map(|(index, point)| match point.sample() {
+            Ok(sample) => Some((index, sample)),
+            Err(error) => {
+                bad.push((index, error.to_string()));
+                None
+            }
+        });
+        let accepted = writer.accept(samples);
+        bad.extend(accepted.rejects.into_iter().map(|reject| (reject.index, reject.reason.to_string())));
+        let failed = bad.len();
+        let mut errors = Vec::new();
+        if report == Report::Details {
+            bad.sort_by_key(|(index, _)| *index);
+            errors.extend(bad.iter().map(|(index, reason)| error_object(&points[*index], reason)));
+        }
+        Sorted { batch: accepted.batch, failed, errors }
+    })
+}
+
+/// `{"datapoint":{...as sent...},"error":"..."}`; what was missing or null is left out.
+fn error_object(point: &DataPoint<'_>, reason: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(192);
+    out.extend_from_slice(b"{\"datapoint\":{");
+    if let Some(metric) = &point.metric {
+        out.extend_from_slice(b"\"metric\":");
+        json::string(&mut out, metric);
+        out.push(b',');
+    }
+    out.extend_from_slice(b"\"timestamp\":");
+    json::int(&mut out, point.timestamp);
+    if let Some(value) = &point.value {
+        out.extend_from_slice(b",\"value\":");
+        json::string(&mut out, value);
+    }
+    if let Some(tags) = &point.tags {
+        out.extend_from_slice(b",\"tags\":{");
+        for (at, (key, value)) in tags.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            json::string(&mut out, key);
+            out.push(b':');
+            match value {
+                Some(value) => json::string(&mut out, value),
+                None => out.extend_from_slice(b"null"),
+            }
+        }
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"},\"error\":");
+    json::string(&mut out, reason);
+    out.push(b'}');
+    out
+}
+
+fn render(report: Report, stored: usize, failed: usize, errors: &[Vec<u8>]) -> Result<Answer, Failure> {
+    if report == Report::Plain {
+        return match failed {
+            0 => Ok(Answer::no_content()),
+            _ => Err(Failure::bad_request("One or more data points had errors")
+                .details("Please see the TSD logs or append \"details\" to the put request")),
+        };
+    }
+    let mut out = format!("{{\"success\":{stored},\"failed\":{failed}").into_bytes();
+    if report == Report::Details {
+        out.extend_from_slice(b",\"errors\":");
+        json::list(&mut out, errors, |out, error| out.extend_from_slice(error));
+    }
+    out.push(b'}');
+    let status = if failed == 0 { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    Ok(Answer::with_status(status, out))
+}

@@ -1,0 +1,83 @@
+//! Downsampling as it is written: `interval-function[-fill]`.
+
+use chrono_tz::Tz;
+use telem_engine::Step;
+use telem_query::functions::Aggregator;
+use telem_query::tsq::{CalendarUnit, Downsample, Fill, Interval};
+
+use crate::protocols::opentsdb::aggregators;
+use crate::protocols::opentsdb::time::{self, Unit};
+
+/// How buckets follow a calendar.
+#[derive(Clone, Copy, Debug)]
+pub struct Calendar {
+    /// Also intervals without the suffix `c` do.
+    pub always: bool,
+    pub zone: Tz,
+}
+
+/// # Errors
+/// Says what is wrong, close to OpenTSDB's words.
+pub fn parse(text: &str, calendar: Calendar) -> Result<Downsample, String> {
+    // Empty parts at the end do not count, as Java splits.
+    let parts: Vec<&str> = text.trim_end_matches('-').split('-').collect();
+    let (interval, function, fill) = match parts[..] {
+        [interval, function] => (interval, function, None),
+        [interval, function, fill] => (interval, function, Some(fill)),
+        [] | [_] => {
+            return Err(format!(
+                "Invalid downsampling specifier '{text}': must provide at least interval and function"
+            ));
+        }
+        _ => {
+            return Err(format!(
+                "Invalid downsampling specifier '{text}': must consist of interval, function, and optional fill policy"
+            ));
+        }
+    };
+    let interval = parse_interval(interval, calendar)?;
+    let function =
+        aggregators::by_name(function).ok_or_else(|| format!("No such downsampling function: {function}"))?;
+    if function == Aggregator::None {
+        return Err("cannot use the NONE aggregator for downsampling".to_owned());
+    }
+    let fill = match fill.map(str::to_lowercase).as_deref() {
+        None | Some("none") => Fill::None,
+        Some("nan") => Fill::Nan,
+        Some("null") => Fill::Null,
+        Some("zero") => Fill::Zero,
+        Some(other) => return Err(format!("No such fill policy: '{other}': must be one of: none, nan, null, zero")),
+    };
+    Ok(Downsample { interval, function, fill })
+}
+
+fn parse_interval(text: &str, calendar: Calendar) -> Result<Interval, String> {
+    if text.contains("all") {
+        return Ok(Interval::All);
+    }
+    let (text, follows) = match text.strip_suffix('c') {
+        Some(text) => (text, true),
+        None => (text, calendar.always),
+    };
+    let duration = time::duration(text)?;
+    if follows {
+        let too_long = || format!("Invalid duration (too long): {text}");
+        let count = u32::try_from(duration.count).map_err(|_| too_long())?;
+        return Ok(Interval::Calendar { count, unit: unit(duration.unit), zone: calendar.zone });
+    }
+    let step = Step::from_micros(duration.millis.saturating_mul(1_000));
+    step.map(Interval::Fixed).ok_or_else(|| format!("Zero or negative duration: {text}"))
+}
+
+fn unit(unit: Unit) -> CalendarUnit {
+    match unit {
+        Unit::Millisecond => CalendarUnit::Millisecond,
+        Unit::Second => CalendarUnit::Second,
+        Unit::Minute => CalendarUnit::Minute,
+        Unit::Hour => CalendarUnit::Hour,
+        Unit::Day => CalendarUnit::Day,
+        Unit::Week => CalendarUnit::Week,
+        Unit::Month => CalendarUnit::Month,
+        Unit::Year => CalendarUnit::Year,
+    }
+}

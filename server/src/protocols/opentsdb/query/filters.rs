@@ -1,0 +1,171 @@
+//! Tag filters: their kinds, and the two ways to write one.
+
+use regex::Regex;
+use telem_query::tsq::{Matcher, TagFilter};
+
+/// A kind of filter, as `/api/config/filters` tells of it.
+#[derive(Debug)]
+pub struct Kind {
+    pub name: &'static str,
+    pub examples: &'static str,
+    pub description: &'static str,
+}
+
+pub const KINDS: [Kind; 7] = [
+    Kind {
+        name: "literal_or",
+        examples: "host=literal_or(web01|web02)  {\"type\":\"literal_or\",\"tagk\":\"host\",\"filter\":\"web01|web02\",\"groupBy\":false}",
+        description: "One of these values, separated by |. Every value must exist.",
+    },
+    Kind {
+        name: "iliteral_or",
+        examples: "host=iliteral_or(web01|web02)  {\"type\":\"iliteral_or\",\"tagk\":\"host\",\"filter\":\"web01|web02\",\"groupBy\":false}",
+        description: "One of these values, separated by |, in upper or lower case.",
+    },
+    Kind {
+        name: "not_literal_or",
+        examples: "host=not_literal_or(web01|web02)  {\"type\":\"not_literal_or\",\"tagk\":\"host\",\"filter\":\"web01|web02\",\"groupBy\":false}",
+        description: "None of these values, separated by |. Series without the tag are left out.",
+    },
+    Kind {
+        name: "not_iliteral_or",
+        examples: "host=not_iliteral_or(web01|web02)  {\"type\":\"not_iliteral_or\",\"tagk\":\"host\",\"filter\":\"web01|web02\",\"groupBy\":false}",
+        description: "None of these values, separated by |, in upper or lower case. Series without the tag are left out.",
+    },
+    Kind {
+        name: "wildcard",
+        examples: "host=wildcard(web*)  {\"type\":\"wildcard\",\"tagk\":\"host\",\"filter\":\"web*.example.com\",\"groupBy\":false}",
+        description: "Values like this one, where * stands for anything; * alone is any value.",
+    },
+    Kind {
+        name: "iwildcard",
+        examples: "host=iwildcard(web*)  {\"type\":\"iwildcard\",\"tagk\":\"host\",\"filter\":\"web*.example.com\",\"groupBy\":false}",
+        description: "Values like this one, in upper or lower case, where * stands for anything; * alone is any value.",
+    },
+    Kind {
+        name: "regexp",
+        examples: "host=regexp(web[0-9]+)  {\"type\":\"regexp\",\"tagk\":\"host\",\"filter\":\"web[0-9]+\",\"groupBy\":false}",
+        description: "Values in which this regular expression is found; anchor it with ^ and $ to match the whole value.",
+    },
+];
+
+/// One filter as asked, already checked.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    pub kind: &'static str,
+    pub key: String,
+    pub text: String,
+    pub group_by: bool,
+    matcher: Matcher,
+}
+
+/// The matcher follows from kind and text.
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        self.same_but_grouping(other) && self.group_by == other.group_by
+    }
+}
+
+impl Filter {
+    /// A filter of a kind by its name, which does not group.
+    ///
+    /// # Errors
+    /// Says what is missing or malformed.
+    pub fn of_kind(kind: &str, key: &str, text: &str) -> Result<Filter, String> {
+        if kind.is_empty() {
+            return Err("a filter has no type".to_owned());
+        }
+        if key.is_empty() {
+            return Err("a filter has no tagk".to_owned());
+        }
+        if text.is_empty() {
+            return Err(format!("the filter on '{key}' has no filter text"));
+        }
+        let kind = KINDS.iter().find(|known| known.name == kind).ok_or_else(|| {
+            let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+            format!("the filter on '{key}' is of type '{kind}', expected one of {}", names.join(", "))
+        })?;
+        let matcher = matcher(kind.name, key, text)?;
+        Ok(Filter { kind: kind.name, key: key.to_owned(), text: text.to_owned(), group_by: false, matcher })
+    }
+
+    /// A filter as a tag's value: `type(text)`, `*`, a text with `*`, or values with `|` between them.
+    ///
+    /// # Errors
+    /// Says what is missing or malformed.
+    pub fn from_tag(key: &str, value: &str) -> Result<Filter, String> {
+        if let Some((kind, text)) = value.split_once('(') {
+            let text = text
+                .strip_suffix(')')
+                .ok_or_else(|| format!("the filter '{value}' on '{key}' does not end with a parenthesis"))?;
+            return Filter::of_kind(&kind.to_lowercase(), key, text);
+        }
+        let kind = if value.contains('*') { "iwildcard" } else { "literal_or" };
+        Filter::of_kind(kind, key, value)
+    }
+
+    /// The same filter; series that differ in its tag fall into different groups, or not.
+    pub fn grouped(self, group_by: bool) -> Filter {
+        Filter { group_by, ..self }
+    }
+
+    pub fn to_tag_filter(&self) -> TagFilter {
+        TagFilter { key: self.key.clone(), matcher: self.matcher.clone(), group_by: self.group_by }
+    }
+
+    fn same_but_grouping(&self, other: &Filter) -> bool {
+        (self.kind, &self.key, &self.text) == (other.kind, &other.key, &other.text)
+    }
+
+    /// The literal values of both, if both are literals of one key.
+    fn union(&self, other: &Filter) -> Option<Filter> {
+        let literals = self.kind == "literal_or" && other.kind == "literal_or" && self.key == other.key;
+        if !literals || self.group_by != other.group_by {
+            return None;
+        }
+        let both = Filter::of_kind(self.kind, &self.key, &format!("{}|{}", self.text, other.text)).ok()?;
+        Some(both.grouped(self.group_by))
+    }
+}
+
+/// Adds a filter that was written as a tag. One that stands there already only makes it group, and
+/// of literal values of one key any may match: several values of one tag are a choice.
+pub fn add(filters: &mut Vec<Filter>, filter: Filter) {
+    if let Some(known) = filters.iter_mut().find(|known| known.same_but_grouping(&filter)) {
+        known.group_by |= filter.group_by;
+        return;
+    }
+    for known in filters.iter_mut() {
+        if let Some(both) = known.union(&filter) {
+            *known = both;
+            return;
+        }
+    }
+    filters.push(filter);
+}
+
+fn matcher(kind: &str, key: &str, text: &str) -> Result<Matcher, String> {
+    let values = || -> Result<Vec<String>, String> {
+        let values = text.trim_end_matches('|');
+        if values.is_empty() {
+            return Err(format!("the filter '{text}' on '{key}' holds no value"));
+        }
+        Ok(values.split('|').map(str::to_owned).collect())
+    };
+    let pattern = || {
+        let found = text.contains('*').then(|| text.to_owned());
+        found.ok_or_else(|| format!("the filter '{text}' on '{key}' has no *, expected one in a wildcard"))
+    };
+    match kind {
+        "literal_or" => Ok(Matcher::LiteralOr(values()?)),
+        "iliteral_or" => Ok(Matcher::ILiteralOr(values()?)),
+        "not_literal_or" => Ok(Matcher::NotLiteralOr(values()?)),
+        "not_iliteral_or" => Ok(Matcher::NotILiteralOr(values()?)),
+        "wildcard" => Ok(Matcher::Wildcard(pattern()?)),
+        "iwildcard" => Ok(Matcher::IWildcard(pattern()?)),
+        _ => {
+            let regex = Regex::new(text);
+            regex.map(Matcher::Regexp).map_err(|error| format!("the filter '{text}' on '{key}': {error}"))
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `/api/query`: a question in JSON ([`parse`]) or in a URI ([`uri`]) becomes time-series queries
+//! ([`resolve`]), and their answers become OpenTSDB's JSON ([`render`]).
+
+mod downsample;
+pub mod filters;
+pub mod parse;
+mod render;
+mod resolve;
+mod uri;
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::{HeaderValue, Method};
+use telem_engine::Clock;
+use telem_query::run::MissingNode;
+
+use self::resolve::Source;
+use super::call::Call;
+use super::errors::Failure;
+use super::{Answer, allow, text_body};
+use crate::state::State;
+
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+    allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
+    let fidelity = call.fidelity(state.fidelity);
+    let mut asked = if call.method == Method::POST && request.method() == Method::POST {
+        parse::body(&text_body(state, request).await?, fidelity)?
+    } else {
+        uri::query(&call.params, fidelity)?
+    };
+    if call.method == Method::DELETE || asked.delete {
+        return Err(Failure::bad_request("Deleting data is not enabled")
+            .details("telem keeps what it was sent; ask without delete"));
+    }
+    asked.arrays |= call.params.has("arrays");
+    let question = resolve::resolve(&asked, state.db.index(), now_millis(&*state.clock), fidelity)?;
+    let mut out = render::Out::new(&asked);
+    let mut missing: Vec<MissingNode> = Vec::new();
+    for sub in &question {
+        // One after another: one request takes one place among the running queries.
+        let answer = match &sub.source {
+            Source::Nothing => continue,
+            Source::Query(query) => state.queries.timeseries((**query).clone()).await?,
+        };
+        out.groups(sub, &answer.groups, state.db.index());
+        missing.extend(answer.missing);
+    }
+    Ok(Answer { missing: missing_header(missing), ..Answer::ok(out.finish()) })
+}
+
+fn now_millis(clock: &dyn Clock) -> i64 {
+    clock.now().millis()
+}
+
+/// `node=reason, ...`, every node once; what may not stand in a header is left out.
+fn missing_header(mut missing: Vec<MissingNode>) -> Option<HeaderValue> {
+    if missing.is_empty() {
+        return None;
+    }
+    missing.sort_by(|a, b| a.node.cmp(&b.node));
+    missing.dedup_by(|a, b| a.node == b.node);
+    let list: Vec<String> = missing.iter().map(|node| format!("{}={}", node.node, node.reason)).collect();
+    let plain: String = list.join(", ").chars().filter(|c| matches!(c, ' '..='~')).collect();
+    HeaderValue::from_str(&plain).ok()
+}

@@ -1,0 +1,142 @@
+//! Queries in a URI: `start=1h-ago&m=sum:1m-avg:rate{counter}:metric{key=value}{other=value}`.
+
+use telem_query::tsq::Fidelity;
+
+use super::filters::{self, Filter};
+use super::parse::{Asked, RateOptions, Sub};
+use crate::protocols::opentsdb::call::Params;
+use crate::protocols::opentsdb::errors::Failure;
+
+/// # Errors
+/// 400 in OpenTSDB's words; for malformed tags what OpenTSDB makes of them.
+pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
+    let start = params.required("start")?.to_owned();
+    let filled = |name: &str| params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    let mut subs: Vec<Sub> = Vec::new();
+    let by_number = params.all("tsuid").map(by_number);
+    let by_metric = params.all("m").map(|m| by_metric(m, fidelity));
+    for sub in by_number.chain(by_metric) {
+        let sub = sub?;
+        if !subs.contains(&sub) {
+            subs.push(sub);
+        }
+    }
+    if subs.is_empty() {
+        return Err(Failure::bad_request("Missing sub queries"));
+    }
+    Ok(Asked {
+        start: Some(start),
+        end: filled("end"),
+        timezone: filled("tz").or_else(|| filled("timezone")),
+        use_calendar: params.has("use_calendar"),
+        ms_resolution: params.has("ms") || params.has("msResolution"),
+        show_query: params.has("show_query"),
+        show_tsuids: params.has("show_tsuids"),
+        arrays: params.has("arrays"),
+        delete: params.has("delete"),
+        subs,
+    })
+}
+
+/// `aggregator:[part:]*metric{...}{...}`
+fn by_metric(text: &str, fidelity: Fidelity) -> Result<Sub, Failure> {
+    let mut sub = Sub::default();
+    let last = parts(text, "m", &mut sub)?;
+    let (metric, filters) = metric_and_filters(last).map_err(|why| Failure::unforeseen(fidelity, why))?;
+    sub.metric = Some(metric).filter(|metric| !metric.is_empty());
+    sub.filters = filters;
+    Ok(sub)
+}
+
+/// `aggregator:[part:]*TSUID,TSUID`
+fn by_number(text: &str) -> Result<Sub, Failure> {
+    let mut sub = Sub::default();
+    let last = parts(text, "tsuid", &mut sub)?;
+    sub.tsuids = last.split(',').filter(|tsuid| !tsuid.is_empty()).map(str::to_owned).collect();
+    Ok(sub)
+}
+
+/// Fills `sub` from all parts but the last, which is given back. Parts that say nothing known are ignored.
+fn parts<'a>(text: &'a str, param: &str, sub: &mut Sub) -> Result<&'a str, Failure> {
+    if text.is_empty() {
+        return Err(Failure::bad_request("The query string was empty"));
+    }
+    let parts: Vec<&str> = text.split(':').collect();
+    let [aggregator, middle @ .., last] = &parts[..] else {
+        let text = format!("Invalid parameter {param}={text} (not enough :-separated parts)");
+        return Err(Failure::bad_request(text));
+    };
+    if parts.len() > 5 {
+        let text = format!("Invalid parameter {param}={text} (too many :-separated parts)");
+        return Err(Failure::bad_request(text));
+    }
+    sub.aggregator = Some((*aggregator).to_owned()).filter(|name| !name.is_empty());
+    for part in middle {
+        let lower = part.to_lowercase();
+        if lower.starts_with("rate") {
+            sub.rate = true;
+            if part.contains('{') {
+                sub.rate_options = Some(rate_options(part)?);
+            }
+        } else if part.starts_with(|c: char| c.is_ascii_digit()) {
+            sub.downsample = Some((*part).to_owned());
+        } else if lower.starts_with("explicit_tags") {
+            sub.explicit_tags = true;
+        }
+    }
+    Ok(last)
+}
+
+/// `rate{counter|dropcounter[,max[,reset]]}`
+fn rate_options(text: &str) -> Result<RateOptions, Failure> {
+    let wrong = |why: String| Failure::bad_request(why);
+    let inner = text.split_once('{').and_then(|(_, rest)| rest.strip_suffix('}'));
+    let inner = inner.ok_or_else(|| wrong(format!("Invalid rate options specification: {text}")))?;
+    let parts: Vec<&str> = inner.split(',').collect();
+    if parts.len() > 3 {
+        return Err(wrong(format!(
+            "Incorrect number of values in rate options specification, must be counter[,counter max value,reset \
+             value], received: {} parts",
+            parts.len()
+        )));
+    }
+    let number = |at: usize, what: &str, default: i64| match parts.get(at).filter(|text| !text.is_empty()) {
+        None => Ok(default),
+        Some(text) => text.parse().map_err(|_| wrong(format!("{what} of counter was not a number, received '{text}'"))),
+    };
+    Ok(RateOptions {
+        counter: parts[0].ends_with("counter"),
+        counter_max: number(1, "Max value", i64::MAX)?,
+        reset_value: number(2, "Reset value", 0)?,
+        drop_resets: parts[0] == "dropcounter",
+    })
+}
+
+/// `metric{grouping tags}{other tags}`; either braces may be missing or empty.
+fn metric_and_filters(text: &str) -> Result<(String, Vec<Filter>), String> {
+    let mut filters = Vec::new();
+    let Some((metric, braces)) = text.split_once('{') else { return Ok((text.to_owned(), filters)) };
+    let inner = braces.strip_suffix('}').ok_or_else(|| format!("Missing '}}' at the end of: {text}"))?;
+    let (grouping, other) = match inner.split_once('}') {
+        None => (inner, ""),
+        Some((grouping, rest)) => (grouping, rest.rsplit_once('{').map_or("", |(_, other)| other)),
+    };
+    for tag in other.split(',').take_while(|tag| !tag.is_empty()) {
+        filters.push(tag_filter(tag).map_err(|why| format!("When parsing filter '{tag}': {why}"))?);
+    }
+    if !grouping.is_empty() {
+        for tag in grouping.split(',') {
+            let filter = tag_filter(tag).map_err(|why| format!("When parsing tag '{tag}': {why}"))?;
+            filters::add(&mut filters, filter.grouped(true));
+        }
+    }
+    Ok((metric.to_owned(), filters))
+}
+
+fn tag_filter(tag: &str) -> Result<Filter, String> {
+    let (key, value) = tag.split_once('=').ok_or_else(|| format!("invalid tag: {tag}"))?;
+    if key.is_empty() || value.is_empty() || value.contains('=') {
+        return Err(format!("invalid tag: {tag}"));
+    }
+    Filter::from_tag(key, value)
+}

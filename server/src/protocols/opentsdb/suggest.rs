@@ -1,0 +1,59 @@
+//! `/api/suggest`: names that start with a prefix.
+
+use axum::extract::Request;
+use axum::http::Method;
+use serde::Deserialize;
+use telem_engine::NameKind;
+use telem_ingest::decode::lenient::Text;
+
+use super::call::Call;
+use super::errors::Failure;
+use super::{Answer, allow, json, text_body};
+use crate::state::State;
+
+/// Names in an answer, unless the request says otherwise.
+const MAX_DEFAULT: usize = 25;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Wanted<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    q: Text<'a>,
+    #[serde(borrow)]
+    max: Text<'a>,
+}
+
+pub async fn answer(state: &State, call: &Call, request: Request) -> Result<Answer, Failure> {
+    allow(call, &[Method::GET, Method::POST])?;
+    let body;
+    let (kind, prefix, max) = if call.method == Method::POST && request.method() == Method::POST {
+        body = text_body(state, request).await?;
+        let wanted: Wanted<'_> = super::query::parse::from_json(&body)?;
+        (wanted.kind.0, wanted.q.0, wanted.max.0)
+    } else {
+        let of = |name| call.params.get(name).map(std::borrow::Cow::Borrowed);
+        (of("type"), of("q"), of("max"))
+    };
+    let kind = kind.filter(|kind| !kind.is_empty());
+    let kind = match kind.as_deref() {
+        None => return Err(Failure::bad_request("Missing parameter <code>type</code>")),
+        Some("metrics") => NameKind::Metric,
+        Some("tagk") => NameKind::TagKey,
+        Some("tagv") => NameKind::TagValue,
+        Some(other) => return Err(Failure::bad_request(format!("Invalid 'type' parameter:{other}"))),
+    };
+    let names = state.db.index().suggest(kind, &prefix.unwrap_or_default(), parse_max(max.as_deref())?);
+    let mut out = Vec::new();
+    json::list(&mut out, &names, |out, name| json::string(out, name));
+    Ok(Answer::ok(out))
+}
+
+fn parse_max(max: Option<&str>) -> Result<usize, Failure> {
+    let Some(max) = max.filter(|max| !max.is_empty()) else { return Ok(MAX_DEFAULT) };
+    let max: i32 = max
+        .parse()
+        .map_err(|_| Failure::bad_request("Unable to parse 'max' as a number").details(format!("found '{max}'")))?;
+    Ok(usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(MAX_DEFAULT))
+}

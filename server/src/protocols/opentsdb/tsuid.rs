@@ -1,0 +1,44 @@
+//! TSUIDs: the numbers by which OpenTSDB knows a series. Three bytes for the metric, then three for
+//! each tag key and three for its value, keys by their number, in upper-case hexadecimal digits.
+//!
+//! A name's number is one more than its ordinal here: OpenTSDB gives out no 0.
+
+use std::sync::Arc;
+
+use telem_engine::{NameKind, SeriesIndex, SeriesKey};
+
+/// Digits of one number.
+const DIGITS: usize = 6;
+
+/// The TSUID of a series. Numbers beyond three bytes take more digits, so that they stay distinct.
+pub fn of(index: &SeriesIndex, key: &SeriesKey) -> String {
+    let number = |kind, name| index.ordinal(kind, name).map_or(0, |ordinal| u64::from(ordinal) + 1);
+    let mut tags: Vec<(u64, u64)> = key
+        .tags()
+        .iter()
+        .map(|(name, value)| (number(NameKind::TagKey, name), number(NameKind::TagValue, value)))
+        .collect();
+    tags.sort_unstable();
+    let metric = format!("{:06X}", number(NameKind::Metric, key.metric()));
+    tags.into_iter().fold(metric, |tsuid, (name, value)| format!("{tsuid}{name:06X}{value:06X}"))
+}
+
+/// The series that `tsuid` names, if any.
+///
+/// # Errors
+/// Says what is wrong with a text that can be no TSUID.
+pub fn find(index: &SeriesIndex, tsuid: &str) -> Result<Option<SeriesKey>, String> {
+    if tsuid.len() < DIGITS {
+        return Err(format!("begin 0, end {DIGITS}, length {}", tsuid.len()));
+    }
+    if !tsuid.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!("TSUID '{tsuid}' holds more than hexadecimal digits"));
+    }
+    let wanted = tsuid.to_ascii_uppercase();
+    let number = u32::from_str_radix(&wanted[..DIGITS], 16).unwrap_or(0);
+    let of_number =
+        |metric: &Arc<str>| index.ordinal(NameKind::Metric, metric).map(|ordinal| ordinal + 1) == Some(number);
+    let Some(metric) = index.metrics().into_iter().find(of_number) else { return Ok(None) };
+    let keys = index.select(&metric, &[]).into_iter().filter_map(|id| index.key(id));
+    Ok(keys.into_iter().find(|key| of(index, key) == wanted))
+}
