@@ -1,8 +1,10 @@
 //! What can go wrong with a query.
 
+mod datafusion;
+
 use std::time::Duration;
 
-use datafusion::error::DataFusionError;
+use ::datafusion::error::DataFusionError;
 pub use telem_engine::ErrorKind;
 use telem_engine::NameKind;
 
@@ -22,13 +24,25 @@ pub enum Error {
     TooManyQueries { running: usize },
     #[error("the query did not finish within {} s (option deadline); ask for less time or fewer series", after.as_secs_f64())]
     Deadline { after: Duration },
-    #[error("the query needs more memory than its limit: {0}")]
+    /// A table that is not there, and what the asker may have meant.
+    #[error("there is no table or metric '{name}'{hint}")]
+    UnknownTable { name: String, hint: String },
+    #[error(
+        "queries ran out of the memory that they share (option memory_bytes_max): {0}; ask for less time, fewer series or an aggregate"
+    )]
     Memory(String),
     #[error("the query produces more than {max} {what}; ask for less time, fewer series or a coarser downsample")]
     TooLarge { what: &'static str, max: u64 },
     #[error(transparent)]
     Engine(#[from] telem_engine::Error),
-    #[error("{0}")]
+    #[error("cannot start the threads that execute queries: {source}")]
+    Threads { source: std::io::Error },
+    #[error("the query was stopped because telem is shutting down")]
+    ShuttingDown,
+    #[error("bug in telem: {0}")]
+    Internal(String),
+    /// Whatever else DataFusion says of a query. See [`crate::error::datafusion`].
+    #[error("{}", datafusion::text(.0))]
     DataFusion(#[source] Box<DataFusionError>),
 }
 
@@ -38,11 +52,12 @@ impl Error {
             Error::Invalid(_) | Error::Infinite { .. } | Error::TooLarge { .. } | Error::Memory(_) => {
                 ErrorKind::Invalid
             }
-            Error::UnknownName { .. } => ErrorKind::NotFound,
+            Error::UnknownName { .. } | Error::UnknownTable { .. } => ErrorKind::NotFound,
             Error::TooManyQueries { .. } => ErrorKind::Busy,
-            Error::Deadline { .. } => ErrorKind::Unavailable,
+            Error::Deadline { .. } | Error::Threads { .. } | Error::ShuttingDown => ErrorKind::Unavailable,
             Error::Engine(error) => error.kind(),
-            Error::DataFusion(_) => ErrorKind::Internal,
+            Error::Internal(_) => ErrorKind::Internal,
+            Error::DataFusion(error) => datafusion::kind(error),
         }
     }
 }
@@ -52,11 +67,5 @@ fn kind_word(kind: NameKind) -> &'static str {
         NameKind::Metric => "metric",
         NameKind::TagKey => "tag key",
         NameKind::TagValue => "tag value",
-    }
-}
-
-impl From<DataFusionError> for Error {
-    fn from(error: DataFusionError) -> Self {
-        Error::DataFusion(Box::new(error))
     }
 }

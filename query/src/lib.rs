@@ -3,11 +3,15 @@
 //! Knows no HTTP and no OpenTSDB names. A question comes in as [`TsQuery`] or as SQL text
 //! through [`run::Queries`]; both reach the data through the one [`leaf`].
 
+pub mod catalog;
 pub mod error;
 pub mod functions;
 pub mod leaf;
 pub mod run;
 pub mod session;
+pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod tsq;
 
 pub use error::{Error, ErrorKind, Result};

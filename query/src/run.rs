@@ -1,31 +1,67 @@
 //! The way in for questions: bounded in number, time and memory, cancelled when nobody waits.
+//!
+//! Questions are worked on by threads of their own, at low priority, so that neither a heavy
+//! query nor a slow disk delays those who take samples in. [`bounded`] holds the limits,
+//! [`sql`] turns text into a plan.
+
+mod bounded;
+mod sql;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::displayable;
 use telem_engine::{Clock, Db, SeriesKey, Timestamp, Value};
 
 use crate::error::Result;
+use crate::leaf::LeafContext;
+use crate::session::Session;
 use crate::tsq::TsQuery;
+use bounded::Workers;
 
-/// Limits of queries.
+/// Limits of queries. [`QueryOptions::new`] has the defaults.
 #[derive(Clone, Debug)]
 pub struct QueryOptions {
-    /// Most queries that run at once; one more is Busy.
+    /// Most queries that run at once; one more waits. 16.
     pub queries_max: usize,
-    /// Longest that one query may take.
+    /// Most queries that wait for one of those to end; one more is Busy at once. 64: the panels
+    /// of a dashboard ask together.
+    pub queries_waiting_max: usize,
+    /// Longest that a query waits for its turn before it is Busy. 5 s.
+    pub queue_wait: Duration,
+    /// Longest that one query may take, planning and reading its answer included. 60 s.
     pub deadline: Duration,
-    /// Memory that all queries share.
+    /// Memory that all queries share. 512 MiB.
     pub memory_bytes_max: usize,
-    /// Most samples that a query without pushed-down aggregation may bring to the head.
+    /// Most samples that a query without pushed-down aggregation may bring to the head. 50 million.
     pub points_max: u64,
-    /// Most values (groups times times) in the answer of a time-series query.
+    /// Most values (groups times times) in the answer of a time-series query. 10 million.
     pub answer_values_max: u64,
-    /// Threads that execute plans.
+    /// Threads that execute plans. As many as the machine runs at once, 8 at most.
     pub threads: usize,
     pub clock: Arc<dyn Clock>,
+}
+
+impl QueryOptions {
+    /// The defaults.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            queries_max: 16,
+            queries_waiting_max: 64,
+            queue_wait: Duration::from_secs(5),
+            deadline: Duration::from_secs(60),
+            memory_bytes_max: 512 << 20,
+            points_max: 50_000_000,
+            answer_values_max: 10_000_000,
+            threads: cores.min(8),
+            clock,
+        }
+    }
 }
 
 /// A node that did not answer, and why.
@@ -58,30 +94,47 @@ pub struct TsGroup {
 
 /// The answer to SQL, produced while it is read; dropping it cancels the query.
 pub struct SqlAnswer {
+    /// Its errors are [`crate::Error`]s on their way through DataFusion: `crate::Error::from` finds them.
     pub batches: SendableRecordBatchStream,
     pub missing: Vec<MissingNode>,
 }
 
-/// Answers questions about one database.
+impl std::fmt::Debug for SqlAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { batches, missing } = self;
+        f.debug_struct("SqlAnswer").field("schema", &batches.schema()).field("missing", missing).finish()
+    }
+}
+
+/// Answers questions about one database. Clones share its threads and limits.
 #[derive(Clone, Debug)]
 pub struct Queries {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
     db: Db,
     options: QueryOptions,
+    session: Session,
+    workers: Workers,
 }
 
 impl Queries {
     /// # Errors
     /// Unavailable when the threads that execute plans cannot be started.
     pub fn new(db: Db, options: QueryOptions) -> Result<Self> {
-        Ok(Self { db, options })
+        let session = Session::new(&options)?;
+        let workers = Workers::new(&options)?;
+        Ok(Self { inner: Arc::new(Inner { db, options, session, workers }) })
     }
 
     pub fn options(&self) -> &QueryOptions {
-        &self.options
+        &self.inner.options
     }
 
     pub fn db(&self) -> &Db {
-        &self.db
+        &self.inner.db
     }
 
     /// # Errors
@@ -90,9 +143,40 @@ impl Queries {
         Err(crate::Error::Invalid(format!("no answer yet for {}", query.metric)))
     }
 
+    /// Plans one statement of SQL and starts it. Names keep their case (see [`crate::session`]).
+    ///
     /// # Errors
-    /// See [`crate::Error`].
+    /// See [`crate::Error`]. What goes wrong after the first batch is the last item of the answer.
     pub async fn sql(&self, text: &str) -> Result<SqlAnswer> {
-        Err(crate::Error::Invalid(format!("no answer yet for {text}")))
+        let ticket = self.inner.workers.admit().await?;
+        let context = self.leaf_context();
+        let state = self.inner.session.state(&context, self.inner.options.clock.now());
+        let text = text.to_owned();
+        let planned = async move {
+            let plan = sql::plan(&text, &state).await?;
+            Ok(datafusion::physical_plan::execute_stream(plan, state.task_ctx())?)
+        };
+        let batches = self.inner.workers.stream(ticket, context.stop, planned).await?;
+        Ok(SqlAnswer { batches, missing: Vec::new() })
+    }
+
+    /// How one statement of SQL would be executed, one operator a line.
+    ///
+    /// # Errors
+    /// As [`Queries::sql`].
+    pub async fn explain(&self, text: &str) -> Result<String> {
+        let ticket = self.inner.workers.admit().await?;
+        let context = self.leaf_context();
+        let state = self.inner.session.state(&context, self.inner.options.clock.now());
+        let text = text.to_owned();
+        let explained = async move {
+            let plan = sql::plan(&text, &state).await?;
+            Ok(displayable(&*plan).indent(false).to_string())
+        };
+        self.inner.workers.run(ticket, context.stop, explained).await
+    }
+
+    fn leaf_context(&self) -> LeafContext {
+        LeafContext::new(self.inner.db.snapshot())
     }
 }

@@ -11,11 +11,15 @@ use std::sync::Arc;
 use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::registry::FunctionRegistry;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
+use telem_engine::Timestamp;
 
+use crate::catalog::Catalog;
 use crate::error::Result;
+use crate::functions;
 use crate::leaf::LeafContext;
 use crate::run::QueryOptions;
 
@@ -50,9 +54,28 @@ impl Session {
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, SCHEMA);
         config.options_mut().sql_parser.enable_ident_normalization = false;
-        let template =
+        let mut template =
             SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime).build();
+        for function in functions::scalar_functions() {
+            template.register_udf(function)?;
+        }
+        for function in functions::aggregate_functions() {
+            template.register_udaf(function)?;
+        }
         Ok(Self { template })
+    }
+
+    /// What one query is planned in: the tables of its snapshot, and `now` for `now()`.
+    pub fn state(&self, context: &LeafContext, now: Timestamp) -> SessionState {
+        let mut state = self.template.clone();
+        state.register_catalog_list(Arc::new(Catalog::new(context.snapshot.clone())));
+        state.config_mut().set_extension(Arc::new(context.clone()));
+        let config_options = Arc::clone(state.config().options());
+        let props = state.execution_props_mut();
+        props.query_execution_start_time = chrono::DateTime::from_timestamp_micros(now.micros());
+        props.alias_generator = Arc::default();
+        props.config_options = Some(config_options);
+        state
     }
 
     /// What plans execute in when they were built without SQL.

@@ -1,5 +1,55 @@
 //! The functions of queries: aggregators across series, and the functions that SQL gains.
 
 pub mod aggregator;
+mod by_time;
+mod counter;
+#[cfg(test)]
+mod tests;
+mod time_bucket;
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::plan_err;
+use datafusion::error::Result;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
 pub use aggregator::Aggregator;
+
+/// The scalar functions that SQL gains. Nodes that work on parts of a query register the same.
+pub fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
+    vec![Arc::new(time_bucket::time_bucket())]
+}
+
+/// The aggregates that SQL gains. Their partial states merge.
+pub fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
+    let functions = [by_time::first(), by_time::last(), counter::rate(), counter::increase(), counter::delta()];
+    functions.into_iter().map(Arc::new).collect()
+}
+
+/// The type of every time in this crate.
+fn time_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")))
+}
+
+/// The type in which `function` takes a time that is given as `given`.
+fn as_time(function: &str, given: &DataType) -> Result<DataType> {
+    match given {
+        DataType::Timestamp(..) => Ok(given.clone()),
+        DataType::Date32 | DataType::Date64 | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            Ok(time_type())
+        }
+        other => plan_err!("{function}: the time is a {other}, expected a timestamp"),
+    }
+}
+
+/// Checks the arguments of an aggregate over values and their times.
+fn two_arguments(function: &str, given: &[DataType]) -> Result<()> {
+    let [_, time] = given else {
+        return plan_err!(
+            "{function} takes a value and its time, as in {function}(value, ts); {} arguments given",
+            given.len()
+        );
+    };
+    as_time(function, time).map(|_| ())
+}

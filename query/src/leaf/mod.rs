@@ -6,6 +6,7 @@
 //! that schema.
 
 mod exec;
+pub mod names;
 pub mod rows;
 pub mod series;
 

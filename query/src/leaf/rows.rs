@@ -1,27 +1,232 @@
-//! Rows of the tables that SQL sees.
+//! Rows of the tables that SQL sees: samples, and what is known about series, metrics and nodes.
+//!
+//! The request says which columns, by meaning; only those are built. Which series are read is
+//! decided from the index before a single sample is touched ([`RowsRequest::select`]).
+
+mod known;
+mod samples;
 
 use std::fmt;
+use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-use datafusion::error::DataFusionError;
+use arrow::array::{ArrayRef, MapArray, StringArray, StringViewArray, StructArray};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
+use datafusion::error::{DataFusionError, Result};
+use telem_engine::{SeriesId, SeriesKey, Snapshot, TagPredicate, TimeRange};
 
+use super::names::{Accepts, NameTest, Subject};
 use super::{Batches, LeafContext, Part};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowsRequest {
-    /// Most rows that each part needs to answer.
+    pub rows: Rows,
+    /// One for every field of the answer's schema, in its order.
+    pub columns: Vec<Column>,
+    /// All must pass.
+    pub tests: Vec<(Subject, NameTest)>,
+    /// Of samples only.
+    pub range: TimeRange,
+    /// Most rows that are needed; each part may answer so many.
     pub limit: Option<usize>,
+}
+
+/// What a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    Sample,
+    Series,
+    Metric,
+    Node,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Column {
+    Metric,
+    Node,
+    /// The value of this tag, NULL where there is none.
+    Tag(String),
+    /// All tags, as a map.
+    Tags,
+    Ts,
+    /// As a float, always.
+    Value,
+    /// The integer as it was sent, NULL for a float.
+    ValueInt,
+    Id,
+    FirstTs,
+    LastTs,
+    LastValue,
+    SeriesCount,
+    MetricCount,
 }
 
 impl RowsRequest {
     /// See [`super::Request::batches`].
-    pub fn batches(&self, _context: &LeafContext, _schema: &SchemaRef, _part: Part) -> Batches {
-        Box::new(std::iter::once(Err(DataFusionError::NotImplemented("rows".to_owned()))))
+    pub fn batches(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
+        let made = match self.rows {
+            Rows::Sample => samples::batches(self, context, schema, part),
+            Rows::Series => known::series(self, context, schema, part),
+            Rows::Metric => known::metrics(self, context, schema, part),
+            Rows::Node => known::nodes(self, context, schema, part),
+        };
+        made.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
     }
+
+    /// The series that pass all tests, metric by metric in the order of names, each metric's in canonical order.
+    fn select(&self, snapshot: &Snapshot) -> Result<Vec<SeriesId>> {
+        let tests = Tests::new(&self.tests)?;
+        let mut selected = Vec::new();
+        for metric in tests.metrics(snapshot) {
+            selected.extend(tests.series(snapshot, &metric));
+        }
+        Ok(selected)
+    }
+}
+
+/// The tests of a request, ready to be asked.
+struct Tests {
+    metric: Vec<Accepts>,
+    node: Vec<Accepts>,
+    tags: Vec<(String, Accepts)>,
+    absent: Vec<String>,
+    /// Set when a test names its metrics, so that no others need be looked at.
+    named: Option<Vec<String>>,
+}
+
+impl Tests {
+    fn new(tests: &[(Subject, NameTest)]) -> Result<Self> {
+        let mut ready =
+            Tests { metric: Vec::new(), node: Vec::new(), tags: Vec::new(), absent: Vec::new(), named: None };
+        for (subject, test) in tests {
+            let accepts = test.accepts().map_err(DataFusionError::Execution)?;
+            match (subject, test) {
+                (Subject::Tag(key), NameTest::Absent) => ready.absent.push(key.clone()),
+                (Subject::Tag(key), _) => ready.tags.push((key.clone(), accepts)),
+                (Subject::Node, _) => ready.node.push(accepts),
+                (Subject::Metric, NameTest::In { names, negated: false }) => {
+                    ready.named.get_or_insert_with(|| names.clone()).retain(|name| accepts(name));
+                }
+                (Subject::Metric, _) => ready.metric.push(accepts),
+            }
+        }
+        Ok(ready)
+    }
+
+    fn metrics(&self, snapshot: &Snapshot) -> Vec<Arc<str>> {
+        if !self.node.iter().all(|accepts| accepts(snapshot.node())) {
+            return Vec::new();
+        }
+        let mut metrics = match &self.named {
+            Some(names) => names.iter().map(|name| Arc::from(&**name)).collect(),
+            None => snapshot.index().metrics(),
+        };
+        metrics.retain(|metric| self.metric.iter().all(|accepts| accepts(metric)));
+        metrics.sort_unstable();
+        metrics.dedup();
+        metrics
+    }
+
+    fn series(&self, snapshot: &Snapshot, metric: &str) -> Vec<SeriesId> {
+        let predicates: Vec<TagPredicate<'_>> =
+            self.tags.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
+        let index = snapshot.index();
+        let mut series = index.select(metric, &predicates);
+        if !self.absent.is_empty() {
+            series.retain(|id| {
+                let key = index.key(*id);
+                key.is_some_and(|key| self.absent.iter().all(|absent| key.tags().get(absent).is_none()))
+            });
+        }
+        series
+    }
+}
+
+/// The value of `column` for each of `keys`, where it is a name.
+fn name_of<'a>(column: &Column, key: &'a SeriesKey, node: &'a str) -> Option<&'a str> {
+    match column {
+        Column::Metric => Some(key.metric()),
+        Column::Node => Some(node),
+        Column::Tag(tag) => key.tags().get(tag),
+        _ => None,
+    }
+}
+
+/// One name, or one map of tags, for each key. `None` when the column is neither.
+fn column_of_keys(column: &Column, keys: &[SeriesKey], node: &str) -> Result<Option<ArrayRef>> {
+    Ok(match column {
+        Column::Metric | Column::Node | Column::Tag(_) => {
+            let names: StringViewArray = keys.iter().map(|key| name_of(column, key, node)).collect();
+            Some(Arc::new(names))
+        }
+        Column::Tags => Some(Arc::new(tags_of(keys)?)),
+        _ => None,
+    })
+}
+
+/// The type of a column of tags.
+pub fn tags_type() -> DataType {
+    DataType::Map(Arc::new(Field::new("entries", DataType::Struct(tag_fields()), false)), true)
+}
+
+fn tag_fields() -> Fields {
+    Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)])
+}
+
+fn tags_of(keys: &[SeriesKey]) -> Result<MapArray> {
+    let mut offsets = Vec::with_capacity(keys.len() + 1);
+    let mut entries = 0;
+    offsets.push(0);
+    for key in keys {
+        // At most 64 tags on each of at most a batch of rows.
+        entries += i32::try_from(key.tags().len()).unwrap_or(0);
+        offsets.push(entries);
+    }
+    let pairs = || keys.iter().flat_map(|key| key.tags().iter());
+    let names: StringArray = pairs().map(|(name, _)| Some(name)).collect();
+    let values: StringArray = pairs().map(|(_, value)| Some(value)).collect();
+    let entries = StructArray::try_new(tag_fields(), vec![Arc::new(names), Arc::new(values)], None)?;
+    let field = Arc::new(Field::new("entries", DataType::Struct(tag_fields()), false));
+    Ok(MapArray::try_new(field, OffsetBuffer::new(ScalarBuffer::from(offsets)), entries, None, true)?)
+}
+
+fn unanswerable(rows: Rows, column: &Column) -> DataFusionError {
+    DataFusionError::Internal(format!("a row of {rows:?} has no column {column:?}"))
 }
 
 impl fmt::Display for RowsRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "limit={:?}", self.limit)
+        let columns: Vec<String> = self.columns.iter().map(Column::to_string).collect();
+        write!(f, "{:?}, columns=[{}]", self.rows, columns.join(", "))?;
+        for (subject, test) in &self.tests {
+            write!(f, ", {subject} {test}")?;
+        }
+        if self.range.start != TimeRange::ALL.start {
+            write!(f, ", ts >= {}", self.range.start)?;
+        }
+        if self.range.end != TimeRange::ALL.end {
+            write!(f, ", ts < {}", self.range.end)?;
+        }
+        self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Column::Tag(key) => write!(f, "tags[{key}]"),
+            Column::Metric => f.write_str("metric"),
+            Column::Node => f.write_str("node"),
+            Column::Tags => f.write_str("tags"),
+            Column::Ts => f.write_str("ts"),
+            Column::Value => f.write_str("value"),
+            Column::ValueInt => f.write_str("value_int"),
+            Column::Id => f.write_str("id"),
+            Column::FirstTs => f.write_str("first_ts"),
+            Column::LastTs => f.write_str("last_ts"),
+            Column::LastValue => f.write_str("last_value"),
+            Column::SeriesCount => f.write_str("series"),
+            Column::MetricCount => f.write_str("metrics"),
+        }
     }
 }

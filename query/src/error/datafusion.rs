@@ -1,0 +1,99 @@
+//! What an error of DataFusion means to the one who asked: its kind, and its text without the
+//! layers it came through.
+
+use arrow::error::ArrowError;
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+
+use super::{Error, ErrorKind};
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            // Ours, on its way back.
+            DataFusionError::External(inner) => match inner.downcast::<Error>() {
+                Ok(ours) => *ours,
+                Err(inner) => Error::DataFusion(Box::new(DataFusionError::External(inner))),
+            },
+            DataFusionError::Context(_, inner) => Error::from(*inner),
+            error => match error.find_root() {
+                DataFusionError::ResourcesExhausted(text) => Error::Memory(shortage(text)),
+                _ => Error::DataFusion(Box::new(error)),
+            },
+        }
+    }
+}
+
+pub(super) fn kind(error: &DataFusionError) -> ErrorKind {
+    match error.find_root() {
+        DataFusionError::External(inner) => match inner.downcast_ref::<Error>() {
+            Some(ours) => ours.kind(),
+            None if inner.is::<regex::Error>() => ErrorKind::Invalid,
+            None => ErrorKind::Internal,
+        },
+        DataFusionError::ArrowError(error, _) => match &**error {
+            ArrowError::ExternalError(_) | ArrowError::IoError(..) | ArrowError::SchemaError(_) => ErrorKind::Internal,
+            // They depend on the data: a division by zero, a text that is no number.
+            _ => ErrorKind::Invalid,
+        },
+        DataFusionError::Collection(errors) => errors.first().map_or(ErrorKind::Internal, kind),
+        DataFusionError::SQL(..)
+        | DataFusionError::Plan(_)
+        | DataFusionError::SchemaError(..)
+        | DataFusionError::Configuration(_)
+        | DataFusionError::NotImplemented(_)
+        | DataFusionError::ResourcesExhausted(_)
+        | DataFusionError::Execution(_) => ErrorKind::Invalid,
+        _ => ErrorKind::Internal,
+    }
+}
+
+pub(super) fn text(error: &DataFusionError) -> String {
+    let text = one_line(&layered_text(error));
+    // A function's own words about its arguments come wrapped in the story of who asked for them.
+    let Some((_, told)) = text.split_once("coercion failed with: ") else { return text };
+    let told = told.split(" No function matches the given name").next().unwrap_or(told);
+    told.rsplit("Error during planning: ").next().unwrap_or(told).trim_end_matches('.').to_owned()
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn layered_text(error: &DataFusionError) -> String {
+    let root = error.find_root();
+    match root {
+        DataFusionError::External(inner) => inner.to_string(),
+        DataFusionError::Collection(errors) => errors.first().map_or_else(|| root.to_string(), layered_text),
+        DataFusionError::SQL(error, _) => format!("cannot read the SQL: {error}"),
+        DataFusionError::SchemaError(error, _) => schema_text(error),
+        DataFusionError::ArrowError(error, _) => error.to_string(),
+        _ if kind(root) == ErrorKind::Internal => format!("bug in telem: {}", root.message()),
+        _ => root.message().into_owned(),
+    }
+}
+
+fn schema_text(error: &SchemaError) -> String {
+    let SchemaError::FieldNotFound { field, valid_fields } = error else { return error.to_string() };
+    let mut known: Vec<String> = Vec::new();
+    for column in valid_fields {
+        let name = column.quoted_flat_name();
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    let name = field.quoted_flat_name();
+    let other_case = valid_fields.iter().find(|known| known.name.eq_ignore_ascii_case(&field.name));
+    let hint = match other_case {
+        Some(column) => format!("; is {} meant? Names are told apart by case", column.quoted_flat_name()),
+        None if known.is_empty() => String::new(),
+        None => format!("; there are {}", known.join(", ")),
+    };
+    format!("there is no column {name}{hint}")
+}
+
+/// The line that says what was asked for and what was left, of a text that lists operators first.
+fn shortage(text: &str) -> String {
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(text).trim();
+    line.strip_prefix("Error: ").unwrap_or(line).to_owned()
+}

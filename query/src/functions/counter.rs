@@ -1,0 +1,170 @@
+//! `rate(value, ts)`, `increase(value, ts)` and `delta(value, ts)`: how the readings of one series
+//! changed within a group.
+//!
+//! `increase` is for counters: rises are added up, and a reading below its predecessor is a counter
+//! that began again at 0. `rate` is that divided by the seconds between the first and the last
+//! reading; nothing is extrapolated. `delta` is for gauges: the last reading less the first. All
+//! are NULL with fewer than two readings. Rows may come in any order; a group should hold one
+//! series, so group by its tags.
+//!
+//! A reset can only be seen between neighbours in time, and partial results may interleave in
+//! time. So the state is the readings themselves, and it is counted against the memory of queries.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, TimestampMicrosecondArray};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, TimestampMicrosecondType};
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
+
+use super::{time_type, two_arguments};
+
+const MICROS_PER_SECOND: f64 = 1e6;
+
+pub fn rate() -> AggregateUDF {
+    Change::Rate.into()
+}
+
+pub fn increase() -> AggregateUDF {
+    Change::Increase.into()
+}
+
+pub fn delta() -> AggregateUDF {
+    Change::Delta.into()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Change {
+    Rate,
+    Increase,
+    Delta,
+}
+
+impl From<Change> for AggregateUDF {
+    fn from(change: Change) -> Self {
+        AggregateUDF::from(Counter { change, signature: Signature::user_defined(Volatility::Immutable) })
+    }
+}
+
+impl Change {
+    /// `readings` are sorted by time, every time once. Times in microseconds.
+    fn of(self, readings: &[(i64, f64)]) -> Option<f64> {
+        let [first, .., last] = readings else { return None };
+        let increase = || {
+            let rises = readings.windows(2).map(|pair| {
+                let (before, now) = (pair[0].1, pair[1].1);
+                if now < before { now } else { now - before }
+            });
+            rises.sum::<f64>()
+        };
+        Some(match self {
+            Change::Delta => last.1 - first.1,
+            Change::Increase => increase(),
+            Change::Rate => increase() / ((last.0 - first.0) as f64 / MICROS_PER_SECOND),
+        })
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Counter {
+    change: Change,
+    signature: Signature,
+}
+
+impl AggregateUDFImpl for Counter {
+    fn name(&self) -> &str {
+        match self.change {
+            Change::Rate => "rate",
+            Change::Increase => "increase",
+            Change::Delta => "delta",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        two_arguments(self.name(), given)?;
+        if !given[0].is_numeric() && !given[0].is_null() {
+            return datafusion::common::plan_err!("{}: the value is a {}, expected a number", self.name(), given[0]);
+        }
+        Ok(vec![DataType::Float64, time_type()])
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Float64)
+    }
+
+    fn accumulator(&self, _: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        Ok(Box::new(Readings { change: self.change, readings: Vec::new() }))
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
+        Ok(vec![
+            Arc::new(Field::new(format!("{}[value]", args.name), DataType::List(value_item()), true)),
+            Arc::new(Field::new(format!("{}[ts]", args.name), DataType::List(time_item()), true)),
+        ])
+    }
+}
+
+fn value_item() -> FieldRef {
+    Arc::new(Field::new_list_field(DataType::Float64, true))
+}
+
+fn time_item() -> FieldRef {
+    Arc::new(Field::new_list_field(time_type(), true))
+}
+
+/// All readings of a group, in the order in which they came.
+#[derive(Debug)]
+struct Readings {
+    change: Change,
+    /// Microseconds and value.
+    readings: Vec<(i64, f64)>,
+}
+
+impl Accumulator for Readings {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let times = values[1].as_primitive::<TimestampMicrosecondType>();
+        let values = values[0].as_primitive::<Float64Type>();
+        let pairs = times.iter().zip(values).filter_map(|(time, value)| Some((time?, value?)));
+        // NaN is the absence of a reading, not a reading.
+        self.readings.extend(pairs.filter(|(_, value)| !value.is_nan()));
+        Ok(())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        let (values, times) = (states[0].as_list::<i32>(), states[1].as_list::<i32>());
+        for at in 0..values.len() {
+            if values.is_valid(at) && times.is_valid(at) {
+                self.update_batch(&[values.value(at), times.value(at)])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        // By value too, so that the answer does not depend on who saw its rows first.
+        self.readings.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        self.readings.dedup_by_key(|(time, _)| *time);
+        Ok(ScalarValue::Float64(self.change.of(&self.readings)))
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let readings = std::mem::take(&mut self.readings);
+        let (times, values): (Vec<i64>, Vec<f64>) = readings.into_iter().unzip();
+        let one = OffsetBuffer::from_lengths([values.len()]);
+        let times = TimestampMicrosecondArray::from(times).with_timezone("UTC");
+        let values = ListArray::try_new(value_item(), one.clone(), Arc::new(Float64Array::from(values)), None)?;
+        let times = ListArray::try_new(time_item(), one, Arc::new(times), None)?;
+        Ok(vec![ScalarValue::List(Arc::new(values)), ScalarValue::List(Arc::new(times))])
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.readings.capacity() * size_of::<(i64, f64)>()
+    }
+}

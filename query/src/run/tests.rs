@@ -1,0 +1,475 @@
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use futures::StreamExt;
+use telem_engine::Value;
+
+use crate::error::{Error, ErrorKind};
+use crate::run::QueryOptions;
+use crate::testing::{Asked, options};
+
+async fn check(asked: &Asked, sql: &str, expected: Expect) {
+    expected.assert_eq(&asked.answer(sql).await);
+}
+
+#[tokio::test]
+async fn an_empty_database_answers() {
+    let asked = Asked::empty();
+    check(
+        &asked,
+        "SELECT * FROM samples",
+        expect![[r#"
+        +--------+------+------+------+----+-------+-----------+
+        | metric | host | node | tags | ts | value | value_int |
+        +--------+------+------+------+----+-------+-----------+
+        +--------+------+------+------+----+-------+-----------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT count(*), max(value) FROM samples",
+        expect![[r#"
+        +----------+--------------------+
+        | count(*) | max(samples.value) |
+        +----------+--------------------+
+        | 0        |                    |
+        +----------+--------------------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT * FROM series",
+        expect![[r#"
+        +--------+------+------+------+----+----------+---------+------------+
+        | metric | host | node | tags | id | first_ts | last_ts | last_value |
+        +--------+------+------+------+----+----------+---------+------------+
+        +--------+------+------+------+----+----------+---------+------------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT metric FROM metrics",
+        expect![[r#"
+        +--------+
+        | metric |
+        +--------+
+        +--------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT * FROM nodes",
+        expect![[r#"
+        +------+---------+--------+
+        | node | metrics | series |
+        +------+---------+--------+
+        | n1   | 0       | 0      |
+        +------+---------+--------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT 1 AS One",
+        expect![[r#"
+        +-----+
+        | One |
+        +-----+
+        | 1   |
+        +-----+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_writes_is_refused() {
+    let asked = Asked::load("load{host=a} 0:1");
+    let mut refused = String::new();
+    for sql in [
+        "CREATE TABLE t AS SELECT 1",
+        "CREATE VIEW v AS SELECT 1",
+        "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/etc/passwd'",
+        "DROP TABLE load",
+        "INSERT INTO load VALUES (1)",
+        "DELETE FROM load",
+        "UPDATE load SET value = 1",
+        "TRUNCATE TABLE load",
+        "COPY load TO '/tmp/x.parquet'",
+        "COPY (SELECT 1) TO '/tmp/x.csv'",
+        "EXPLAIN INSERT INTO load VALUES (1)",
+        "EXPLAIN ANALYZE COPY load TO '/tmp/x.parquet'",
+        "SET datafusion.execution.batch_size = 1",
+        "RESET datafusion.execution.batch_size",
+        "BEGIN",
+        "PREPARE p AS SELECT 1",
+        "SELECT * INTO t FROM load",
+        "SELECT 1; SELECT 2",
+        "",
+        "SELECT * FROM '/etc/passwd'",
+    ] {
+        let answer = asked.answer(sql).await;
+        refused += &format!("{sql}\n    {answer}\n");
+    }
+    expect![[r#"
+        CREATE TABLE t AS SELECT 1
+            Invalid: SQL here only reads: found CREATE, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        CREATE VIEW v AS SELECT 1
+            Invalid: SQL here only reads: found CREATE, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/etc/passwd'
+            Invalid: SQL here only reads: found CREATE, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        DROP TABLE load
+            Invalid: SQL here only reads: found DROP, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        INSERT INTO load VALUES (1)
+            Invalid: SQL here only reads: found INSERT, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        DELETE FROM load
+            Invalid: SQL here only reads: found DELETE, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        UPDATE load SET value = 1
+            Invalid: SQL here only reads: found UPDATE, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        TRUNCATE TABLE load
+            Invalid: SQL here only reads: found TRUNCATE, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        COPY load TO '/tmp/x.parquet'
+            Invalid: SQL here only reads: found COPY, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        COPY (SELECT 1) TO '/tmp/x.csv'
+            Invalid: SQL here only reads: found COPY, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        EXPLAIN INSERT INTO load VALUES (1)
+            Invalid: SQL here only reads: found INSERT, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        EXPLAIN ANALYZE COPY load TO '/tmp/x.parquet'
+            Invalid: SQL here only reads: found COPY, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        SET datafusion.execution.batch_size = 1
+            Invalid: SQL here only reads: found SET, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        RESET datafusion.execution.batch_size
+            Invalid: SQL here only reads: found RESET, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        BEGIN
+            Invalid: SQL here only reads: found BEGIN, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        PREPARE p AS SELECT 1
+            Invalid: SQL here only reads: found PREPARE, expected SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE
+        SELECT * INTO t FROM load
+            Invalid: DDL not supported: CreateMemoryTable
+        SELECT 1; SELECT 2
+            Invalid: 2 statements; expected one at a time
+
+            Invalid: the SQL is empty; expected one statement
+        SELECT * FROM '/etc/passwd'
+            NotFound: there is no table or metric '/etc/passwd'; tables are samples, series, metrics, nodes and one for every metric (SHOW TABLES)
+    "#]].assert_eq(&refused);
+}
+
+#[tokio::test]
+async fn errors_say_what_is_unknown_and_what_may_be_meant() {
+    let asked = Asked::load("node_load1{host=a} 0:1\nsys.cpu.user{host=a} 0:1");
+    let mut errors = String::new();
+    // DataFusion draws the function it suggests from a hash map.
+    let unknown = asked.answer("SELECT nope(value) FROM node_load1").await;
+    assert!(unknown.starts_with("Invalid: Invalid function 'nope'"), "{unknown}");
+    for sql in [
+        "SELECT * FROM node_laod1",
+        "SELECT * FROM NODE_LOAD1",
+        "SELECT * FROM nothing_like_it",
+        "SELECT * FROM sys.cpu.user",
+        "SELECT hots FROM node_load1",
+        "SELECT Host FROM node_load1",
+        "SELECT x.value FROM node_load1 AS y",
+        "SELECT value FROM node_load1 WHERE",
+        "SELECT value FROM node_load1 WHERE host ~ '('",
+        "SELECT host + 1 FROM node_load1",
+        "SELECT value_int / 0 FROM node_load1",
+        "SELECT ts FROM node_load1 WHERE ts > 'yesterday'",
+        "SELECT value FROM node_load1 GROUP BY host",
+    ] {
+        errors += &format!("{sql}\n    {}\n", asked.answer(sql).await);
+    }
+    expect![[r#"
+        SELECT * FROM node_laod1
+            NotFound: there is no table or metric 'node_laod1'; is node_load1 meant? Names are told apart by case
+        SELECT * FROM NODE_LOAD1
+            NotFound: there is no table or metric 'NODE_LOAD1'; is node_load1 meant? Names are told apart by case
+        SELECT * FROM nothing_like_it
+            NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes and one for every metric (SHOW TABLES)
+        SELECT * FROM sys.cpu.user
+            NotFound: there is no table or metric 'sys.cpu.user'; a name with dots needs quotes: "sys.cpu.user"
+        SELECT hots FROM node_load1
+            Invalid: there is no column hots; there are node_load1.ts, node_load1.value, node_load1.value_int, node_load1.node, node_load1.host
+        SELECT Host FROM node_load1
+            Invalid: there is no column "Host"; is node_load1.host meant? Names are told apart by case
+        SELECT x.value FROM node_load1 AS y
+            Invalid: there is no column x.value; is y.value meant? Names are told apart by case
+        SELECT value FROM node_load1 WHERE
+            Invalid: cannot read the SQL: sql parser error: Expected: an expression, found: EOF
+        SELECT value FROM node_load1 WHERE host ~ '('
+            Internal: regex parse error: ( ^ error: unclosed group
+        SELECT host + 1 FROM node_load1
+            Invalid: Cannot coerce arithmetic expression Utf8View + Int64 to valid types
+        SELECT value_int / 0 FROM node_load1
+            Invalid: Divide by zero error
+        SELECT ts FROM node_load1 WHERE ts > 'yesterday'
+            Invalid: Parser error: Error parsing timestamp from 'yesterday': timestamp must contain at least 10 characters
+        SELECT value FROM node_load1 GROUP BY host
+            Invalid: Column in SELECT must be in GROUP BY or an aggregate function: While expanding wildcard, column "node_load1.value" must appear in the GROUP BY clause or must be part of an aggregate function, currently only "node_load1.host" appears in the SELECT clause satisfies this requirement
+    "#]].assert_eq(&errors);
+}
+
+#[tokio::test]
+async fn names_keep_their_case_and_may_be_anything() {
+    let asked = Asked::empty();
+    let one = || [(0, Value::Int(1))];
+    asked.put("sys.cpu.user", &[("host", "a")], one());
+    asked.put("Load", &[("Rack", "r1"), ("rack", "r2")], one());
+    asked.put("samples", &[("host", "x")], one());
+    asked.put("it's \"quoted\"", &[("wärme", "größe 1")], one());
+    asked.put("odd", &[("ts", "t"), ("tag_ts", "u"), ("value", "v"), ("node", "w"), ("tags", "z")], one());
+    check(
+        &asked,
+        "SELECT value FROM \"sys.cpu.user\"",
+        expect![[r#"
+        +-------+
+        | value |
+        +-------+
+        | 1.0   |
+        +-------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT Rack, rack, MAX(value) AS Peak FROM Load GROUP BY Rack, rack",
+        expect![[r#"
+        +------+------+------+
+        | Rack | rack | Peak |
+        +------+------+------+
+        | r1   | r2   | 1.0  |
+        +------+------+------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT value, host FROM metric.samples",
+        expect![[r#"
+        +-------+------+
+        | value | host |
+        +-------+------+
+        | 1.0   | x    |
+        +-------+------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT metric, count(*) FROM samples GROUP BY metric ORDER BY metric",
+        expect![[r#"
+        +---------------+----------+
+        | metric        | count(*) |
+        +---------------+----------+
+        | Load          | 1        |
+        | it's "quoted" | 1        |
+        | odd           | 1        |
+        | samples       | 1        |
+        | sys.cpu.user  | 1        |
+        +---------------+----------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        r#"SELECT value, "wärme" FROM "it's ""quoted""" WHERE "wärme" = 'größe 1'"#,
+        expect![[r#"
+        +-------+---------+
+        | value | wärme   |
+        +-------+---------+
+        | 1.0   | größe 1 |
+        +-------+---------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT * FROM odd",
+        expect![[r#"
+        +----------------------+-------+-----------+------+----------+------------+------+--------+-----------+
+        | ts                   | value | value_int | node | tag_node | tag_tag_ts | tags | tag_ts | tag_value |
+        +----------------------+-------+-----------+------+----------+------------+------+--------+-----------+
+        | 2024-01-01T00:00:00Z | 1.0   | 1         | n1   | w        | u          | z    | t      | v         |
+        +----------------------+-------+-----------+------+----------+------------+------+--------+-----------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SHOW TABLES",
+        expect![[r#"
+            +---------------+--------------------+---------------+------------+
+            | table_catalog | table_schema       | table_name    | table_type |
+            +---------------+--------------------+---------------+------------+
+            | telem         | public             | samples       | BASE TABLE |
+            | telem         | public             | series        | BASE TABLE |
+            | telem         | public             | metrics       | BASE TABLE |
+            | telem         | public             | nodes         | BASE TABLE |
+            | telem         | public             | Load          | BASE TABLE |
+            | telem         | public             | it's "quoted" | BASE TABLE |
+            | telem         | public             | odd           | BASE TABLE |
+            | telem         | public             | sys.cpu.user  | BASE TABLE |
+            | telem         | information_schema | tables        | VIEW       |
+            | telem         | information_schema | views         | VIEW       |
+            | telem         | information_schema | columns       | VIEW       |
+            | telem         | information_schema | df_settings   | VIEW       |
+            | telem         | information_schema | schemata      | VIEW       |
+            | telem         | information_schema | routines      | VIEW       |
+            | telem         | information_schema | parameters    | VIEW       |
+            +---------------+--------------------+---------------+------------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "DESCRIBE Load",
+        expect![[r#"
+        +-------------+----------------------+-------------+
+        | column_name | data_type            | is_nullable |
+        +-------------+----------------------+-------------+
+        | ts          | Timestamp(µs, "UTC") | NO          |
+        | value       | Float64              | NO          |
+        | value_int   | Int64                | YES         |
+        | node        | Utf8View             | NO          |
+        | Rack        | Utf8View             | YES         |
+        | rack        | Utf8View             | YES         |
+        +-------------+----------------------+-------------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_metric_that_appears_later_is_found() {
+    let asked = Asked::load("load{host=a} 0:1");
+    assert!(asked.answer("SELECT * FROM late").await.starts_with("NotFound"));
+    let asked = asked.and("late{host=a} 0:1");
+    check(
+        &asked,
+        "SELECT value FROM late",
+        expect![[r#"
+        +-------+
+        | value |
+        +-------+
+        | 1.0   |
+        +-------+"#]],
+    )
+    .await;
+}
+
+/// Never ends before any deadline, and yields to those who would stop it.
+const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000000000000)";
+
+#[tokio::test]
+async fn a_query_over_its_deadline_ends_in_an_error_and_others_go_on() {
+    let asked = Asked::with(QueryOptions { deadline: Duration::from_secs(1), ..options() });
+    check(
+        &asked,
+        ENDLESS,
+        expect![
+            "Unavailable: the query did not finish within 0.5 s (option deadline); ask for less time or fewer series"
+        ],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT 1",
+        expect![[r#"
+        +----------+
+        | Int64(1) |
+        +----------+
+        | 1        |
+        +----------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_deadline_without_time_stops_even_planning() {
+    let asked = Asked::with(QueryOptions { deadline: Duration::ZERO, ..options() });
+    let error = asked.try_answer(ENDLESS).await.unwrap_err();
+    assert!(matches!(error, Error::Deadline { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_query_over_the_memory_ends_in_an_error_and_others_go_on() {
+    let asked = Asked::with(QueryOptions { memory_bytes_max: 1 << 20, ..options() });
+    for sql in [
+        "SELECT value FROM generate_series(1, 10000000) ORDER BY value DESC",
+        "SELECT value, count(*) FROM generate_series(1, 10000000) GROUP BY value ORDER BY 1 LIMIT 1",
+    ] {
+        let error = asked.try_answer(sql).await.unwrap_err();
+        assert!(matches!(error, Error::Memory(_)), "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("memory_bytes_max"), "{error}");
+    }
+    check(
+        &asked,
+        "SELECT 1",
+        expect![[r#"
+        +----------+
+        | Int64(1) |
+        +----------+
+        | 1        |
+        +----------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn one_query_too_many_is_busy_until_another_ends() {
+    let asked = Asked::with(QueryOptions { queries_max: 1, queries_waiting_max: 0, ..options() });
+    let running = asked.queries.sql(ENDLESS).await.unwrap();
+    let error = asked.try_answer("SELECT 1").await.unwrap_err();
+    assert!(matches!(error, Error::TooManyQueries { running: 1 }), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    drop(running);
+    // The place is given back when the other thread has let go of the query.
+    loop {
+        match asked.try_answer("SELECT 1").await {
+            Ok(_) => break,
+            Err(Error::TooManyQueries { .. }) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_query_waits_its_turn() {
+    let asked = Asked::with(QueryOptions { queries_max: 1, queries_waiting_max: 1, ..options() });
+    let running = asked.queries.sql(ENDLESS).await.unwrap();
+    let ending = async move {
+        tokio::task::yield_now().await;
+        drop(running);
+    };
+    let (answer, ()) = tokio::join!(asked.answer("SELECT 1 AS one"), ending);
+    expect![[r#"
+        +-----+
+        | one |
+        +-----+
+        | 1   |
+        +-----+"#]]
+    .assert_eq(&answer);
+}
+
+#[tokio::test]
+async fn a_wait_that_is_too_long_is_busy() {
+    let asked = Asked::with(QueryOptions { queries_max: 1, queue_wait: Duration::from_millis(1), ..options() });
+    let _running = asked.queries.sql(ENDLESS).await.unwrap();
+    let error = asked.try_answer("SELECT 1").await.unwrap_err();
+    assert!(matches!(error, Error::TooManyQueries { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_text_that_is_too_long_or_nested_too_deep_is_refused() {
+    let asked = Asked::empty();
+    let long = format!("SELECT '{}'", "x".repeat(1 << 20));
+    expect!["Invalid: the SQL has 1048585 bytes; at most 1048576 are allowed"].assert_eq(&asked.answer(&long).await);
+    let deep = format!("SELECT {}1{}", "(".repeat(5_000), ")".repeat(5_000));
+    expect!["Invalid: cannot read the SQL: sql parser error: recursion limit exceeded"]
+        .assert_eq(&asked.answer(&deep).await);
+}
+
+#[tokio::test]
+async fn an_answer_holds_what_was_there_when_it_was_asked_for() {
+    let asked = Asked::empty();
+    asked.put("load", &[("host", "a")], (0..50_000).map(|at| (at, Value::Int(at))));
+    let mut answer = asked.queries.sql("SELECT value FROM load").await.unwrap();
+    asked.put("load", &[("host", "a")], (50_000..50_010).map(|at| (at, Value::Int(at))));
+    let (mut rows, mut batches) = (0, 0);
+    while let Some(batch) = answer.batches.next().await {
+        rows += batch.unwrap().num_rows();
+        batches += 1;
+    }
+    assert_eq!((rows, batches), (50_000, 7));
+}

@@ -1,0 +1,230 @@
+use expect_test::{Expect, expect};
+
+use super::tag_column;
+use crate::testing::Asked;
+
+const LOAD: &str = "
+    load{host=a,core=0} 0:1 60:2 120:3
+    load{host=b,core=0} 0:10 60:2.5
+    load{host=c} 30:7
+    mem{host=a} 0:100
+";
+
+async fn check_answer(sql: &str, expected: Expect) {
+    expected.assert_eq(&Asked::load(LOAD).answer(sql).await);
+}
+
+async fn check_plan(sql: &str, expected: Expect) {
+    expected.assert_eq(&Asked::load(LOAD).plan(sql).await);
+}
+
+#[tokio::test]
+async fn a_metric_is_a_table_with_its_tags_as_columns() {
+    check_answer(
+        "SELECT * FROM load ORDER BY ts, host",
+        expect![[r#"
+        +----------------------+-------+-----------+------+------+------+
+        | ts                   | value | value_int | node | core | host |
+        +----------------------+-------+-----------+------+------+------+
+        | 2024-01-01T00:00:00Z | 1.0   | 1         | n1   | 0    | a    |
+        | 2024-01-01T00:00:00Z | 10.0  | 10        | n1   | 0    | b    |
+        | 2024-01-01T00:00:30Z | 7.0   | 7         | n1   |      | c    |
+        | 2024-01-01T00:01:00Z | 2.0   | 2         | n1   | 0    | a    |
+        | 2024-01-01T00:01:00Z | 2.5   |           | n1   | 0    | b    |
+        | 2024-01-01T00:02:00Z | 3.0   | 3         | n1   | 0    | a    |
+        +----------------------+-------+-----------+------+------+------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn samples_holds_every_metric() {
+    check_answer(
+        "SELECT * FROM samples ORDER BY metric, ts, host",
+        expect![[r#"
+        +--------+------+------+--------------------+----------------------+-------+-----------+
+        | metric | host | node | tags               | ts                   | value | value_int |
+        +--------+------+------+--------------------+----------------------+-------+-----------+
+        | load   | a    | n1   | {core: 0, host: a} | 2024-01-01T00:00:00Z | 1.0   | 1         |
+        | load   | b    | n1   | {core: 0, host: b} | 2024-01-01T00:00:00Z | 10.0  | 10        |
+        | load   | c    | n1   | {host: c}          | 2024-01-01T00:00:30Z | 7.0   | 7         |
+        | load   | a    | n1   | {core: 0, host: a} | 2024-01-01T00:01:00Z | 2.0   | 2         |
+        | load   | b    | n1   | {core: 0, host: b} | 2024-01-01T00:01:00Z | 2.5   |           |
+        | load   | a    | n1   | {core: 0, host: a} | 2024-01-01T00:02:00Z | 3.0   | 3         |
+        | mem    | a    | n1   | {host: a}          | 2024-01-01T00:00:00Z | 100.0 | 100       |
+        +--------+------+------+--------------------+----------------------+-------+-----------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_other_tables_tell_what_is_known() {
+    check_answer("SELECT * FROM series ORDER BY id", expect![[r#"
+        +--------+------+------+--------------------+----+----------------------+----------------------+------------+
+        | metric | host | node | tags               | id | first_ts             | last_ts              | last_value |
+        +--------+------+------+--------------------+----+----------------------+----------------------+------------+
+        | load   | a    | n1   | {core: 0, host: a} | 0  | 2024-01-01T00:00:00Z | 2024-01-01T00:02:00Z | 3.0        |
+        | load   | b    | n1   | {core: 0, host: b} | 1  | 2024-01-01T00:00:00Z | 2024-01-01T00:01:00Z | 2.5        |
+        | load   | c    | n1   | {host: c}          | 2  | 2024-01-01T00:00:30Z | 2024-01-01T00:00:30Z | 7.0        |
+        | mem    | a    | n1   | {host: a}          | 3  | 2024-01-01T00:00:00Z | 2024-01-01T00:00:00Z | 100.0      |
+        +--------+------+------+--------------------+----+----------------------+----------------------+------------+"#]]).await;
+    check_answer(
+        "SELECT * FROM metrics ORDER BY metric",
+        expect![[r#"
+        +--------+------+--------+
+        | metric | node | series |
+        +--------+------+--------+
+        | load   | n1   | 3      |
+        | mem    | n1   | 1      |
+        +--------+------+--------+"#]],
+    )
+    .await;
+    check_answer(
+        "SELECT * FROM nodes",
+        expect![[r#"
+        +------+---------+--------+
+        | node | metrics | series |
+        +------+---------+--------+
+        | n1   | 2       | 4      |
+        +------+---------+--------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn unused_columns_are_not_asked_for() {
+    check_plan(
+        "SELECT max(value) FROM load",
+        expect![[r#"
+        AggregateExec: mode=Final, gby=[], aggr=[max(load.value)]
+          CoalescePartitionsExec
+            AggregateExec: mode=Partial, gby=[], aggr=[max(load.value)]
+              NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"]
+    "#]],
+    )
+    .await;
+    check_plan(
+        "SELECT count(*) FROM load",
+        expect![[r#"
+        ProjectionExec: expr=[count(Int64(1))@0 as count(*)]
+          AggregateExec: mode=Final, gby=[], aggr=[count(Int64(1))]
+            CoalescePartitionsExec
+              AggregateExec: mode=Partial, gby=[], aggr=[count(Int64(1))]
+                NodeLeafExec: Rows: Sample, columns=[], metric in ["load"]
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn tests_on_tags_reach_the_leaf() {
+    check_plan(
+        "SELECT value FROM load WHERE host = 'a' AND core <> '1'",
+        expect![[r#"
+        CooperativeExec
+          NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] in ["a"], tags[core] not in ["1"]
+    "#]],
+    )
+    .await;
+    check_plan(
+        "SELECT value FROM load WHERE host IN ('a', 'b') AND core IS NULL",
+        expect![[r#"
+            CooperativeExec
+              NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] in ["a", "b"], tags[core] absent
+        "#]],
+    )
+    .await;
+    check_plan(
+        "SELECT value FROM load WHERE host LIKE 'a%' AND core ~ '^[0-9]+'",
+        expect![[r#"
+        CooperativeExec
+          NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] like "a%", tags[core] ~ "^[0-9]+"
+    "#]],
+    )
+    .await;
+    check_plan(
+        "SELECT value FROM samples WHERE metric LIKE 'lo%' AND tags['core'] = '0'",
+        expect![[r#"
+        CooperativeExec
+          NodeLeafExec: Rows: Sample, columns=[value], metric like "lo%", tags[core] in ["0"]
+    "#]],
+    )
+    .await;
+    check_plan(
+        "SELECT value FROM samples WHERE metric = 'load' AND host >= 'b' AND node = 'n1'",
+        expect![[r#"
+        CooperativeExec
+          NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] >= "b", node in ["n1"]
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn ranges_of_time_reach_the_leaf() {
+    let mut plans = String::new();
+    for sql in [
+        "SELECT value FROM load WHERE ts >= '2024-01-01T00:01:00Z' AND ts < '2024-01-01 00:02:00'",
+        "SELECT value FROM load WHERE ts > TIMESTAMP '2024-01-01 00:01:00' AND ts <= to_timestamp(1704067260)",
+        "SELECT value FROM load WHERE ts BETWEEN '2024-01-01' AND '2024-01-02'",
+        "SELECT value FROM load WHERE ts >= now() - INTERVAL '5 minutes'",
+        "SELECT value FROM load WHERE '2024-01-01T02:00:00+02:00' = ts",
+        "SELECT value FROM load WHERE ts > DATE '2024-01-01'",
+    ] {
+        let plan = Asked::load(LOAD).plan(sql).await;
+        assert!(!plan.contains("FilterExec"), "{sql}\n{plan}");
+        plans += plan.lines().last().unwrap().trim();
+        plans.push('\n');
+    }
+    expect![[r#"
+        NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], ts >= 1704067260000000us, ts < 1704067320000000us
+        NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], ts >= 1704067260000001us, ts < 1704067260000001us
+        NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], ts >= 1704067200000000us, ts < 1704153600000001us
+        NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], ts >= 1704067500000000us
+        NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], ts >= 1704067200000000us, ts < 1704067200000001us
+        NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], ts >= 1704067200000001us
+    "#]].assert_eq(&plans);
+}
+
+#[tokio::test]
+async fn a_limit_reaches_the_leaf_only_when_all_filters_do() {
+    check_plan(
+        "SELECT value FROM load WHERE host = 'a' LIMIT 2",
+        expect![[r#"
+        CoalescePartitionsExec: fetch=2
+          LocalLimitExec: fetch=2
+            NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] in ["a"], limit=2
+    "#]],
+    )
+    .await;
+    check_plan(
+        "SELECT value FROM load WHERE value > 1 LIMIT 2",
+        expect![[r#"
+        CoalescePartitionsExec: fetch=2
+          FilterExec: value@0 > 1, fetch=2
+            NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"]
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn aggregates_are_split_above_the_leaf() {
+    check_plan(
+        "SELECT host, avg(value) FROM load GROUP BY host",
+        expect![[r#"
+        AggregateExec: mode=FinalPartitioned, gby=[host@0 as host], aggr=[avg(load.value)]
+          RepartitionExec: partitioning=Hash([host@0], 2), input_partitions=2
+            AggregateExec: mode=Partial, gby=[host@1 as host], aggr=[avg(load.value)]
+              NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["load"]
+    "#]],
+    )
+    .await;
+}
+
+#[test]
+fn a_tag_named_like_a_fixed_column_gets_a_prefix_and_no_two_tags_share_a_column() {
+    let names = ["ts", "tag_ts", "tag_tag_ts", "host", "tag_host", "value", "node"].map(tag_column);
+    expect![[r#"["tag_ts", "tag_tag_ts", "tag_tag_tag_ts", "host", "tag_host", "tag_value", "tag_node"]"#]]
+        .assert_eq(&format!("{names:?}"));
+}

@@ -1,0 +1,111 @@
+//! What the tests of queries share: a database from a few lines of text, and answers as text.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::util::pretty::pretty_format_batches;
+use futures::TryStreamExt;
+use telem_engine::{Clock, Db, Durability, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value};
+use tempfile::TempDir;
+
+use crate::error::{Error, Result};
+use crate::run::{Queries, QueryOptions};
+
+/// 2024-01-01T00:00:00Z, from which the times of tests count.
+pub const EPOCH_SECONDS: i64 = 1_704_067_200;
+
+/// It is always ten minutes past [`EPOCH_SECONDS`].
+#[derive(Debug)]
+pub struct StandingClock;
+
+impl Clock for StandingClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_seconds(EPOCH_SECONDS + 600)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// A database in a directory that goes with it, and the queries to ask it.
+pub struct Asked {
+    pub queries: Queries,
+    pub db: Db,
+    _dir: TempDir,
+}
+
+pub fn options() -> QueryOptions {
+    QueryOptions { threads: 2, ..QueryOptions::new(Arc::new(StandingClock)) }
+}
+
+impl Asked {
+    pub fn empty() -> Self {
+        Self::with(options())
+    }
+
+    pub fn with(options: QueryOptions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(&dir.path().join("db"));
+        Self { queries: Queries::new(db.clone(), options).unwrap(), db, _dir: dir }
+    }
+
+    /// Each line is a series and its samples, at seconds after [`EPOCH_SECONDS`]:
+    /// `load{host=a,core=0} 0:1 60:2.5`. A value without a point or a letter is an Int.
+    pub fn load(text: &str) -> Self {
+        Self::empty().and(text)
+    }
+
+    pub fn and(self, text: &str) -> Self {
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (key, samples) = line.split_once('}').unwrap();
+            let (metric, tags) = key.split_once('{').unwrap();
+            let tags: Vec<_> =
+                tags.split(',').filter(|tag| !tag.is_empty()).map(|tag| tag.split_once('=').unwrap()).collect();
+            let samples = samples.split_whitespace().map(|sample| {
+                let (seconds, value) = sample.split_once(':').unwrap();
+                let value = value.parse().map_or_else(|_| Value::Float(value.parse().unwrap()), Value::Int);
+                (seconds.parse().unwrap(), value)
+            });
+            self.put(metric, &tags, samples);
+        }
+        self
+    }
+
+    pub fn put(&self, metric: &str, tags: &[(&str, &str)], samples: impl IntoIterator<Item = (i64, Value)>) {
+        let key = SeriesKey::new(metric, TagSet::new(tags.iter().copied()).unwrap()).unwrap();
+        let series = self.db.series(&key).unwrap();
+        let mut batch = SampleBatch::default();
+        for (seconds, value) in samples {
+            batch.push(series, Timestamp::from_seconds(EPOCH_SECONDS + seconds), value);
+        }
+        self.db.append(&batch, Durability::Buffered).unwrap();
+    }
+
+    /// The answer as a table, or the error and its kind.
+    pub async fn answer(&self, sql: &str) -> String {
+        match self.try_answer(sql).await {
+            Ok(table) => table,
+            Err(error) => format!("{:?}: {error}", error.kind()),
+        }
+    }
+
+    pub async fn try_answer(&self, sql: &str) -> Result<String> {
+        let answer = self.queries.sql(sql).await?;
+        let schema = answer.batches.schema();
+        let mut batches: Vec<_> = answer.batches.try_collect().await.map_err(Error::from)?;
+        if batches.is_empty() {
+            batches.push(arrow::record_batch::RecordBatch::new_empty(schema));
+        }
+        Ok(pretty_format_batches(&batches).unwrap().to_string())
+    }
+
+    pub async fn plan(&self, sql: &str) -> String {
+        self.queries.explain(sql).await.unwrap_or_else(|error| format!("{:?}: {error}", error.kind()))
+    }
+}
+
+fn open(dir: &Path) -> Db {
+    Db::open(dir, Options { node: "n1".to_owned(), ..Options::default() }).unwrap()
+}
