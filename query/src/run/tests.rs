@@ -357,7 +357,7 @@ async fn a_query_over_its_deadline_ends_in_an_error_and_others_go_on() {
         &asked,
         ENDLESS,
         expect![
-            "Unavailable: the query did not finish within 0.5 s (option deadline); ask for less time or fewer series"
+            "Unavailable: the query did not finish within 1 s (option deadline); ask for less time or fewer series"
         ],
     )
     .await;

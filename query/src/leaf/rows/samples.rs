@@ -88,14 +88,12 @@ struct Runs {
 impl Runs {
     fn new(series: &[u32], snapshot: &Snapshot) -> Result<Self> {
         let (mut keys, mut rows) = (Vec::new(), Vec::with_capacity(series.len()));
-        let mut run = 0;
-        for stretch in series.chunk_by(|a, b| a == b) {
+        for (run, stretch) in (0..).zip(series.chunk_by(|a, b| a == b)) {
             let Some(key) = snapshot.index().key(SeriesId(stretch[0])) else {
                 return internal_err!("a scan answers series {}, which the index does not know", stretch[0]);
             };
             keys.push(key);
             rows.extend(std::iter::repeat_n(run, stretch.len()));
-            run += 1;
         }
         Ok(Self { keys, rows: UInt32Array::from(rows) })
     }
