@@ -7,7 +7,10 @@ pub mod catalog;
 pub mod error;
 pub mod functions;
 pub mod leaf;
+pub mod pipeline;
+pub mod plan;
 pub mod run;
+mod selection;
 pub mod session;
 pub mod table;
 #[cfg(test)]

@@ -19,6 +19,7 @@ use telem_engine::{Clock, Db, SeriesKey, Timestamp, Value};
 
 use crate::error::Result;
 use crate::leaf::LeafContext;
+use crate::plan::{self, PlanContext};
 use crate::session::Session;
 use crate::tsq::TsQuery;
 use bounded::Workers;
@@ -140,7 +141,16 @@ impl Queries {
     /// # Errors
     /// See [`crate::Error`].
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
-        Err(crate::Error::Invalid(format!("no answer yet for {}", query.metric)))
+        let ticket = self.inner.workers.admit().await?;
+        let context = self.leaf_context();
+        let (snapshot, stop) = (context.snapshot.clone(), context.stop.clone());
+        let task_ctx = self.inner.session.task_ctx(context);
+        let options = self.inner.options.clone();
+        let answered = async move {
+            let context = PlanContext { snapshot, task_ctx, options: &options };
+            plan::answer(&query, &context).await
+        };
+        self.inner.workers.run(ticket, stop, answered).await
     }
 
     /// Plans one statement of SQL and starts it. Names keep their case (see [`crate::session`]).

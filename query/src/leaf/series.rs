@@ -1,28 +1,167 @@
 //! The leaf of time-series queries: what is asked of each selected series.
+//!
+//! Everything that a query needs of one series is worked out here, next to its samples; no series
+//! looks at another. Columns are fixed by what is asked, see [`Yield`].
+
+mod buckets;
+mod groups;
+mod points;
 
 use std::fmt;
+use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, StringViewBuilder, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
+use telem_engine::{SeriesId, Timestamp};
 
 use super::{Batches, LeafContext, Part};
+use crate::error::Error;
+use crate::pipeline::Line;
+use crate::selection;
+use crate::session::BATCH_ROWS;
+use crate::tsq::TsQuery;
 
-/// The series of one metric, and what to make of each.
+/// The series that a query selects, and what to make of each.
 #[derive(Clone, Debug)]
 pub struct SeriesRequest {
-    pub metric: String,
+    pub query: Arc<TsQuery>,
+    pub yields: Yield,
+}
+
+/// What a leaf hands out of every selected series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yield {
+    /// `series`: the tags of every series that has a sample in the window (see
+    /// [`selection::encode_tags`](crate::selection)). It belongs to a group, whatever its values.
+    Groups,
+    /// `group, ts, value, real`: what each series contributes to every bucket of a fixed grid, with
+    /// aggregates in view: NULL where the aggregator skips NaN. `real` marks a value that is no stand-in.
+    Buckets,
+    /// `series, ts, int, float`: the downsampled, unfilled or else the raw points of each series,
+    /// and of `int` and `float` the one that the point is. An error past `points_max` of them.
+    Points { points_max: u64 },
 }
 
 impl SeriesRequest {
+    /// The columns of the answer.
+    pub fn schema(&self) -> SchemaRef {
+        let ts = Field::new("ts", DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC"))), false);
+        let name = |name: &str| Field::new(name, DataType::Utf8View, false);
+        Arc::new(Schema::new(match self.yields {
+            Yield::Groups => vec![name("series")],
+            Yield::Buckets => vec![
+                name("group"),
+                ts,
+                Field::new("value", DataType::Float64, true),
+                Field::new("real", DataType::Boolean, false),
+            ],
+            Yield::Points { .. } => vec![
+                name("series"),
+                ts,
+                Field::new("int", DataType::Int64, true),
+                Field::new("float", DataType::Float64, true),
+            ],
+        }))
+    }
+
     /// See [`super::Request::batches`].
-    pub fn batches(&self, _context: &LeafContext, _schema: &SchemaRef, _part: Part) -> Batches {
-        let error = DataFusionError::NotImplemented(format!("time-series queries of '{}'", self.metric));
-        Box::new(std::iter::once(Err(error)))
+    pub fn batches(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
+        let selected = selection::select(&self.query, context.snapshot.index());
+        let source = Source {
+            query: Arc::clone(&self.query),
+            context: context.clone(),
+            schema: Arc::clone(schema),
+            series: part.of(&selected).to_vec(),
+        };
+        match self.yields {
+            Yield::Groups => Box::new(groups::Groups::new(source)),
+            Yield::Buckets => Box::new(buckets::Buckets::new(source)),
+            Yield::Points { points_max } => Box::new(points::Points::new(source, points_max)),
+        }
     }
 }
 
 impl fmt::Display for SeriesRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "metric={}", self.metric)
+        let what = match self.yields {
+            Yield::Groups => "groups",
+            Yield::Buckets => "buckets",
+            Yield::Points { .. } => "points",
+        };
+        write!(f, "{what} of {}", self.query.metric)?;
+        if let Some(downsample) = &self.query.downsample {
+            write!(f, ", downsample {}", downsample.function)?;
+        }
+        if self.query.rate.is_some() {
+            write!(f, ", rate")?;
+        }
+        write!(f, ", for {}", self.query.aggregator)
     }
+}
+
+/// What the three answers start from.
+struct Source {
+    query: Arc<TsQuery>,
+    context: LeafContext,
+    schema: SchemaRef,
+    series: Vec<SeriesId>,
+}
+
+type Lines = Box<dyn Iterator<Item = telem_engine::Result<(SeriesId, Line)>> + Send>;
+
+impl Source {
+    /// The samples in `window` of every series that has any.
+    fn lines(&self, window: telem_engine::TimeRange) -> Lines {
+        let points = self.context.snapshot.points(self.series.clone(), window);
+        Box::new(
+            points.map(|points| {
+                points.map(|points| (points.series, Line { times: points.times, values: points.values }))
+            }),
+        )
+    }
+
+    fn key(&self, series: SeriesId) -> Result<telem_engine::SeriesKey, DataFusionError> {
+        let unknown = || telem_engine::Error::UnknownSeries { id: series.0 };
+        self.context.snapshot.index().key(series).ok_or_else(|| external(unknown().into()))
+    }
+
+    /// # Errors
+    /// When nobody waits for the answer any longer.
+    fn check_wanted(&self) -> Result<(), DataFusionError> {
+        if self.context.stop.is_asked() {
+            return Err(DataFusionError::Execution("the query was stopped".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// An error of ours on its way through DataFusion.
+fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// Names that stand on many rows in a row, stored once for each stretch.
+#[derive(Debug, Default)]
+struct Names {
+    builder: StringViewBuilder,
+    rows: usize,
+}
+
+impl Names {
+    fn push(&mut self, name: &str, rows: usize) -> Result<(), ArrowError> {
+        self.rows += rows;
+        self.builder.try_append_value_n(name, rows)
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        self.rows = 0;
+        Arc::new(self.builder.finish())
+    }
+}
+
+fn times_array(times: Vec<Timestamp>) -> ArrayRef {
+    let micros: Vec<i64> = times.into_iter().map(Timestamp::micros).collect();
+    Arc::new(TimestampMicrosecondArray::from(micros).with_timezone("UTC"))
 }

@@ -1,0 +1,188 @@
+//! A [`TsQuery`] to its answer: plans are built directly, without SQL and without an optimizer.
+//!
+//! First every owner names the series that take part ([`groups`]): they make the groups and their
+//! tags, also of groups without a value. Then the values come, in one of two ways ([`Route`]):
+//! owners send what each series contributes to each bucket and ordinary aggregates reduce it on
+//! its way ([`pushdown`]), or they send points, and the head does the rest ([`points`]).
+
+mod groups;
+mod points;
+mod pushdown;
+
+use std::sync::Arc;
+
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use telem_engine::{Snapshot, Timestamp, Value};
+
+use crate::error::{Error, Result};
+use crate::functions::Aggregator;
+use crate::leaf::series::{SeriesRequest, Yield};
+use crate::leaf::{NodeLeafExec, Request};
+use crate::pipeline::grid::Grid;
+use crate::pipeline::{Pipeline, downsample};
+use crate::run::{QueryOptions, TsAnswer};
+use crate::selection;
+use crate::tsq::TsQuery;
+use groups::Groups;
+
+/// Rows that a walk along the grid may make of sparse series before their points are sent
+/// instead: what a core makes in a few seconds.
+const GRID_ROWS_MAX: u64 = 200_000_000;
+/// A leaf is split between threads when each gets at least this many series.
+const PART_SERIES_MIN: usize = 64;
+
+/// What a query is answered with.
+#[derive(Debug)]
+pub struct PlanContext<'a> {
+    pub snapshot: Snapshot,
+    /// Carries the [`crate::leaf::LeafContext`] of the same snapshot.
+    pub task_ctx: Arc<TaskContext>,
+    pub options: &'a QueryOptions,
+}
+
+/// How values reach the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// As contributions to buckets, aggregated on the way.
+    Pushdown,
+    /// As points.
+    Points,
+}
+
+/// Answers `query`. Dropping the future stops the work.
+///
+/// # Errors
+/// Invalid, UnknownName, Infinite, TooLarge, Memory; Engine when samples cannot be read.
+pub async fn answer(query: &TsQuery, context: &PlanContext<'_>) -> Result<TsAnswer> {
+    let (query, pipeline) = prepare(query, context)?;
+    let groups = read_groups(&query, context).await?;
+    let route = route(&query, &pipeline, &groups, context.options);
+    answer_by(route, &query, &pipeline, groups, context).await
+}
+
+/// The plans of `query` as text, as [`answer`] would execute them.
+///
+/// # Errors
+/// As [`answer`].
+pub async fn explain(query: &TsQuery, context: &PlanContext<'_>) -> Result<String> {
+    let (query, pipeline) = prepare(query, context)?;
+    let groups = read_groups(&query, context).await?;
+    let plan = match route(&query, &pipeline, &groups, context.options) {
+        Route::Pushdown => pushdown::plan(&query, leaf(&query, Yield::Buckets, groups.series(), context))?,
+        Route::Points => points_leaf(&query, &groups, context),
+    };
+    let groups = leaf(&query, Yield::Groups, 1, context);
+    Ok(format!("{}{}", displayable(&*groups).indent(false), displayable(&*plan).indent(false)))
+}
+
+fn prepare(query: &TsQuery, context: &PlanContext<'_>) -> Result<(Arc<TsQuery>, Pipeline)> {
+    if query.end < query.start {
+        let (start, end) = (query.start.millis(), query.end.millis());
+        return Err(Error::Invalid(format!("the query ends at {end} ms, before its start at {start} ms")));
+    }
+    if query.downsample.as_ref().is_some_and(|downsample| downsample.function == Aggregator::None) {
+        return Err(Error::Invalid("'none' cannot downsample: it makes no one value of several".to_owned()));
+    }
+    selection::check_names(query, context.snapshot.index())?;
+    Ok((Arc::new(query.clone()), Pipeline::new(query)))
+}
+
+async fn read_groups(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<Groups> {
+    let selected = selection::select(query, context.snapshot.index()).len();
+    let plan = leaf(query, Yield::Groups, selected, context);
+    groups::read(query, execute(plan, context)?).await
+}
+
+/// Pushdown needs a grid that all series share and an aggregate that can be made of parts, and it
+/// must not make far more rows than there are points.
+fn route(query: &TsQuery, pipeline: &Pipeline, groups: &Groups, options: &QueryOptions) -> Route {
+    let steps = match pipeline.buckets.map(|buckets| buckets.grid) {
+        Some(Grid::Fixed(step)) => downsample::steps(step, query.start, query.end),
+        Some(Grid::All { .. }) => 1,
+        Some(Grid::Calendar { .. }) | None => return Route::Points,
+    };
+    let times = |count: usize| steps.saturating_mul(count as u64);
+    let small = times(groups.len()) <= options.answer_values_max && times(groups.series()) <= GRID_ROWS_MAX;
+    if small && pushdown::can(query.aggregator) { Route::Pushdown } else { Route::Points }
+}
+
+async fn answer_by(
+    route: Route,
+    query: &Arc<TsQuery>,
+    pipeline: &Pipeline,
+    groups: Groups,
+    context: &PlanContext<'_>,
+) -> Result<TsAnswer> {
+    let values_max = context.options.answer_values_max;
+    let lines = Lines::new(&groups, pipeline, values_max);
+    let lines = match route {
+        Route::Pushdown => {
+            let leaf = leaf(query, Yield::Buckets, groups.series(), context);
+            let rows = execute(pushdown::plan(query, leaf)?, context)?;
+            pushdown::finish(query.aggregator, rows, &groups, lines).await?
+        }
+        Route::Points => {
+            let rows = execute(points_leaf(query, &groups, context), context)?;
+            points::finish(query, pipeline, rows, &groups, lines, context).await?
+        }
+    };
+    Ok(TsAnswer { groups: groups.with_lines(lines.of_groups), missing: Vec::new() })
+}
+
+fn points_leaf(query: &Arc<TsQuery>, groups: &Groups, context: &PlanContext<'_>) -> Arc<dyn ExecutionPlan> {
+    leaf(query, Yield::Points { points_max: context.options.points_max }, groups.series(), context)
+}
+
+/// `series` of them are expected to take part.
+fn leaf(query: &Arc<TsQuery>, yields: Yield, series: usize, context: &PlanContext<'_>) -> Arc<dyn ExecutionPlan> {
+    let request = SeriesRequest { query: Arc::clone(query), yields };
+    let schema = request.schema();
+    let parts = (series / PART_SERIES_MIN).clamp(1, context.options.threads.max(1));
+    let leaf = NodeLeafExec::new(context.snapshot.node().to_owned(), Request::Series(request), schema);
+    Arc::new(leaf.with_partitions(parts))
+}
+
+fn execute(plan: Arc<dyn ExecutionPlan>, context: &PlanContext<'_>) -> Result<SendableRecordBatchStream> {
+    Ok(execute_stream(plan, Arc::clone(&context.task_ctx))?)
+}
+
+/// The values of the answer while they come in, group by group.
+struct Lines {
+    start: Timestamp,
+    end: Timestamp,
+    values: u64,
+    values_max: u64,
+    of_groups: Vec<Vec<(Timestamp, Value)>>,
+}
+
+impl Lines {
+    fn new(groups: &Groups, pipeline: &Pipeline, values_max: u64) -> Self {
+        let (start, end) = (pipeline.start, pipeline.end);
+        Self { start, end, values: 0, values_max, of_groups: vec![Vec::new(); groups.len()] }
+    }
+
+    /// Takes the final value of a group; times must ascend.
+    ///
+    /// # Errors
+    /// Infinite, when it is; TooLarge, past the most values of an answer.
+    fn push(&mut self, group: usize, time: Timestamp, value: Value) -> Result<()> {
+        if time < self.start || time > self.end {
+            return Ok(());
+        }
+        if let Value::Float(value) = value
+            && value.is_infinite()
+        {
+            return Err(Error::Infinite { at_millis: time.millis(), value });
+        }
+        self.values += 1;
+        if self.values > self.values_max {
+            return Err(Error::TooLarge { what: "values", max: self.values_max });
+        }
+        self.of_groups[group].push((time, value));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! The groups of an answer: which series stand behind each, and what tags they share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arrow::array::cast::AsArray;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt;
+use telem_engine::{SeriesKey, Timestamp, Value};
+
+use crate::error::{Error, Result};
+use crate::run::TsGroup;
+use crate::selection::{decode_tags, group_key};
+use crate::tsq::TsQuery;
+
+/// In canonical order of their keys.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    groups: Vec<Group>,
+    series: usize,
+}
+
+#[derive(Debug)]
+struct Group {
+    key: String,
+    /// In canonical order.
+    series: Vec<SeriesKey>,
+}
+
+/// Reads what the leaves answer to [`crate::leaf::series::Yield::Groups`].
+///
+/// # Errors
+/// What the leaves fail with.
+pub(super) async fn read(query: &TsQuery, mut rows: SendableRecordBatchStream) -> Result<Groups> {
+    let mut groups: BTreeMap<String, BTreeSet<SeriesKey>> = BTreeMap::new();
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        for tags in batch.column(0).as_string_view().iter().flatten() {
+            let series = SeriesKey::new(&query.metric, decode_tags(tags)?)?;
+            groups.entry(group_key(query, &series)).or_default().insert(series);
+        }
+    }
+    let groups: Vec<Group> =
+        groups.into_iter().map(|(key, series)| Group { key, series: series.into_iter().collect() }).collect();
+    let series = groups.iter().map(|group| group.series.len()).sum();
+    Ok(Groups { groups, series })
+}
+
+impl Groups {
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Of all groups together.
+    pub(super) fn series(&self) -> usize {
+        self.series
+    }
+
+    /// The place of the group with this key.
+    ///
+    /// # Errors
+    /// Engine (Internal) when no series of it was announced.
+    pub(super) fn find(&self, key: &str) -> Result<usize> {
+        self.groups.binary_search_by(|group| group.key.as_str().cmp(key)).map_err(|_| {
+            let what = format!("values of group {key:?} came, and none of its series had been named");
+            Error::Engine(telem_engine::Error::Internal { what })
+        })
+    }
+
+    /// The place of a series in its group.
+    pub(super) fn find_series(&self, group: usize, series: &SeriesKey) -> Option<usize> {
+        self.groups[group].series.binary_search(series).ok()
+    }
+
+    pub(super) fn with_lines(self, lines: Vec<Vec<(Timestamp, Value)>>) -> Vec<TsGroup> {
+        let groups = self.groups.into_iter().zip(lines);
+        groups
+            .map(|(group, points)| {
+                let (tags, aggregate_tags) = common_tags(&group.series);
+                TsGroup { tags, aggregate_tags, series: group.series, points }
+            })
+            .collect()
+    }
+}
+
+/// Tags on which all series agree that carry the key, and the keys on which they differ.
+fn common_tags(series: &[SeriesKey]) -> (BTreeMap<String, String>, Vec<String>) {
+    let mut tags: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    for (key, value) in series.iter().flat_map(|series| series.tags().iter()) {
+        let agreed = tags.entry(key).or_insert(Some(value));
+        if *agreed != Some(value) {
+            *agreed = None;
+        }
+    }
+    let differ = tags.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| (*key).to_owned()).collect();
+    let agree = tags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect();
+    (agree, differ)
+}

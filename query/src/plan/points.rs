@@ -1,0 +1,160 @@
+//! Groups worked out at the head, from the points of their series: the union of the times at which
+//! any of them has a value, and at each the aggregator over all that take part.
+
+use arrow::array::cast::AsArray;
+use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use futures::StreamExt;
+use telem_engine::{SeriesKey, Timestamp, Value, Values};
+
+use super::groups::Groups;
+use super::{Lines, PlanContext};
+use crate::error::{Error, Result};
+use crate::pipeline::contribution::Contribution;
+use crate::pipeline::{Line, Pipeline};
+use crate::selection::{decode_tags, group_key};
+use crate::tsq::TsQuery;
+
+/// Contributions that are worked out before other tasks, or a cancellation, get their turn.
+const CONTRIBUTIONS_PER_TURN: usize = 65_536;
+/// What one point takes while it waits for its group.
+const POINT_BYTES: usize = size_of::<Timestamp>() + size_of::<Value>();
+
+/// Makes final values of the points that leaves sent.
+pub(super) async fn finish(
+    query: &TsQuery,
+    pipeline: &Pipeline,
+    rows: SendableRecordBatchStream,
+    groups: &Groups,
+    mut lines: Lines,
+    context: &PlanContext<'_>,
+) -> Result<Lines> {
+    let points_max = context.options.points_max;
+    if pipeline.fill_len_max().saturating_mul(groups.series() as u64) > points_max {
+        return Err(Error::TooLarge { what: "points", max: points_max });
+    }
+    let mut memory = MemoryConsumer::new("points of a time-series query").register(context.task_ctx.memory_pool());
+    let collected = collect(query, rows, groups, points_max, &mut memory).await?;
+    for (group, series) in collected.into_iter().enumerate() {
+        let mut contributions = Vec::with_capacity(series.len());
+        let mut points = 0;
+        for (_, line) in series {
+            let contribution = pipeline.receive(line);
+            points += contribution.len();
+            if !contribution.is_empty() {
+                contributions.push(contribution);
+            }
+        }
+        let filled = points.saturating_mul(POINT_BYTES);
+        if pipeline.fill_len_max() > 0 {
+            memory.try_grow(filled)?;
+        }
+        merge(query, group, &contributions, &mut lines).await?;
+        if pipeline.fill_len_max() > 0 {
+            memory.shrink(filled);
+        }
+    }
+    Ok(lines)
+}
+
+/// The points of every series, by the place of its group and then its own.
+async fn collect(
+    query: &TsQuery,
+    mut rows: SendableRecordBatchStream,
+    groups: &Groups,
+    points_max: u64,
+    memory: &mut MemoryReservation,
+) -> Result<Vec<Vec<(usize, Line)>>> {
+    let mut collected: Vec<Vec<(usize, Line)>> = Vec::new();
+    collected.resize_with(groups.len(), Vec::new);
+    let mut points = 0;
+    let mut open = Open::default();
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        points += batch.num_rows() as u64;
+        if points > points_max {
+            return Err(Error::TooLarge { what: "points", max: points_max });
+        }
+        memory.try_grow(batch.num_rows().saturating_mul(POINT_BYTES))?;
+        open.read(&batch);
+    }
+    for (tags, points) in open.series {
+        let series = SeriesKey::new(&query.metric, decode_tags(&tags)?)?;
+        let group = groups.find(&group_key(query, &series))?;
+        let place = groups.find_series(group, &series).unwrap_or(usize::MAX);
+        let (times, values): (Vec<Timestamp>, Vec<Value>) = points.into_iter().unzip();
+        collected[group].push((place, Line { times, values: values.into_iter().collect::<Values>() }));
+    }
+    for group in &mut collected {
+        group.sort_by_key(|(place, _)| *place);
+    }
+    Ok(collected)
+}
+
+/// Series whose points are coming in; batches of several leaves may take turns.
+#[derive(Default)]
+struct Open {
+    series: ahash::AHashMap<String, Vec<(Timestamp, Value)>>,
+}
+
+impl Open {
+    fn read(&mut self, batch: &RecordBatch) {
+        let names = batch.column(0).as_string_view();
+        let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
+        let ints = batch.column(2).as_primitive::<Int64Type>();
+        let floats = batch.column(3).as_primitive::<Float64Type>();
+        let mut row = 0;
+        while row < batch.num_rows() {
+            let name = names.value(row);
+            if !self.series.contains_key(name) {
+                self.series.insert(name.to_owned(), Vec::new());
+            }
+            let Some(points) = self.series.get_mut(name) else { return };
+            while row < batch.num_rows() && names.value(row) == name {
+                let value =
+                    if ints.is_null(row) { Value::Float(floats.value(row)) } else { Value::Int(ints.value(row)) };
+                points.push((Timestamp::from_micros(times.value(row)), value));
+                row += 1;
+            }
+        }
+    }
+}
+
+/// One group: at every time at which a series really has a value, one value of all that are alive.
+async fn merge(query: &TsQuery, group: usize, series: &[Contribution], lines: &mut Lines) -> Result<()> {
+    let exact = query.downsample.is_none() && query.rate.is_none();
+    let mut passed: Vec<usize> = series.iter().map(|series| series.before(query.start)).collect();
+    let (mut floats, mut ints, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
+    let mut worked = 0;
+    loop {
+        let next = series.iter().zip(&passed).filter_map(|(series, passed)| series.next_real(*passed)).min();
+        let Some(time) = next.filter(|time| *time <= query.end) else { return Ok(()) };
+        let mut all_int = exact;
+        for (series, passed) in series.iter().zip(&mut passed) {
+            *passed = series.pass(*passed, time);
+            let over = series.alive().is_none_or(|(_, last)| last < time);
+            all_int &= over || series.is_int(*passed);
+        }
+        let taking_part = series
+            .iter()
+            .zip(&passed)
+            .filter(|(series, _)| series.alive().is_some_and(|(first, last)| first <= time && time <= last));
+        let value = if all_int {
+            ints.clear();
+            ints.extend(taking_part.map(|(series, passed)| series.int(*passed, time)));
+            Value::Int(query.aggregator.of_ints(&ints, &mut scratch))
+        } else {
+            floats.clear();
+            floats.extend(taking_part.map(|(series, passed)| series.float(*passed, time)));
+            Value::Float(query.aggregator.of_floats(&floats, &mut scratch))
+        };
+        lines.push(group, time, value)?;
+        worked += series.len();
+        if worked >= CONTRIBUTIONS_PER_TURN {
+            worked = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}

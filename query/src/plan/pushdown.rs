@@ -1,0 +1,158 @@
+//! Aggregates made of parts: `sum`, `count`, `min` and `max` of what series contribute to buckets,
+//! partial where they live, final here. A bucket in which no series really had a value is dropped
+//! only here, because only here all series of a group have met.
+
+use std::sync::Arc;
+
+use arrow::array::cast::AsArray;
+use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::functions_aggregate::bool_and_or::bool_or_udaf;
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
+use datafusion::functions_aggregate::sum::sum_udaf;
+use datafusion::logical_expr::AggregateUDF;
+use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::expressions::col;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use futures::StreamExt;
+use telem_engine::{Timestamp, Value};
+
+use super::Lines;
+use super::groups::Groups;
+use crate::error::Result;
+use crate::functions::Aggregator;
+use crate::tsq::TsQuery;
+
+/// Whether the aggregator can be made of parts, with states of fixed size that DataFusion has.
+pub(super) fn can(aggregator: Aggregator) -> bool {
+    aggregator == Aggregator::None || !parts(aggregator).is_empty()
+}
+
+/// The aggregates that the final value is made of, by the name of their column.
+fn parts(aggregator: Aggregator) -> Vec<(&'static str, Arc<AggregateUDF>)> {
+    match aggregator {
+        Aggregator::Sum | Aggregator::ZimSum | Aggregator::PfSum | Aggregator::SquareSum => vec![("sum", sum_udaf())],
+        Aggregator::Avg => vec![("sum", sum_udaf()), ("count", count_udaf())],
+        Aggregator::Count => vec![("count", count_udaf())],
+        Aggregator::Min | Aggregator::MimMin => vec![("min", min_udaf())],
+        Aggregator::Max | Aggregator::MimMax => vec![("max", max_udaf())],
+        Aggregator::None
+        | Aggregator::Median
+        | Aggregator::Mult
+        | Aggregator::Dev
+        | Aggregator::Diff
+        | Aggregator::First
+        | Aggregator::Last
+        | Aggregator::Percentile(_) => Vec::new(),
+    }
+}
+
+/// Over a leaf that yields buckets: one row a group and bucket, sorted by both.
+pub(super) fn plan(query: &TsQuery, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let merged = if query.aggregator == Aggregator::None {
+        Arc::new(CoalescePartitionsExec::new(leaf))
+    } else {
+        aggregate(query.aggregator, leaf)?
+    };
+    let schema = merged.schema();
+    let by = ["group", "ts"].map(|name| col(name, &schema)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let order = LexOrdering::new(by.into_iter().map(PhysicalSortExpr::new_default));
+    Ok(match order {
+        Some(order) => Arc::new(SortExec::new(order, merged)),
+        None => merged,
+    })
+}
+
+fn aggregate(aggregator: Aggregator, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let schema = leaf.schema();
+    let mut wanted =
+        parts(aggregator).into_iter().map(|(name, function)| (name, function, "value")).collect::<Vec<_>>();
+    wanted.push(("real", bool_or_udaf(), "real"));
+    let mut aggregates: Vec<Arc<AggregateFunctionExpr>> = Vec::new();
+    for (name, function, column) in wanted {
+        let built = AggregateExprBuilder::new(function, vec![col(column, &schema)?]).schema(Arc::clone(&schema));
+        aggregates.push(Arc::new(built.alias(name).build()?));
+    }
+    let filters = vec![None; aggregates.len()];
+    let keys = vec![(col("group", &schema)?, "group".to_owned()), (col("ts", &schema)?, "ts".to_owned())];
+    let partial = AggregateExec::try_new(
+        AggregateMode::Partial,
+        PhysicalGroupBy::new_single(keys),
+        aggregates.clone(),
+        filters.clone(),
+        leaf,
+        Arc::clone(&schema),
+    )?;
+    let keys = partial.group_expr().as_final();
+    // Partial states of many nodes meet between these two.
+    let met = Arc::new(CoalescePartitionsExec::new(Arc::new(partial)));
+    Ok(Arc::new(AggregateExec::try_new(AggregateMode::Final, keys, aggregates, filters, met, schema)?))
+}
+
+/// Makes final values of the rows of [`plan`].
+pub(super) async fn finish(
+    aggregator: Aggregator,
+    mut rows: SendableRecordBatchStream,
+    groups: &Groups,
+    mut lines: Lines,
+) -> Result<Lines> {
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        let names = named(&batch, "group").as_string_view();
+        let times = named(&batch, "ts").as_primitive::<TimestampMicrosecondType>();
+        let real = named(&batch, "real").as_boolean();
+        let value = final_value(aggregator, &batch);
+        let mut group = None;
+        for row in 0..batch.num_rows() {
+            if !real.value(row) {
+                continue;
+            }
+            let name = names.value(row);
+            let place = match group {
+                Some((last, place)) if last == name => place,
+                _ => groups.find(name)?,
+            };
+            group = Some((name, place));
+            lines.push(place, Timestamp::from_micros(times.value(row)), Value::Float(value(row)))?;
+        }
+    }
+    Ok(lines)
+}
+
+/// The final value of a row: NULL, which says that all contributions were NaN, is NaN again.
+fn final_value(aggregator: Aggregator, batch: &RecordBatch) -> Box<dyn Fn(usize) -> f64 + Send + '_> {
+    let float = |name: &str| {
+        let column = named(batch, name).as_primitive::<Float64Type>();
+        move |row: usize| if column.is_null(row) { f64::NAN } else { column.value(row) }
+    };
+    let count = |name: &str| {
+        let column = named(batch, name).as_primitive::<Int64Type>();
+        move |row: usize| column.value(row) as f64
+    };
+    match aggregator {
+        Aggregator::Avg => {
+            let (sum, count) = (float("sum"), count("count"));
+            Box::new(move |row| sum(row) / count(row))
+        }
+        Aggregator::Count => Box::new(count("count")),
+        Aggregator::Min | Aggregator::MimMin => Box::new(float("min")),
+        Aggregator::Max | Aggregator::MimMax => Box::new(float("max")),
+        Aggregator::None => Box::new(float("value")),
+        _ => {
+            let sum = float("sum");
+            // The sum of one -0.0 is 0.0.
+            Box::new(move |row| sum(row) + 0.0)
+        }
+    }
+}
+
+/// A column that the plan has made.
+fn named<'a>(batch: &'a RecordBatch, name: &str) -> &'a dyn Array {
+    batch.column_by_name(name).expect("the plan above names its columns so").as_ref()
+}

@@ -1,0 +1,5 @@
+mod counterexamples;
+mod recorded;
+mod routes;
+mod shape;
+mod support;

@@ -1,0 +1,57 @@
+use expect_test::{Expect, expect};
+
+use super::support::{World, query};
+use crate::plan::Route;
+
+#[track_caller]
+fn check(asked: &str, expected: Expect) {
+    let world = World::load("m host=a 0:1 60:2\nm host=b 0:1 60:2");
+    expected.assert_eq(&world.explain(&query(asked)).unwrap());
+}
+
+#[test]
+fn decomposable_aggregates_are_partial_at_the_leaf() {
+    check(
+        "0 3600 avg:1m-max:rate:m",
+        expect![[r#"
+        NodeLeafExec: Series: groups of m, downsample max, rate, for avg
+        SortExec: expr=[group@0 ASC, ts@1 ASC], preserve_partitioning=[false]
+          AggregateExec: mode=Final, gby=[group@0 as group, ts@1 as ts], aggr=[sum, count, real]
+            CoalescePartitionsExec
+              AggregateExec: mode=Partial, gby=[group@0 as group, ts@1 as ts], aggr=[sum, count, real]
+                NodeLeafExec: Series: buckets of m, downsample max, rate, for avg
+    "#]],
+    );
+    check(
+        "0 3600 none:1m-max:m",
+        expect![[r#"
+        NodeLeafExec: Series: groups of m, downsample max, for none
+        SortExec: expr=[group@0 ASC, ts@1 ASC], preserve_partitioning=[false]
+          CoalescePartitionsExec
+            NodeLeafExec: Series: buckets of m, downsample max, for none
+    "#]],
+    );
+}
+
+#[test]
+fn what_needs_all_values_at_once_sends_points() {
+    check(
+        "0 3600 p99:1m-max:m",
+        expect![[r#"
+        NodeLeafExec: Series: groups of m, downsample max, for p99
+        NodeLeafExec: Series: points of m, downsample max, for p99
+    "#]],
+    );
+}
+
+#[test]
+fn a_fine_grid_on_few_points_sends_points() {
+    let world = World::load("m host=a 0:1 60:2\nm host=b 0:1 60:2");
+    assert_eq!(world.route(&query("0 3600 sum:1s-sum:m")), Route::Pushdown);
+    let day = query("0 86400 sum:1ms-sum:m");
+    assert_eq!(world.route(&day), Route::Points);
+    assert_eq!(world.text(&day), "{host}: 0:2.0 60:4.0");
+    for asked in ["0 3600 sum:m", "0 3600 sum:1hc-sum:m", "0 3600 dev:1m-sum:m", "0 3600 first:1m-sum:m"] {
+        assert_eq!(world.route(&query(asked)), Route::Points, "{asked}");
+    }
+}

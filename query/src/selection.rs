@@ -1,0 +1,138 @@
+//! Which series a query reads, and into which group each of them falls.
+//!
+//! The head and the owners of the series must agree on groups, so both ask [`group_key`]. Keys
+//! of groups and of series travel as one string: names hold no control characters, so
+//! [`SEPARATOR`] can stand between them, and because it sorts below every character of a name,
+//! the byte order of these strings is the canonical order of what they name.
+
+use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, TagPredicate, TagSet};
+
+use crate::error::{Error, Result};
+use crate::functions::Aggregator;
+use crate::tsq::{Matcher, TagFilter, TsQuery};
+
+const SEPARATOR: char = '\u{1f}';
+
+/// That somebody knows the metric, the tag keys and the literal tag values a query names.
+///
+/// # Errors
+/// UnknownName, for the first that no series of the database carries.
+pub(crate) fn check_names(query: &TsQuery, index: &SeriesIndex) -> Result<()> {
+    let check = |kind, name: &str| match index.knows(kind, name) {
+        true => Ok(()),
+        false => Err(Error::UnknownName { kind, name: name.to_owned() }),
+    };
+    check(NameKind::Metric, &query.metric)?;
+    for filter in &query.filters {
+        check(NameKind::TagKey, &filter.key)?;
+        if let Matcher::LiteralOr(values) = &filter.matcher {
+            values.iter().try_for_each(|value| check(NameKind::TagValue, value))?;
+        }
+    }
+    Ok(())
+}
+
+/// The series that `query` asks for, in canonical order.
+pub(crate) fn select(query: &TsQuery, index: &SeriesIndex) -> Vec<SeriesId> {
+    let tests: Vec<_> = query.filters.iter().map(|filter| |value: &str| filter.matcher.accepts(value)).collect();
+    let predicates: Vec<TagPredicate<'_>> =
+        query.filters.iter().zip(&tests).map(|(filter, accepts)| TagPredicate { key: &filter.key, accepts }).collect();
+    let mut selected = index.select(&query.metric, &predicates);
+    if query.explicit_tags && !query.filters.is_empty() {
+        let keys = sorted_keys(query.filters.iter());
+        // Every filter's key is there, so as many tags as keys are exactly these keys.
+        selected.retain(|id| index.key(*id).is_some_and(|key| key.tags().len() == keys.len()));
+    }
+    selected
+}
+
+/// Names the group that a series falls into.
+pub(crate) fn group_key(query: &TsQuery, series: &SeriesKey) -> String {
+    if query.aggregator == Aggregator::None {
+        return encode_tags(series.tags());
+    }
+    let keys = sorted_keys(query.filters.iter().filter(|filter| filter.group_by));
+    let values: Vec<&str> = keys.iter().filter_map(|key| series.tags().get(key)).collect();
+    values.join(&SEPARATOR.to_string())
+}
+
+/// The tags of a series as one string, see [`decode_tags`].
+pub(crate) fn encode_tags(tags: &TagSet) -> String {
+    let mut encoded = String::new();
+    for (at, (key, value)) in tags.iter().enumerate() {
+        if at > 0 {
+            encoded.push(SEPARATOR);
+        }
+        encoded.push_str(key);
+        encoded.push(SEPARATOR);
+        encoded.push_str(value);
+    }
+    encoded
+}
+
+/// What [`encode_tags`] encoded.
+///
+/// # Errors
+/// Engine, when it is nothing that `encode_tags` makes.
+pub(crate) fn decode_tags(encoded: &str) -> Result<TagSet> {
+    if encoded.is_empty() {
+        return Ok(TagSet::default());
+    }
+    let names: Vec<&str> = encoded.split(SEPARATOR).collect();
+    let tags = names.chunks(2).map(|tag| (tag[0], tag.get(1).copied().unwrap_or_default()));
+    Ok(TagSet::new(tags)?)
+}
+
+fn sorted_keys<'a>(filters: impl Iterator<Item = &'a TagFilter>) -> Vec<&'a str> {
+    let mut keys: Vec<&str> = filters.map(|filter| filter.key.as_str()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+impl Matcher {
+    /// Whether a series with this value of the tag passes.
+    pub fn accepts(&self, value: &str) -> bool {
+        let among = |values: &[String]| values.iter().any(|one| one == value);
+        let among_ignoring_case = |values: &[String]| {
+            let value = value.to_lowercase();
+            values.iter().any(|one| one.to_lowercase() == value)
+        };
+        match self {
+            Matcher::LiteralOr(values) => among(values),
+            Matcher::NotLiteralOr(values) => !among(values),
+            Matcher::ILiteralOr(values) => among_ignoring_case(values),
+            Matcher::NotILiteralOr(values) => !among_ignoring_case(values),
+            Matcher::Wildcard(pattern) => glob(pattern, value),
+            Matcher::IWildcard(pattern) => glob(&pattern.to_lowercase(), &value.to_lowercase()),
+            Matcher::Regexp(expression) => expression.is_match(value),
+        }
+    }
+}
+
+/// OpenTSDB's globs, looser than a shell's: an end is anchored only when the other end has a `*`
+/// and it has none; each part between the `*` must occur somewhere after as many characters
+/// as all parts before it have, not after the place where they were found.
+fn glob(pattern: &str, value: &str) -> bool {
+    let parts = pattern.trim_matches('*');
+    if parts.is_empty() {
+        return pattern.contains('*') || value.is_empty();
+    }
+    let (open_start, open_end) = (pattern.starts_with('*'), pattern.ends_with('*'));
+    let parts: Vec<&str> = parts.split('*').collect();
+    if open_start && !open_end && !value.ends_with(parts[parts.len() - 1]) {
+        return false;
+    }
+    if open_end && !open_start && !value.starts_with(parts[0]) {
+        return false;
+    }
+    let mut skipped = 0;
+    parts.iter().all(|part| {
+        let rest = value.char_indices().nth(skipped).map_or("", |(at, _)| &value[at..]);
+        skipped += part.chars().count();
+        rest.contains(part)
+    })
+}
+
+#[cfg(test)]
+mod tests;
