@@ -7,4 +7,14 @@
 
 mod architecture;
 mod oracle;
+mod property;
+mod real;
 mod recorded;
+mod script;
+mod slt_scripts;
+mod tsq_scripts;
+
+/// What drives the few asynchronous calls of these tests.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}

@@ -17,7 +17,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 pub use parse::{aggregator, downsample, filter};
-pub use reduce::Aggregator;
+pub use reduce::{Aggregator, Estimate};
 pub use select::{Filter, Matching};
 pub use series::{Downsample, Fill, RateOptions, Width, window};
 
