@@ -1,5 +1,8 @@
 //! Clocks come in as arguments, so that tests decide what time it is.
 
+#[cfg(test)]
+pub(crate) mod sim;
+
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -4,6 +4,9 @@
 //! Lustre, NFS and GPFS. A write is durable after `sync` of its file; a created, renamed or
 //! removed name is durable after `sync_dir` of its directory.
 
+#[cfg(test)]
+pub(crate) mod sim;
+
 use std::fmt::Debug;
 use std::fs;
 use std::io;
