@@ -119,6 +119,8 @@ enum Mode {
 /// NotFound when `dir` holds something else; Io; Corrupt.
 pub fn for_writing(options: &Options, layout: &Layout) -> Result<Recovered> {
     let disk = &*options.disk;
+    // At every open: the process that made the directory may have died before it came to this.
+    sync_own_name(disk, layout)?;
     let Some(manifest) = Manifest::load(disk, layout)? else {
         return create(options, layout);
     };
@@ -156,6 +158,17 @@ pub fn read_only(options: &Options, layout: &Layout) -> Result<Recovered> {
     }
 }
 
+/// Makes the directory's name in its parent durable; what is inside is lost with it.
+fn sync_own_name(disk: &dyn Disk, layout: &Layout) -> Result<()> {
+    let Some(parent) = layout.dir().parent() else { return Ok(()) };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    match disk.sync_dir(parent) {
+        // It belongs to others, and so does what they put there.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result.map_err(Error::io("sync", parent)),
+    }
+}
+
 fn make_folders(disk: &dyn Disk, layout: &Layout) -> Result<()> {
     for folder in [WAL, SEGMENTS, SERIES, META] {
         let dir = layout.sub(folder);
@@ -187,10 +200,6 @@ fn create(options: &Options, layout: &Layout) -> Result<Recovered> {
     let manifest = Manifest::new(database_id(options, layout), options.node.clone());
     manifest.prepare(disk, layout)?;
     Manifest::install(disk, layout)?;
-    // The directory's own name. Its parent may belong to others and refuse; then it is their affair.
-    if let Some(parent) = layout.dir().parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        let _ = disk.sync_dir(parent);
-    }
     Ok(Recovered {
         manifest,
         index: SeriesIndex::default(),
