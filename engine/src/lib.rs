@@ -6,6 +6,8 @@
 
 pub mod check;
 pub mod clock;
+#[cfg(test)]
+mod crash_tests;
 pub mod db;
 pub mod disk;
 pub mod error;
