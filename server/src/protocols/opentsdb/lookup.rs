@@ -141,7 +141,7 @@ fn find(index: &SeriesIndex, wanted: &Wanted) -> Result<Vec<SeriesKey>, Failure>
     check_names(index, metric, &wanted.tags)?;
     let metrics = metric.map_or_else(|| index.metrics(), |metric| vec![Arc::from(metric)]);
     let most = if wanted.limit == 0 { LIMIT_MAX + 1 } else { wanted.limit.min(LIMIT_MAX + 1) };
-    let accepts: Vec<(&str, Box<dyn Fn(&str) -> bool + '_>)> = by_key(&wanted.tags);
+    let accepts = by_key(&wanted.tags);
     let predicates: Vec<TagPredicate<'_>> =
         accepts.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
     let mut found = Vec::new();
@@ -173,9 +173,12 @@ fn check_names(index: &SeriesIndex, metric: Option<&str>, tags: &[Tag]) -> Resul
     }
 }
 
+/// Says of a tag's value whether it was asked for.
+type Accepts<'a> = Box<dyn Fn(&str) -> bool + 'a>;
+
 /// One predicate for each key. A key that is asked for several times may have any of the values:
 /// Grafana writes a choice of several so.
-fn by_key(tags: &[Tag]) -> Vec<(&str, Box<dyn Fn(&str) -> bool + '_>)> {
+fn by_key(tags: &[Tag]) -> Vec<(&str, Accepts<'_>)> {
     let mut keys: Vec<&str> = tags.iter().filter_map(|tag| tag.key.as_deref()).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -184,7 +187,7 @@ fn by_key(tags: &[Tag]) -> Vec<(&str, Box<dyn Fn(&str) -> bool + '_>)> {
             let values: Vec<Option<&str>> =
                 tags.iter().filter(|tag| tag.key.as_deref() == Some(key)).map(|tag| tag.value.as_deref()).collect();
             let any = values.contains(&None);
-            let accepts: Box<dyn Fn(&str) -> bool> = Box::new(move |value| any || values.contains(&Some(value)));
+            let accepts: Accepts<'_> = Box::new(move |value| any || values.contains(&Some(value)));
             (key, accepts)
         })
         .collect()

@@ -13,6 +13,8 @@ mod lookup;
 mod put;
 mod query;
 mod suggest;
+#[cfg(test)]
+mod tests;
 mod time;
 mod tsuid;
 

@@ -6,6 +6,8 @@ pub mod filters;
 pub mod parse;
 mod render;
 mod resolve;
+#[cfg(test)]
+mod tests;
 mod uri;
 
 use std::sync::Arc;

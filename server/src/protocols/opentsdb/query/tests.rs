@@ -1,0 +1,334 @@
+//! What a query means, and how its answer is written.
+
+use std::collections::BTreeMap;
+
+use chrono_tz::Tz;
+use telem_engine::{SeriesIndex, SeriesKey, TagSet, Timestamp, Value};
+use telem_query::TsGroup;
+use telem_query::functions::Aggregator;
+use telem_query::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter};
+
+use super::downsample::{self, Calendar};
+use super::filters::Filter;
+use super::parse::{self, Asked, RateOptions, Sub};
+use super::resolve::{self, Resolved, Source};
+use super::{render, uri};
+use crate::protocols::opentsdb::call::Params;
+
+const NOW_MILLIS: i64 = 1_700_000_000_000;
+
+fn ask(body: &str) -> Asked {
+    parse::body(body, Fidelity::Sensible).unwrap()
+}
+
+/// The one sub-query of a body whose sub-query holds these fields.
+fn sub(fields: &str) -> Result<Sub, String> {
+    let asked = parse::body(&format!(r#"{{"start":1,"queries":[{{{fields}}}]}}"#), Fidelity::Sensible);
+    asked.map(|asked| asked.subs[0].clone()).map_err(|failure| failure.details.unwrap_or(failure.message))
+}
+
+/// What is said about a question: `ok`, or status, message and details.
+fn verdict(asked: Result<Asked, super::Failure>, fidelity: Fidelity) -> String {
+    let resolved = asked.and_then(|asked| {
+        resolve::resolve(&asked, &SeriesIndex::default(), NOW_MILLIS, fidelity).map(|resolved| resolved.len())
+    });
+    match resolved {
+        Ok(_) => "ok".to_owned(),
+        Err(failure) => format!("{} {}", failure.status.as_u16(), failure.message),
+    }
+}
+
+#[test]
+fn a_panel_of_grafana_is_understood() {
+    let asked = ask(r#"{"start":1356998400000,"queries":[{"metric":"m","aggregator":"sum","rate":true,
+            "rateOptions":{"counter":true,"counterMax":100,"resetValue":5,"dropResets":true},
+            "downsample":"1m-avg-null","filters":[{"type":"literal_or","tagk":"host","filter":"a|b","groupBy":true}],
+            "explicitTags":true,"refId":"A","datasource":{"type":"opentsdb","uid":"x"},"hide":false}],
+            "msResolution":true,"globalAnnotations":true,"showQuery":true}"#);
+    assert!(asked.ms_resolution && asked.show_query && !asked.arrays && !asked.show_tsuids);
+    let resolved = resolve::resolve(&asked, &SeriesIndex::default(), NOW_MILLIS, Fidelity::OpenTsdb).unwrap();
+    let [Resolved { source: Source::Query(query), index: 0, gaps_are_null: true, .. }] = &resolved[..] else {
+        panic!("{resolved:?}")
+    };
+    assert_eq!((query.start.millis(), query.end.millis()), (1_356_998_400_000, NOW_MILLIS));
+    assert_eq!((query.metric.as_str(), query.aggregator, query.explicit_tags), ("m", Aggregator::Sum, true));
+    let minute = telem_engine::Step::from_micros(60_000_000).unwrap();
+    let expected = Downsample { interval: Interval::Fixed(minute), function: Aggregator::Avg, fill: Fill::Null };
+    assert_eq!(query.downsample, Some(expected));
+    let expected = Rate { counter: true, counter_max: Some(100), reset_value: 5, drop_resets: true };
+    assert_eq!(query.rate, Some(expected));
+    let [TagFilter { key, matcher: Matcher::LiteralOr(values), group_by: true }] = &query.filters[..] else {
+        panic!("{:?}", query.filters)
+    };
+    assert_eq!((key.as_str(), &values[..]), ("host", &["a".to_owned(), "b".to_owned()][..]));
+}
+
+#[test]
+fn scalars_may_be_of_any_type_and_limits_of_counters_beyond_64_bits() {
+    let found =
+        sub(r#""metric":5,"aggregator":"sum","rate":"true","rateOptions":{"counterMax":1e+21,"resetValue":"7"}"#);
+    let found = found.unwrap();
+    assert_eq!((found.metric.as_deref(), found.rate), (Some("5"), true));
+    let expected = RateOptions { counter: false, counter_max: i64::MAX, reset_value: 7, drop_resets: false };
+    assert_eq!(found.rate_options, Some(expected));
+}
+
+#[test]
+fn what_is_wrong_with_a_query_is_told_in_opentsdbs_words() {
+    let start = r#""start":1356998400"#;
+    for (body, sensible, exact) in [
+        ("{".to_owned(), "400 Unable to parse the given JSON", ""),
+        ("[]".to_owned(), "400 Unable to parse the given JSON", ""),
+        ("null".to_owned(), "400 An internal null pointer exception was thrown", "500"),
+        ("{}".to_owned(), "400 An internal null pointer exception was thrown", "500"),
+        (format!("{{{start},\"queries\":{{}}}}"), "400 Unable to parse the given JSON", ""),
+        (r#"{"queries":[{"metric":"m","aggregator":"sum"}]}"#.to_owned(), "400 Missing start time", ""),
+        (format!("{{{start},\"queries\":[]}}"), "400 Missing queries", ""),
+        (
+            format!("{{{start},\"end\":1356998400,\"queries\":[]}}"),
+            "400 End time [1356998400000] must be greater than the start time [1356998400000]",
+            "",
+        ),
+        (format!("{{{start},\"timezone\":\"Mars\",\"queries\":[]}}"), "400 Invalid timezone name: 'Mars'", ""),
+    ] {
+        assert_eq!(verdict(parse::body(&body, Fidelity::Sensible), Fidelity::Sensible), sensible, "{body}");
+        let expected = if exact.is_empty() { sensible.to_owned() } else { sensible.replacen("400", exact, 1) };
+        assert_eq!(verdict(parse::body(&body, Fidelity::OpenTsdb), Fidelity::OpenTsdb), expected, "{body}");
+    }
+    for (fields, expected) in [
+        (r#""metric":"m""#, "400 Missing the aggregation function"),
+        (r#""metric":"m","aggregator":"multiply""#, "400 No such aggregation function: multiply"),
+        (r#""aggregator":"sum""#, "400 Missing the metric or tsuids, provide at least one"),
+        (r#""metric":"","aggregator":"sum""#, "400 Missing the metric or tsuids, provide at least one"),
+        (
+            r#""metric":"m","aggregator":"sum","downsample":"60s-none""#,
+            "400 cannot use the NONE aggregator for downsampling",
+        ),
+        (
+            r#""metric":"m","aggregator":"sum","downsample":"30s-undefined""#,
+            "400 No such downsampling function: undefined",
+        ),
+        (r#""metric":"m","aggregator":"sum","rateOptions":{"foo":1}"#, "400 Unable to parse the given JSON"),
+        (r#""aggregator":"sum","tsuids":["zz"]"#, "400 begin 0, end 6, length 2"),
+        (r#""aggregator":"sum","tsuids":["00FFFF000001000001"]"#, "ok"),
+    ] {
+        let body = format!("{{{start},\"queries\":[{{{fields}}}]}}");
+        assert_eq!(verdict(parse::body(&body, Fidelity::Sensible), Fidelity::Sensible), expected, "{fields}");
+    }
+}
+
+#[test]
+fn what_follows_the_json_is_ignored() {
+    assert_eq!(ask(r#"{"start":1,"queries":[{"metric":"m"}]} garbage"#).subs.len(), 1);
+}
+
+#[test]
+fn equal_sub_queries_are_answered_once() {
+    let asked = ask(r#"{"start":1,"queries":[{"metric":"a","refId":"A"},{"metric":"b"},{"metric":"a","refId":"C"}]}"#);
+    let metrics: Vec<_> = asked.subs.iter().filter_map(|sub| sub.metric.as_deref()).collect();
+    assert_eq!(metrics, ["a", "b"]);
+}
+
+#[test]
+fn a_request_holds_sub_queries_up_to_a_limit() {
+    let of = |count: usize| {
+        let subs = (0..count).map(|at| Sub {
+            metric: Some(format!("m{at}")),
+            aggregator: Some("sum".to_owned()),
+            ..Sub::default()
+        });
+        Asked { start: Some("1".to_owned()), subs: subs.collect(), ..Asked::default() }
+    };
+    assert_eq!(verdict(Ok(of(resolve::SUBS_MAX)), Fidelity::Sensible), "ok");
+    assert_eq!(
+        verdict(Ok(of(resolve::SUBS_MAX + 1)), Fidelity::Sensible),
+        "400 1001 sub-queries; at most 1000 are allowed in one request"
+    );
+}
+
+/// Filters in short: `key=kind(text)`, with a star after those that group.
+fn shown(filters: &[Filter]) -> String {
+    let show = |filter: &Filter| {
+        let star = if filter.group_by { "*" } else { "" };
+        format!("{}={}({}){star}", filter.key, filter.kind, filter.text)
+    };
+    filters.iter().map(show).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn tags_are_filters_that_group() {
+    for (tags, expected) in [
+        (r#"{"host":"a"}"#, "host=literal_or(a)*"),
+        (r#"{"host":"a|b","dc":"*"}"#, "host=literal_or(a|b)* dc=iwildcard(*)*"),
+        (r#"{"host":"web*"}"#, "host=iwildcard(web*)*"),
+        (r#"{"host":"REGEXP(w.b)"}"#, "host=regexp(w.b)*"),
+        (r#"{"host":"not_literal_or(a)"}"#, "host=not_literal_or(a)*"),
+        ("{}", ""),
+        ("null", ""),
+    ] {
+        let found = sub(&format!(r#""metric":"m","aggregator":"sum","tags":{tags}"#)).unwrap();
+        assert_eq!(shown(&found.filters), expected, "{tags}");
+    }
+}
+
+#[test]
+fn filters_that_cannot_be_are_refused() {
+    for (filter, expected) in [
+        (r#"{"tagk":"host","filter":"a"}"#, "a filter has no type"),
+        (r#"{"type":"literal_or","filter":"a"}"#, "a filter has no tagk"),
+        (r#"{"type":"literal_or","tagk":"host"}"#, "the filter on 'host' has no filter text"),
+        (r#"{"type":"literal_or","tagk":"host","filter":"|"}"#, "the filter '|' on 'host' holds no value"),
+        (
+            r#"{"type":"wildcard","tagk":"host","filter":"a"}"#,
+            "the filter 'a' on 'host' has no *, expected one in a wildcard",
+        ),
+        (
+            r#"{"type":"not_key","tagk":"host","filter":"a"}"#,
+            "the filter on 'host' is of type 'not_key', expected one of literal_or, iliteral_or, not_literal_or, not_iliteral_or, wildcard, iwildcard, regexp",
+        ),
+    ] {
+        let found = sub(&format!(r#""metric":"m","aggregator":"sum","filters":[{filter}]"#));
+        assert_eq!(found, Err(expected.to_owned()), "{filter}");
+    }
+    let found = sub(r#""metric":"m","aggregator":"sum","filters":[{"type":"regexp","tagk":"host","filter":"("}]"#);
+    assert!(found.unwrap_err().contains("unclosed group"));
+}
+
+#[test]
+fn a_question_stands_in_a_uri() {
+    let ask = |query: &str| uri::query(&Params::parse(query), Fidelity::Sensible);
+    let asked = ask(
+        "start=1h-ago&m=sum:1m-avg-zero:rate%7Bdropcounter,100,%7D:explicit_tags:m%7Bhost=*%7D%7Bdc=lga%7D&ms&arrays=true",
+    );
+    let asked = asked.unwrap();
+    assert!(asked.ms_resolution && asked.arrays);
+    let found = &asked.subs[0];
+    assert_eq!((found.metric.as_deref(), found.aggregator.as_deref()), (Some("m"), Some("sum")));
+    assert_eq!((found.downsample.as_deref(), found.rate, found.explicit_tags), (Some("1m-avg-zero"), true, true));
+    let expected = RateOptions { counter: true, counter_max: 100, reset_value: 0, drop_resets: true };
+    assert_eq!(found.rate_options, Some(expected));
+    assert_eq!(shown(&found.filters), "dc=literal_or(lga) host=iwildcard(*)*");
+
+    for (m, expected) in [
+        ("sum:m{}", ""),
+        ("sum:m{}{host=a}", "host=literal_or(a)"),
+        ("sum:m{host=a,host=b}", "host=literal_or(a|b)*"),
+        ("sum:m{host=a}{host=a}", "host=literal_or(a)*"),
+        ("sum:m{host=wildcard(a*),dc=x}", "host=wildcard(a*)* dc=literal_or(x)*"),
+    ] {
+        let m = m.replace('{', "%7B").replace('}', "%7D");
+        assert_eq!(shown(&ask(&format!("start=1&m={m}")).unwrap().subs[0].filters), expected, "{m}");
+    }
+    assert_eq!(ask("start=1&m=sum:a&m=sum:b&m=sum:a").unwrap().subs.len(), 2);
+}
+
+#[test]
+fn a_uri_that_is_no_question_is_refused() {
+    for (query, sensible, exact) in [
+        ("", "400 Missing parameter <code>start</code>", ""),
+        ("start=1", "400 Missing sub queries", ""),
+        ("start=1&m=", "400 The query string was empty", ""),
+        ("start=1&m=sum", "400 Invalid parameter m=sum (not enough :-separated parts)", ""),
+        ("start=1&m=a:b:c:d:e:f", "400 Invalid parameter m=a:b:c:d:e:f (too many :-separated parts)", ""),
+        ("start=1&m=sum:rate{x:m", "400 Invalid rate options specification: rate{x", ""),
+        ("start=1&m=sum:rate{counter,x}:m", "400 Max value of counter was not a number, received 'x'", ""),
+        ("start=1&m=sum:m{host", "400 Missing '}' at the end of: m{host", "500"),
+        ("start=1&m=sum:m{host=}", "400 When parsing tag 'host=': invalid tag: host=", "500"),
+        ("start=1&m=sum:", "400 Missing the metric or tsuids, provide at least one", ""),
+    ] {
+        let params = Params::parse(query);
+        assert_eq!(verdict(uri::query(&params, Fidelity::Sensible), Fidelity::Sensible), sensible, "{query}");
+        let expected = if exact.is_empty() { sensible.to_owned() } else { sensible.replacen("400", exact, 1) };
+        assert_eq!(verdict(uri::query(&params, Fidelity::OpenTsdb), Fidelity::OpenTsdb), expected, "{query}");
+    }
+}
+
+#[test]
+fn downsampling_is_an_interval_a_function_and_a_fill() {
+    let calendar = Calendar { always: false, zone: Tz::UTC };
+    let fixed = |micros| Interval::Fixed(telem_engine::Step::from_micros(micros).unwrap());
+    let month = Interval::Calendar { count: 1, unit: CalendarUnit::Month, zone: Tz::UTC };
+    for (text, interval, function, fill) in [
+        ("500ms-sum", fixed(500_000), Aggregator::Sum, Fill::None),
+        ("1m-avg-none", fixed(60_000_000), Aggregator::Avg, Fill::None),
+        ("1h-max-nan", fixed(3_600_000_000), Aggregator::Max, Fill::Nan),
+        ("1d-min-zero", fixed(86_400_000_000), Aggregator::Min, Fill::Zero),
+        ("0all-count", Interval::All, Aggregator::Count, Fill::None),
+        ("all-count-null", Interval::All, Aggregator::Count, Fill::Null),
+        ("1nc-sum", month, Aggregator::Sum, Fill::None),
+    ] {
+        assert_eq!(downsample::parse(text, calendar), Ok(Downsample { interval, function, fill }), "{text}");
+    }
+    let always = downsample::parse("1n-sum", Calendar { always: true, zone: Tz::UTC }).unwrap();
+    assert_eq!(always.interval, month);
+    for (text, expected) in [
+        ("1m", "Invalid downsampling specifier '1m': must provide at least interval and function"),
+        ("30s-", "Invalid downsampling specifier '30s-': must provide at least interval and function"),
+        (
+            "1m-a-b-c",
+            "Invalid downsampling specifier '1m-a-b-c': must consist of interval, function, and optional fill policy",
+        ),
+        ("1x-sum", "Invalid duration (suffix): 1x"),
+        ("0s-sum", "Zero or negative duration: 0s"),
+        ("1m-sum-foo", "No such fill policy: 'foo': must be one of: none, nan, null, zero"),
+    ] {
+        assert_eq!(downsample::parse(text, calendar), Err(expected.to_owned()), "{text}");
+    }
+}
+
+/// The answer to one sub-query with one group of these points.
+fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> String {
+    let key = SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap();
+    let group = TsGroup {
+        tags: BTreeMap::from([("host".to_owned(), "a\"b".to_owned())]),
+        aggregate_tags: vec!["dc".to_owned()],
+        series: vec![key],
+        points: points.into_iter().map(|(millis, value)| (Timestamp::from_millis(millis), value)).collect(),
+    };
+    let sub = Resolved { asked: &asked.subs[0], index: 0, source: Source::Nothing, gaps_are_null };
+    let mut out = render::Out::new(asked);
+    out.groups(&sub, &[group], &SeriesIndex::default());
+    String::from_utf8(out.finish()).unwrap()
+}
+
+fn plain() -> Asked {
+    ask(r#"{"start":1,"queries":[{"metric":"m","aggregator":"sum","tags":{"host":"a"}}]}"#)
+}
+
+#[test]
+fn integers_stay_integers_and_floats_keep_every_bit() {
+    let points = vec![
+        (1_000, Value::Int(5)),
+        (2_000, Value::Float(5.0)),
+        (3_000, Value::Float(0.1)),
+        (4_000, Value::Float(1e300)),
+        (5_000, Value::Int(i64::MIN)),
+        (6_000, Value::Float(f64::NAN)),
+    ];
+    assert_eq!(
+        rendered(&plain(), false, points.clone()),
+        r#"[{"metric":"m","tags":{"host":"a\"b"},"aggregateTags":["dc"],"dps":{"1":5,"2":5.0,"3":0.1,"4":1e300,"5":-9223372036854775808,"6":"NaN"}}]"#
+    );
+    assert!(rendered(&plain(), true, points).ends_with(r#""6":null}}]"#));
+}
+
+#[test]
+fn times_are_seconds_or_milliseconds_and_every_key_stands_once() {
+    let points = vec![(1_200, Value::Int(1)), (1_700, Value::Int(2)), (2_000, Value::Int(3))];
+    assert!(rendered(&plain(), false, points.clone()).ends_with(r#""dps":{"1":2,"2":3}}]"#));
+    let millis = Asked { ms_resolution: true, ..plain() };
+    assert!(rendered(&millis, false, points.clone()).ends_with(r#""dps":{"1200":1,"1700":2,"2000":3}}]"#));
+    let arrays = Asked { arrays: true, ..plain() };
+    assert!(rendered(&arrays, false, points).ends_with(r#""dps":[[1,1],[1,2],[2,3]]}]"#));
+    assert!(rendered(&arrays, false, vec![]).ends_with(r#""dps":[]}]"#));
+    assert!(rendered(&plain(), false, vec![]).ends_with(r#""dps":{}}]"#));
+}
+
+#[test]
+fn a_query_is_shown_as_it_was_asked() {
+    let asked = Asked { show_query: true, show_tsuids: true, ..plain() };
+    assert_eq!(
+        rendered(&asked, false, vec![]),
+        r#"[{"metric":"m","tags":{"host":"a\"b"},"aggregateTags":["dc"],"query":{"aggregator":"sum","metric":"m","tsuids":null,"downsample":null,"rate":false,"filters":[{"tagk":"host","filter":"a","group_by":true,"type":"literal_or"}],"rateOptions":null,"explicitTags":false,"index":0,"tags":{"host":"literal_or(a)"}},"tsuids":["000000000000000000"],"dps":{}}]"#
+    );
+}

@@ -1,0 +1,490 @@
+//! The wire of the OpenTSDB API, request by request, through the router that the server runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use chrono_tz::Tz;
+use http_body_util::BodyExt;
+use telem_engine::{Clock, Db, Options, TimeRange, Timestamp};
+use telem_ingest::writer::{Writer, WriterOptions};
+use telem_query::tsq::Fidelity;
+use telem_query::{Queries, QueryOptions};
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+use super::time::{self, Unit};
+use super::tsuid;
+use crate::http;
+use crate::state::{ServerLimits, State};
+
+/// 2023-11-14 22:13:20 UTC, for ever.
+const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
+
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+struct Server {
+    state: Arc<State>,
+    _dir: TempDir,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Access {
+    Writing,
+    ReadOnly,
+}
+
+fn server() -> Server {
+    server_with(Access::Writing, WriterOptions::default())
+}
+
+fn server_with(access: Access, options: WriterOptions) -> Server {
+    let dir = tempfile::tempdir().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(Still);
+    let db = Db::open(&dir.path().join("db"), Options { node: "n1".to_owned(), ..Options::default() }).unwrap();
+    let writer = Writer::start(db.clone(), WriterOptions { clock: Arc::clone(&clock), ..options }).unwrap();
+    let queries = QueryOptions { threads: 1, ..QueryOptions::new(Arc::clone(&clock)) };
+    let state = State {
+        queries: Queries::new(db.clone(), queries).unwrap(),
+        db,
+        writer: (access == Access::Writing).then_some(writer),
+        level: 1,
+        fidelity: Fidelity::Sensible,
+        clock,
+        limits: ServerLimits { body_bytes_max: 4_096, ..ServerLimits::default() },
+        version: "1.2.3",
+    };
+    Server { state: Arc::new(state), _dir: dir }
+}
+
+impl Server {
+    async fn send(&self, method: &str, path: &str, body: impl Into<Body>) -> (StatusCode, String) {
+        let request = Request::builder().method(method).uri(path).body(body.into()).unwrap();
+        let response = http::router(Arc::clone(&self.state)).oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> String {
+        self.line(Method::GET.as_str(), path, "").await
+    }
+
+    async fn post(&self, path: &str, body: &str) -> String {
+        self.line(Method::POST.as_str(), path, body).await
+    }
+
+    /// Status and body in a line.
+    async fn line(&self, method: &str, path: &str, body: &str) -> String {
+        let (status, body) = self.send(method, path, body.to_owned()).await;
+        format!("{} {body}", status.as_u16()).trim_end().to_owned()
+    }
+
+    /// How many samples a snapshot holds.
+    fn samples(&self) -> usize {
+        let snapshot = self.state.db.snapshot();
+        let ids = (0..snapshot.index().len()).map(|id| telem_engine::SeriesId(u32::try_from(id).unwrap())).collect();
+        snapshot.points(ids, TimeRange::ALL).map(|points| points.unwrap().times.len()).sum()
+    }
+}
+
+const GOOD: &str = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
+const BAD: &str = r#"{"metric":"","timestamp":1356998401,"value":1,"tags":{"host":"a"}}"#;
+
+#[tokio::test]
+async fn a_put_answers_as_much_as_it_is_asked_for() {
+    let server = server();
+    let both = format!("[{GOOD},{BAD}]");
+    for (path, body, expected) in [
+        ("/api/put", GOOD, "204"),
+        ("/api/put?sync", GOOD, "204"),
+        ("/api/put?summary", GOOD, r#"200 {"success":1,"failed":0}"#),
+        ("/api/put?details", GOOD, r#"200 {"success":1,"failed":0,"errors":[]}"#),
+        ("/api/put?summary", &both, r#"400 {"success":1,"failed":1}"#),
+        (
+            "/api/put?details&sync",
+            &both,
+            r#"400 {"success":1,"failed":1,"errors":[{"datapoint":{"metric":"","timestamp":1356998401,"value":"1","tags":{"host":"a"}},"error":"Metric name was empty"}]}"#,
+        ),
+        (
+            "/api/put",
+            &both,
+            r#"400 {"error":{"code":400,"message":"One or more data points had errors","details":"Please see the TSD logs or append \"details\" to the put request"}}"#,
+        ),
+        ("/api/put", "[]", r#"400 {"error":{"code":400,"message":"No datapoints found in content"}}"#),
+        ("/api/put", "", r#"400 {"error":{"code":400,"message":"Missing request content"}}"#),
+        ("/api/put", "5", r#"400 {"error":{"code":400,"message":"The JSON must start as an object or an array"}}"#),
+    ] {
+        assert_eq!(server.post(path, body).await, expected, "{path} {body}");
+    }
+}
+
+#[tokio::test]
+async fn good_points_of_a_bad_body_are_stored() {
+    let server = server();
+    server.post("/api/put", &format!("[{GOOD},{BAD}]")).await;
+    assert_eq!(server.samples(), 1);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_each_point_is_told_in_the_order_of_the_points() {
+    let server = server();
+    let future = GOOD.replace("1356998400", "1700003601");
+    let answer = server.post("/api/put?details", &format!("[{future},{GOOD},{BAD}]")).await;
+    let ahead = answer.find("lies 3601.0 s ahead of this machine's clock").unwrap();
+    assert!(ahead < answer.find("Metric name was empty").unwrap(), "{answer}");
+    assert!(answer.starts_with(r#"400 {"success":1,"failed":2,"errors":["#), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_over_its_limit_is_refused_with_413() {
+    let server = server();
+    let (status, body) = server.send("POST", "/api/put", vec![b' '; 4_097]).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(body.starts_with(r#"{"error":{"code":413,"message":"the body is larger than 4096 bytes"#), "{body}");
+}
+
+#[tokio::test]
+async fn a_full_queue_is_503_and_says_when_to_try_again() {
+    let server = server_with(Access::Writing, WriterOptions { queue_batches_max: 0, ..WriterOptions::default() });
+    let request = Request::post("/api/put").body(Body::from(GOOD)).unwrap();
+    let response = http::router(Arc::clone(&server.state)).oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(server.samples(), 0);
+}
+
+#[tokio::test]
+async fn a_read_only_database_takes_no_samples_and_says_so() {
+    let server = server_with(Access::ReadOnly, WriterOptions::default());
+    let answer = server.post("/api/put", GOOD).await;
+    assert!(answer.starts_with(r#"403 {"error":{"code":403,"message":"this database is served read-only"#), "{answer}");
+}
+
+#[tokio::test]
+async fn paths_ignore_case_version_and_a_trailing_slash() {
+    let server = server();
+    let expected = server.get("/api/version").await;
+    assert_eq!(
+        expected,
+        r#"200 {"short_revision":"1.2.3","repo":"telem","host":"n1","version":"2.4.1","full_revision":"telem 1.2.3","repo_status":"MINT","user":"","branch":"","timestamp":"0"}"#
+    );
+    for path in ["/api/version/", "/API/VERSION", "/api/v1/version", "/api/Version?serializer=json", "/version"] {
+        assert_eq!(server.get(path).await, expected, "{path}");
+    }
+    for (method, path, expected) in [
+        ("GET", "/api/nope", r#"404 {"error":{"code":404,"message":"Endpoint not found"}}"#),
+        ("GET", "/api", r#"404 {"error":{"code":404,"message":"Endpoint not found"}}"#),
+        ("GET", "/api/", r#"404 {"error":{"code":404,"message":"Endpoint not found"}}"#),
+        (
+            "POST",
+            "/api/v2/query",
+            r#"501 {"error":{"code":501,"message":"Requested API version is greater than the max implemented","details":"API version [2] is greater than the max [1]"}}"#,
+        ),
+        (
+            "GET",
+            "/api/version?serializer=xml",
+            r#"400 {"error":{"code":400,"message":"Requested serializer was not found","details":"Could not find a serializer with the name: xml"}}"#,
+        ),
+    ] {
+        assert_eq!(server.line(method, path, "").await, expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn methods_are_allowed_endpoint_by_endpoint() {
+    let server = server();
+    let refused = |method: &str| {
+        format!(
+            r#"405 {{"error":{{"code":405,"message":"Method not allowed","details":"The HTTP method [{method}] is not permitted for this endpoint"}}}}"#
+        )
+    };
+    for (method, path) in [
+        ("GET", "/api/put"),
+        ("PUT", "/api/put"),
+        ("PATCH", "/api/query"),
+        ("PUT", "/api/query"),
+        ("PUT", "/api/suggest"),
+        ("DELETE", "/api/search/lookup"),
+        ("PUT", "/api/aggregators"),
+    ] {
+        assert_eq!(server.line(method, path, "").await, refused(method), "{method} {path}");
+    }
+    assert_eq!(server.line("HEAD", "/api/query", "").await, "405");
+    assert_eq!(
+        server.line("OPTIONS", "/api/query", "").await,
+        r#"405 {"error":{"code":405,"message":"Method not allowed","details":"The HTTP method [OPTIONS] is not permitted"}}"#
+    );
+    assert_eq!(server.get("/api/version?method_override=put").await, refused("PUT"));
+    assert!(server.get("/api/version?method_override=post").await.starts_with("200 "));
+    assert!(server.line("DELETE", "/api/query?start=1&m=sum:m", "").await.contains("Deleting data is not enabled"));
+}
+
+#[tokio::test]
+async fn names_are_suggested_by_their_prefix() {
+    let server = server();
+    for metric in ["sg.beta", "sg.alpha", "sg.Alpha", "other"] {
+        server.post("/api/put", &GOOD.replace("\"m\"", &format!("\"{metric}\""))).await;
+    }
+    let bad = |text: &str| format!(r#"400 {{"error":{{"code":400,"message":"{text}"}}}}"#);
+    for (path, expected) in [
+        ("type=metrics&q=sg.", r#"200 ["sg.Alpha","sg.alpha","sg.beta"]"#.to_owned()),
+        ("type=metrics&q=sg.&max=1", r#"200 ["sg.Alpha"]"#.to_owned()),
+        ("type=metrics&q=cpu", "200 []".to_owned()),
+        ("type=tagk", r#"200 ["host"]"#.to_owned()),
+        ("type=tagv&q=&max=0", r#"200 ["a"]"#.to_owned()),
+        ("type=metrics&q=other&jsonp=cb", r#"200 cb(["other"])"#.to_owned()),
+        ("type=metrics&q=other&jsonp=alert(1)//", r#"200 ["other"]"#.to_owned()),
+        ("q=sg", bad("Missing parameter <code>type</code>")),
+        ("type=&q=sg", bad("Missing parameter <code>type</code>")),
+        ("type=METRICS", bad("Invalid 'type' parameter:METRICS")),
+    ] {
+        assert_eq!(server.get(&format!("/api/suggest?{path}")).await, expected, "{path}");
+    }
+    assert_eq!(
+        server.get("/api/suggest?type=metrics&max=abc").await,
+        r#"400 {"error":{"code":400,"message":"Unable to parse 'max' as a number","details":"found 'abc'"}}"#
+    );
+    let body = r#"{"type":"metrics","q":"sg.","max":2}"#;
+    assert_eq!(server.post("/api/suggest", body).await, r#"200 ["sg.Alpha","sg.alpha"]"#);
+    assert!(
+        server.post("/api/suggest", "").await.starts_with(r#"400 {"error":{"code":400,"message":"Missing message"#)
+    );
+    assert!(
+        server.post("/api/suggest", "{").await.starts_with(r#"400 {"error":{"code":400,"message":"Unable to parse"#)
+    );
+}
+
+#[tokio::test]
+async fn twenty_five_names_are_suggested_unless_asked_otherwise() {
+    let server = server();
+    for at in 10..40 {
+        server.post("/api/put", &GOOD.replace("\"m\"", &format!("\"m{at}\""))).await;
+    }
+    let count = |answer: String| answer.matches("\"m").count();
+    assert_eq!(count(server.get("/api/suggest?type=metrics&q=m").await), 25);
+    assert_eq!(count(server.get("/api/suggest?type=metrics&q=m&max=-1").await), 25);
+    assert_eq!(count(server.get("/api/suggest?type=metrics&q=m&max=1000").await), 30);
+}
+
+/// A server with the series of the lookup tests.
+async fn lookup_server() -> Server {
+    let server = server();
+    for (metric, tags) in [
+        ("cpu", r#"{"host":"web01","colo":"lga"}"#),
+        ("cpu", r#"{"host":"web02","colo":"lga"}"#),
+        ("cpu", r#"{"host":"web03","colo":"sjc"}"#),
+        ("cpu", r#"{"host":"web01"}"#),
+        ("mem", r#"{"host":"web01","env":"prod"}"#),
+    ] {
+        let put = GOOD.replace("\"m\"", &format!("\"{metric}\"")).replace(r#"{"host":"a"}"#, tags);
+        assert_eq!(server.post("/api/put", &put).await, "204");
+    }
+    server
+}
+
+#[tokio::test]
+async fn a_lookup_finds_series_by_metric_and_tags() {
+    let server = lookup_server().await;
+    assert_eq!(
+        server.get("/api/search/lookup?m=cpu%7Bcolo=sjc%7D&limit=2").await,
+        r#"200 {"type":"LOOKUP","metric":"cpu","tags":[{"key":"colo","value":"sjc"}],"limit":2,"time":0.0,"results":[{"tsuid":"000001000001000004000002000005","metric":"cpu","tags":{"colo":"sjc","host":"web03"}}],"startIndex":0,"totalResults":1}"#
+    );
+    for (m, expected) in [
+        ("cpu", "cpu{colo=lga,host=web01} cpu{colo=lga,host=web02} cpu{colo=sjc,host=web03} cpu{host=web01}"),
+        ("cpu{}", "cpu{colo=lga,host=web01} cpu{colo=lga,host=web02} cpu{colo=sjc,host=web03} cpu{host=web01}"),
+        ("cpu{host=web01}", "cpu{colo=lga,host=web01} cpu{host=web01}"),
+        ("cpu{host=*,colo=lga}", "cpu{colo=lga,host=web01} cpu{colo=lga,host=web02}"),
+        ("cpu{colo=*}", "cpu{colo=lga,host=web01} cpu{colo=lga,host=web02} cpu{colo=sjc,host=web03}"),
+        ("cpu{host=web02,host=web03}", "cpu{colo=lga,host=web02} cpu{colo=sjc,host=web03}"),
+        ("*{host=web01}", "cpu{colo=lga,host=web01} cpu{host=web01} mem{env=prod,host=web01}"),
+        ("{host=web01}", "cpu{colo=lga,host=web01} cpu{host=web01} mem{env=prod,host=web01}"),
+        ("{*=prod}", "mem{env=prod,host=web01}"),
+        ("{env=}", "mem{env=prod,host=web01}"),
+    ] {
+        let m = m.replace('{', "%7B").replace('}', "%7D");
+        let answer = server.get(&format!("/api/search/lookup?m={m}")).await;
+        assert_eq!(found(&answer), expected, "{m}");
+    }
+    let body = r#"{"metric":"cpu","tags":[{"key":"host","value":"*"}],"limit":1}"#;
+    assert_eq!(found(&server.post("/api/search/lookup", body).await), "cpu{colo=lga,host=web01}");
+    assert_eq!(found(&server.get("/api/search/lookup?m=cpu&limit=0").await).split(' ').count(), 4);
+}
+
+/// The series of an answer.
+fn found(answer: &str) -> String {
+    let answer: serde_json::Value = serde_json::from_str(answer.strip_prefix("200 ").unwrap()).unwrap();
+    let show = |result: &serde_json::Value| {
+        let tags = result["tags"].as_object().unwrap();
+        let tags: Vec<String> = tags.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect();
+        format!("{}{{{}}}", result["metric"].as_str().unwrap(), tags.join(","))
+    };
+    answer["results"].as_array().unwrap().iter().map(show).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn a_lookup_that_cannot_be_answered_says_why() {
+    let server = lookup_server().await;
+    let unknown = |details: &str| {
+        format!(
+            r#"404 {{"error":{{"code":404,"message":"Unable to resolve one or more UIDs","details":"{details}"}}}}"#
+        )
+    };
+    for (query, expected) in [
+        ("m=nope", unknown("No such name for 'metrics': 'nope'")),
+        ("m=cpu%7Bnokey=*%7D", unknown("No such name for 'tagk': 'nokey'")),
+        ("m=cpu%7Bhost=a%7Cb%7D", unknown("No such name for 'tagv': 'a|b'")),
+        (
+            "m=cpu%7Bhost=",
+            r#"400 {"error":{"code":400,"message":"Unable to parse query","details":"Missing '}' at the end of: cpu{host="}}"#
+                .to_owned(),
+        ),
+        ("", r#"400 {"error":{"code":400,"message":"Missing parameter <code>m</code>"}}"#.to_owned()),
+        (
+            "m=cpu&limit=x",
+            r#"400 {"error":{"code":400,"message":"Unable to convert 'limit' to a valid number"}}"#.to_owned(),
+        ),
+    ] {
+        assert_eq!(server.get(&format!("/api/search/lookup?{query}")).await, expected, "{query}");
+    }
+    assert!(server.get("/api/search/tsmeta?query=*").await.contains("Searching is not enabled"));
+    assert!(server.get("/api/search/foo").await.contains("Unknown type: foo"));
+}
+
+#[tokio::test]
+async fn a_series_is_found_again_by_its_tsuid() {
+    let server = lookup_server().await;
+    let index = server.state.db.index();
+    for key in (0..index.len()).map(|id| index.key(telem_engine::SeriesId(u32::try_from(id).unwrap())).unwrap()) {
+        assert_eq!(tsuid::find(index, &tsuid::of(index, &key).to_lowercase()), Ok(Some(key)));
+    }
+    assert_eq!(tsuid::find(index, "00FFFF000001000001"), Ok(None));
+    assert_eq!(tsuid::find(index, "zz"), Err("begin 0, end 6, length 2".to_owned()));
+    assert!(tsuid::find(index, "zzzzzz").is_err());
+}
+
+#[tokio::test]
+async fn aggregators_and_filters_are_those_that_queries_take() {
+    let server = server();
+    let answer = server.get("/api/aggregators").await;
+    let names: Vec<String> = serde_json::from_str(answer.strip_prefix("200 ").unwrap()).unwrap();
+    assert_eq!(names.len(), 35);
+    assert!(names.iter().all(|name| super::aggregators::by_name(name).is_some()));
+    let answer = server.get("/api/config/filters").await;
+    let filters: serde_json::Value = serde_json::from_str(answer.strip_prefix("200 ").unwrap()).unwrap();
+    let mut kinds: Vec<&String> = filters.as_object().unwrap().keys().collect();
+    kinds.sort();
+    assert_eq!(
+        kinds,
+        ["iliteral_or", "iwildcard", "literal_or", "not_iliteral_or", "not_literal_or", "regexp", "wildcard"]
+    );
+    assert_eq!(server.get("/api/dropcaches").await, r#"200 {"message":"Caches dropped","status":"200"}"#);
+    assert!(server.get("/api/config").await.contains(r#""tsd.mode":"rw""#));
+}
+
+#[test]
+fn times_are_read_in_every_form() {
+    let paris: Tz = "Europe/Paris".parse().unwrap();
+    let read = |text: &str| time::parse(text, NOW.millis(), paris);
+    for (text, expected) in [
+        ("1356998400", 1_356_998_400_000),
+        ("0", 0),
+        ("1356998400123", 1_356_998_400_123),
+        ("1356998400ms", 1_356_998_400),
+        ("1356998400.5", 1_356_998_400_500),
+        ("1356998400.123", 1_356_998_400_123),
+        ("now", 1_700_000_000_000),
+        ("NOW", 1_700_000_000_000),
+        ("90s-ago", 1_699_999_910_000),
+        ("500ms-ago", 1_699_999_999_500),
+        ("1H-Ago", 1_699_996_400_000),
+        ("1d-ago", 1_699_913_600_000),
+        ("2w-ago", 1_698_790_400_000),
+        ("1n-ago", 1_697_408_000_000),
+        ("1y-ago", 1_668_464_000_000),
+        ("2013/01/01", 1_356_994_800_000),
+        ("2013/01/01-12:30", 1_357_039_800_000),
+        ("2013/01/01 12:30:15", 1_357_039_815_000),
+        // The clocks went from 2 to 3 at night, and from 3 back to 2.
+        ("2013/03/31-02:30", 1_364_693_400_000),
+        ("2013/10/27-02:30", 1_382_833_800_000),
+    ] {
+        assert_eq!(read(text), Ok(expected), "{text}");
+    }
+    for text in [
+        "",
+        "-5",
+        "abc",
+        "2013-01-01T00:00:00Z",
+        "2013/1/1",
+        "2013/13/45",
+        "2013/01/01x12:30",
+        "12:30",
+        "135699840.5",
+        "1356998400.1234",
+        "5-ago",
+        "0s-ago",
+        "x-ago",
+        "99999999999999999999",
+        "é/é/é/é/é",
+    ] {
+        assert!(read(text).is_err(), "{text}: {:?}", read(text));
+    }
+}
+
+#[test]
+fn durations_are_leading_digits_and_a_last_letter() {
+    for (text, count, unit, millis) in [
+        ("500ms", 500, Unit::Millisecond, 500),
+        ("1m", 1, Unit::Minute, 60_000),
+        ("1M", 1, Unit::Minute, 60_000),
+        ("1.5m", 1, Unit::Minute, 60_000),
+        ("3h", 3, Unit::Hour, 10_800_000),
+        ("1n", 1, Unit::Month, 2_592_000_000),
+        ("1y", 1, Unit::Year, 31_536_000_000),
+    ] {
+        assert_eq!(time::duration(text), Ok(time::Duration { count, unit, millis }), "{text}");
+    }
+    for (text, expected) in [
+        ("60", "Invalid duration, must have an integer and unit: 60"),
+        ("", "Invalid duration, must have an integer and unit: "),
+        ("m", "Invalid duration (number): m"),
+        ("0s", "Zero or negative duration: 0s"),
+        ("5x", "Invalid duration (suffix): 5x"),
+        ("9223372036854775807y", "Invalid duration (too long): 9223372036854775807y"),
+    ] {
+        assert_eq!(time::duration(text), Err(expected.to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn parameters_are_decoded() {
+    let params = super::call::Params::parse("m=a%7Bb%3D%2A%7D&m=x+y&flag&bad=%zz%4&é=%C3%A9&&cut=%E2");
+    assert_eq!(params.all("m").collect::<Vec<_>>(), ["a{b=*}", "x y"]);
+    assert_eq!(params.get("m"), Some("x y"));
+    assert_eq!(params.get("flag"), Some(""));
+    assert_eq!(params.get("bad"), Some("%zz%4"));
+    assert_eq!(params.get("é"), Some("é"));
+    assert_eq!(params.get("cut"), Some("\u{FFFD}"));
+    assert!(!params.has("none"));
+}
+
+#[test]
+fn strings_are_escaped() {
+    let mut out = Vec::new();
+    super::json::string(&mut out, "a\"b\\c\n\u{1}\u{7f}é");
+    assert_eq!(String::from_utf8(out).unwrap(), r#""a\"b\\c\n\u0001\u007fé""#);
+}
