@@ -395,6 +395,41 @@ async fn aggregators_and_filters_are_those_that_queries_take() {
     assert!(server.get("/api/config").await.contains(r#""tsd.mode":"rw""#));
 }
 
+#[tokio::test]
+async fn what_was_put_is_answered_to_each_generation_of_grafana() {
+    let server = server();
+    for (second, host, value) in [(0, "a", "1"), (0, "b", "2"), (60, "a", "3"), (60, "b", "4.5")] {
+        let put = format!(
+            r#"{{"metric":"m","timestamp":{},"value":{value},"tags":{{"host":"{host}"}}}}"#,
+            1_356_998_400 + second
+        );
+        assert_eq!(server.post("/api/put", &put).await, "204");
+    }
+    let frontend = r#"{"start":1356998400000,"end":1356998460000,"msResolution":true,"globalAnnotations":true,"showQuery":true,
+        "queries":[{"metric":"m","aggregator":"sum","refId":"A"}]}"#;
+    let answer = server.post("/api/query", frontend).await;
+    assert!(answer.contains(r#""index":0"#), "{answer}");
+    assert!(answer.ends_with(r#","1356998460000":7.5}}]"#), "{answer}");
+    let backend = r#"{"start":1356998400,"end":1356998460,
+        "queries":[{"aggregator":"none","downsample":"1m-avg","explicitTags":false,"metric":"m"}]}"#;
+    assert_eq!(
+        server.post("/api/query?arrays=true", backend).await,
+        r#"200 [{"metric":"m","tags":{"host":"a"},"aggregateTags":[],"dps":[[1356998400,1.0],[1356998460,3.0]]},{"metric":"m","tags":{"host":"b"},"aggregateTags":[],"dps":[[1356998400,2.0],[1356998460,4.5]]}]"#
+    );
+    assert_eq!(
+        server.get("/api/query?start=2013/01/01&end=2013/01/02&m=max:m%7Bhost=b%7D&show_tsuids").await,
+        r#"200 [{"metric":"m","tags":{"host":"b"},"aggregateTags":[],"tsuids":["000001000001000002"],"dps":{"1356998400":2.0,"1356998460":4.5}}]"#
+    );
+    assert_eq!(
+        server.get("/api/query?start=2013/01/01&end=2013/01/02&tsuid=max:000001000001000001").await,
+        r#"200 [{"metric":"m","tags":{"host":"a"},"aggregateTags":[],"dps":{"1356998400":1,"1356998460":3}}]"#
+    );
+    assert_eq!(
+        server.get("/api/query?start=1h-ago&m=sum:no.such").await,
+        r#"400 {"error":{"code":400,"message":"No such name for 'metrics': 'no.such'","details":"No such name for 'metrics': 'no.such'"}}"#
+    );
+}
+
 #[test]
 fn times_are_read_in_every_form() {
     let paris: Tz = "Europe/Paris".parse().unwrap();

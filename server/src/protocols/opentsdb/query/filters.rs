@@ -1,7 +1,10 @@
 //! Tag filters: their kinds, and the two ways to write one.
 
-use regex::Regex;
+use regex::RegexBuilder;
 use telem_query::tsq::{Matcher, TagFilter};
+
+/// Most memory that one regular expression may take; one that would take more is refused.
+const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// A kind of filter, as `/api/config/filters` tells of it.
 #[derive(Debug)]
@@ -164,7 +167,7 @@ fn matcher(kind: &str, key: &str, text: &str) -> Result<Matcher, String> {
         "wildcard" => Ok(Matcher::Wildcard(pattern()?)),
         "iwildcard" => Ok(Matcher::IWildcard(pattern()?)),
         _ => {
-            let regex = Regex::new(text);
+            let regex = RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build();
             regex.map(Matcher::Regexp).map_err(|error| format!("the filter '{text}' on '{key}': {error}"))
         }
     }

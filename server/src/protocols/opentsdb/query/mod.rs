@@ -14,14 +14,20 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method};
-use telem_engine::Clock;
+use telem_engine::{Clock, ErrorKind};
+use telem_query::TsGroup;
 use telem_query::run::MissingNode;
 
-use self::resolve::Source;
+use self::render::Out;
+use self::resolve::{Resolved, Source};
 use super::call::Call;
 use super::errors::Failure;
 use super::{Answer, allow, text_body};
+use crate::http::ApiError;
 use crate::state::State;
+
+/// Most values that are rendered on the threads of the network: some tenths of a millisecond.
+const INLINE_VALUES_MAX: usize = 10_000;
 
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
@@ -37,18 +43,46 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     }
     asked.arrays |= call.params.has("arrays");
     let question = resolve::resolve(&asked, state.db.index(), now_millis(&*state.clock), fidelity)?;
-    let mut out = render::Out::new(&asked);
+    let values_max = state.queries.options().answer_values_max;
+    let mut values = 0;
+    let mut out = Out::new(Arc::new(asked));
     let mut missing: Vec<MissingNode> = Vec::new();
-    for sub in &question {
+    for sub in question {
         // One after another: one request takes one place among the running queries.
         let answer = match &sub.source {
             Source::Nothing => continue,
             Source::Query(query) => state.queries.timeseries((**query).clone()).await?,
         };
-        out.groups(sub, &answer.groups, state.db.index());
+        let more: usize = answer.groups.iter().map(|group| group.points.len()).sum();
+        values += more as u64;
+        if values > values_max {
+            return Err(telem_query::Error::TooLarge { what: "values", max: values_max }.into());
+        }
         missing.extend(answer.missing);
+        out = render(out, sub, answer.groups, more, state).await?;
     }
     Ok(Answer { missing: missing_header(missing), ..Answer::ok(out.finish()) })
+}
+
+/// Writes the groups of one sub-query, many values on a thread of their own: on the threads of the
+/// network they would delay every other connection.
+async fn render(
+    mut out: Out,
+    sub: Resolved,
+    groups: Vec<TsGroup>,
+    values: usize,
+    state: &Arc<State>,
+) -> Result<Out, Failure> {
+    if values <= INLINE_VALUES_MAX {
+        out.groups(&sub, &groups, state.db.index());
+        return Ok(out);
+    }
+    let index = Arc::clone(state.db.index());
+    let rendering = tokio::task::spawn_blocking(move || {
+        out.groups(&sub, &groups, &index);
+        out
+    });
+    rendering.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")).into())
 }
 
 fn now_millis(clock: &dyn Clock) -> i64 {

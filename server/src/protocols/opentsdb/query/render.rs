@@ -2,6 +2,8 @@
 //!
 //! Keys of `dps` ascend: Grafana draws points in the order of the document.
 
+use std::sync::Arc;
+
 use telem_engine::{SeriesIndex, Timestamp, Value};
 use telem_query::TsGroup;
 
@@ -13,18 +15,18 @@ use crate::protocols::opentsdb::{json, tsuid};
 const POINT_BYTES: usize = 32;
 
 /// The answer in the making.
-pub struct Out<'a> {
-    asked: &'a Asked,
+pub struct Out {
+    asked: Arc<Asked>,
     bytes: Vec<u8>,
 }
 
-impl<'a> Out<'a> {
-    pub fn new(asked: &'a Asked) -> Self {
+impl Out {
+    pub fn new(asked: Arc<Asked>) -> Self {
         Out { asked, bytes: vec![b'['] }
     }
 
     /// Adds the groups of one sub-query.
-    pub fn groups(&mut self, sub: &Resolved<'_>, groups: &[TsGroup], index: &SeriesIndex) {
+    pub fn groups(&mut self, sub: &Resolved, groups: &[TsGroup], index: &SeriesIndex) {
         for group in groups {
             if self.bytes.len() > 1 {
                 self.bytes.push(b',');
@@ -38,10 +40,11 @@ impl<'a> Out<'a> {
         self.bytes
     }
 
-    fn group(&mut self, sub: &Resolved<'_>, group: &TsGroup, index: &SeriesIndex) {
+    fn group(&mut self, sub: &Resolved, group: &TsGroup, index: &SeriesIndex) {
+        let asked = &self.asked.subs[sub.index];
         let out = &mut self.bytes;
         // By number every group has the metric of its series; by name they are the same.
-        let metric = group.series.first().map(|key| key.metric()).or(sub.asked.metric.as_deref());
+        let metric = group.series.first().map(|key| key.metric()).or(asked.metric.as_deref());
         out.extend_from_slice(b"{\"metric\":");
         json::string(out, metric.unwrap_or_default());
         out.extend_from_slice(b",\"tags\":");
@@ -50,7 +53,7 @@ impl<'a> Out<'a> {
         json::list(out, &group.aggregate_tags, |out, key| json::string(out, key));
         if self.asked.show_query {
             out.extend_from_slice(b",\"query\":");
-            query(out, sub.asked, sub.index);
+            query(out, asked, sub.index);
         }
         if self.asked.show_tsuids {
             out.extend_from_slice(b",\"tsuids\":");

@@ -15,10 +15,8 @@ pub const SUBS_MAX: usize = 1_000;
 
 /// A sub-query ready to be answered.
 #[derive(Clone, Debug)]
-pub struct Resolved<'a> {
-    /// As it was asked, for `showQuery`.
-    pub asked: &'a Sub,
-    /// Its place among the sub-queries.
+pub struct Resolved {
+    /// Its place among the sub-queries that were asked.
     pub index: usize,
     pub source: Source,
     /// A gap that is shown as null.
@@ -42,12 +40,12 @@ struct Frame {
 
 /// # Errors
 /// 400 in OpenTSDB's words and in its order of checks.
-pub fn resolve<'a>(
-    asked: &'a Asked,
+pub fn resolve(
+    asked: &Asked,
     index: &SeriesIndex,
     now_millis: i64,
     fidelity: Fidelity,
-) -> Result<Vec<Resolved<'a>>, Failure> {
+) -> Result<Vec<Resolved>, Failure> {
     let zone = zone(asked.timezone.as_deref())?;
     let start = asked.start.as_deref().ok_or_else(|| Failure::bad_request("Missing start time"))?;
     let start = time::parse(start, now_millis, zone).map_err(Failure::bad_request)?;
@@ -83,7 +81,7 @@ fn zone(name: Option<&str>) -> Result<Tz, Failure> {
 }
 
 impl Frame {
-    fn sub<'a>(&self, at: usize, sub: &'a Sub, index: &SeriesIndex) -> Result<Resolved<'a>, Failure> {
+    fn sub(&self, at: usize, sub: &Sub, index: &SeriesIndex) -> Result<Resolved, Failure> {
         let aggregator =
             sub.aggregator.as_deref().ok_or_else(|| Failure::bad_request("Missing the aggregation function"))?;
         let aggregator = aggregators::by_name(aggregator)
@@ -114,7 +112,7 @@ impl Frame {
                 fidelity: self.fidelity,
             }))
         });
-        Ok(Resolved { asked: sub, index: at, source, gaps_are_null })
+        Ok(Resolved { index: at, source, gaps_are_null })
     }
 
     /// The series of TSUIDs; `None` when there are none.

@@ -1,6 +1,7 @@
 //! What a query means, and how its answer is written.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono_tz::Tz;
 use telem_engine::{SeriesIndex, SeriesKey, TagSet, Timestamp, Value};
@@ -285,8 +286,8 @@ fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> St
         series: vec![key],
         points: points.into_iter().map(|(millis, value)| (Timestamp::from_millis(millis), value)).collect(),
     };
-    let sub = Resolved { asked: &asked.subs[0], index: 0, source: Source::Nothing, gaps_are_null };
-    let mut out = render::Out::new(asked);
+    let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null };
+    let mut out = render::Out::new(Arc::new(asked.clone()));
     out.groups(&sub, &[group], &SeriesIndex::default());
     String::from_utf8(out.finish()).unwrap()
 }
