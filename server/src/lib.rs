@@ -6,9 +6,16 @@
 //! then [`net`]: whose requests come that far.
 
 pub mod cli;
+pub mod client;
+pub mod config;
+pub mod connection;
 pub mod http;
+pub mod info;
 pub mod net;
 pub mod protocols;
 pub mod rows;
+pub mod service;
 pub mod state;
+#[cfg(test)]
+mod testing;
 pub mod token;

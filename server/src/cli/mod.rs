@@ -1,15 +1,111 @@
 //! The command line: one file per command.
+//!
+//! Exit codes: 0 ok, 1 failed, 2 used wrongly. An error is one line on stderr. A reader of our output that goes
+//! away (`telem sql ... | head`) is no error.
 
+mod check;
+mod info;
+mod log;
+mod output;
+mod serve;
+mod source;
+mod sql;
+mod units;
+
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 
-/// The best telemetry database for HPC and AI jobs: one binary, no root, no services to install.
+/// A telemetry database for HPC and AI jobs: one binary, no root, no services to install.
 #[derive(Debug, Parser)]
-#[command(name = "telem", version)]
-struct Cli {}
+#[command(name = "telem", version, propagate_version = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(flatten)]
+    verbosity: Verbosity,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  telem serve --data ./trial
+  telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
+  telem COMMAND --help      every option of a command, with examples";
+
+/// How much is logged on stderr.
+#[derive(Clone, Copy, Debug, Args)]
+struct Verbosity {
+    /// Log more: -v what happens, -vv details. TELEM_LOG (as in `telem_engine=debug`) says it more finely
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+    /// Log less: -q errors only, -qq nothing
+    #[arg(short, long, action = clap::ArgAction::Count, global = true, conflicts_with = "verbose")]
+    quiet: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Box<serve::ServeArgs>),
+    Sql(sql::SqlArgs),
+    Info(info::InfoArgs),
+    Check(check::CheckArgs),
+}
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+enum Failure {
+    /// The command was used wrongly.
+    Usage(String),
+    /// It failed.
+    Failed(String),
+    /// It worked, and what it reports is bad news. Nothing more to print.
+    BadNews,
+    /// Nobody reads our output any more.
+    ReaderGone,
+}
+
+impl Failure {
+    fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+
+    fn usage(error: impl std::fmt::Display) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// For output to stdout.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ReaderGone,
+            _ => Self::Failed(format!("cannot write the output: {error}")),
+        }
+    }
+}
 
 pub fn main() -> ExitCode {
-    Cli::parse();
-    ExitCode::SUCCESS
+    let cli = Cli::parse();
+    log::start(cli.verbosity);
+    let outcome = match cli.command {
+        Command::Serve(args) => serve::run(*args),
+        Command::Sql(args) => sql::run(args),
+        Command::Info(args) => info::run(&args),
+        Command::Check(args) => check::run(&args),
+    };
+    let (message, code) = match outcome {
+        Ok(()) | Err(Failure::ReaderGone) => return ExitCode::SUCCESS,
+        Err(Failure::BadNews) => return ExitCode::FAILURE,
+        Err(Failure::Usage(message)) => (message, 2),
+        Err(Failure::Failed(message)) => (message, 1),
+    };
+    complain(&message);
+    ExitCode::from(code)
+}
+
+fn complain(message: &str) {
+    let (bold, plain) = if io::stderr().is_terminal() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    // There is nowhere to say that stderr is closed.
+    writeln!(io::stderr(), "{bold}error:{plain} {message}").unwrap_or_default();
 }

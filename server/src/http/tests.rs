@@ -2,14 +2,23 @@
 
 use std::io::Write;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::get;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use telem_engine::{ErrorKind, Value};
+use tower::ServiceExt;
+use tower_http::catch_panic::CatchPanicLayer;
 
+use super::ApiError;
 use super::body::{self, BodyBudget};
+use crate::info::Info;
 use crate::state::ServerLimits;
+use crate::testing::Served;
 
 fn limits(body_bytes_max: usize) -> ServerLimits {
     ServerLimits { body_bytes_max, ..ServerLimits::default() }
@@ -76,4 +85,52 @@ async fn bodies_share_a_budget_that_is_given_back_when_they_are_dropped() {
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     drop(first);
     assert!(body::read(request(), &limits).await.is_ok());
+}
+
+#[tokio::test]
+async fn paths_and_methods_that_do_not_exist_are_told_so_in_json() {
+    let served = Served::new();
+    let answer = served.get("/nothing/here").await;
+    assert_eq!((answer.status, answer.header("content-type")), (404, "application/json; charset=UTF-8"));
+    assert_eq!(answer.text(), r#"{"error":{"code":404,"message":"nothing is served at '/nothing/here'"}}"#);
+    let answer = served.get("/api/sql").await;
+    assert_eq!((answer.status, answer.header("allow")), (405, "POST"));
+    assert!(answer.text().contains("does not answer to GET"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn the_server_says_what_is_in_its_database() {
+    let served = Served::new();
+    served.store("loss", &[("rank", "0")], &[(1_767_225_600, Value::Int(3)), (1_767_225_601, Value::Float(0.5))]);
+    let info: Info = serde_json::from_slice(&served.get("/api/info").await.body).unwrap();
+    assert_eq!((info.node.as_str(), info.metrics, info.series, info.samples), ("n1", 1, 1, 2));
+    assert_eq!(info.last.as_deref(), Some("2026-01-01T00:00:01Z"));
+    assert_eq!(info.level, Some(1));
+}
+
+#[test]
+fn every_kind_of_error_has_one_status() {
+    for (kind, expected) in [
+        (ErrorKind::Invalid, 400),
+        (ErrorKind::NotFound, 404),
+        (ErrorKind::Busy, 503),
+        (ErrorKind::Unavailable, 503),
+        (ErrorKind::Corrupt, 500),
+        (ErrorKind::Internal, 500),
+    ] {
+        let response = ApiError::of_kind(kind, "because").into_response();
+        assert_eq!(response.status().as_u16(), expected, "{kind:?}");
+        assert_eq!(response.headers().contains_key("retry-after"), kind == ErrorKind::Busy, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_costs_its_own_request_only() {
+    async fn panics() -> &'static str {
+        panic!("of a test")
+    }
+    let router = Router::new().route("/x", get(panics)).layer(CatchPanicLayer::custom(super::panicked));
+    let ask = || router.clone().oneshot(Request::get("/x").body(Body::empty()).unwrap());
+    assert_eq!(ask().await.unwrap().status(), 500);
+    assert_eq!(ask().await.unwrap().status(), 500);
 }

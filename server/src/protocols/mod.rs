@@ -1,4 +1,5 @@
 //! One folder per protocol: each turns requests into samples, a time-series query or SQL, and renders the answer.
 
+pub mod info;
 pub mod opentsdb;
 pub mod sql;

@@ -35,7 +35,8 @@ pub async fn respond(answer: SqlAnswer, format: Format) -> Result<Response, ApiE
         response = response.header(MISSING_HEADER, missing);
     }
     response
-        .body(Body::from_stream(chunks))
+        // Fused: compression asks once more after the end.
+        .body(Body::from_stream(chunks.fuse()))
         .map_err(|error| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: an answer's head: {error}")))
 }
 

@@ -1,16 +1,21 @@
 //! Which question a request asks, and what becomes of its answer when something fails on the way.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use arrow::array::{Int64Array, RecordBatch};
+use arrow::ipc::reader::StreamReader;
 use axum::body::Body;
 use axum::extract::Request;
+use expect_test::expect;
 use futures::{StreamExt, stream};
+use telem_engine::Value;
 use telem_query::run::MissingNode;
 
 use super::answer::testing;
 use super::request::{Question, Wishes, parse};
 use crate::rows::{Encoder, Format};
+use crate::testing::Served;
 
 fn question(query: &str, accept: &str, body: &str) -> Result<Question, String> {
     let request = Request::post(format!("/api/sql{query}")).header("accept", accept).body(Body::empty()).unwrap();
@@ -92,4 +97,81 @@ fn missing_nodes_are_named_in_visible_ascii() {
     let many: Vec<_> = (0..10_000).map(|n| node(&format!("node{n}"), "gone")).collect();
     let text = testing::missing(&many).unwrap();
     assert!(text.len() < 5_000 && text.ends_with(" more"), "{text}");
+}
+
+fn with_samples() -> Served {
+    let served = Served::new();
+    let samples = [
+        (1_767_225_600, Value::Float(0.5)),
+        (1_767_225_601, Value::Int(i64::MAX)),
+        (1_767_225_602, Value::Float(f64::NAN)),
+    ];
+    served.store("loss", &[("rank", "0")], &samples);
+    served
+}
+
+#[tokio::test]
+async fn rows_come_in_every_format() {
+    let served = with_samples();
+    let sql = "SELECT ts, tags, value, value_int FROM samples ORDER BY ts";
+    let json = served.post("/api/sql", sql).await;
+    assert_eq!(json.header("content-type"), "application/json; charset=UTF-8");
+    expect![[r#"
+        [{"ts":"2026-01-01T00:00:00Z","tags":{"rank":"0"},"value":0.5,"value_int":null},{"ts":"2026-01-01T00:00:01Z","tags":{"rank":"0"},"value":9.223372036854776e18,"value_int":9223372036854775807},{"ts":"2026-01-01T00:00:02Z","tags":{"rank":"0"},"value":null,"value_int":null}]
+    "#]].assert_eq(json.text());
+    let ndjson = served.post("/api/sql?format=ndjson", sql).await;
+    assert_eq!(ndjson.text().lines().count(), 3);
+    let csv = served.post("/api/sql?format=csv", sql).await;
+    expect![[r#"
+        ts,tags,value,value_int
+        2026-01-01T00:00:00Z,"{""rank"":""0""}",0.5,
+        2026-01-01T00:00:01Z,"{""rank"":""0""}",9.223372036854776e18,9223372036854775807
+        2026-01-01T00:00:02Z,"{""rank"":""0""}",NaN,
+    "#]]
+    .assert_eq(csv.text());
+    let arrow = served.post("/api/sql?format=arrow", sql).await;
+    assert_eq!(arrow.header("content-type"), "application/vnd.apache.arrow.stream");
+    let rows: usize = StreamReader::try_new(&*arrow.body, None).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+    assert_eq!(rows, 3);
+}
+
+#[tokio::test]
+async fn an_answer_is_compressed_for_clients_that_want_it() {
+    let served = with_samples();
+    let request = Request::post("/api/sql").header("accept-encoding", "gzip").body(Body::from("SELECT * FROM samples"));
+    let answer = served.ask(request.unwrap()).await;
+    assert_eq!(answer.header("content-encoding"), "gzip");
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&*answer.body).read_to_string(&mut text).unwrap();
+    let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(rows.as_array().map(Vec::len), Some(3));
+}
+
+#[tokio::test]
+async fn sql_that_writes_or_makes_no_sense_is_refused_and_the_server_lives_on() {
+    let served = with_samples();
+    for sql in [
+        "INSERT INTO samples VALUES (1)",
+        "DROP TABLE samples",
+        "CREATE TABLE x AS SELECT 1",
+        "COPY samples TO '/tmp/x.csv'",
+        "SET datafusion.execution.batch_size = 1",
+        "CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '/etc/passwd'",
+        "SELECT 1; SELECT 2",
+        "SELEC 1",
+        "SELECT nothing FROM samples",
+    ] {
+        let answer = served.post("/api/sql", sql).await;
+        assert_eq!(answer.status, 400, "{sql}: {}", answer.text());
+        let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(json["error"]["code"], 400, "{sql}");
+    }
+    assert_eq!(served.post("/api/sql", "SELECT count(*) AS n FROM samples").await.text(), "[{\"n\":3}]\n");
+}
+
+#[tokio::test]
+async fn a_query_larger_than_a_body_may_be_is_413() {
+    let served = Served::new();
+    let answer = served.post("/api/sql", format!("SELECT '{}'", "x".repeat(64 << 10))).await;
+    assert_eq!(answer.status, 413);
 }

@@ -1,0 +1,70 @@
+//! `telem info`: what is in a database.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::Args;
+
+use super::Failure;
+use super::source::open_read_only;
+use crate::client::{Address, Client};
+use crate::info::{Info, duckdb};
+
+/// The answer of a server is read up to here.
+const INFO_BYTES_MAX: usize = 64 << 20;
+
+/// Show what is in a database: node, metrics, series, samples, bytes, time range
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct InfoArgs {
+    /// Directory of a database, http://HOST:PORT of a server, or unix:PATH of its socket
+    #[arg(value_name = "DIR|URL")]
+    target: String,
+    /// As JSON, with the names of all Parquet files
+    #[arg(long)]
+    json: bool,
+    /// As SQL that gives DuckDB the table `samples` straight from the Parquet files
+    #[arg(long, conflicts_with = "json")]
+    duckdb: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  telem info ./trial
+  telem info http://127.0.0.1:4242 --json
+  telem info ./trial --duckdb > trial.sql && duckdb -init trial.sql
+
+Environment:
+  TELEM_TOKEN   the token of a server that asks for one";
+
+/// # Errors
+/// Failed when there is no such database or server.
+pub fn run(args: &InfoArgs) -> Result<(), Failure> {
+    let info = if Address::is_meant(&args.target) {
+        let address = Address::parse(&args.target).map_err(Failure::usage)?;
+        of_server(address)?
+    } else {
+        Info::from(open_read_only(Path::new(&args.target))?.info().map_err(Failure::failed)?)
+    };
+    let text = if args.duckdb {
+        duckdb::view(&info)
+    } else if args.json {
+        let mut text = serde_json::to_string_pretty(&info).map_err(Failure::failed)?;
+        text.push('\n');
+        text
+    } else {
+        format!("{info}\n")
+    };
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+fn of_server(address: Address) -> Result<Info, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+    let client = Client::new(address);
+    let answer = runtime.block_on(async { client.get("/api/info").await?.read(INFO_BYTES_MAX).await });
+    let answer = answer.map_err(Failure::failed)?;
+    serde_json::from_slice(&answer)
+        .map_err(|error| Failure::Failed(format!("{} gave no info that we understand: {error}", client.address())))
+}

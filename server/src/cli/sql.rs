@@ -1,0 +1,114 @@
+//! `telem sql`: one question, its rows, in the format of choice.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use telem_query::QueryOptions;
+
+use super::output::{Output, OutputFormat, TableOptions};
+use super::source::Batches;
+use super::{Failure, units};
+use crate::client::{Address, Client};
+
+/// A query text beyond this is not read.
+const SQL_BYTES_MAX: u64 = 16 << 20;
+/// Nobody else waits for a query in a process of its own.
+const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
+
+/// Ask a database or a running server in SQL
+///
+/// Tables: samples, series, metrics, nodes, and one for each metric with its tags as columns. A database in a
+/// directory is read in this process without changing it, also while a server writes it.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SqlArgs {
+    /// Directory of a database, http://HOST:PORT of a server, or unix:PATH of its socket
+    #[arg(value_name = "DIR|URL")]
+    target: String,
+    /// The query; '-' reads it from stdin
+    #[arg(value_name = "SQL", required_unless_present = "file")]
+    sql: Option<String>,
+    /// Read the query from a file ('-' is stdin)
+    #[arg(long, short, value_name = "FILE", conflicts_with = "sql")]
+    file: Option<PathBuf>,
+    /// How to write the rows [default: by the name of -o, else table]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<OutputFormat>,
+    /// Write to a file instead of stdout
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Most rows that a table shows
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    rows_max: usize,
+    /// Memory that a query over a directory may use [default: 512MiB]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    query_memory: Option<usize>,
+    /// Longest that a query over a directory may take [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    query_deadline: Option<Duration>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
+  telem sql http://127.0.0.1:4242 'SELECT ts, rank, value FROM \"train.loss\" ORDER BY ts DESC LIMIT 10'
+  telem sql unix:/run/user/1000/1a2b3c4d.sock 'SELECT * FROM metrics' --format json
+  telem sql ./trial 'SELECT * FROM samples' -o samples.parquet
+  telem sql ./trial - < question.sql
+
+Environment:
+  TELEM_TOKEN   the token of a server that asks for one";
+
+/// # Errors
+/// Failed for a question that cannot be answered; Usage where none is asked.
+pub fn run(args: SqlArgs) -> Result<(), Failure> {
+    let sql = question(&args)?;
+    let format = args.format.or_else(|| OutputFormat::of_file(args.output.as_deref()?)).unwrap_or(OutputFormat::Table);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+    runtime.block_on(async {
+        let mut batches = if Address::is_meant(&args.target) {
+            let address = Address::parse(&args.target).map_err(Failure::usage)?;
+            Batches::of_server(&Client::new(address), &sql).await?
+        } else {
+            let limits = |options: &mut QueryOptions| {
+                options.deadline = args.query_deadline.unwrap_or(LOCAL_DEADLINE);
+                options.memory_bytes_max = args.query_memory.unwrap_or(options.memory_bytes_max);
+            };
+            Batches::of_directory(Path::new(&args.target), &sql, limits).await?
+        };
+        let table = TableOptions { rows_max: args.rows_max };
+        let mut output = Output::new(format, batches.schema(), args.output.as_deref(), table)?;
+        while !output.is_full()
+            && let Some(batch) = batches.next().await?
+        {
+            output.batch(&batch)?;
+        }
+        output.finish()?;
+        if let Some(missing) = batches.missing() {
+            writeln!(io::stderr(), "warning: the answer lacks nodes: {missing}").unwrap_or_default();
+        }
+        Ok(())
+    })
+}
+
+fn question(args: &SqlArgs) -> Result<String, Failure> {
+    let dash = Path::new("-");
+    let text = match (&args.sql, &args.file) {
+        (Some(sql), _) if sql != "-" => sql.clone(),
+        (_, Some(path)) if path != dash => fs::read_to_string(path)
+            .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?,
+        _ => {
+            let mut text = String::new();
+            let read = io::stdin().lock().take(SQL_BYTES_MAX).read_to_string(&mut text);
+            read.map_err(|error| Failure::Failed(format!("cannot read the query from stdin: {error}")))?;
+            text
+        }
+    };
+    if text.trim().is_empty() {
+        return Err(Failure::usage("the query is empty"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,29 @@
+//! What people write, and what it means.
+
+use super::*;
+
+#[test]
+fn bytes_come_with_and_without_units() {
+    for (text, expected) in [
+        ("1", Some(1)),
+        ("64KiB", Some(64 << 10)),
+        ("2 G", Some(2 << 30)),
+        ("512mb", Some(512 << 20)),
+        ("3t", Some(3 << 40)),
+    ] {
+        assert_eq!(bytes(text).ok(), expected, "{text}");
+    }
+    for bad in ["", "0", "-1", "1.5G", "G", "5X", "99999999999999999999", "99999999T", "é"] {
+        assert!(bytes(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn times_come_with_units() {
+    for (text, millis) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000)] {
+        assert_eq!(duration(text).unwrap(), Duration::from_millis(millis), "{text}");
+    }
+    for bad in ["", "5", "0s", "1d", "s", "-3s", "18446744073709551615h"] {
+        assert!(duration(bad).is_err(), "{bad}");
+    }
+}

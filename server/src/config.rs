@@ -1,0 +1,132 @@
+//! Who and where this process is: its job, its node, its directories. Pure functions of what they are given.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const NAME_BYTES_MAX: usize = 64;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(
+        "{what} '{name}' is no name: at most {NAME_BYTES_MAX} letters, digits, '.', '_' and '-', the first not '.'"
+    )]
+    BadName { what: &'static str, name: String },
+    #[error("there is no user '{name}' (for --allow-user): {why}")]
+    NoUser { name: String, why: String },
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// The environment as functions see it: a name to its value, empty ones left out.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// A name that may become part of a path.
+///
+/// # Errors
+/// BadName.
+pub fn checked_name(what: &'static str, name: &str) -> Result<String, ConfigError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with('.') || !name.chars().all(plain) {
+        return Err(ConfigError::BadName { what, name: name.to_owned() });
+    }
+    Ok(name.to_owned())
+}
+
+/// The job this process belongs to: as asked for, else Slurm's, else `local`.
+///
+/// # Errors
+/// BadName.
+pub fn job(wanted: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<String, ConfigError> {
+    match wanted.map(str::to_owned).or_else(|| env("SLURM_JOB_ID")) {
+        Some(name) => checked_name("job", &name),
+        None => Ok("local".to_owned()),
+    }
+}
+
+/// The node this process runs on: as asked for, else the host name without its domain, in lower case.
+///
+/// # Errors
+/// BadName.
+pub fn node(wanted: Option<&str>, host_name: &str) -> Result<String, ConfigError> {
+    match wanted {
+        Some(name) => checked_name("node", name),
+        None => checked_name("node", &host_name.split('.').next().unwrap_or("").to_ascii_lowercase()),
+    }
+}
+
+/// The host name as the kernel has it.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Where live data stands unless `--data` says otherwise: on the fastest disk that the job was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefaultData {
+    /// Must be ours alone: it may lie in a directory where anybody can write.
+    pub private: PathBuf,
+    /// `<private>/<job>/<node>`.
+    pub dir: PathBuf,
+}
+
+pub fn default_data(job: &str, node: &str, uid: u32, env: impl Fn(&str) -> Option<String>) -> DefaultData {
+    let base = ["TELEM_DATA", "SLURM_TMPDIR", "TMPDIR"].into_iter().find_map(env).unwrap_or_else(|| "/tmp".to_owned());
+    let private = Path::new(&base).join(format!("telem-{uid}"));
+    let dir = private.join(job).join(node);
+    DefaultData { private, dir }
+}
+
+/// What a directory lies on, as far as it matters to data that must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSystem {
+    Local,
+    /// Takes memory from the job, and is gone with the machine.
+    Memory,
+    /// Shared by many nodes: every sync is a request to a server that all of them use.
+    Shared(&'static str),
+}
+
+/// # Errors
+/// When the file system of `dir` cannot be asked.
+pub fn file_system(dir: &Path) -> Result<FileSystem, ConfigError> {
+    let found = rustix::fs::statfs(dir).map_err(|error| ConfigError::Io {
+        action: "look at the file system of",
+        path: dir.to_path_buf(),
+        source: error.into(),
+    })?;
+    Ok(file_system_of(found.f_type.cast_unsigned() & 0xffff_ffff))
+}
+
+/// By the magic numbers of Linux (`statfs(2)`, and the sources of Lustre, GPFS and BeeGFS).
+fn file_system_of(magic: u64) -> FileSystem {
+    match magic {
+        0x0102_1994 | 0x8584_58f6 => FileSystem::Memory,
+        0x6969 => FileSystem::Shared("NFS"),
+        0x0bd0_0bd0 => FileSystem::Shared("Lustre"),
+        0x4750_4653 => FileSystem::Shared("GPFS"),
+        0x1983_0326 => FileSystem::Shared("BeeGFS"),
+        0x00c3_6400 => FileSystem::Shared("CephFS"),
+        0xff53_4d42 | 0xfe53_4d42 | 0x517b => FileSystem::Shared("SMB"),
+        _ => FileSystem::Local,
+    }
+}
+
+/// The uid of a user, by name or by number.
+///
+/// # Errors
+/// NoUser.
+pub fn uid_of(user: &str) -> Result<u32, ConfigError> {
+    if let Ok(uid) = user.parse() {
+        return Ok(uid);
+    }
+    let no_user = |why: String| ConfigError::NoUser { name: user.to_owned(), why };
+    // `id` asks the directory services of the site too; /etc/passwd knows local users only.
+    let asked = Command::new("id").args(["-u", "--", user]).output().map_err(|error| no_user(error.to_string()))?;
+    let said = String::from_utf8_lossy(&asked.stdout).trim().parse();
+    said.map_err(|_| no_user(String::from_utf8_lossy(&asked.stderr).trim().to_owned()))
+}

@@ -1,0 +1,54 @@
+//! Names, directories and file systems, from what they are given.
+
+use super::*;
+
+fn env(pairs: &'static [(&'static str, &'static str)]) -> impl Fn(&str) -> Option<String> {
+    move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+}
+
+#[test]
+fn the_job_is_the_one_asked_for_then_slurms_then_local() {
+    assert_eq!(job(Some("train-7"), env(&[("SLURM_JOB_ID", "99")])).unwrap(), "train-7");
+    assert_eq!(job(None, env(&[("SLURM_JOB_ID", "99")])).unwrap(), "99");
+    assert_eq!(job(None, env(&[])).unwrap(), "local");
+}
+
+#[test]
+fn names_that_become_paths_cannot_leave_their_directory() {
+    for bad in ["", "..", ".hidden", "a/b", "a b", "a\0b", "é", &"x".repeat(65)] {
+        assert!(job(Some(bad), env(&[])).is_err(), "{bad:?}");
+        assert!(node(Some(bad), "host").is_err(), "{bad:?}");
+    }
+    assert!(job(Some(&"x".repeat(64)), env(&[])).is_ok());
+}
+
+#[test]
+fn the_node_is_the_short_host_name_in_lower_case() {
+    assert_eq!(node(None, "NID001234.cluster.example").unwrap(), "nid001234");
+    assert_eq!(node(Some("n1-2"), "other").unwrap(), "n1-2");
+}
+
+#[test]
+fn live_data_stands_where_the_job_has_its_own_disk() {
+    let dir = |pairs| default_data("7", "n1", 1000, env(pairs)).dir;
+    assert_eq!(dir(&[]), Path::new("/tmp/telem-1000/7/n1"));
+    assert_eq!(dir(&[("TMPDIR", "/scratch")]), Path::new("/scratch/telem-1000/7/n1"));
+    assert_eq!(dir(&[("TMPDIR", "/a"), ("SLURM_TMPDIR", "/b")]), Path::new("/b/telem-1000/7/n1"));
+    assert_eq!(dir(&[("SLURM_TMPDIR", "/b"), ("TELEM_DATA", "/c")]), Path::new("/c/telem-1000/7/n1"));
+}
+
+#[test]
+fn file_systems_are_told_apart_by_their_magic_numbers() {
+    assert_eq!(file_system_of(0x0102_1994), FileSystem::Memory);
+    assert_eq!(file_system_of(0x0bd0_0bd0), FileSystem::Shared("Lustre"));
+    assert_eq!(file_system_of(0xef53), FileSystem::Local, "ext4");
+    assert!(file_system(Path::new("/")).is_ok());
+    assert!(file_system(Path::new("/no/such/directory")).is_err());
+}
+
+#[test]
+fn users_are_found_by_name_and_by_number() {
+    assert_eq!(uid_of("472").unwrap(), 472);
+    assert_eq!(uid_of("root").unwrap(), 0);
+    assert!(uid_of("--help").unwrap_err().to_string().contains("no user '--help'"));
+}

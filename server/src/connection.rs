@@ -1,0 +1,77 @@
+//! The connection file: everything a process of our user needs to reach this server, readable by nobody else.
+//!
+//! It stands as `connection.json` in the data directory, or where `--connection-file` says, with mode 0600, from
+//! when the server listens until it has stopped. One that a killed server left names a `pid` that is gone.
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// In the data directory.
+pub const FILE_NAME: &str = "connection.json";
+
+/// The contents of a connection file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// `http://ADDR:PORT`.
+    pub url: String,
+    /// Path of the Unix socket.
+    pub socket: Option<PathBuf>,
+    /// For `Authorization: Bearer TOKEN`.
+    pub token: String,
+    pub pid: u32,
+    pub job: String,
+    pub node: String,
+    /// The data directory.
+    pub data: PathBuf,
+}
+
+impl Connection {
+    /// # Errors
+    /// When `path` cannot be read or holds something else.
+    pub fn read(path: &Path) -> io::Result<Connection> {
+        serde_json::from_slice(&fs::read(path)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// Writes the file whole or not at all; it is removed when what this returns is dropped.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn publish(&self, path: &Path) -> io::Result<ConnectionFile> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.new", self.pid));
+        let new = path.with_file_name(name);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        let written = file.write_all(&text).and_then(|()| fs::rename(&new, path));
+        if let Err(error) = written {
+            // Of no use to anybody; the error that counts is the first one.
+            fs::remove_file(&new).unwrap_or_default();
+            return Err(error);
+        }
+        Ok(ConnectionFile { path: path.to_path_buf(), connection: self.clone() })
+    }
+}
+
+/// A file that goes when this is dropped, unless another server has put its own there.
+#[derive(Debug)]
+pub struct ConnectionFile {
+    path: PathBuf,
+    connection: Connection,
+}
+
+impl Drop for ConnectionFile {
+    fn drop(&mut self) {
+        let ours = Connection::read(&self.path).is_ok_and(|found| found == self.connection);
+        if ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "the connection file stays");
+        }
+    }
+}

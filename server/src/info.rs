@@ -1,0 +1,120 @@
+//! What is in a database, as JSON and as text; and how DuckDB reads it without us.
+
+pub mod duckdb;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use chrono::{DateTime, SecondsFormat};
+use serde::{Deserialize, Serialize};
+use telem_engine::{DbInfo, Timestamp};
+
+/// The answer of `GET /api/info` and of `telem info --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// The directory, on the machine where it was opened.
+    pub data: PathBuf,
+    pub node: String,
+    /// Id of this database, unlike that of any other.
+    pub database: String,
+    pub metrics: u64,
+    pub series: u64,
+    /// Stored samples; one that was written again counts again until a merge drops it.
+    pub samples: u64,
+    /// Of those, the ones that are in no segment yet.
+    pub samples_unflushed: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Of those, the bytes of the WAL.
+    pub wal_bytes: u64,
+    /// Time of the earliest sample, RFC 3339.
+    pub first: Option<String>,
+    /// Time of the latest sample, RFC 3339.
+    pub last: Option<String>,
+    pub read_only: bool,
+    /// Of a server: its version and its level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<u8>,
+    /// Parquet files with samples.
+    pub segment_files: Vec<PathBuf>,
+    /// Parquet files with the metric and tags of each series.
+    pub series_files: Vec<PathBuf>,
+}
+
+impl From<DbInfo> for Info {
+    fn from(info: DbInfo) -> Self {
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        Self {
+            data: absolute(info.dir),
+            node: info.node,
+            database: info.database,
+            metrics: info.metrics,
+            series: info.series,
+            samples: info.samples,
+            samples_unflushed: info.samples_unflushed,
+            bytes: info.bytes,
+            wal_bytes: info.wal_bytes,
+            first: info.time_bounds.map(|(first, _)| rfc3339(first)),
+            last: info.time_bounds.map(|(_, last)| rfc3339(last)),
+            read_only: info.read_only,
+            version: None,
+            level: None,
+            segment_files: info.segment_files.into_iter().map(absolute).collect(),
+            series_files: info.series_files.into_iter().map(absolute).collect(),
+        }
+    }
+}
+
+/// Times beyond what a calendar holds are given in microseconds.
+fn rfc3339(time: Timestamp) -> String {
+    DateTime::from_timestamp_micros(time.micros())
+        .map_or_else(|| time.to_string(), |time| time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
+}
+
+/// For people: one line a fact.
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.read_only { " (read-only)" } else { "" };
+        writeln!(f, "database   {}{mode}", self.data.display())?;
+        writeln!(f, "node       {}", self.node)?;
+        if let (Some(version), Some(level)) = (&self.version, self.level) {
+            writeln!(f, "server     telem {version}, level {level}")?;
+        }
+        writeln!(f, "metrics    {}", grouped(self.metrics))?;
+        writeln!(f, "series     {}", grouped(self.series))?;
+        write!(f, "samples    {}", grouped(self.samples))?;
+        if self.samples_unflushed > 0 {
+            write!(f, ", {} of them not in a segment yet", grouped(self.samples_unflushed))?;
+        }
+        writeln!(f)?;
+        write!(f, "bytes      {}", grouped(self.bytes))?;
+        if self.samples > self.samples_unflushed {
+            let flushed = (self.samples - self.samples_unflushed) as f64;
+            let per_sample = self.bytes.saturating_sub(self.wal_bytes) as f64 / flushed;
+            write!(f, ", {per_sample:.2} a flushed sample")?;
+        }
+        writeln!(f, ", {} in the WAL", grouped(self.wal_bytes))?;
+        match (&self.first, &self.last) {
+            (Some(first), Some(last)) => writeln!(f, "time       {first} to {last}")?,
+            _ => writeln!(f, "time       no samples")?,
+        }
+        write!(f, "segments   {}", grouped(self.segment_files.len() as u64))
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

@@ -1,0 +1,123 @@
+//! The view that gives DuckDB the table `samples` straight from the Parquet files.
+//!
+//! A sample that was written again stands in a later segment too, and the later segment counts. Segments cover
+//! windows of time that are known from their names, so only those that share a window with another are
+//! searched for such samples; the others are read as they are.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use super::{Info, grouped};
+
+/// SQL for DuckDB that makes the view, with comments that say what it leaves out.
+pub fn view(info: &Info) -> String {
+    let mut sql = String::new();
+    let mut line = |text: String| {
+        sql.push_str(&text);
+        sql.push('\n');
+    };
+    line(format!("-- The samples of {}, for DuckDB: duckdb -init FILE", comment(&info.data)));
+    line("-- Made from the segments of this moment; make it again when there are new ones.".to_owned());
+    if info.samples_unflushed > 0 {
+        line(format!(
+            "-- {} samples are in the WAL and in no segment yet: this view does not see them. They are flushed when",
+            grouped(info.samples_unflushed)
+        ));
+        line("-- the server stops, and while it runs from time to time.".to_owned());
+    }
+    line("CREATE OR REPLACE VIEW samples AS".to_owned());
+    line("SELECT k.metric, map_extract(k.tags, 'host')[1] AS host,".to_owned());
+    line(format!("       {} AS node, k.tags, r.ts,", quoted(&info.node)));
+    line("       CASE WHEN r.\"float\" IS NOT NULL THEN r.\"float\"".to_owned());
+    line("            WHEN r.scale IS NULL THEN CAST(r.\"int\" AS DOUBLE)".to_owned());
+    line("            ELSE CAST(r.\"int\" AS DOUBLE) / pow(10.0, r.scale) END AS value,".to_owned());
+    line("       CASE WHEN r.\"float\" IS NULL AND r.scale IS NULL THEN r.\"int\" END AS value_int".to_owned());
+    line("FROM (".to_owned());
+    line(rows(&info.segment_files));
+    line(format!(") r JOIN {} k ON k.id = r.series;", keys(&info.series_files)));
+    sql
+}
+
+const COLUMNS: &str = "series, ts, \"int\", scale, \"float\"";
+
+fn rows(segments: &[PathBuf]) -> String {
+    let (alone, shared): (Vec<&PathBuf>, Vec<&PathBuf>) = segments.iter().partition(|one| is_alone(one, segments));
+    let mut parts = Vec::new();
+    if !alone.is_empty() {
+        parts.push(format!("  SELECT {COLUMNS} FROM read_parquet({})", list(alone)));
+    }
+    if !shared.is_empty() {
+        // File names end in -SEQUENCE.parquet.
+        parts.push(format!(
+            "  SELECT {COLUMNS} FROM read_parquet({}, filename = true)\n  \
+             QUALIFY row_number() OVER (PARTITION BY series, ts\n    \
+             ORDER BY CAST(regexp_extract(filename, '([0-9]+)\\.parquet$', 1) AS UBIGINT) DESC) = 1",
+            list(shared)
+        ));
+    }
+    if parts.is_empty() {
+        return "  SELECT 0::UINTEGER AS series, NULL::TIMESTAMPTZ AS ts, NULL::BIGINT AS \"int\", NULL::TINYINT AS scale,\n    \
+                NULL::DOUBLE AS \"float\" WHERE false"
+            .to_owned();
+    }
+    parts.join("\n  UNION ALL\n")
+}
+
+fn keys(series: &[PathBuf]) -> String {
+    if series.is_empty() {
+        return "(SELECT 0::UINTEGER AS id, '' AS metric, MAP {'': ''} AS tags WHERE false)".to_owned();
+    }
+    format!("read_parquet({})", list(series))
+}
+
+/// Whether no other segment has samples of the same time. A name that cannot be read shares with all.
+fn is_alone(segment: &PathBuf, all: &[PathBuf]) -> bool {
+    let Some((first, last)) = window(segment) else { return false };
+    let apart = |other: &PathBuf| window(other).is_some_and(|(start, end)| end < first || last < start);
+    all.iter().filter(|other| *other != segment).all(apart)
+}
+
+/// First and last time of `FIRST-LAST-SEQUENCE.parquet`, in a spelling that sorts as the times do.
+/// Times outside the years 0 to 9999 have another spelling, with dashes in it: such names are not read.
+fn window(segment: &Path) -> Option<(&str, &str)> {
+    let name = segment.file_name()?.to_str()?.strip_suffix(".parquet")?;
+    let mut parts = name.split('-');
+    let (first, last, _sequence) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_time = |text: &str| text.len() == "20260102T030000Z".len() && text.ends_with('Z');
+    (parts.next().is_none() && is_time(first) && is_time(last)).then_some((first, last))
+}
+
+fn list<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> String {
+    let mut text = String::from("[");
+    for (at, file) in files.into_iter().enumerate() {
+        let separator = if at == 0 { "" } else { "," };
+        // Writing to a String cannot fail.
+        write!(text, "{separator}\n    {}", quoted(&escape_glob(&file.display().to_string()))).unwrap_or_default();
+    }
+    text.push(']');
+    text
+}
+
+/// DuckDB takes file names for patterns.
+fn escape_glob(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for c in path.chars() {
+        match c {
+            '*' | '?' | '[' => {
+                text.push('[');
+                text.push(c);
+                text.push(']');
+            }
+            _ => text.push(c),
+        }
+    }
+    text
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn comment(path: &Path) -> String {
+    path.display().to_string().replace(['\n', '\r'], " ")
+}

@@ -1,0 +1,31 @@
+//! `GET /api/info`: what is in the database, as JSON; what `telem info` prints.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State as Of;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use telem_engine::ErrorKind;
+
+use crate::http::ApiError;
+use crate::info::Info;
+use crate::state::State;
+
+pub fn routes() -> Router<Arc<State>> {
+    Router::new().route("/api/info", get(info))
+}
+
+async fn info(Of(state): Of<Arc<State>>) -> Result<Response, ApiError> {
+    let db = state.db.clone();
+    // The answer waits for a lock that the writer holds while it appends.
+    let found = tokio::task::spawn_blocking(move || db.info()).await;
+    let found = found.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))??;
+    let mut info = Info::from(found);
+    info.version = Some(state.version.to_owned());
+    info.level = Some(state.level);
+    let text = serde_json::to_string(&info)
+        .map_err(|error| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {error}")))?;
+    Ok(([(header::CONTENT_TYPE, "application/json; charset=UTF-8")], text).into_response())
+}

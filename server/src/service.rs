@@ -1,0 +1,210 @@
+//! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use telem_engine::{Clock, Db, Options, RecoveryReport};
+use telem_ingest::writer::{ShutdownError, Writer, WriterOptions};
+use telem_query::tsq::Fidelity;
+use telem_query::{Queries, QueryOptions};
+use tokio::net::TcpListener;
+
+use crate::config::{self, FileSystem};
+use crate::connection::{Connection, FILE_NAME};
+use crate::http;
+use crate::net::access::Rules;
+use crate::net::listen::{ListenError, listen};
+use crate::net::socket::{self, Socket, SocketError};
+use crate::net::{self, Listeners};
+use crate::state::{ServerLimits, State, VERSION};
+use crate::token::{Token, TokenError};
+
+/// Longest that the last flush may take when the server stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct ServiceOptions {
+    /// The directory of the database. It exists; the database is made if there is none.
+    pub data: PathBuf,
+    pub job: String,
+    pub node: String,
+    /// `None`: loopback, the default port or the next free one.
+    pub listen: Option<SocketAddr>,
+    /// `None`: `connection.json` in the data directory.
+    pub connection_file: Option<PathBuf>,
+    /// `None`: a random one.
+    pub token: Option<Token>,
+    pub uid: u32,
+    /// Users who need no token on loopback and on the socket, besides us and root.
+    pub allowed_uids: Vec<u32>,
+    /// Where the socket is made.
+    pub socket_dir: PathBuf,
+    pub level: u8,
+    pub fidelity: Fidelity,
+    pub limits: ServerLimits,
+    pub engine: Options,
+    pub writer: WriterOptions,
+    pub queries: QueryOptions,
+    pub clock: Arc<dyn Clock>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    #[error(transparent)]
+    Engine(#[from] telem_engine::Error),
+    #[error(transparent)]
+    Query(#[from] telem_query::Error),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error("cannot write the connection file {}: {source}; choose another --connection-file", path.display())]
+    Connection { path: PathBuf, source: io::Error },
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    #[error("the listener has no address: {0}")]
+    Address(#[source] io::Error),
+    #[error("the server stopped, but its database did not close: {0}")]
+    Close(#[from] ShutdownError),
+}
+
+/// What the user is told when the server is ready.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// What recovery found, where it found anything.
+    pub recovery: Option<String>,
+    pub url: String,
+    pub socket: PathBuf,
+    pub connection_file: PathBuf,
+}
+
+impl fmt::Display for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(recovery) = &self.recovery {
+            writeln!(f, "recovery: {recovery}")?;
+        }
+        writeln!(f, "socket {}", self.socket.display())?;
+        writeln!(f, "connection file {}", self.connection_file.display())?;
+        // Last, so that who waits for this line finds everything in place.
+        write!(f, "listening on {}", self.url)
+    }
+}
+
+/// Serves until `stop`; `ready` is called once everything is in place.
+///
+/// # Errors
+/// What keeps the server from starting; Close when what was stored is not closed in order.
+pub async fn run(
+    options: ServiceOptions,
+    ready: impl FnOnce(&Ready),
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServiceError> {
+    // First, because it fails fast; clients that come early wait in the backlog.
+    let tcp = listen(options.listen).await?;
+    warn_of_file_system(&options.data);
+    let db = open(options.data.clone(), options.engine.clone()).await?;
+    let writer = Writer::start(db.clone(), options.writer.clone()).map_err(ServiceError::Thread)?;
+    let served = serve(options, tcp, db, writer.clone(), ready, stop).await;
+    // Also when it could not serve: the database was open, and is to be closed in order.
+    let closed = writer.shutdown(CLOSE_TIMEOUT).await;
+    served.and(closed.map_err(ServiceError::Close))
+}
+
+async fn serve(
+    options: ServiceOptions,
+    tcp: TcpListener,
+    db: Db,
+    writer: Writer,
+    ready: impl FnOnce(&Ready),
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServiceError> {
+    let url = url(tcp.local_addr().map_err(ServiceError::Address)?);
+    let socket = bind_socket(&options)?;
+    let token = options.token.map_or_else(Token::random, Ok)?;
+    let connection = Connection {
+        url: url.clone(),
+        socket: Some(socket.path().to_path_buf()),
+        token: token.secret().to_owned(),
+        pid: std::process::id(),
+        job: options.job,
+        node: options.node,
+        data: options.data.clone(),
+    };
+    let path = options.connection_file.unwrap_or_else(|| options.data.join(FILE_NAME));
+    let recovery = noteworthy(db.recovery());
+    let queries = Queries::new(db.clone(), options.queries)?;
+    let state = State {
+        db,
+        writer: Some(writer),
+        queries,
+        level: options.level,
+        fidelity: options.fidelity,
+        clock: options.clock,
+        limits: options.limits.clone(),
+        version: VERSION,
+    };
+    let router = http::router(Arc::new(state));
+    let rules = Rules::new(token, options.uid, options.allowed_uids);
+    // Held until the last request is answered.
+    let _file = connection.publish(&path).map_err(|source| ServiceError::Connection { path: path.clone(), source })?;
+    ready(&Ready { recovery, url, socket: socket.path().to_path_buf(), connection_file: path });
+    net::serve(Listeners { tcp, socket: Some(socket) }, router, rules, &options.limits, stop).await;
+    Ok(())
+}
+
+async fn open(data: PathBuf, options: Options) -> Result<Db, ServiceError> {
+    // Recovery reads all of the WAL.
+    let opened = tokio::task::spawn_blocking(move || Db::open(&data, options)).await;
+    Ok(opened.map_err(|panic| telem_engine::Error::Internal { what: format!("opening the database: {panic}") })??)
+}
+
+/// The report, unless it says that nothing happened.
+fn noteworthy(report: &RecoveryReport) -> Option<String> {
+    let quiet = RecoveryReport { wal_files: report.wal_files, bytes: report.bytes, ..RecoveryReport::default() };
+    (!report.created && *report != quiet).then(|| report.to_string())
+}
+
+/// Under the name of the job; where another server of ours has that, under one of its own.
+fn bind_socket(options: &ServiceOptions) -> Result<Socket, SocketError> {
+    let of_job = socket::file_name(&options.job);
+    match Socket::bind(&options.socket_dir, &of_job, options.uid) {
+        Err(SocketError::Alive { .. }) => {
+            let data = options.data.canonicalize().unwrap_or_else(|_| options.data.clone());
+            let of_data = socket::file_name(&format!("{}\n{}", options.job, data.display()));
+            Socket::bind(&options.socket_dir, &of_data, options.uid)
+        }
+        bound => bound,
+    }
+}
+
+/// An address that clients can use: where all are listened on, the host name stands for them.
+fn url(address: SocketAddr) -> String {
+    match address.ip() {
+        ip if ip.is_unspecified() => format!("http://{}:{}", config::host_name(), address.port()),
+        _ => format!("http://{address}"),
+    }
+}
+
+fn warn_of_file_system(data: &Path) {
+    match config::file_system(data) {
+        Ok(FileSystem::Local) => {}
+        Ok(FileSystem::Memory) => tracing::warn!(
+            data = %data.display(),
+            "the data lies in memory: it takes memory from the job and is gone with the machine; choose another --data"
+        ),
+        Ok(FileSystem::Shared(name)) => tracing::warn!(
+            data = %data.display(),
+            file_system = name,
+            "the data lies on a shared file system: each sync asks a server that all nodes share; choose a local --data"
+        ),
+        Err(error) => tracing::debug!(%error, "the file system of the data is unknown"),
+    }
+}
