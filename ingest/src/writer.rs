@@ -250,7 +250,7 @@ fn start_threads(shared: &Arc<Shared>, ending: watch::Sender<Ended>) -> std::io:
         let shared = Arc::clone(shared);
         thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))
     };
-    let commit = spawn("telem-commit", |shared| shared.committer.run(&*shared.store))?;
+    let commit = spawn("telem-commit", |shared| shared.committer.run(&*shared.store, &shared.flusher))?;
     let flush = match spawn("telem-flush", |shared| shared.flusher.run(&*shared.store)) {
         Ok(flush) => flush,
         Err(error) => {
@@ -296,15 +296,15 @@ impl Appender {
         }
         shared.stats.batches.fetch_add(1, Ordering::Relaxed);
         shared.stats.samples.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        if shared.store.flush_due() {
+            shared.flusher.wake();
+        }
         match durability {
             Durability::Buffered => {
                 shared.committer.appended(None);
                 let _ = ack.send(Ok(()));
             }
             Durability::Synced => shared.committer.appended(Some(ack)),
-        }
-        if shared.store.flush_due() {
-            shared.flusher.wake();
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::flush::Flusher;
 use super::store::Store;
 use super::{Ack, WriteError};
 
@@ -56,9 +57,12 @@ impl Committer {
     }
 
     /// Runs until stopped, and then syncs what is left.
-    pub fn run(&self, store: &dyn Store) {
+    pub fn run(&self, store: &dyn Store, flusher: &Flusher) {
         while let Some(waiters) = self.next() {
-            self.sync(store, waiters);
+            if !self.sync(store, waiters) {
+                // What cannot be made durable in the WAL can still be flushed to a segment.
+                flusher.wake();
+            }
         }
     }
 
@@ -79,7 +83,8 @@ impl Committer {
         Some(std::mem::take(&mut pending.waiters))
     }
 
-    fn sync(&self, store: &dyn Store, waiters: Vec<Ack>) {
+    /// Whether that worked.
+    fn sync(&self, store: &dyn Store, waiters: Vec<Ack>) -> bool {
         let synced = store.sync();
         self.remember(&synced);
         let answer = synced.map_err(|error| WriteError::Engine(Arc::new(error)));
@@ -87,6 +92,7 @@ impl Committer {
             // Whoever waited may be gone; then nobody wants to know.
             let _ = waiter.send(answer.clone());
         }
+        answer.is_ok()
     }
 
     /// Says once that fsync fails, and once that it works again.

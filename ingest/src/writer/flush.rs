@@ -76,7 +76,8 @@ impl Flusher {
     /// How long to wait before the next attempt, if this one failed.
     fn flush(&self, store: &dyn Store, before: Option<Duration>) -> Option<Duration> {
         if !store.flush_due() {
-            return None;
+            // After a failure the database itself may ask for patience: it is asked again.
+            return before;
         }
         match store.flush() {
             Ok(()) => {

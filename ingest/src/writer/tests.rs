@@ -223,6 +223,21 @@ async fn a_failed_fsync_is_told_to_all_who_wait_and_tried_again() {
 }
 
 #[tokio::test]
+async fn samples_that_cannot_be_synced_are_flushed() {
+    let rig = rig(unhurried());
+    let (sync, flush) = (rig.store.sync.shut(), rig.store.flush.shut());
+    let mut synced = pin!(rig.put(1, Durability::Synced));
+    assert!(poll_once(&mut synced).is_pending());
+    sync.arrivals.recv().unwrap();
+    // The appender has asked before it acknowledges: from here on nobody but the failed fsync can wake the flusher.
+    rig.put(2, Durability::Buffered).await.unwrap();
+    rig.store.flush_due.store(true, Ordering::SeqCst);
+    sync.passes.send(Pass::Fail).unwrap();
+    flush.pass(Pass::Through);
+    synced.await.unwrap_err();
+}
+
+#[tokio::test]
 async fn the_queue_takes_its_limit_of_samples_and_is_then_busy_at_once() {
     let rig = rig(WriterOptions { queue_samples_max: 5, ..unhurried() });
     let append = rig.store.append.shut();

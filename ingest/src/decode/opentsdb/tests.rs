@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use telem_engine::Value;
 
 use super::*;
@@ -242,5 +243,33 @@ fn a_value_in_a_message_shows_the_bytes_that_opentsdb_would_store() {
         (Value::Float(0.1), "[63, -71, -103, -103, -103, -103, -103, -102]/15"),
     ] {
         assert_eq!(number::stored_bytes(value), expected);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Bodies made of the pieces of good ones, in any order, and of any bytes.
+    #[test]
+    fn no_body_makes_the_decoder_panic(
+        pieces in prop::collection::vec(
+            prop_oneof![
+                prop::sample::select(vec![
+                    "[", "]", "{", "}", ",", ":", "\"", "\\", "\"metric\":", "\"timestamp\":", "\"value\":", "\"tags\":",
+                    "\"m\"", "1356998400", "1e999", "-", "NaN", "-Infinity", "null", "true", "\"\\u00e9\"", "\"\\ud800\"", "é", " ",
+                ]).prop_map(|text| text.as_bytes().to_vec()),
+                prop::collection::vec(any::<u8>(), 0..4),
+            ],
+            0..24,
+        )
+    ) {
+        let body = pieces.concat();
+        if let Ok(judged) = judge_bytes(&body) {
+            prop_assert!(judged.iter().all(|verdict| !verdict.is_empty()));
+        }
+        let text = String::from_utf8_lossy(&body);
+        if let Some(quoted) = json::quote_non_numbers(&text) {
+            prop_assert!(quoted.len() > text.len());
+        }
     }
 }

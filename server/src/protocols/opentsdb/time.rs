@@ -18,8 +18,8 @@ pub fn parse(text: &str, now_millis: i64, zone: Tz) -> Result<i64, String> {
     if lower == "now" {
         return Ok(now_millis);
     }
-    if lower.ends_with("-ago") {
-        let before = duration(&text[..text.len() - "-ago".len()])?;
+    if let Some(before) = lower.strip_suffix("-ago") {
+        let before = duration(before)?;
         return Ok(now_millis.saturating_sub(before.millis));
     }
     if text.contains(['/', ':']) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono_tz::Tz;
+use proptest::prelude::*;
 use telem_engine::{SeriesIndex, SeriesKey, TagSet, Timestamp, Value};
 use telem_query::TsGroup;
 use telem_query::functions::Aggregator;
@@ -332,4 +333,20 @@ fn a_query_is_shown_as_it_was_asked() {
         rendered(&asked, false, vec![]),
         r#"[{"metric":"m","tags":{"host":"a\"b"},"aggregateTags":["dc"],"query":{"aggregator":"sum","metric":"m","tsuids":null,"downsample":null,"rate":false,"filters":[{"tagk":"host","filter":"a","group_by":true,"type":"literal_or"}],"rateOptions":null,"explicitTags":false,"index":0,"tags":{"host":"literal_or(a)"}},"tsuids":["000000000000000000"],"dps":{}}]"#
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_uri_makes_the_parser_panic(
+        start in "[0-9mshdwny./: -]{0,20}|[\\PC]{0,8}|[0-9]{1,20}(ms|[a-zA-Z]-ago)",
+        m in "(sum|none|[\\PC]{0,3}):([0-9a-z-]{0,8}:|rate\\{[a-z,0-9]{0,9}\\}?:|[\\PC]{0,3}:){0,3}[a-z{}=,*|()\\[\\]é]{0,20}",
+    ) {
+        let query = format!("start={start}&m={m}&tz=Europe/Paris");
+        for fidelity in [Fidelity::Sensible, Fidelity::OpenTsdb] {
+            let said = verdict(uri::query(&Params::parse(&query), fidelity), fidelity);
+            prop_assert!(said == "ok" || said.starts_with("400 ") || said.starts_with("500 "), "{said}");
+        }
+    }
 }
