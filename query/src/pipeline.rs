@@ -83,6 +83,7 @@ impl Pipeline {
                 Fill::Zero => Some(0.0),
             };
             let filled = filler.zip(grid.filled(window)).map(|(filler, range)| {
+                let range = needed(range, grid, query);
                 let nominal = Grid::nominal_micros(downsample.interval).unwrap_or(i64::MAX);
                 Filled { range, filler, len_max: downsample::fill_len(nominal, range) }
             });
@@ -154,6 +155,20 @@ impl Pipeline {
         let (at, times): (Vec<usize>, Vec<Timestamp>) = kept.map(|(at, time)| (at, *time)).unzip();
         Line { times, values: at.into_iter().map(|at| line.values.get(at)).collect() }
     }
+}
+
+/// Of the buckets that a fill policy fills, those that show in the answer: a fine grid has many more in
+/// its window of hours. Before the start two more, for the rate at the start. Where rates can be left out
+/// the one that is held may come from anywhere, and a calendar is counted from where its range starts.
+fn needed(range: TimeRange, grid: Grid, query: &TsQuery) -> TimeRange {
+    let Grid::Fixed(step) = grid else { return range };
+    if query.rate.is_some_and(|rate| rate.drop_resets) {
+        return range;
+    }
+    let two = step.micros().saturating_mul(2);
+    let start = step.floor(query.start).saturating_add_micros(-two);
+    let end = step.floor(query.end).saturating_add_micros(two);
+    range.intersect(TimeRange::new(start, end))
 }
 
 #[cfg(test)]

@@ -37,11 +37,6 @@ impl Contribution {
         self.line.is_empty()
     }
 
-    /// How many points.
-    pub fn len(&self) -> usize {
-        self.line.len()
-    }
-
     /// The first and the last time at which the series takes part.
     pub fn alive(&self) -> Option<(Timestamp, Timestamp)> {
         let (first, last) = (*self.line.times.first()?, *self.line.times.last()?);

@@ -55,20 +55,27 @@ impl Groups {
         self.series
     }
 
+    /// The series behind a group, in canonical order.
+    pub(super) fn series_of(&self, group: usize) -> &[SeriesKey] {
+        &self.groups[group].series
+    }
+
     /// The place of the group with this key.
     ///
     /// # Errors
-    /// Engine (Internal) when no series of it was announced.
+    /// Internal when no series of it was announced.
     pub(super) fn find(&self, key: &str) -> Result<usize> {
-        self.groups.binary_search_by(|group| group.key.as_str().cmp(key)).map_err(|_| {
-            let what = format!("values of group {key:?} came, and none of its series had been named");
-            Error::Engine(telem_engine::Error::Internal { what })
-        })
+        let found = self.groups.binary_search_by(|group| group.key.as_str().cmp(key));
+        found.map_err(|_| Error::Internal(format!("group {key:?} has values, but none of its series was named")))
     }
 
     /// The place of a series in its group.
-    pub(super) fn find_series(&self, group: usize, series: &SeriesKey) -> Option<usize> {
-        self.groups[group].series.binary_search(series).ok()
+    ///
+    /// # Errors
+    /// Internal when it was not announced.
+    pub(super) fn find_series(&self, group: usize, series: &SeriesKey) -> Result<usize> {
+        let found = self.groups[group].series.binary_search(series);
+        found.map_err(|_| Error::Internal(format!("series {series} has points, but was not named")))
     }
 
     pub(super) fn with_lines(self, lines: Vec<Vec<(Timestamp, Value)>>) -> Vec<TsGroup> {

@@ -37,24 +37,14 @@ pub(super) async fn finish(
     }
     let mut memory = MemoryConsumer::new("points of a time-series query").register(context.task_ctx.memory_pool());
     let collected = collect(query, rows, groups, points_max, &mut memory).await?;
+    let fill_bytes = usize::try_from(pipeline.fill_len_max()).unwrap_or(usize::MAX).saturating_mul(POINT_BYTES);
     for (group, series) in collected.into_iter().enumerate() {
-        let mut contributions = Vec::with_capacity(series.len());
-        let mut points = 0;
-        for (_, line) in series {
-            let contribution = pipeline.receive(line);
-            points += contribution.len();
-            if !contribution.is_empty() {
-                contributions.push(contribution);
-            }
-        }
-        let filled = points.saturating_mul(POINT_BYTES);
-        if pipeline.fill_len_max() > 0 {
-            memory.try_grow(filled)?;
-        }
+        let filled = fill_bytes.saturating_mul(series.len());
+        memory.try_grow(filled)?;
+        let received = series.into_iter().map(|line| pipeline.receive(line));
+        let contributions: Vec<Contribution> = received.filter(|contribution| !contribution.is_empty()).collect();
         merge(query, group, &contributions, &mut lines).await?;
-        if pipeline.fill_len_max() > 0 {
-            memory.shrink(filled);
-        }
+        memory.shrink(filled);
     }
     Ok(lines)
 }
@@ -66,9 +56,8 @@ async fn collect(
     groups: &Groups,
     points_max: u64,
     memory: &mut MemoryReservation,
-) -> Result<Vec<Vec<(usize, Line)>>> {
-    let mut collected: Vec<Vec<(usize, Line)>> = Vec::new();
-    collected.resize_with(groups.len(), Vec::new);
+) -> Result<Vec<Vec<Line>>> {
+    let mut collected: Vec<Vec<Line>> = vec![Vec::new(); groups.len()];
     let mut points = 0;
     let mut open = Open::default();
     while let Some(batch) = rows.next().await {
@@ -80,15 +69,16 @@ async fn collect(
         memory.try_grow(batch.num_rows().saturating_mul(POINT_BYTES))?;
         open.read(&batch);
     }
+    for (group, lines) in collected.iter_mut().enumerate() {
+        // Where buckets are filled, a series whose samples are in no bucket still fills them all.
+        lines.resize(groups.series_of(group).len(), Line::default());
+    }
     for (tags, points) in open.series {
         let series = SeriesKey::new(&query.metric, decode_tags(&tags)?)?;
         let group = groups.find(&group_key(query, &series))?;
-        let place = groups.find_series(group, &series).unwrap_or(usize::MAX);
+        let place = groups.find_series(group, &series)?;
         let (times, values): (Vec<Timestamp>, Vec<Value>) = points.into_iter().unzip();
-        collected[group].push((place, Line { times, values: values.into_iter().collect::<Values>() }));
-    }
-    for group in &mut collected {
-        group.sort_by_key(|(place, _)| *place);
+        collected[group][place] = Line { times, values: values.into_iter().collect::<Values>() };
     }
     Ok(collected)
 }
@@ -124,14 +114,14 @@ impl Open {
 
 /// One group: at every time at which a series really has a value, one value of all that are alive.
 async fn merge(query: &TsQuery, group: usize, series: &[Contribution], lines: &mut Lines) -> Result<()> {
-    let exact = query.downsample.is_none() && query.rate.is_none();
+    let typed = query.downsample.is_none() && query.rate.is_none();
     let mut passed: Vec<usize> = series.iter().map(|series| series.before(query.start)).collect();
     let (mut floats, mut ints, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
     let mut worked = 0;
     loop {
         let next = series.iter().zip(&passed).filter_map(|(series, passed)| series.next_real(*passed)).min();
         let Some(time) = next.filter(|time| *time <= query.end) else { return Ok(()) };
-        let mut all_int = exact;
+        let mut all_int = typed;
         for (series, passed) in series.iter().zip(&mut passed) {
             *passed = series.pass(*passed, time);
             let over = series.alive().is_none_or(|(_, last)| last < time);

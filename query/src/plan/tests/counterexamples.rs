@@ -3,7 +3,10 @@
 
 use expect_test::{Expect, expect};
 
+use telem_engine::{Timestamp, Value};
+
 use super::support::{World, query};
+use crate::error::Error;
 
 #[track_caller]
 fn check(world: &World, asked: &str, expected: Expect) {
@@ -110,6 +113,15 @@ fn a_bucket_that_began_before_the_window_is_left_out() {
     let world = World::load("m host=a 3600:1 5940:1 6000:5 12000:9");
     check(&world, "7200 12000 sum:100m-sum:m", expect!["host=a {}: 12000:9.0"]);
     check(&world, "6000 12000 sum:100m-sum:m", expect!["host=a {}: 6000:5.0 12000:9.0"]);
+}
+
+#[test]
+fn a_series_in_no_bucket_fills_them_all() {
+    // Its one sample lies in the window, in a bucket that began before the window.
+    let world = World::load("m host=a 3600:1");
+    for aggregator in ["mult", "sum", "last"] {
+        check(&world, &format!("6000 6001 {aggregator}:100m-sum-zero:m"), expect!["host=a {}: 6000:0.0"]);
+    }
 }
 
 #[test]
@@ -256,5 +268,52 @@ fn more_than_the_limits_is_an_error() {
         expect![
             "Invalid: the query produces more than 5 points; ask for less time, fewer series or a coarser downsample"
         ],
+    );
+}
+
+#[test]
+fn memory_is_bounded_on_both_ways() {
+    let mut world = World::new();
+    let samples = || (0..40_000).map(|second| (Timestamp::from_seconds(second), Value::Int(second)));
+    world.put("m", &[("host", "a")], samples());
+    world.limit_memory(100_000);
+    for asked in ["0 40000 sum:m", "0 40000 sum:1s-sum:m", "0 40000 median:1s-sum:m"] {
+        assert!(matches!(world.ask(&query(asked)), Err(Error::Memory(_))), "{asked}: {:?}", world.ask(&query(asked)));
+    }
+    assert_eq!(world.text(&query("0 40000 sum:0all-count:m")), "host=a {}: 0:40000.0");
+}
+
+#[test]
+fn a_query_that_nobody_waits_for_stops_instead_of_giving_a_part_of_the_answer() {
+    let world = World::load("m host=a 0:1\nm host=b 0:1");
+    for asked in ["0 60 sum:m", "0 60 sum:1m-sum:m", "0 60 p99:1m-sum:m"] {
+        let error = world.ask_in_vain(&query(asked)).unwrap_err().to_string();
+        assert!(error.contains("the query was stopped"), "{error}");
+    }
+}
+
+#[test]
+fn hours_of_a_calendar_are_counted_from_the_first_sample_of_a_series() {
+    // New York; clocks are set forward on 2013-03-10. A starts the day before, B the day after.
+    let world = World::load(
+        "m host=a 1362805200:1 1363100400:1
+         m host=b 1362978000:10 1363100400:10",
+    );
+    let asked = "1362805200 1363104000 none:6hc@America/New_York-sum:m";
+    // A: 00:00 EST and 07:00 EDT; B: 00:00 EDT and 06:00 EDT.
+    check(
+        &world,
+        &format!("!{asked}"),
+        expect![[r#"
+            host=a {}: 1362805200:1.0 1363086000:1.0
+            host=b {}: 1362974400:10.0 1363082400:10.0"#]],
+    );
+    // One grid, from the start of the window on.
+    check(
+        &world,
+        asked,
+        expect![[r#"
+            host=a {}: 1362805200:1.0 1363086000:1.0
+            host=b {}: 1362978000:10.0 1363086000:10.0"#]],
     );
 }

@@ -20,7 +20,7 @@ fn series() -> impl Strategy<Value = Vec<(Timestamp, Value)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn pushdown_and_points_agree(
         data in prop::collection::vec((0..3_usize, series()), 1..7),

@@ -1,10 +1,11 @@
 //! A database and a query in a few words.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use chrono_tz::Tz;
 use telem_engine::{Db, Durability, Options, SampleBatch, SeriesKey, Step, SystemClock, TagSet, Timestamp, Value};
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
 use crate::functions::Aggregator;
@@ -14,9 +15,25 @@ use crate::run::{QueryOptions, TsAnswer};
 use crate::session::Session;
 use crate::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter, TsQuery};
 
+/// Making these takes longer than most tests.
+static SESSION: LazyLock<Session> = LazyLock::new(|| Session::new(&options()).unwrap());
+static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+
+fn options() -> QueryOptions {
+    QueryOptions {
+        memory_bytes_max: 256 << 20,
+        points_max: 1_000_000,
+        answer_values_max: 1_000_000,
+        threads: 2,
+        ..QueryOptions::new(Arc::new(SystemClock::new()))
+    }
+}
+
 pub struct World {
     db: Db,
     pub options: QueryOptions,
+    session: Option<Session>,
     _dir: TempDir,
 }
 
@@ -24,14 +41,12 @@ impl World {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let db = Db::open(&dir.path().join("db"), Options::default()).unwrap();
-        let options = QueryOptions {
-            memory_bytes_max: 64 << 20,
-            points_max: 1_000_000,
-            answer_values_max: 1_000_000,
-            threads: 2,
-            ..QueryOptions::new(Arc::new(SystemClock::new()))
-        };
-        Self { db, options, _dir: dir }
+        Self { db, options: options(), session: None, _dir: dir }
+    }
+
+    /// From now on queries share so much memory.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.session = Some(Session::new(&QueryOptions { memory_bytes_max: bytes, ..options() }).unwrap());
     }
 
     /// Lines of `metric tag=value... second:value...`; a value with a `.` is a float.
@@ -66,6 +81,15 @@ impl World {
         self.with_context(|context| block_on(plan::answer(query, &context)))
     }
 
+    /// Asks when nobody waits for the answer any longer.
+    pub fn ask_in_vain(&self, query: &TsQuery) -> Result<TsAnswer> {
+        let context = LeafContext::new(self.db.snapshot());
+        context.stop.ask();
+        let snapshot = context.snapshot.clone();
+        let task_ctx = SESSION.task_ctx(context);
+        block_on(plan::answer(query, &PlanContext { snapshot, task_ctx, options: &self.options }))
+    }
+
     pub fn explain(&self, query: &TsQuery) -> Result<String> {
         self.with_context(|context| block_on(plan::explain(query, &context)))
     }
@@ -93,7 +117,8 @@ impl World {
 
     fn with_context<T>(&self, work: impl FnOnce(PlanContext<'_>) -> T) -> T {
         let snapshot = self.db.snapshot();
-        let task_ctx = Session::new(&self.options).unwrap().task_ctx(LeafContext::new(snapshot.clone()));
+        let session = self.session.as_ref().unwrap_or(&SESSION);
+        let task_ctx = session.task_ctx(LeafContext::new(snapshot.clone()));
         work(PlanContext { snapshot, task_ctx, options: &self.options })
     }
 
@@ -123,7 +148,7 @@ pub fn text(answer: &TsAnswer) -> String {
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
+    RUNTIME.block_on(work)
 }
 
 /// Seconds, or with a point fractions of them.
