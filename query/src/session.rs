@@ -19,7 +19,7 @@ use telem_engine::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::error::Result;
-use crate::functions;
+use crate::functions::{self, downsample};
 use crate::leaf::LeafContext;
 use crate::run::QueryOptions;
 
@@ -52,16 +52,22 @@ impl Session {
             .with_batch_size(BATCH_ROWS)
             .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
-            .with_default_catalog_and_schema(CATALOG, SCHEMA);
+            .with_default_catalog_and_schema(CATALOG, SCHEMA)
+            .with_extension(Arc::new(options.clone()));
         config.options_mut().sql_parser.enable_ident_normalization = false;
         let mut template =
             SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime).build();
+        for name in functions::LEFT_OUT {
+            template.deregister_udf(name)?;
+        }
         for function in functions::scalar_functions() {
             template.register_udf(function)?;
         }
         for function in functions::aggregate_functions() {
             template.register_udaf(function)?;
         }
+        template.register_udtf(downsample::NAME, Arc::new(downsample::DownsampleFunction));
+        template.register_relation_planner(Arc::new(downsample::NamedArguments))?;
         Ok(Self { template })
     }
 

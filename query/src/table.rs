@@ -3,7 +3,7 @@
 //! Every table has its columns by name, each with what it means to the leaf ([`Column`]); a scan
 //! keeps the columns it needs and hands every filter it understands to the leaf ([`pushdown`]).
 
-mod pushdown;
+pub(crate) mod pushdown;
 #[cfg(test)]
 mod tests;
 
@@ -88,11 +88,14 @@ impl Table {
         Self::new(snapshot, Rows::Series, columns, Vec::new())
     }
 
-    /// One row a metric.
+    /// One row a metric; its type in the words of OpenMetrics. NULL where nobody said.
     pub fn metrics(snapshot: &Snapshot) -> Self {
         let columns = vec![
             (name_field("metric"), Column::Metric),
             (name_field("node"), Column::Node),
+            (Field::new("type", DataType::Utf8View, true), Column::Kind),
+            (Field::new("unit", DataType::Utf8View, true), Column::Unit),
+            (Field::new("help", DataType::Utf8View, true), Column::Help),
             (Field::new("series", DataType::Int64, false), Column::SeriesCount),
         ];
         Self::new(snapshot, Rows::Metric, columns, Vec::new())

@@ -3,6 +3,7 @@
 pub mod aggregator;
 mod by_time;
 mod counter;
+pub mod downsample;
 #[cfg(test)]
 mod tests;
 mod time_bucket;
@@ -26,6 +27,10 @@ pub fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     let functions = [by_time::first(), by_time::last(), counter::rate(), counter::increase(), counter::delta()];
     functions.into_iter().map(Arc::new).collect()
 }
+
+/// Functions of DataFusion's that SQL does not have here: each makes, from a number in the text of
+/// a query, any amount of memory that no limit sees. (`generate_series` in FROM makes rows one by one.)
+pub const LEFT_OUT: [&str; 7] = ["array_repeat", "array_resize", "generate_series", "lpad", "range", "repeat", "rpad"];
 
 /// The type of every time in this crate.
 fn time_type() -> DataType {

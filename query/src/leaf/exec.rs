@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, exec_err};
+use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
@@ -105,10 +105,10 @@ impl ExecutionPlan for NodeLeafExec {
 
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let Some(context) = task.session_config().get_extension::<LeafContext>() else {
-            return exec_err!("a leaf for node {} is executed where there is no snapshot", self.node);
+            return internal_err!("a leaf for node {} is executed where there is no snapshot", self.node);
         };
         if context.snapshot.node() != self.node {
-            return exec_err!("a leaf for node {} is executed on node {}", self.node, context.snapshot.node());
+            return internal_err!("a leaf for node {} is executed on node {}", self.node, context.snapshot.node());
         }
         let part = Part { index: partition, count: self.properties.partitioning.partition_count() };
         let (request, schema) = (self.request.clone(), self.schema());

@@ -9,6 +9,8 @@ mod exec;
 pub mod names;
 pub mod rows;
 pub mod series;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

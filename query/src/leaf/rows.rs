@@ -57,6 +57,10 @@ pub enum Column {
     FirstTs,
     LastTs,
     LastValue,
+    /// The type of a metric.
+    Kind,
+    Unit,
+    Help,
     SeriesCount,
     MetricCount,
 }
@@ -225,6 +229,9 @@ impl fmt::Display for Column {
             Column::FirstTs => f.write_str("first_ts"),
             Column::LastTs => f.write_str("last_ts"),
             Column::LastValue => f.write_str("last_value"),
+            Column::Kind => f.write_str("type"),
+            Column::Unit => f.write_str("unit"),
+            Column::Help => f.write_str("help"),
             Column::SeriesCount => f.write_str("series"),
             Column::MetricCount => f.write_str("metrics"),
         }

@@ -5,6 +5,7 @@ use futures::StreamExt;
 use telem_engine::Value;
 
 use crate::error::{Error, ErrorKind};
+use crate::leaf::Stop;
 use crate::run::QueryOptions;
 use crate::testing::{Asked, options};
 
@@ -472,4 +473,109 @@ async fn an_answer_holds_what_was_there_when_it_was_asked_for() {
         batches += 1;
     }
     assert_eq!((rows, batches), (50_000, 7));
+}
+
+#[tokio::test]
+async fn a_panic_in_a_plan_is_a_bug_of_ours_and_others_go_on() {
+    let asked = Asked::empty();
+    let workers = &asked.queries.inner.workers;
+    let ticket = workers.admit().await.unwrap();
+    let panicking = workers.run::<()>(ticket, Stop::default(), async { panic!("lost the thread") });
+    let error = panicking.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal);
+    expect!["bug in telem: the query panicked: lost the thread"].assert_eq(&error.to_string());
+    check(
+        &asked,
+        "SELECT 1",
+        expect![[r#"
+        +----------+
+        | Int64(1) |
+        +----------+
+        | 1        |
+        +----------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_reads_stops_its_leaves() {
+    let asked = Asked::empty();
+    let workers = &asked.queries.inner.workers;
+    let stop = Stop::default();
+    let ticket = workers.admit().await.unwrap();
+    let running = workers.run::<()>(ticket, stop.clone(), std::future::pending());
+    assert!(!stop.is_asked());
+    drop(running);
+    assert!(stop.is_asked());
+}
+
+#[test]
+fn queries_may_be_dropped_where_async_code_runs() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let asked = Asked::empty();
+        let _answer = asked.queries.sql(ENDLESS).await.unwrap();
+        drop(asked);
+    });
+}
+
+#[tokio::test]
+async fn functions_that_make_any_amount_of_memory_of_a_number_are_not_there() {
+    let asked = Asked::empty();
+    for sql in [
+        "SELECT repeat('x', 2000000000)",
+        "SELECT range(0, 100000000000)",
+        "SELECT generate_series(0, 100000000000)",
+        "SELECT list_repeat(1, 100000000000)",
+        "SELECT list_resize([1], 100000000000)",
+        "SELECT lpad('x', 2000000000), rpad('x', 2000000000)",
+    ] {
+        let answer = asked.answer(sql).await;
+        assert!(answer.starts_with("Invalid: Invalid function"), "{sql}\n{answer}");
+    }
+    check(
+        &asked,
+        "SELECT count(*) FROM generate_series(1, 100000)",
+        expect![[r#"
+        +----------+
+        | count(*) |
+        +----------+
+        | 100000   |
+        +----------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn plans_and_columns_can_be_asked_for() {
+    let asked = Asked::load("load{host=a} 0:1");
+    check(
+        &asked,
+        "SHOW COLUMNS FROM load",
+        expect![[r#"
+        +---------------+--------------+------------+-------------+----------------------+-------------+
+        | table_catalog | table_schema | table_name | column_name | data_type            | is_nullable |
+        +---------------+--------------+------------+-------------+----------------------+-------------+
+        | telem         | public       | load       | ts          | Timestamp(µs, "UTC") | NO          |
+        | telem         | public       | load       | value       | Float64              | NO          |
+        | telem         | public       | load       | value_int   | Int64                | YES         |
+        | telem         | public       | load       | node        | Utf8View             | NO          |
+        | telem         | public       | load       | host        | Utf8View             | YES         |
+        +---------------+--------------+------------+-------------+----------------------+-------------+"#]],
+    )
+    .await;
+    check(&asked, "EXPLAIN FORMAT INDENT SELECT sum(value) FROM load WHERE host = 'a'", expect![[r#"
+        +---------------+--------------------------------------------------------------------------------------------+
+        | plan_type     | plan                                                                                       |
+        +---------------+--------------------------------------------------------------------------------------------+
+        | logical_plan  | Aggregate: groupBy=[[]], aggr=[[sum(load.value)]]                                          |
+        |               |   TableScan: load projection=[value], full_filters=[load.host = Utf8View("a")]             |
+        | physical_plan | AggregateExec: mode=Final, gby=[], aggr=[sum(load.value)]                                  |
+        |               |   CoalescePartitionsExec                                                                   |
+        |               |     AggregateExec: mode=Partial, gby=[], aggr=[sum(load.value)]                            |
+        |               |       NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] in ["a"] |
+        |               |                                                                                            |
+        +---------------+--------------------------------------------------------------------------------------------+"#]]).await;
+    let analyzed = asked.answer("EXPLAIN ANALYZE SELECT * FROM load").await;
+    assert!(analyzed.contains("NodeLeafExec") && analyzed.contains("output_rows=1"), "{analyzed}");
 }

@@ -1,5 +1,8 @@
 use expect_test::{Expect, expect};
 
+use telem_engine::Durability;
+use telem_engine::meta::{MetaChange, MetricKind, MetricMeta};
+
 use super::tag_column;
 use crate::testing::Asked;
 
@@ -71,12 +74,12 @@ async fn the_other_tables_tell_what_is_known() {
     check_answer(
         "SELECT * FROM metrics ORDER BY metric",
         expect![[r#"
-        +--------+------+--------+
-        | metric | node | series |
-        +--------+------+--------+
-        | load   | n1   | 3      |
-        | mem    | n1   | 1      |
-        +--------+------+--------+"#]],
+            +--------+------+------+------+------+--------+
+            | metric | node | type | unit | help | series |
+            +--------+------+------+------+------+--------+
+            | load   | n1   |      |      |      | 3      |
+            | mem    | n1   |      |      |      | 1      |
+            +--------+------+------+------+------+--------+"#]],
     )
     .await;
     check_answer(
@@ -89,6 +92,22 @@ async fn the_other_tables_tell_what_is_known() {
         +------+---------+--------+"#]],
     )
     .await;
+}
+
+#[tokio::test]
+async fn metrics_tell_what_is_known_of_them() {
+    let asked = Asked::load(LOAD);
+    let meta = MetricMeta { kind: MetricKind::Gauge, unit: "GB".to_owned(), help: "In use.".to_owned() };
+    let change = MetaChange::Metric { name: "mem".to_owned(), meta };
+    asked.db.put_meta(change, Durability::Buffered).unwrap();
+    expect![[r#"
+        +--------+-------+------+---------+
+        | metric | type  | unit | help    |
+        +--------+-------+------+---------+
+        | load   |       |      |         |
+        | mem    | gauge | GB   | In use. |
+        +--------+-------+------+---------+"#]]
+    .assert_eq(&asked.answer("SELECT metric, type, unit, help FROM metrics ORDER BY metric").await);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use arrow::array::{
 };
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
+use telem_engine::meta::MetricKind;
 use telem_engine::{SeriesId, SeriesKey, TimeRange, Timestamp};
 
 use super::samples::engine_error;
@@ -96,7 +97,22 @@ pub(super) fn metrics(request: &RowsRequest, context: &LeafContext, schema: &Sch
             }
             Column::Node => same_name(context.snapshot.node(), rows.len()),
             Column::SeriesCount => Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, series)| *series))),
-            column => return Err(unanswerable(Rows::Metric, column)),
+            described => {
+                let texts = rows.iter().map(|(metric, _)| {
+                    let meta = context.snapshot.meta().metric(metric)?;
+                    match described {
+                        Column::Kind => kind_word(meta.kind),
+                        Column::Unit => Some(&*meta.unit).filter(|unit| !unit.is_empty()),
+                        Column::Help => Some(&*meta.help).filter(|help| !help.is_empty()),
+                        _ => None,
+                    }
+                });
+                let texts: StringViewArray = texts.collect();
+                if !matches!(described, Column::Kind | Column::Unit | Column::Help) {
+                    return Err(unanswerable(Rows::Metric, described));
+                }
+                Arc::new(texts)
+            }
         });
     }
     Ok(Box::new(std::iter::once(batch(schema, arrays, rows.len()))))
@@ -119,6 +135,18 @@ pub(super) fn nodes(request: &RowsRequest, context: &LeafContext, schema: &Schem
         });
     }
     Ok(Box::new(std::iter::once(batch(schema, arrays, 1))))
+}
+
+fn kind_word(kind: MetricKind) -> Option<&'static str> {
+    match kind {
+        MetricKind::Unknown => None,
+        MetricKind::Gauge => Some("gauge"),
+        MetricKind::Counter => Some("counter"),
+        MetricKind::Histogram => Some("histogram"),
+        MetricKind::Summary => Some("summary"),
+        MetricKind::Info => Some("info"),
+        MetricKind::StateSet => Some("stateset"),
+    }
 }
 
 fn same_name(name: &str, rows: usize) -> ArrayRef {
