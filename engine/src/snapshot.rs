@@ -23,6 +23,8 @@ use crate::value::Value;
 /// Rows of one batch of a [`Scan`], unless asked otherwise.
 pub const SCAN_BATCH_ROWS: usize = 8_192;
 
+/// Runs that [`Points`] looks for in one go, unless a single series has more (40 bytes each).
+const FIND_RUNS: usize = 256 << 10;
 /// Rows of segments that [`Points`] reads in one go, unless a single series has more: enough that
 /// pages with many series are decoded once, few enough to stay small (24 bytes each).
 const READ_ROWS: u64 = 256 << 10;
@@ -126,7 +128,14 @@ impl Snapshot {
     /// The samples of every series that has any in `range`, in the order of `series`.
     pub fn points(&self, series: Vec<SeriesId>, range: TimeRange) -> Points {
         let segments = self.segments.iter().filter(|segment| segment.entry().overlaps(range)).cloned().collect();
-        Points { snapshot: self.clone(), segments, series: series.into(), range, ready: VecDeque::new() }
+        Points {
+            snapshot: self.clone(),
+            segments,
+            series: series.into(),
+            range,
+            found: VecDeque::new(),
+            ready: VecDeque::new(),
+        }
     }
 
     /// Whether `series` has a sample in `range`; reads as little as that takes.
@@ -207,52 +216,75 @@ pub struct Points {
     snapshot: Snapshot,
     /// Those that overlap the range, oldest first.
     segments: Vec<Arc<Segment>>,
-    /// Not read yet.
+    /// Not looked for yet.
     series: VecDeque<SeriesId>,
     range: TimeRange,
-    /// Read and not handed out.
-    ready: VecDeque<SeriesPoints>,
+    /// Found in segments and not read yet: the runs of each series, with the places of their segments.
+    found: VecDeque<(SeriesId, Vec<(usize, Run)>)>,
+    /// Read from segments and not handed out.
+    ready: VecDeque<(SeriesId, Samples)>,
 }
 
+/// In the order of writing, so that the last of equal times counts.
+type Samples = Vec<(Timestamp, Value)>;
+
 impl Points {
-    /// Reads the next series, as many as stay within [`READ_ROWS`].
-    fn read(&mut self) -> Result<()> {
-        let mut rows = 0;
-        // Per segment the wanted runs, each with the place of its series in `batch`.
-        let mut wanted: Vec<Vec<(Run, usize)>> = vec![Vec::new(); self.segments.len()];
-        let loaded: Vec<Arc<Loaded>> = self.segments.iter().map(Segment::load).collect::<Result<_>>()?;
-        let mut batch: Vec<(SeriesId, Vec<(Timestamp, Value)>)> = Vec::new();
-        while let Some(series) = self.series.front().copied() {
-            let in_range = |run: &&Run| self.range.overlaps_closed(run.first, run.last);
-            let runs = || loaded.iter().map(|loaded| loaded.run(series).filter(in_range)).enumerate();
-            let more: u64 = runs().filter_map(|(_, run)| run).map(|run| u64::from(run.rows)).sum();
-            if !batch.is_empty() && (rows + more > READ_ROWS || batch.len() as u64 == READ_ROWS) {
-                break;
-            }
-            rows += more;
-            for (segment, run) in runs() {
-                wanted[segment].extend(run.map(|run| (*run, batch.len())));
-            }
-            batch.push((series, Vec::with_capacity(more as usize)));
-            self.series.pop_front();
-        }
-        for (loaded, wanted) in loaded.iter().zip(&mut wanted) {
-            if !wanted.is_empty() {
-                read_runs(loaded, wanted, self.range, &mut batch)?;
-            }
-        }
-        for (series, mut samples) in batch {
-            for (memtable, rows) in &self.snapshot.memtables {
-                samples.extend(memtable.read(series, self.range, *rows));
-            }
-            keep_last_writes(&mut samples);
-            if !samples.is_empty() {
-                let times = samples.iter().map(|(time, _)| *time).collect();
-                let values = samples.into_iter().map(|(_, value)| value).collect();
-                self.ready.push_back(SeriesPoints { series, times, values });
+    /// Finds the runs of the next series, as many as stay within [`FIND_RUNS`]. Segments are gone
+    /// through once and not held, so that only wanted runs take memory.
+    fn find(&mut self) -> Result<()> {
+        let count = (FIND_RUNS / self.segments.len().max(1)).clamp(1, self.series.len());
+        self.found = self.series.drain(..count).map(|series| (series, Vec::new())).collect();
+        for (at, segment) in self.segments.iter().enumerate() {
+            let loaded = segment.load()?;
+            for (series, runs) in &mut self.found {
+                let run = loaded.run(*series).filter(|run| self.range.overlaps_closed(run.first, run.last));
+                runs.extend(run.map(|run| (at, *run)));
             }
         }
         Ok(())
+    }
+
+    /// Reads the next series from segments, as many as stay within [`READ_ROWS`].
+    fn read(&mut self) -> Result<()> {
+        if self.found.is_empty() {
+            self.find()?;
+        }
+        // Per segment the wanted runs, each with the place of its series in `batch`.
+        let mut wanted: Vec<Vec<(Run, usize)>> = vec![Vec::new(); self.segments.len()];
+        let mut batch: Vec<(SeriesId, Samples)> = Vec::new();
+        let mut rows = 0;
+        while let Some((_, runs)) = self.found.front() {
+            rows += runs.iter().map(|(_, run)| u64::from(run.rows)).sum::<u64>();
+            if !batch.is_empty() && rows > READ_ROWS {
+                break;
+            }
+            let Some((series, runs)) = self.found.pop_front() else { break };
+            for (segment, run) in runs {
+                wanted[segment].push((run, batch.len()));
+            }
+            batch.push((series, Vec::new()));
+        }
+        for (segment, wanted) in self.segments.iter().zip(&mut wanted) {
+            if !wanted.is_empty() {
+                read_runs(&*segment.reader()?, wanted, self.range, &mut batch)?;
+            }
+        }
+        self.ready.extend(batch);
+        Ok(())
+    }
+
+    /// Adds what memtables have of a series to what segments have.
+    fn merge(&self, series: SeriesId, mut samples: Samples) -> Option<SeriesPoints> {
+        for (memtable, rows) in &self.snapshot.memtables {
+            samples.extend(memtable.read(series, self.range, *rows));
+        }
+        keep_last_writes(&mut samples);
+        if samples.is_empty() {
+            return None;
+        }
+        let times = samples.iter().map(|(time, _)| *time).collect();
+        let values = samples.into_iter().map(|(_, value)| value).collect();
+        Some(SeriesPoints { series, times, values })
     }
 }
 
@@ -261,7 +293,7 @@ fn read_runs(
     loaded: &Loaded,
     wanted: &mut [(Run, usize)],
     range: TimeRange,
-    batch: &mut [(SeriesId, Vec<(Timestamp, Value)>)],
+    batch: &mut [(SeriesId, Samples)],
 ) -> Result<()> {
     wanted.sort_unstable_by_key(|(run, place)| (run.row, *place));
     let mut runs: Vec<Run> = wanted.iter().map(|(run, _)| *run).collect();
@@ -288,15 +320,18 @@ impl Iterator for Points {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(points) = self.ready.pop_front() {
-                return Some(Ok(points));
+            while let Some((series, samples)) = self.ready.pop_front() {
+                if let Some(points) = self.merge(series, samples) {
+                    return Some(Ok(points));
+                }
             }
-            if self.series.is_empty() {
+            if self.series.is_empty() && self.found.is_empty() {
                 return None;
             }
             if let Err(error) = self.read() {
                 // What follows an error would have holes.
                 self.series.clear();
+                self.found.clear();
                 return Some(Err(error));
             }
         }

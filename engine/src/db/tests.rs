@@ -427,3 +427,17 @@ fn info_counts_what_is_there() {
     assert!(info.segment_files.iter().chain(&info.series_files).all(|path| path.is_file()));
     assert_eq!(info.node, "local");
 }
+
+#[test]
+fn answers_do_not_depend_on_how_many_segments_stay_in_memory() {
+    let mut bed = Bed::with(options(|options| (options.segment_files_max, options.segment_bytes_max) = (1, 0)));
+    for round in 0..4 {
+        for metric in ["b", "a", "c"] {
+            let samples: Vec<_> = (0..9).map(|at| (metric, at * (round + 1), Value::Int(at * round))).collect();
+            bed.append(&samples);
+        }
+        bed.db.flush().unwrap();
+        bed.check();
+    }
+    bed.check();
+}

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::array::{Array, Float64Array, Int8Array, Int64Array, TimestampMicrosecondArray, UInt32Array};
@@ -52,6 +53,8 @@ pub struct Segment {
     disk: Arc<dyn Disk>,
     cache: Arc<SegmentCache>,
     loaded: Mutex<Option<Arc<Loaded>>>,
+    /// Whether its bytes were once what the manifest says. They do not change, and once is enough.
+    checked: AtomicBool,
 }
 
 impl fmt::Debug for Segment {
@@ -63,7 +66,7 @@ impl fmt::Debug for Segment {
 impl Segment {
     pub fn new(entry: SegmentEntry, layout: &Layout, disk: Arc<dyn Disk>, cache: Arc<SegmentCache>) -> Self {
         let path = layout.named(&entry.file.file);
-        Self { entry, path, disk, cache, loaded: Mutex::default() }
+        Self { entry, path, disk, cache, loaded: Mutex::default(), checked: AtomicBool::new(false) }
     }
 
     pub fn entry(&self) -> &SegmentEntry {
@@ -79,12 +82,34 @@ impl Segment {
         if let Some(loaded) = &*loaded {
             return Ok(Arc::clone(loaded));
         }
-        let fresh = Arc::new(Loaded::open(&*self.disk, &self.path, &self.entry)?);
+        let fresh = if self.checked.load(Ordering::Acquire) {
+            let file = self.disk.open(&self.path).map_err(Error::io("open", &self.path))?;
+            Loaded::parse(file, &self.path, &self.entry)?
+        } else {
+            Loaded::open(&*self.disk, &self.path, &self.entry)?
+        };
+        self.checked.store(true, Ordering::Release);
+        let fresh = Arc::new(fresh);
         *loaded = Some(Arc::clone(&fresh));
         // Released first: the cache may empty slots, and takes their locks while holding its own.
         drop(loaded);
         self.cache.add(self, fresh.bytes());
         Ok(fresh)
+    }
+
+    /// What [`Loaded::read`] needs, for one who knows the runs: the cache may have let them go meanwhile.
+    ///
+    /// # Errors
+    /// Io; Corrupt when the file is not what the manifest says.
+    pub fn reader(self: &Arc<Self>) -> Result<Arc<Loaded>> {
+        if let Some(loaded) = &*self.slot() {
+            return Ok(Arc::clone(loaded));
+        }
+        if !self.checked.load(Ordering::Acquire) {
+            return self.load();
+        }
+        let file = self.disk.open(&self.path).map_err(Error::io("open", &self.path))?;
+        Loaded::footer(file, &self.path).map(Arc::new)
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Loaded>>> {
@@ -151,12 +176,17 @@ impl Loaded {
         Self::parse(file, path, entry)
     }
 
-    fn parse(file: Arc<dyn ReadFile>, path: &Path, entry: &SegmentEntry) -> Result<Self> {
+    /// The footer alone, without runs.
+    fn footer(file: Arc<dyn ReadFile>, path: &Path) -> Result<Self> {
         let file = Chunks(file);
         let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
         let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| unreadable(path, &error))?;
         check_schema(path, &metadata)?;
-        let mut loaded = Self { path: path.to_path_buf(), file, metadata, runs: Vec::new(), by_series: Vec::new() };
+        Ok(Self { path: path.to_path_buf(), file, metadata, runs: Vec::new(), by_series: Vec::new() })
+    }
+
+    fn parse(file: Arc<dyn ReadFile>, path: &Path, entry: &SegmentEntry) -> Result<Self> {
+        let mut loaded = Self::footer(file, path)?;
         loaded.runs = loaded.find_runs(entry)?;
         let mut by_series: Vec<u32> = (0..loaded.runs.len() as u32).collect();
         by_series.sort_unstable_by_key(|at| loaded.runs[*at as usize].series);
@@ -192,7 +222,7 @@ impl Loaded {
     /// # Errors
     /// Io and Corrupt.
     pub fn read(&self, runs: &[Run], mut take: impl FnMut(usize, Timestamp, Value)) -> Result<()> {
-        let rows: usize = self.runs.iter().map(|run| run.rows as usize).sum();
+        let rows = usize::try_from(self.metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
         let ranges = runs.iter().map(|run| run.row as usize..(run.row + run.rows) as usize);
         let selection = RowSelection::from_consecutive_ranges(ranges, rows);
         let (mut at, mut left) = (0, runs.first().map_or(0, |run| run.rows));
