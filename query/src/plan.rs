@@ -11,6 +11,7 @@ mod pushdown;
 
 use std::sync::Arc;
 
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use telem_engine::{Snapshot, Timestamp, Value};
@@ -114,8 +115,7 @@ async fn answer_by(
     groups: Groups,
     context: &PlanContext<'_>,
 ) -> Result<TsAnswer> {
-    let values_max = context.options.answer_values_max;
-    let lines = Lines::new(&groups, pipeline, values_max);
+    let lines = Lines::new(&groups, pipeline, context);
     let lines = match route {
         Route::Pushdown => {
             let leaf = leaf(query, Yield::Buckets, groups.series(), context);
@@ -127,7 +127,7 @@ async fn answer_by(
             points::finish(query, pipeline, rows, &groups, lines, context).await?
         }
     };
-    Ok(TsAnswer { groups: groups.with_lines(lines.of_groups), missing: Vec::new() })
+    Ok(TsAnswer { groups: groups.with_lines(lines.finish()?), missing: Vec::new() })
 }
 
 fn points_leaf(query: &Arc<TsQuery>, groups: &Groups, context: &PlanContext<'_>) -> Arc<dyn ExecutionPlan> {
@@ -153,34 +153,58 @@ struct Lines {
     end: Timestamp,
     values: u64,
     values_max: u64,
+    memory: MemoryReservation,
     of_groups: Vec<Vec<(Timestamp, Value)>>,
 }
 
+/// Values whose memory is reserved at once.
+const VALUES_RESERVED: u64 = 1_024;
+
 impl Lines {
-    fn new(groups: &Groups, pipeline: &Pipeline, values_max: u64) -> Self {
-        let (start, end) = (pipeline.start, pipeline.end);
-        Self { start, end, values: 0, values_max, of_groups: vec![Vec::new(); groups.len()] }
+    fn new(groups: &Groups, pipeline: &Pipeline, context: &PlanContext<'_>) -> Self {
+        Self {
+            start: pipeline.start,
+            end: pipeline.end,
+            values: 0,
+            values_max: context.options.answer_values_max,
+            memory: MemoryConsumer::new("answer of a time-series query").register(context.task_ctx.memory_pool()),
+            of_groups: vec![Vec::new(); groups.len()],
+        }
     }
 
-    /// Takes the final value of a group; times must ascend.
+    /// Takes the final value of a group at a time, every time once.
     ///
     /// # Errors
-    /// Infinite, when it is; TooLarge, past the most values of an answer.
+    /// TooLarge, past the most values of an answer; Memory.
     fn push(&mut self, group: usize, time: Timestamp, value: Value) -> Result<()> {
         if time < self.start || time > self.end {
             return Ok(());
         }
-        if let Value::Float(value) = value
-            && value.is_infinite()
-        {
-            return Err(Error::Infinite { at_millis: time.millis(), value });
-        }
-        self.values += 1;
-        if self.values > self.values_max {
+        if self.values == self.values_max {
             return Err(Error::TooLarge { what: "values", max: self.values_max });
         }
+        if self.values.is_multiple_of(VALUES_RESERVED) {
+            self.memory.try_grow(VALUES_RESERVED as usize * size_of::<(Timestamp, Value)>())?;
+        }
+        self.values += 1;
         self.of_groups[group].push((time, value));
         Ok(())
+    }
+
+    /// The values of every group, ascending in time.
+    ///
+    /// # Errors
+    /// Infinite, when one is.
+    fn finish(mut self) -> Result<Vec<Vec<(Timestamp, Value)>>> {
+        for line in &mut self.of_groups {
+            line.sort_unstable_by_key(|(time, _)| *time);
+            let infinite =
+                line.iter().map(|(time, value)| (time, value.as_f64())).find(|(_, value)| value.is_infinite());
+            if let Some((time, value)) = infinite {
+                return Err(Error::Infinite { at_millis: time.millis(), value });
+            }
+        }
+        Ok(self.of_groups)
     }
 }
 

@@ -14,12 +14,10 @@ use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
-use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::expressions::col;
-use datafusion::physical_plan::sorts::sort::SortExec;
 use futures::StreamExt;
 use telem_engine::{Timestamp, Value};
 
@@ -53,20 +51,13 @@ fn parts(aggregator: Aggregator) -> Vec<(&'static str, Arc<AggregateUDF>)> {
     }
 }
 
-/// Over a leaf that yields buckets: one row a group and bucket, sorted by both.
+/// Over a leaf that yields buckets: one row a group and bucket, in no order. They are sorted group
+/// by group where they end up: a sort of all would need several times the memory of the answer.
 pub(super) fn plan(query: &TsQuery, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let merged = if query.aggregator == Aggregator::None {
-        Arc::new(CoalescePartitionsExec::new(leaf))
-    } else {
-        aggregate(query.aggregator, leaf)?
-    };
-    let schema = merged.schema();
-    let by = ["group", "ts"].map(|name| col(name, &schema)).into_iter().collect::<Result<Vec<_>, _>>()?;
-    let order = LexOrdering::new(by.into_iter().map(PhysicalSortExpr::new_default));
-    Ok(match order {
-        Some(order) => Arc::new(SortExec::new(order, merged)),
-        None => merged,
-    })
+    match query.aggregator {
+        Aggregator::None => Ok(Arc::new(CoalescePartitionsExec::new(leaf))),
+        aggregator => aggregate(aggregator, leaf),
+    }
 }
 
 fn aggregate(aggregator: Aggregator, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {

@@ -281,6 +281,9 @@ fn memory_is_bounded_on_both_ways() {
         assert!(matches!(world.ask(&query(asked)), Err(Error::Memory(_))), "{asked}: {:?}", world.ask(&query(asked)));
     }
     assert_eq!(world.text(&query("0 40000 sum:0all-count:m")), "host=a {}: 0:40000.0");
+    // About a megabyte of answer: sums and what they are made of take a few times that.
+    world.limit_memory(16 << 20);
+    assert_eq!(world.ask(&query("0 40000 sum:1s-sum:m")).unwrap().groups[0].points.len(), 40_000);
 }
 
 #[test]

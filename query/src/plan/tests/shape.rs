@@ -14,22 +14,20 @@ fn decomposable_aggregates_are_partial_at_the_leaf() {
     check(
         "0 3600 avg:1m-max:rate:m",
         expect![[r#"
-        NodeLeafExec: Series: groups of m, downsample max, rate, for avg
-        SortExec: expr=[group@0 ASC, ts@1 ASC], preserve_partitioning=[false]
-          AggregateExec: mode=Final, gby=[group@0 as group, ts@1 as ts], aggr=[sum, count, real]
-            CoalescePartitionsExec
-              AggregateExec: mode=Partial, gby=[group@0 as group, ts@1 as ts], aggr=[sum, count, real]
-                NodeLeafExec: Series: buckets of m, downsample max, rate, for avg
-    "#]],
+            NodeLeafExec: Series: groups of m, downsample max, rate, for avg
+            AggregateExec: mode=Final, gby=[group@0 as group, ts@1 as ts], aggr=[sum, count, real]
+              CoalescePartitionsExec
+                AggregateExec: mode=Partial, gby=[group@0 as group, ts@1 as ts], aggr=[sum, count, real]
+                  NodeLeafExec: Series: buckets of m, downsample max, rate, for avg
+        "#]],
     );
     check(
         "0 3600 none:1m-max:m",
         expect![[r#"
-        NodeLeafExec: Series: groups of m, downsample max, for none
-        SortExec: expr=[group@0 ASC, ts@1 ASC], preserve_partitioning=[false]
-          CoalescePartitionsExec
-            NodeLeafExec: Series: buckets of m, downsample max, for none
-    "#]],
+            NodeLeafExec: Series: groups of m, downsample max, for none
+            CoalescePartitionsExec
+              NodeLeafExec: Series: buckets of m, downsample max, for none
+        "#]],
     );
 }
 
