@@ -7,6 +7,7 @@
 
 mod architecture;
 mod oracle;
+mod process;
 mod property;
 mod real;
 mod recorded;

@@ -1,5 +1,8 @@
 //! Recorded requests and answers of a real OpenTSDB 2.4.1 (`fixtures/opentsdb`), and their replay.
 
+mod judge;
+mod tests;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
