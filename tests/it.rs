@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
 mod architecture;
+mod grafana;
 mod oracle;
 mod process;
 mod property;
