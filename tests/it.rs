@@ -6,7 +6,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
 mod architecture;
+mod bad_input;
 mod grafana;
+mod kill;
 mod oracle;
 mod process;
 mod property;

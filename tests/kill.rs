@@ -1,0 +1,147 @@
+//! `kill -9` under load, again and again: what was acknowledged is there, and nothing else is.
+//!
+//! Two clients put batches as fast as they are answered, one asking for `?sync`. When a drawn number of
+//! batches has been acknowledged the server is killed and started again on the same directory. A killed
+//! process loses nothing that the operating system has, so buffered acknowledgements are held to the same
+//! promise here; what they may lose when the machine dies is tested over the simulated disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+
+use serde_json::{Value as Json, json};
+
+use crate::process::{Connection, PATIENCE, Server};
+use crate::script::EPOCH_MS;
+
+const ROUNDS: u64 = 5;
+const BATCH: i64 = 40;
+const CLIENTS: [(&str, &str); 2] = [("synced", "/api/put?sync"), ("buffered", "/api/put")];
+
+/// What one client put: sample number `n` lies at `EPOCH_MS + n`.
+#[derive(Default)]
+struct Put {
+    sent: BTreeSet<i64>,
+    acknowledged: BTreeSet<i64>,
+}
+
+#[test]
+fn a_killed_server_has_every_acknowledged_sample_and_nothing_that_nobody_sent() {
+    let seed = std::env::var("TELEM_SEED").ok().map(|seed| seed.parse().unwrap());
+    let seed: u64 = seed.unwrap_or_else(|| RandomState::new().hash_one("seed"));
+    println!("seed {seed} (TELEM_SEED={seed} draws the same moments)");
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("db");
+    let puts: [Mutex<Put>; 2] = Default::default();
+    for round in 0..ROUNDS {
+        let mut server = Server::serve(&data, &[]);
+        if round > 0 {
+            let line = server.wait_for_line("recovery: ");
+            assert!(line.contains(char::is_numeric), "the recovery line has no numbers: {line}");
+        }
+        check(&server, &puts, seed);
+        let batches = 5 + drawn(seed, round) % 120;
+        put_until_killed(server, &puts, batches);
+    }
+    let server = Server::serve(&data, &[]);
+    check(&server, &puts, seed);
+    let (status, _) = server.terminate();
+    assert!(status.success());
+    check(&Server::serve(&data, &[]), &puts, seed);
+    for put in puts {
+        let put = put.into_inner().unwrap();
+        assert!(put.acknowledged.len() as i64 >= BATCH, "a client got nowhere: {}", put.acknowledged.len());
+    }
+}
+
+/// SplitMix64.
+fn drawn(seed: u64, round: u64) -> u64 {
+    let mut z = seed.wrapping_add((round + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The value that belongs to a sample, so that a sample with another's value is noticed.
+fn value(client: &str, n: i64) -> i64 {
+    (drawn(client.len() as u64, n.cast_unsigned()) >> 20).cast_signed()
+}
+
+fn put_until_killed(server: Server, puts: &[Mutex<Put>; 2], batches: u64) {
+    std::thread::scope(|scope| {
+        let (acknowledge, acknowledged) = channel();
+        for (at, put) in puts.iter().enumerate() {
+            let (address, acknowledge) = (server.address.clone(), acknowledge.clone());
+            scope.spawn(move || put_without_end(at, &address, put, &acknowledge));
+        }
+        drop(acknowledge);
+        for _ in 0..batches {
+            acknowledged.recv_timeout(PATIENCE).unwrap();
+        }
+        // Both clients are in the middle of something now.
+        server.kill();
+    });
+}
+
+fn put_without_end(at: usize, address: &str, put: &Mutex<Put>, acknowledge: &Sender<()>) {
+    let (client, path) = CLIENTS[at];
+    let mut connection = Connection::tcp(address);
+    loop {
+        let first = put.lock().unwrap().sent.last().map_or(0, |last| last + 1);
+        let numbers = first..first + BATCH;
+        put.lock().unwrap().sent.extend(numbers.clone());
+        let samples: Vec<Json> = numbers
+            .clone()
+            .map(|n| {
+                let tags = json!({"client": client, "lane": (n % 3).to_string()});
+                json!({"metric": "kill", "timestamp": EPOCH_MS + n, "value": value(client, n), "tags": tags})
+            })
+            .collect();
+        let body = Json::from(samples).to_string();
+        match connection.request("POST", path, &[], body.as_bytes()) {
+            Ok(response) => assert_eq!(response.status, 204, "{}", response.text()),
+            Err(_killed) => return,
+        }
+        put.lock().unwrap().acknowledged.extend(numbers);
+        if acknowledge.send(()).is_err() {
+            return;
+        }
+    }
+}
+
+fn check(server: &Server, puts: &[Mutex<Put>; 2], seed: u64) {
+    for (put, (client, _)) in puts.iter().zip(CLIENTS) {
+        let put = put.lock().unwrap();
+        if put.acknowledged.is_empty() {
+            continue;
+        }
+        let stored = stored(server, client);
+        let lost: Vec<&i64> = put.acknowledged.iter().filter(|n| !stored.contains_key(n)).collect();
+        assert!(lost.is_empty(), "seed {seed}: {client}: acknowledged and lost: {lost:?}");
+        for (n, found) in &stored {
+            assert!(put.sent.contains(n), "seed {seed}: {client}: sample {n} = {found} was never sent");
+            assert_eq!(*found, value(client, *n), "seed {seed}: {client}: sample {n} has another value");
+        }
+    }
+}
+
+/// Number to value of every sample of one client.
+fn stored(server: &Server, client: &str) -> BTreeMap<i64, i64> {
+    let query = json!({
+        "start": EPOCH_MS - 1, "end": EPOCH_MS + 86_400_000, "msResolution": true,
+        "queries": [{"metric": "kill", "aggregator": "none", "filters": [
+            {"type": "literal_or", "tagk": "client", "filter": client, "groupBy": false}
+        ]}],
+    });
+    let answer = server.post("/api/query", &query).expect(200).json();
+    let mut stored = BTreeMap::new();
+    for series in answer.as_array().unwrap() {
+        for (time, value) in series["dps"].as_object().unwrap() {
+            let n = time.parse::<i64>().unwrap() - EPOCH_MS;
+            assert_eq!(series["tags"]["lane"], (n % 3).to_string(), "sample {n} is in another series");
+            assert_eq!(stored.insert(n, value.as_i64().unwrap()), None);
+        }
+    }
+    stored
+}
