@@ -66,11 +66,18 @@ impl Machine for Linux {
     }
 
     fn started(&self, pid: u32) -> Option<u64> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the command in brackets, which may hold anything; the 22nd is the start.
-        let (_, after_command) = stat.rsplit_once(')')?;
-        after_command.split_whitespace().nth(19)?.parse().ok()
+        start_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
+}
+
+/// The start of a process from its line in `/proc/PID/stat`; `None` for one that is dead and only waits
+/// for its parent to take notice, for ever where the first process of a container never does.
+fn start_in(stat: &str) -> Option<u64> {
+    // The second field is the command in brackets, which may hold anything; the 22nd is the start.
+    let (_, after_command) = stat.rsplit_once(')')?;
+    let mut fields = after_command.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") { None } else { fields.nth(18)?.parse().ok() }
 }
 
 /// What to do about a lock file that is there.

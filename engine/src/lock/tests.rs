@@ -86,3 +86,16 @@ fn linux_knows_this_process() {
     assert_eq!(Linux.started(me.pid), Some(me.started));
     assert_eq!(Linux.started(u32::MAX), None);
 }
+
+#[test]
+fn a_process_that_only_waits_for_its_parent_to_take_notice_is_dead() {
+    let stat = |state: &str| {
+        format!(
+            "4213 (te) lem) {state} 1 4213 4213 0 -1 4194560 81 0 0 0 0 0 0 0 20 0 1 0 987654 2420736 195 18446744073709551615"
+        )
+    };
+    assert_eq!(start_in(&stat("S")), Some(987_654));
+    assert_eq!(start_in(&stat("D")), Some(987_654), "one that hangs in the kernel may still write");
+    assert_eq!(start_in(&stat("Z")), None);
+    assert_eq!(start_in("4213 (telem) S 1"), None);
+}
