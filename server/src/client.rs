@@ -50,7 +50,7 @@ pub enum ClientError {
     Unreachable { address: Address, source: io::Error },
     #[error("{address} did not answer within {} s", after.as_secs())]
     Silent { address: Address, after: Duration },
-    #[error("the connection to {address} broke: {source}")]
+    #[error("the connection to {address} broke: {source}; its log may say why")]
     Broken { address: Address, source: hyper::Error },
     #[error("{message} ({address} answered {status})")]
     Refused { address: Address, status: StatusCode, message: String },

@@ -1,5 +1,8 @@
 //! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::future::Future;
 use std::io;

@@ -10,6 +10,8 @@ mod output;
 mod serve;
 mod source;
 mod sql;
+#[cfg(test)]
+mod tests;
 mod units;
 
 use std::io::{self, IsTerminal, Write};

@@ -2,6 +2,9 @@
 //!
 //! A file is whole or not there: it is written beside its name and takes it at the end.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};

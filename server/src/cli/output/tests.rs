@@ -1,0 +1,83 @@
+//! Files are whole or not there; tables show the first rows.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array};
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+
+use super::*;
+
+fn batch(values: Vec<i64>) -> RecordBatch {
+    RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(values)) as ArrayRef)]).unwrap()
+}
+
+fn write(format: OutputFormat, path: &Path, batches: &[RecordBatch]) {
+    let mut output = Output::new(format, &batch(vec![]).schema(), Some(path), TableOptions { rows_max: 3 }).unwrap();
+    for batch in batches {
+        output.batch(batch).unwrap();
+    }
+    assert!(!path.exists(), "until it is whole it has another name");
+    output.finish().unwrap();
+}
+
+#[test]
+fn each_format_is_written_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let two = [batch(vec![1, 2]), batch(vec![3])];
+    for (format, name, expected) in [
+        (OutputFormat::Csv, "a.csv", "n\n1\n2\n3\n"),
+        (OutputFormat::Json, "a.json", "[{\"n\":1},{\"n\":2},{\"n\":3}]\n"),
+        (OutputFormat::Ndjson, "a.ndjson", "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n"),
+        (OutputFormat::Table, "a.txt", "+---+\n| n |\n+---+\n| 1 |\n| 2 |\n| 3 |\n+---+\n"),
+    ] {
+        let path = dir.path().join(name);
+        write(format, &path, &two);
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected, "{format:?}");
+    }
+    let path = dir.path().join("a.parquet");
+    write(OutputFormat::Parquet, &path, &two);
+    let reader = ParquetRecordBatchReader::try_new(Bytes::from(fs::read(&path).unwrap()), 100).unwrap();
+    assert_eq!(reader.map(Result::unwrap).collect::<Vec<_>>(), [batch(vec![1, 2, 3])]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 5, "nothing is left beside them");
+}
+
+#[test]
+fn a_table_takes_no_more_rows_than_it_shows_and_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.txt");
+    let mut output =
+        Output::new(OutputFormat::Table, &batch(vec![]).schema(), Some(&path), TableOptions { rows_max: 3 }).unwrap();
+    output.batch(&batch(vec![1, 2, 3])).unwrap();
+    assert!(!output.is_full(), "nobody knows yet whether there are more");
+    output.batch(&batch(vec![4])).unwrap();
+    assert!(output.is_full());
+    output.finish().unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "+---+\n| n |\n+---+\n| 1 |\n| 2 |\n| 3 |\n+---+\n");
+}
+
+#[test]
+fn a_file_of_an_answer_that_fails_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.csv");
+    fs::write(&path, "what was there before").unwrap();
+    let mut output =
+        Output::new(OutputFormat::Csv, &batch(vec![]).schema(), Some(&path), TableOptions { rows_max: 3 }).unwrap();
+    output.batch(&batch(vec![1])).unwrap();
+    drop(output);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "what was there before");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_name_asks_for_a_format_by_its_end() {
+    for (name, expected) in [
+        ("a.parquet", Some(OutputFormat::Parquet)),
+        ("a.CSV", Some(OutputFormat::Csv)),
+        ("a.b.jsonl", Some(OutputFormat::Ndjson)),
+        ("a", None),
+        ("a.txt", None),
+    ] {
+        assert_eq!(OutputFormat::of_file(Path::new(name)), expected, "{name}");
+    }
+}
