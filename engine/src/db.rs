@@ -252,7 +252,7 @@ impl Db {
             write.closed.store(false, Ordering::Release);
             return Err(error);
         }
-        write.lock.release()
+        write.lock.release().inspect_err(|_| write.closed.store(false, Ordering::Release))
     }
 
     pub fn snapshot(&self) -> Snapshot {
@@ -446,6 +446,8 @@ impl Inner {
         // Most of the WAL is made durable here, so that little is left to wait for under the append lock.
         // A failure is noted in the WAL, and a flush is what heals it.
         let _ = self.sync(write);
+        // The kernel reports a failed write to one fsync of a file: two at a time could leave one believing.
+        let _one_fsync = lock(&write.synced);
         let mut appender = write.appender();
         let nothing = self.view().active.is_empty() && !appender.meta_changed && !appender.wal.is_failed();
         if nothing {
@@ -483,12 +485,15 @@ impl Inner {
     fn snapshot(&self) -> Snapshot {
         let view = self.view();
         let memtables = view.frozen.iter().map(|frozen| &frozen.memtable).chain([&view.active]);
+        let memtables = memtables.map(|memtable| (Arc::clone(memtable), memtable.rows())).collect();
         Snapshot {
             node: Arc::clone(&self.node),
             index: Arc::clone(&self.index),
+            // After the rows: every sample among them has a series below.
+            series_end: SeriesId(u32::try_from(self.index.len()).unwrap_or(u32::MAX)),
             meta: Arc::clone(&view.meta),
             segments: Arc::clone(&view.segments),
-            memtables: memtables.map(|memtable| (Arc::clone(memtable), memtable.rows())).collect(),
+            memtables,
         }
     }
 

@@ -64,6 +64,8 @@ pub enum Error {
     WalFailed { path: PathBuf, cause: String },
     #[error("cannot {action} {}: {source}{}", path.display(), advice(source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} was flushed during each of {tries} attempts to read it; try again in a moment", path.display())]
+    Moving { path: PathBuf, tries: u32 },
     #[error("bug in telem: {what}")]
     Internal { what: String },
 }
@@ -81,7 +83,7 @@ impl Error {
             | Error::LongText { .. }
             | Error::ReadOnly { .. } => ErrorKind::Invalid,
             Error::UnknownSeries { .. } | Error::NotADatabase { .. } => ErrorKind::NotFound,
-            Error::MemtableFull { .. } => ErrorKind::Busy,
+            Error::MemtableFull { .. } | Error::Moving { .. } => ErrorKind::Busy,
             Error::TooManySeries { .. }
             | Error::Locked { .. }
             | Error::Format { .. }

@@ -142,8 +142,22 @@ impl SeriesIndex {
         self.read().names(kind).get(name).copied()
     }
 
+    /// The metrics of the series below `end`, sorted by bytes.
+    pub(crate) fn metrics_before(&self, end: SeriesId) -> Vec<Arc<str>> {
+        let inner = self.read();
+        let known = |metric: &&Arc<str>| {
+            inner.by_metric.get(*metric).is_some_and(|entry| entry.series.first().is_some_and(|first| *first < end))
+        };
+        inner.metrics.keys().filter(known).cloned().collect()
+    }
+
     /// The series of `metric` that satisfy every predicate, in canonical order.
     pub fn select(&self, metric: &str, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
+        self.select_before(SeriesId(u32::MAX), metric, predicates)
+    }
+
+    /// [`SeriesIndex::select`] among the series below `end`.
+    pub(crate) fn select_before(&self, end: SeriesId, metric: &str, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
         let inner = self.read();
         let Some(entry) = inner.by_metric.get(metric) else { return Vec::new() };
         let mut selected: Option<Postings> = None;
@@ -158,6 +172,7 @@ impl SeriesIndex {
             });
         }
         let mut ids = selected.unwrap_or_else(|| entry.series.clone());
+        ids.truncate(ids.partition_point(|id| *id < end));
         ids.sort_unstable_by(|a, b| inner.keys[a.0 as usize].cmp(&inner.keys[b.0 as usize]));
         ids
     }

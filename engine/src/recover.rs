@@ -152,8 +152,11 @@ pub fn read_only(options: &Options, layout: &Layout) -> Result<Recovered> {
         });
         // A writer that flushed meanwhile removed WAL files that this read may have missed.
         let moved = Manifest::load(disk, layout)?.is_none_or(|now| now.generation != generation);
-        if !moved || tries == READ_ONLY_TRIES {
+        if !moved {
             return recovered;
+        }
+        if tries == READ_ONLY_TRIES {
+            return Err(Error::Moving { path: layout.dir().to_path_buf(), tries });
         }
     }
 }

@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 
 use crate::error::{Error, Result};
-use crate::index::SeriesIndex;
+use crate::index::{SeriesIndex, TagPredicate};
 use crate::memtable::{Memtable, Rows, keep_last_writes};
 use crate::meta::Meta;
 use crate::segment::Segment;
@@ -33,6 +33,8 @@ const READ_ROWS: u64 = 256 << 10;
 pub struct Snapshot {
     pub(crate) node: Arc<str>,
     pub(crate) index: Arc<SeriesIndex>,
+    /// The first series id that was not there yet.
+    pub(crate) series_end: SeriesId,
     pub(crate) meta: Arc<Meta>,
     /// By sequence, oldest first. All are older than every memtable.
     pub(crate) segments: Arc<[Arc<Segment>]>,
@@ -116,8 +118,20 @@ impl Snapshot {
         &self.node
     }
 
+    /// The live index: it may know series that came after this snapshot.
     pub fn index(&self) -> &Arc<SeriesIndex> {
         &self.index
+    }
+
+    /// The metrics that were there, sorted by bytes: the same however often it is asked.
+    pub fn metrics(&self) -> Vec<Arc<str>> {
+        self.index.metrics_before(self.series_end)
+    }
+
+    /// The series of `metric` that were there and satisfy every predicate, in canonical order: the
+    /// same however often it is asked, so that several readers can share the work by position.
+    pub fn select(&self, metric: &str, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
+        self.index.select_before(self.series_end, metric, predicates)
     }
 
     /// Metric metadata, annotations and the job.

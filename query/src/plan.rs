@@ -90,7 +90,7 @@ fn prepare(query: &TsQuery, context: &PlanContext<'_>) -> Result<(Arc<TsQuery>, 
 }
 
 async fn read_groups(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<Groups> {
-    let selected = selection::select(query, context.snapshot.index()).len();
+    let selected = selection::select(query, &context.snapshot).len();
     let plan = leaf(query, Yield::Groups, selected, context);
     groups::read(query, execute(plan, context)?).await
 }

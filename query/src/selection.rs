@@ -5,7 +5,7 @@
 //! [`SEPARATOR`] can stand between them, and because it sorts below every character of a name,
 //! the byte order of these strings is the canonical order of what they name.
 
-use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, TagPredicate, TagSet};
+use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, TagSet};
 
 use crate::error::{Error, Result};
 use crate::functions::Aggregator;
@@ -33,15 +33,15 @@ pub(crate) fn check_names(query: &TsQuery, index: &SeriesIndex) -> Result<()> {
 }
 
 /// The series that `query` asks for, in canonical order.
-pub(crate) fn select(query: &TsQuery, index: &SeriesIndex) -> Vec<SeriesId> {
+pub(crate) fn select(query: &TsQuery, snapshot: &Snapshot) -> Vec<SeriesId> {
     let tests: Vec<_> = query.filters.iter().map(|filter| |value: &str| filter.matcher.accepts(value)).collect();
     let predicates: Vec<TagPredicate<'_>> =
         query.filters.iter().zip(&tests).map(|(filter, accepts)| TagPredicate { key: &filter.key, accepts }).collect();
-    let mut selected = index.select(&query.metric, &predicates);
+    let mut selected = snapshot.select(&query.metric, &predicates);
     if query.explicit_tags && !query.filters.is_empty() {
         let keys = sorted_keys(query.filters.iter());
         // Every filter's key is there, so as many tags as keys are exactly these keys.
-        selected.retain(|id| index.key(*id).is_some_and(|key| key.tags().len() == keys.len()));
+        selected.retain(|id| snapshot.index().key(*id).is_some_and(|key| key.tags().len() == keys.len()));
     }
     selected
 }

@@ -166,6 +166,21 @@ fn a_snapshot_sees_what_it_saw_through_appends_flushes_and_the_end_of_the_databa
     bed.check();
 }
 
+#[test]
+fn a_snapshot_selects_the_same_series_however_many_come_later() {
+    let mut bed = Bed::new();
+    bed.append(&[("m", 1, Value::Int(1))]);
+    let snapshot = bed.db.snapshot();
+    let before = (snapshot.metrics(), snapshot.select("m", &[]));
+    let tags = TagSet::new([("host", "a")]).unwrap();
+    bed.db.series(&SeriesKey::new("m", tags).unwrap()).unwrap();
+    bed.append(&[("a", 2, Value::Int(2))]);
+    assert_eq!((snapshot.metrics(), snapshot.select("m", &[])), before);
+    assert!(snapshot.select("a", &[]).is_empty());
+    assert_eq!(bed.db.snapshot().select("m", &[]).len(), 2);
+    assert_eq!(bed.db.snapshot().metrics().len(), 2);
+}
+
 fn options(change: impl FnOnce(&mut Options)) -> Options {
     let mut options = Options::default();
     change(&mut options);

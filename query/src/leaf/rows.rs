@@ -123,7 +123,7 @@ impl Tests {
         }
         let mut metrics = match &self.named {
             Some(names) => names.iter().map(|name| Arc::from(&**name)).collect(),
-            None => snapshot.index().metrics(),
+            None => snapshot.metrics(),
         };
         metrics.retain(|metric| self.metric.iter().all(|accepts| accepts(metric)));
         metrics.sort_unstable();
@@ -134,11 +134,10 @@ impl Tests {
     fn series(&self, snapshot: &Snapshot, metric: &str) -> Vec<SeriesId> {
         let predicates: Vec<TagPredicate<'_>> =
             self.tags.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
-        let index = snapshot.index();
-        let mut series = index.select(metric, &predicates);
+        let mut series = snapshot.select(metric, &predicates);
         if !self.absent.is_empty() {
             series.retain(|id| {
-                let key = index.key(*id);
+                let key = snapshot.index().key(*id);
                 key.is_some_and(|key| self.absent.iter().all(|absent| key.tags().get(absent).is_none()))
             });
         }

@@ -68,7 +68,7 @@ impl SeriesRequest {
 
     /// See [`super::Request::batches`].
     pub fn batches(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
-        let selected = selection::select(&self.query, context.snapshot.index());
+        let selected = selection::select(&self.query, &context.snapshot);
         let source = Source {
             query: Arc::clone(&self.query),
             context: context.clone(),

@@ -81,10 +81,9 @@ fn times(times: impl Iterator<Item = Option<Timestamp>>) -> ArrayRef {
 pub(super) fn metrics(request: &RowsRequest, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches> {
     let tests = Tests::new(&request.tests)?;
     let all = tests.metrics(&context.snapshot);
-    let index = context.snapshot.index();
     let mut rows: Vec<(Arc<str>, i64)> = Vec::new();
     for metric in part.of(&all) {
-        let series = index.select(metric, &[]).len();
+        let series = context.snapshot.select(metric, &[]).len();
         if series > 0 && rows.len() < request.limit.unwrap_or(usize::MAX) {
             rows.push((Arc::clone(metric), to_i64(series)));
         }
