@@ -173,6 +173,14 @@ impl Memtable {
         buffer.times[..end].iter().any(|time| range.contains(Timestamp::from_micros(*time)))
     }
 
+    /// The earliest time of the visible samples of `series`.
+    pub fn first(&self, series: SeriesId, visible: Rows) -> Option<Timestamp> {
+        let shard = self.shard(series);
+        let buffer = shard.get(&series)?;
+        let end = buffer.rows.partition_point(|row| row & !INT_BIT < visible.0);
+        buffer.times[..end].iter().min().map(|time| Timestamp::from_micros(*time))
+    }
+
     /// The visible sample of the latest time of `series`; of those the one that arrived last.
     pub fn last(&self, series: SeriesId, visible: Rows) -> Option<(Timestamp, Value)> {
         let shard = self.shard(series);

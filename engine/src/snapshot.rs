@@ -217,6 +217,28 @@ impl Snapshot {
         Ok(newest)
     }
 
+    /// The time of the oldest sample of each of `series`, in their order. Of segments only the
+    /// runs are looked at, one segment after the other.
+    ///
+    /// # Errors
+    /// Io and Corrupt, from the segments.
+    pub fn first_times(&self, series: &[SeriesId]) -> Result<Vec<Option<Timestamp>>> {
+        let mut firsts: Vec<Option<Timestamp>> = vec![None; series.len()];
+        let mut meet = |at: usize, time: Timestamp| firsts[at] = Some(firsts[at].map_or(time, |first| first.min(time)));
+        for (memtable, rows) in &self.memtables {
+            for (at, series) in series.iter().enumerate() {
+                memtable.first(*series, *rows).into_iter().for_each(|time| meet(at, time));
+            }
+        }
+        for segment in self.segments.iter() {
+            let loaded = segment.load()?;
+            for (at, series) in series.iter().enumerate() {
+                loaded.run(*series).into_iter().for_each(|run| meet(at, run.first));
+            }
+        }
+        Ok(firsts)
+    }
+
     /// The samples as Arrow batches of [`scan_schema`], sorted by the order of the request and time.
     pub fn scan(&self, request: ScanRequest) -> Scan {
         let batch_rows = request.batch_rows.max(1);

@@ -58,6 +58,11 @@ impl Asked {
     }
 
     pub fn and(self, text: &str) -> Self {
+        self.load_more(text);
+        self
+    }
+
+    pub fn load_more(&self, text: &str) {
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let (key, samples) = line.split_once('}').unwrap();
             let (metric, tags) = key.split_once('{').unwrap();
@@ -70,7 +75,6 @@ impl Asked {
             });
             self.put(metric, &tags, samples);
         }
-        self
     }
 
     pub fn put(&self, metric: &str, tags: &[(&str, &str)], samples: impl IntoIterator<Item = (i64, Value)>) {

@@ -95,6 +95,27 @@ async fn the_other_tables_tell_what_is_known() {
 }
 
 #[tokio::test]
+async fn tables_are_the_same_after_a_flush_and_after_more_samples() {
+    let asked = Asked::load(LOAD);
+    for more in ["", "load{host=a,core=0} 60:9 -5:0"] {
+        asked.load_more(more);
+        for sql in ["SELECT * FROM samples ORDER BY metric, host, ts", "SELECT * FROM series ORDER BY id"] {
+            let before = asked.answer(sql).await;
+            asked.db.flush().unwrap();
+            assert_eq!(asked.answer(sql).await, before, "{sql}");
+        }
+    }
+    expect![[r#"
+        +--------+------+----------------------+----------------------+------------+
+        | metric | host | first_ts             | last_ts              | last_value |
+        +--------+------+----------------------+----------------------+------------+
+        | load   | a    | 2023-12-31T23:59:55Z | 2024-01-01T00:02:00Z | 3.0        |
+        | mem    | a    | 2024-01-01T00:00:00Z | 2024-01-01T00:00:00Z | 100.0      |
+        +--------+------+----------------------+----------------------+------------+"#]]
+    .assert_eq(&asked.answer("SELECT metric, host, first_ts, last_ts, last_value FROM series WHERE host = 'a'").await);
+}
+
+#[tokio::test]
 async fn metrics_tell_what_is_known_of_them() {
     let asked = Asked::load(LOAD);
     let meta = MetricMeta { kind: MetricKind::Gauge, unit: "GB".to_owned(), help: "In use.".to_owned() };
@@ -246,4 +267,101 @@ fn a_tag_named_like_a_fixed_column_gets_a_prefix_and_no_two_tags_share_a_column(
     let names = ["ts", "tag_ts", "tag_tag_ts", "host", "tag_host", "value", "node"].map(tag_column);
     expect![[r#"["tag_ts", "tag_tag_ts", "tag_tag_tag_ts", "host", "tag_host", "tag_value", "tag_node"]"#]]
         .assert_eq(&format!("{names:?}"));
+}
+
+#[tokio::test]
+async fn a_filter_in_the_leaf_keeps_the_rows_that_it_would_keep_above() {
+    let asked = Asked::load(
+        "load{host=a,core=0,gpu=a%b} 0:1 60:2 120:3
+         load{host=A,core=10} 0:10 60:2.5
+         load{host=b,gpu=a_b} 30:7
+         load{host=b\\c,core=2} 1:1
+         load{core=2} -86400:1 86400:2
+         load{} 0:3",
+    );
+    for filter in [
+        "host = 'a'",
+        "'a' = host",
+        "host <> 'a'",
+        "NOT host = 'a'",
+        "host IS NULL",
+        "host IS NOT NULL",
+        "NOT (host IS NULL)",
+        "host = NULL",
+        "host IN ('a', 'b')",
+        "host IN ('a', 'b', 'c', 'd', 'e')",
+        "host NOT IN ('a', 'b')",
+        "host NOT IN ('a', NULL)",
+        "host IN ('a', NULL)",
+        "host = 'a' OR host = 'b'",
+        "host = 'a' OR core = '2'",
+        "host = 'a' AND host = 'b'",
+        "host > 'a'",
+        "'a' <= host",
+        "host BETWEEN 'A' AND 'a'",
+        "host NOT BETWEEN 'A' AND 'a'",
+        "host LIKE 'b%'",
+        "host NOT LIKE 'b%'",
+        "host ILIKE 'a'",
+        r"host LIKE 'b\\c'",
+        r"gpu LIKE 'a\%b'",
+        "gpu LIKE 'a_b'",
+        "gpu LIKE '%'",
+        "host ~ '^[ab]'",
+        "host !~ '^[ab]'",
+        "host ~* '^A$'",
+        "host !~* 'b'",
+        "starts_with(host, 'b')",
+        "upper(host) = 'A'",
+        "host IS DISTINCT FROM 'a'",
+        "length(host) > 1",
+        "core = 2",
+        "CAST(core AS BIGINT) > 1",
+        "node = 'n1'",
+        "node <> 'n1'",
+        "value > 2",
+        "value_int IS NULL",
+        "ts = '2024-01-01T00:01:00Z'",
+        "ts <> '2024-01-01T00:01:00Z'",
+        "ts > '2024-01-01T00:01:00Z'",
+        "ts >= '2024-01-01T00:01:00Z'",
+        "ts < '2024-01-01T00:01:00Z'",
+        "ts <= '2024-01-01T00:01:00Z'",
+        "ts BETWEEN '2024-01-01' AND '2024-01-01 00:01:00'",
+        "ts NOT BETWEEN '2024-01-01' AND '2024-01-01 00:01:00'",
+        "ts > to_timestamp_nanos(1704067200000000001)",
+        "ts >= to_timestamp_nanos(1704067200000000001)",
+        "ts < to_timestamp_nanos(1704067200000000001)",
+        "ts <= to_timestamp_nanos(1704067200000000001)",
+        "ts = to_timestamp_nanos(1704067200000000001)",
+        "ts >= to_timestamp_seconds(1704067260)",
+        "ts < to_timestamp_millis(1704067260000)",
+        "ts >= DATE '2024-01-01'",
+        "ts > TIMESTAMP '2024-01-01 00:00:30'",
+        "ts > TIMESTAMPTZ '2024-01-01T02:00:30+02:00'",
+        "ts IN (TIMESTAMP '2024-01-01 00:00:30', TIMESTAMP '2024-01-01 00:01:00')",
+        "ts > now() - INTERVAL '9 minutes'",
+        "CAST(ts AS DATE) = DATE '2024-01-01'",
+        "date_trunc('minute', ts) = '2024-01-01T00:01:00Z'",
+        "time_bucket('1 minute', ts) = '2024-01-01T00:00:00Z'",
+        "ts IS NULL",
+        "CASE WHEN host = 'a' THEN true ELSE false END",
+        "true",
+        "false",
+    ] {
+        let in_samples = filter.contains("host") || filter.contains("core") || filter.contains("gpu");
+        for table in if in_samples { &["load", "samples"][..] } else { &["load"] } {
+            let filter = match *table {
+                "samples" => filter.replace("core", "tags['core']").replace("gpu", "tags['gpu']"),
+                _ => filter.to_owned(),
+            };
+            let pushed =
+                asked.answer(&format!("SELECT count(*) AS n, sum(value) AS s FROM {table} WHERE {filter}")).await;
+            let above = format!(
+                "SELECT sum(CASE WHEN {filter} THEN 1 ELSE 0 END) AS n, sum(CASE WHEN {filter} THEN value END) AS s FROM {table}"
+            );
+            assert_eq!(pushed, asked.answer(&above).await, "{table}: {filter}");
+            assert!(pushed.starts_with('+'), "{table}: {filter}\n{pushed}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use arrow::array::{
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use telem_engine::meta::MetricKind;
-use telem_engine::{SeriesId, SeriesKey, TimeRange, Timestamp};
+use telem_engine::{SeriesId, SeriesKey, Timestamp};
 
 use super::samples::engine_error;
 use super::{Column, Rows, RowsRequest, Tests, column_of_keys, unanswerable};
@@ -40,7 +40,10 @@ fn series_batch(
     } else {
         Vec::new()
     };
-    let first = if wants(Column::FirstTs) { firsts(ids, context)? } else { Vec::new() };
+    let first = match wants(Column::FirstTs) {
+        true => snapshot.first_times(ids).map_err(engine_error)?,
+        false => Vec::new(),
+    };
     let mut arrays = Vec::with_capacity(columns.len());
     for column in columns {
         arrays.push(match column {
@@ -55,17 +58,6 @@ fn series_batch(
         });
     }
     batch(schema, arrays, ids.len())
-}
-
-/// The time of the first sample of each series. Reads them whole: the engine remembers only the last.
-fn firsts(ids: &[SeriesId], context: &LeafContext) -> Result<Vec<Option<Timestamp>>> {
-    let mut firsts = Vec::with_capacity(ids.len());
-    for id in waited_for(ids, &context.stop) {
-        let points = context.snapshot.points(vec![*id], TimeRange::ALL).next();
-        let points = points.transpose().map_err(engine_error)?;
-        firsts.push(points.and_then(|points| points.times.first().copied()));
-    }
-    Ok(firsts)
 }
 
 /// Stops early when nobody waits; the leaf then ends in an error, so the rest is never missed.
