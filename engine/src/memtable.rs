@@ -173,12 +173,13 @@ impl Memtable {
         buffer.times[..end].iter().any(|time| range.contains(Timestamp::from_micros(*time)))
     }
 
-    /// The earliest time of the visible samples of `series`.
-    pub fn first(&self, series: SeriesId, visible: Rows) -> Option<Timestamp> {
+    /// The earliest and the latest time of the visible samples of `series`.
+    pub fn bounds_of(&self, series: SeriesId, visible: Rows) -> Option<(Timestamp, Timestamp)> {
         let shard = self.shard(series);
         let buffer = shard.get(&series)?;
         let end = buffer.rows.partition_point(|row| row & !INT_BIT < visible.0);
-        buffer.times[..end].iter().min().map(|time| Timestamp::from_micros(*time))
+        let times = &buffer.times[..end];
+        Some((Timestamp::from_micros(*times.iter().min()?), Timestamp::from_micros(*times.iter().max()?)))
     }
 
     /// The visible sample of the latest time of `series`; of those the one that arrived last.

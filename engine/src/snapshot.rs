@@ -217,26 +217,33 @@ impl Snapshot {
         Ok(newest)
     }
 
-    /// The time of the oldest sample of each of `series`, in their order. Of segments only the
-    /// runs are looked at, one segment after the other.
+    /// The times of the oldest and the newest sample of each of `series`, in their order. Of
+    /// segments only the runs are looked at, one segment after the other.
     ///
     /// # Errors
     /// Io and Corrupt, from the segments.
-    pub fn first_times(&self, series: &[SeriesId]) -> Result<Vec<Option<Timestamp>>> {
-        let mut firsts: Vec<Option<Timestamp>> = vec![None; series.len()];
-        let mut meet = |at: usize, time: Timestamp| firsts[at] = Some(firsts[at].map_or(time, |first| first.min(time)));
+    pub fn time_bounds(&self, series: &[SeriesId]) -> Result<Vec<Option<(Timestamp, Timestamp)>>> {
+        let mut bounds: Vec<Option<(Timestamp, Timestamp)>> = vec![None; series.len()];
+        let mut meet = |at: usize, first: Timestamp, last: Timestamp| {
+            let known = bounds[at].unwrap_or((first, last));
+            bounds[at] = Some((known.0.min(first), known.1.max(last)));
+        };
         for (memtable, rows) in &self.memtables {
             for (at, series) in series.iter().enumerate() {
-                memtable.first(*series, *rows).into_iter().for_each(|time| meet(at, time));
+                if let Some((first, last)) = memtable.bounds_of(*series, *rows) {
+                    meet(at, first, last);
+                }
             }
         }
         for segment in self.segments.iter() {
             let loaded = segment.load()?;
             for (at, series) in series.iter().enumerate() {
-                loaded.run(*series).into_iter().for_each(|run| meet(at, run.first));
+                if let Some(run) = loaded.run(*series) {
+                    meet(at, run.first, run.last);
+                }
             }
         }
-        Ok(firsts)
+        Ok(bounds)
     }
 
     /// The samples as Arrow batches of [`scan_schema`], sorted by the order of the request and time.

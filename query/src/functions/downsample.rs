@@ -9,7 +9,7 @@
 //! Each series of the metric is downsampled on its own, perhaps made a rate, and perhaps aggregated
 //! with the other series of its group. Columns: `ts` (start of the bucket), `value`, and the tags
 //! that tell the lines apart: those of `by`, or all where nothing is aggregated. The time asked for
-//! comes from `start` and `stop` or from a filter on `ts`; either way it chooses buckets by their
+//! comes from `start` and `stop` or from a filter on `ts`, else it is all there is; either way it chooses buckets by their
 //! start and never cuts one. This is also how gaps are filled, see [`arguments::Fill`].
 
 mod arguments;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -34,6 +35,7 @@ use crate::functions::Aggregator;
 use crate::leaf::LeafContext;
 use crate::leaf::names::{Case, NameTest, Subject};
 use crate::leaf::rows::{Column, Rows};
+use crate::pipeline::calendar::Calendar;
 use crate::table::pushdown::{self, Pushed};
 use crate::table::tag_column;
 use crate::tsq::{Downsample, Fidelity, Interval, Matcher, TagFilter, TsQuery};
@@ -52,7 +54,7 @@ impl TableFunctionImpl for DownsampleFunction {
     fn call_with_args(&self, args: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
         let arguments = Arguments::parse(args.exprs())?;
         let Some(context) = args.session().config().get_extension::<LeafContext>() else {
-            return datafusion::common::internal_err!("downsample is planned where there is no snapshot");
+            return internal_err!("downsample is planned where there is no snapshot");
         };
         let index = context.snapshot.index();
         if !index.knows(NameKind::Metric, &arguments.metric) {
@@ -123,22 +125,35 @@ impl Downsampled {
         }
     }
 
-    /// The stretch of time asked for: the arguments', narrowed by filters; until now, if nothing says when it ends.
-    fn range(&self, filtered: TimeRange, state: &dyn Session) -> Result<TimeRange> {
+    /// The stretch of time asked for: the arguments', narrowed by filters. Where it has no start
+    /// or no end, the metric's first and last sample are those.
+    async fn range(&self, filtered: TimeRange, state: &dyn Session) -> Result<TimeRange> {
         let Arguments { metric, start, stop, .. } = &self.arguments;
         let asked = TimeRange::new(start.unwrap_or(Timestamp::MIN), stop.unwrap_or(Timestamp::MAX));
-        let mut range = asked.intersect(filtered);
-        if range.start == Timestamp::MIN {
-            return datafusion::common::plan_err!(
-                "downsample('{metric}') has no start; add WHERE ts >= now() - INTERVAL '1 hour', or start => '2024-01-31 12:00:00'"
-            );
+        let range = asked.intersect(filtered);
+        if range.start > Timestamp::MIN && range.end < Timestamp::MAX {
+            return Ok(range);
         }
-        if range.end == Timestamp::MAX {
-            let now = state.execution_props().query_execution_start_time;
-            // The bucket that holds now is asked for as well.
-            range.end = now.map_or(range.end, |now| Timestamp::from_micros(now.timestamp_micros() + 1));
-        }
-        Ok(range)
+        let Some(context) = state.config().get_extension::<LeafContext>() else {
+            return internal_err!("downsample is planned where there is no snapshot");
+        };
+        let metric = metric.clone();
+        // It may read the runs of segments.
+        let bounds = tokio::task::spawn_blocking(move || {
+            let series = context.snapshot.index().select(&metric, &[]);
+            context.snapshot.time_bounds(&series)
+        });
+        let bounds = bounds.await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+        let bounds = bounds.map_err(|error| DataFusionError::External(Box::new(Error::Engine(error))))?;
+        let of_data = bounds.into_iter().flatten().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let Some((first, last)) = of_data else { return Ok(TimeRange::new(Timestamp::MAX, Timestamp::MIN)) };
+        // The first bucket starts before its first sample does.
+        let first = match self.arguments.interval {
+            Interval::Fixed(step) => step.floor(first),
+            Interval::All => first,
+            Interval::Calendar { count, unit, zone } => Calendar { count, unit, zone }.anchor(first),
+        };
+        Ok(range.intersect(TimeRange::new(first, last.saturating_add_micros(1))))
     }
 }
 
@@ -181,7 +196,7 @@ impl TableProvider for Downsampled {
                 _ => {}
             }
         }
-        let query = self.query(of_tags, self.range(filtered, state)?);
+        let query = self.query(of_tags, self.range(filtered, state).await?);
         let kept: Vec<usize> = projection.cloned().unwrap_or_else(|| (0..self.columns.len()).collect());
         let columns = kept.iter().map(|at| self.columns[*at].clone()).collect();
         let schema = Arc::new(self.schema.project(&kept)?);

@@ -177,6 +177,62 @@ async fn a_filter_on_time_chooses_buckets_and_never_cuts_one() {
 }
 
 #[tokio::test]
+async fn without_a_range_it_is_all_there_is() {
+    let asked = Asked::load("load{host=a} -100000:1 0:2 5400:3");
+    let mut answers = String::new();
+    for interval in ["1 hour", "1 day", "1 month", "1 year", "all"] {
+        let sql = format!("SELECT ts, value FROM downsample('load', '{interval}', 'sum') ORDER BY ts");
+        answers += &format!("{interval}\n{}\n", asked.answer(&sql).await);
+    }
+    let sql = "SELECT ts, value FROM downsample('load', '1 day', 'sum') WHERE ts >= '2024-01-01'";
+    answers += &format!("from a day on\n{}\n", asked.answer(sql).await);
+    expect![[r#"
+        1 hour
+        +----------------------+-------+
+        | ts                   | value |
+        +----------------------+-------+
+        | 2023-12-30T20:00:00Z | 1.0   |
+        | 2024-01-01T00:00:00Z | 2.0   |
+        | 2024-01-01T01:00:00Z | 3.0   |
+        +----------------------+-------+
+        1 day
+        +----------------------+-------+
+        | ts                   | value |
+        +----------------------+-------+
+        | 2023-12-30T00:00:00Z | 1.0   |
+        | 2024-01-01T00:00:00Z | 5.0   |
+        +----------------------+-------+
+        1 month
+        +----------------------+-------+
+        | ts                   | value |
+        +----------------------+-------+
+        | 2023-12-01T00:00:00Z | 1.0   |
+        | 2024-01-01T00:00:00Z | 5.0   |
+        +----------------------+-------+
+        1 year
+        +----------------------+-------+
+        | ts                   | value |
+        +----------------------+-------+
+        | 2023-01-01T00:00:00Z | 1.0   |
+        | 2024-01-01T00:00:00Z | 5.0   |
+        +----------------------+-------+
+        all
+        +----------------------+-------+
+        | ts                   | value |
+        +----------------------+-------+
+        | 2023-12-30T20:13:20Z | 6.0   |
+        +----------------------+-------+
+        from a day on
+        +----------------------+-------+
+        | ts                   | value |
+        +----------------------+-------+
+        | 2024-01-01T00:00:00Z | 5.0   |
+        +----------------------+-------+
+    "#]]
+    .assert_eq(&answers);
+}
+
+#[tokio::test]
 async fn filters_choose_series_before_they_are_read() {
     let plan = Asked::load(LOAD)
         .plan(&format!(
@@ -209,7 +265,6 @@ async fn wrong_arguments_are_named() {
         "downsample('load', '1 minute', wrong => 1)",
         "downsample('load', '1 minute', metric => 'load')",
         "downsample('load', interval => '1 minute', 'avg')",
-        "downsample('load', '1 minute')",
     ] {
         errors += &format!("{call}\n    {}\n", Asked::load(LOAD).answer(&format!("SELECT * FROM {call}")).await);
     }
@@ -229,7 +284,7 @@ async fn wrong_arguments_are_named() {
         downsample('load', '1 minute', 'median of medians')
             Invalid: aggregator 'median of medians' is unknown; known are sum, min, max, avg, median, none, mult, dev, diff, count, zimsum, mimmin, mimmax, first, last, pfsum, squareSum, p50, p75, p90, p95, p99, p999, ep50r3, ep75r3, ep90r3, ep95r3, ep99r3, ep999r3, ep50r7, ep75r7, ep90r7, ep95r7, ep99r7, ep999r7
         downsample('load', '1 minute', 'none')
-            Invalid: downsample('load') has no start; add WHERE ts >= now() - INTERVAL '1 hour', or start => '2024-01-31 12:00:00'
+            Invalid: 'none' cannot downsample: it makes no one value of several
         downsample('load', '1 minute', by => 'host')
             Invalid: downsample: by => 'host' needs an aggregate, such as aggregate => 'sum'
         downsample('load', '1 minute', fill => 'maybe')
@@ -244,8 +299,6 @@ async fn wrong_arguments_are_named() {
             Invalid: downsample: the argument 'metric' is given twice
         downsample('load', interval => '1 minute', 'avg')
             Invalid: downsample: an argument too many, or one without a name behind one with a name; arguments are metric, interval, function, aggregate, by, fill, rate, start, stop
-        downsample('load', '1 minute')
-            Invalid: downsample('load') has no start; add WHERE ts >= now() - INTERVAL '1 hour', or start => '2024-01-31 12:00:00'
     "#]].assert_eq(&errors);
 }
 

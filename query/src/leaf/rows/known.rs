@@ -34,22 +34,22 @@ fn series_batch(
     let snapshot = &context.snapshot;
     let keys: Vec<SeriesKey> = ids.iter().filter_map(|id| snapshot.index().key(*id)).collect();
     let wants = |column: Column| columns.contains(&column);
-    let last = if wants(Column::LastTs) || wants(Column::LastValue) {
+    let last = if wants(Column::LastValue) {
         let last = waited_for(ids, &context.stop).map(|id| snapshot.last(*id));
         last.collect::<Result<Vec<_>, _>>().map_err(engine_error)?
     } else {
         Vec::new()
     };
-    let first = match wants(Column::FirstTs) {
-        true => snapshot.first_times(ids).map_err(engine_error)?,
+    let bounds = match wants(Column::FirstTs) || wants(Column::LastTs) {
+        true => snapshot.time_bounds(ids).map_err(engine_error)?,
         false => Vec::new(),
     };
     let mut arrays = Vec::with_capacity(columns.len());
     for column in columns {
         arrays.push(match column {
             Column::Id => Arc::new(UInt32Array::from_iter_values(ids.iter().map(|id| id.0))) as ArrayRef,
-            Column::FirstTs => times(first.iter().copied()),
-            Column::LastTs => times(last.iter().map(|last| last.map(|(time, _)| time))),
+            Column::FirstTs => times(bounds.iter().map(|bounds| bounds.map(|(first, _)| first))),
+            Column::LastTs => times(bounds.iter().map(|bounds| bounds.map(|(_, last)| last))),
             Column::LastValue => {
                 let values = last.iter().map(|last| last.map(|(_, value)| value.as_f64()));
                 Arc::new(values.collect::<Float64Array>())
