@@ -140,7 +140,7 @@ impl Downsampled {
         let metric = metric.clone();
         // It may read the runs of segments.
         let bounds = tokio::task::spawn_blocking(move || {
-            let series = context.snapshot.index().select(&metric, &[]);
+            let series = context.snapshot.select(&metric, &[]);
             context.snapshot.time_bounds(&series)
         });
         let bounds = bounds.await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
