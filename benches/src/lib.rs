@@ -1,1 +1,1 @@
-//! Benchmarks live beside this file: see README.md.
+//! Benchmarks live beside this folder: see README.md.

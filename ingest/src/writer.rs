@@ -4,7 +4,7 @@
 //! batches of the queue in their order, one makes them durable, one flushes. A Buffered batch is
 //! acknowledged after its append; a Synced one after an fsync that began after it, shared by all
 //! that wait. What is buffered is synced at the latest after [`WriterOptions::sync_interval`].
-//! Fsync and flush never stand in the way of an append.
+//! An append waits for neither, but for the moment in which a flush closes one WAL file and the next begins.
 
 mod commit;
 mod flush;

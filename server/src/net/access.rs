@@ -126,9 +126,22 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii())
 }
 
+/// What a browser says about the page that made it ask; pages cannot change it.
+const FETCH_SITE: &str = "sec-fetch-site";
+
 /// A page from elsewhere can make the user's own browser ask us: under a name of its own that leads to
-/// 127.0.0.1, or as a form sent across sites. Both show in the headers, and neither can be forged by a page.
+/// 127.0.0.1, as a form sent across sites, or as a script or picture of ours that it shows. The first two show
+/// in Host and Origin, the last only in Sec-Fetch-Site; none can be forged by a page.
 fn names_of_this_machine(headers: &HeaderMap) -> Result<(), ApiError> {
+    if let Some(site) = headers.get(FETCH_SITE)
+        && ![b"same-origin".as_slice(), b"none"].contains(&site.as_bytes())
+    {
+        let what = format!(
+            "a page of another site made the browser ask this ({FETCH_SITE} is {site:?}); open the address itself, \
+             or send 'Authorization: Bearer TOKEN' with the token of the connection file"
+        );
+        return Err(ApiError::new(StatusCode::FORBIDDEN, what));
+    }
     for (name, scheme) in [(header::HOST, ""), (header::ORIGIN, "://")] {
         let Some(value) = headers.get(&name) else { continue };
         let text = value.to_str().unwrap_or("?");

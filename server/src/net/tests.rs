@@ -140,6 +140,9 @@ fn a_page_from_elsewhere_cannot_use_the_browser_of_our_user() {
     for (origin, expected) in [("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)] {
         assert_eq!(status(&Access::Loopback, &[("host", "localhost"), ("origin", origin)]), expected, "{origin}");
     }
+    for (site, expected) in [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403), ("x", 403)] {
+        assert_eq!(status(&Access::Loopback, &[("host", "localhost"), ("sec-fetch-site", site)]), expected, "{site}");
+    }
     assert_eq!(status(&Access::Loopback, &[]), 200, "an HTTP/1.0 client names no host");
     assert_eq!(status(&Access::Loopback, &[("host", "node7"), ("authorization", "Bearer 0123456789abcdef")]), 200);
     assert_eq!(status(&Access::Socket, &[("host", "whatever")]), 200);
