@@ -52,6 +52,7 @@ fn ticks(series: &[usize], ticks: std::ops::Range<i64>, start: i64) -> Vec<Sampl
 fn goes_on(world: &mut World) {
     for step in [
         Step::Append { durability: Synced, samples: ticks(&[0, 5], 2..4, 1_000) },
+        Step::Kill,
         Step::HealAndFlush,
         Step::Append { durability: Synced, samples: ticks(&[0, 5], 3..5, 1_001) },
         Step::PowerLoss,
@@ -62,16 +63,24 @@ fn goes_on(world: &mut World) {
     }
 }
 
+/// How far the scenario is played.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    TheFailure,
+    TheEnd,
+}
+
 /// Runs the scenario with `failure` after 0, 1, 2, ... operations that it could strike, until it
-/// strikes no more; `then` gets the world after each run.
-fn for_every(failure: Failure, mut then: impl FnMut(World, u64)) -> u64 {
+/// strikes no more; `then` gets the world after each run. Gives back how many these were.
+fn for_every(failure: Failure, until: Until, mut then: impl FnMut(World, u64)) -> u64 {
     for after in 0.. {
         let mut world = World::closed(after);
         world.stops_at_death = true;
         world.disk.inject(Fault { failure, after });
         world.create();
         for step in scenario() {
-            if world.disk.is_dead() {
+            let struck = world.disk.faults_struck() > 0;
+            if world.disk.is_dead() || (struck && until == Until::TheFailure) {
                 break;
             }
             world.run(&step);
@@ -94,7 +103,7 @@ fn images() -> u64 {
 
 #[test]
 fn a_kill_at_any_operation_loses_nothing() {
-    let moments = for_every(Failure::Death, |world, after| {
+    let moments = for_every(Failure::Death, Until::TheFailure, |world, after| {
         for image in 0..images().div_ceil(4) {
             let mut world = world.fork(after * 1_000 + image);
             world.kill();
@@ -106,7 +115,7 @@ fn a_kill_at_any_operation_loses_nothing() {
 
 #[test]
 fn a_power_loss_at_any_operation_loses_nothing_that_was_synced() {
-    let moments = for_every(Failure::Death, |world, after| {
+    let moments = for_every(Failure::Death, Until::TheFailure, |world, after| {
         for image in 0..images() {
             let mut world = world.fork(after * 1_000 + image);
             world.power_loss();
@@ -119,7 +128,7 @@ fn a_power_loss_at_any_operation_loses_nothing_that_was_synced() {
 #[test]
 fn a_death_during_the_recovery_from_a_power_loss_loses_nothing_either() {
     let mut random = Random::new(5);
-    for_every(Failure::Death, |world, first| {
+    for_every(Failure::Death, Until::TheFailure, |world, first| {
         for image in 0..images().div_ceil(2) {
             let mut world = world.fork(first * 1_000 + image);
             world.power_loss_then_death(random.below(RECOVERY_OPERATIONS) as u64);
@@ -130,7 +139,7 @@ fn a_death_during_the_recovery_from_a_power_loss_loses_nothing_either() {
 
 #[test]
 fn a_disk_that_is_full_from_any_write_on_loses_nothing_and_goes_on_when_space_is_free() {
-    let moments = for_every(Failure::Full, |mut world, _| {
+    let moments = for_every(Failure::Full, Until::TheEnd, |mut world, _| {
         world.run(&Step::HealAndFlush);
         goes_on(&mut world);
     });
@@ -138,8 +147,16 @@ fn a_disk_that_is_full_from_any_write_on_loses_nothing_and_goes_on_when_space_is
 }
 
 #[test]
+fn samples_accepted_after_a_full_disk_are_kept_without_a_flush_too() {
+    for_every(Failure::Full, Until::TheFailure, |mut world, _| {
+        world.run(&Step::Heal);
+        goes_on(&mut world);
+    });
+}
+
+#[test]
 fn a_kill_while_the_disk_is_full_loses_nothing() {
-    for_every(Failure::Full, |mut world, _| {
+    for_every(Failure::Full, Until::TheFailure, |mut world, _| {
         world.kill_while_full();
         goes_on(&mut world);
     });
@@ -147,11 +164,25 @@ fn a_kill_while_the_disk_is_full_loses_nothing() {
 
 #[test]
 fn an_fsync_that_fails_at_any_time_loses_nothing_acknowledged() {
-    let moments = for_every(Failure::Sync, |mut world, _| {
+    let moments = for_every(Failure::Sync, Until::TheEnd, |mut world, _| {
         world.run(&Step::HealAndFlush);
         goes_on(&mut world);
     });
     assert!(moments > 40, "{moments}");
+}
+
+#[test]
+fn nothing_is_acknowledged_over_pages_that_a_failed_fsync_lost() {
+    for_every(Failure::Sync, Until::TheFailure, |mut world, after| {
+        world.run(&Step::Append { durability: Synced, samples: ticks(&[0, 3], 2..4, 900) });
+        world.run(&Step::Sync);
+        if after % 2 == 0 {
+            world.run(&Step::PowerLoss)
+        } else {
+            world.kill()
+        }
+        goes_on(&mut world);
+    });
 }
 
 #[test]
@@ -164,8 +195,8 @@ fn any_operation_may_fail_once() {
         Operation::SyncDir,
         Operation::CreateDir,
     ] {
-        for_every(Failure::Once(operation), |mut world, _| {
-            world.run(&Step::HealAndFlush);
+        for_every(Failure::Once(operation), Until::TheEnd, |mut world, after| {
+            world.run(if after % 2 == 0 { &Step::Heal } else { &Step::HealAndFlush });
             goes_on(&mut world);
         });
     }

@@ -6,8 +6,9 @@
 //! - [`decay`]: flipped bits and cut files.
 //!
 //! `PROPTEST_CASES=10000 cargo test -p telem-engine crash_tests` runs more of each (128 unless
-//! asked otherwise). A failure of [`random_steps`] prints its seed and its steps, shrunk, and writes
-//! them to a file that is tried first from then on; the others draw from fixed seeds.
+//! asked otherwise; the exhaustive tests try more crash images of every moment then). A failure of
+//! [`random_steps`] prints its seed and its steps, shrunk, and writes them to a file that is tried
+//! first from then on; the others draw from fixed seeds.
 
 mod decay;
 mod every_operation;

@@ -71,7 +71,7 @@ fn fault() -> impl Strategy<Value = Step> {
         3 => Just(Failure::Full),
         3 => Just(Failure::Sync),
         4 => Just(Failure::Death),
-        1 => Just(Failure::Once(Operation::Append)),
+        2 => Just(Failure::Once(Operation::Append)),
         1 => Just(Failure::Once(Operation::Create)),
         1 => Just(Failure::Once(Operation::Rename)),
         1 => Just(Failure::Once(Operation::Remove)),
@@ -93,7 +93,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Kill),
         3 => Just(Step::PowerLoss),
         4 => fault(),
-        3 => Just(Step::HealAndFlush),
+        2 => Just(Step::Heal),
+        2 => Just(Step::HealAndFlush),
         1 => (0u16..120).prop_map(|seconds| Step::Wait { seconds }),
     ]
 }

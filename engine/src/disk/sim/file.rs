@@ -16,12 +16,14 @@ pub struct File {
     durable: Vec<u8>,
     /// The stretches of `live` that the next sync writes.
     dirty: Vec<Range<usize>>,
+    /// A failed sync lost pages that readers still see.
+    lost_pages: bool,
 }
 
 impl File {
     /// A file whose every byte is durable.
     pub fn durable(bytes: Vec<u8>) -> Self {
-        Self { durable: bytes.clone(), live: bytes, dirty: Vec::new() }
+        Self { durable: bytes.clone(), live: bytes, ..Self::default() }
     }
 
     pub fn live(&self) -> &[u8] {
@@ -62,9 +64,15 @@ impl File {
                         self.durable.resize(piece.end, 0);
                     }
                     self.durable[piece.clone()].copy_from_slice(&self.live[piece]);
+                } else {
+                    self.lost_pages = true;
                 }
             }
         }
+    }
+
+    pub fn has_lost_pages(&self) -> bool {
+        self.lost_pages
     }
 
     /// What the medium would hold if everything unsynced reached it.

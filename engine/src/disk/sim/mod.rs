@@ -97,6 +97,12 @@ impl SimDisk {
         !self.lock().faults.is_empty()
     }
 
+    /// Whether a file holds bytes that a failed sync lost: readable, and gone with the page cache.
+    pub fn has_lost_pages(&self) -> bool {
+        let state = self.lock();
+        state.names.files().any(|(_, file)| state.files[file.0].has_lost_pages())
+    }
+
     /// Whether [`Failure::Death`] struck, or another disk took this one's place.
     pub fn is_dead(&self) -> bool {
         self.lock().dead
