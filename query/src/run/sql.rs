@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::Statement as Sql;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
@@ -30,7 +32,20 @@ pub(super) async fn plan(text: &str, state: &SessionState) -> Result<Arc<dyn Exe
     let logical = state.statement_to_plan(statement).await?;
     // The second gate: what the statement's kind does not show, like SELECT ... INTO.
     SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false).verify_plan(&logical)?;
-    Ok(state.create_physical_plan(&logical).await?)
+    yielding(state.create_physical_plan(&logical).await?)
+}
+
+/// The plan, with joins that let go of their thread from time to time. DataFusion asks that of leaves
+/// only, and a join can make hours of work of one batch of a leaf: neither a deadline nor a client that
+/// goes away would end it.
+fn yielding(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let wrapped = plan.transform_up(|plan| {
+        if plan.children().len() < 2 {
+            return Ok(Transformed::no(plan));
+        }
+        Ok(Transformed::yes(Arc::new(CooperativeExec::new(plan)) as Arc<dyn ExecutionPlan>))
+    })?;
+    Ok(wrapped.data)
 }
 
 fn parse(text: &str) -> Result<Statement> {

@@ -426,6 +426,21 @@ async fn one_query_too_many_is_busy_until_another_ends() {
 }
 
 #[tokio::test]
+async fn a_join_that_multiplies_its_rows_gives_its_place_back() {
+    let asked = Asked::with(QueryOptions { queries_max: 1, queries_waiting_max: 1, ..options() });
+    for condition in ["true", "a.value % 2 = b.value % 2"] {
+        // 10^12 rows, from leaves that are soon read.
+        let sql = format!(
+            "SELECT sum(a.value * b.value) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b \
+             WHERE {condition}"
+        );
+        drop(asked.queries.sql(&sql).await.unwrap());
+        // Its turn comes only when the other query has ended.
+        asked.answer("SELECT 1").await;
+    }
+}
+
+#[tokio::test]
 async fn a_query_waits_its_turn() {
     let asked = Asked::with(QueryOptions { queries_max: 1, queries_waiting_max: 1, ..options() });
     let running = asked.queries.sql(ENDLESS).await.unwrap();
