@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// A string, or the text of a number or boolean as it was sent; `None` for null.
@@ -80,9 +80,17 @@ impl<'de> Deserialize<'de> for Flag {
     }
 }
 
+/// Most entries of a [`TextMap`] that are kept: as many as a sample may have tags.
+pub const ENTRIES_MAX: usize = telem_engine::series::TAGS_MAX;
+
 /// An object of strings, in the order of the first sight of each key; of equal keys the last value counts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TextMap<'a>(pub Vec<TextEntry<'a>>);
+pub struct TextMap<'a> {
+    /// [`ENTRIES_MAX`] at most.
+    pub entries: Vec<TextEntry<'a>>,
+    /// How many more followed, of whatever keys: those are counted and not looked at.
+    pub beyond: usize,
+}
 
 /// A key, and its value unless that is null.
 pub type TextEntry<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
@@ -103,14 +111,20 @@ impl<'de> Visitor<'de> for TextMapVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut entries: Vec<TextEntry<'de>> = Vec::new();
+        let mut read = TextMap::default();
         while let Some((Text(key), Text(value))) = map.next_entry()? {
             let key = key.unwrap_or_default();
-            match entries.iter_mut().find(|(known, _)| *known == key) {
-                Some(known) => known.1 = value,
-                None => entries.push((key, value)),
+            match read.entries.iter().position(|(known, _)| *known == key) {
+                Some(at) => read.entries[at].1 = value,
+                None if read.entries.len() < ENTRIES_MAX => read.entries.push((key, value)),
+                None => {
+                    read.beyond = 1;
+                    while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                        read.beyond += 1;
+                    }
+                }
             }
         }
-        Ok(TextMap(entries))
+        Ok(read)
     }
 }

@@ -15,7 +15,7 @@ use telem_engine::Timestamp;
 
 use self::number::NumberError;
 use crate::accept::Incoming;
-use crate::decode::lenient::TextEntry;
+use crate::decode::lenient::TextMap;
 
 /// Most tags on a data point, as OpenTSDB's `tsd.storage.max_tags` is by default.
 pub const TAGS_MAX: usize = 8;
@@ -44,7 +44,7 @@ pub struct DataPoint<'a> {
     /// The text of the number, string or boolean that was sent.
     pub value: Option<Cow<'a, str>>,
     /// In the order of the first sight of each key.
-    pub tags: Option<Vec<TextEntry<'a>>>,
+    pub tags: Option<TextMap<'a>>,
 }
 
 /// Why a data point cannot be stored. Displays as OpenTSDB says it.
@@ -112,7 +112,7 @@ impl DataPoint<'_> {
             return Err(PointError::InvalidTimestamp);
         }
         let text = self.value.as_deref().filter(|value| !value.is_empty()).ok_or(PointError::EmptyValue)?;
-        let tags = self.tags.as_deref().filter(|tags| !tags.is_empty()).ok_or(PointError::MissingTags)?;
+        let tags = self.tags.as_ref().filter(|tags| !tags.entries.is_empty()).ok_or(PointError::MissingTags)?;
         let value = number::parse(text).map_err(|error| match error {
             NumberError::NotANumber => PointError::NotANumber,
             NumberError::NotFinite { text: value } => {
@@ -125,12 +125,13 @@ impl DataPoint<'_> {
             metric: metric.to_owned(),
             tags: braced(tags),
         })?;
-        if tags.len() > TAGS_MAX {
-            return Err(PointError::TooManyTags { found: tags.len(), tags: braced(tags) });
+        let found = tags.entries.len() + tags.beyond;
+        if found > TAGS_MAX {
+            return Err(PointError::TooManyTags { found, tags: braced(tags) });
         }
         check_name(|| "metric name".to_owned(), metric)?;
-        let mut checked = Vec::with_capacity(tags.len());
-        for (key, value) in tags {
+        let mut checked = Vec::with_capacity(tags.entries.len());
+        for (key, value) in &tags.entries {
             let shown = value.as_deref().unwrap_or("null");
             check_name(|| format!("tag name with value [{shown}]"), key)?;
             let what = || format!("tag value with key [{key}]");
@@ -167,9 +168,9 @@ fn check_name(what: impl FnOnce() -> String, name: &str) -> Result<(), PointErro
     }
 }
 
-/// `{host=a, colo=lga}`
-fn braced(tags: &[TextEntry<'_>]) -> String {
-    let shown: Vec<String> =
-        tags.iter().map(|(key, value)| format!("{key}={}", value.as_deref().unwrap_or("null"))).collect();
-    format!("{{{}}}", shown.join(", "))
+/// `{host=a, colo=lga}`; with `...` for what was counted only.
+fn braced(tags: &TextMap<'_>) -> String {
+    let shown = tags.entries.iter().map(|(key, value)| format!("{key}={}", value.as_deref().unwrap_or("null")));
+    let more = (tags.beyond > 0).then(|| "...".to_owned());
+    format!("{{{}}}", shown.chain(more).collect::<Vec<String>>().join(", "))
 }

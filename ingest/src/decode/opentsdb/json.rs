@@ -42,7 +42,7 @@ impl<'de> Visitor<'de> for PointVisitor {
                 "metric" => point.metric = map.next_value::<Text<'_>>()?.0,
                 "timestamp" => point.timestamp = map.next_value::<Long>()?.0,
                 "value" => point.value = map.next_value::<Text<'_>>()?.0,
-                "tags" => point.tags = map.next_value::<Option<TextMap<'_>>>()?.map(|tags| tags.0),
+                "tags" => point.tags = map.next_value::<Option<TextMap<'_>>>()?,
                 _ => {
                     map.next_value::<serde::de::IgnoredAny>()?;
                 }

@@ -231,6 +231,17 @@ fn tags_are_one_to_eight_with_legal_names() {
     }
 }
 
+/// With a search through all known keys for each, this would take hours.
+#[test]
+fn a_million_tags_cost_their_own_point_only() {
+    let tags: Vec<String> = (0..1_000_000).map(|at| format!("\"t{at}\":0")).collect();
+    let point = |tags: &str| format!(r#"{{"metric":"m","timestamp":1,"value":1,"tags":{{{tags}}}}}"#);
+    let judged = judge(&format!("[{},{}]", point(&tags.join(",")), point(r#""host":"a""#)));
+    assert!(judged[0].starts_with("Too many tags: 1000000 maximum allowed: 8, tags: {t0=0, t1=0,"), "{}", judged[0]);
+    assert!(judged[0].ends_with("t63=0, ...}"), "{}", judged[0]);
+    assert_eq!(judged[1..], ["m{host=a} 1000000us 1"]);
+}
+
 #[test]
 fn a_value_in_a_message_shows_the_bytes_that_opentsdb_would_store() {
     for (value, expected) in [

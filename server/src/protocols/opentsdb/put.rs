@@ -116,7 +116,7 @@ fn error_object(point: &DataPoint<'_>, reason: &str) -> Vec<u8> {
     }
     if let Some(tags) = &point.tags {
         out.extend_from_slice(b",\"tags\":{");
-        for (at, (key, value)) in tags.iter().enumerate() {
+        for (at, (key, value)) in tags.entries.iter().enumerate() {
             if at > 0 {
                 out.push(b',');
             }

@@ -3,7 +3,7 @@
 //! Unknown fields are ignored (Grafana 12.4 sends all it has), but in `rateOptions`.
 
 use serde::Deserialize;
-use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
+use telem_ingest::decode::lenient::{ENTRIES_MAX, Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter};
@@ -176,7 +176,11 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
 
 fn sub(raw: RawSub<'_>) -> Result<Sub, String> {
     let mut all = Vec::new();
-    for (key, value) in raw.tags.map(|tags| tags.0).unwrap_or_default() {
+    let tags = raw.tags.unwrap_or_default();
+    if tags.beyond > 0 {
+        return Err(format!("{} tags; at most {ENTRIES_MAX} are allowed in one sub-query", ENTRIES_MAX + tags.beyond));
+    }
+    for (key, value) in tags.entries {
         filters::add(&mut all, Filter::from_tag(&key, value.as_deref().unwrap_or_default())?.grouped(true));
     }
     for filter in raw.filters.unwrap_or_default() {
