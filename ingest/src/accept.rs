@@ -45,6 +45,9 @@ impl Default for Limits {
     }
 }
 
+/// Most rejects of one request that are told with their reasons; the others are counted.
+pub const REJECTS_TOLD_MAX: usize = 10_000;
+
 /// Why a sample was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
@@ -85,8 +88,10 @@ pub struct Reject {
 #[derive(Debug, Default)]
 pub struct Accepted {
     pub batch: SampleBatch,
-    /// In the order of the samples.
+    /// The first [`REJECTS_TOLD_MAX`], in the order of the samples.
     pub rejects: Vec<Reject>,
+    /// How many samples were rejected, told or not.
+    pub rejected: usize,
 }
 
 /// Samples since the start, by what became of them.
@@ -107,7 +112,7 @@ impl Counters {
 
     fn count(&self, accepted: &Accepted) {
         self.accepted.fetch_add(accepted.batch.len() as u64, Ordering::Relaxed);
-        self.rejected.fetch_add(accepted.rejects.len() as u64, Ordering::Relaxed);
+        self.rejected.fetch_add(accepted.rejected as u64, Ordering::Relaxed);
     }
 }
 
@@ -122,7 +127,7 @@ pub fn accept<'a>(
 ) -> Accepted {
     let samples = samples.into_iter();
     let expected = samples.size_hint().0.min(limits.batch_samples_max);
-    let mut accepted = Accepted { batch: SampleBatch::with_capacity(expected), rejects: Vec::new() };
+    let mut accepted = Accepted { batch: SampleBatch::with_capacity(expected), ..Accepted::default() };
     let mut last: Option<(Incoming<'a>, SeriesId)> = None;
     for (index, sample) in samples {
         match judge(db, now, limits, &accepted.batch, &sample, last.as_ref()) {
@@ -130,7 +135,12 @@ pub fn accept<'a>(
                 accepted.batch.push(series, sample.time, sample.value);
                 last = Some((sample, series));
             }
-            Err(reason) => accepted.rejects.push(Reject { index, reason }),
+            Err(reason) => {
+                accepted.rejected += 1;
+                if accepted.rejects.len() < REJECTS_TOLD_MAX {
+                    accepted.rejects.push(Reject { index, reason });
+                }
+            }
         }
     }
     counters.count(&accepted);

@@ -186,6 +186,11 @@ impl Writer {
         Ok(Writer { handle: Arc::new(handle) })
     }
 
+    /// What one request may bring.
+    pub fn limits(&self) -> &Limits {
+        &self.handle.limits
+    }
+
     /// Sorts samples into a batch for [`Writer::submit`] and rejects. `samples` come with the
     /// caller's number. Work for the processor: give it a thread of its own for large requests.
     pub fn accept<'a>(&self, samples: impl IntoIterator<Item = (usize, Incoming<'a>)>) -> Accepted {

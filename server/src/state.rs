@@ -9,6 +9,7 @@ use telem_engine::{Clock, Db};
 use telem_ingest::writer::Writer;
 use telem_query::Queries;
 use telem_query::tsq::Fidelity;
+use tokio::sync::Semaphore;
 
 use crate::http::body::BodyBudget;
 
@@ -39,6 +40,9 @@ pub struct ServerLimits {
     pub body_bytes_max: usize,
     /// Memory that the bodies of all running requests share.
     pub bodies: BodyBudget,
+    /// Places for large bodies of samples that are decoded at once; one more waits. 2 by default: samples
+    /// are appended one body after another anyway.
+    pub large_bodies: Arc<Semaphore>,
     /// Most open connections, a quarter of them for clients that need the token; one more is told 503.
     pub connections_max: usize,
     /// Longest that the head of a request may take to arrive, idle time before it included.
@@ -56,6 +60,7 @@ impl Default for ServerLimits {
         Self {
             body_bytes_max: 64 << 20,
             bodies: BodyBudget::new(256 << 20),
+            large_bodies: Arc::new(Semaphore::new(2)),
             connections_max: 512,
             header_timeout: Duration::from_secs(90),
             body_idle_timeout: Duration::from_secs(30),

@@ -21,7 +21,7 @@ fn rejects(limits: &Limits, samples: Vec<Incoming<'static>>) -> Vec<(usize, Stri
     let (_dir, db) = open();
     let total = samples.len();
     let accepted = accept(&db, NOW, limits, &Counters::default(), samples.into_iter().enumerate());
-    assert_eq!(accepted.batch.len() + accepted.rejects.len(), total);
+    assert_eq!(accepted.batch.len() + accepted.rejected, total);
     accepted.rejects.into_iter().map(|reject| (reject.index, reject.reason.to_string())).collect()
 }
 
@@ -40,6 +40,13 @@ fn good_samples_are_kept_and_each_bad_one_is_named() {
         (3, "tag 'host' stands twice".to_owned()),
     ];
     assert_eq!(rejects(&Limits::default(), samples), expected);
+}
+
+#[test]
+fn of_very_many_rejects_the_first_are_told_and_all_are_counted() {
+    let told = rejects(&Limits::default(), vec![sample("", &[], NOW); REJECTS_TOLD_MAX + 5]);
+    assert_eq!(told.len(), REJECTS_TOLD_MAX);
+    assert_eq!(told.last().unwrap().0, REJECTS_TOLD_MAX - 1);
 }
 
 #[test]

@@ -47,6 +47,14 @@ pub struct DataPoint<'a> {
     pub tags: Option<TextMap<'a>>,
 }
 
+/// The data points of a body.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Points<'a> {
+    pub kept: Vec<DataPoint<'a>>,
+    /// How many more there were than were to be kept: they are counted and not looked at.
+    pub beyond: usize,
+}
+
 /// Why a data point cannot be stored. Displays as OpenTSDB says it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PointError {
@@ -74,28 +82,29 @@ pub enum PointError {
     IllegalCharacter { what: String, name: String, found: char },
 }
 
-/// Hands the data points of a put body, one object or an array of them, to `take`. Bytes that are
-/// no UTF-8 become U+FFFD, which no name may hold, so that only their points are bad.
+/// Hands the data points of a put body, one object or an array of them, to `take`; `points_max` of them, and
+/// the number of the others. Bytes that are no UTF-8 become U+FFFD, which no name may hold, so that only their
+/// points are bad.
 ///
 /// # Errors
 /// See [`BodyError`]; `take` is not called then.
-pub fn with_points<R>(body: &[u8], take: impl FnOnce(Vec<DataPoint<'_>>) -> R) -> Result<R, BodyError> {
+pub fn with_points<R>(body: &[u8], points_max: usize, take: impl FnOnce(Points<'_>) -> R) -> Result<R, BodyError> {
     let text = String::from_utf8_lossy(body);
-    match points(&text) {
+    match points(&text, points_max) {
         Ok(points) => Ok(take(points)),
         Err(BodyError::NotJson(error)) => match json::quote_non_numbers(&text) {
-            Some(quoted) => points(&quoted).map(take),
+            Some(quoted) => points(&quoted, points_max).map(take),
             None => Err(BodyError::NotJson(error)),
         },
         Err(error) => Err(error),
     }
 }
 
-fn points(body: &str) -> Result<Vec<DataPoint<'_>>, BodyError> {
+fn points(body: &str, points_max: usize) -> Result<Points<'_>, BodyError> {
     let body = body.trim();
     match body.as_bytes().first() {
         None => Err(BodyError::Empty),
-        Some(b'{' | b'[') => json::points(body).map_err(BodyError::NotJson),
+        Some(b'{' | b'[') => json::points(body, points_max).map_err(BodyError::NotJson),
         Some(_) => Err(BodyError::NotAnObjectOrArray),
     }
 }

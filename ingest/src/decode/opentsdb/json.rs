@@ -2,20 +2,46 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::DataPoint;
+use super::{DataPoint, Points};
 use crate::decode::lenient::{Long, Text, TextMap};
 
-/// The points of a body that starts with `{` or `[`. What follows the JSON is not looked at.
-pub fn points(body: &str) -> Result<Vec<DataPoint<'_>>, serde_json::Error> {
+/// The points of a body that starts with `{` or `[`, `points_max` at most; those beyond are counted. What follows the
+/// JSON is not looked at.
+pub fn points(body: &str, points_max: usize) -> Result<Points<'_>, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_str(body);
     if body.starts_with('{') {
-        Ok(vec![DataPoint::deserialize(&mut json)?])
+        Ok(Points { kept: vec![DataPoint::deserialize(&mut json)?], beyond: 0 })
     } else {
-        // A null among the points is a point without anything.
-        let points = Vec::<Option<DataPoint<'_>>>::deserialize(&mut json)?;
-        Ok(points.into_iter().map(Option::unwrap_or_default).collect())
+        json.deserialize_seq(PointsVisitor { points_max })
+    }
+}
+
+struct PointsVisitor {
+    points_max: usize,
+}
+
+impl<'de> Visitor<'de> for PointsVisitor {
+    type Value = Points<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of data points")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut points = Points::default();
+        while points.kept.len() < self.points_max {
+            match array.next_element::<Option<DataPoint<'_>>>()? {
+                // A null among the points is a point without anything.
+                Some(point) => points.kept.push(point.unwrap_or_default()),
+                None => return Ok(points),
+            }
+        }
+        while array.next_element::<IgnoredAny>()?.is_some() {
+            points.beyond += 1;
+        }
+        Ok(points)
     }
 }
 
@@ -44,7 +70,7 @@ impl<'de> Visitor<'de> for PointVisitor {
                 "value" => point.value = map.next_value::<Text<'_>>()?.0,
                 "tags" => point.tags = map.next_value::<Option<TextMap<'_>>>()?,
                 _ => {
-                    map.next_value::<serde::de::IgnoredAny>()?;
+                    map.next_value::<IgnoredAny>()?;
                 }
             }
         }

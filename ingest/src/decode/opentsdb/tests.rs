@@ -9,7 +9,7 @@ fn judge(body: &str) -> Vec<String> {
 }
 
 fn judge_bytes(body: &[u8]) -> Result<Vec<String>, BodyError> {
-    with_points(body, |points| {
+    with_points(body, usize::MAX, |points| {
         let show = |point: &DataPoint<'_>| match point.sample() {
             Ok(sample) => {
                 let tags: Vec<String> = sample.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -17,7 +17,7 @@ fn judge_bytes(body: &[u8]) -> Result<Vec<String>, BodyError> {
             }
             Err(error) => error.to_string(),
         };
-        points.iter().map(show).collect()
+        points.kept.iter().map(show).collect()
     })
 }
 
@@ -108,6 +108,14 @@ fn bytes_that_are_no_utf8_cost_their_own_point_only() {
         judge_bytes(body).unwrap(),
         ["Invalid metric name (\"m\u{FFFD}\"): illegal character: \u{FFFD}", "m{host=a} 1000000us 1"]
     );
+}
+
+#[test]
+fn points_beyond_the_limit_are_counted_and_not_kept() {
+    let count = |body: &str| with_points(body.as_bytes(), 2, |points| (points.kept.len(), points.beyond));
+    assert_eq!(count("[{},{}]").unwrap(), (2, 0));
+    assert_eq!(count("[{},null,{},{\"a\":[{}]},null]").unwrap(), (2, 3));
+    assert!(matches!(count("[{},{},{}"), Err(BodyError::NotJson(_))));
 }
 
 #[test]

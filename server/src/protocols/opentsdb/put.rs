@@ -6,18 +6,23 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use bytes::Bytes;
 use telem_engine::{Durability, ErrorKind, SampleBatch};
-use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint};
+use telem_ingest::accept::REJECTS_TOLD_MAX;
+use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, Points};
 use telem_ingest::writer::Writer;
 
 use super::call::Call;
 use super::errors::Failure;
 use super::{Answer, allow, json};
 use crate::http::{ApiError, body};
-use crate::state::State;
+use crate::state::{ServerLimits, State};
 
 /// Larger bodies are decoded on a thread of their own: on the threads of the network they would
 /// delay every other connection.
 const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// Most bad points that an answer lists, and how many bytes those may take; the others are counted.
+const LISTED_MAX: usize = REJECTS_TOLD_MAX;
+const LISTED_BYTES_MAX: usize = 4 << 20;
 
 /// How much the answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +31,7 @@ enum Report {
     Plain,
     /// How many were stored and how many were not.
     Summary,
-    /// Also each bad point with its reason.
+    /// Also each bad point with its reason; of very many, how many are listed.
     Details,
 }
 
@@ -35,8 +40,26 @@ enum Report {
 struct Sorted {
     batch: SampleBatch,
     failed: usize,
-    /// Each bad point and its reason, as a JSON object; empty unless details are wanted.
+    /// Bad points and their reasons, as JSON objects, in their order and as many as are listed; empty
+    /// unless details are wanted.
     errors: Vec<Vec<u8>>,
+}
+
+/// The bad points of a body, while it is sorted.
+#[derive(Debug, Default)]
+struct Bad {
+    count: usize,
+    /// The first [`LISTED_MAX`], by their numbers.
+    told: Vec<(usize, String)>,
+}
+
+impl Bad {
+    fn add(&mut self, index: usize, reason: &impl ToString) {
+        self.count += 1;
+        if self.told.len() < LISTED_MAX {
+            self.told.push((index, reason.to_string()));
+        }
+    }
 }
 
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
@@ -54,7 +77,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     };
     let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
     let body = body::read(request, &state.limits).await?;
-    let sorted = sort(&writer, body, report).await?;
+    let sorted = sort(&writer, body, report, &state.limits).await?;
     let stored = sorted.batch.len();
     if stored == 0 && sorted.failed == 0 {
         return Err(Failure::bad_request("No datapoints found in content"));
@@ -63,12 +86,17 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     render(report, stored, sorted.failed, &sorted.errors)
 }
 
-async fn sort(writer: &Writer, body: Bytes, report: Report) -> Result<Sorted, Failure> {
+async fn sort(writer: &Writer, body: Bytes, report: Report, limits: &ServerLimits) -> Result<Sorted, Failure> {
     let sorted = if body.len() <= INLINE_BYTES_MAX {
         sort_points(writer, &body, report)
     } else {
+        // Decoded points take several times their body's size: a few at a time bound that memory.
+        let place = Arc::clone(&limits.large_bodies).acquire_owned().await;
         let writer = writer.clone();
-        let sorting = tokio::task::spawn_blocking(move || sort_points(&writer, &body, report));
+        let sorting = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            sort_points(&writer, &body, report)
+        });
         sorting.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))?
     };
     sorted.map_err(|error| match &error {
@@ -78,25 +106,47 @@ async fn sort(writer: &Writer, body: Bytes, report: Report) -> Result<Sorted, Fa
 }
 
 fn sort_points(writer: &Writer, body: &[u8], report: Report) -> Result<Sorted, BodyError> {
-    opentsdb::with_points(body, |points| {
-        let mut bad: Vec<(usize, String)> = Vec::new();
-        let samples = points.iter().enumerate().filter_map(|(index, point)| match point.sample() {
+    let points_max = writer.limits().batch_samples_max;
+    opentsdb::with_points(body, points_max, |points| {
+        let Points { kept, beyond } = points;
+        let mut bad = Bad::default();
+        let samples = kept.iter().enumerate().filter_map(|(index, point)| match point.sample() {
             Ok(sample) => Some((index, sample)),
             Err(error) => {
-                bad.push((index, error.to_string()));
+                bad.add(index, &error);
                 None
             }
         });
         let accepted = writer.accept(samples);
-        bad.extend(accepted.rejects.into_iter().map(|reject| (reject.index, reject.reason.to_string())));
-        let failed = bad.len();
+        let failed = bad.count + accepted.rejected + beyond;
         let mut errors = Vec::new();
         if report == Report::Details {
-            bad.sort_by_key(|(index, _)| *index);
-            errors.extend(bad.iter().map(|(index, reason)| error_object(&points[*index], reason)));
+            let rejects = accepted.rejects.iter().map(|reject| (reject.index, reject.reason.to_string()));
+            let mut told: Vec<(usize, String)> = bad.told.into_iter().chain(rejects).collect();
+            told.sort_by_key(|(index, _)| *index);
+            errors = list(&kept, &told);
+            if beyond > 0 {
+                let reason = format!(
+                    "{beyond} data points were not looked at: the request holds more than {points_max}; send the \
+                     rest in another"
+                );
+                errors.push(error_object(&DataPoint::default(), &reason));
+            }
         }
         Sorted { batch: accepted.batch, failed, errors }
     })
+}
+
+/// Bad points with their reasons, as far as an answer lists them.
+fn list(points: &[DataPoint<'_>], told: &[(usize, String)]) -> Vec<Vec<u8>> {
+    let mut bytes = 0;
+    let objects = told.iter().take(LISTED_MAX).map(|(index, reason)| error_object(&points[*index], reason));
+    objects
+        .take_while(|object| {
+            bytes += object.len();
+            bytes <= LISTED_BYTES_MAX
+        })
+        .collect()
 }
 
 /// `{"datapoint":{...as sent...},"error":"..."}`; what was missing or null is left out.
@@ -147,6 +197,9 @@ fn render(report: Report, stored: usize, failed: usize, errors: &[Vec<u8>]) -> R
     if report == Report::Details {
         out.extend_from_slice(b",\"errors\":");
         json::list(&mut out, errors, |out, error| out.extend_from_slice(error));
+        if errors.len() < failed {
+            out.extend_from_slice(format!(",\"errors_listed\":{}", errors.len()).as_bytes());
+        }
     }
     out.push(b'}');
     let status = if failed == 0 { StatusCode::OK } else { StatusCode::BAD_REQUEST };

@@ -150,6 +150,29 @@ async fn what_is_wrong_with_each_point_is_told_in_the_order_of_the_points() {
 }
 
 #[tokio::test]
+async fn points_beyond_the_limit_of_a_request_are_counted_and_said_to_be_unread() {
+    let limits = telem_ingest::accept::Limits { batch_samples_max: 2, ..Default::default() };
+    let server = server_with(Access::Writing, WriterOptions { limits, ..WriterOptions::default() });
+    let body = format!("[{GOOD},{BAD},{GOOD},{{}},null]");
+    assert_eq!(server.post("/api/put?summary", &body).await, r#"400 {"success":1,"failed":4}"#);
+    let answer = server.post("/api/put?details", &body).await;
+    let unread = r#"{"datapoint":{"timestamp":0},"error":"3 data points were not looked at: the request holds more than 2; send the rest in another"}],"errors_listed":2}"#;
+    assert!(answer.ends_with(unread), "{answer}");
+    assert!(answer.contains(r#""error":"Metric name was empty"}"#), "{answer}");
+}
+
+#[tokio::test]
+async fn of_very_many_bad_points_the_first_are_listed_and_the_answer_says_so() {
+    let mut server = server();
+    let state = Arc::get_mut(&mut server.state).unwrap();
+    state.limits.body_bytes_max = 1 << 20;
+    let answer = server.post("/api/put?details", &format!("[{}null]", "{},".repeat(20_000))).await;
+    assert!(answer.starts_with(r#"400 {"success":0,"failed":20001,"errors":[{"#), "{}", &answer[..64]);
+    assert!(answer.ends_with(r#"],"errors_listed":10000}"#), "{}", &answer[answer.len() - 64..]);
+    assert_eq!(answer.matches("Metric name was empty").count(), 10_000);
+}
+
+#[tokio::test]
 async fn a_body_over_its_limit_is_refused_with_413() {
     let server = server();
     let (status, body) = server.send("POST", "/api/put", vec![b' '; 4_097]).await;
