@@ -19,24 +19,35 @@ fn every_sql_script_answers_as_it_says() {
     scripts.retain(|path| path.extension().is_some_and(|extension| extension == "slt"));
     scripts.sort();
     assert!(scripts.len() >= 8, "only {} scripts found", scripts.len());
-    let mut wrong = Vec::new();
-    for path in scripts {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let db = real::open(dir.path());
-        for (at, line) in text.lines().filter_map(|line| line.strip_prefix("# load ")).enumerate() {
-            real::write(&db, &script::load(line).unwrap_or_else(|why| panic!("{}: {why}", path.display())));
-            if at % 2 == 0 {
-                db.flush().unwrap();
-            }
-        }
-        let queries = real::queries(&db);
-        let mut runner = Runner::new(|| async { Ok(Sql { queries: queries.clone() }) });
-        if let Err(error) = runner.run_script_with_name(&text, path.file_name().unwrap().to_string_lossy()) {
-            wrong.push(error.display(false).to_string());
+    let run = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        run(&name, &std::fs::read_to_string(path).unwrap()).err()
+    };
+    let wrong: Vec<String> = scripts.iter().filter_map(run).collect();
+    assert!(wrong.is_empty(), "{} scripts fail\n\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+/// The first difference, if any.
+fn run(name: &str, text: &str) -> Result<(), String> {
+    let dir = tempfile::tempdir().unwrap();
+    let db = real::open(dir.path());
+    for (at, line) in text.lines().filter_map(|line| line.strip_prefix("# load ")).enumerate() {
+        real::write(&db, &script::load(line).unwrap_or_else(|why| panic!("{name}: {why}")));
+        if at % 2 == 0 {
+            db.flush().unwrap();
         }
     }
-    assert!(wrong.is_empty(), "{} scripts fail\n\n{}", wrong.len(), wrong.join("\n\n"));
+    let queries = real::queries(&db);
+    let mut runner = Runner::new(|| async { Ok(Sql { queries: queries.clone() }) });
+    runner.run_script_with_name(text, name).map_err(|error| error.display(false).to_string())
+}
+
+#[test]
+fn a_wrong_answer_and_a_missing_error_are_noticed() {
+    let script = |answer: &str| format!("# load m 0s 1m 5\n\nquery R\nSELECT value FROM m\n----\n{answer}\n");
+    assert_eq!(run("right", &script("5.0")), Ok(()));
+    assert!(run("wrong", &script("6.0")).is_err());
+    assert!(run("no error", "statement error\nSELECT 1\n").is_err());
 }
 
 struct Sql {
