@@ -38,6 +38,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub struct ServerLimits {
     /// Largest request body, as sent and again when decompressed.
     pub body_bytes_max: usize,
+    /// Largest request body that only asks something. 1 MiB by default.
+    pub question_bytes_max: usize,
     /// Memory that the bodies of all running requests share.
     pub bodies: BodyBudget,
     /// Places for large bodies of samples that are decoded at once; one more waits. 2 by default: samples
@@ -59,6 +61,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             body_bytes_max: 64 << 20,
+            question_bytes_max: 1 << 20,
             bodies: BodyBudget::new(256 << 20),
             large_bodies: Arc::new(Semaphore::new(2)),
             connections_max: 512,

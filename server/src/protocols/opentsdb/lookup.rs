@@ -7,19 +7,22 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use serde::Deserialize;
-use telem_engine::{ErrorKind, NameKind, SeriesIndex, SeriesKey, TagPredicate};
+use telem_engine::{NameKind, SeriesIndex, SeriesKey, TagPredicate};
 use telem_ingest::decode::lenient::{Long, Text};
 
 use super::call::Call;
 use super::errors::{Failure, no_such_name};
-use super::{Answer, allow, json, text_body, tsuid};
-use crate::http::ApiError;
+use super::query::parse::AtMost;
+use super::{Answer, allow, beside, json, text_body, tsuid};
 use crate::state::State;
 
 /// Series in an answer, unless the request says otherwise.
 const LIMIT_DEFAULT: usize = 25;
 /// Most series in one answer, also when the request sets no limit.
 const LIMIT_MAX: usize = 100_000;
+
+/// Most tags in one search.
+const TAGS_MAX: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Wanted {
@@ -43,7 +46,7 @@ struct Body<'a> {
     #[serde(borrow)]
     metric: Text<'a>,
     #[serde(borrow)]
-    tags: Option<Vec<BodyTag<'a>>>,
+    tags: Option<AtMost<BodyTag<'a>, { TAGS_MAX + 1 }>>,
     limit: Option<Long>,
 }
 
@@ -63,16 +66,19 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     } else {
         from_params(call)?
     };
+    if wanted.tags.len() > TAGS_MAX {
+        return Err(Failure::bad_request(format!("more than {TAGS_MAX} tags in one search")));
+    }
     let started = state.clock.monotonic();
     let state = Arc::clone(state);
-    // A metric may have millions of series: not on the threads of the network.
-    let looking = tokio::task::spawn_blocking(move || {
+    // A metric may have millions of series.
+    beside(move || {
         let index = state.db.index();
         let keys = find(index, &wanted)?;
         let took = state.clock.monotonic().saturating_sub(started);
         Ok(Answer::ok(render(index, &wanted, &keys, took)))
-    });
-    looking.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))?
+    })
+    .await
 }
 
 /// A search for something else.
@@ -103,7 +109,7 @@ fn from_body(body: &str) -> Result<Wanted, Failure> {
     let body: Body<'_> = super::query::parse::from_json(body)?;
     let some = |text: Text<'_>| text.0.map(Cow::into_owned);
     let any = |name: Option<String>| name.filter(|name| !matches!(name.as_str(), "" | "*"));
-    let tags = body.tags.unwrap_or_default().into_iter();
+    let tags = body.tags.unwrap_or_default().0.into_iter();
     Ok(Wanted {
         metric: Some(some(body.metric).filter(|metric| !metric.is_empty()).unwrap_or_else(|| "*".to_owned())),
         tags: tags.map(|tag| Tag { key: any(some(tag.key)), value: any(some(tag.value)) }).collect(),

@@ -25,10 +25,12 @@ use axum::extract::{Request, State as FromState};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use telem_engine::ErrorKind;
 
 use self::call::{Call, Endpoint};
 use self::errors::Failure;
-use crate::state::State;
+use crate::http::ApiError;
+use crate::state::{ServerLimits, State};
 
 /// Every path under `/api`, and the older names without it that OpenTSDB still answers.
 pub fn routes() -> Router<Arc<State>> {
@@ -119,12 +121,26 @@ fn allow(call: &Call, methods: &[Method]) -> Result<(), Failure> {
     if methods.contains(&call.method) { Ok(()) } else { Err(Failure::method_not_allowed(&call.method)) }
 }
 
-/// The text of a request's JSON body.
+/// The text of a JSON body that asks something, no longer than a question may be.
 async fn text_body(state: &State, request: Request) -> Result<String, Failure> {
-    let body = crate::http::body::read(request, &state.limits).await?;
+    let bytes_max = state.limits.question_bytes_max.min(state.limits.body_bytes_max);
+    let limits = ServerLimits { body_bytes_max: bytes_max, ..state.limits.clone() };
+    let body = crate::http::body::read(request, &limits).await.map_err(|error| match error.status {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let text = format!("the body is larger than {bytes_max} bytes, the most that a question may take");
+            Failure::new(error.status, text).details("ask for less in one request")
+        }
+        _ => error.into(),
+    })?;
     if body.is_empty() {
         return Err(Failure::bad_request("Missing message content")
             .details("Supply valid JSON formatted data in the body of your request"));
     }
     Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+/// Does `work` beside the threads of the network, where it would delay every other connection.
+async fn beside<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+    let bug = |panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}"));
+    tokio::task::spawn_blocking(work).await.map_err(bug)?
 }

@@ -1,5 +1,7 @@
 //! `/api/suggest`: names that start with a prefix.
 
+use std::sync::Arc;
+
 use axum::extract::Request;
 use axum::http::Method;
 use serde::Deserialize;
@@ -8,11 +10,13 @@ use telem_ingest::decode::lenient::Text;
 
 use super::call::Call;
 use super::errors::Failure;
-use super::{Answer, allow, json, text_body};
+use super::{Answer, allow, beside, json, text_body};
 use crate::state::State;
 
 /// Names in an answer, unless the request says otherwise.
 const MAX_DEFAULT: usize = 25;
+/// Most names in an answer, whatever the request says.
+const MAX_MAX: usize = 100_000;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -25,7 +29,7 @@ struct Wanted<'a> {
     max: Text<'a>,
 }
 
-pub async fn answer(state: &State, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST])?;
     let body;
     let (kind, prefix, max) = if call.method == Method::POST && request.method() == Method::POST {
@@ -44,10 +48,15 @@ pub async fn answer(state: &State, call: &Call, request: Request) -> Result<Answ
         Some("tagv") => NameKind::TagValue,
         Some(other) => return Err(Failure::bad_request(format!("Invalid 'type' parameter:{other}"))),
     };
-    let names = state.db.index().suggest(kind, &prefix.unwrap_or_default(), parse_max(max.as_deref())?);
-    let mut out = Vec::new();
-    json::list(&mut out, &names, |out, name| json::string(out, name));
-    Ok(Answer::ok(out))
+    let max = parse_max(max.as_deref())?;
+    let (state, prefix) = (Arc::clone(state), prefix.unwrap_or_default().into_owned());
+    beside(move || {
+        let names = state.db.index().suggest(kind, &prefix, max);
+        let mut out = Vec::new();
+        json::list(&mut out, &names, |out, name| json::string(out, name));
+        Ok(Answer::ok(out))
+    })
+    .await
 }
 
 fn parse_max(max: Option<&str>) -> Result<usize, Failure> {
@@ -55,5 +64,5 @@ fn parse_max(max: Option<&str>) -> Result<usize, Failure> {
     let max: i32 = max
         .parse()
         .map_err(|_| Failure::bad_request("Unable to parse 'max' as a number").details(format!("found '{max}'")))?;
-    Ok(usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(MAX_DEFAULT))
+    Ok(usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(MAX_DEFAULT).min(MAX_MAX))
 }

@@ -181,6 +181,29 @@ async fn a_body_over_its_limit_is_refused_with_413() {
 }
 
 #[tokio::test]
+async fn a_question_has_a_smaller_limit_than_samples() {
+    let mut server = server();
+    Arc::get_mut(&mut server.state).unwrap().limits.question_bytes_max = 64;
+    for path in ["/api/query", "/api/suggest", "/api/search/lookup"] {
+        let answer = server.post(path, &" ".repeat(65)).await;
+        assert!(
+            answer.starts_with(r#"413 {"error":{"code":413,"message":"the body is larger than 64 bytes"#),
+            "{answer}"
+        );
+    }
+    assert_eq!(server.post("/api/put", GOOD).await, "204");
+}
+
+#[tokio::test]
+async fn a_search_takes_tags_up_to_a_limit() {
+    let server = server();
+    let search = |count: usize| format!(r#"{{"metric":"*","tags":[{}]}}"#, vec!["{}"; count].join(","));
+    assert!(server.post("/api/search/lookup", &search(64)).await.starts_with("200 "));
+    let refused = r#"400 {"error":{"code":400,"message":"more than 64 tags in one search"}}"#;
+    assert_eq!(server.post("/api/search/lookup", &search(300)).await, refused);
+}
+
+#[tokio::test]
 async fn a_full_queue_is_503_and_says_when_to_try_again() {
     let server = server_with(Access::Writing, WriterOptions { queue_batches_max: 0, ..WriterOptions::default() });
     let request = Request::post("/api/put").body(Body::from(GOOD)).unwrap();

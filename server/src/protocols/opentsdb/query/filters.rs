@@ -4,7 +4,7 @@ use regex::RegexBuilder;
 use telem_query::tsq::{Matcher, TagFilter};
 
 /// Most memory that one regular expression may take; one that would take more is refused.
-const REGEX_BYTES_MAX: usize = 1 << 20;
+pub const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// A kind of filter, as `/api/config/filters` tells of it.
 #[derive(Debug)]

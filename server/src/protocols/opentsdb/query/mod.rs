@@ -14,16 +14,17 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method};
-use telem_engine::{Clock, ErrorKind};
+use telem_engine::Clock;
 use telem_query::TsGroup;
 use telem_query::run::MissingNode;
+use telem_query::tsq::Fidelity;
 
+use self::parse::Asked;
 use self::render::Out;
 use self::resolve::{Resolved, Source};
 use super::call::Call;
 use super::errors::Failure;
-use super::{Answer, allow, text_body};
-use crate::http::ApiError;
+use super::{Answer, allow, beside, text_body};
 use crate::state::State;
 
 /// Most values that are rendered on the threads of the network: some tenths of a millisecond.
@@ -32,17 +33,15 @@ const INLINE_VALUES_MAX: usize = 10_000;
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
     let fidelity = call.fidelity(state.fidelity);
-    let mut asked = if call.method == Method::POST && request.method() == Method::POST {
-        parse::body(&text_body(state, request).await?, fidelity)?
+    let body = if call.method == Method::POST && request.method() == Method::POST {
+        Some(text_body(state, request).await?)
     } else {
-        uri::query(&call.params, fidelity)?
+        None
     };
-    if call.method == Method::DELETE || asked.delete {
-        return Err(Failure::bad_request("Deleting data is not enabled")
-            .details("telem keeps what it was sent; ask without delete"));
-    }
-    asked.arrays |= call.params.has("arrays");
-    let question = resolve::resolve(&asked, state.db.index(), now_millis(&*state.clock), fidelity)?;
+    let (asked, question) = {
+        let (state, call) = (Arc::clone(state), call.clone());
+        beside(move || understand(&state, &call, body.as_deref(), fidelity)).await?
+    };
     let values_max = state.queries.options().answer_values_max;
     let mut values = 0;
     let mut out = Out::new(Arc::new(asked));
@@ -64,6 +63,26 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     Ok(Answer { missing: missing_header(missing), ..Answer::ok(out.finish()) })
 }
 
+/// What is asked, in a body or else in the URI. Regular expressions and series by number take their time.
+fn understand(
+    state: &State,
+    call: &Call,
+    body: Option<&str>,
+    fidelity: Fidelity,
+) -> Result<(Asked, Vec<Resolved>), Failure> {
+    let mut asked = match body {
+        Some(body) => parse::body(body, fidelity)?,
+        None => uri::query(&call.params, fidelity)?,
+    };
+    if call.method == Method::DELETE || asked.delete {
+        return Err(Failure::bad_request("Deleting data is not enabled")
+            .details("telem keeps what it was sent; ask without delete"));
+    }
+    asked.arrays |= call.params.has("arrays");
+    let question = resolve::resolve(&asked, state.db.index(), now_millis(&*state.clock), fidelity)?;
+    Ok((asked, question))
+}
+
 /// Writes the groups of one sub-query, many values on a thread of their own: on the threads of the
 /// network they would delay every other connection.
 async fn render(
@@ -78,11 +97,11 @@ async fn render(
         return Ok(out);
     }
     let index = Arc::clone(state.db.index());
-    let rendering = tokio::task::spawn_blocking(move || {
+    beside(move || {
         out.groups(&sub, &groups, &index);
-        out
-    });
-    rendering.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")).into())
+        Ok(out)
+    })
+    .await
 }
 
 fn now_millis(clock: &dyn Clock) -> i64 {

@@ -2,12 +2,25 @@
 //!
 //! Unknown fields are ignored (Grafana 12.4 sends all it has), but in `rateOptions`.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use serde::Deserialize;
-use telem_ingest::decode::lenient::{ENTRIES_MAX, Flag, Long, Text, TextMap};
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter};
 use crate::protocols::opentsdb::errors::Failure;
+
+/// Most sub-queries in one request.
+pub const SUBS_MAX: usize = 1_000;
+/// Most filters in one sub-query, tags included.
+pub const FILTERS_MAX: usize = 64;
+/// Most regular expressions in one request: each may take [`filters::REGEX_BYTES_MAX`].
+pub const REGEXPS_MAX: usize = 64;
+/// Most series asked for by number in one request: the search for each walks through the series of a metric.
+pub const TSUIDS_MAX: usize = 64;
 
 /// A request to `/api/query`, from JSON or from a URI.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,6 +67,76 @@ impl Default for RateOptions {
     }
 }
 
+/// The sub-queries of a request as they are read: every one once, and all within limits.
+#[derive(Debug, Default)]
+pub struct Subs {
+    kept: Vec<Sub>,
+    given: usize,
+    regexps: usize,
+    tsuids: usize,
+}
+
+impl Subs {
+    /// # Errors
+    /// 400 when there are too many, or too much in them.
+    pub fn add(&mut self, sub: Sub) -> Result<(), Failure> {
+        self.given += 1;
+        self.regexps += sub.filters.iter().filter(|filter| filter.kind == "regexp").count();
+        self.tsuids += sub.tsuids.len();
+        for (given, most, what) in [
+            (self.given, SUBS_MAX, "sub-queries"),
+            (self.regexps, REGEXPS_MAX, "regular expressions"),
+            (self.tsuids, TSUIDS_MAX, "tsuids"),
+        ] {
+            if given > most {
+                return Err(Failure::bad_request(format!("more than {most} {what} in one request"))
+                    .details("ask for the others in another request"));
+            }
+        }
+        if !self.kept.contains(&sub) {
+            self.kept.push(sub);
+        }
+        Ok(())
+    }
+
+    pub fn done(self) -> Vec<Sub> {
+        self.kept
+    }
+}
+
+/// A list of which `MOST` elements are kept and the rest is not looked at. With one more than is allowed
+/// it shows whether too many were sent, at no cost for how many.
+#[derive(Clone, Debug, Default)]
+pub struct AtMost<T, const MOST: usize>(pub Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_seq(AtMostVisitor(PhantomData))
+    }
+}
+
+struct AtMostVisitor<T, const MOST: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for AtMostVisitor<T, MOST> {
+    type Value = AtMost<T, MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut kept = Vec::new();
+        while kept.len() < MOST {
+            match array.next_element()? {
+                Some(element) => kept.push(element),
+                None => return Ok(AtMost(kept)),
+            }
+        }
+        while array.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(AtMost(kept))
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RawQuery<'a> {
@@ -70,7 +153,7 @@ struct RawQuery<'a> {
     show_tsuids: Flag,
     delete: Flag,
     #[serde(borrow)]
-    queries: Option<Vec<RawSub<'a>>>,
+    queries: Option<AtMost<RawSub<'a>, { SUBS_MAX + 1 }>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -81,7 +164,7 @@ struct RawSub<'a> {
     #[serde(borrow)]
     metric: Text<'a>,
     #[serde(borrow)]
-    tsuids: Option<Vec<Text<'a>>>,
+    tsuids: Option<AtMost<Text<'a>, { TSUIDS_MAX + 1 }>>,
     #[serde(borrow)]
     tags: Option<TextMap<'a>>,
     #[serde(borrow)]
@@ -89,7 +172,7 @@ struct RawSub<'a> {
     rate: Flag,
     rate_options: Option<RawRate>,
     #[serde(borrow)]
-    filters: Option<Vec<RawFilter<'a>>>,
+    filters: Option<AtMost<RawFilter<'a>, { FILTERS_MAX + 1 }>>,
     explicit_tags: Flag,
 }
 
@@ -153,12 +236,9 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
     }
     let raw: RawQuery<'_> = from_json(body)?;
     let raw_subs = raw.queries.ok_or_else(|| nothing().details("found no 'queries', expected a list of them"))?;
-    let mut subs: Vec<Sub> = Vec::with_capacity(raw_subs.len());
-    for raw in raw_subs {
-        let sub = sub(raw).map_err(Failure::not_json)?;
-        if !subs.contains(&sub) {
-            subs.push(sub);
-        }
+    let mut subs = Subs::default();
+    for raw in raw_subs.0 {
+        subs.add(sub(raw).map_err(Failure::not_json)?)?;
     }
     Ok(Asked {
         start: filled(raw.start),
@@ -170,27 +250,26 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
         show_tsuids: raw.show_tsuids.0,
         arrays: false,
         delete: raw.delete.0,
-        subs,
+        subs: subs.done(),
     })
 }
 
 fn sub(raw: RawSub<'_>) -> Result<Sub, String> {
     let mut all = Vec::new();
     let tags = raw.tags.unwrap_or_default();
-    if tags.beyond > 0 {
-        return Err(format!("{} tags; at most {ENTRIES_MAX} are allowed in one sub-query", ENTRIES_MAX + tags.beyond));
-    }
+    let filters = raw.filters.unwrap_or_default().0;
+    check_filters(tags.entries.len() + tags.beyond + filters.len())?;
     for (key, value) in tags.entries {
         filters::add(&mut all, Filter::from_tag(&key, value.as_deref().unwrap_or_default())?.grouped(true));
     }
-    for filter in raw.filters.unwrap_or_default() {
+    for filter in filters {
         let [kind, key, value] = [filter.kind, filter.tagk, filter.filter].map(|text| text.0.unwrap_or_default());
         all.push(Filter::of_kind(&kind, &key, &value)?.grouped(filter.group_by.0));
     }
     Ok(Sub {
         aggregator: filled(raw.aggregator),
         metric: filled(raw.metric),
-        tsuids: raw.tsuids.unwrap_or_default().into_iter().filter_map(filled).collect(),
+        tsuids: raw.tsuids.unwrap_or_default().0.into_iter().filter_map(filled).collect(),
         downsample: filled(raw.downsample),
         rate: raw.rate.0,
         rate_options: raw.rate_options.map(|raw| RateOptions {
@@ -202,6 +281,12 @@ fn sub(raw: RawSub<'_>) -> Result<Sub, String> {
         filters: all,
         explicit_tags: raw.explicit_tags.0,
     })
+}
+
+/// # Errors
+/// Says so when these are more filters than one sub-query may have.
+pub fn check_filters(given: usize) -> Result<(), String> {
+    if given > FILTERS_MAX { Err(format!("more than {FILTERS_MAX} filters in one sub-query")) } else { Ok(()) }
 }
 
 fn filled(text: Text<'_>) -> Option<String> {

@@ -10,9 +10,6 @@ use super::parse::{Asked, RateOptions, Sub};
 use crate::protocols::opentsdb::errors::Failure;
 use crate::protocols::opentsdb::{aggregators, time, tsuid};
 
-/// Most sub-queries in one request.
-pub const SUBS_MAX: usize = 1_000;
-
 /// A sub-query ready to be answered.
 #[derive(Clone, Debug)]
 pub struct Resolved {
@@ -59,10 +56,6 @@ pub fn resolve(
     }
     if asked.subs.is_empty() {
         return Err(Failure::bad_request("Missing queries"));
-    }
-    if asked.subs.len() > SUBS_MAX {
-        let text = format!("{} sub-queries; at most {SUBS_MAX} are allowed in one request", asked.subs.len());
-        return Err(Failure::bad_request(text));
     }
     let frame = Frame {
         start: Timestamp::from_millis(start),

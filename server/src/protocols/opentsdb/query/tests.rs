@@ -132,20 +132,46 @@ fn equal_sub_queries_are_answered_once() {
 }
 
 #[test]
-fn a_request_holds_sub_queries_up_to_a_limit() {
-    let of = |count: usize| {
-        let subs = (0..count).map(|at| Sub {
-            metric: Some(format!("m{at}")),
-            aggregator: Some("sum".to_owned()),
-            ..Sub::default()
-        });
-        Asked { start: Some("1".to_owned()), subs: subs.collect(), ..Asked::default() }
+fn a_request_holds_sub_queries_filters_and_numbers_up_to_limits() {
+    let list = |count: usize, of: &dyn Fn(usize) -> String| (0..count).map(of).collect::<Vec<_>>().join(",");
+    let asked = |subs: &str| {
+        let body = format!(r#"{{"start":1,"queries":[{subs}]}}"#);
+        verdict(parse::body(&body, Fidelity::Sensible), Fidelity::Sensible)
     };
-    assert_eq!(verdict(Ok(of(resolve::SUBS_MAX)), Fidelity::Sensible), "ok");
-    assert_eq!(
-        verdict(Ok(of(resolve::SUBS_MAX + 1)), Fidelity::Sensible),
-        "400 1001 sub-queries; at most 1000 are allowed in one request"
-    );
+    let subs = |count| asked(&list(count, &|at| format!(r#"{{"aggregator":"sum","metric":"m{at}"}}"#)));
+    assert_eq!(subs(parse::SUBS_MAX), "ok");
+    assert_eq!(subs(parse::SUBS_MAX + 1), "400 more than 1000 sub-queries in one request");
+    assert_eq!(subs(30_000), "400 more than 1000 sub-queries in one request");
+    let numbers = |count| asked(&list(count, &|at| format!(r#"{{"aggregator":"sum","tsuids":["{at:06X}"]}}"#)));
+    assert_eq!(numbers(parse::TSUIDS_MAX), "ok");
+    assert_eq!(numbers(parse::TSUIDS_MAX + 1), "400 more than 64 tsuids in one request");
+    let filter = |kind: &str| format!(r#"{{"type":"{kind}","tagk":"host","filter":"a*"}}"#);
+    let filters = |count, kind| list(count, &|_| filter(kind));
+    let sub = |filters: &str| format!(r#"{{"aggregator":"sum","metric":"m","filters":[{filters}]}}"#);
+    assert_eq!(asked(&sub(&filters(parse::FILTERS_MAX, "wildcard"))), "ok");
+    assert_eq!(asked(&sub(&filters(parse::FILTERS_MAX + 1, "wildcard"))), "400 Unable to parse the given JSON");
+    let regexps = |count| asked(&list(count, &|_| sub(&filters(1, "regexp"))));
+    assert_eq!(regexps(parse::REGEXPS_MAX), "ok");
+    assert_eq!(regexps(parse::REGEXPS_MAX + 1), "400 more than 64 regular expressions in one request");
+}
+
+#[test]
+fn a_uri_has_the_limits_of_a_body() {
+    let asked = |query: &str| verdict(uri::query(&Params::parse(query), Fidelity::Sensible), Fidelity::Sensible);
+    let subs = |count: usize| asked(&format!("start=1{}", "&m=sum:m".repeat(count)));
+    assert_eq!(subs(parse::SUBS_MAX), "ok");
+    assert_eq!(subs(parse::SUBS_MAX + 1), "400 more than 1000 sub-queries in one request");
+    let filters = |count: usize| asked(&format!("start=1&m=sum:m{{{}}}", vec!["host=a"; count].join(",")));
+    assert_eq!(filters(parse::FILTERS_MAX), "ok");
+    assert_eq!(filters(parse::FILTERS_MAX + 1), "400 more than 64 filters in one sub-query");
+}
+
+#[test]
+fn calendar_intervals_are_asked_for_by_either_spelling() {
+    for spelling in ["use_calendar", "useCalendar"] {
+        let asked = uri::query(&Params::parse(&format!("start=1&m=sum:m&{spelling}")), Fidelity::Sensible);
+        assert!(asked.unwrap().use_calendar, "{spelling}");
+    }
 }
 
 /// Filters in short: `key=kind(text)`, with a star after those that group.

@@ -3,7 +3,7 @@
 use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter};
-use super::parse::{Asked, RateOptions, Sub};
+use super::parse::{self, Asked, RateOptions, Sub, Subs};
 use crate::protocols::opentsdb::call::Params;
 use crate::protocols::opentsdb::errors::Failure;
 
@@ -12,15 +12,13 @@ use crate::protocols::opentsdb::errors::Failure;
 pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
     let start = params.required("start")?.to_owned();
     let filled = |name: &str| params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let mut subs: Vec<Sub> = Vec::new();
+    let mut subs = Subs::default();
     let by_number = params.all("tsuid").map(by_number);
     let by_metric = params.all("m").map(|m| by_metric(m, fidelity));
     for sub in by_number.chain(by_metric) {
-        let sub = sub?;
-        if !subs.contains(&sub) {
-            subs.push(sub);
-        }
+        subs.add(sub?)?;
     }
+    let subs = subs.done();
     if subs.is_empty() {
         return Err(Failure::bad_request("Missing sub queries"));
     }
@@ -28,7 +26,7 @@ pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
         start: Some(start),
         end: filled("end"),
         timezone: filled("tz").or_else(|| filled("timezone")),
-        use_calendar: params.has("use_calendar"),
+        use_calendar: params.has("use_calendar") || params.has("useCalendar"),
         ms_resolution: params.has("ms") || params.has("msResolution"),
         show_query: params.has("show_query"),
         show_tsuids: params.has("show_tsuids"),
@@ -121,6 +119,8 @@ fn metric_and_filters(text: &str) -> Result<(String, Vec<Filter>), String> {
         None => (inner, ""),
         Some((grouping, rest)) => (grouping, rest.rsplit_once('{').map_or("", |(_, other)| other)),
     };
+    let given = |tags: &str| tags.split(',').filter(|tag| !tag.is_empty()).count();
+    parse::check_filters(given(grouping) + given(other))?;
     for tag in other.split(',').take_while(|tag| !tag.is_empty()) {
         filters.push(tag_filter(tag).map_err(|why| format!("When parsing filter '{tag}': {why}"))?);
     }
