@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::displayable;
-use telem_engine::{Clock, Db, SeriesKey, Timestamp, Value};
+use telem_engine::{Clock, Db, SeriesKey, Snapshot, Timestamp, Value};
 
 use crate::error::Result;
 use crate::leaf::LeafContext;
 use crate::plan::{self, PlanContext};
 use crate::session::Session;
 use crate::tsq::TsQuery;
-use bounded::Workers;
+use bounded::{Due, Workers};
 
 /// Limits of queries. [`QueryOptions::new`] has the defaults.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct QueryOptions {
     pub queries_waiting_max: usize,
     /// Longest that a query waits for its turn before it is Busy. 5 s.
     pub queue_wait: Duration,
-    /// Longest that one query may take, planning and reading its answer included. 60 s.
+    /// Longest that the queries of one request may take, planning and reading their answers included. 60 s.
     pub deadline: Duration,
     /// Memory that all queries share. 512 MiB.
     pub memory_bytes_max: usize,
@@ -138,19 +138,17 @@ impl Queries {
         &self.inner.db
     }
 
+    /// Begins the questions of one request; their deadline runs from here on.
+    pub fn round(&self) -> Round<'_> {
+        Round { queries: self, snapshot: self.inner.db.snapshot(), due: self.inner.workers.due() }
+    }
+
+    /// Answers one question, a round of its own.
+    ///
     /// # Errors
     /// See [`crate::Error`].
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
-        let ticket = self.inner.workers.admit().await?;
-        let context = self.leaf_context();
-        let (snapshot, stop) = (context.snapshot.clone(), context.stop.clone());
-        let task_ctx = self.inner.session.task_ctx(context);
-        let options = self.inner.options.clone();
-        let answered = async move {
-            let context = PlanContext { snapshot, task_ctx, options: &options };
-            plan::answer(&query, &context).await
-        };
-        self.inner.workers.run(ticket, stop, answered).await
+        self.round().timeseries(query).await
     }
 
     /// Plans one statement of SQL and starts it. Names keep their case (see [`crate::session`]).
@@ -158,7 +156,7 @@ impl Queries {
     /// # Errors
     /// See [`crate::Error`]. What goes wrong after the first batch is the last item of the answer.
     pub async fn sql(&self, text: &str) -> Result<SqlAnswer> {
-        let ticket = self.inner.workers.admit().await?;
+        let ticket = self.inner.workers.admit(self.inner.workers.due()).await?;
         let context = self.leaf_context();
         let state = self.inner.session.state(&context, self.inner.options.clock.now());
         let text = text.to_owned();
@@ -175,7 +173,7 @@ impl Queries {
     /// # Errors
     /// As [`Queries::sql`].
     pub async fn explain(&self, text: &str) -> Result<String> {
-        let ticket = self.inner.workers.admit().await?;
+        let ticket = self.inner.workers.admit(self.inner.workers.due()).await?;
         let context = self.leaf_context();
         let state = self.inner.session.state(&context, self.inner.options.clock.now());
         let text = text.to_owned();
@@ -188,5 +186,32 @@ impl Queries {
 
     fn leaf_context(&self) -> LeafContext {
         LeafContext::new(self.inner.db.snapshot())
+    }
+}
+
+/// Questions of one request, asked one after another: together they have the time of one query, and they
+/// see one state of the database.
+#[derive(Debug)]
+pub struct Round<'a> {
+    queries: &'a Queries,
+    snapshot: Snapshot,
+    due: Due,
+}
+
+impl Round<'_> {
+    /// # Errors
+    /// See [`crate::Error`].
+    pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
+        let inner = &self.queries.inner;
+        let ticket = inner.workers.admit(self.due).await?;
+        let context = LeafContext::new(self.snapshot.clone());
+        let (snapshot, stop) = (context.snapshot.clone(), context.stop.clone());
+        let task_ctx = inner.session.task_ctx(context);
+        let options = inner.options.clone();
+        let answered = async move {
+            let context = PlanContext { snapshot, task_ctx, options: &options };
+            plan::answer(&query, &context).await
+        };
+        inner.workers.run(ticket, stop, answered).await
     }
 }

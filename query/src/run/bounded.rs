@@ -19,7 +19,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, Sleep, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, timeout_at};
 
 use super::QueryOptions;
 use crate::error::{Error, Result};
@@ -53,10 +53,11 @@ pub(super) struct Ticket {
     due: Due,
 }
 
+/// When queries must be done, and how long that was when they began.
 #[derive(Clone, Copy, Debug)]
-struct Due {
-    at: Instant,
-    after: Duration,
+pub(super) struct Due {
+    pub(super) at: Instant,
+    pub(super) after: Duration,
 }
 
 impl Workers {
@@ -84,18 +85,23 @@ impl Workers {
         })
     }
 
-    /// Waits for a place among the queries that run. The deadline runs from here on.
+    /// The deadline of what begins now.
+    pub(super) fn due(&self) -> Due {
+        Due { at: now() + self.deadline, after: self.deadline }
+    }
+
+    /// Waits for a place among the queries that run.
     ///
     /// # Errors
     /// Busy when too many wait already, or none ends in time.
-    pub(super) async fn admit(&self) -> Result<Ticket> {
-        let due = Due { at: now() + self.deadline, after: self.deadline };
+    pub(super) async fn admit(&self, due: Due) -> Result<Ticket> {
         let too_many = || Error::TooManyQueries { running: self.running_max };
         if let Ok(place) = Arc::clone(&self.running).try_acquire_owned() {
             return Ok(Ticket { place, due });
         }
         let _waiting = self.waiting.try_acquire().map_err(|_| too_many())?;
-        match timeout(self.queue_wait.min(self.deadline), Arc::clone(&self.running).acquire_owned()).await {
+        let until = due.at.min(now() + self.queue_wait);
+        match timeout_at(until, Arc::clone(&self.running).acquire_owned()).await {
             Ok(Ok(place)) => Ok(Ticket { place, due }),
             _ => Err(too_many()),
         }

@@ -2,12 +2,14 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use futures::StreamExt;
-use telem_engine::Value;
+use telem_engine::{Timestamp, Value};
 
 use crate::error::{Error, ErrorKind};
+use crate::functions::Aggregator;
 use crate::leaf::Stop;
 use crate::run::QueryOptions;
 use crate::testing::{Asked, options};
+use crate::tsq::{Fidelity, TsQuery};
 
 async fn check(asked: &Asked, sql: &str, expected: Expect) {
     expected.assert_eq(&asked.answer(sql).await);
@@ -382,6 +384,42 @@ async fn a_deadline_without_time_stops_even_planning() {
     assert!(matches!(error, Error::Deadline { .. }), "{error:?}");
 }
 
+/// The sum over every second of `load`.
+fn load() -> TsQuery {
+    TsQuery {
+        metric: "load".to_owned(),
+        filters: Vec::new(),
+        explicit_tags: false,
+        aggregator: Aggregator::Sum,
+        downsample: None,
+        rate: None,
+        start: Timestamp::MIN,
+        end: Timestamp::MAX,
+        fidelity: Fidelity::Sensible,
+    }
+}
+
+#[tokio::test]
+async fn the_questions_of_a_round_share_one_deadline() {
+    let asked = Asked::load("load{host=a} 0:1");
+    let mut round = asked.queries.round();
+    assert_eq!(round.timeseries(load()).await.unwrap().groups.len(), 1);
+    round.due.at -= round.due.after;
+    let error = round.timeseries(load()).await.unwrap_err();
+    assert!(matches!(error, Error::Deadline { .. }), "{error:?}");
+    assert_eq!(asked.queries.round().timeseries(load()).await.unwrap().groups.len(), 1);
+}
+
+#[tokio::test]
+async fn the_questions_of_a_round_see_one_state_of_the_database() {
+    let asked = Asked::load("load{host=a} 0:1");
+    let round = asked.queries.round();
+    asked.load_more("load{host=a} 60:2");
+    for (answer, points) in [(round.timeseries(load()).await, 1), (asked.queries.timeseries(load()).await, 2)] {
+        assert_eq!(answer.unwrap().groups[0].points.len(), points);
+    }
+}
+
 #[tokio::test]
 async fn a_query_over_the_memory_ends_in_an_error_and_others_go_on() {
     let asked = Asked::with(QueryOptions { memory_bytes_max: 1 << 20, ..options() });
@@ -494,7 +532,7 @@ async fn an_answer_holds_what_was_there_when_it_was_asked_for() {
 async fn a_panic_in_a_plan_is_a_bug_of_ours_and_others_go_on() {
     let asked = Asked::empty();
     let workers = &asked.queries.inner.workers;
-    let ticket = workers.admit().await.unwrap();
+    let ticket = workers.admit(workers.due()).await.unwrap();
     let panicking = workers.run::<()>(ticket, Stop::default(), async { panic!("lost the thread") });
     let error = panicking.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Internal);
@@ -517,7 +555,7 @@ async fn an_answer_that_nobody_reads_stops_its_leaves() {
     let asked = Asked::empty();
     let workers = &asked.queries.inner.workers;
     let stop = Stop::default();
-    let ticket = workers.admit().await.unwrap();
+    let ticket = workers.admit(workers.due()).await.unwrap();
     let running = workers.run::<()>(ticket, stop.clone(), std::future::pending());
     assert!(!stop.is_asked());
     drop(running);

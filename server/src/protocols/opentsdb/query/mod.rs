@@ -42,6 +42,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         let (state, call) = (Arc::clone(state), call.clone());
         beside(move || understand(&state, &call, body.as_deref(), fidelity)).await?
     };
+    let round = state.queries.round();
     let values_max = state.queries.options().answer_values_max;
     let mut values = 0;
     let mut out = Out::new(Arc::new(asked));
@@ -50,7 +51,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         // One after another: one request takes one place among the running queries.
         let answer = match &sub.source {
             Source::Nothing => continue,
-            Source::Query(query) => state.queries.timeseries((**query).clone()).await?,
+            Source::Query(query) => round.timeseries((**query).clone()).await?,
         };
         let more: usize = answer.groups.iter().map(|group| group.points.len()).sum();
         values += more as u64;
