@@ -17,7 +17,7 @@ use self::number::NumberError;
 use crate::accept::Incoming;
 use crate::decode::lenient::TextMap;
 
-/// Most tags on a data point, as OpenTSDB's `tsd.storage.max_tags` is by default.
+/// Most tags that OpenTSDB itself takes on a data point, as its `tsd.storage.max_tags` is by default.
 pub const TAGS_MAX: usize = 8;
 /// Timestamps of more digits are neither seconds nor milliseconds.
 const TIMESTAMP_MILLIS_MAX: i64 = 9_999_999_999_999;
@@ -72,8 +72,8 @@ pub enum PointError {
     NotFinite { value: &'static str, metric: String, timestamp: i64 },
     #[error("bad timestamp={timestamp} when trying to add value={value} to metric={metric}, tags={tags}")]
     BadTimestamp { timestamp: i64, value: String, metric: String, tags: String },
-    #[error("Too many tags: {found} maximum allowed: {TAGS_MAX}, tags: {tags}")]
-    TooManyTags { found: usize, tags: String },
+    #[error("Too many tags: {found} maximum allowed: {max}, tags: {tags}")]
+    TooManyTags { found: usize, max: usize, tags: String },
     #[error("Invalid {what}: null")]
     NullName { what: String },
     #[error("Invalid {what}: empty string")]
@@ -110,12 +110,12 @@ fn points(body: &str, points_max: usize) -> Result<Points<'_>, BodyError> {
 }
 
 impl DataPoint<'_> {
-    /// The sample that this data point is. The checks and their order are OpenTSDB's, so that a
+    /// The sample that this data point is, with `tags_max` tags at most. The checks and their order are OpenTSDB's, so that a
     /// point with several faults is told the same one.
     ///
     /// # Errors
     /// See [`PointError`].
-    pub fn sample(&self) -> Result<Incoming<'_>, PointError> {
+    pub fn sample(&self, tags_max: usize) -> Result<Incoming<'_>, PointError> {
         let metric = self.metric.as_deref().filter(|metric| !metric.is_empty()).ok_or(PointError::EmptyMetric)?;
         if self.timestamp <= 0 {
             return Err(PointError::InvalidTimestamp);
@@ -135,8 +135,8 @@ impl DataPoint<'_> {
             tags: braced(tags),
         })?;
         let found = tags.entries.len() + tags.beyond;
-        if found > TAGS_MAX {
-            return Err(PointError::TooManyTags { found, tags: braced(tags) });
+        if found > tags_max {
+            return Err(PointError::TooManyTags { found, max: tags_max, tags: braced(tags) });
         }
         check_name(|| "metric name".to_owned(), metric)?;
         let mut checked = Vec::with_capacity(tags.entries.len());

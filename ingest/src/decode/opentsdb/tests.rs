@@ -10,7 +10,7 @@ fn judge(body: &str) -> Vec<String> {
 
 fn judge_bytes(body: &[u8]) -> Result<Vec<String>, BodyError> {
     with_points(body, usize::MAX, |points| {
-        let show = |point: &DataPoint<'_>| match point.sample() {
+        let show = |point: &DataPoint<'_>| match point.sample(TAGS_MAX) {
             Ok(sample) => {
                 let tags: Vec<String> = sample.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
                 format!("{}{{{}}} {} {}", sample.metric, tags.join(","), sample.time, sample.value)

@@ -9,6 +9,7 @@ use telem_engine::{Durability, ErrorKind, SampleBatch};
 use telem_ingest::accept::REJECTS_TOLD_MAX;
 use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, Points};
 use telem_ingest::writer::Writer;
+use telem_query::tsq::Fidelity;
 
 use super::call::Call;
 use super::errors::Failure;
@@ -33,6 +34,13 @@ enum Report {
     Summary,
     /// Also each bad point with its reason; of very many, how many are listed.
     Details,
+}
+
+/// How a body is to be read.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    report: Report,
+    tags_max: usize,
 }
 
 /// What became of a body's data points.
@@ -76,8 +84,13 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         Report::Plain
     };
     let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
+    let tags_max = match call.fidelity(state.fidelity) {
+        Fidelity::Sensible => telem_engine::series::TAGS_MAX,
+        Fidelity::OpenTsdb => opentsdb::TAGS_MAX,
+    };
+    let wanted = Wanted { report, tags_max };
     let body = body::read(request, &state.limits).await?;
-    let sorted = sort(&writer, body, report, &state.limits).await?;
+    let sorted = sort(&writer, body, wanted, &state.limits).await?;
     let stored = sorted.batch.len();
     if stored == 0 && sorted.failed == 0 {
         return Err(Failure::bad_request("No datapoints found in content"));
@@ -86,16 +99,16 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     render(report, stored, sorted.failed, &sorted.errors)
 }
 
-async fn sort(writer: &Writer, body: Bytes, report: Report, limits: &ServerLimits) -> Result<Sorted, Failure> {
+async fn sort(writer: &Writer, body: Bytes, wanted: Wanted, limits: &ServerLimits) -> Result<Sorted, Failure> {
     let sorted = if body.len() <= INLINE_BYTES_MAX {
-        sort_points(writer, &body, report)
+        sort_points(writer, &body, wanted)
     } else {
         // Decoded points take several times their body's size: a few at a time bound that memory.
         let place = Arc::clone(&limits.large_bodies).acquire_owned().await;
         let writer = writer.clone();
         let sorting = tokio::task::spawn_blocking(move || {
             let _place = place;
-            sort_points(&writer, &body, report)
+            sort_points(&writer, &body, wanted)
         });
         sorting.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))?
     };
@@ -105,12 +118,12 @@ async fn sort(writer: &Writer, body: Bytes, report: Report, limits: &ServerLimit
     })
 }
 
-fn sort_points(writer: &Writer, body: &[u8], report: Report) -> Result<Sorted, BodyError> {
+fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, BodyError> {
     let points_max = writer.limits().batch_samples_max;
     opentsdb::with_points(body, points_max, |points| {
         let Points { kept, beyond } = points;
         let mut bad = Bad::default();
-        let samples = kept.iter().enumerate().filter_map(|(index, point)| match point.sample() {
+        let samples = kept.iter().enumerate().filter_map(|(index, point)| match point.sample(wanted.tags_max) {
             Ok(sample) => Some((index, sample)),
             Err(error) => {
                 bad.add(index, &error);
@@ -120,7 +133,7 @@ fn sort_points(writer: &Writer, body: &[u8], report: Report) -> Result<Sorted, B
         let accepted = writer.accept(samples);
         let failed = bad.count + accepted.rejected + beyond;
         let mut errors = Vec::new();
-        if report == Report::Details {
+        if wanted.report == Report::Details {
             let rejects = accepted.rejects.iter().map(|reject| (reject.index, reject.reason.to_string()));
             let mut told: Vec<(usize, String)> = bad.told.into_iter().chain(rejects).collect();
             told.sort_by_key(|(index, _)| *index);

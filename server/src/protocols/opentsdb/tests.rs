@@ -173,6 +173,21 @@ async fn of_very_many_bad_points_the_first_are_listed_and_the_answer_says_so() {
 }
 
 #[tokio::test]
+async fn a_point_may_have_more_tags_than_opentsdb_takes_unless_it_is_to_be_exact() {
+    let server = server();
+    let point = |count: usize| {
+        let tags: Vec<String> = (0..count).map(|at| format!("\"t{at}\":\"v\"")).collect();
+        GOOD.replace(r#""host":"a""#, &tags.join(","))
+    };
+    assert_eq!(server.post("/api/put", &point(64)).await, "204");
+    assert_eq!(server.post("/api/put?exact", &point(8)).await, "204");
+    for (path, count, max) in [("/api/put?details", 65, 64), ("/api/put?details&exact", 9, 8)] {
+        let answer = server.post(path, &point(count)).await;
+        assert!(answer.contains(&format!("Too many tags: {count} maximum allowed: {max}, tags: {{t0=v")), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_body_over_its_limit_is_refused_with_413() {
     let server = server();
     let (status, body) = server.send("POST", "/api/put", vec![b' '; 4_097]).await;
