@@ -1,4 +1,5 @@
-//! `POST /api/put`: samples in; good ones are stored, each bad one is named when the request asks for it.
+//! `POST /api/put`: samples in; good ones are stored (unless the server's level says to keep nothing), each bad one is
+//! named when the request asks for it.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use bytes::Bytes;
 use telem_engine::{Durability, ErrorKind, SampleBatch};
-use telem_ingest::accept::REJECTS_TOLD_MAX;
+use telem_ingest::accept::{Accepted, REJECTS_TOLD_MAX};
 use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, Points};
 use telem_ingest::writer::Writer;
 use telem_query::tsq::Fidelity;
@@ -16,6 +17,9 @@ use super::errors::Failure;
 use super::{Answer, allow, json};
 use crate::http::{ApiError, body};
 use crate::state::{ServerLimits, State};
+
+/// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
+const LEVEL: u8 = 1;
 
 /// Larger bodies are decoded on a thread of their own: on the threads of the network they would
 /// delay every other connection.
@@ -30,7 +34,7 @@ const LISTED_BYTES_MAX: usize = 4 << 20;
 enum Report {
     /// Nothing, or that something was wrong.
     Plain,
-    /// How many were stored and how many were not.
+    /// How many were good and how many were not.
     Summary,
     /// Also each bad point with its reason; of very many, how many are listed.
     Details,
@@ -41,12 +45,16 @@ enum Report {
 struct Wanted {
     report: Report,
     tags_max: usize,
+    /// Whether good points are stored; else they are checked and counted only.
+    keep: bool,
 }
 
 /// What became of a body's data points.
 #[derive(Debug, Default)]
 struct Sorted {
     batch: SampleBatch,
+    /// Good points, stored or not.
+    good: usize,
     failed: usize,
     /// Bad points and their reasons, as JSON objects, in their order and as many as are listed; empty
     /// unless details are wanted.
@@ -88,15 +96,14 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         Fidelity::Sensible => telem_engine::series::TAGS_MAX,
         Fidelity::OpenTsdb => opentsdb::TAGS_MAX,
     };
-    let wanted = Wanted { report, tags_max };
+    let wanted = Wanted { report, tags_max, keep: state.level >= LEVEL };
     let body = body::read(request, &state.limits).await?;
     let sorted = sort(&writer, body, wanted, &state.limits).await?;
-    let stored = sorted.batch.len();
-    if stored == 0 && sorted.failed == 0 {
+    if sorted.good == 0 && sorted.failed == 0 {
         return Err(Failure::bad_request("No datapoints found in content"));
     }
     writer.submit(sorted.batch, durability).await?;
-    render(report, stored, sorted.failed, &sorted.errors)
+    render(report, sorted.good, sorted.failed, &sorted.errors)
 }
 
 async fn sort(writer: &Writer, body: Bytes, wanted: Wanted, limits: &ServerLimits) -> Result<Sorted, Failure> {
@@ -130,7 +137,12 @@ fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, B
                 None
             }
         });
-        let accepted = writer.accept(samples);
+        let (good, accepted) = if wanted.keep {
+            let accepted = writer.accept(samples);
+            (accepted.batch.len(), accepted)
+        } else {
+            (samples.count(), Accepted::default())
+        };
         let failed = bad.count + accepted.rejected + beyond;
         let mut errors = Vec::new();
         if wanted.report == Report::Details {
@@ -146,7 +158,7 @@ fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, B
                 errors.push(error_object(&DataPoint::default(), &reason));
             }
         }
-        Sorted { batch: accepted.batch, failed, errors }
+        Sorted { batch: accepted.batch, good, failed, errors }
     })
 }
 
@@ -198,7 +210,7 @@ fn error_object(point: &DataPoint<'_>, reason: &str) -> Vec<u8> {
     out
 }
 
-fn render(report: Report, stored: usize, failed: usize, errors: &[Vec<u8>]) -> Result<Answer, Failure> {
+fn render(report: Report, good: usize, failed: usize, errors: &[Vec<u8>]) -> Result<Answer, Failure> {
     if report == Report::Plain {
         return match failed {
             0 => Ok(Answer::no_content()),
@@ -206,7 +218,7 @@ fn render(report: Report, stored: usize, failed: usize, errors: &[Vec<u8>]) -> R
                 .details("Please see the TSD logs or append \"details\" to the put request")),
         };
     }
-    let mut out = format!("{{\"success\":{stored},\"failed\":{failed}").into_bytes();
+    let mut out = format!("{{\"success\":{good},\"failed\":{failed}").into_bytes();
     if report == Report::Details {
         out.extend_from_slice(b",\"errors\":");
         json::list(&mut out, errors, |out, error| out.extend_from_slice(error));

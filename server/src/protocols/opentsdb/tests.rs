@@ -188,6 +188,16 @@ async fn a_point_may_have_more_tags_than_opentsdb_takes_unless_it_is_to_be_exact
 }
 
 #[tokio::test]
+async fn at_level_0_points_are_checked_and_counted_and_nothing_is_kept() {
+    let mut server = server();
+    Arc::get_mut(&mut server.state).unwrap().level = 0;
+    assert_eq!(server.post("/api/put", GOOD).await, "204");
+    let both = format!("[{GOOD},{BAD}]");
+    assert_eq!(server.post("/api/put?summary&sync", &both).await, r#"400 {"success":1,"failed":1}"#);
+    assert_eq!((server.samples(), server.get("/api/suggest?type=metrics").await), (0, "200 []".to_owned()));
+}
+
+#[tokio::test]
 async fn a_body_over_its_limit_is_refused_with_413() {
     let server = server();
     let (status, body) = server.send("POST", "/api/put", vec![b' '; 4_097]).await;
