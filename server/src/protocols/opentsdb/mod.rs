@@ -67,12 +67,11 @@ impl Answer {
 
 async fn answer(FromState(state): FromState<Arc<State>>, request: Request) -> Response {
     let call = Call::read(&request);
-    let callback = call.as_ref().ok().and_then(Call::callback);
     let answer = match call {
         Ok(call) => dispatch(&state, &call, request).await,
         Err(failure) => Err(failure),
     };
-    respond(answer, callback.as_deref())
+    respond(answer)
 }
 
 async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
@@ -90,7 +89,7 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
     }
 }
 
-fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response {
+fn respond(answer: Result<Answer, Failure>) -> Response {
     let (status, body, missing, retry_after) = match answer {
         Ok(answer) => (answer.status, answer.json, answer.missing, None),
         Err(failure) => (failure.status, failure.json(), None, failure.retry_after),
@@ -98,14 +97,9 @@ fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response 
     let mut response = if body.is_empty() {
         status.into_response()
     } else {
-        let (kind, body) = match callback {
-            None => ("application/json; charset=UTF-8", body),
-            Some(callback) => {
-                let wrapped = [callback.as_bytes(), b"(", &body, b")"].concat();
-                ("application/javascript; charset=UTF-8", wrapped)
-            }
-        };
-        (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+        // Never wrapped in a JSONP callback: any page could have the user's browser run that as a script and
+        // read what telem admits the user to.
+        (status, [(header::CONTENT_TYPE, "application/json; charset=UTF-8")], body).into_response()
     };
     if let Some(missing) = missing {
         response.headers_mut().insert("x-telem-missing", missing);

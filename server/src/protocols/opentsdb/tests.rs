@@ -317,8 +317,8 @@ async fn names_are_suggested_by_their_prefix() {
         ("type=metrics&q=cpu", "200 []".to_owned()),
         ("type=tagk", r#"200 ["host"]"#.to_owned()),
         ("type=tagv&q=&max=0", r#"200 ["a"]"#.to_owned()),
-        ("type=metrics&q=other&jsonp=cb", r#"200 cb(["other"])"#.to_owned()),
-        ("type=metrics&q=other&jsonp=alert(1)//", r#"200 ["other"]"#.to_owned()),
+        // A script of a strange page could read an answer that calls a function of its own.
+        ("type=metrics&q=other&jsonp=cb", r#"200 ["other"]"#.to_owned()),
         ("q=sg", bad("Missing parameter <code>type</code>")),
         ("type=&q=sg", bad("Missing parameter <code>type</code>")),
         ("type=METRICS", bad("Invalid 'type' parameter:METRICS")),
