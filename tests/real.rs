@@ -6,6 +6,7 @@ use std::sync::Arc;
 use telem_engine::{
     Db, Durability, NameKind, Options, SampleBatch, SeriesKey, Step, SystemClock, TagSet, Timestamp, Value,
 };
+use telem_query::expression::{Case, Expression};
 use telem_query::functions::Aggregator as Real;
 use telem_query::functions::aggregator::{Estimation, Percentile};
 use telem_query::tsq;
@@ -83,7 +84,9 @@ fn ts_query(question: &Question) -> TsQuery {
             Matching::NotILiteralOr(names) => tsq::Matcher::NotILiteralOr(names),
             Matching::Wildcard(glob) => tsq::Matcher::Wildcard(glob),
             Matching::IWildcard(glob) => tsq::Matcher::IWildcard(glob),
-            Matching::Regexp(expression) => tsq::Matcher::Regexp(expression),
+            Matching::Regexp(expression) => {
+                tsq::Matcher::Regexp(Expression::new(expression.as_str(), Case::Matters).unwrap())
+            }
         },
     });
     TsQuery {

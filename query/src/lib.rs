@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod error;
+pub mod expression;
 pub mod functions;
 pub mod leaf;
 pub mod pipeline;

@@ -105,7 +105,7 @@ impl Matcher {
             Matcher::NotILiteralOr(values) => !among_ignoring_case(values),
             Matcher::Wildcard(pattern) => glob(pattern, value),
             Matcher::IWildcard(pattern) => glob(&pattern.to_lowercase(), &value.to_lowercase()),
-            Matcher::Regexp(expression) => expression.is_match(value),
+            Matcher::Regexp(expression) => expression.is_in(value),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! A time-series query as plain data: what is asked, free of any wire format.
 
 use chrono_tz::Tz;
-use regex::Regex;
 use telem_engine::{Step, Timestamp};
 
+use crate::expression::Expression;
 use crate::functions::Aggregator;
 
 /// One metric, read per series (window, downsample, rate), then aggregated across the series of each group.
@@ -56,7 +56,7 @@ pub enum Matcher {
     Wildcard(String),
     IWildcard(String),
     /// Accepts when the expression is found anywhere in the value.
-    Regexp(Regex),
+    Regexp(Expression),
 }
 
 #[derive(Clone, Debug, PartialEq)]

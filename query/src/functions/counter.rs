@@ -63,7 +63,7 @@ impl Change {
         Some(match self {
             Change::Delta => last.1 - first.1,
             Change::Increase => increase(),
-            Change::Rate => increase() / ((last.0 - first.0) as f64 / MICROS_PER_SECOND),
+            Change::Rate => increase() / (last.0.saturating_sub(first.0) as f64 / MICROS_PER_SECOND),
         })
     }
 }

@@ -27,13 +27,13 @@ use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use regex::{Regex, RegexBuilder};
 use telem_engine::{NameKind, TimeRange, Timestamp};
 
 use crate::error::Error;
+use crate::expression::{Case, Expression};
 use crate::functions::Aggregator;
 use crate::leaf::LeafContext;
-use crate::leaf::names::{Case, NameTest, Subject};
+use crate::leaf::names::{NameTest, Subject};
 use crate::leaf::rows::{Column, Rows};
 use crate::pipeline::calendar::Calendar;
 use crate::table::pushdown::{self, Pushed};
@@ -212,20 +212,16 @@ fn first_millisecond(time: Timestamp) -> Timestamp {
 /// The test as a filter of series, where there is one that accepts the same values. Always as an
 /// expression, because a filter by literal is an error where nobody has the literal.
 fn matcher(test: &NameTest) -> Option<Matcher> {
-    let regex = match test {
+    let expression = match test {
         NameTest::In { names, negated: false } => {
             let names: Vec<String> = names.iter().map(|name| regex::escape(name)).collect();
-            Regex::new(&format!("^(?:{})$", names.join("|")))
+            Expression::new(&format!("^(?:{})$", names.join("|")), Case::Matters)
         }
-        NameTest::Regex { pattern, case, negated: false } => {
-            RegexBuilder::new(pattern).case_insensitive(*case == Case::Ignored).build()
-        }
-        NameTest::Like { pattern, case, negated: false } => {
-            RegexBuilder::new(&like_as_regex(pattern)).case_insensitive(*case == Case::Ignored).build()
-        }
+        NameTest::Regex { pattern, case, negated: false } => Expression::new(pattern, *case),
+        NameTest::Like { pattern, case, negated: false } => Expression::new(&like_as_regex(pattern), *case),
         _ => return None,
     };
-    regex.ok().map(Matcher::Regexp)
+    expression.ok().map(Matcher::Regexp)
 }
 
 fn like_as_regex(pattern: &str) -> String {

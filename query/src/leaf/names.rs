@@ -7,7 +7,8 @@ use std::fmt;
 
 use arrow::array::StringArray;
 use arrow::compute::{ilike, like};
-use regex::RegexBuilder;
+
+use crate::expression::{Case, Expression};
 
 /// What a test looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,12 +52,6 @@ pub enum Order {
     GreaterOrEqual,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
-    Matters,
-    Ignored,
-}
-
 /// A test that is ready to be asked.
 pub type Accepts = Box<dyn Fn(&str) -> bool + Send>;
 
@@ -92,9 +87,8 @@ impl NameTest {
                 })
             }
             NameTest::Regex { pattern, case, negated } => {
-                let regex = RegexBuilder::new(&pattern).case_insensitive(case == Case::Ignored).build();
-                let regex = regex.map_err(|error| error.to_string())?;
-                Box::new(move |name| regex.is_match(name) != negated)
+                let expression = Expression::new(&pattern, case)?;
+                Box::new(move |name| expression.is_in(name) != negated)
             }
             NameTest::Present => Box::new(|_| true),
             NameTest::Absent => Box::new(|_| false),

@@ -7,9 +7,10 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use telem_engine::{TimeRange, Value};
 
-use super::names::{Case, NameTest, Order, Subject};
+use super::names::{NameTest, Order, Subject};
 use super::rows::{Column, Rows};
 use super::{LeafContext, NodeLeafExec, Part, Request, RowsRequest, Stop};
+use crate::expression::Case;
 use crate::testing::Asked;
 
 fn all_values() -> (Request, SchemaRef) {

@@ -1,8 +1,12 @@
-use regex::Regex;
 use telem_engine::{SeriesKey, TagSet};
 
 use super::{decode_tags, encode_tags, glob};
+use crate::expression::{Case, Expression};
 use crate::tsq::Matcher;
+
+fn expression(pattern: &str) -> Expression {
+    Expression::new(pattern, Case::Matters).unwrap()
+}
 
 #[track_caller]
 fn check(matcher: &Matcher, accepted: &[&str], refused: &[&str]) {
@@ -29,8 +33,8 @@ fn literal_matchers() {
 
 #[test]
 fn expressions_are_found_anywhere_in_the_value() {
-    check(&Matcher::Regexp(Regex::new("eb0[12]").unwrap()), &["web01", "xweb02y"], &["web03"]);
-    check(&Matcher::Regexp(Regex::new("^web01$").unwrap()), &["web01"], &["web011"]);
+    check(&Matcher::Regexp(expression("eb0[12]")), &["web01", "xweb02y"], &["web03"]);
+    check(&Matcher::Regexp(expression("^web01$")), &["web01"], &["web011"]);
 }
 
 #[test]

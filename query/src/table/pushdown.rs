@@ -9,7 +9,8 @@ use datafusion::logical_expr::expr::{Between, InList, Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use telem_engine::{TimeRange, Timestamp};
 
-use crate::leaf::names::{Case, NameTest, Order, Subject};
+use crate::expression::Case;
+use crate::leaf::names::{NameTest, Order, Subject};
 use crate::leaf::rows::{Column, Rows};
 
 #[derive(Clone, Debug, PartialEq)]

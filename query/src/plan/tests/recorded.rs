@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use telem_engine::{Timestamp, Value};
 
 use super::support::{World, downsample};
+use crate::expression::{Case, Expression};
 use crate::run::{TsAnswer, TsGroup};
 use crate::tsq::{Fidelity, Matcher, Rate, TagFilter, TsQuery};
 
@@ -117,7 +118,7 @@ fn query(body: &Json, asked: &Json) -> TsQuery {
 fn filter(key: &str, value: &str) -> TagFilter {
     let expression = value.strip_prefix("regexp(").and_then(|value| value.strip_suffix(')'));
     let matcher = match expression {
-        Some(expression) => Matcher::Regexp(regex::Regex::new(expression).unwrap()),
+        Some(expression) => Matcher::Regexp(Expression::new(expression, Case::Matters).unwrap()),
         None if value.contains('*') => Matcher::IWildcard(value.to_owned()),
         None => Matcher::LiteralOr(value.split('|').map(str::to_owned).collect()),
     };

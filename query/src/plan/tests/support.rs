@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
+use crate::expression::{Case, Expression};
 use crate::functions::Aggregator;
 use crate::leaf::LeafContext;
 use crate::plan::{self, PlanContext, Route};
@@ -197,7 +198,7 @@ fn filters(tags: &str, group_by: bool) -> Vec<TagFilter> {
     tags.map(|tag| {
         let (key, value) = tag.split_once('=').unwrap();
         let matcher = if let Some(expression) = value.strip_prefix('~') {
-            Matcher::Regexp(regex::Regex::new(expression).unwrap())
+            Matcher::Regexp(Expression::new(expression, Case::Matters).unwrap())
         } else if value.contains('*') {
             Matcher::IWildcard(value.to_owned())
         } else {

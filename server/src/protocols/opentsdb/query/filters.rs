@@ -1,10 +1,7 @@
 //! Tag filters: their kinds, and the two ways to write one.
 
-use regex::RegexBuilder;
+use telem_query::expression::{Case, Expression};
 use telem_query::tsq::{Matcher, TagFilter};
-
-/// Most memory that one regular expression may take; one that would take more is refused.
-pub const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// A kind of filter, as `/api/config/filters` tells of it.
 #[derive(Debug)]
@@ -167,8 +164,8 @@ fn matcher(kind: &str, key: &str, text: &str) -> Result<Matcher, String> {
         "wildcard" => Ok(Matcher::Wildcard(pattern()?)),
         "iwildcard" => Ok(Matcher::IWildcard(pattern()?)),
         _ => {
-            let regex = RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build();
-            regex.map(Matcher::Regexp).map_err(|error| format!("the filter '{text}' on '{key}': {error}"))
+            let expression = Expression::new(text, Case::Matters);
+            expression.map(Matcher::Regexp).map_err(|error| format!("the filter '{text}' on '{key}': {error}"))
         }
     }
 }

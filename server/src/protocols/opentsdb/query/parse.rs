@@ -17,7 +17,7 @@ use crate::protocols::opentsdb::errors::Failure;
 pub const SUBS_MAX: usize = 1_000;
 /// Most filters in one sub-query, tags included.
 pub const FILTERS_MAX: usize = 64;
-/// Most regular expressions in one request: each may take [`filters::REGEX_BYTES_MAX`].
+/// Most regular expressions in one request: each may take [`telem_query::expression::COMPILED_BYTES_MAX`].
 pub const REGEXPS_MAX: usize = 64;
 /// Most series asked for by number in one request: the search for each walks through the series of a metric.
 pub const TSUIDS_MAX: usize = 64;

@@ -1,0 +1,48 @@
+//! Regular expressions of queries: the text and what makes it mean the same wherever it is
+//! compiled again, because a request to a leaf is plain data.
+
+use regex::{Regex, RegexBuilder};
+
+/// Largest compiled expression; longer ones come from mistakes or from malice.
+pub const COMPILED_BYTES_MAX: usize = 1 << 20;
+
+/// Whether upper and lower case differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Case {
+    Matters,
+    Ignored,
+}
+
+/// An expression that is ready to be asked.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    pattern: String,
+    case: Case,
+    compiled: Regex,
+}
+
+impl Expression {
+    /// # Errors
+    /// What is wrong with `pattern`, as text.
+    pub fn new(pattern: &str, case: Case) -> Result<Self, String> {
+        let compiled = RegexBuilder::new(pattern)
+            .case_insensitive(case == Case::Ignored)
+            .size_limit(COMPILED_BYTES_MAX)
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self { pattern: pattern.to_owned(), case, compiled })
+    }
+
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    pub fn case(&self) -> Case {
+        self.case
+    }
+
+    /// Whether it is found anywhere in `text`.
+    pub fn is_in(&self, text: &str) -> bool {
+        self.compiled.is_match(text)
+    }
+}
