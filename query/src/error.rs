@@ -20,15 +20,15 @@ pub enum Error {
     UnknownName { kind: NameKind, name: String },
     #[error("the result at {at_millis} ms is infinite; use a downsample or aggregator that stays in range")]
     Infinite { at_millis: i64, value: f64 },
-    #[error("{running} queries are running, the most that are allowed (option queries_max); try again in a moment")]
+    #[error("{running} queries are running, the most that are allowed (limit --queries-max); try again in a moment")]
     TooManyQueries { running: usize },
-    #[error("the query did not finish within {} s (option deadline); ask for less time or fewer series", after.as_secs_f64())]
+    #[error("the query did not finish within {} s (limit --query-deadline); ask for less time or fewer series", after.as_secs_f64())]
     Deadline { after: Duration },
     /// A table that is not there, and what the asker may have meant.
     #[error("there is no table or metric '{name}'{hint}")]
     UnknownTable { name: String, hint: String },
     #[error(
-        "queries ran out of the memory that they share (option memory_bytes_max): {0}; ask for less time, fewer series or an aggregate"
+        "queries ran out of the memory that they share (limit --query-memory): {0}; ask for less time, fewer series or an aggregate"
     )]
     Memory(String),
     #[error("the query produces more than {max} {what}; ask for less time, fewer series or a coarser downsample")]

@@ -1,6 +1,7 @@
 //! From the text of a question to its plan. Only questions: whatever writes is refused by its
 //! kind, before anything is planned.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -9,14 +10,20 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::Statement as Sql;
+use datafusion::sql::sqlparser::ast::{Statement as Sql, visit_relations};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::catalog;
 use crate::error::{Error, Result};
 
 /// Longest text of a query.
 const SQL_BYTES_MAX: usize = 1 << 20;
+/// Most operators in it, such as AND, +, :: and UNION, and most tables. Chains of them become deep
+/// trees, and what walks those uses stack for each: thousands would end the process.
+const OPERATORS_MAX: usize = 1_000;
+const TABLES_MAX: usize = 100;
 /// How deep expressions and subqueries may be nested in it.
 const NESTING_MAX: usize = 50;
 const ONLY_READS: &str = "SQL here only reads";
@@ -49,13 +56,68 @@ fn yielding(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 }
 
 fn parse(text: &str) -> Result<Statement> {
+    let tokens = Tokenizer::new(&GenericDialect, text).tokenize();
+    // What cannot be cut into words cannot be parsed either; the parser says why.
+    let operators = tokens.iter().flatten().filter(|token| is_operator(token)).count();
+    if operators > OPERATORS_MAX {
+        return Err(Error::Invalid(format!(
+            "the SQL has {operators} operators; at most {OPERATORS_MAX} are allowed. A list, as in x IN (1, 2, 3), may be longer"
+        )));
+    }
     let parser = DFParserBuilder::new(text).with_dialect(&GenericDialect).with_recursion_limit(NESTING_MAX).build()?;
     let mut statements = { parser }.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
-        (Some(statement), 0) => Ok(statement),
+        (Some(statement), 0) => few_tables(statement),
         (None, _) => Err(Error::Invalid("the SQL is empty; expected one statement".to_owned())),
         (Some(_), more) => Err(Error::Invalid(format!("{} statements; expected one at a time", more + 1))),
     }
+}
+
+fn is_operator(token: &Token) -> bool {
+    match token {
+        Token::Word(word) => matches!(
+            word.keyword,
+            Keyword::AND
+                | Keyword::OR
+                | Keyword::XOR
+                | Keyword::NOT
+                | Keyword::IS
+                | Keyword::LIKE
+                | Keyword::ILIKE
+                | Keyword::BETWEEN
+                | Keyword::UNION
+                | Keyword::INTERSECT
+                | Keyword::EXCEPT
+                | Keyword::WHEN
+                | Keyword::AT
+        ),
+        Token::Whitespace(_) | Token::Number(..) | Token::Comma | Token::LParen | Token::RParen | Token::Period => {
+            false
+        }
+        Token::SemiColon | Token::LBracket | Token::RBracket | Token::LBrace | Token::RBrace | Token::EOF => false,
+        Token::SingleQuotedString(_) | Token::DoubleQuotedString(_) | Token::RArrow => false,
+        _ => true,
+    }
+}
+
+fn few_tables(statement: Statement) -> Result<Statement> {
+    let sql = match &statement {
+        Statement::Statement(sql) => &**sql,
+        Statement::Explain(explain) => match &*explain.statement {
+            Statement::Statement(sql) => &**sql,
+            _ => return Ok(statement),
+        },
+        _ => return Ok(statement),
+    };
+    let mut tables = 0;
+    let _ = visit_relations(sql, |_| {
+        tables += 1;
+        ControlFlow::<()>::Continue(())
+    });
+    if tables > TABLES_MAX {
+        return Err(Error::Invalid(format!("the SQL names tables {tables} times; at most {TABLES_MAX} are allowed")));
+    }
+    Ok(statement)
 }
 
 fn only_reads(statement: &Statement) -> Result<()> {

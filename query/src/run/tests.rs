@@ -360,7 +360,7 @@ async fn a_query_over_its_deadline_ends_in_an_error_and_others_go_on() {
         &asked,
         ENDLESS,
         expect![
-            "Unavailable: the query did not finish within 1 s (option deadline); ask for less time or fewer series"
+            "Unavailable: the query did not finish within 1 s (limit --query-deadline); ask for less time or fewer series"
         ],
     )
     .await;
@@ -430,7 +430,7 @@ async fn a_query_over_the_memory_ends_in_an_error_and_others_go_on() {
         let error = asked.try_answer(sql).await.unwrap_err();
         assert!(matches!(error, Error::Memory(_)), "{error:?}");
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(error.to_string().contains("memory_bytes_max"), "{error}");
+        assert!(error.to_string().contains("--query-memory"), "{error}");
     }
     check(
         &asked,
@@ -512,6 +512,30 @@ async fn a_text_that_is_too_long_or_nested_too_deep_is_refused() {
     let deep = format!("SELECT {}1{}", "(".repeat(5_000), ")".repeat(5_000));
     expect!["Invalid: cannot read the SQL: sql parser error: recursion limit exceeded"]
         .assert_eq(&asked.answer(&deep).await);
+}
+
+#[tokio::test]
+async fn a_chain_of_operators_is_answered_up_to_its_limit_and_refused_above() {
+    let asked = Asked::empty();
+    let chain = |first: &str, link: &str, links: usize| format!("SELECT {first}{}", link.repeat(links));
+    for (first, link) in [("1", " + 1"), ("true", " OR true"), ("1", "::int"), ("1", " UNION ALL SELECT 1")] {
+        let answer = asked.try_answer(&chain(first, link, 40)).await;
+        assert!(answer.is_ok(), "{link}: {answer:?}");
+        let error = asked.try_answer(&chain(first, link, 1_001)).await.unwrap_err().to_string();
+        assert!(error.contains("has 1001 operators; at most 1000"), "{link}: {error}");
+    }
+    let list = format!("SELECT 1 IN ({}1)", "2, ".repeat(2_000));
+    assert!(asked.try_answer(&list).await.is_ok());
+    let tables = format!("SELECT 1 FROM nodes a0{}", (1..=100).map(|at| format!(", nodes a{at}")).collect::<String>());
+    expect!["Invalid: the SQL names tables 101 times; at most 100 are allowed"].assert_eq(&asked.answer(&tables).await);
+}
+
+#[tokio::test]
+async fn the_longest_chains_that_are_allowed_do_not_end_the_process() {
+    let asked = Asked::empty();
+    let sum = format!("SELECT 1{}", " + 1".repeat(1_000));
+    let answer = asked.try_answer(&sum).await;
+    assert!(answer.is_ok(), "{answer:?}");
 }
 
 #[tokio::test]

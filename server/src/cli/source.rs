@@ -19,7 +19,13 @@ use crate::protocols::sql::MISSING_HEADER;
 /// Opens the database in `dir` without changing anything, also while a server writes it.
 pub fn open_read_only(dir: &Path) -> Result<Db, Failure> {
     let options = Options { clock: Arc::new(SystemClock::new()), ..Options::default() };
-    Db::open_read_only(dir, options).map_err(Failure::failed)
+    let db = Db::open_read_only(dir, options).map_err(Failure::failed)?;
+    // Who gets less than was written must know, whatever they asked for.
+    let recovery = db.recovery();
+    if !recovery.damaged.is_empty() || !recovery.missing.is_empty() {
+        eprintln!("warning: {recovery}; `telem check {}` says more", dir.display());
+    }
+    Ok(db)
 }
 
 /// The rows of one answer, batch by batch.
