@@ -5,6 +5,7 @@
 //! Read [`state`] first: what every request handler is given; then [`http`]: who answers which path;
 //! then [`net`]: whose requests come that far.
 
+pub mod answers;
 pub mod cli;
 pub mod client;
 pub mod config;

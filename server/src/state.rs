@@ -11,6 +11,7 @@ use telem_query::Queries;
 use telem_query::tsq::Fidelity;
 use tokio::sync::Semaphore;
 
+use crate::answers::AnswerBudget;
 use crate::http::body::BodyBudget;
 
 /// The state of one running server.
@@ -42,6 +43,8 @@ pub struct ServerLimits {
     pub question_bytes_max: usize,
     /// Memory that the bodies of all running requests share.
     pub bodies: BodyBudget,
+    /// Memory that answers to OpenTSDB's queries share until they are read.
+    pub answers: AnswerBudget,
     /// Places for large bodies of samples that are decoded at once; one more waits. 2 by default: samples
     /// are appended one body after another anyway.
     pub large_bodies: Arc<Semaphore>,
@@ -63,6 +66,7 @@ impl Default for ServerLimits {
             body_bytes_max: 64 << 20,
             question_bytes_max: 1 << 20,
             bodies: BodyBudget::new(256 << 20),
+            answers: AnswerBudget::new(512 << 20),
             large_bodies: Arc::new(Semaphore::new(2)),
             connections_max: 512,
             header_timeout: Duration::from_secs(90),

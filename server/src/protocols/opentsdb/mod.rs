@@ -25,10 +25,12 @@ use axum::extract::{Request, State as FromState};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use bytes::Bytes;
 use telem_engine::ErrorKind;
 
 use self::call::{Call, Endpoint};
 use self::errors::Failure;
+use crate::answers::Held;
 use crate::http::ApiError;
 use crate::state::{ServerLimits, State};
 
@@ -49,19 +51,21 @@ struct Answer {
     json: Vec<u8>,
     /// Nodes that did not answer, for the header `X-Telem-Missing`.
     missing: Option<HeaderValue>,
+    /// What a large answer holds of the memory for answers.
+    held: Option<Held>,
 }
 
 impl Answer {
     fn ok(json: Vec<u8>) -> Self {
-        Answer { status: StatusCode::OK, json, missing: None }
+        Answer { status: StatusCode::OK, json, missing: None, held: None }
     }
 
     fn with_status(status: StatusCode, json: Vec<u8>) -> Self {
-        Answer { status, json, missing: None }
+        Answer { status, json, missing: None, held: None }
     }
 
     fn no_content() -> Self {
-        Answer { status: StatusCode::NO_CONTENT, json: Vec::new(), missing: None }
+        Answer { status: StatusCode::NO_CONTENT, json: Vec::new(), missing: None, held: None }
     }
 }
 
@@ -91,8 +95,14 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
 
 fn respond(answer: Result<Answer, Failure>) -> Response {
     let (status, body, missing, retry_after) = match answer {
-        Ok(answer) => (answer.status, answer.json, answer.missing, None),
-        Err(failure) => (failure.status, failure.json(), None, failure.retry_after),
+        Ok(Answer { status, json, missing, held }) => {
+            let body = match held {
+                Some(held) => held.around(json),
+                None => Bytes::from(json),
+            };
+            (status, body, missing, None)
+        }
+        Err(failure) => (failure.status, Bytes::from(failure.json()), None, failure.retry_after),
     };
     let mut response = if body.is_empty() {
         status.into_response()

@@ -17,6 +17,7 @@ use tower::ServiceExt;
 
 use super::time::{self, Unit};
 use super::tsuid;
+use crate::answers::AnswerBudget;
 use crate::http;
 use crate::state::{ServerLimits, State};
 
@@ -217,6 +218,25 @@ async fn a_question_has_a_smaller_limit_than_samples() {
         );
     }
     assert_eq!(server.post("/api/put", GOOD).await, "204");
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_yet_hold_their_memory_and_further_ones_are_503() {
+    let mut server = server();
+    Arc::get_mut(&mut server.state).unwrap().limits.answers = AnswerBudget::new(1);
+    server.post("/api/put", GOOD).await;
+    let larger = server.get("/api/query?start=1&m=sum:m").await;
+    assert!(larger.starts_with(r#"400 {"error":{"code":400,"message":"the answer is larger than 1 bytes"#), "{larger}");
+    Arc::get_mut(&mut server.state).unwrap().limits.answers = AnswerBudget::new(64 << 10);
+    let ask = || {
+        let request = Request::get("/api/query?start=1&m=sum:m").body(Body::empty()).unwrap();
+        http::router(Arc::clone(&server.state)).oneshot(request)
+    };
+    let unread = ask().await.unwrap();
+    assert_eq!(unread.status(), StatusCode::OK);
+    assert_eq!(ask().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    drop(unread);
+    assert_eq!(ask().await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let round = state.queries.round();
     let values_max = state.queries.options().answer_values_max;
     let mut values = 0;
-    let mut out = Out::new(Arc::new(asked));
+    let mut out = Out::new(Arc::new(asked), state.limits.answers.start());
     let mut missing: Vec<MissingNode> = Vec::new();
     for sub in question {
         // One after another: one request takes one place among the running queries.
@@ -61,7 +61,8 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         missing.extend(answer.missing);
         out = render(out, sub, answer.groups, more, state).await?;
     }
-    Ok(Answer { missing: missing_header(missing), ..Answer::ok(out.finish()) })
+    let (json, held) = out.finish();
+    Ok(Answer { missing: missing_header(missing), held: Some(held), ..Answer::ok(json) })
 }
 
 /// What is asked, in a body or else in the URI. Regular expressions and series by number take their time.
@@ -94,12 +95,12 @@ async fn render(
     state: &Arc<State>,
 ) -> Result<Out, Failure> {
     if values <= INLINE_VALUES_MAX {
-        out.groups(&sub, &groups, state.db.index());
+        out.groups(&sub, &groups, state.db.index())?;
         return Ok(out);
     }
     let index = Arc::clone(state.db.index());
     beside(move || {
-        out.groups(&sub, &groups, &index);
+        out.groups(&sub, &groups, &index)?;
         Ok(out)
     })
     .await

@@ -9,6 +9,8 @@ use telem_query::TsGroup;
 
 use super::parse::{Asked, RateOptions, Sub};
 use super::resolve::Resolved;
+use crate::answers::Held;
+use crate::http::ApiError;
 use crate::protocols::opentsdb::{json, tsuid};
 
 /// What a rendered point takes at most, roughly: room is made for all of a group's at once.
@@ -18,26 +20,34 @@ const POINT_BYTES: usize = 32;
 pub struct Out {
     asked: Arc<Asked>,
     bytes: Vec<u8>,
+    held: Held,
 }
 
 impl Out {
-    pub fn new(asked: Arc<Asked>) -> Self {
-        Out { asked, bytes: vec![b'['] }
+    pub fn new(asked: Arc<Asked>, held: Held) -> Self {
+        Out { asked, bytes: vec![b'['], held }
     }
 
     /// Adds the groups of one sub-query.
-    pub fn groups(&mut self, sub: &Resolved, groups: &[TsGroup], index: &SeriesIndex) {
+    ///
+    /// # Errors
+    /// When the answer is larger than the memory for answers, or than what others leave of it.
+    pub fn groups(&mut self, sub: &Resolved, groups: &[TsGroup], index: &SeriesIndex) -> Result<(), ApiError> {
         for group in groups {
+            self.held.grow(self.bytes.len() + group.points.len() * POINT_BYTES)?;
             if self.bytes.len() > 1 {
                 self.bytes.push(b',');
             }
             self.group(sub, group, index);
+            self.held.grow(self.bytes.capacity())?;
         }
+        Ok(())
     }
 
-    pub fn finish(mut self) -> Vec<u8> {
+    /// The whole answer, and what it holds of the memory for answers.
+    pub fn finish(mut self) -> (Vec<u8>, Held) {
         self.bytes.push(b']');
-        self.bytes
+        (self.bytes, self.held)
     }
 
     fn group(&mut self, sub: &Resolved, group: &TsGroup, index: &SeriesIndex) {
