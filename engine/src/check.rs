@@ -140,7 +140,12 @@ impl Check<'_> {
         let last = wal.last().map(|(number, _)| *number);
         for (number, path) in &wal {
             if *number < first_wal {
-                self.warn(path, "a WAL file", "covered by segments", "removed by the flush that covered it");
+                self.warn(
+                    path,
+                    "a WAL file",
+                    "one whose samples are in segments already",
+                    "none: the flush should have removed it",
+                );
                 continue;
             }
             let bytes = self.wal_file(path, *number, Some(*number) == last);
@@ -275,7 +280,12 @@ impl Check<'_> {
         for folder in [SEGMENTS, SERIES, META] {
             for path in self.layout.list(self.disk, folder)? {
                 if named.binary_search(&path).is_err() {
-                    self.warn(&path, "a file", "not named by the manifest", "left by a flush that did not finish");
+                    self.warn(
+                        &path,
+                        "a file",
+                        "one that the manifest does not name (a flush that did not finish leaves such)",
+                        "none",
+                    );
                 }
             }
         }

@@ -106,7 +106,9 @@ fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull => "; free space or choose another --data",
         io::ErrorKind::QuotaExceeded => "; your quota is used up: free space or choose another --data",
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => "; choose a --data that you may write",
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            "; you need the right to this file, or a directory of your own"
+        }
         _ => "",
     }
 }

@@ -205,7 +205,10 @@ fn allowed(
     let advice = match judge(&owner, me, machine.started(owner.pid)) {
         Judgement::TakeOver => return Ok(owner.to_string()),
         _ if take_over => return Ok(owner.to_string()),
-        Judgement::Alive => "stop it, or open the database read-only".to_owned(),
+        Judgement::Alive => {
+            "stop it, or ask it: its address stands in the connection file; `telem sql DIR` reads without writing"
+                .to_owned()
+        }
         Judgement::Unknown => {
             format!("if it no longer runs on {}, open the database with --take-over", owner.host)
         }

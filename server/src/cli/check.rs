@@ -65,7 +65,7 @@ fn as_text(dir: &Path, report: &CheckReport) -> String {
     let verdict = match (count(Severity::Error), count(Severity::Warning)) {
         (0, 0) => "sound".to_owned(),
         (0, warnings) => format!("sound, {warnings} warnings"),
-        (errors, warnings) => format!("DAMAGED: {errors} errors, {warnings} warnings"),
+        (errors, warnings) => format!("DAMAGED: errors: {errors}, warnings: {warnings}"),
     };
     text.push_str(&format!(
         "{}: {verdict}; {} samples of {} series in {} segments, {} files, {} bytes\n",
