@@ -3,6 +3,9 @@
 use telem_query::expression::{Case, Expression};
 use telem_query::tsq::{Matcher, TagFilter};
 
+/// Most values in one filter.
+const VALUES_MAX: usize = 10_000;
+
 /// A kind of filter, as `/api/config/filters` tells of it.
 #[derive(Debug)]
 pub struct Kind {
@@ -118,30 +121,34 @@ impl Filter {
     }
 
     /// The literal values of both, if both are literals of one key.
-    fn union(&self, other: &Filter) -> Option<Filter> {
+    fn union(&self, other: &Filter) -> Option<Result<Filter, String>> {
         let literals = self.kind == "literal_or" && other.kind == "literal_or" && self.key == other.key;
         if !literals || self.group_by != other.group_by {
             return None;
         }
-        let both = Filter::of_kind(self.kind, &self.key, &format!("{}|{}", self.text, other.text)).ok()?;
-        Some(both.grouped(self.group_by))
+        let both = Filter::of_kind(self.kind, &self.key, &format!("{}|{}", self.text, other.text));
+        Some(both.map(|both| both.grouped(self.group_by)))
     }
 }
 
 /// Adds a filter that was written as a tag. One that stands there already only makes it group, and
 /// of literal values of one key any may match: several values of one tag are a choice.
-pub fn add(filters: &mut Vec<Filter>, filter: Filter) {
+///
+/// # Errors
+/// Says so when the choice holds too many values.
+pub fn add(filters: &mut Vec<Filter>, filter: Filter) -> Result<(), String> {
     if let Some(known) = filters.iter_mut().find(|known| known.same_but_grouping(&filter)) {
         known.group_by |= filter.group_by;
-        return;
+        return Ok(());
     }
     for known in filters.iter_mut() {
         if let Some(both) = known.union(&filter) {
-            *known = both;
-            return;
+            *known = both?;
+            return Ok(());
         }
     }
     filters.push(filter);
+    Ok(())
 }
 
 fn matcher(kind: &str, key: &str, text: &str) -> Result<Matcher, String> {
@@ -149,6 +156,10 @@ fn matcher(kind: &str, key: &str, text: &str) -> Result<Matcher, String> {
         let values = text.trim_end_matches('|');
         if values.is_empty() {
             return Err(format!("the filter '{text}' on '{key}' holds no value"));
+        }
+        // Every value of the tag is held against each of these.
+        if values.split('|').count() > VALUES_MAX {
+            return Err(format!("a filter on '{key}' holds more than {VALUES_MAX} values"));
         }
         Ok(values.split('|').map(str::to_owned).collect())
     };

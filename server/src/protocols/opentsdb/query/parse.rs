@@ -260,7 +260,7 @@ fn sub(raw: RawSub<'_>) -> Result<Sub, String> {
     let filters = raw.filters.unwrap_or_default().0;
     check_filters(tags.entries.len() + tags.beyond + filters.len())?;
     for (key, value) in tags.entries {
-        filters::add(&mut all, Filter::from_tag(&key, value.as_deref().unwrap_or_default())?.grouped(true));
+        filters::add(&mut all, Filter::from_tag(&key, value.as_deref().unwrap_or_default())?.grouped(true))?;
     }
     for filter in filters {
         let [kind, key, value] = [filter.kind, filter.tagk, filter.filter].map(|text| text.0.unwrap_or_default());

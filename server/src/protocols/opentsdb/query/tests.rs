@@ -151,6 +151,11 @@ fn a_request_holds_sub_queries_filters_and_numbers_up_to_limits() {
     let sub = |filters: &str| format!(r#"{{"aggregator":"sum","metric":"m","filters":[{filters}]}}"#);
     assert_eq!(asked(&sub(&filters(parse::FILTERS_MAX, "wildcard"))), "ok");
     assert_eq!(asked(&sub(&filters(parse::FILTERS_MAX + 1, "wildcard"))), "400 Unable to parse the given JSON");
+    for kind in ["literal_or", "not_literal_or", "iliteral_or", "not_iliteral_or"] {
+        let filter = |values: usize| Filter::of_kind(kind, "host", &vec!["a"; values].join("|"));
+        assert!(filter(10_000).is_ok());
+        assert_eq!(filter(10_001).unwrap_err(), "a filter on 'host' holds more than 10000 values");
+    }
     let regexps = |count| asked(&list(count, &|_| sub(&filters(1, "regexp"))));
     assert_eq!(regexps(parse::REGEXPS_MAX), "ok");
     assert_eq!(regexps(parse::REGEXPS_MAX + 1), "400 more than 64 regular expressions in one request");
@@ -162,6 +167,9 @@ fn a_uri_has_the_limits_of_a_body() {
     let subs = |count: usize| asked(&format!("start=1{}", "&m=sum:m".repeat(count)));
     assert_eq!(subs(parse::SUBS_MAX), "ok");
     assert_eq!(subs(parse::SUBS_MAX + 1), "400 more than 1000 sub-queries in one request");
+    let [half, other] = ["a", "b"].map(|value| vec![value; 6_000].join("|"));
+    let together = format!("start=1&m=sum:m{{host={half},host={other}}}");
+    assert!(asked(&together).starts_with("400 "), "they are a choice of 12,000 values");
     let filters = |count: usize| asked(&format!("start=1&m=sum:m{{{}}}", vec!["host=a"; count].join(",")));
     assert_eq!(filters(parse::FILTERS_MAX), "ok");
     assert_eq!(filters(parse::FILTERS_MAX + 1), "400 more than 64 filters in one sub-query");

@@ -127,7 +127,7 @@ fn metric_and_filters(text: &str) -> Result<(String, Vec<Filter>), String> {
     if !grouping.is_empty() {
         for tag in grouping.split(',') {
             let filter = tag_filter(tag).map_err(|why| format!("When parsing tag '{tag}': {why}"))?;
-            filters::add(&mut filters, filter.grouped(true));
+            filters::add(&mut filters, filter.grouped(true))?;
         }
     }
     Ok((metric.to_owned(), filters))
