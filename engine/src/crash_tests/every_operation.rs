@@ -98,7 +98,7 @@ const RECOVERY_OPERATIONS: usize = 24;
 
 /// How often each moment is repeated with another outcome.
 fn images() -> u64 {
-    u64::from(cases()).div_ceil(64)
+    u64::from(cases()).div_ceil(48)
 }
 
 #[test]
