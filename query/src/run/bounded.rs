@@ -25,9 +25,9 @@ use super::QueryOptions;
 use crate::error::{Error, Result};
 use crate::leaf::Stop;
 
-/// Threads that may block in the engine at once, all queries together. One leaf holds one while it
-/// is read, so this is several times what [`QueryOptions::queries_max`] queries need.
-const BLOCKING_THREADS_MAX: usize = 128;
+/// Threads that may block in the engine at once, all queries together; made when needed. A leaf holds
+/// one for each of its parts while it is read: 16 queries of two tables in 8 parts each hold 256.
+const BLOCKING_THREADS_MAX: usize = 1_024;
 /// Batches made ahead of a client that reads slowly.
 const ANSWER_BATCHES: usize = 2;
 /// Deep plans recurse deeply, most of all in a debug build.
