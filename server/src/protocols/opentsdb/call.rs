@@ -6,6 +6,9 @@ use telem_query::tsq::Fidelity;
 
 use super::errors::Failure;
 
+/// Longest name of a JSONP callback.
+const CALLBACK_BYTES_MAX: usize = 128;
+
 /// The endpoints that are answered here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
@@ -46,6 +49,14 @@ impl Call {
         }
         let method = overridden(method, &params)?;
         Ok(Call { endpoint, method, params })
+    }
+
+    /// The JSONP callback to wrap the answer in. Names that could be more than a name are ignored.
+    pub fn callback(&self) -> Option<String> {
+        let name = self.params.get("jsonp")?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');
+        let is_name = !name.is_empty() && name.len() <= CALLBACK_BYTES_MAX && name.bytes().all(plain);
+        is_name.then(|| name.to_owned())
     }
 
     /// What to do where the original misleads: as the request says, or else as the server was started.

@@ -27,6 +27,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use bytes::Bytes;
 use telem_engine::ErrorKind;
+use telem_query::tsq::Fidelity;
 
 use self::call::{Call, Endpoint};
 use self::errors::Failure;
@@ -71,11 +72,15 @@ impl Answer {
 
 async fn answer(FromState(state): FromState<Arc<State>>, request: Request) -> Response {
     let call = Call::read(&request);
+    // Only where the original is asked for: a page that shows such an answer as a script reads it. Browsers tell
+    // when another site's page asks (see `net::access`), old ones do not.
+    let wanted = state.fidelity == Fidelity::OpenTsdb;
+    let callback = call.as_ref().ok().filter(|_| wanted).and_then(Call::callback);
     let answer = match call {
         Ok(call) => dispatch(&state, &call, request).await,
         Err(failure) => Err(failure),
     };
-    respond(answer)
+    respond(answer, callback.as_deref())
 }
 
 async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
@@ -93,7 +98,7 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
     }
 }
 
-fn respond(answer: Result<Answer, Failure>) -> Response {
+fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response {
     let (status, body, missing, retry_after) = match answer {
         Ok(Answer { status, json, missing, held }) => {
             let body = match held {
@@ -107,9 +112,14 @@ fn respond(answer: Result<Answer, Failure>) -> Response {
     let mut response = if body.is_empty() {
         status.into_response()
     } else {
-        // Never wrapped in a JSONP callback: any page could have the user's browser run that as a script and
-        // read what telem admits the user to.
-        (status, [(header::CONTENT_TYPE, "application/json; charset=UTF-8")], body).into_response()
+        let (kind, body) = match callback {
+            None => ("application/json; charset=UTF-8", body),
+            Some(callback) => {
+                let wrapped = [callback.as_bytes(), b"(", &body, b")"].concat();
+                ("application/javascript; charset=UTF-8", Bytes::from(wrapped))
+            }
+        };
+        (status, [(header::CONTENT_TYPE, kind)], body).into_response()
     };
     if let Some(missing) = missing {
         response.headers_mut().insert("x-telem-missing", missing);
