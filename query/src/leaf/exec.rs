@@ -124,10 +124,13 @@ impl ExecutionPlan for NodeLeafExec {
                     if batches.blocking_send(batch).is_err() || failed {
                         return Ok(());
                     }
-                    // Never a quiet end: what was sent so far is not the answer.
                     if context.stop.is_asked() {
-                        return exec_err!("the query was stopped");
+                        break;
                     }
+                }
+                // Never a quiet end: the request itself may have stopped, and what was sent so far is not the answer.
+                if context.stop.is_asked() {
+                    return exec_err!("the query was stopped");
                 }
                 Ok(())
             });
