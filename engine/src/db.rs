@@ -6,6 +6,7 @@
 //!
 //! Locks are taken in this order: flush, sync, append, view. No disk is waited for under `view`.
 
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
 use crate::index::SeriesIndex;
@@ -131,6 +133,19 @@ impl Db {
         let layout = Layout::new(dir);
         let recovered = recover::read_only(&options, &layout)?;
         Ok(Db { inner: Arc::new(Inner::new(options, layout, recovered, None)) })
+    }
+
+    /// Whether `dir` holds a database, in whatever state. What is in it is not looked at.
+    ///
+    /// # Errors
+    /// Unavailable when that cannot be told, as where we may not look.
+    pub fn stands_in(dir: &Path, disk: &dyn Disk) -> Result<bool> {
+        let manifest = Layout::new(dir).manifest();
+        match disk.open(&manifest) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(Error::io("open", &manifest)(error)),
+        }
     }
 
     /// What opening found.

@@ -15,6 +15,7 @@ pub mod info;
 pub mod net;
 pub mod protocols;
 pub mod rows;
+pub mod saved;
 pub mod service;
 pub mod state;
 #[cfg(test)]

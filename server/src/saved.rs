@@ -1,0 +1,125 @@
+//! Which databases are meant by the directories that somebody names.
+//!
+//! A database is one directory and belongs to one node; what a job saves is a directory with one such directory a
+//! node. Either may be named, and several of them: what comes later wins where two hold the same sample.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use telem_engine::Db;
+use telem_engine::disk::OsDisk;
+
+/// Most databases that are opened as one.
+pub const DATABASES_MAX: usize = 4_096;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SavedError {
+    #[error("there is no directory {}", path.display())]
+    Missing { path: PathBuf },
+    #[error("{} is a file; name the directory of a database, or one that holds databases", path.display())]
+    NotADirectory { path: PathBuf },
+    #[error(
+        "{} holds no database: neither it nor one of the {directories} directories in it has a file MANIFEST; \
+         name the directory of a database, or one that holds databases",
+        path.display()
+    )]
+    Empty { path: PathBuf, directories: usize },
+    #[error("{found} databases; at most {DATABASES_MAX} are opened as one: name fewer")]
+    TooMany { found: usize },
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Engine(#[from] telem_engine::Error),
+}
+
+/// The databases that `named` directories are or hold, one level down: in the order given, those of one directory
+/// by name (`n1-2` before `n1-10`). One that is named twice is taken once, where it stands last.
+///
+/// # Errors
+/// The first directory that is no database and holds none, or that cannot be read; too many databases.
+pub fn databases(named: &[PathBuf]) -> Result<Vec<PathBuf>, SavedError> {
+    let mut found = Vec::new();
+    for dir in named {
+        found.extend(databases_of(dir)?);
+        if found.len() > DATABASES_MAX {
+            return Err(SavedError::TooMany { found: found.len() });
+        }
+    }
+    let (mut known, mut databases) = (HashSet::new(), Vec::with_capacity(found.len()));
+    for database in found.into_iter().rev() {
+        if known.insert(fs::canonicalize(&database).map_err(io_error("look at", &database))?) {
+            databases.push(database);
+        }
+    }
+    databases.reverse();
+    Ok(databases)
+}
+
+fn databases_of(dir: &Path) -> Result<Vec<PathBuf>, SavedError> {
+    match fs::metadata(dir) {
+        Ok(found) if found.is_dir() => {}
+        Ok(_) => return Err(SavedError::NotADirectory { path: dir.to_path_buf() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(SavedError::Missing { path: dir.to_path_buf() });
+        }
+        Err(source) => return Err(io_error("look at", dir)(source)),
+    }
+    if Db::stands_in(dir, &OsDisk)? {
+        return Ok(vec![dir.to_path_buf()]);
+    }
+    let (mut databases, mut directories) = (Vec::new(), 0);
+    for entry in fs::read_dir(dir).map_err(io_error("list", dir))? {
+        let path = entry.map_err(io_error("list", dir))?.path();
+        // Links are followed: a directory of links is how saved databases of several jobs are put side by side.
+        if path.is_dir() {
+            directories += 1;
+            if Db::stands_in(&path, &OsDisk)? {
+                databases.push(path);
+            }
+        }
+    }
+    if databases.is_empty() {
+        return Err(SavedError::Empty { path: dir.to_path_buf(), directories });
+    }
+    databases.sort_by(|a, b| by_name(&a.to_string_lossy(), &b.to_string_lossy()));
+    Ok(databases)
+}
+
+fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SavedError + use<'a> {
+    move |source| SavedError::Io { action, path: path.to_path_buf(), source }
+}
+
+/// Numbers in names by their value, so that the tenth run comes after the second.
+fn by_name(a: &str, b: &str) -> Ordering {
+    let (mut rest_a, mut rest_b) = (a, b);
+    loop {
+        let (part_a, part_b) = (part(rest_a), part(rest_b));
+        let order = match (value(part_a), value(part_b)) {
+            (Some(a), Some(b)) => a.len().cmp(&b.len()).then(a.cmp(b)),
+            _ => part_a.cmp(part_b),
+        };
+        if order.is_ne() || part_a.is_empty() {
+            // `n01` and `n1` are of one value and still two names.
+            return order.then_with(|| a.cmp(b));
+        }
+        (rest_a, rest_b) = (&rest_a[part_a.len()..], &rest_b[part_b.len()..]);
+    }
+}
+
+/// The digits that `text` starts with, or what stands before the next digit.
+fn part(text: &str) -> &str {
+    let digits = text.starts_with(|c: char| c.is_ascii_digit());
+    let end = text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());
+    &text[..end]
+}
+
+/// Digits without the zeros before them.
+fn value(part: &str) -> Option<&str> {
+    part.starts_with(|c: char| c.is_ascii_digit()).then(|| part.trim_start_matches('0'))
+}

@@ -1,0 +1,65 @@
+//! Directories that people name, and the databases that they mean.
+
+use telem_engine::Options;
+
+use super::*;
+
+/// Makes `paths` below a directory of their own: those that end in `/` without a database in them.
+fn tree(paths: &[&str]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for path in paths {
+        let at = dir.path().join(path);
+        if path.ends_with('/') {
+            fs::create_dir_all(at).unwrap();
+        } else {
+            Db::open(&at, Options::default()).unwrap().close().unwrap();
+        }
+    }
+    dir
+}
+
+/// The databases that `named` mean, without the directory before them.
+fn found(dir: &Path, named: &[&str]) -> Result<Vec<String>, SavedError> {
+    let named: Vec<PathBuf> = named.iter().map(|name| dir.join(name)).collect();
+    let found = databases(&named)?;
+    Ok(found.iter().map(|path| path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned()).collect())
+}
+
+#[test]
+fn a_directory_is_a_database_or_holds_databases_and_their_numbers_count() {
+    let dir = tree(&["save/n1-10", "save/n1-2", "save/n1", "save/n02", "save/logs/", "one"]);
+    assert_eq!(found(dir.path(), &["one"]).unwrap(), ["one"]);
+    assert_eq!(found(dir.path(), &["save"]).unwrap(), ["save/n1", "save/n1-2", "save/n1-10", "save/n02"]);
+    assert_eq!(found(dir.path(), &["save/n1-2", "one"]).unwrap(), ["save/n1-2", "one"]);
+}
+
+#[test]
+fn a_database_that_is_named_twice_counts_once_and_stands_where_it_was_named_last() {
+    let dir = tree(&["save/a", "save/b"]);
+    std::os::unix::fs::symlink(dir.path().join("save/a"), dir.path().join("link")).unwrap();
+    assert_eq!(found(dir.path(), &["save", "save/a"]).unwrap(), ["save/b", "save/a"]);
+    assert_eq!(found(dir.path(), &["save", "link"]).unwrap(), ["save/b", "link"]);
+}
+
+#[test]
+fn what_is_no_database_is_named_with_what_was_looked_for() {
+    let dir = tree(&["empty/x/", "empty/y/", "deep/er/n1"]);
+    fs::write(dir.path().join("file"), "").unwrap();
+    for (name, expected) in [
+        ("nowhere", "there is no directory"),
+        ("file", "is a file"),
+        ("empty", "neither it nor one of the 2 directories in it has a file MANIFEST"),
+        // One level, so that nobody's whole home is searched.
+        ("deep", "neither it nor one of the 1 directories"),
+    ] {
+        let error = found(dir.path(), &[name]).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains(name), "{name}: {error}");
+    }
+}
+
+#[test]
+fn names_are_ordered_by_the_value_of_their_numbers() {
+    let mut names = ["n10", "n2-1", "n2", "n", "n01", "n1", "n1a", "m9", "n99999999999999999999999", ""];
+    names.sort_by(|a, b| by_name(a, b));
+    assert_eq!(names, ["", "m9", "n", "n01", "n1", "n1a", "n2", "n2-1", "n10", "n99999999999999999999999"]);
+}
