@@ -1,7 +1,8 @@
-//! Everything that turns the outside into samples: wire decoders, limits, the one writer.
+//! Everything that turns the outside into samples: collectors, wire decoders, limits, the one writer.
 //!
 //! Never sees a query. The way in: [`decode`] -> [`accept`] -> [`writer`] -> the engine.
 
 pub mod accept;
+pub mod collect;
 pub mod decode;
 pub mod writer;

@@ -1,0 +1,183 @@
+//! Every metric that telem itself defines: its name, level, kind, unit and help.
+//!
+//! A collector may only emit what stands here (a slot for a series asks), the page
+//! `docs/metrics.md` is made from it, and a query for one of these names is never a query for
+//! an unknown name. Names follow node_exporter where it has one, so that its dashboards find them.
+
+#[cfg(test)]
+mod tests;
+
+use telem_engine::{MetricKind, MetricMeta};
+
+/// One metric that telem defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Described {
+    pub name: &'static str,
+    /// The lowest level at which it is collected.
+    pub level: u8,
+    pub kind: MetricKind,
+    /// The unit's plural, empty for a number of things.
+    pub unit: &'static str,
+    /// One sentence without a full stop.
+    pub help: &'static str,
+    /// The tags beside `host`. In parentheses: at level 3 and above only, in place of the sum.
+    pub tags: &'static str,
+}
+
+impl Described {
+    pub fn meta(&self) -> MetricMeta {
+        MetricMeta { kind: self.kind, unit: self.unit.to_owned(), help: self.help.to_owned() }
+    }
+}
+
+/// All of them, sorted by level and subject.
+pub fn catalog() -> &'static [Described] {
+    CATALOG
+}
+
+/// The metric of that name, if telem defines it.
+pub fn describe(name: &str) -> Option<&'static Described> {
+    CATALOG.iter().find(|metric| metric.name == name)
+}
+
+const fn gauge(level: u8, name: &'static str, unit: &'static str, tags: &'static str, help: &'static str) -> Described {
+    Described { name, level, kind: MetricKind::Gauge, unit, help, tags }
+}
+
+const fn counter(
+    level: u8,
+    name: &'static str,
+    unit: &'static str,
+    tags: &'static str,
+    help: &'static str,
+) -> Described {
+    Described { name, level, kind: MetricKind::Counter, unit, help, tags }
+}
+
+// One line a metric, however long: it is a table.
+#[rustfmt::skip]
+const CATALOG: &[Described] = &[
+    // The node at a glance, under the names that Dragon's dashboards ask for.
+    gauge(2, "load_average", "", "", "Threads that ran or waited for a CPU or a disk, averaged over one minute"),
+    gauge(2, "used_RAM", "percent", "", "Share of the memory that could not be given to a new process, to 0.01"),
+    gauge(2, "cpu_percent", "percent", "", "Share of all CPU time since the last sample that was neither idle nor waiting for I/O, to 0.01"),
+    gauge(2, "num_running_processes", "", "", "Processes of the user who runs telem; counted every 5 s"),
+    // CPU and scheduler.
+    counter(2, "node_cpu_seconds_total", "seconds", "mode (cpu)", "CPU time by mode; guests are part of user and nice"),
+    gauge(2, "node_load1", "", "", "Load average over 1 minute"),
+    gauge(2, "node_load5", "", "", "Load average over 5 minutes"),
+    gauge(2, "node_load15", "", "", "Load average over 15 minutes"),
+    gauge(2, "node_procs_running", "", "", "Threads that run or could run"),
+    gauge(2, "node_procs_blocked", "", "", "Threads that wait for I/O to complete"),
+    counter(2, "node_context_switches_total", "", "", "Switches from one thread to another"),
+    counter(2, "node_forks_total", "", "", "Processes and threads that were started"),
+    counter(2, "node_intr_total", "", "", "Interrupts that were served"),
+    gauge(2, "node_boot_time_seconds", "seconds", "", "When the node was started, in seconds since 1970"),
+    // Memory.
+    gauge(2, "node_memory_MemTotal_bytes", "bytes", "", "Memory that the kernel can use"),
+    gauge(2, "node_memory_MemFree_bytes", "bytes", "", "Memory that nothing uses"),
+    gauge(2, "node_memory_MemAvailable_bytes", "bytes", "", "Memory that could be given to a new process without swapping"),
+    gauge(2, "node_memory_Buffers_bytes", "bytes", "", "Cache of raw block devices"),
+    gauge(2, "node_memory_Cached_bytes", "bytes", "", "Cache of files, shared memory included"),
+    gauge(2, "node_memory_Active_bytes", "bytes", "", "Memory that was used recently"),
+    gauge(2, "node_memory_Inactive_bytes", "bytes", "", "Memory that was not used recently and is reclaimed first"),
+    gauge(2, "node_memory_Dirty_bytes", "bytes", "", "Cache that waits to be written to disk"),
+    gauge(2, "node_memory_Writeback_bytes", "bytes", "", "Cache that is being written to disk"),
+    gauge(2, "node_memory_AnonPages_bytes", "bytes", "", "Memory of processes that no file backs"),
+    gauge(2, "node_memory_AnonHugePages_bytes", "bytes", "", "The part of AnonPages that transparent huge pages hold"),
+    gauge(2, "node_memory_Mapped_bytes", "bytes", "", "Files that are mapped into processes"),
+    gauge(2, "node_memory_Shmem_bytes", "bytes", "", "Shared memory and tmpfs"),
+    gauge(2, "node_memory_Slab_bytes", "bytes", "", "Data structures of the kernel"),
+    gauge(2, "node_memory_SReclaimable_bytes", "bytes", "", "The part of Slab that can be reclaimed"),
+    gauge(2, "node_memory_SUnreclaim_bytes", "bytes", "", "The part of Slab that cannot be reclaimed"),
+    gauge(2, "node_memory_PageTables_bytes", "bytes", "", "Page tables of processes"),
+    gauge(2, "node_memory_KernelStack_bytes", "bytes", "", "Stacks of the kernel's side of threads"),
+    gauge(2, "node_memory_Unevictable_bytes", "bytes", "", "Memory that cannot be reclaimed, locked memory included"),
+    gauge(2, "node_memory_Committed_AS_bytes", "bytes", "", "Memory that processes asked for, used or not"),
+    gauge(2, "node_memory_SwapTotal_bytes", "bytes", "", "Swap space"),
+    gauge(2, "node_memory_SwapFree_bytes", "bytes", "", "Swap space that nothing uses"),
+    gauge(2, "node_memory_SwapCached_bytes", "bytes", "", "Memory whose copy in swap space is still good"),
+    gauge(2, "node_memory_HugePages_Total", "", "", "Huge pages of the default size that are set aside"),
+    gauge(2, "node_memory_HugePages_Free", "", "", "Huge pages of the default size that nothing uses"),
+    gauge(2, "node_memory_Hugepagesize_bytes", "bytes", "", "The default size of a huge page"),
+    counter(2, "node_vmstat_pgfault", "", "", "Page faults of all kinds"),
+    counter(2, "node_vmstat_pgmajfault", "", "", "Page faults that had to read from a disk"),
+    counter(2, "node_vmstat_pgpgin", "kibibytes", "", "Data read from block devices"),
+    counter(2, "node_vmstat_pgpgout", "kibibytes", "", "Data written to block devices"),
+    counter(2, "node_vmstat_pswpin", "pages", "", "Pages read from swap space"),
+    counter(2, "node_vmstat_pswpout", "pages", "", "Pages written to swap space"),
+    counter(2, "node_vmstat_oom_kill", "", "", "Processes that were killed because memory ran out"),
+    // Pressure.
+    counter(2, "node_pressure_cpu_waiting_seconds_total", "seconds", "", "Time in which some thread waited for a CPU, to 0.1 ms"),
+    counter(2, "node_pressure_cpu_stalled_seconds_total", "seconds", "", "Time in which all threads waited for a CPU; 0 for a whole node, kept for completeness"),
+    counter(2, "node_pressure_memory_waiting_seconds_total", "seconds", "", "Time in which some thread waited for memory, to 0.1 ms"),
+    counter(2, "node_pressure_memory_stalled_seconds_total", "seconds", "", "Time in which all threads waited for memory, to 0.1 ms"),
+    counter(2, "node_pressure_io_waiting_seconds_total", "seconds", "", "Time in which some thread waited for I/O, to 0.1 ms"),
+    counter(2, "node_pressure_io_stalled_seconds_total", "seconds", "", "Time in which all threads waited for I/O, to 0.1 ms"),
+    // Disks: those of the hardware, without partitions and without what is built on top of them.
+    counter(2, "node_disk_reads_completed_total", "", "(device)", "Reads that were completed"),
+    counter(2, "node_disk_read_bytes_total", "bytes", "(device)", "Data that was read"),
+    counter(2, "node_disk_read_time_seconds_total", "seconds", "(device)", "Time that all reads took together"),
+    counter(2, "node_disk_writes_completed_total", "", "(device)", "Writes that were completed"),
+    counter(2, "node_disk_written_bytes_total", "bytes", "(device)", "Data that was written"),
+    counter(2, "node_disk_write_time_seconds_total", "seconds", "(device)", "Time that all writes took together"),
+    gauge(2, "node_disk_io_now", "", "(device)", "Reads and writes in progress"),
+    counter(2, "node_disk_io_time_seconds_total", "seconds", "(device)", "Time in which the disk was busy; summed over disks below level 3"),
+    counter(2, "node_disk_io_time_weighted_seconds_total", "seconds", "(device)", "Time that all reads and writes took together, those in progress included"),
+    // File systems.
+    gauge(2, "node_filesystem_size_bytes", "bytes", "mountpoint, fstype", "Size of the file system; asked every 10 s"),
+    gauge(2, "node_filesystem_avail_bytes", "bytes", "mountpoint, fstype", "Space that a user may still fill; asked every 10 s"),
+    gauge(2, "node_filesystem_free_bytes", "bytes", "mountpoint, fstype", "Space that is free, what is kept for root included; asked every 10 s"),
+    gauge(2, "node_filesystem_files", "", "mountpoint, fstype", "Files that the file system can hold; asked every 10 s"),
+    gauge(2, "node_filesystem_files_free", "", "mountpoint, fstype", "Files that can still be made; asked every 10 s"),
+    // Network: interfaces of the hardware, never loopback.
+    counter(2, "node_network_receive_bytes_total", "bytes", "(device)", "Data that was received"),
+    counter(2, "node_network_receive_packets_total", "", "(device)", "Packets that were received"),
+    counter(2, "node_network_receive_errs_total", "", "(device)", "Packets that arrived broken"),
+    counter(2, "node_network_receive_drop_total", "", "(device)", "Packets that arrived and were dropped"),
+    counter(2, "node_network_transmit_bytes_total", "bytes", "(device)", "Data that was sent"),
+    counter(2, "node_network_transmit_packets_total", "", "(device)", "Packets that were sent"),
+    counter(2, "node_network_transmit_errs_total", "", "(device)", "Packets that could not be sent"),
+    counter(2, "node_network_transmit_drop_total", "", "(device)", "Packets that were dropped instead of sent"),
+    counter(2, "node_infiniband_port_data_received_bytes_total", "bytes", "(device, port)", "Data that InfiniBand ports received, RDMA included"),
+    counter(2, "node_infiniband_port_data_transmitted_bytes_total", "bytes", "(device, port)", "Data that InfiniBand ports sent, RDMA included"),
+    // Processes of our own user.
+    counter(4, "process_cpu_seconds_total", "seconds", "pid, comm", "CPU time of the process, user and system; every 5 s"),
+    gauge(4, "process_resident_memory_bytes", "bytes", "pid, comm", "Memory of the process that is in RAM; every 5 s"),
+    gauge(4, "process_virtual_memory_bytes", "bytes", "pid, comm", "Address space of the process; every 5 s"),
+    gauge(4, "process_threads", "", "pid, comm", "Threads of the process; every 5 s"),
+    gauge(4, "process_open_fds", "", "pid, comm", "Open file descriptors of the process; every 5 s"),
+    counter(4, "process_major_page_faults_total", "", "pid, comm", "Page faults of the process that had to read from a disk; every 5 s"),
+    counter(4, "process_read_bytes_total", "bytes", "pid, comm", "Data that the process caused to be read from disks; every 5 s"),
+    counter(4, "process_written_bytes_total", "bytes", "pid, comm", "Data that the process caused to be written to disks; every 5 s"),
+    // telem itself.
+    gauge(4, "db_size", "mebibytes", "", "Size of the database on disk, under Dragon's name"),
+    counter(4, "telem_ingest_samples_accepted_total", "", "", "Samples from clients that passed their checks"),
+    counter(4, "telem_ingest_samples_rejected_total", "", "", "Samples from clients that did not"),
+    counter(4, "telem_ingest_samples_written_total", "", "", "Samples that were appended to the database, collectors' included"),
+    counter(4, "telem_ingest_batches_written_total", "", "", "Batches that were appended to the database"),
+    counter(4, "telem_ingest_batches_refused_total", "", "", "Batches that met a full queue or an error of the database"),
+    gauge(4, "telem_ingest_queue_samples", "", "", "Samples that wait to be appended"),
+    counter(4, "telem_ingest_syncs_total", "", "", "Times that appended samples were made durable"),
+    counter(4, "telem_ingest_syncs_failed_total", "", "", "Times that this failed"),
+    counter(4, "telem_ingest_flushes_total", "", "", "Times that samples in memory were turned into segments"),
+    counter(4, "telem_ingest_flushes_failed_total", "", "", "Times that this failed"),
+    counter(4, "telem_ingest_ticks_total", "", "", "Ticks at which the collectors sampled"),
+    counter(4, "telem_ingest_ticks_skipped_total", "", "", "Ticks that the collectors came too late for"),
+    gauge(4, "telem_ingest_tick_seconds", "seconds", "", "How long the collectors took for the tick before"),
+    counter(4, "telem_ingest_processes_skipped_total", "", "", "Processes left out because there were more than the limit"),
+    gauge(4, "telem_engine_series", "", "", "Series in the database"),
+    gauge(4, "telem_engine_metrics", "", "", "Metrics in the database"),
+    gauge(4, "telem_engine_samples", "", "", "Samples in the database; one that was written twice counts twice until it is merged"),
+    gauge(4, "telem_engine_samples_unflushed", "", "", "Samples that are not in a segment yet"),
+    gauge(4, "telem_engine_segments", "", "", "Segments of the database"),
+    gauge(4, "telem_engine_disk_bytes", "bytes", "", "Size of the database on disk"),
+    gauge(4, "telem_engine_wal_bytes", "bytes", "", "Size of the write-ahead log"),
+    counter(4, "telem_query_queries_total", "", "", "Queries that were let in"),
+    counter(4, "telem_query_queries_refused_total", "", "", "Queries that found no place among the running ones"),
+    gauge(4, "telem_query_queries_running", "", "", "Queries that are running"),
+    counter(4, "telem_server_cpu_seconds_total", "seconds", "", "CPU time of telem, user and system"),
+    gauge(4, "telem_server_resident_memory_bytes", "bytes", "", "Memory of telem that is in RAM"),
+    gauge(4, "telem_server_threads", "", "", "Threads of telem"),
+    gauge(4, "telem_server_open_fds", "", "", "Open file descriptors of telem"),
+];

@@ -1,0 +1,87 @@
+//! The catalog is whole, and its page says what it says.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use expect_test::expect_file;
+use telem_engine::{SeriesKey, TagSet};
+
+use super::*;
+
+#[test]
+fn every_metric_has_a_name_of_its_own_a_kind_and_help() {
+    let mut seen = BTreeSet::new();
+    for metric in catalog() {
+        assert!(seen.insert(metric.name), "{} stands twice", metric.name);
+        SeriesKey::new(metric.name, TagSet::default()).unwrap();
+        assert!(!metric.help.is_empty() && !metric.help.ends_with('.'), "{}: '{}'", metric.name, metric.help);
+        assert!((2..=4).contains(&metric.level), "{}", metric.name);
+        assert_eq!(describe(metric.name), Some(metric));
+    }
+    assert_eq!(describe("loss"), None);
+}
+
+#[test]
+fn names_say_their_unit_and_whether_they_only_grow() {
+    for metric in catalog().iter().filter(|metric| !metric.name.starts_with("node_vmstat_")) {
+        let total = metric.name.ends_with("_total");
+        assert_eq!(total, metric.kind == MetricKind::Counter, "{}", metric.name);
+        let unit = metric.name.trim_end_matches("_total").rsplit('_').next().unwrap();
+        if ["bytes", "seconds"].contains(&unit) || ["bytes", "seconds"].contains(&metric.unit) {
+            // node_exporter's one name with its unit in the middle.
+            let weighted = metric.name == "node_disk_io_time_weighted_seconds_total";
+            assert!(weighted || unit == metric.unit, "{} is in '{}'", metric.name, metric.unit);
+        }
+    }
+}
+
+#[test]
+fn metrics_stand_by_level() {
+    assert!(catalog().is_sorted_by_key(|metric| metric.level));
+}
+
+/// UPDATE_EXPECT=1 writes it anew.
+#[test]
+fn the_page_of_metrics_says_what_the_catalog_says() {
+    expect_file!["../../../../docs/metrics.md"].assert_eq(&page());
+}
+
+const HEAD: &str = "\
+# The metrics that telem collects
+
+Every series carries the tag `host`. `--level N` collects all rows up to level N; the default of `telem run` is 2, of
+`telem serve` 1 (user metrics only). In SQL the same is in the table `metrics`.
+
+* Tags in parentheses stand at level 3 and above only. There the series of the parts take the place of their
+  sum, so a sum over all series of a name says the same at every level.
+* Counters only grow while the node runs; ask for their rate. Whole numbers are stored as integers, times as
+  seconds.
+* A file that a kernel does not have (pressure on old ones, much inside containers) leaves its metrics out.
+* Samples carry the time of their tick, a multiple of `--interval`. A tick that is more than half an interval late
+  is skipped and counted (`telem_ingest_ticks_skipped_total`).
+* Disks and network interfaces are those of the hardware: no partitions, no loop devices, no bridges, nothing that
+  stands on top of others and would count twice. Where no interface is of hardware (containers), all but loopback.
+";
+
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for level in 2..=4 {
+        let about = match level {
+            2 => "the node",
+            3 => "its parts: the tags in parentheses above",
+            _ => "processes of your user, and telem itself",
+        };
+        write!(page, "\n## Level {level}: {about}\n").unwrap();
+        let rows: Vec<_> = catalog().iter().filter(|metric| metric.level == level).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        page.push_str("\n| metric | type | unit | tags | |\n|---|---|---|---|---|\n");
+        for metric in rows {
+            let kind = format!("{:?}", metric.kind).to_lowercase();
+            let Described { name, unit, tags, help, .. } = metric;
+            writeln!(page, "| `{name}` | {kind} | {unit} | {tags} | {help} |").unwrap();
+        }
+    }
+    page
+}
