@@ -93,6 +93,17 @@ pub struct TsGroup {
     pub points: Vec<(Timestamp, Value)>,
 }
 
+/// In which order the rows of an answer to SQL come where the question does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowOrder {
+    /// In any: all threads work on it at once.
+    #[default]
+    Any,
+    /// As samples are stored: metric by metric, of each its series in canonical order, of each its samples by
+    /// time. One thread works on it, and nothing is sorted or held.
+    Stored,
+}
+
 /// The answer to SQL, produced while it is read; dropping it cancels the query.
 pub struct SqlAnswer {
     /// Its errors are [`crate::Error`]s on their way through DataFusion: `crate::Error::from` finds them.
@@ -156,9 +167,17 @@ impl Queries {
     /// # Errors
     /// See [`crate::Error`]. What goes wrong after the first batch is the last item of the answer.
     pub async fn sql(&self, text: &str) -> Result<SqlAnswer> {
+        self.sql_in(RowOrder::Any, text).await
+    }
+
+    /// As [`Queries::sql`], with rows in `order` where the statement itself asks for none.
+    ///
+    /// # Errors
+    /// As [`Queries::sql`].
+    pub async fn sql_in(&self, order: RowOrder, text: &str) -> Result<SqlAnswer> {
         let ticket = self.inner.workers.admit(self.inner.workers.due()).await?;
         let context = self.leaf_context();
-        let state = self.inner.session.state(&context, self.inner.options.clock.now());
+        let state = self.inner.session.state(&context, self.inner.options.clock.now(), order);
         let text = text.to_owned();
         let planned = async move {
             let plan = sql::plan(&text, &state).await?;
@@ -175,7 +194,7 @@ impl Queries {
     pub async fn explain(&self, text: &str) -> Result<String> {
         let ticket = self.inner.workers.admit(self.inner.workers.due()).await?;
         let context = self.leaf_context();
-        let state = self.inner.session.state(&context, self.inner.options.clock.now());
+        let state = self.inner.session.state(&context, self.inner.options.clock.now(), RowOrder::Any);
         let text = text.to_owned();
         let explained = async move {
             let plan = sql::plan(&text, &state).await?;

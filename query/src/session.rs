@@ -21,7 +21,7 @@ use crate::catalog::Catalog;
 use crate::error::Result;
 use crate::functions::{self, downsample};
 use crate::leaf::LeafContext;
-use crate::run::QueryOptions;
+use crate::run::{QueryOptions, RowOrder};
 
 /// Rows of one batch between the nodes of a plan.
 pub const BATCH_ROWS: usize = 8_192;
@@ -72,9 +72,14 @@ impl Session {
     }
 
     /// What one query is planned in: the tables of its snapshot, and `now` for `now()`.
-    pub fn state(&self, context: &LeafContext, now: Timestamp) -> SessionState {
+    pub fn state(&self, context: &LeafContext, now: Timestamp, order: RowOrder) -> SessionState {
         let mut state = self.template.clone();
         state.register_catalog_list(Arc::new(Catalog::new(context.snapshot.clone())));
+        state.config_mut().set_extension(Arc::new(order));
+        if order == RowOrder::Stored {
+            // Nothing between the leaf and the answer may mix the rows of several parts.
+            state.config_mut().options_mut().execution.target_partitions = 1;
+        }
         state.config_mut().set_extension(Arc::new(context.clone()));
         let config_options = Arc::clone(state.config().options());
         let props = state.execution_props_mut();

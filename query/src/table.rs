@@ -20,6 +20,7 @@ use telem_engine::{Snapshot, TimeRange};
 use crate::leaf::names::{NameTest, Subject};
 use crate::leaf::rows::{Column, Rows, RowsRequest, tags_type};
 use crate::leaf::{NodeLeafExec, Request};
+use crate::run::RowOrder;
 use pushdown::Pushed;
 
 /// Columns of a metric's table that are no tags. A tag of such a name appears behind [`TAG_PREFIX`].
@@ -169,7 +170,11 @@ impl TableProvider for Table {
             }
         }
         let schema = Arc::new(self.schema.project(&kept)?);
-        let partitions = state.config().target_partitions().max(PARTITIONS_MIN);
+        let order = state.config().get_extension::<RowOrder>();
+        let partitions = match order.as_deref() {
+            Some(RowOrder::Stored) => 1,
+            _ => state.config().target_partitions().max(PARTITIONS_MIN),
+        };
         let leaf = NodeLeafExec::new(self.node.clone(), Request::Rows(request), schema);
         Ok(Arc::new(leaf.with_partitions(partitions)))
     }

@@ -1,13 +1,16 @@
+use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::array::RecordBatch;
+use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices};
 use expect_test::{Expect, expect};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use telem_engine::{Timestamp, Value};
 
 use crate::error::{Error, ErrorKind};
 use crate::functions::Aggregator;
 use crate::leaf::Stop;
-use crate::run::QueryOptions;
+use crate::run::{QueryOptions, RowOrder};
 use crate::testing::{Asked, options};
 use crate::tsq::{Fidelity, TsQuery};
 
@@ -655,4 +658,28 @@ async fn plans_and_columns_can_be_asked_for() {
         +---------------+--------------------------------------------------------------------------------------------+"#]]).await;
     let analyzed = asked.answer("EXPLAIN ANALYZE SELECT * FROM load").await;
     assert!(analyzed.contains("NodeLeafExec") && analyzed.contains("output_rows=1"), "{analyzed}");
+}
+
+#[tokio::test]
+async fn rows_can_be_had_in_the_order_in_which_samples_are_stored() {
+    // Enough series for several parts of a leaf; late samples stand in memory, early ones in segments.
+    let asked = Asked::empty();
+    for series in (0..40).rev() {
+        let host = format!("h{series:02}");
+        asked.put("load", &[("host", &host)], (500..1_000).map(|at| (at, Value::Int(at))));
+        asked.put("a", &[("host", &host), ("core", "0")], [(1, Value::Int(1))]);
+    }
+    asked.db.flush().unwrap();
+    for series in 0..40 {
+        asked.put("load", &[("host", &format!("h{series:02}"))], (0..500).map(|at| (at, Value::Int(at))));
+    }
+    let sql = "SELECT metric, host, ts FROM samples WHERE ts >= TIMESTAMP '2024-01-01T00:00:01Z'";
+    let answer = asked.queries.sql_in(RowOrder::Stored, sql).await.unwrap();
+    let batches: Vec<RecordBatch> = answer.batches.try_collect().await.unwrap();
+    let all = concat_batches(&batches[0].schema(), &batches).unwrap();
+    let columns: Vec<SortColumn> =
+        all.columns().iter().map(|values| SortColumn { values: Arc::clone(values), options: None }).collect();
+    let sorted = lexsort_to_indices(&columns, None).unwrap();
+    assert_eq!(all.num_rows(), 40 * 1_000);
+    assert!(sorted.values().iter().enumerate().all(|(at, from)| at == *from as usize));
 }

@@ -31,6 +31,6 @@ async fn sql(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, Ap
     let question = request::parse(&body, wishes)?;
     // Given back before the query runs, which may take long.
     drop(body);
-    let answer = state.queries.sql(&question.sql).await?;
+    let answer = state.queries.sql_in(question.order, &question.sql).await?;
     answer::respond(answer, question.format).await
 }

@@ -1,8 +1,9 @@
-//! What a request asks for: the SQL and the format of the answer.
+//! What a request asks for: the SQL, and the format and the order of the answer.
 
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use serde::Deserialize;
+use telem_query::RowOrder;
 
 use crate::http::ApiError;
 use crate::rows::Format;
@@ -11,13 +12,15 @@ use crate::rows::Format;
 pub struct Question {
     pub sql: String,
     pub format: Format,
+    pub order: RowOrder,
 }
 
-/// What the head of a request says about the format.
+/// What the head of a request says about the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
     query: Option<Format>,
     accept: Option<Format>,
+    order: RowOrder,
 }
 
 #[derive(Deserialize)]
@@ -29,13 +32,15 @@ struct JsonBody {
 
 impl Wishes {
     /// # Errors
-    /// 400 for a `format` that does not exist.
+    /// 400 for a `format` or an `order` that does not exist.
     pub fn of(request: &Request) -> Result<Wishes, ApiError> {
         let query = request.uri().query().unwrap_or("");
         let mut wishes = Wishes::default();
         for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-            if name == "format" {
-                wishes.query = Some(known(value)?);
+            match name {
+                "format" => wishes.query = Some(known(value)?),
+                "order" => wishes.order = order(value)?,
+                _ => {}
             }
         }
         let accept = request.headers().get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -60,7 +65,16 @@ pub fn parse(body: &[u8], wishes: Wishes) -> Result<Question, ApiError> {
     if sql.trim().is_empty() {
         return Err(bad("no SQL: send it as the body, as text or as JSON {\"sql\":\"SELECT ...\"}".to_owned()));
     }
-    Ok(Question { sql, format: wishes.query.or(in_body).or(wishes.accept).unwrap_or(Format::Json) })
+    let format = wishes.query.or(in_body).or(wishes.accept).unwrap_or(Format::Json);
+    Ok(Question { sql, format, order: wishes.order })
+}
+
+fn order(name: &str) -> Result<RowOrder, ApiError> {
+    match name {
+        "any" => Ok(RowOrder::Any),
+        "stored" => Ok(RowOrder::Stored),
+        _ => Err(bad(format!("order '{name}' does not exist; there are any, stored"))),
+    }
 }
 
 fn known(name: &str) -> Result<Format, ApiError> {

@@ -10,6 +10,7 @@ use axum::extract::Request;
 use expect_test::expect;
 use futures::{StreamExt, stream};
 use telem_engine::Value;
+use telem_query::RowOrder;
 use telem_query::run::MissingNode;
 
 use super::answer::testing;
@@ -39,6 +40,14 @@ fn the_format_is_that_of_the_query_string_then_of_the_body_then_of_accept() {
         let found = question(query, accept, body).unwrap();
         assert_eq!((found.sql.trim(), found.format), ("SELECT 1", format), "{query} {accept} {body}");
     }
+}
+
+#[test]
+fn rows_come_in_any_order_or_in_that_of_storage() {
+    assert_eq!(question("", "", "SELECT 1").unwrap().order, RowOrder::Any);
+    assert_eq!(question("?order=stored&format=arrow", "", "SELECT 1").unwrap().order, RowOrder::Stored);
+    let message = question("?order=desc", "", "SELECT 1").unwrap_err();
+    assert!(message.contains("order 'desc' does not exist; there are any, stored"), "{message}");
 }
 
 #[test]
