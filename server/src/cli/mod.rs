@@ -12,6 +12,8 @@ mod source;
 mod sql;
 #[cfg(test)]
 mod tests;
+#[allow(dead_code, reason = "export and put are its users")]
+mod times;
 mod units;
 
 use std::io::{self, IsTerminal, Write};

@@ -1,0 +1,94 @@
+//! Points in time as people write them: `2026-07-27T12:00:00Z`, `1785153600`, `1785153600250ms`, `5m-ago`, `now`.
+
+#[cfg(test)]
+mod tests;
+
+use chrono::DateTime;
+use telem_engine::Timestamp;
+
+/// Whole seconds from here on are the year 10000: a number that large is meant in other units.
+const SECONDS_END: i64 = 253_402_300_800;
+const EXPECTED: &str = "write RFC 3339 (2026-07-27T12:00:00Z), seconds (1785153600.25), 1785153600250ms, 1785153600250000us, 5m-ago or now";
+
+/// A point in time, as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    At(Timestamp),
+    /// So many microseconds before now.
+    Ago(i64),
+}
+
+impl When {
+    /// What was written, where `now` is this.
+    pub fn at(self, now: Timestamp) -> Timestamp {
+        match self {
+            When::At(time) => time,
+            When::Ago(micros) => now.saturating_add_micros(-micros),
+        }
+    }
+}
+
+/// RFC 3339, seconds since the epoch with or without a fraction, whole numbers with `ms` or `us`, `now`, and a number
+/// with `us`, `ms`, `s`, `m`, `h`, `d` or `w` and `-ago`. What is finer than a microsecond is cut off.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn when(text: &str) -> Result<When, String> {
+    if text == "now" {
+        return Ok(When::Ago(0));
+    }
+    let at = |micros| When::At(Timestamp::from_micros(micros));
+    let found = if let Some(before) = text.strip_suffix("-ago") {
+        ago(before).map(When::Ago)
+    } else if let Some(number) = text.strip_suffix("ms") {
+        whole(number).and_then(|millis| millis.checked_mul(1_000)).map(at)
+    } else if let Some(number) = text.strip_suffix("us") {
+        whole(number).map(at)
+    } else if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+        Some(at(time.timestamp_micros()))
+    } else if let Some((seconds, micros)) = seconds(text) {
+        if seconds.abs() >= SECONDS_END {
+            return Err(format!("'{text}' is no time: so many seconds end after the year 9999; {EXPECTED}"));
+        }
+        Some(at(seconds * 1_000_000 + micros))
+    } else {
+        None
+    };
+    found.ok_or_else(|| format!("'{text}' is no time; {EXPECTED}"))
+}
+
+/// The microseconds of `5m`.
+fn ago(text: &str) -> Option<i64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let micros_each = match &text[digits..] {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        "w" => 604_800_000_000,
+        _ => return None,
+    };
+    whole(&text[..digits])?.checked_mul(micros_each)
+}
+
+/// Seconds and microseconds of a decimal number; of a negative one both are negative.
+fn seconds(text: &str) -> Option<(i64, i64)> {
+    let (whole_part, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let seconds = whole(whole_part)?;
+    if fraction.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let micros: i64 = format!("{fraction:0<6}")[..6].parse().ok()?;
+    Some((seconds, if text.starts_with('-') { -micros } else { micros }))
+}
+
+/// Digits, with or without a minus.
+fn whole(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
