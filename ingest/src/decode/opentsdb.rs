@@ -3,6 +3,7 @@
 //! A body is JSON as Jackson reads it: numbers and booleans stand for strings and the other way
 //! round, the last of equal keys counts, unknown fields and whatever follows the JSON are ignored,
 //! and `NaN` and `Infinity` may stand bare, so that one bad value does not cost the others of its body.
+//! What OpenTSDB cannot store, times in microseconds and numbers that are none, is taken where [`Rules`] say so.
 
 mod json;
 mod number;
@@ -24,6 +25,47 @@ const TIMESTAMP_MILLIS_MAX: i64 = 9_999_999_999_999;
 /// A timestamp with any of these bits counts milliseconds.
 const MILLIS_BITS: i64 = !0xFFFF_FFFF;
 
+/// What the data points of a body mean and may be, where that is for the sender to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub tags_max: usize,
+    pub precision: Precision,
+    pub non_finite: NonFinite,
+}
+
+/// What timestamps count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Seconds or milliseconds, by their size, as OpenTSDB has it.
+    #[default]
+    BySize,
+    Seconds,
+    Millis,
+    Micros,
+}
+
+impl Precision {
+    /// `s`, `ms` or `us`.
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "s" => Some(Self::Seconds),
+            "ms" => Some(Self::Millis),
+            "us" => Some(Self::Micros),
+            _ => None,
+        }
+    }
+}
+
+/// What becomes of NaN and the infinities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NonFinite {
+    /// They are no numbers, as in OpenTSDB.
+    #[default]
+    Refuse,
+    /// They are Floats.
+    Keep,
+}
+
 /// Why nothing of a body can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
@@ -39,7 +81,7 @@ pub enum BodyError {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DataPoint<'a> {
     pub metric: Option<Cow<'a, str>>,
-    /// As sent: seconds or milliseconds; 0 when missing.
+    /// As sent, in whatever unit; 0 when missing.
     pub timestamp: i64,
     /// The text of the number, string or boolean that was sent.
     pub value: Option<Cow<'a, str>>,
@@ -110,33 +152,33 @@ fn points(body: &str, points_max: usize) -> Result<Points<'_>, BodyError> {
 }
 
 impl DataPoint<'_> {
-    /// The sample that this data point is, with `tags_max` tags at most. The checks and their order are OpenTSDB's, so that a
-    /// point with several faults is told the same one.
+    /// The sample that this data point is. The checks and their order are OpenTSDB's, so that a point with several
+    /// faults is told the same one.
     ///
     /// # Errors
     /// See [`PointError`].
-    pub fn sample(&self, tags_max: usize) -> Result<Incoming<'_>, PointError> {
+    pub fn sample(&self, rules: &Rules) -> Result<Incoming<'_>, PointError> {
         let metric = self.metric.as_deref().filter(|metric| !metric.is_empty()).ok_or(PointError::EmptyMetric)?;
         if self.timestamp <= 0 {
             return Err(PointError::InvalidTimestamp);
         }
         let text = self.value.as_deref().filter(|value| !value.is_empty()).ok_or(PointError::EmptyValue)?;
         let tags = self.tags.as_ref().filter(|tags| !tags.entries.is_empty()).ok_or(PointError::MissingTags)?;
-        let value = number::parse(text).map_err(|error| match error {
+        let value = number::parse(text, rules.non_finite).map_err(|error| match error {
             NumberError::NotANumber => PointError::NotANumber,
             NumberError::NotFinite { text: value } => {
                 PointError::NotFinite { value, metric: metric.to_owned(), timestamp: self.timestamp }
             }
         })?;
-        let time = time(self.timestamp).ok_or_else(|| PointError::BadTimestamp {
+        let time = time(self.timestamp, rules.precision).ok_or_else(|| PointError::BadTimestamp {
             timestamp: self.timestamp,
             value: number::stored_bytes(value),
             metric: metric.to_owned(),
             tags: braced(tags),
         })?;
         let found = tags.entries.len() + tags.beyond;
-        if found > tags_max {
-            return Err(PointError::TooManyTags { found, max: tags_max, tags: braced(tags) });
+        if found > rules.tags_max {
+            return Err(PointError::TooManyTags { found, max: rules.tags_max, tags: braced(tags) });
         }
         check_name(|| "metric name".to_owned(), metric)?;
         let mut checked = Vec::with_capacity(tags.entries.len());
@@ -152,15 +194,16 @@ impl DataPoint<'_> {
     }
 }
 
-/// A timestamp of the wire: milliseconds if any bit beyond the low 32 is set, seconds otherwise.
+/// A timestamp of the wire. By its size: milliseconds if any bit beyond the low 32 is set, seconds otherwise, and
 /// `None` beyond 13 digits.
-fn time(timestamp: i64) -> Option<Timestamp> {
-    if timestamp & MILLIS_BITS == 0 {
-        Some(Timestamp::from_seconds(timestamp))
-    } else if timestamp <= TIMESTAMP_MILLIS_MAX {
-        Some(Timestamp::from_millis(timestamp))
-    } else {
-        None
+fn time(timestamp: i64, precision: Precision) -> Option<Timestamp> {
+    match precision {
+        Precision::Seconds => Some(Timestamp::from_seconds(timestamp)),
+        Precision::Millis => Some(Timestamp::from_millis(timestamp)),
+        Precision::Micros => Some(Timestamp::from_micros(timestamp)),
+        Precision::BySize if timestamp & MILLIS_BITS == 0 => Some(Timestamp::from_seconds(timestamp)),
+        Precision::BySize if timestamp <= TIMESTAMP_MILLIS_MAX => Some(Timestamp::from_millis(timestamp)),
+        Precision::BySize => None,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use telem_engine::Value;
 
+use super::NonFinite;
+
 /// Why a text is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
@@ -16,10 +18,12 @@ pub enum NumberError {
 /// any other is a float as Java writes it: blanks around it and a suffix `f` or `d` are fine.
 ///
 /// # Errors
-/// See [`NumberError`]. Words (`NaN`, `Infinity`) and hexadecimal digits are no numbers.
-pub fn parse(text: &str) -> Result<Value, NumberError> {
+/// See [`NumberError`]. Hexadecimal digits are no numbers, and words (`NaN`, `Infinity`) are some only where
+/// `non_finite` says so. Digits beyond what a float can hold never turn into an infinity.
+pub fn parse(text: &str, non_finite: NonFinite) -> Result<Value, NumberError> {
     if !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
-        return text.parse().map(Value::Int).map_err(|_| NumberError::NotANumber);
+        let word = || if non_finite == NonFinite::Keep { word(text) } else { None };
+        return text.parse().map(Value::Int).ok().or_else(word).ok_or(NumberError::NotANumber);
     }
     let text = text.trim_matches(|c| c <= ' ');
     let digits = text.strip_suffix(['f', 'F', 'd', 'D']).unwrap_or(text);
@@ -29,6 +33,12 @@ pub fn parse(text: &str) -> Result<Value, NumberError> {
     } else {
         Err(NumberError::NotFinite { text: if float > 0.0 { "Infinity" } else { "-Infinity" } })
     }
+}
+
+/// `NaN`, `inf` or `Infinity`, in any case, with or without a sign.
+fn word(text: &str) -> Option<Value> {
+    let starts_as_one = text.trim_start_matches(['+', '-']).starts_with(['n', 'N', 'i', 'I']);
+    if starts_as_one { text.parse().map(Value::Float).ok() } else { None }
 }
 
 /// How OpenTSDB shows a value in the message about its timestamp: the bytes it would store, big

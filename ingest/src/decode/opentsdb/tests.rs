@@ -3,14 +3,21 @@ use telem_engine::Value;
 
 use super::*;
 
+/// What OpenTSDB takes.
+const RECORDED: Rules = Rules { tags_max: TAGS_MAX, precision: Precision::BySize, non_finite: NonFinite::Refuse };
+
 /// One line per data point of `body`: the sample, or what is wrong with it.
 fn judge(body: &str) -> Vec<String> {
-    judge_bytes(body.as_bytes()).unwrap_or_else(|error| vec![format!("body: {error}")])
+    judge_by(&RECORDED, body)
 }
 
-fn judge_bytes(body: &[u8]) -> Result<Vec<String>, BodyError> {
+fn judge_by(rules: &Rules, body: &str) -> Vec<String> {
+    judge_bytes(rules, body.as_bytes()).unwrap_or_else(|error| vec![format!("body: {error}")])
+}
+
+fn judge_bytes(rules: &Rules, body: &[u8]) -> Result<Vec<String>, BodyError> {
     with_points(body, usize::MAX, |points| {
-        let show = |point: &DataPoint<'_>| match point.sample(TAGS_MAX) {
+        let show = |point: &DataPoint<'_>| match point.sample(rules) {
             Ok(sample) => {
                 let tags: Vec<String> = sample.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
                 format!("{}{{{}}} {} {}", sample.metric, tags.join(","), sample.time, sample.value)
@@ -23,13 +30,17 @@ fn judge_bytes(body: &[u8]) -> Result<Vec<String>, BodyError> {
 
 /// The same for a good point in which `field` is replaced by JSON, or left out.
 fn judge_with(field: &str, json: Option<&str>) -> String {
+    judge_by_with(&RECORDED, field, json)
+}
+
+fn judge_by_with(rules: &Rules, field: &str, json: Option<&str>) -> String {
     let good = [("metric", r#""m""#), ("timestamp", "1356998400"), ("value", "1"), ("tags", r#"{"host":"a"}"#)];
     let mut fields = Vec::new();
     for (name, good) in good {
         let json = if name == field { json } else { Some(good) };
         fields.extend(json.map(|json| format!("\"{name}\":{json}")));
     }
-    judge(&format!("{{{}}}", fields.join(","))).join("; ")
+    judge_by(rules, &format!("{{{}}}", fields.join(","))).join("; ")
 }
 
 #[test]
@@ -105,7 +116,7 @@ fn bytes_that_are_no_utf8_cost_their_own_point_only() {
     let body = b"[{\"metric\":\"m\xFF\",\"timestamp\":1,\"value\":1,\"tags\":{\"host\":\"a\"}},
                   {\"metric\":\"m\",\"timestamp\":1,\"value\":1,\"tags\":{\"host\":\"a\"}}]";
     assert_eq!(
-        judge_bytes(body).unwrap(),
+        judge_bytes(&RECORDED, body).unwrap(),
         ["Invalid metric name (\"m\u{FFFD}\"): illegal character: \u{FFFD}", "m{host=a} 1000000us 1"]
     );
 }
@@ -149,6 +160,55 @@ fn timestamps_are_seconds_or_milliseconds_by_their_size() {
         assert_eq!(judge_with("timestamp", Some(timestamp)), expected, "{timestamp}");
     }
     assert_eq!(judge_with("timestamp", None), "Invalid timestamp");
+}
+
+#[test]
+fn timestamps_have_the_unit_that_the_sender_names() {
+    for (unit, timestamp, expected) in [
+        ("s", "13569984000", "m{host=a} 13569984000000000us 1"),
+        ("s", "1356998400.9", "m{host=a} 1356998400000000us 1"),
+        ("s", "9223372036854775807", "m{host=a} 9223372036854775807us 1"),
+        ("ms", "1", "m{host=a} 1000us 1"),
+        ("ms", "13569984000000", "m{host=a} 13569984000000000us 1"),
+        ("us", "1", "m{host=a} 1us 1"),
+        ("us", "1356998400000001", "m{host=a} 1356998400000001us 1"),
+        ("us", "9007199254740993", "m{host=a} 9007199254740993us 1"),
+        ("us", "0", "Invalid timestamp"),
+        ("us", "-1", "Invalid timestamp"),
+    ] {
+        let rules = Rules { precision: Precision::by_name(unit).unwrap(), ..RECORDED };
+        assert_eq!(judge_by_with(&rules, "timestamp", Some(timestamp)), expected, "{timestamp} {unit}");
+    }
+    for other in ["", "ns", "S", "us "] {
+        assert_eq!(Precision::by_name(other), None, "{other}");
+    }
+}
+
+#[test]
+fn numbers_that_are_none_are_floats_where_they_are_to_be_kept() {
+    let rules = Rules { non_finite: NonFinite::Keep, ..RECORDED };
+    let bad = "Unable to parse value to a number";
+    let float = |shown: &str| format!("m{{host=a}} 1356998400000000us {shown}");
+    for (value, expected) in [
+        ("NaN", float("NaN")),
+        ("\"nan\"", float("NaN")),
+        ("Infinity", float("inf")),
+        ("-Infinity", float("-inf")),
+        ("\"+Infinity\"", float("inf")),
+        ("\"-inf\"", float("-inf")),
+        ("-INF", float("-inf")),
+        ("\"in\"", bad.to_owned()),
+        ("\"nano\"", bad.to_owned()),
+        ("\"--inf\"", bad.to_owned()),
+        ("true", bad.to_owned()),
+        ("9223372036854775808", bad.to_owned()),
+        (&"9".repeat(400), bad.to_owned()),
+        ("1e400", "value is NaN or Infinite: Infinity for metric=m timestamp=1356998400".to_owned()),
+        ("-5", float("-5")),
+        ("0.5", float("0.5")),
+    ] {
+        assert_eq!(judge_by_with(&rules, "value", Some(value)), expected, "{value}");
+    }
 }
 
 #[test]
@@ -283,7 +343,7 @@ proptest! {
         )
     ) {
         let body = pieces.concat();
-        if let Ok(judged) = judge_bytes(&body) {
+        if let Ok(judged) = judge_bytes(&RECORDED, &body) {
             prop_assert!(judged.iter().all(|verdict| !verdict.is_empty()));
         }
         let text = String::from_utf8_lossy(&body);

@@ -8,7 +8,7 @@ use axum::http::{Method, StatusCode};
 use bytes::Bytes;
 use telem_engine::{Durability, ErrorKind, SampleBatch};
 use telem_ingest::accept::{Accepted, REJECTS_TOLD_MAX};
-use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, Points};
+use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, NonFinite, Points, Precision, Rules};
 use telem_ingest::writer::Writer;
 use telem_query::tsq::Fidelity;
 
@@ -44,7 +44,7 @@ enum Report {
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     report: Report,
-    tags_max: usize,
+    rules: Rules,
     /// Whether good points are stored; else they are checked and counted only.
     keep: bool,
 }
@@ -92,11 +92,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         Report::Plain
     };
     let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
-    let tags_max = match call.fidelity(state.fidelity) {
-        Fidelity::Sensible => telem_engine::series::TAGS_MAX,
-        Fidelity::OpenTsdb => opentsdb::TAGS_MAX,
-    };
-    let wanted = Wanted { report, tags_max, keep: state.level >= LEVEL };
+    let wanted = Wanted { report, rules: rules(call, state.fidelity)?, keep: state.level >= LEVEL };
     let body = body::read(request, &state.limits).await?;
     let sorted = sort(&writer, body, wanted, &state.limits).await?;
     if sorted.good == 0 && sorted.failed == 0 {
@@ -104,6 +100,30 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     }
     writer.submit(sorted.batch, durability).await?;
     render(report, sorted.good, sorted.failed, &sorted.errors)
+}
+
+/// What the points of this request mean: as recorded from OpenTSDB unless the request says otherwise.
+fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, Failure> {
+    let tags_max = match call.fidelity(fidelity) {
+        Fidelity::Sensible => telem_engine::series::TAGS_MAX,
+        Fidelity::OpenTsdb => opentsdb::TAGS_MAX,
+    };
+    let precision = match call.params.get("precision") {
+        None => Precision::BySize,
+        Some(name) => Precision::by_name(name).ok_or_else(|| {
+            Failure::bad_request("Unknown precision of timestamps")
+                .details(format!("found '{name}', expected s, ms or us"))
+        })?,
+    };
+    let non_finite = match call.params.get("non_finite") {
+        None => NonFinite::Refuse,
+        Some("keep") => NonFinite::Keep,
+        Some(other) => {
+            return Err(Failure::bad_request("Unknown wish for values that are no finite numbers")
+                .details(format!("found '{other}', expected keep")));
+        }
+    };
+    Ok(Rules { tags_max, precision, non_finite })
 }
 
 async fn sort(writer: &Writer, body: Bytes, wanted: Wanted, limits: &ServerLimits) -> Result<Sorted, Failure> {
@@ -130,7 +150,7 @@ fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, B
     opentsdb::with_points(body, points_max, |points| {
         let Points { kept, beyond } = points;
         let mut bad = Bad::default();
-        let samples = kept.iter().enumerate().filter_map(|(index, point)| match point.sample(wanted.tags_max) {
+        let samples = kept.iter().enumerate().filter_map(|(index, point)| match point.sample(&wanted.rules) {
             Ok(sample) => Some((index, sample)),
             Err(error) => {
                 bad.add(index, &error);

@@ -189,6 +189,29 @@ async fn a_point_may_have_more_tags_than_opentsdb_takes_unless_it_is_to_be_exact
 }
 
 #[tokio::test]
+async fn a_put_may_name_the_unit_of_its_timestamps_and_keep_what_is_not_finite() {
+    let server = server();
+    let point = |timestamp: &str, value: &str| {
+        GOOD.replace("1356998400", timestamp).replace("1,\"tags", &format!("{value},\"tags"))
+    };
+    let micros = point("1356998400000001", "NaN");
+    assert_eq!(server.post("/api/put?summary&precision=us", &micros).await, r#"400 {"success":0,"failed":1}"#);
+    assert_eq!(server.post("/api/put?summary&non_finite=keep", &micros).await, r#"400 {"success":0,"failed":1}"#);
+    assert_eq!(server.post("/api/put?precision=us&non_finite=keep", &micros).await, "204");
+    assert_eq!(server.post("/api/put?precision=us", &point("1356998400000002", "2")).await, "204");
+    assert_eq!(server.samples(), 2);
+    for (path, expected) in [
+        ("/api/put?precision=ns", "Unknown precision of timestamps\",\"details\":\"found 'ns', expected s, ms or us"),
+        (
+            "/api/put?non_finite",
+            "Unknown wish for values that are no finite numbers\",\"details\":\"found '', expected keep",
+        ),
+    ] {
+        assert!(server.post(path, GOOD).await.contains(expected), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn at_level_0_points_are_checked_and_counted_and_nothing_is_kept() {
     let mut server = server();
     Arc::get_mut(&mut server.state).unwrap().level = 0;
