@@ -4,6 +4,7 @@
 //! away (`telem sql ... | head`) is no error.
 
 mod check;
+mod grafana;
 mod info;
 mod log;
 mod output;
@@ -54,6 +55,7 @@ enum Command {
     Sql(sql::SqlArgs),
     Info(info::InfoArgs),
     Check(check::CheckArgs),
+    Grafana(grafana::GrafanaArgs),
 }
 
 /// Why a command did not do what it was asked for.
@@ -97,6 +99,7 @@ pub fn main() -> ExitCode {
         Command::Sql(args) => sql::run(args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Grafana(args) => grafana::run(args),
     };
     let (message, code) = match outcome {
         Ok(()) | Err(Failure::ReaderGone) => return ExitCode::SUCCESS,

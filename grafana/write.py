@@ -1,0 +1,611 @@
+#!/usr/bin/env python3
+"""Writes the dashboards: `python3 grafana/write.py` puts dashboards/*.json beside this file.
+
+The JSON is what Grafana and the binary read; this script is where it is edited, so that a panel is a few lines
+and every panel looks alike. `--check` writes nothing and fails when a file is not what this script writes.
+
+Rules that every panel follows:
+* The data source is the variable `datasource`, so that a dashboard works in any Grafana it is imported into.
+* Hosts are chosen by a regular expression, `^${host:regex}$`. A list of names would be refused as a whole when
+  one of them is unknown, and would be empty before the first host has written.
+* A sum over everything that is not grouped by is right at every level: level 2 stores one series a host (and
+  mode), level 3 stores one a core, disk or interface instead.
+* Counters are downsampled to the last value of a bucket and then turned into a rate; a reset gives no point.
+* Intervals are Grafana's own: nothing asks for more points than the panel has pixels.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCE = {"type": "opentsdb", "uid": "${datasource}"}
+# Grafana 10.4 writes this version; later ones read it and migrate it as they load it.
+SCHEMA_VERSION = 39
+
+GREEN, YELLOW, ORANGE, RED, BLUE, PURPLE = "green", "#EAB839", "orange", "red", "blue", "purple"
+
+
+# --- queries ---------------------------------------------------------------------------------------------------
+
+def only(tag, pattern, kind="regexp", group=False):
+    return {"type": kind, "tagk": tag, "filter": pattern, "groupBy": group}
+
+
+def each(tag):
+    """One line for each value of a tag; series without the tag are left out."""
+    return only(tag, "*", "wildcard", group=True)
+
+
+def per_host(group=True):
+    return only("host", "^${host:regex}$", group=group)
+
+
+def ask(metric, *filters, name="", by="sum", within="avg", counter=False):
+    """One query: `within` makes one value of a series' samples in a bucket, `by` one of the series of a group."""
+    target = {
+        "datasource": SOURCE,
+        "metric": metric,
+        "aggregator": by,
+        "downsampleAggregator": "last" if counter else within,
+        "downsampleFillPolicy": "none",
+        "filters": list(filters),
+    }
+    if name:
+        target["alias"] = name
+    if counter:
+        target |= {"shouldComputeRate": True, "isCounter": True}
+    return target
+
+
+# --- panels ----------------------------------------------------------------------------------------------------
+
+def steps(*pairs, base=GREEN):
+    return {"mode": "absolute", "steps": [{"color": base, "value": None}] + [
+        {"color": color, "value": value} for value, color in pairs]}
+
+
+def override(pattern, **properties):
+    """Properties of the lines whose name matches; `custom__x` sets `custom.x`."""
+    return {
+        "matcher": {"id": "byRegexp", "options": pattern},
+        "properties": [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()],
+    }
+
+
+def colored(pattern, color, **properties):
+    return override(pattern, color={"mode": "fixed", "fixedColor": color}, **properties)
+
+
+def below(pattern):
+    """Draws the lines below zero: what is sent beside what is received."""
+    return override(pattern, custom__transform="negative-Y")
+
+
+def panel(kind, title, targets, help, unit, width, height, **more):
+    defaults = {"unit": unit, "color": more.pop("color", {"mode": "palette-classic"}), "mappings": []}
+    defaults["thresholds"] = more.pop("thresholds", steps())
+    for key in ("min", "max", "decimals", "noValue"):
+        if key in more:
+            defaults[key] = more.pop(key)
+    defaults["custom"] = more.pop("custom", {})
+    body = {
+        "type": kind,
+        "title": title,
+        "description": help,
+        "datasource": SOURCE,
+        "size": (width, height),
+        "fieldConfig": {"defaults": defaults, "overrides": more.pop("overrides", [])},
+        "options": more.pop("options"),
+        "targets": [dict(target, refId=chr(ord("A") + at)) for at, target in enumerate(targets)],
+    }
+    return body | more
+
+
+def graph(title, targets, help, unit, width=8, height=8, stack=None, legend="list", fill=10, **more):
+    style = {
+        "drawStyle": "line",
+        "lineInterpolation": "linear",
+        "lineWidth": 1,
+        "fillOpacity": fill,
+        "gradientMode": "none" if stack else "opacity",
+        "showPoints": "never",
+        "pointSize": 4,
+        "spanNulls": False,
+        "axisPlacement": "auto",
+        "axisBorderShow": False,
+        "axisCenteredZero": False,
+        "axisColorMode": "text",
+        "axisLabel": more.pop("axis", ""),
+        "barAlignment": 0,
+        "hideFrom": {"legend": False, "tooltip": False, "viz": False},
+        "insertNulls": False,
+        "scaleDistribution": {"type": "linear"},
+        "stacking": {"group": "A", "mode": stack or "none"},
+        "thresholdsStyle": {"mode": "dashed" if "thresholds" in more else "off"},
+    }
+    calcs = ["mean", "max", "lastNotNull"] if legend == "table" else []
+    options = {
+        "legend": {"calcs": calcs, "displayMode": legend, "placement": "bottom", "showLegend": True},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    }
+    more.setdefault("min", 0)
+    if more["min"] is None:
+        del more["min"]
+    return panel("timeseries", title, targets, help, unit, width, height, custom=style, options=options, **more)
+
+
+def number(title, targets, help, unit, width=3, height=4, calc="lastNotNull", sparkline=True, **more):
+    more.setdefault("color", {"mode": "thresholds"})
+    options = {
+        "colorMode": "value",
+        "graphMode": "area" if sparkline else "none",
+        "justifyMode": "auto",
+        "orientation": "auto",
+        "reduceOptions": {"calcs": [calc], "fields": "", "values": False},
+        "showPercentChange": False,
+        "textMode": "auto",
+        "wideLayout": True,
+    }
+    return panel("stat", title, targets, help, unit, width, height, options=options, **more)
+
+
+def bars(title, targets, help, unit, width=8, height=8, calc="lastNotNull", **more):
+    options = {
+        "displayMode": "gradient",
+        "minVizHeight": 16,
+        "minVizWidth": 8,
+        "namePlacement": "auto",
+        "orientation": "horizontal",
+        "reduceOptions": {"calcs": [calc], "fields": "", "values": False},
+        "showUnfilled": True,
+        "sizing": "auto",
+        "valueMode": "color",
+    }
+    more.setdefault("color", {"mode": "continuous-BlPu"})
+    return panel("bargauge", title, targets, help, unit, width, height, options=options, **more)
+
+
+def text(content, width=24, height=2):
+    return {
+        "type": "text",
+        "title": "",
+        "description": "",
+        "transparent": True,
+        "size": (width, height),
+        "options": {
+            "mode": "markdown",
+            "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False},
+            "content": content,
+        },
+        "fieldConfig": {"defaults": {}, "overrides": []},
+    }
+
+
+# --- dashboards ------------------------------------------------------------------------------------------------
+
+def lay_out(sections):
+    """Panels in rows of 24 columns, top down; a section of a folded row holds its panels inside."""
+    panels, y, last_id = [], 0, 0
+    for title, folded, members in sections:
+        row = None
+        if title:
+            last_id += 1
+            row = {"id": last_id, "type": "row", "title": title, "collapsed": folded, "panels": [],
+                   "gridPos": {"x": 0, "y": y, "w": 24, "h": 1}}
+            panels.append(row)
+            y += 1
+        top, x, tallest = y, 0, 0
+        for member in members:
+            last_id += 1
+            width, height = member["size"]
+            if x + width > 24:
+                top, x, tallest = top + tallest, 0, 0
+            placed = {"id": last_id} | {key: value for key, value in member.items() if key != "size"}
+            placed["gridPos"] = {"x": x, "y": top, "w": width, "h": height}
+            (row["panels"] if folded else panels).append(placed)
+            x, tallest = x + width, max(tallest, height)
+        if not folded:
+            y = top + tallest
+    return panels
+
+
+def source_variable():
+    return {
+        "name": "datasource", "label": "Data source", "type": "datasource", "query": "opentsdb", "regex": "",
+        "current": {"selected": True, "text": "telem", "value": "telem"}, "options": [], "refresh": 1, "hide": 0,
+        "includeAll": False, "multi": False, "skipUrlSync": False,
+        "description": "A data source of type OpenTSDB that asks telem.",
+    }
+
+
+def variable(name, label, query, help, several=False, every=".*", regex="", sort=7):
+    """Asked again whenever the time range moves, so that hosts and metrics that come later show up.
+
+    `every` stands for All in a filter; without it All is the list of all there are.
+    """
+    shown = {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {}
+    return {
+        "name": name, "label": label, "type": "query", "datasource": SOURCE, "definition": query, "query": query,
+        "regex": regex, "refresh": 2, "sort": sort, "hide": 0, "skipUrlSync": False, "multi": several,
+        "includeAll": several, "allValue": every if several else None, "current": shown, "options": [],
+        "description": help,
+    }
+
+
+def choice(name, label, values, help):
+    options = [{"selected": at == 0, "text": value, "value": value} for at, value in enumerate(values)]
+    return {
+        "name": name, "label": label, "type": "custom", "query": ",".join(values), "options": options,
+        "current": options[0], "hide": 0, "skipUrlSync": False, "multi": False, "includeAll": False,
+        "description": help,
+    }
+
+
+def dashboard(uid, title, help, variables, sections):
+    return {
+        "uid": uid,
+        "title": title,
+        "description": help,
+        "tags": ["telem"],
+        "editable": True,
+        "graphTooltip": 1,
+        "fiscalYearStartMonth": 0,
+        "liveNow": False,
+        "schemaVersion": SCHEMA_VERSION,
+        "version": 1,
+        "style": "dark",
+        "timezone": "browser",
+        "weekStart": "",
+        "refresh": "5s",
+        "time": {"from": "now-15m", "to": "now"},
+        "timepicker": {"refresh_intervals": ["1s", "5s", "10s", "30s", "1m", "5m", "15m"]},
+        "annotations": {"list": []},
+        "links": [{
+            "title": "telem", "type": "dashboards", "tags": ["telem"], "asDropdown": False, "icon": "external link",
+            "includeVars": True, "keepTime": True, "targetBlank": False, "tooltip": "", "url": "",
+        }],
+        "templating": {"list": [source_variable(), *variables]},
+        "panels": lay_out(sections),
+    }
+
+
+NOT_BUSY = only("mode", "idle|iowait", "not_literal_or")
+MODE_COLORS = {"user": BLUE, "system": ORANGE, "iowait": RED, "nice": GREEN, "irq": PURPLE, "softirq": "light-purple",
+               "steal": YELLOW, "idle": "rgb(90, 90, 96)"}
+
+
+def node():
+    host = per_host()
+    all_hosts = per_host(group=False)
+    in_blue = {"mode": "fixed", "fixedColor": BLUE}
+    glance = [
+        number("Hosts", [ask("load_average", all_hosts, by="count")],
+               "How many of the chosen hosts report.", "none", color=in_blue, sparkline=False, decimals=0, width=2),
+        number("Cores", [ask("node_cpu_seconds_total", all_hosts, counter=True)],
+               "CPU seconds of all modes, idle too, that pass in a second: the cores of the chosen hosts.",
+               "none", color=in_blue, sparkline=False, decimals=0, width=2),
+        number("CPU", [ask("cpu_percent", all_hosts, by="avg")],
+               "How busy the cores are, the mean of the chosen hosts. A job that computes wants this high.",
+               "percent", color=in_blue, min=0, max=100, decimals=0),
+        number("Memory, fullest host", [ask("used_RAM", all_hosts, by="max")],
+               "Share of memory that cannot be had without swapping, of the host where it is largest. "
+               "Near 100 % the kernel ends processes.",
+               "percent", thresholds=steps((80, YELLOW), (92, RED)), min=0, max=100, decimals=0),
+        number("Ended for memory", [ask("node_vmstat_oom_kill", all_hosts, within="last")],
+               "Processes that the kernel ended in this time range because memory ran out, on the chosen hosts.",
+               "none", calc="diff", thresholds=steps((1, RED)), sparkline=False, decimals=0, width=2),
+        number("Read from disks", [ask("node_disk_read_bytes_total", all_hosts, counter=True)],
+               "Bytes a second from the disks of the chosen hosts.", "Bps", color=in_blue),
+        number("Written to disks", [ask("node_disk_written_bytes_total", all_hosts, counter=True)],
+               "Bytes a second to the disks of the chosen hosts.", "Bps", color=in_blue),
+        number("Received", [ask("node_network_receive_bytes_total", all_hosts, counter=True)],
+               "Bytes a second that the network interfaces of the chosen hosts receive, loopback left out.", "Bps",
+               color=in_blue),
+        number("Sent", [ask("node_network_transmit_bytes_total", all_hosts, counter=True)],
+               "Bytes a second that the network interfaces of the chosen hosts send, loopback left out.", "Bps",
+               color=in_blue),
+    ]
+    cpu = [
+        graph("CPU by host", [ask("cpu_percent", host, name="${tag_host}")],
+              "How busy all cores of a host are together. A host below the others waits for them, or slows them.",
+              "percent", width=12, max=100, legend="table"),
+        graph("CPU by mode", [ask("node_cpu_seconds_total", all_hosts, each("mode"), name="${tag_mode}", counter=True)],
+              "What the cores of all chosen hosts do; the stack is as high as there are cores. "
+              "iowait waits for disks, steal is taken by the machine that runs this one, system is the kernel.",
+              "none", width=12, stack="normal", fill=60, legend="table", axis="cores",
+              overrides=[colored(f"^{mode}$", color) for mode, color in MODE_COLORS.items()]),
+        graph("Load average", [ask("load_average", host, name="${tag_host}")],
+              "Threads that ran or waited for a core or a disk, over the last minute. "
+              "More than there are cores means that they queue.",
+              "none"),
+        graph("Threads and processes", [ask("node_procs_running", host, name="${tag_host} running"),
+                            ask("node_procs_blocked", host, name="${tag_host} blocked"),
+                            ask("num_running_processes", host, name="${tag_host} processes of the user")],
+              "Threads on a core or waiting for one, threads that wait for a disk or a file system, and all processes "
+              "of the user that telem runs as.", "none"),
+        graph("Waiting for a core",
+              [ask("node_pressure_cpu_waiting_seconds_total", host, name="${tag_host}", counter=True)],
+              "Share of time in which at least one thread was ready and had no core (pressure, PSI). "
+              "Empty where the kernel does not measure it.", "percentunit", max=1),
+    ]
+    memory = [
+        graph("Memory used by host", [ask("used_RAM", host, name="${tag_host}")],
+              "Share of memory that cannot be had without swapping.", "percent", max=100,
+              thresholds=steps((92, RED))),
+        graph("Memory of all chosen hosts",
+              [ask("node_memory_AnonPages_bytes", all_hosts, name="programs"),
+               ask("node_memory_Slab_bytes", all_hosts, name="kernel"),
+               ask("node_memory_Buffers_bytes", all_hosts, name="buffers"),
+               ask("node_memory_Cached_bytes", all_hosts, name="files and shared"),
+               ask("node_memory_MemFree_bytes", all_hosts, name="free"),
+               ask("node_memory_MemTotal_bytes", all_hosts, name="installed")],
+              "Where the memory is. What holds files is given back when programs need it, unless it is shared memory "
+              "or a file system in memory.", "bytes", stack="normal", fill=60,
+              overrides=[colored("^programs$", BLUE), colored("^kernel$", ORANGE), colored("^buffers$", PURPLE),
+                         colored("^files and shared$", GREEN), colored("^free$", MODE_COLORS["idle"]),
+                         colored("^installed$", "rgb(160, 160, 170)", custom__fillOpacity=0,
+                                 custom__stacking={"group": "A", "mode": "none"},
+                                 custom__lineStyle={"fill": "dash", "dash": [6, 6]})]),
+        graph("Waiting for memory",
+              [ask("node_pressure_memory_waiting_seconds_total", host, name="${tag_host} some", counter=True),
+               ask("node_pressure_memory_stalled_seconds_total", host, name="${tag_host} all", counter=True)],
+              "Share of time in which some, or all, threads waited for memory to be freed or read back "
+              "(pressure, PSI). Anything but 0 costs the job time. Empty where the kernel does not measure it.",
+              "percentunit", max=1),
+        graph("Memory from disk", [ask("node_vmstat_pgmajfault", host, name="${tag_host} page faults", counter=True),
+                                   ask("node_vmstat_pswpin", host, name="${tag_host} swapped in", counter=True),
+                                   ask("node_vmstat_pswpout", host, name="${tag_host} swapped out", counter=True)],
+              "Page faults a second that read from a disk, and pages a second from and to swap space. "
+              "A job that swaps crawls.", "cps", width=12),
+        graph("Swap space", [ask("node_memory_SwapTotal_bytes", host, name="${tag_host} installed"),
+                             ask("node_memory_SwapFree_bytes", host, name="${tag_host} free")],
+              "Both lines are 0 on a host without swap space.", "bytes", width=12, fill=0),
+    ]
+    disk = [
+        graph("Disk throughput", [ask("node_disk_read_bytes_total", host, name="${tag_host} read", counter=True),
+                                  ask("node_disk_written_bytes_total", host, name="${tag_host} write", counter=True)],
+              "Bytes a second of all disks of a host: reads above zero, writes below.", "Bps", min=None,
+              overrides=[below(" write$")]),
+        graph("Disk operations",
+              [ask("node_disk_reads_completed_total", host, name="${tag_host} read", counter=True),
+               ask("node_disk_writes_completed_total", host, name="${tag_host} write", counter=True)],
+              "Completed operations a second of all disks of a host: reads above zero, writes below. "
+              "Many small ones cost more than few large ones.", "iops", min=None, overrides=[below(" write$")]),
+        graph("Waiting for disks",
+              [ask("node_pressure_io_waiting_seconds_total", host, name="${tag_host} some", counter=True),
+               ask("node_pressure_io_stalled_seconds_total", host, name="${tag_host} all", counter=True)],
+              "Share of time in which some, or all, threads waited for a disk or a file system (pressure, PSI). "
+              "Empty where the kernel does not measure it.",
+              "percentunit", max=1),
+        graph("Space left", [ask("node_filesystem_avail_bytes", host, each("mountpoint"),
+                                 name="${tag_host} ${tag_mountpoint}")],
+              "Bytes that a user can still write to each file system.", "bytes", fill=0),
+        graph("Files in memory that wait for the disk",
+              [ask("node_memory_Dirty_bytes", host, name="${tag_host} waiting"),
+               ask("node_memory_Writeback_bytes", host, name="${tag_host} being written")],
+              "What programs have written and no disk has yet. It grows where they write faster than the disks.",
+              "bytes"),
+        graph("Disks busy", [ask("node_disk_io_time_seconds_total", host, name="${tag_host}", counter=True)],
+              "Seconds a second in which the disks of a host had work, added up: 2 is two disks busy all the time.",
+              "none"),
+    ]
+    network = [
+        graph("Network throughput",
+              [ask("node_network_receive_bytes_total", host, name="${tag_host} received", counter=True),
+               ask("node_network_transmit_bytes_total", host, name="${tag_host} sent", counter=True)],
+              "Bytes a second of all interfaces of a host but loopback: received above zero, sent below.", "Bps",
+              min=None, overrides=[below(" sent$")]),
+        graph("InfiniBand throughput",
+              [ask("node_infiniband_port_data_received_bytes_total", host, name="${tag_host} received", counter=True),
+               ask("node_infiniband_port_data_transmitted_bytes_total", host, name="${tag_host} sent", counter=True)],
+              "Bytes a second of all InfiniBand ports of a host, RDMA included: received above zero, sent below. "
+              "Empty on hosts without such ports.", "Bps", min=None, overrides=[below(" sent$")]),
+        graph("Errors and drops",
+              [ask("node_network_receive_errs_total", host, name="${tag_host} receive errors", counter=True),
+               ask("node_network_transmit_errs_total", host, name="${tag_host} send errors", counter=True),
+               ask("node_network_receive_drop_total", host, name="${tag_host} receive drops", counter=True),
+               ask("node_network_transmit_drop_total", host, name="${tag_host} send drops", counter=True)],
+              "Packets a second that were broken or thrown away. Anything but 0 for long deserves a look.", "pps"),
+    ]
+    detail = [
+        text("Kept from `--level 3` on. At level 2 a host stores sums instead, and these panels stay empty."),
+        graph("Cores", [ask("node_cpu_seconds_total", host, each("cpu"), NOT_BUSY, name="${tag_host} ${tag_cpu}",
+                            counter=True)],
+              "How busy each core is. One busy core beside idle ones is work that does not run in parallel.",
+              "percentunit", width=24, height=9, max=1, fill=0),
+        graph("Disks", [ask("node_disk_read_bytes_total", host, each("device"), name="${tag_host} ${tag_device} read",
+                            counter=True),
+                        ask("node_disk_written_bytes_total", host, each("device"),
+                            name="${tag_host} ${tag_device} write", counter=True)],
+              "Bytes a second of each disk: reads above zero, writes below.", "Bps", min=None,
+              overrides=[below(" write$")]),
+        graph("Each disk busy", [ask("node_disk_io_time_seconds_total", host, each("device"),
+                                     name="${tag_host} ${tag_device}", counter=True)],
+              "Share of time in which each disk had work.", "percentunit", max=1, fill=0),
+        graph("Interfaces", [ask("node_network_receive_bytes_total", host, each("device"),
+                                 name="${tag_host} ${tag_device} received", counter=True),
+                             ask("node_network_transmit_bytes_total", host, each("device"),
+                                 name="${tag_host} ${tag_device} sent", counter=True)],
+              "Bytes a second of each interface: received above zero, sent below.", "Bps", min=None,
+              overrides=[below(" sent$")]),
+    ]
+    processes = [
+        text("Kept at `--level 4`, every 5 seconds: the processes of the user that telem runs as, summed by command."),
+        graph("CPU by command", [ask("process_cpu_seconds_total", all_hosts, each("comm"), name="${tag_comm}",
+                                     counter=True)],
+              "Cores that the processes of each command keep busy.", "none", stack="normal", fill=40, axis="cores"),
+        graph("Memory by command", [ask("process_resident_memory_bytes", all_hosts, each("comm"), name="${tag_comm}")],
+              "Memory of the processes of each command that is in RAM. What several of them share counts for each.",
+              "bytes", stack="normal", fill=40),
+        graph("Disk by command", [ask("process_read_bytes_total", all_hosts, each("comm"), name="${tag_comm} read",
+                                      counter=True),
+                                  ask("process_written_bytes_total", all_hosts, each("comm"),
+                                      name="${tag_comm} write", counter=True)],
+              "Bytes a second that the processes of each command had read from disks, and below zero had written.",
+              "Bps", min=None, fill=0, overrides=[below(" write$")]),
+    ]
+    return dashboard(
+        "telem-node", "telem: nodes",
+        "CPU, memory, disks and network of the nodes of a job, live or replayed. "
+        "From level 2 on; cores, disks and interfaces one by one from level 3 on, processes at level 4.",
+        [variable("host", "Host", "tag_values(load_average,host)",
+                  "The nodes to show; those that write later join by themselves.", several=True)],
+        [("", False, glance), ("CPU", False, cpu), ("Memory", False, memory), ("Disks", False, disk),
+         ("Network", False, network), ("Each core, disk and interface (level 3)", True, detail),
+         ("Processes (level 4)", True, processes)])
+
+
+# What telem's own collectors write; everything else is a custom metric.
+COLLECTED = ("load_average$|used_RAM$|cpu_percent$|num_running_processes$|db_size$|node_|telem_"
+             "|process_(cpu_seconds_total|(resident|virtual)_memory_bytes|threads|open_fds|major_page_faults_total"
+             "|(read|written)_bytes_total)$")
+# Between them: the lines `min` and `max` of a panel.
+BAND = [
+    colored("^max$", BLUE, custom__fillBelowTo="min", custom__fillOpacity=15, custom__lineWidth=0),
+    colored("^min$", BLUE, custom__fillOpacity=0, custom__lineWidth=0),
+    colored("^mean$", BLUE, custom__fillOpacity=0, custom__lineWidth=2),
+]
+
+
+def custom():
+    chosen = [only("$tag", "^${value:regex}$", group=True)]
+    last = "the last value of each line"
+    explore = [
+        graph("$metric by $tag", [ask("$metric", *chosen, by="$aggregator")],
+              "One line for each value of the chosen tag. Where several series have the same value of it, they are "
+              "combined by the chosen aggregator.", "short", width=16, height=10, min=None, legend="table", fill=0),
+        bars("Now, by $tag", [ask("$metric", *chosen, by="$aggregator")],
+             f"Beside each other: {last}.", "short", height=10, noValue="nothing in this time range"),
+        graph("$metric: from the lowest to the highest series",
+              [ask("$metric", by="max", within="max", name="max"), ask("$metric", by="avg", name="mean"),
+               ask("$metric", by="min", within="min", name="min")],
+              "All series of the metric, whatever their tags: their mean and the band between the lowest and the "
+              "highest. A wide band is ranks or nodes that differ.", "short", min=None, overrides=BAND),
+        graph("$metric: change each second", [dict(ask("$metric", *chosen, by="$aggregator", within="last"),
+                                                   shouldComputeRate=True, isCounter=False)],
+              "By how much the value grows each second, for what counts up: iterations, samples, tokens.", "short",
+              min=None, fill=0),
+        graph("$metric: series that report", [ask("$metric", by="count", name="series")],
+              "How many series of the metric have a value. A step down is a process that ended or hangs.", "none"),
+    ]
+    overview = [
+        graph("$every", [ask("$every", by="max", within="max", name="max"), ask("$every", by="avg", name="mean"),
+                         ask("$every", by="min", within="min", name="min")],
+              "All series of the metric: their mean and the band between the lowest and the highest.", "short",
+              min=None, overrides=BAND, repeat="every", repeatDirection="h", maxPerRow=3),
+    ]
+    own = f"/^(?!{COLLECTED})/"
+    return dashboard(
+        "telem-custom", "telem: custom metrics",
+        "What programs of the job log themselves: one metric in detail, and below it all of them.",
+        [variable("metric", "Metric", "metrics()", "The metric to look at. What telem collects itself is left out.",
+                  regex=own),
+         # From z to a: `rank` and `pid` come before `host`, and say more as a first choice.
+         variable("tag", "A line for each", "tag_names($metric)", "The tag whose values become lines.", sort=2),
+         variable("value", "Only", "tag_values($metric,$tag)", "Values of that tag to show.", several=True),
+         choice("aggregator", "Combined by", ["avg", "sum", "min", "max", "count", "median", "p95", "dev"],
+                "What makes one line of several series with the same value of the tag."),
+         variable("every", "Below", "metrics()", "Metrics that get a panel each in the lower part.", several=True,
+                  every=None, regex=own)],
+        [("", False, explore), ("All custom metrics", False, overview)])
+
+
+def itself():
+    host = per_host()
+    all_hosts = per_host(group=False)
+    in_blue = {"mode": "fixed", "fixedColor": BLUE}
+    none_is_good = steps((1, RED))
+    glance = [
+        number("CPU", [ask("telem_server_cpu_seconds_total", all_hosts, counter=True)],
+               "Cores that telem itself keeps busy, all chosen hosts together.", "percentunit", color=in_blue,
+               min=0),
+        number("Memory", [ask("telem_server_resident_memory_bytes", all_hosts, by="max")],
+               "Memory of telem that is in RAM, on the host where it is largest.", "bytes", color=in_blue),
+        number("Samples a second", [ask("telem_ingest_samples_written_total", all_hosts, counter=True)],
+               "Samples that are written, those of the collectors included.", "cps", color=in_blue),
+        number("Samples", [ask("telem_engine_samples", all_hosts)], "Samples in the databases.", "short",
+               color=in_blue),
+        number("Series", [ask("telem_engine_series", all_hosts)], "Series in the databases.", "short",
+               color=in_blue),
+        number("On disk", [ask("telem_engine_disk_bytes", all_hosts)], "Size of the databases.", "bytes",
+               color=in_blue),
+        number("Samples rejected", [ask("telem_ingest_samples_rejected_total", all_hosts, within="last")],
+               "Samples in this time range that did not pass their checks. Whoever sent them was told why.",
+               "none", calc="diff", thresholds=none_is_good, sparkline=False, decimals=0),
+        number("Ticks skipped", [ask("telem_ingest_ticks_skipped_total", all_hosts, within="last")],
+               "Ticks in this time range that the collectors came too late for: gaps in the lines of a host.",
+               "none", calc="diff", thresholds=none_is_good, sparkline=False, decimals=0),
+    ]
+    ingest = [
+        graph("Samples written", [ask("telem_ingest_samples_written_total", host, name="${tag_host}", counter=True)],
+              "Samples a second that are written, those of the collectors included.", "cps"),
+        graph("Samples from clients",
+              [ask("telem_ingest_samples_accepted_total", host, name="${tag_host} accepted", counter=True),
+               ask("telem_ingest_samples_rejected_total", host, name="${tag_host} rejected", counter=True)],
+              "Samples a second that programs sent, and those of them that did not pass their checks.", "cps"),
+        graph("Samples that wait", [ask("telem_ingest_queue_samples", host, within="max", name="${tag_host}")],
+              "Samples in the queue before the writer, the most in each interval. "
+              "A queue that stays full makes clients wait.", "short"),
+        graph("Batches refused", [ask("telem_ingest_batches_refused_total", host, name="${tag_host}", counter=True)],
+              "Batches a second that met a full queue or an error of the database.", "cps"),
+        graph("Tick of the collectors", [ask("telem_ingest_tick_seconds", host, within="max", name="${tag_host}")],
+              "How long the collectors take to sample a host once, the longest in each interval.", "s"),
+        graph("Syncs and flushes", [ask("telem_ingest_syncs_total", host, name="${tag_host} syncs", counter=True),
+                                    ask("telem_ingest_flushes_total", host, name="${tag_host} flushes", counter=True),
+                                    ask("telem_ingest_syncs_failed_total", host, name="${tag_host} failed syncs",
+                                        counter=True),
+                                    ask("telem_ingest_flushes_failed_total", host, name="${tag_host} failed flushes",
+                                        counter=True)],
+              "A sync makes what was written durable, a flush turns it into a segment. A full disk makes both fail.",
+              "ops", overrides=[colored("failed", RED)]),
+    ]
+    engine = [
+        graph("Database on disk", [ask("telem_engine_disk_bytes", host, name="${tag_host} all files"),
+                                   ask("telem_engine_wal_bytes", host, name="${tag_host} write-ahead log")],
+              "Size of the database of a host, and the part of it that is not in segments yet.", "bytes"),
+        graph("Samples stored", [ask("telem_engine_samples", host, name="${tag_host} all"),
+                                 ask("telem_engine_samples_unflushed", host, name="${tag_host} in memory")],
+              "Samples in the database of a host, and those of them that are not in a segment yet.", "short"),
+        graph("Series and metrics", [ask("telem_engine_series", host, name="${tag_host} series"),
+                                     ask("telem_engine_metrics", host, name="${tag_host} metrics")],
+              "Series that keep growing are tags with ever new values, such as a step or a time.", "short"),
+    ]
+    rest = [
+        graph("CPU of telem", [ask("telem_server_cpu_seconds_total", host, name="${tag_host}", counter=True)],
+              "Share of one core.", "percentunit"),
+        graph("Memory of telem", [ask("telem_server_resident_memory_bytes", host, name="${tag_host}")],
+              "Memory of telem that is in RAM.", "bytes"),
+        graph("Queries", [ask("telem_query_queries_total", host, name="${tag_host} let in", counter=True),
+                          ask("telem_query_queries_refused_total", host, name="${tag_host} refused", counter=True)],
+              "Queries a second, this dashboard's own too. One is refused when too many run.", "reqps",
+              overrides=[colored("refused$", RED)]),
+        graph("Queries running", [ask("telem_query_queries_running", host, within="max", name="${tag_host}")],
+              "The most in each interval.", "none"),
+        graph("Threads", [ask("telem_server_threads", host, name="${tag_host}")], "Threads of telem.", "none"),
+        graph("Open files", [ask("telem_server_open_fds", host, name="${tag_host}")],
+              "Files, connections and pipes that telem has open.", "none"),
+    ]
+    return dashboard(
+        "telem-self", "telem: itself",
+        "What telem does and what it costs. Its own metrics are kept at level 4.",
+        [variable("host", "Host", "tag_values(telem_engine_series,host)", "The nodes to show.", several=True)],
+        [("", False, [text("telem measures itself at `--level 4`; below that this dashboard is empty."), *glance]),
+         ("Taking samples in", False, ingest), ("The database", False, engine), ("Cost and queries", False, rest)])
+
+
+def main():
+    wrong = []
+    for built in [node(), custom(), itself()]:
+        path = HERE / "dashboards" / f"{built['uid']}.json"
+        content = json.dumps(built, indent=2, ensure_ascii=False) + "\n"
+        if "--check" not in sys.argv[1:]:
+            path.write_text(content, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != content:
+            wrong.append(path.name)
+    if wrong:
+        sys.exit(f"not what grafana/write.py writes: {', '.join(wrong)}; run python3 grafana/write.py")
+
+
+if __name__ == "__main__":
+    main()
