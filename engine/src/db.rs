@@ -34,7 +34,7 @@ use crate::snapshot::Snapshot;
 use crate::time::Timestamp;
 use crate::value::Value;
 use crate::wal::frame::{self, SAMPLES_MAX};
-use crate::wal::{Position, Wal};
+use crate::wal::{Extent, Position, Wal};
 
 /// What an acknowledged append survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +77,14 @@ struct View {
     active: Arc<Memtable>,
     meta: Arc<Meta>,
     manifest: Arc<Manifest>,
+}
+
+/// See [`Db::durable`].
+#[derive(Debug)]
+pub(crate) struct Durable {
+    pub manifest: Arc<Manifest>,
+    /// Ascending, none below the manifest's first.
+    pub wal: Vec<Extent>,
 }
 
 /// What only a writer has.
@@ -289,6 +297,37 @@ impl Db {
         &self.inner.index
     }
 
+    /// What a copy of this database can rely on: the last manifest, and the WAL behind it. Also of a closed database.
+    ///
+    /// # Errors
+    /// Invalid when the database is read-only.
+    pub(crate) fn durable(&self) -> Result<Durable> {
+        let path = || self.inner.layout.dir().to_path_buf();
+        let action = "copying it while it grows";
+        let write = self.inner.write.as_ref().ok_or_else(|| Error::ReadOnly { path: path(), action })?;
+        // A manifest moves before the WAL forgets the files that it covers, so none is missing between the two.
+        let appender = write.appender();
+        let manifest = Arc::clone(&self.inner.view().manifest);
+        let mut wal = appender.wal.extents();
+        wal.retain(|extent| extent.number >= manifest.first_wal);
+        Ok(Durable { manifest, wal })
+    }
+
+    /// Waits until no flush and no merge runs.
+    pub(crate) fn wait_for_flush(&self) {
+        if let Some(write) = &self.inner.write {
+            drop(lock(&write.flusher));
+        }
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.inner.layout
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
     pub fn is_read_only(&self) -> bool {
         self.inner.write.is_none()
     }
@@ -302,7 +341,7 @@ impl Db {
 
 impl Inner {
     fn new(options: Options, layout: Layout, recovered: Recovered, lock: Option<WriterLock>) -> Self {
-        let Recovered { manifest, index, meta, meta_changed, memtable, next_wal, wal_bytes, report } = recovered;
+        let Recovered { manifest, index, meta, meta_changed, memtable, next_wal, wal, report } = recovered;
         let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
         let series = u32::try_from(index.len()).unwrap_or(u32::MAX);
         let write = lock.map(|lock| Write {
@@ -311,7 +350,7 @@ impl Inner {
             flusher: Mutex::new(Flusher::new(Arc::clone(&options.disk), layout.clone(), manifest.clone())),
             synced: Mutex::default(),
             append: Mutex::new(Appender {
-                wal: Wal::new(Arc::clone(&options.disk), layout.clone(), next_wal, wal_bytes),
+                wal: Wal::new(Arc::clone(&options.disk), layout.clone(), next_wal, wal),
                 series_logged: series,
                 meta_changed,
             }),
@@ -431,6 +470,7 @@ impl Inner {
             return Err(Error::Io { action: "sync", path: now.path, source });
         }
         *synced = now.position;
+        write.appender().wal.synced(now.position);
         Ok(())
     }
 
@@ -469,12 +509,11 @@ impl Inner {
             return;
         }
         let first_wal = appender.wal.finish();
-        let wal_bytes = appender.wal.bytes();
         let mut view = self.view_mut();
         let meta = std::mem::take(&mut appender.meta_changed).then(|| Arc::clone(&view.meta));
         let memtable = std::mem::take(&mut view.active);
         let series_end = appender.series_logged;
-        view.frozen.push(Arc::new(Frozen { memtable, series_end, first_wal, wal_bytes, meta }));
+        view.frozen.push(Arc::new(Frozen { memtable, series_end, first_wal, meta }));
     }
 
     fn flush_frozen(&self, write: &Write, flusher: &mut Flusher) -> Result<FlushReport> {
@@ -489,7 +528,7 @@ impl Inner {
                 view.frozen.remove(0);
                 view.manifest = manifest;
             }
-            write.appender().wal.covered(frozen.first_wal, frozen.wal_bytes);
+            write.appender().wal.covered(frozen.first_wal);
             report.samples += done.samples;
             report.segments += done.segments;
             report.bytes += done.bytes;

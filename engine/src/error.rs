@@ -46,6 +46,8 @@ pub enum Error {
     ReadOnly { path: PathBuf, action: &'static str },
     #[error("{} is not a telem database: {why}", path.display())]
     NotADatabase { path: PathBuf, why: String },
+    #[error("{} is not empty, it holds {found}; choose another directory", path.display())]
+    NotEmpty { path: PathBuf, found: String },
     #[error("{} is written by {owner}; {advice}", path.display())]
     Locked { path: PathBuf, owner: String, advice: String },
     #[error("{}: {what}: found {found}, expected {expected}; run `telem check`", path.display())]
@@ -81,6 +83,7 @@ impl Error {
             | Error::LargeBatch { .. }
             | Error::LastTime { .. }
             | Error::LongText { .. }
+            | Error::NotEmpty { .. }
             | Error::ReadOnly { .. } => ErrorKind::Invalid,
             Error::UnknownSeries { .. } | Error::NotADatabase { .. } => ErrorKind::NotFound,
             Error::MemtableFull { .. } | Error::Moving { .. } => ErrorKind::Busy,
@@ -104,8 +107,8 @@ impl Error {
 /// What a user can do about the commonest failures of a disk.
 fn advice(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::StorageFull => "; free space or choose another --data",
-        io::ErrorKind::QuotaExceeded => "; your quota is used up: free space or choose another --data",
+        io::ErrorKind::StorageFull => "; free space or choose another directory",
+        io::ErrorKind::QuotaExceeded => "; your quota is used up: free space or choose another directory",
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
             "; you need the right to this file, or a directory of your own"
         }

@@ -38,8 +38,6 @@ pub struct Frozen {
     pub series_end: u32,
     /// The first WAL file whose frames are not covered.
     pub first_wal: u64,
-    /// Bytes of the WAL files that are covered.
-    pub wal_bytes: u64,
     /// All metadata, if any of it changed.
     pub meta: Option<Arc<Meta>>,
 }

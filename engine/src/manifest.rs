@@ -162,14 +162,16 @@ impl Manifest {
         }
     }
 
-    /// First half of a commit: the new manifest stands durable beside the old one.
+    /// First half of a commit: the new manifest stands durable beside the old one. Gives back its bytes.
     ///
     /// # Errors
     /// Io; the old manifest is then untouched and nothing became true.
-    pub fn prepare(&self, disk: &dyn Disk, layout: &Layout) -> Result<()> {
+    pub fn prepare(&self, disk: &dyn Disk, layout: &Layout) -> Result<u64> {
         let path = layout.manifest_new();
         disk::remove_if_there(disk, &path)?;
-        disk::write_file(disk, &path, &self.encode()?)
+        let bytes = self.encode()?;
+        disk::write_file(disk, &path, &bytes)?;
+        Ok(bytes.len() as u64)
     }
 
     /// Second half: it takes the old one's name.

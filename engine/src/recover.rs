@@ -16,8 +16,8 @@ use crate::memtable::Memtable;
 use crate::meta::Meta;
 use crate::options::Options;
 use crate::series_file;
-use crate::wal::Record;
 use crate::wal::replay::{End, Replay};
+use crate::wal::{Extent, Record};
 
 /// How often a read-only open starts over because a writer flushed meanwhile.
 const READ_ONLY_TRIES: u32 = 16;
@@ -100,9 +100,9 @@ pub struct Recovered {
     /// Whether the WAL changed `meta`.
     pub meta_changed: bool,
     pub memtable: Memtable,
-    /// The number of the next WAL file, and the bytes of those that are there.
+    /// The number of the next WAL file, and those that were replayed.
     pub next_wal: u64,
-    pub wal_bytes: u64,
+    pub wal: Vec<Extent>,
     pub report: RecoveryReport,
 }
 
@@ -120,7 +120,7 @@ enum Mode {
 pub fn for_writing(options: &Options, layout: &Layout) -> Result<Recovered> {
     let disk = &*options.disk;
     // At every open: the process that made the directory may have died before it came to this.
-    sync_own_name(disk, layout)?;
+    sync_own_name(disk, layout.dir())?;
     let Some(manifest) = Manifest::load(disk, layout)? else {
         return create(options, layout);
     };
@@ -162,8 +162,11 @@ pub fn read_only(options: &Options, layout: &Layout) -> Result<Recovered> {
 }
 
 /// Makes the directory's name in its parent durable; what is inside is lost with it.
-fn sync_own_name(disk: &dyn Disk, layout: &Layout) -> Result<()> {
-    let Some(parent) = layout.dir().parent() else { return Ok(()) };
+///
+/// # Errors
+/// Io, unless that directory is somebody else's.
+pub fn sync_own_name(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    let Some(parent) = dir.parent() else { return Ok(()) };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     match disk.sync_dir(parent) {
         // It belongs to others, and so does what they put there.
@@ -172,7 +175,11 @@ fn sync_own_name(disk: &dyn Disk, layout: &Layout) -> Result<()> {
     }
 }
 
-fn make_folders(disk: &dyn Disk, layout: &Layout) -> Result<()> {
+/// Makes the folders of a database, and their names durable.
+///
+/// # Errors
+/// Io.
+pub fn make_folders(disk: &dyn Disk, layout: &Layout) -> Result<()> {
     for folder in [WAL, SEGMENTS, SERIES, META] {
         let dir = layout.sub(folder);
         disk.create_dir(&dir).map_err(Error::io("create", &dir))?;
@@ -210,7 +217,7 @@ fn create(options: &Options, layout: &Layout) -> Result<Recovered> {
         meta_changed: false,
         memtable: Memtable::default(),
         next_wal: 1,
-        wal_bytes: 0,
+        wal: Vec::new(),
         report: RecoveryReport { created: true, ..RecoveryReport::default() },
     })
 }
@@ -252,7 +259,7 @@ fn load(disk: &dyn Disk, layout: &Layout, manifest: Manifest) -> Result<Recovere
     let memtable = Memtable::default();
     let next_wal = manifest.first_wal;
     let report = RecoveryReport::default();
-    Ok(Recovered { manifest, index, meta, meta_changed: false, memtable, next_wal, wal_bytes: 0, report })
+    Ok(Recovered { manifest, index, meta, meta_changed: false, memtable, next_wal, wal: Vec::new(), report })
 }
 
 /// The bytes of a file that the manifest names, checked against it.
@@ -288,7 +295,10 @@ fn replay(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered, mode: Mod
         let (end, why) = replay_file(&mut file, *number, recovered)?;
         recovered.report.wal_files += 1;
         recovered.report.bytes += file.at();
-        recovered.wal_bytes += file.at();
+        let good = file.at();
+        if good > 0 {
+            recovered.wal.push(Extent { number: *number, end: good, durable: good, closed: true });
+        }
         let cut = |at: u64, why| Cut { file: path.clone(), at, bytes: file.len() - at, set_aside: None, why };
         match end {
             // What is replayed here may stand in the page cache of the machine alone; from here on it counts as durable.

@@ -9,7 +9,7 @@ pub mod replay;
 pub mod writer;
 
 pub use frame::Record;
-pub use writer::{Position, Wal};
+pub use writer::{Extent, Position, Wal};
 
 /// What stands at the start of a WAL file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

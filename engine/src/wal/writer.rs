@@ -21,6 +21,17 @@ pub struct Position {
     pub end: u64,
 }
 
+/// A WAL file, up to the end of its last whole frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    pub number: u64,
+    pub end: u64,
+    /// What a power loss leaves of it at least: it too ends with a whole frame, or with the header.
+    pub durable: u64,
+    /// Whether nothing more is appended to it.
+    pub closed: bool,
+}
+
 /// What an fsync needs, without the lock under which appends happen.
 #[derive(Debug)]
 pub struct SyncTarget {
@@ -38,8 +49,8 @@ pub struct Wal {
     open: Option<Open>,
     /// The file whose bytes may be lost, and why.
     failed: Option<(u64, String)>,
-    /// Bytes in closed files that no flush has covered.
-    closed_bytes: u64,
+    /// Files that no flush has covered, ascending.
+    closed: Vec<Extent>,
 }
 
 #[derive(Debug)]
@@ -50,12 +61,20 @@ struct Open {
     handle: Arc<dyn SyncFile>,
     /// Everything before it is whole frames.
     end: u64,
+    /// Everything before it survives a power loss.
+    durable: u64,
+}
+
+impl Open {
+    fn extent(&self, closed: bool) -> Extent {
+        Extent { number: self.number, end: self.end, durable: self.durable, closed }
+    }
 }
 
 impl Wal {
-    /// A WAL whose next file gets the number `next`, behind `closed_bytes` that were replayed.
-    pub fn new(disk: Arc<dyn Disk>, layout: Layout, next: u64, closed_bytes: u64) -> Self {
-        Self { disk, layout, next, open: None, failed: None, closed_bytes }
+    /// A WAL whose next file gets the number `next`, behind `closed` ones that were replayed.
+    pub fn new(disk: Arc<dyn Disk>, layout: Layout, next: u64, closed: Vec<Extent>) -> Self {
+        Self { disk, layout, next, open: None, failed: None, closed }
     }
 
     /// Appends `frames` in one write. `series_before` goes into the header if that needs a new file.
@@ -93,12 +112,14 @@ impl Wal {
     /// Gives back the number of that new one: files below it hold everything appended so far.
     pub fn finish(&mut self) -> u64 {
         if let Some(open) = self.open.take() {
-            self.closed_bytes += open.end;
-            if self.failed.is_none()
-                && let Err(cause) = open.file.sync()
-            {
-                self.fail(open.number, &cause.to_string());
+            let mut extent = open.extent(true);
+            if self.failed.is_none() {
+                match open.file.sync() {
+                    Ok(()) => extent.durable = extent.end,
+                    Err(cause) => self.fail(open.number, &cause.to_string()),
+                }
             }
+            self.closed.push(extent);
         }
         self.next
     }
@@ -116,6 +137,18 @@ impl Wal {
         }))
     }
 
+    /// An fsync made everything before `position` durable.
+    pub fn synced(&mut self, position: Position) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.number == position.number) {
+            open.durable = open.durable.max(position.end);
+        }
+    }
+
+    /// The files that no flush has covered, ascending.
+    pub fn extents(&self) -> Vec<Extent> {
+        self.closed.iter().copied().chain(self.open.as_ref().map(|open| open.extent(false))).collect()
+    }
+
     /// An fsync of file `number` failed.
     pub fn fail(&mut self, number: u64, cause: &str) {
         warn!(wal = number, cause, "fsync of the WAL failed; appends are refused until a flush succeeds");
@@ -123,8 +156,8 @@ impl Wal {
     }
 
     /// A flush made everything in files below `first` durable elsewhere, and removed them.
-    pub fn covered(&mut self, first: u64, bytes: u64) {
-        self.closed_bytes = self.closed_bytes.saturating_sub(bytes);
+    pub fn covered(&mut self, first: u64) {
+        self.closed.retain(|extent| extent.number >= first);
         if self.failed.as_ref().is_some_and(|(number, _)| *number < first) {
             self.failed = None;
         }
@@ -136,7 +169,8 @@ impl Wal {
 
     /// Bytes of WAL that a recovery would replay.
     pub fn bytes(&self) -> u64 {
-        self.closed_bytes + self.open.as_ref().map_or(0, |open| open.end)
+        let closed: u64 = self.closed.iter().map(|extent| extent.end).sum();
+        closed + self.open.as_ref().map_or(0, |open| open.end)
     }
 
     fn check(&self) -> Result<()> {
@@ -162,7 +196,7 @@ fn create(disk: &dyn Disk, layout: &Layout, header: Header) -> Result<Open> {
     match made {
         Ok(handle) => {
             let end = HEADER_BYTES as u64;
-            Ok(Open { number: header.number, path, file, handle: Arc::from(handle), end })
+            Ok(Open { number: header.number, path, file, handle: Arc::from(handle), end, durable: end })
         }
         Err(error) => {
             // Best effort: recovery knows a file without a frame for what it is.

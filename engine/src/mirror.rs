@@ -1,0 +1,302 @@
+//! A copy of a live database in another directory, usually on a shared file system, that a crash of
+//! either machine leaves whole.
+//!
+//! A [`Mirror::step`] does what a writer does, in the same order: it copies the files that the
+//! source's manifest names, each under a name of its own until it is whole and durable; then the
+//! manifest takes the old one's name; then the WAL behind it grows by what is durable in the
+//! source; last goes what no manifest needs. Wherever that is cut off, the copy opens read-only and
+//! holds a prefix of the appends: all that was durable in the source when the last whole step began.
+//!
+//! The source is read beside its writer and never waited for under one of its append locks. A file
+//! that a flush or a merge took away meanwhile makes the step start over with the newer manifest.
+
+mod copy;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use tracing::warn;
+
+use crate::db::{Db, Durable};
+use crate::disk::{self, Disk};
+use crate::error::{Error, Result};
+use crate::layout::{self, Layout, META, SEGMENTS, SERIES, WAL, WRITER};
+use crate::lock::WriterLock;
+use crate::manifest::{FileEntry, Manifest};
+use crate::recover;
+use crate::wal::{Extent, HEADER_BYTES};
+use copy::{Copying, Stop};
+
+/// How often a step starts over because the source was flushed or merged meanwhile.
+const TRIES: u32 = 8;
+
+/// What a step, or the last one, did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MirrorReport {
+    /// Segments, series and metadata files that were copied, and manifests.
+    pub files: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Bytes by which the WAL of the copy grew.
+    pub wal_bytes: u64,
+    /// Files that the copy does not need any more and that were removed.
+    pub removed: u64,
+}
+
+/// Keeps a copy of a database. Dropped without [`Mirror::finish`], it leaves the copy as the last step made it.
+#[derive(Debug)]
+pub struct Mirror {
+    source: Db,
+    disk: Arc<dyn Disk>,
+    layout: Layout,
+    /// `None` after the end.
+    lock: Option<WriterLock>,
+    /// The manifest that the copy surely has.
+    manifest: Option<Arc<Manifest>>,
+    /// Named files that are durable in the copy.
+    files: BTreeSet<String>,
+    /// WAL files of the copy that are what the source's are, and up to where they are durable. One that is
+    /// missing here is written anew: it is not there, or a failed write left nobody knows what behind its end.
+    wal: BTreeMap<u64, u64>,
+    /// Whether there may be files that nobody needs.
+    untidy: bool,
+}
+
+impl Mirror {
+    /// Prepares the copy of `db` in `dir`, which must be empty or not there; its writer lock is held from here on.
+    /// There is something to open after the first [`Mirror::step`]. `db` stays open as long as the mirror lives.
+    ///
+    /// # Errors
+    /// Invalid when `dir` holds anything, or `db` is read-only; Unavailable when somebody else writes in `dir`, or
+    /// its disk fails.
+    pub fn begin(db: &Db, dir: &Path, disk: Arc<dyn Disk>) -> Result<Mirror> {
+        db.durable()?;
+        let layout = Layout::new(dir);
+        // Before the lock, so that a copy which is there already keeps the lock that it has.
+        require_empty(&*disk, &layout)?;
+        disk.create_dir(dir).map_err(Error::io("create", dir))?;
+        let options = db.options();
+        let lock = WriterLock::acquire(&disk, &*options.machine, &layout, options.take_over)?;
+        let mirror = Mirror {
+            source: db.clone(),
+            disk,
+            layout,
+            lock: Some(lock),
+            manifest: None,
+            files: BTreeSet::new(),
+            wal: BTreeMap::new(),
+            untidy: false,
+        };
+        // Dropping it on an error gives the lock back.
+        require_empty(&*mirror.disk, &mirror.layout)?;
+        recover::sync_own_name(&*mirror.disk, mirror.layout.dir())?;
+        if let Some(parent) = mirror.layout.dir().parent() {
+            recover::sync_own_name(&*mirror.disk, parent)?;
+        }
+        recover::make_folders(&*mirror.disk, &mirror.layout)?;
+        Ok(mirror)
+    }
+
+    /// The directory of the copy.
+    pub fn dir(&self) -> &Path {
+        self.layout.dir()
+    }
+
+    /// Brings the copy up to what is durable in the source now ([`Db::sync`] and [`Db::flush`] make it more).
+    /// After an error the copy is as good as before, and the next step repairs and goes on.
+    ///
+    /// # Errors
+    /// Unavailable when one of the disks fails, another process took the copy over, or the mirror has ended; Corrupt
+    /// when a file of the source is not what its manifest says; Busy when the source changes faster than it is read.
+    pub fn step(&mut self) -> Result<MirrorReport> {
+        if self.lock.is_none() {
+            return Err(Error::Closed { path: self.layout.dir().to_path_buf() });
+        }
+        let mut report = MirrorReport::default();
+        for _ in 0..TRIES {
+            let durable = self.source.durable()?;
+            let stop = match self.bring_to(&durable, &mut report) {
+                Ok(()) => return Ok(report),
+                Err(stop) => stop,
+            };
+            self.untidy = true;
+            match stop {
+                Stop::Failed(error) => return Err(error),
+                Stop::Vanished(error) => {
+                    // Who took it away may not have said yet what came in its place.
+                    self.source.wait_for_flush();
+                    if self.source.durable()?.manifest.generation == durable.manifest.generation {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Err(Error::Moving { path: self.source.layout().dir().to_path_buf(), tries: TRIES })
+    }
+
+    /// The last step; then the lock is given back. Meant for after [`Db::close`], which leaves no WAL to copy.
+    ///
+    /// # Errors
+    /// As [`Mirror::step`]; it may be called again.
+    pub fn finish(&mut self) -> Result<MirrorReport> {
+        self.untidy = true;
+        let report = self.step()?;
+        if let Some(lock) = &self.lock {
+            lock.release()?;
+        }
+        self.lock = None;
+        Ok(report)
+    }
+
+    fn bring_to(&mut self, durable: &Durable, report: &mut MirrorReport) -> Result<(), Stop> {
+        let wal = wanted(&durable.wal);
+        let moved = self.manifest.as_ref().is_none_or(|own| own.generation != durable.manifest.generation);
+        let grown = wal.iter().any(|extent| self.wal.get(&extent.number) != Some(&extent.durable));
+        if !(moved || grown || self.untidy) {
+            return Ok(());
+        }
+        if let Some(lock) = &self.lock {
+            lock.check()?;
+        }
+        if moved {
+            self.copy_files(&durable.manifest, report)?;
+            self.install(&durable.manifest, report)?;
+            self.untidy = true;
+        }
+        for extent in wal {
+            self.copy_wal(extent, report)?;
+        }
+        if self.untidy {
+            self.tidy(&durable.manifest, report)?;
+            self.untidy = false;
+        }
+        Ok(())
+    }
+
+    /// Copies the files that `manifest` names and the copy has not, and makes them durable.
+    fn copy_files(&mut self, manifest: &Manifest, report: &mut MirrorReport) -> Result<(), Stop> {
+        let missing: Vec<&FileEntry> = manifest.files().filter(|entry| !self.files.contains(&entry.file)).collect();
+        for folder in [SERIES, META, SEGMENTS] {
+            let dir = self.layout.sub(folder);
+            let mut copied = Vec::new();
+            for entry in missing.iter().filter(|entry| Path::new(&entry.file).starts_with(folder)) {
+                let (from, to) = (self.source.layout().named(&entry.file), self.layout.named(&entry.file));
+                self.copying().whole(&from, &to, entry.bytes, Some(entry.crc32))?;
+                report.files += 1;
+                report.bytes += entry.bytes;
+                copied.push(entry.file.clone());
+            }
+            if !copied.is_empty() {
+                self.disk.sync_dir(&dir).map_err(Error::io("sync", &dir))?;
+                self.files.extend(copied);
+            }
+        }
+        Ok(())
+    }
+
+    fn install(&mut self, manifest: &Arc<Manifest>, report: &mut MirrorReport) -> Result<()> {
+        // Until it surely has the new one, a reader may find either, and files of both stay.
+        report.bytes += manifest.prepare(&*self.disk, &self.layout)?;
+        Manifest::install(&*self.disk, &self.layout)?;
+        report.files += 1;
+        self.manifest = Some(Arc::clone(manifest));
+        Ok(())
+    }
+
+    fn copy_wal(&mut self, extent: Extent, report: &mut MirrorReport) -> Result<(), Stop> {
+        let Extent { number, durable: end, .. } = extent;
+        let (from, to) = (self.source.layout().wal(number), self.layout.wal(number));
+        let known = self.wal.get(&number).copied();
+        if known == Some(end) {
+            return Ok(());
+        }
+        // Not until it is durable is it what this says.
+        self.wal.remove(&number);
+        if let Some(start) = known
+            && self.copying().holds(&to, start)
+        {
+            match self.copying().append(&from, &to, start..end) {
+                Err(Stop::Vanished(error)) => {
+                    // Nothing was written.
+                    self.wal.insert(number, start);
+                    return Err(Stop::Vanished(error));
+                }
+                done => done?,
+            }
+            report.wal_bytes += end - start;
+        } else {
+            self.copying().whole(&from, &to, end, None)?;
+            let dir = self.layout.sub(WAL);
+            self.disk.sync_dir(&dir).map_err(Error::io("sync", &dir))?;
+            report.wal_bytes += end - known.unwrap_or(0);
+        }
+        self.wal.insert(number, end);
+        Ok(())
+    }
+
+    /// Removes what `manifest`, which the copy has now, does not need.
+    fn tidy(&mut self, manifest: &Manifest, report: &mut MirrorReport) -> Result<()> {
+        let named: BTreeSet<String> = manifest.files().map(|entry| entry.file.clone()).collect();
+        for folder in [SEGMENTS, SERIES, META] {
+            let paths: BTreeSet<_> = named.iter().map(|file| self.layout.named(file)).collect();
+            for path in self.layout.list(&*self.disk, folder)? {
+                if !paths.contains(&path) {
+                    self.remove(&path, report)?;
+                }
+            }
+        }
+        self.files.retain(|file| named.contains(file));
+        for path in self.layout.list(&*self.disk, WAL)? {
+            if layout::wal_number(&path).is_none_or(|number| number < manifest.first_wal) {
+                self.remove(&path, report)?;
+            }
+        }
+        self.wal.retain(|number, _| *number >= manifest.first_wal);
+        disk::remove_if_there(&*self.disk, &self.layout.manifest_new())
+    }
+
+    fn remove(&self, path: &Path, report: &mut MirrorReport) -> Result<()> {
+        report.removed += 1;
+        disk::remove_if_there(&*self.disk, path)
+    }
+
+    fn copying(&self) -> Copying<'_> {
+        Copying { from: &*self.source.options().disk, to: &*self.disk }
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        if let Some(lock) = &self.lock
+            && let Err(error) = lock.release()
+        {
+            warn!(%error, "the writer lock of the copy stays");
+        }
+    }
+}
+
+/// The WAL files that are worth copying, ascending. Behind one whose end a failed fsync lost comes no other: the
+/// copy would have a hole.
+fn wanted(wal: &[Extent]) -> Vec<Extent> {
+    let holed = wal.iter().position(|extent| extent.closed && extent.durable < extent.end);
+    let sound = holed.map_or(wal, |at| &wal[..=at]);
+    sound.iter().filter(|extent| extent.durable > HEADER_BYTES as u64).copied().collect()
+}
+
+/// # Errors
+/// Io; Invalid when anything but a writer lock is there.
+fn require_empty(disk: &dyn Disk, layout: &Layout) -> Result<()> {
+    for folder in ["", SEGMENTS, SERIES, META, WAL] {
+        for path in layout.list(disk, folder)? {
+            let name = path.strip_prefix(layout.dir()).unwrap_or(&path).to_string_lossy().into_owned();
+            if !name.starts_with(WRITER) {
+                return Err(Error::NotEmpty { path: layout.dir().to_path_buf(), found: name });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
