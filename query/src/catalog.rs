@@ -147,7 +147,7 @@ fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
 }
 
 /// Levenshtein distance, in characters.
-fn edits(a: &str, b: &str) -> usize {
+pub fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (at_a, char_a) in a.chars().enumerate() {

@@ -70,7 +70,7 @@ impl From<DbInfo> for Info {
 }
 
 /// Times beyond what a calendar holds are given in microseconds.
-fn rfc3339(time: Timestamp) -> String {
+pub fn rfc3339(time: Timestamp) -> String {
     DateTime::from_timestamp_micros(time.micros())
         .map_or_else(|| time.to_string(), |time| time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
 }

@@ -4,16 +4,17 @@
 //! away (`telem sql ... | head`) is no error.
 
 mod check;
+mod export;
 mod grafana;
 mod info;
 mod log;
 mod output;
+mod pending;
 mod serve;
 mod source;
 mod sql;
 #[cfg(test)]
 mod tests;
-#[allow(dead_code, reason = "export and put are its users")]
 mod times;
 mod units;
 
@@ -56,6 +57,7 @@ enum Command {
     Info(info::InfoArgs),
     Check(check::CheckArgs),
     Grafana(grafana::GrafanaArgs),
+    Export(export::ExportArgs),
 }
 
 /// Why a command did not do what it was asked for.
@@ -100,6 +102,7 @@ pub fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Grafana(args) => grafana::run(args),
+        Command::Export(args) => export::run(&args, cli.verbosity),
     };
     let (message, code) = match outcome {
         Ok(()) | Err(Failure::ReaderGone) => return ExitCode::SUCCESS,

@@ -1,25 +1,32 @@
 //! Where rows go: a table for people, or one of the formats for programs, on stdout or into a file.
 //!
-//! A file is whole or not there: it is written beside its name and takes it at the end.
+//! A file is whole or not there: it is written beside its name and takes it at the end. Parquet and Arrow files are
+//! written for other people's readers: text is plain text in them, whatever it is here.
 
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow::util::display::FormatOptions;
 use arrow::util::pretty::pretty_format_batches_with_options;
 use clap::ValueEnum;
 use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
 
 use super::Failure;
+use super::pending::Pending;
 use crate::rows::{self, Encoder};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,7 +39,7 @@ pub enum OutputFormat {
     Json,
     /// One row object a line
     Ndjson,
-    /// An Arrow IPC stream
+    /// An Arrow IPC file (Feather); on stdout, and in a file named *.arrows, an IPC stream
     Arrow,
     /// A Parquet file
     Parquet,
@@ -45,7 +52,7 @@ impl OutputFormat {
             "csv" => Some(Self::Csv),
             "json" => Some(Self::Json),
             "ndjson" | "jsonl" => Some(Self::Ndjson),
-            "arrow" | "arrows" => Some(Self::Arrow),
+            "arrow" | "arrows" | "feather" => Some(Self::Arrow),
             "parquet" => Some(Self::Parquet),
             _ => None,
         }
@@ -55,6 +62,12 @@ impl OutputFormat {
         matches!(self, Self::Arrow | Self::Parquet)
     }
 }
+
+/// A row group of a Parquet file ends at so many rows, and at so many bytes: what is written of it stays in memory
+/// until then.
+const ROW_GROUP_ROWS: usize = 1 << 20;
+const ROW_GROUP_BYTES: usize = 128 << 20;
+const ZSTD_LEVEL: i32 = 3;
 
 /// Takes the batches of one answer.
 pub struct Output {
@@ -66,7 +79,8 @@ pub struct Output {
 enum Sink {
     Table(Table),
     Encoded(Encoder, Box<dyn Write + Send>),
-    Parquet(Box<ArrowWriter<Box<dyn Write + Send>>>),
+    Arrow(Box<FileWriter<Box<dyn Write + Send>>>, SchemaRef),
+    Parquet(Box<ArrowWriter<Box<dyn Write + Send>>>, SchemaRef),
 }
 
 struct Table {
@@ -94,6 +108,8 @@ impl Output {
         if file.is_none() && format.is_binary() && io::stdout().is_terminal() {
             return Err(Failure::usage("this format is not for a terminal; give -o FILE, or pipe it on"));
         }
+        // A stream can be read while it is written, a file from any place in it.
+        let is_file = file.is_some_and(|path| path.extension().is_none_or(|end| !end.eq_ignore_ascii_case("arrows")));
         let (out, file): (Box<dyn Write + Send>, _) = match file {
             Some(path) => {
                 let (out, pending) = Pending::create(path)?;
@@ -113,12 +129,18 @@ impl Output {
             OutputFormat::Csv => Sink::Encoded(encoded(rows::Format::Csv)?, out),
             OutputFormat::Json => Sink::Encoded(encoded(rows::Format::Json)?, out),
             OutputFormat::Ndjson => Sink::Encoded(encoded(rows::Format::Ndjson)?, out),
-            OutputFormat::Arrow => Sink::Encoded(encoded(rows::Format::Arrow)?, out),
+            OutputFormat::Arrow if !is_file => Sink::Encoded(encoded(rows::Format::Arrow)?, out),
+            OutputFormat::Arrow => {
+                let schema = plain(schema);
+                let zstd = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD));
+                let writer = zstd.and_then(|options| FileWriter::try_new_with_options(out, &schema, options));
+                Sink::Arrow(Box::new(writer.map_err(arrow_failure)?), schema)
+            }
             OutputFormat::Parquet => {
-                let zstd = Compression::ZSTD(ZstdLevel::try_new(3).map_err(Failure::failed)?);
-                let properties = WriterProperties::builder().set_compression(zstd).build();
-                let writer = ArrowWriter::try_new(out, SchemaRef::clone(schema), Some(properties));
-                Sink::Parquet(Box::new(writer.map_err(parquet_failure)?))
+                let schema = plain(schema);
+                let properties = parquet_properties(&schema).map_err(parquet_failure)?;
+                let writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties));
+                Sink::Parquet(Box::new(writer.map_err(parquet_failure)?), schema)
             }
         };
         Ok(Self { sink, file })
@@ -137,7 +159,13 @@ impl Output {
                 table.rows += batch.num_rows();
             }
             Sink::Encoded(encoder, out) => out.write_all(&encoder.batch(batch).map_err(Failure::failed)?)?,
-            Sink::Parquet(writer) => writer.write(batch).map_err(parquet_failure)?,
+            Sink::Arrow(writer, schema) => {
+                let batch = as_schema(batch, schema).map_err(arrow_failure)?;
+                writer.write(&batch).map_err(arrow_failure)?;
+            }
+            Sink::Parquet(writer, schema) => {
+                writer.write(&as_schema(batch, schema).map_err(arrow_failure)?).map_err(parquet_failure)?;
+            }
         }
         Ok(())
     }
@@ -149,7 +177,9 @@ impl Output {
                 out.write_all(&encoder.finish().map_err(Failure::failed)?)?;
                 out.flush()?;
             }
-            Sink::Parquet(writer) => writer.into_inner().map_err(parquet_failure)?.flush()?,
+            // Ends the file, too.
+            Sink::Arrow(writer, _) => writer.into_inner().map_err(arrow_failure)?.flush()?,
+            Sink::Parquet(writer, _) => writer.into_inner().map_err(parquet_failure)?.flush()?,
         }
         self.file.map_or(Ok(()), Pending::keep)
     }
@@ -171,6 +201,55 @@ impl Table {
     }
 }
 
+/// The schema with plain text and bytes in place of views of them, which not every reader knows.
+fn plain(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| {
+        let plain = match field.data_type() {
+            DataType::Utf8View => DataType::Utf8,
+            DataType::BinaryView => DataType::Binary,
+            other => other.clone(),
+        };
+        Arc::new(Field::clone(field).with_data_type(plain))
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The batch with columns of the types of `schema`.
+fn as_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| {
+        if column.data_type() == field.data_type() { Ok(Arc::clone(column)) } else { cast(column, field.data_type()) }
+    });
+    RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_, _>>()?)
+}
+
+/// Names repeat and get dictionaries. Times and integers rarely repeat, and their differences are small.
+fn parquet_properties(schema: &Schema) -> Result<WriterProperties, ParquetError> {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES));
+    for field in schema.fields() {
+        let column = || ColumnPath::from(vec![field.name().clone()]);
+        match field.data_type() {
+            DataType::Timestamp(..) => {
+                properties = properties.set_column_dictionary_enabled(column(), false);
+                properties = properties.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED);
+            }
+            DataType::Int64 => properties = properties.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED),
+            _ => {}
+        }
+    }
+    Ok(properties.build())
+}
+
+/// A pipe that broke is no failure of ours, also below Arrow.
+fn arrow_failure(error: ArrowError) -> Failure {
+    match error {
+        ArrowError::IoError(_, io) => Failure::from(io),
+        error => Failure::failed(error),
+    }
+}
+
 /// A pipe that broke is no failure of ours, also below Parquet.
 fn parquet_failure(error: ParquetError) -> Failure {
     if let ParquetError::External(source) = &error
@@ -179,48 +258,5 @@ fn parquet_failure(error: ParquetError) -> Failure {
     {
         return Failure::ReaderGone;
     }
-    Failure::failed(error)
-}
-
-/// A file that has another name until it is whole. Dropped before that, it goes.
-struct Pending {
-    path: PathBuf,
-    until_then: PathBuf,
-    kept: bool,
-}
-
-impl Pending {
-    /// `None` for what is no file (a pipe, /dev/stdout): it is written as it is.
-    fn create(path: &Path) -> Result<(BufWriter<File>, Option<Pending>), Failure> {
-        let failed = |at: &Path, error: io::Error| Failure::Failed(format!("cannot write {}: {error}", at.display()));
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            let file = File::options().write(true).open(path).map_err(|error| failed(path, error))?;
-            return Ok((BufWriter::new(file), None));
-        }
-        let Some(name) = path.file_name() else {
-            return Err(Failure::Usage(format!("{} is no name of a file", path.display())));
-        };
-        let mut new = name.to_owned();
-        new.push(format!(".{}.part", std::process::id()));
-        let until_then = path.with_file_name(new);
-        let file = File::create(&until_then).map_err(|error| failed(&until_then, error))?;
-        let pending = Pending { path: path.to_path_buf(), until_then, kept: false };
-        Ok((BufWriter::new(file), Some(pending)))
-    }
-
-    fn keep(mut self) -> Result<(), Failure> {
-        fs::rename(&self.until_then, &self.path)
-            .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", self.path.display())))?;
-        self.kept = true;
-        Ok(())
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if !self.kept {
-            // The failure that leads here is the one to report.
-            fs::remove_file(&self.until_then).unwrap_or_default();
-        }
-    }
+    Failure::Failed(format!("cannot write the output: {error}"))
 }

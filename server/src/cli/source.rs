@@ -6,14 +6,15 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamDecoder;
 use bytes::Bytes;
 use futures::StreamExt;
 use telem_engine::{Clock, Db, Options, SystemClock};
-use telem_query::{Queries, QueryOptions, SqlAnswer};
+use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 
 use super::Failure;
-use crate::client::{Body, Client};
+use crate::client::{Body, Client, ClientError};
 use crate::protocols::sql::MISSING_HEADER;
 
 /// Opens the database in `dir` without changing anything, also while a server writes it.
@@ -26,6 +27,25 @@ pub fn open_read_only(dir: &Path) -> Result<Db, Failure> {
         eprintln!("warning: {recovery}; `telem check {}` says more", dir.display());
     }
     Ok(db)
+}
+
+/// Why rows do not come.
+#[derive(Debug, thiserror::Error)]
+pub enum RowsError {
+    #[error(transparent)]
+    Query(#[from] telem_query::Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("the server's answer cannot be decoded: {0}")]
+    Garbled(#[from] ArrowError),
+    #[error("the server's answer is no Arrow stream")]
+    NoStream,
+}
+
+impl From<RowsError> for Failure {
+    fn from(error: RowsError) -> Self {
+        Failure::failed(error)
+    }
 }
 
 /// The rows of one answer, batch by batch.
@@ -60,23 +80,34 @@ impl Batches {
         let mut options = QueryOptions::new(clock);
         limits(&mut options);
         let queries = Queries::new(open_read_only(dir)?, options).map_err(Failure::failed)?;
-        let answer = queries.sql(sql).await.map_err(Failure::failed)?;
+        Ok(Self::of_queries(&queries, sql, RowOrder::Any).await?)
+    }
+
+    /// Asks a database that is open in this process.
+    pub async fn of_queries(queries: &Queries, sql: &str, order: RowOrder) -> Result<Self, RowsError> {
+        let answer = queries.sql_in(order, sql).await?;
         let missing: Vec<String> = answer.missing.iter().map(|one| format!("{}={}", one.node, one.reason)).collect();
         let missing = (!missing.is_empty()).then(|| missing.join(", "));
-        Ok(Self { schema: answer.batches.schema(), missing, rows: Rows::Local { answer, _queries: queries } })
+        Ok(Self { schema: answer.batches.schema(), missing, rows: Rows::Local { answer, _queries: queries.clone() } })
     }
 
     /// Asks a running server.
-    pub async fn of_server(client: &Client, sql: &str) -> Result<Self, Failure> {
-        let asked = client.post("/api/sql?format=arrow", Bytes::from(sql.to_owned())).await;
-        let body = asked.map_err(Failure::failed)?;
+    pub async fn of_server(client: &Client, sql: &str) -> Result<Self, RowsError> {
+        Self::of_server_in(client, sql, RowOrder::Any).await
+    }
+
+    /// Asks a running server for rows in an order.
+    pub async fn of_server_in(client: &Client, sql: &str, order: RowOrder) -> Result<Self, RowsError> {
+        let path = match order {
+            RowOrder::Any => "/api/sql?format=arrow",
+            RowOrder::Stored => "/api/sql?format=arrow&order=stored",
+        };
+        let body = client.post(path, Bytes::from(sql.to_owned())).await?;
         let missing = body.header(MISSING_HEADER).map(str::to_owned);
         let mut remote =
             Remote { body, decoder: StreamDecoder::new(), buffer: Buffer::from(Bytes::new()), first: None };
         remote.first = remote.next().await?;
-        let Some(schema) = remote.decoder.schema() else {
-            return Err(Failure::failed("the server's answer is no Arrow stream"));
-        };
+        let schema = remote.decoder.schema().ok_or(RowsError::NoStream)?;
         Ok(Self { schema, missing, rows: Rows::Remote(Box::new(remote)) })
     }
 
@@ -89,11 +120,11 @@ impl Batches {
         self.missing.as_deref()
     }
 
-    pub async fn next(&mut self) -> Result<Option<RecordBatch>, Failure> {
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>, RowsError> {
         match &mut self.rows {
             Rows::Local { answer, .. } => {
                 let batch = answer.batches.next().await.transpose();
-                batch.map_err(|error| Failure::failed(telem_query::Error::from(error)))
+                Ok(batch.map_err(telem_query::Error::from)?)
             }
             Rows::Remote(remote) => match remote.first.take() {
                 Some(batch) => Ok(Some(batch)),
@@ -105,16 +136,15 @@ impl Batches {
 
 impl Remote {
     /// The next batch; `None` at the end, and then the schema is known.
-    async fn next(&mut self) -> Result<Option<RecordBatch>, Failure> {
-        let garbled = |error| Failure::Failed(format!("the server's answer cannot be decoded: {error}"));
+    async fn next(&mut self) -> Result<Option<RecordBatch>, RowsError> {
         loop {
-            if let Some(batch) = self.decoder.decode(&mut self.buffer).map_err(garbled)? {
+            if let Some(batch) = self.decoder.decode(&mut self.buffer)? {
                 return Ok(Some(batch));
             }
-            match self.body.chunk().await.map_err(Failure::failed)? {
+            match self.body.chunk().await? {
                 Some(chunk) => self.buffer = Buffer::from(chunk),
                 None => {
-                    self.decoder.finish().map_err(garbled)?;
+                    self.decoder.finish()?;
                     return Ok(None);
                 }
             }

@@ -1,8 +1,9 @@
 //! Files are whole or not there; tables show the first rows.
 
-use std::sync::Arc;
+use std::fs::{self, File};
 
-use arrow::array::{ArrayRef, Int64Array};
+use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+use arrow::ipc::reader::{FileReader, StreamReader};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 
@@ -40,6 +41,43 @@ fn each_format_is_written_whole() {
     let reader = ParquetRecordBatchReader::try_new(Bytes::from(fs::read(&path).unwrap()), 100).unwrap();
     assert_eq!(reader.map(Result::unwrap).collect::<Vec<_>>(), [batch(vec![1, 2, 3])]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 5, "nothing is left beside them");
+}
+
+#[test]
+fn an_arrow_file_is_one_by_its_name_or_a_stream() {
+    let dir = tempfile::tempdir().unwrap();
+    let two = [batch(vec![1, 2]), batch(vec![3])];
+    let path = |name: &str| dir.path().join(name);
+    for name in ["a.arrow", "a.feather", "a"] {
+        write(OutputFormat::Arrow, &path(name), &two);
+        let reader = FileReader::try_new(File::open(path(name)).unwrap(), None).unwrap();
+        assert_eq!(reader.map(Result::unwrap).collect::<Vec<_>>(), two, "{name}");
+    }
+    write(OutputFormat::Arrow, &path("a.arrows"), &two);
+    let reader = StreamReader::try_new(File::open(path("a.arrows")).unwrap(), None).unwrap();
+    assert_eq!(reader.map(Result::unwrap).collect::<Vec<_>>(), two);
+}
+
+#[test]
+fn text_is_plain_text_in_files_for_other_readers() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = StringViewArray::from(vec![Some("a"), None, Some("a text of more than twelve bytes")]);
+    let views = RecordBatch::try_from_iter([("host", Arc::new(text) as ArrayRef)]).unwrap();
+    let write = |format, name: &str| {
+        let path = dir.path().join(name);
+        let mut output = Output::new(format, &views.schema(), Some(&path), TableOptions { rows_max: 0 }).unwrap();
+        output.batch(&views).unwrap();
+        output.finish().unwrap();
+        path
+    };
+    let arrow = File::open(write(OutputFormat::Arrow, "a.arrow")).unwrap();
+    let arrow = FileReader::try_new(arrow, None).unwrap().next().unwrap().unwrap();
+    let parquet = Bytes::from(fs::read(write(OutputFormat::Parquet, "a.parquet")).unwrap());
+    let parquet = ParquetRecordBatchReader::try_new(parquet, 100).unwrap().next().unwrap().unwrap();
+    for read in [arrow, parquet] {
+        assert_eq!(read.schema().field(0).data_type(), &DataType::Utf8);
+        assert_eq!(cast(read.column(0), &DataType::Utf8View).unwrap().as_ref(), views.column(0).as_ref());
+    }
 }
 
 #[test]

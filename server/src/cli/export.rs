@@ -1,0 +1,248 @@
+//! `telem export`: samples as files that other tools read, from saved databases or a running server.
+//!
+//! Metric by metric, and of each its rows as they come: nothing is sorted, and no more than a few batches and one row
+//! group is held. [`read`] asks, [`columns`] lays out what comes, [`place`] keeps what is written out of sight until
+//! it is whole.
+
+mod choose;
+mod columns;
+mod names;
+mod place;
+mod progress;
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatch;
+use clap::{Args, ValueEnum};
+use telem_engine::{Clock, SystemClock, TimeRange, Timestamp};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::output::{Output, OutputFormat, TableOptions};
+use super::times::{self, When};
+use super::{Failure, Verbosity};
+use choose::{Glob, Metric};
+use columns::Columns;
+use place::{Place, Written};
+use progress::Progress;
+use read::Source;
+
+/// Write samples to Parquet, CSV or Arrow files
+///
+/// OUT is a file (out.parquet, out.csv, out.arrow) with all metrics, or a directory (OUT/) with a file for each.
+/// Columns: metric, host, node, one for every other tag, ts (microseconds, UTC), value (double), and value_int (the exact
+/// integer, where the sample is one). Rows stand by metric, series and time. What is written takes its name when it is
+/// whole: an export that fails leaves what was there before.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ExportArgs {
+    /// Directories of databases or of saved jobs, or http://HOST:PORT of a server, or unix:PATH of its socket
+    #[arg(value_name = "DIR|URL", required = true)]
+    from: Vec<String>,
+    /// File to write, or directory for a file a metric (with a slash at its end, or one that exists)
+    #[arg(long, short, value_name = "OUT")]
+    output: PathBuf,
+    /// How to write [default: by the name of OUT; Parquet in a directory]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<ExportFormat>,
+    /// Only metrics of this name, where * stands for any text and ? for one character; may be given several times
+    #[arg(long = "metric", value_name = "GLOB")]
+    metrics: Vec<Glob>,
+    /// Only samples from then on: RFC 3339, seconds, a number with ms or us, or 5m-ago
+    #[arg(long, value_name = "T", value_parser = times::when, allow_hyphen_values = true)]
+    start: Option<When>,
+    /// Only samples before then
+    #[arg(long, value_name = "T", value_parser = times::when, allow_hyphen_values = true)]
+    end: Option<When>,
+    /// Write also into a directory that holds files which are no export
+    #[arg(long)]
+    force: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  telem export ./telem-4711 -o job.parquet
+  telem export ./telem-4711 -o job/ --metric 'train.*' --metric node_load1
+  telem export ./telem-4711 ./telem-4712 -o both.parquet --start 2026-07-27T12:00:00Z --end 2026-07-27T13:00:00Z
+  telem export http://127.0.0.1:4242 -o last.csv --start 10m-ago
+
+Then:
+  duckdb -c \"SELECT metric, host, avg(value) FROM 'job.parquet' GROUP BY ALL\"
+  duckdb -c \"FROM read_parquet('job/*.parquet', union_by_name = true)\"
+  python -c \"import pandas; print(pandas.read_parquet('job.parquet'))\"
+  python -c \"import polars; print(polars.scan_parquet('job.parquet').filter(polars.col('metric') == 'train.loss').collect())\"
+
+Environment:
+  TELEM_TOKEN   the token of a server that asks for one";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Compressed columns: the smallest, and what most tools read fastest
+    Parquet,
+    /// Text, with a line of names
+    Csv,
+    /// An Arrow IPC file (Feather), compressed
+    Arrow,
+}
+
+impl ExportFormat {
+    fn output(self) -> OutputFormat {
+        match self {
+            Self::Parquet => OutputFormat::Parquet,
+            Self::Csv => OutputFormat::Csv,
+            Self::Arrow => OutputFormat::Arrow,
+        }
+    }
+
+    /// The end of a file's name.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Csv => "csv",
+            Self::Arrow => "arrow",
+        }
+    }
+}
+
+/// # Errors
+/// Failed when a source cannot be read or a file not be written, and when no sample is chosen.
+pub fn run(args: &ExportArgs, verbosity: Verbosity) -> Result<(), Failure> {
+    let (place, format) = Place::of(&args.output, args.format)?;
+    let clock = SystemClock::new();
+    let time = |when: Option<When>, otherwise: Timestamp| when.map_or(otherwise, |when| when.at(clock.now()));
+    let range = TimeRange::new(time(args.start, TimeRange::ALL.start), time(args.end, TimeRange::ALL.end));
+    if range.is_empty() {
+        return Err(Failure::usage("--end is not after --start, so no sample can be between them"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+    runtime.block_on(async {
+        let mut terminated = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+        // What is dropped here takes its unfinished files with it.
+        tokio::select! {
+            exported = export(args, place, format, range, Progress::start(verbosity)) => exported,
+            _ = tokio::signal::ctrl_c() => Err(Failure::failed("interrupted; nothing was written")),
+            _ = terminated.recv() => Err(Failure::failed("terminated; nothing was written")),
+        }
+    })
+}
+
+async fn export(
+    args: &ExportArgs,
+    place: Place,
+    format: ExportFormat,
+    range: TimeRange,
+    mut progress: Progress,
+) -> Result<(), Failure> {
+    let mut source = Source::open(&args.from)?;
+    let known = source.metrics().await?;
+    let (chosen, unmatched) = choose::choose(&known, &args.metrics).map_err(Failure::failed)?;
+    for glob in unmatched {
+        progress.warn(&format!("no metric matches '{glob}'"));
+    }
+    progress.begin(&chosen);
+    let written = match place {
+        Place::File(path) => one_file(&mut source, &chosen, range, path.as_deref(), format, &mut progress).await?,
+        Place::Directory(path) => {
+            let mut directory = place::Unfinished::create(&path, format, args.force)?;
+            for metric in &chosen {
+                one_metric(&mut source, metric, range, &mut directory, &mut progress).await?;
+            }
+            if directory.written().samples == 0 {
+                return Err(nothing_in(range));
+            }
+            directory.keep(&args.from, range)?
+        }
+    };
+    for warning in tags_that_came_later(&source, &chosen).await? {
+        progress.warn(&warning);
+    }
+    if let Some(missing) = source.missing() {
+        progress.warn(&format!("the export lacks nodes: {missing}"));
+    }
+    progress.finish(&written, &args.output);
+    Ok(())
+}
+
+/// Rows beyond what a table shows are of no concern here.
+const NO_TABLE: TableOptions = TableOptions { rows_max: 0 };
+
+async fn one_file(
+    source: &mut Source,
+    metrics: &[&Metric],
+    range: TimeRange,
+    path: Option<&Path>,
+    format: ExportFormat,
+    progress: &mut Progress,
+) -> Result<Written, Failure> {
+    let keys = metrics.iter().flat_map(|metric| &metric.keys).map(String::as_str);
+    let columns = Columns::of(keys).map_err(Failure::failed)?;
+    let mut output = Output::new(format.output(), columns.schema(), path, NO_TABLE)?;
+    let mut samples = 0;
+    for metric in metrics {
+        let mut rows = columns.rows_of(metric);
+        let mut write = |batch: &RecordBatch, series| {
+            samples += batch.num_rows() as u64;
+            progress.add(metric, batch.num_rows(), series);
+            output.batch(&rows.of(batch).map_err(Failure::failed)?)
+        };
+        source.samples(metric, range, &mut write).await?;
+        progress.done(metric);
+    }
+    if samples == 0 {
+        return Err(nothing_in(range));
+    }
+    output.finish()?;
+    Ok(Written { samples, metrics: metrics.len() as u64, files: 1, bytes: path.and_then(place::bytes_of) })
+}
+
+/// A metric without samples in `range` gets no file.
+async fn one_metric(
+    source: &mut Source,
+    metric: &Metric,
+    range: TimeRange,
+    directory: &mut place::Unfinished,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    let columns = Columns::of(metric.keys.iter().map(String::as_str)).map_err(Failure::failed)?;
+    let mut rows = columns.rows_of(metric);
+    let mut file = None;
+    let mut write = |batch: &RecordBatch, series| {
+        let file = match &mut file {
+            Some(file) => file,
+            none => none.insert(directory.file(&metric.name, columns.schema())?),
+        };
+        progress.add(metric, batch.num_rows(), series);
+        file.batch(&rows.of(batch).map_err(Failure::failed)?)
+    };
+    source.samples(metric, range, &mut write).await?;
+    progress.done(metric);
+    file.map_or(Ok(()), |file| directory.add(file))
+}
+
+fn nothing_in(range: TimeRange) -> Failure {
+    let text = |time: Timestamp| crate::info::rfc3339(time);
+    let when = match (range.start == TimeRange::ALL.start, range.end == TimeRange::ALL.end) {
+        (true, true) => String::new(),
+        (false, true) => format!(" from {} on", text(range.start)),
+        (true, false) => format!(" before {}", text(range.end)),
+        (false, false) => format!(" from {} to {}", text(range.start), text(range.end)),
+    };
+    Failure::Failed(format!(
+        "these metrics have no samples{when}, so nothing was written; `telem info` tells of what time there are any"
+    ))
+}
+
+/// A running server may meet series with new tags while it is exported; the files have no columns for them.
+async fn tags_that_came_later(source: &Source, chosen: &[&Metric]) -> Result<Vec<String>, Failure> {
+    if !source.is_live() {
+        return Ok(Vec::new());
+    }
+    let now: BTreeMap<String, BTreeSet<String>> =
+        source.metrics().await?.into_iter().map(|metric| (metric.name, metric.keys)).collect();
+    let warnings = chosen.iter().filter_map(|metric| {
+        let new = now.get(&metric.name)?.difference(&metric.keys).next()?;
+        Some(format!("{} got the tag '{new}' while it was exported, which has no column; export again", metric.name))
+    });
+    Ok(warnings.collect())
+}

@@ -1,0 +1,61 @@
+//! Names of files for metrics: whatever a metric is called, its file is a plain name in the one directory.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::fmt::Write;
+
+/// Longest stem of a file's name: with its end, and what it is called until it is whole, it stays below the 255 bytes
+/// that file systems allow.
+const STEM_BYTES_MAX: usize = 180;
+
+/// Gives every metric a file name of its own.
+#[derive(Debug, Default)]
+pub struct FileNames {
+    /// In lower case: some file systems do not tell case apart.
+    taken: HashSet<String>,
+}
+
+impl FileNames {
+    /// The name for `metric`, without the end that tells the format. Letters and digits of ASCII, `_`, `-` and `.` stand
+    /// for themselves, except where `.`, `_` and `-` come first: files that begin so are hidden, skipped or taken for
+    /// options. Everything else is `%` and two hexadecimal digits a byte. A name that is too long is cut,
+    /// and one that is taken already is not given twice: both end with `~` and a number made of the metric.
+    pub fn name(&mut self, metric: &str) -> String {
+        let mut name = String::with_capacity(metric.len());
+        let mut cut = 0;
+        for (at, byte) in metric.bytes().enumerate() {
+            let plain = byte.is_ascii_alphanumeric() || (at > 0 && matches!(byte, b'_' | b'-' | b'.'));
+            if plain {
+                name.push(char::from(byte));
+            } else {
+                // Writing to a string cannot fail.
+                let _ = write!(name, "%{byte:02X}");
+            }
+            if name.len() <= STEM_BYTES_MAX - NUMBER_BYTES {
+                cut = name.len();
+            }
+        }
+        if name.len() <= STEM_BYTES_MAX && self.taken.insert(name.to_lowercase()) {
+            return name;
+        }
+        name.truncate(cut);
+        let mut number = fnv_1a(metric.as_bytes());
+        loop {
+            let numbered = format!("{name}~{number:016x}");
+            if self.taken.insert(numbered.to_lowercase()) {
+                return numbered;
+            }
+            number = number.wrapping_add(1);
+        }
+    }
+}
+
+/// `~` and 16 digits.
+const NUMBER_BYTES: usize = 17;
+
+/// FNV-1a of 64 bits: the same in every version and on every machine, so that a metric keeps its file.
+fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}

@@ -1,0 +1,86 @@
+//! What an export says while it runs and when it is done: a bar on a terminal, one line at the end.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use telem_engine::{Clock, SystemClock};
+
+use super::choose::Metric;
+use super::place::Written;
+use crate::cli::Verbosity;
+use crate::info::grouped;
+
+pub struct Progress {
+    bar: ProgressBar,
+    quiet: bool,
+    clock: SystemClock,
+    samples: u64,
+    /// Series of the metrics that are done, and those of this one that have begun.
+    series_done: u64,
+    series: u64,
+}
+
+impl Progress {
+    pub fn start(verbosity: Verbosity) -> Self {
+        let quiet = verbosity.quiet > 0;
+        let bar = if quiet || !io::stderr().is_terminal() {
+            ProgressBar::hidden()
+        } else {
+            let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {wide_msg}");
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        };
+        Self { bar, quiet, clock: SystemClock::new(), samples: 0, series_done: 0, series: 0 }
+    }
+
+    /// How many samples there are nobody knows; series are counted.
+    pub fn begin(&mut self, metrics: &[&Metric]) {
+        self.bar.set_length(metrics.iter().map(|metric| metric.series).sum());
+    }
+
+    pub fn add(&mut self, metric: &Metric, samples: usize, series_begun: u64) {
+        self.samples += samples as u64;
+        self.series += series_begun;
+        if self.bar.is_hidden() {
+            return;
+        }
+        // The last that began is not done.
+        self.bar.set_position(self.series_done + self.series.saturating_sub(1).min(metric.series));
+        let rate = self.samples as f64 / self.clock.monotonic().as_secs_f64().max(0.001);
+        let (samples, rate) = (grouped(self.samples), grouped(rate as u64));
+        self.bar.set_message(format!("{samples} samples, {rate}/s, {}", metric.name));
+    }
+
+    pub fn done(&mut self, metric: &Metric) {
+        self.series_done += metric.series;
+        self.series = 0;
+        self.bar.set_position(self.series_done);
+    }
+
+    pub fn warn(&self, what: &str) {
+        self.say(&format!("warning: {what}"));
+    }
+
+    pub fn finish(&self, written: &Written, to: &Path) {
+        self.bar.finish_and_clear();
+        let seconds = self.clock.monotonic().as_secs_f64();
+        let Written { samples, metrics, files, bytes } = written;
+        let plural = |count: u64, what: &str| format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" });
+        let size = bytes.map_or_else(String::new, |bytes| format!(", {} bytes", grouped(bytes)));
+        self.say(&format!(
+            "{} of {} in {}{size}, {seconds:.1} s: {}",
+            plural(*samples, "sample"),
+            plural(*metrics, "metric"),
+            plural(*files, "file"),
+            to.display()
+        ));
+    }
+
+    fn say(&self, line: &str) {
+        if !self.quiet {
+            // There is nowhere to say that stderr is closed.
+            self.bar.suspend(|| writeln!(io::stderr(), "{line}").unwrap_or_default());
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Where the samples come from: a database in this process, or a running server, asked in the same SQL.
+//!
+//! A server ends a query at its deadline. A metric that takes longer is asked for in stretches of time, each as short
+//! as it must be. Rows come in a fixed order, so what was cut off goes on behind the last row that came.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::{cast, partition};
+use arrow::datatypes::{DataType, Field, Int64Type, TimestampMicrosecondType};
+use arrow::error::ArrowError;
+use axum::http::StatusCode;
+use telem_engine::{Clock, SystemClock, TimeRange, Timestamp};
+use telem_query::{Queries, QueryOptions, RowOrder};
+
+use super::choose::Metric;
+use super::columns::{BEFORE_TAGS, answer_schema, quoted, select_list};
+use crate::cli::Failure;
+use crate::cli::source::{Batches, RowsError, open_read_only};
+use crate::client::{Address, Client, ClientError};
+
+/// An export of one's own directory may take as long as it takes.
+const LOCAL_DEADLINE: Duration = Duration::from_secs(366 * 86_400);
+/// So often a server may cut an answer off before a single new row has come.
+const TRIES_MAX: u32 = 8;
+/// How long a server that refuses for now is left alone.
+const PAUSE: Duration = Duration::from_secs(1);
+
+const METRICS: &str = "SELECT metric, map_keys(tags), count(*) FROM series GROUP BY 1, 2";
+
+/// Takes rows of one metric, and how many of its series begin in them.
+pub type Take<'a> = dyn FnMut(&RecordBatch, u64) -> Result<(), Failure> + 'a;
+
+pub struct Source {
+    asked: Asked,
+    missing: Option<String>,
+}
+
+enum Asked {
+    Here(Queries),
+    Server(Client),
+}
+
+/// A time of a metric that is still to be asked for.
+#[derive(Clone, Debug)]
+struct Stretch {
+    range: TimeRange,
+    /// Rows up to here came before.
+    after: Option<Position>,
+    tries: u32,
+}
+
+/// A row's place in the order of a metric's rows: its series, and its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Position {
+    /// By the order of keys.
+    tags: Vec<Option<String>>,
+    ts: i64,
+}
+
+enum Stopped {
+    /// There are no more rows to be had, perhaps for now.
+    Rows(RowsError),
+    /// What came cannot be taken.
+    Taking(Failure),
+}
+
+impl<E: Into<RowsError>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Stopped::Rows(error.into())
+    }
+}
+
+impl Source {
+    /// One server, or directories.
+    pub fn open(from: &[String]) -> Result<Self, Failure> {
+        let asked = match from {
+            [one] if Address::is_meant(one) => Asked::Server(Client::new(Address::parse(one).map_err(Failure::usage)?)),
+            many if many.iter().any(|one| Address::is_meant(one)) => {
+                return Err(Failure::usage("an export is of one server, or of one or more directories"));
+            }
+            dirs => {
+                let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
+                let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+                let options = QueryOptions { deadline: LOCAL_DEADLINE, ..QueryOptions::new(clock) };
+                Asked::Here(Queries::new(open_read_only(&dirs[0])?, options).map_err(Failure::failed)?)
+            }
+        };
+        Ok(Self { asked, missing: None })
+    }
+
+    /// Whether samples may come in while it is read.
+    pub fn is_live(&self) -> bool {
+        matches!(self.asked, Asked::Server(_))
+    }
+
+    /// The nodes that did not answer, and why.
+    pub fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+
+    async fn ask(&self, sql: &str, order: RowOrder) -> Result<Batches, RowsError> {
+        match &self.asked {
+            Asked::Here(queries) => Batches::of_queries(queries, sql, order).await,
+            Asked::Server(client) => Batches::of_server_in(client, sql, order).await,
+        }
+    }
+
+    /// All metrics, by name.
+    pub async fn metrics(&self) -> Result<Vec<Metric>, RowsError> {
+        let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
+        let mut batches = self.ask(METRICS, RowOrder::Any).await?;
+        while let Some(batch) = batches.next().await? {
+            let [names, keys, series] = batch.columns() else { return Err(strange(&batch, 3).into()) };
+            let names = cast(names, &DataType::Utf8)?;
+            let keys = cast(keys, &DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true))))?;
+            let series = cast(series, &DataType::Int64)?;
+            for row in 0..batch.num_rows() {
+                let name = names.as_string::<i32>().value(row);
+                let metric = metrics.entry(name.to_owned()).or_default();
+                metric.name = name.to_owned();
+                let keys = keys.as_list::<i32>().value(row);
+                metric.keys.extend(keys.as_string::<i32>().iter().flatten().map(str::to_owned));
+                metric.series += series.as_primitive::<Int64Type>().value(row).unsigned_abs();
+            }
+        }
+        Ok(metrics.into_values().collect())
+    }
+
+    /// Hands the samples of `metric` in `range` to `take`, in the columns of [`answer_schema`]: series by series, each by
+    /// time; or a stretch of time after the other in that order, where the server's deadline asks for it.
+    ///
+    /// # Errors
+    /// What `take` says; what cannot be read.
+    pub async fn samples(&mut self, metric: &Metric, range: TimeRange, take: &mut Take<'_>) -> Result<(), Failure> {
+        let mut todo = vec![Stretch { range, after: None, tries: 0 }];
+        while let Some(stretch) = todo.pop() {
+            let mut reached = stretch.after.clone();
+            match self.stretch(metric, &stretch, &mut reached, take).await {
+                Ok(()) => {}
+                Err(Stopped::Taking(failure)) => return Err(failure),
+                Err(Stopped::Rows(error)) => {
+                    let tries = if reached == stretch.after { stretch.tries + 1 } else { 1 };
+                    if !may_go_on(&error) || tries > TRIES_MAX {
+                        return Err(error.into());
+                    }
+                    tracing::info!(metric = metric.name, %error, "the rest is asked for in shorter stretches");
+                    if matches!(error, RowsError::Client(ClientError::Refused { .. })) {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    let bounds = self.bounds(metric).await.unwrap_or_default();
+                    let halves = bounds.and_then(|bounds| halves(stretch.range, bounds));
+                    let ranges = halves.map_or_else(|| vec![stretch.range], |(early, late)| vec![late, early]);
+                    todo.extend(ranges.into_iter().map(|range| Stretch { range, after: reached.clone(), tries }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn stretch(
+        &mut self,
+        metric: &Metric,
+        stretch: &Stretch,
+        reached: &mut Option<Position>,
+        take: &mut Take<'_>,
+    ) -> Result<(), Stopped> {
+        let mut batches = self.ask(&question(metric, stretch.range), RowOrder::Stored).await?;
+        if let Some(missing) = batches.missing() {
+            self.missing = Some(missing.to_owned());
+        }
+        let mut skipping = stretch.after.as_ref();
+        while let Some(batch) = batches.next().await? {
+            let mut batch = typed(&batch, metric)?;
+            if let Some(after) = skipping {
+                batch = rows_after(&batch, after);
+            }
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            skipping = None;
+            let series = series_begun(&batch, reached.as_ref())?;
+            take(&batch, series).map_err(Stopped::Taking)?;
+            *reached = Some(Position::of(&batch, batch.num_rows() - 1));
+        }
+        Ok(())
+    }
+
+    /// The times of the first and the last sample of `metric`.
+    async fn bounds(&self, metric: &Metric) -> Result<Option<(Timestamp, Timestamp)>, RowsError> {
+        let name = metric.name.replace('\'', "''");
+        let sql = format!("SELECT min(first_ts), max(last_ts) FROM series WHERE metric = '{name}'");
+        let mut batches = self.ask(&sql, RowOrder::Any).await?;
+        while let Some(batch) = batches.next().await? {
+            let [first, last] = batch.columns() else { return Err(strange(&batch, 2).into()) };
+            let micros = |column: &ArrayRef| cast(column, &DataType::Int64);
+            let (first, last) = (micros(first)?, micros(last)?);
+            if batch.num_rows() > 0 && first.null_count() + last.null_count() == 0 {
+                let at = |column: &ArrayRef| Timestamp::from_micros(column.as_primitive::<Int64Type>().value(0));
+                return Ok(Some((at(&first), at(&last))));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The SQL for the samples of `metric` in `range`.
+fn question(metric: &Metric, range: TimeRange) -> String {
+    let mut sql = format!("SELECT {} FROM metric.{}", select_list(metric), quoted(&metric.name));
+    // Not as dates: they end long before microseconds do.
+    let time = |time: Timestamp| format!("arrow_cast({}, 'Timestamp(Microsecond, Some(\"UTC\"))')", time.micros());
+    let mut word = "WHERE";
+    if range.start != TimeRange::ALL.start {
+        sql.push_str(&format!(" {word} ts >= {}", time(range.start)));
+        word = "AND";
+    }
+    if range.end != TimeRange::ALL.end {
+        sql.push_str(&format!(" {word} ts < {}", time(range.end)));
+    }
+    sql
+}
+
+/// Whether an answer that ends so can be had in parts, or later.
+fn may_go_on(error: &RowsError) -> bool {
+    match error {
+        RowsError::Client(ClientError::Broken { .. }) => true,
+        RowsError::Client(ClientError::Refused { status, .. }) => *status == StatusCode::SERVICE_UNAVAILABLE,
+        _ => false,
+    }
+}
+
+/// `range` in two, cut in the middle of what there is of it between the first and the last sample.
+fn halves(range: TimeRange, (first, last): (Timestamp, Timestamp)) -> Option<(TimeRange, TimeRange)> {
+    let first = range.start.max(first).micros();
+    let last = range.end.micros().min(last.micros().saturating_add(1));
+    let width = last.checked_sub(first).filter(|width| *width >= 2)?;
+    let middle = Timestamp::from_micros(first + width / 2);
+    Some((TimeRange::new(range.start, middle), TimeRange::new(middle, range.end)))
+}
+
+fn strange(batch: &RecordBatch, expected: usize) -> ArrowError {
+    ArrowError::SchemaError(format!("{} columns, expected {expected}", batch.num_columns()))
+}
+
+/// The batch in the types of [`answer_schema`], whatever it came in.
+fn typed(batch: &RecordBatch, metric: &Metric) -> Result<RecordBatch, ArrowError> {
+    let schema = answer_schema(metric);
+    if batch.num_columns() != schema.fields().len() {
+        return Err(strange(batch, schema.fields().len()));
+    }
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+    RecordBatch::try_new(Arc::clone(&schema), columns.collect::<Result<_, _>>()?)
+}
+
+impl Position {
+    /// The position of one row of a [`typed`] batch.
+    fn of(batch: &RecordBatch, row: usize) -> Self {
+        let tags = batch.columns()[BEFORE_TAGS..].iter().map(|column| {
+            let column = column.as_string_view();
+            column.is_valid(row).then(|| column.value(row).to_owned())
+        });
+        Self { tags: tags.collect(), ts: batch.column(0).as_primitive::<TimestampMicrosecondType>().value(row) }
+    }
+
+    /// In the canonical order of series, then by time.
+    fn cmp_row(&self, batch: &RecordBatch, row: usize) -> Ordering {
+        let own = self.tags.iter().enumerate().filter_map(|(at, tag)| Some((at, tag.as_deref()?)));
+        let of_row = batch.columns()[BEFORE_TAGS..].iter().enumerate().filter_map(|(at, column)| {
+            let column = column.as_string_view();
+            column.is_valid(row).then(|| (at, column.value(row)))
+        });
+        own.cmp(of_row)
+            .then_with(|| self.ts.cmp(&batch.column(0).as_primitive::<TimestampMicrosecondType>().value(row)))
+    }
+}
+
+/// The rows behind `after`; rows are in order.
+fn rows_after(batch: &RecordBatch, after: &Position) -> RecordBatch {
+    let (mut low, mut high) = (0, batch.num_rows());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if after.cmp_row(batch, middle).is_lt() { high = middle } else { low = middle + 1 }
+    }
+    batch.slice(low, batch.num_rows() - low)
+}
+
+/// How many series begin in `batch`, which follows the row at `before`.
+fn series_begun(batch: &RecordBatch, before: Option<&Position>) -> Result<u64, ArrowError> {
+    let tags = &batch.columns()[BEFORE_TAGS..];
+    let here = if tags.is_empty() { 1 } else { partition(tags)?.len() };
+    let goes_on = before.is_some_and(|before| before.tags == Position::of(batch, 0).tags);
+    Ok(here as u64 - u64::from(goes_on))
+}

@@ -1,0 +1,50 @@
+//! A file that has another name until it is whole: whoever finds the name finds all of it.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use super::Failure;
+
+/// A file under another name. Dropped before [`Pending::keep`], it goes.
+pub struct Pending {
+    path: PathBuf,
+    until_then: PathBuf,
+    kept: bool,
+}
+
+impl Pending {
+    /// `None` for what is no file (a pipe, /dev/stdout): it is written as it is.
+    pub fn create(path: &Path) -> Result<(BufWriter<File>, Option<Pending>), Failure> {
+        let failed = |at: &Path, error: io::Error| Failure::Failed(format!("cannot write {}: {error}", at.display()));
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let file = File::options().write(true).open(path).map_err(|error| failed(path, error))?;
+            return Ok((BufWriter::new(file), None));
+        }
+        let Some(name) = path.file_name() else {
+            return Err(Failure::Usage(format!("{} is no name of a file", path.display())));
+        };
+        let mut new = name.to_owned();
+        new.push(format!(".{}.part", std::process::id()));
+        let until_then = path.with_file_name(new);
+        let file = File::create(&until_then).map_err(|error| failed(&until_then, error))?;
+        let pending = Pending { path: path.to_path_buf(), until_then, kept: false };
+        Ok((BufWriter::new(file), Some(pending)))
+    }
+
+    pub fn keep(mut self) -> Result<(), Failure> {
+        fs::rename(&self.until_then, &self.path)
+            .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", self.path.display())))?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.kept {
+            // The failure that leads here is the one to report.
+            fs::remove_file(&self.until_then).unwrap_or_default();
+        }
+    }
+}
