@@ -1,0 +1,192 @@
+"""What a caller gives, made into what the service takes: names, numbers, times, and the JSON of points.
+
+Everything here is a pure function or a small value; :class:`Refused` says why something cannot become a point.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import operator
+import re
+import time
+import unicodedata
+from typing import Any, Iterable, Tuple, Union
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+"""Integers are kept exactly within 64 bits; one beyond them is refused rather than rounded."""
+
+HEAD_BYTES_MAX = 8_192
+"""Most bytes that the names of a point may take: so that no batch is larger than what the service reads."""
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_PLAIN = re.compile(r"[A-Za-z0-9\-_./]+\Z")
+
+Number = Union[int, float]
+Tag = Tuple[str, str]
+
+
+class Refused(ValueError):
+    """Why a value is no point. ``kind`` is the name under which it is counted."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+def name_of(given: object, what: str) -> str:
+    """A name as the service takes it: letters, digits and ``-_./``; any other character becomes ``_``.
+
+    Raises :class:`Refused` for an empty name, or where a metric is named by something else than a text.
+    """
+    if not isinstance(given, str):
+        raise Refused("bad name", f"{what} is a {type(given).__name__}, expected a text")
+    if not given:
+        raise Refused("bad name", f"{what} is empty")
+    if _PLAIN.match(given):
+        return given
+    return "".join(c if _is_legal(c) else "_" for c in given)
+
+
+def _is_legal(c: str) -> bool:
+    if c.isascii():
+        return c.isalnum() or c in "-_./"
+    # Also the vowel signs that many scripts need; the service has the last word.
+    return c.isalpha() or unicodedata.category(c) in ("Mn", "Mc", "Nl")
+
+
+def tags_of(pairs: Iterable[Tuple[object, object]]) -> Tuple[Tag, ...]:
+    """Tags in the order of their keys. Values may be of any type that ``str`` shows, such as ranks."""
+    named = {}
+    for key, value in pairs:
+        key = name_of(key, "the key of a tag")
+        named[key] = name_of(value if isinstance(value, str) else str(value), f"the value of tag {key!r}")
+    return tuple(sorted(named.items()))
+
+
+def number_of(given: Any) -> Number:
+    """An ``int`` within 64 bits or a ``float``, NaN and the infinities included: exactly what was given.
+
+    Takes whatever has one number in it: NumPy's and PyTorch's scalars and arrays of one element, fractions, decimals.
+    Raises :class:`Refused` for anything else, and for integers beyond 64 bits.
+    """
+    if isinstance(given, float):
+        return float(given)
+    if not isinstance(given, int):
+        given = _scalar(given)
+        if isinstance(given, float):
+            return float(given)
+    whole = int(given)
+    if not INT_MIN <= whole <= INT_MAX:
+        raise Refused("not a number", f"an integer of {whole.bit_length()} bits; 64 are kept, signed: log float(...)")
+    return whole
+
+
+def _scalar(given: Any) -> Number:
+    if isinstance(given, (str, bytes, bytearray)):
+        raise Refused("not a number", f"a {type(given).__name__} is no number; convert it with float(...)")
+    try:
+        # Arrays and tensors first: their `item` knows whether they hold an integer.
+        item = getattr(given, "item", None)
+        inner = item() if callable(item) else given
+        if isinstance(inner, (int, float)):
+            return inner
+        return operator.index(inner) if hasattr(inner, "__index__") else float(inner)
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused("not a number", f"a {type(given).__name__} is no single number ({error})") from None
+
+
+def micros_of(given: object) -> int:
+    """A time in microseconds since 1970. Numbers are seconds; a ``datetime`` without a zone is local time.
+
+    Raises :class:`Refused` for anything else, and for times before 1970 or beyond 64 bits.
+    """
+    if isinstance(given, datetime.datetime):
+        aware = given if given.tzinfo is not None else given.astimezone()
+        micros = (aware - _EPOCH) // _MICROSECOND
+    else:
+        try:
+            seconds = number_of(given)
+        except Refused as refused:
+            raise Refused("bad time", f"the timestamp: {refused}; give seconds or a datetime") from None
+        if isinstance(seconds, float) and not math.isfinite(seconds):
+            raise Refused("bad time", f"the timestamp is {seconds}")
+        micros = seconds * 1_000_000 if isinstance(seconds, int) else round(seconds * 1e6)
+    if not 0 < micros < INT_MAX:
+        raise Refused("bad time", f"the timestamp {given} lies before 1970 or beyond 64 bits")
+    return micros
+
+
+def now_micros() -> int:
+    return time.time_ns() // 1_000
+
+
+class Series:
+    """One metric with its tags: the start of the JSON of each of its points, and the times it has used."""
+
+    __slots__ = ("head", "last", "said", "again")
+
+    def __init__(self, metric: str, tags: Tuple[Tag, ...]) -> None:
+        shown = json.dumps({"metric": metric, "tags": dict(tags)}, separators=(",", ":"))
+        self.head = shown[:-1] + ',"timestamp":'
+        if len(self.head) > HEAD_BYTES_MAX:
+            raise Refused("bad name", f"a metric and its tags take {len(self.head)} bytes; {HEAD_BYTES_MAX} are sent")
+        # Latest time that was made here, and the time that the caller said last, with how often.
+        self.last = 0
+        self.said = 0
+        self.again = 0
+
+    def measured(self, micros: int) -> int:
+        """``micros``, or later by as little as keeps it after the point before it."""
+        behind = self.last - micros
+        # A clock that was set back for good is followed: whole hours a microsecond apart would help nobody.
+        if 0 <= behind < _SET_BACK_US:
+            micros = self.last + 1
+        self.last = micros
+        return micros
+
+    def told(self, micros: int) -> int:
+        """A time that the caller gave. The same one again is a new point a microsecond later, not an overwritten one."""
+        if micros == self.said:
+            self.again += 1
+            return micros + self.again
+        self.said = micros
+        self.again = 0
+        return micros
+
+
+_SET_BACK_US = 1_000_000
+
+
+Point = Tuple[Series, Number, int, bool]
+"""A point that waits: its series, its value, its time in microseconds, and whether the caller said the time."""
+
+
+def body_of(points: Iterable[Point]) -> bytes:
+    """The JSON that carries ``points``. To be called once for each point, in their order: it decides the times."""
+    shown = []
+    for series, value, micros, told in points:
+        micros = series.told(micros) if told else series.measured(micros)
+        shown.append(f'{series.head}{micros},"value":{_shown(value)}}}')
+    return f"[{','.join(shown)}]".encode("ascii")
+
+
+def _shown(value: Number) -> str:
+    shown = repr(value)
+    # The three words of `repr` that are no JSON numbers: the service reads them as texts.
+    return shown if shown[-1] not in "nf" else f'"{shown}"'
+
+
+def flattened(data: Any, prefix: str = "", depth_max: int = 16) -> Iterable[Tuple[str, Any]]:
+    """The numbers of nested mappings, their keys joined by ``/``. Nesting beyond ``depth_max`` is refused as a value."""
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if depth_max > 0 and hasattr(value, "items") and hasattr(value, "keys"):
+            yield from flattened(value, f"{name}/", depth_max - 1)
+        else:
+            yield name, value
+

@@ -1,0 +1,44 @@
+"""Who this process is, as tags: so that no two processes of a job write the same series."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import List, Mapping, Optional, Tuple
+
+RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Where launchers say a process's rank, the innermost first: under ``srun torchrun`` SLURM_PROCID is that of
+torchrun, which all of its workers share, and RANK is the worker's own."""
+
+
+def rank(environment: Mapping[str, str]) -> Tuple[Optional[str], bool]:
+    """The rank of this process as a launcher says it, and whether no other process can have it.
+
+    In a batch script Slurm says 0 to everything that is started there without ``srun``.
+    """
+    for name in RANK_NAMES:
+        value = environment.get(name, "")
+        if value.isdigit():
+            in_batch_script = name == "SLURM_PROCID" and not environment.get("SLURM_STEP_ID")
+            return value, not in_batch_script
+    return None, False
+
+
+def is_multiprocessing_child() -> bool:
+    """Whether :mod:`multiprocessing` started this process: it inherits the rank of the one that did."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def tags(environment: Mapping[str, str], is_forked: bool) -> List[Tuple[str, object]]:
+    """``rank`` where a launcher says it; ``pid`` unless that rank is this process's alone."""
+    value, is_own = rank(environment)
+    found: List[Tuple[str, object]] = [] if value is None else [("rank", value)]
+    if not is_own or is_forked or is_multiprocessing_child():
+        found.append(("pid", os.getpid()))
+    return found
+
+
+def is_switched_off(value: Optional[str]) -> bool:
+    """Whether the value of an environment variable says no."""
+    return value is not None and value.strip().lower() in ("0", "false", "no", "off")

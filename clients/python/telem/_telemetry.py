@@ -1,0 +1,310 @@
+"""The class that users hold: levels, tags, and nothing that could stop their loop."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Dict, Mapping, Optional, Tuple, Type
+
+from . import _process, _service, _sql
+from ._points import INT_MAX, INT_MIN, Refused, Series, flattened, micros_of, name_of, now_micros, number_of, tags_of
+from ._sender import EXIT_S, SERIES_MAX, sender_of, tell_after_fork
+
+LEVEL_MAX = 4
+
+
+class Telemetry:
+    """Sends custom metrics of this process to the telem of its job, and asks it in SQL.
+
+    Made in every process that logs, as often as is convenient: they share one queue and one background thread.
+    The service is found by what ``telem run`` puts into the environment of the job, or by what its user puts there:
+    ``TELEM_CONNECTION`` (a connection file), ``TELEM_SOCKET``, ``TELEM_URL`` and ``TELEM_TOKEN``. Where none of them
+    is set nothing is sent, and every call returns at once.
+
+    Logging never waits and never raises: points are put into a bounded queue and sent in batches, every
+    0.1 s. What cannot be sent is dropped and counted (:attr:`dropped`, :meth:`stats`), and the first of each
+    kind is told by the logger ``telem``. Points are sent again while the service is away, as long as the queue holds
+    them. Safe in threads, in signal handlers and across ``fork``; the end of the process waits up to 5 s for its
+    last points (a process that is killed loses those of the last 0.1 s).
+
+    Every point carries the tags ``host`` (the node), ``rank`` where a launcher says one, and ``pid`` where the rank
+    is missing or shared, so that processes never overwrite each other's points. Tags of the caller win.
+
+    The first three arguments are those of Dragon's ``Telemetry`` and are accepted so that its scripts run; telem
+    needs none of them.
+
+    address
+        The service, instead of the one of the environment: ``http://HOST:PORT``, ``unix:PATH`` or the path of a
+        connection file.
+    tags
+        Tags of every point.
+    process_tag
+        ``False``, or ``TELEM_PROCESS_TAG=0``: no ``rank`` and no ``pid``.
+    level
+        Instead of ``TELEM_LEVEL``; 1 where neither says anything.
+    """
+
+    def __init__(
+        self,
+        metrics_url: Optional[str] = None,
+        timeout: Optional[float] = None,
+        telem_cfg: Optional[str] = None,
+        *,
+        address: Optional[str] = None,
+        tags: Optional[Mapping[str, object]] = None,
+        process_tag: Optional[bool] = None,
+        level: Optional[int] = None,
+    ) -> None:
+        self._arguments: Dict[str, Any] = {
+            "address": address,
+            "tags": None if tags is None else dict(tags),
+            "process_tag": process_tag,
+            "level": level,
+        }
+        self._sender = sender_of(_service.of_environment(address))
+        self._level = _level_of(level, os.environ.get("TELEM_LEVEL")) if self._sender.service.is_named else 0
+        if process_tag is None:
+            process_tag = not _process.is_switched_off(os.environ.get("TELEM_PROCESS_TAG"))
+        self._has_process_tag = process_tag
+        self._forked = False
+        self._begin()
+        if self._level > 0:
+            tell_after_fork(self)
+
+    def _begin(self) -> None:
+        self._series: Dict[Any, Series] = {}
+        self._base: Dict[str, str] = {}
+        if self._level == 0:
+            return
+        own = _process.tags(os.environ, self._forked) if self._has_process_tag else []
+        self._base = dict(tags_of([("host", self._sender.service.node()), *own]))
+        try:
+            self._base.update(tags_of((self._arguments["tags"] or {}).items()))
+        except Exception as error:  # noqa: BLE001: bad tags must not keep a job from starting
+            self._sender.warn("bad tags", f"the tags given to Telemetry(...) are left out: {error}")
+
+    def begin_anew(self) -> None:
+        """Called in the child of a fork: it is another process, with a ``pid`` of its own."""
+        self._forked = True
+        self._begin()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        # Travels to processes that multiprocessing starts; there it finds the service anew.
+        return (_again, (self._arguments,))
+
+    # Logging.
+
+    def add_data(
+        self,
+        ts_metric_name: str,
+        ts_data: Any,
+        timestamp: Any = None,
+        telemetry_level: int = 1,
+        tagk: Optional[str] = None,
+        tagv: Any = None,
+        *,
+        tags: Optional[Mapping[str, object]] = None,
+    ) -> None:
+        """One point of a metric. The positional arguments are Dragon's.
+
+        ts_metric_name
+            Letters, digits and ``-_./``; any other character is stored as ``_``.
+        ts_data
+            An ``int`` within 64 bits is kept exactly, a ``float`` bit for bit, NaN and infinities too. Anything with
+            one number in it is taken: scalars and arrays of one element of NumPy or PyTorch, ``Decimal``.
+        timestamp
+            Seconds since 1970 (``int`` or ``float``) or a ``datetime``; by default now. Kept in microseconds. Points
+            of a series never overwrite each other: where two in a row have the same time the later one is moved by a microsecond.
+        telemetry_level
+            The point is kept where this is at most :attr:`level`.
+        tagk, tagv
+            One tag, as Dragon has it.
+        tags
+            Any number of tags.
+        """
+        try:
+            if telemetry_level > self._level:
+                return
+            if tags is None and (tagk is None or tagv is None):
+                series = self._series.get(ts_metric_name)
+                if series is None:
+                    series = self._new_series(ts_metric_name, ts_metric_name, ())
+            else:
+                series = self._tagged(ts_metric_name, tagk, tagv, tags)
+            kind = type(ts_data)
+            if kind is not float and (kind is not int or not INT_MIN <= ts_data <= INT_MAX):
+                ts_data = number_of(ts_data)
+            if timestamp is None:
+                self._sender.put((series, ts_data, now_micros(), False))
+            else:
+                self._sender.put((series, ts_data, micros_of(timestamp), True))
+        except Exception as error:  # noqa: BLE001: the caller's loop goes on, whatever it gave us
+            self._refuse(ts_metric_name, error)
+
+    def log(
+        self,
+        data: Mapping[str, Any],
+        step: Optional[int] = None,
+        tags: Optional[Mapping[str, object]] = None,
+        *,
+        telemetry_level: int = 1,
+        timestamp: Any = None,
+    ) -> None:
+        """Several metrics of one moment, all with the same timestamp. Nested mappings become names with ``/``.
+
+        ``step`` is stored as one more metric, named ``step``, with the same time and tags: values and steps are
+        joined by time (``... FROM loss JOIN step USING (ts, ...)``). As a tag it would make a series of each step.
+        """
+        try:
+            if telemetry_level > self._level:
+                return
+            told = timestamp is not None
+            micros = micros_of(timestamp) if told else now_micros()
+            points = dict(flattened(data))
+            if step is not None:
+                points.setdefault("step", step)
+        except Exception as error:  # noqa: BLE001: as in add_data
+            self._refuse("log", error)
+            return
+        for name, value in points.items():
+            try:
+                series = self._series.get(name) if not tags else self._tagged(name, None, None, tags)
+                if series is None:
+                    series = self._new_series(name, name, ())
+                self._sender.put((series, number_of(value), micros, told))
+            except Exception as error:  # noqa: BLE001: as in add_data; the other metrics are kept
+                self._refuse(name, error)
+
+    def _tagged(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> Series:
+        pairs = [] if tagk is None or tagv is None else [(tagk, str(tagv))]
+        if tags is not None:
+            pairs.extend((key, str(value)) for key, value in tags.items())
+        key = (metric, *pairs)
+        return self._series.get(key) or self._new_series(key, metric, pairs)
+
+    def _new_series(self, key: Any, metric: str, pairs: Any) -> Series:
+        name = name_of(metric, "the name of a metric")
+        tags = tuple(sorted({**self._base, **dict(tags_of(pairs))}.items()))
+        if name != metric:
+            self._sender.warn("renamed", f"metric {metric!r} is stored as {name!r}: names are letters, digits and -_./")
+        if len(self._series) >= SERIES_MAX:
+            self._series.clear()
+        series = self._series[key] = self._sender.series(name, tags)
+        return series
+
+    def _refuse(self, name: object, error: Exception) -> None:
+        kind = error.kind if isinstance(error, Refused) else "bad argument"
+        try:
+            self._sender.drop(kind, 1, f"{name!r}: {error}")
+        except Exception:  # noqa: BLE001: a name that cannot even be shown
+            self._sender.drop(kind, 1, "an argument that cannot be shown")
+
+    # Asking.
+
+    def sql(self, text: str, format: str = "dicts", *, timeout: float = 60.0, strict: bool = False) -> Any:
+        """The rows of a query, with everything in it that this process has logged before.
+
+        format
+            ``"dicts"``: a list with one dict a row, times as RFC 3339 text, NaN and infinities as ``None``.
+            ``"arrow"``: a ``pyarrow.Table`` with exact types; needs pyarrow.
+        timeout
+            Longest silence of the service, in seconds.
+        strict
+            What to do where the service is away, busy or partly missing: by default no or fewer rows, told by the
+            logger ``telem``; ``True`` raises :class:`TelemetryError`.
+
+        Raises :class:`SqlError` for a question that cannot be answered, such as one with a typing error, and
+        :class:`TelemetryError` where ``format="arrow"`` lacks pyarrow. Where no service is named there are no rows.
+        """
+        if format not in _sql.FORMATS:
+            raise ValueError(f"format {format!r} does not exist; there are {', '.join(map(repr, _sql.FORMATS))}")
+        if format == "arrow":
+            _sql.pyarrow()
+        sender = self._sender
+        if not sender.service.is_named:
+            if strict:
+                raise _sql.TelemetryError("no telem is named: TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL are not set")
+            return _sql.nothing(format)
+        if not sender.flush(min(timeout, EXIT_S)) and strict:
+            raise _sql.TelemetryError(f"what was logged before could not be sent to {sender.service} in time")
+        try:
+            rows, missing = _sql.ask(sender.service, text, format, timeout)
+        except _sql.SqlError:
+            raise
+        except _sql.TelemetryError as error:
+            if strict:
+                raise
+            sender.warn("sql", f"a query had no answer, which counts as no rows: {error}")
+            return _sql.nothing(format)
+        if missing:
+            if strict:
+                raise _sql.TelemetryError(f"the answer lacks nodes: {missing}")
+            sender.warn("missing", f"an answer lacks nodes: {missing}")
+        return rows
+
+    # State.
+
+    @property
+    def level(self) -> int:
+        """The highest level of points that are kept: 0 where there is no telem, and after :meth:`finalize`."""
+        return self._level
+
+    @property
+    def sent(self) -> int:
+        """Points of this process that the service has stored."""
+        return self._sender.sent
+
+    @property
+    def dropped(self) -> int:
+        """Points of this process that were lost or refused; :meth:`stats` says why."""
+        return self._sender.dropped
+
+    def stats(self) -> Dict[str, Any]:
+        """Counts of this process: ``sent``, ``dropped``, ``queued``, ``dropped_by_reason``, ``requests``,
+        ``connections_lost``. What was logged is always sent, dropped or queued."""
+        return self._sender.stats()
+
+    def flush(self, timeout: float = EXIT_S) -> bool:
+        """Waits up to ``timeout`` seconds until what was logged before is stored or refused. ``False`` where it was
+        not, and at once where the service has been away for a second: it stays in the queue then."""
+        return self._sender.flush(timeout)
+
+    def start(self, telemetry_level: int = 2) -> None:
+        """For Dragon's scripts: telem is started by ``telem run``, not from inside the job. Does nothing."""
+
+    def finalize(self, timeout: float = EXIT_S) -> bool:
+        """Flushes and stops: later calls of this object do nothing. Not needed: the end of the process flushes too."""
+        flushed = self._sender.flush(timeout)
+        self._level = 0
+        return flushed
+
+    def shutdown(self) -> None:
+        """Dragon's name for :meth:`finalize`."""
+        self.finalize()
+
+    def __enter__(self) -> "Telemetry":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.finalize()
+
+    def __repr__(self) -> str:
+        return f"<Telemetry of {self._sender.service} at level {self._level}>"
+
+
+def _again(arguments: Dict[str, Any]) -> Telemetry:
+    return Telemetry(**arguments)
+
+
+def _level_of(given: Optional[int], said: Optional[str]) -> int:
+    """A level is 0 to 4; one that cannot be read is 1, at which user metrics are kept."""
+    try:
+        level = int(said if given is None and said else 1 if given is None else given)
+    except (TypeError, ValueError):
+        return 1
+    return max(0, min(level, LEVEL_MAX))
