@@ -139,7 +139,20 @@ impl Client {
         self.ask(Method::POST, path, body).await
     }
 
+    /// As [`Client::post`], but an answer of any status is an answer.
+    ///
+    /// # Errors
+    /// [`ClientError`], but never Refused.
+    pub async fn exchange(&self, path: &str, body: Bytes) -> Result<Body, ClientError> {
+        self.send(Method::POST, path, body).await
+    }
+
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Body, ClientError> {
+        let body = self.send(method, path, body).await?;
+        if body.response.status().is_success() { Ok(body) } else { Err(body.into_refusal().await) }
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Body, ClientError> {
         let request = self.request(method, path, body)?;
         let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
         let connect = async {
@@ -158,8 +171,7 @@ impl Client {
         let response = response
             .map_err(|_| ClientError::Silent { address: self.address.clone(), after: SILENCE_MAX })?
             .map_err(|source| self.broken(source))?;
-        let body = Body { address: self.address.clone(), response, connection: connection.abort_handle() };
-        if body.response.status().is_success() { Ok(body) } else { Err(body.into_refusal().await) }
+        Ok(Body { address: self.address.clone(), response, connection: connection.abort_handle() })
     }
 
     fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ClientError> {
@@ -197,6 +209,10 @@ impl Drop for Body {
 }
 
 impl Body {
+    pub fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
     pub fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }

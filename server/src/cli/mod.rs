@@ -10,6 +10,7 @@ mod info;
 mod log;
 mod output;
 mod pending;
+mod put;
 mod serve;
 mod source;
 mod sql;
@@ -58,6 +59,7 @@ enum Command {
     Check(check::CheckArgs),
     Grafana(grafana::GrafanaArgs),
     Export(export::ExportArgs),
+    Put(put::PutArgs),
 }
 
 /// Why a command did not do what it was asked for.
@@ -103,6 +105,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Grafana(args) => grafana::run(args),
         Command::Export(args) => export::run(&args, cli.verbosity),
+        Command::Put(args) => put::run(args),
     };
     let (message, code) = match outcome {
         Ok(()) | Err(Failure::ReaderGone) => return ExitCode::SUCCESS,

@@ -1,0 +1,250 @@
+//! `telem put`: samples from a shell, one from the command line or many from stdin.
+//!
+//! What is only a matter of form is checked here, line by line; names and values are the server's to judge, and its
+//! judgement is told with the number of the line. Lines are sent as they come: a batch is what came within a moment.
+
+mod line;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, BufRead, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use telem_engine::{Clock, SystemClock, Timestamp};
+
+use self::line::{Line, Sample};
+use self::service::Service;
+use super::{Failure, times};
+
+/// Most samples of one request.
+const BATCH_SAMPLES_MAX: usize = 5_000;
+/// And their bytes, as they were written.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+/// How long the first line of a batch waits for others.
+const BATCH_WAIT: Duration = Duration::from_millis(100);
+/// A longer line is refused.
+const LINE_BYTES_MAX: usize = 64 << 10;
+/// Lines that were read and wait for their batch.
+const LINES_WAITING_MAX: usize = 1_024;
+/// Bad lines that are named; the others are counted.
+const NAMED_MAX: usize = 100;
+
+/// Send samples to a running telem from a shell
+///
+/// Finds the server as every process of a job does: TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL. The tag host=NODE
+/// is added unless one is given. 'telem put -' reads lines of the same form from stdin, and of OpenTSDB's:
+/// put METRIC TIME VALUE TAG=VALUE...; empty lines and those that start with # are skipped. Exits with 1 if
+/// any sample was refused; the others are stored.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PutArgs {
+    /// METRIC VALUE [TAG=VALUE...], or '-' for lines from stdin
+    #[arg(value_name = "METRIC VALUE [TAG=VALUE...]", required = true, num_args = 1.., allow_negative_numbers = true)]
+    words: Vec<String>,
+    /// When it was measured: RFC 3339, seconds, a number with ms or us, or 5m-ago [default: now]
+    #[arg(long, value_name = "T", value_parser = times::when)]
+    time: Option<times::When>,
+    /// The server, instead of the environment's: http://HOST:PORT or unix:PATH
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  telem put queue_length 17
+  telem put stage.seconds 12.5 stage=mesh run=3
+  telem put checkpoint_bytes 1073741824 --time 5m-ago
+  telem put temperature -4.5 --url http://127.0.0.1:4242
+  nvidia-smi dmon | awk '/^ / {print \"gpu_watts\", $2, \"gpu=\" $1; fflush()}' | telem put -
+
+Environment:
+  TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL   the server; 'telem run' sets them for its job
+  TELEM_TOKEN                                 the token of a server that asks for one";
+
+/// # Errors
+/// Usage for words that make no sample; Failed without a server; BadNews when the server refused any.
+pub fn run(args: PutArgs) -> Result<(), Failure> {
+    let service = Service::find(args.url.as_deref())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+    let clock = SystemClock::new();
+    let mut put = Put { service, time: args.time, clock, last: Timestamp::MIN, bad: Bad::default() };
+    if args.words == ["-"] {
+        return put.lines(&runtime, read_lines());
+    }
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    let Line::Sample(sample) = line::of_words(&words).map_err(Failure::Usage)? else {
+        return Err(Failure::usage("no sample: write METRIC VALUE [TAG=VALUE...]"));
+    };
+    let sample = put.timed(0, sample);
+    let refused = runtime.block_on(put.service.send(&[sample])).map_err(Failure::Failed)?;
+    match refused.reasons.first() {
+        None if refused.count == 0 => Ok(()),
+        Some((_, reason)) => Err(Failure::failed(format!("refused: {reason}"))),
+        None => Err(Failure::failed("refused, and the server gives no reason")),
+    }
+}
+
+/// A sample and the line it stood in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Numbered {
+    pub line: usize,
+    pub sample: Sample,
+    pub time: Timestamp,
+}
+
+/// Sends samples, and remembers what went wrong.
+struct Put {
+    service: Service,
+    /// For samples that bring none.
+    time: Option<times::When>,
+    clock: SystemClock,
+    /// The time that was given last to a sample without one.
+    last: Timestamp,
+    bad: Bad,
+}
+
+impl Put {
+    /// A sample without a time has that of its reading, each a microsecond after the one before at least, so that none
+    /// overwrites another.
+    fn timed(&mut self, line: usize, sample: Sample) -> Numbered {
+        let now = self.clock.now();
+        let time = match (sample.time, self.time) {
+            (Some(own), _) => own.at(now),
+            (None, Some(given)) => given.at(now),
+            (None, None) => {
+                self.last = now.max(self.last.saturating_add_micros(1));
+                self.last
+            }
+        };
+        Numbered { line, sample, time }
+    }
+
+    fn lines(mut self, runtime: &tokio::runtime::Runtime, lines: Receiver<Read>) -> Result<(), Failure> {
+        let (mut number, mut stored, mut ended) = (0, 0, false);
+        while !ended {
+            let (read, end) = batch_of(&lines, &self.clock);
+            ended = end;
+            let mut samples = Vec::new();
+            for read in read {
+                number += 1;
+                match read.and_then(|text| line::parse(&text)) {
+                    Ok(Line::Sample(sample)) => samples.push(self.timed(number, sample)),
+                    Ok(Line::Nothing) => {}
+                    Err(reason) => self.bad.add(number, &reason),
+                }
+            }
+            if samples.is_empty() {
+                continue;
+            }
+            let refused = runtime.block_on(self.service.send(&samples)).map_err(|error| {
+                let first = samples.first().map_or(0, |sample| sample.line);
+                Failure::Failed(format!("{error}; {stored} samples were stored, nothing from line {first} on"))
+            })?;
+            stored += samples.len() - refused.count.min(samples.len());
+            for (line, reason) in &refused.reasons {
+                self.bad.add(*line, reason);
+            }
+            self.bad.count += refused.count - refused.reasons.len().min(refused.count);
+        }
+        self.bad.tell(stored)
+    }
+}
+
+/// Lines that did not become stored samples.
+#[derive(Debug, Default)]
+struct Bad {
+    count: usize,
+    named: usize,
+}
+
+impl Bad {
+    fn add(&mut self, line: usize, reason: &str) {
+        self.count += 1;
+        if self.named < NAMED_MAX {
+            self.named += 1;
+            // There is nowhere to say that stderr is closed.
+            writeln!(io::stderr(), "line {line}: {reason}").unwrap_or_default();
+        }
+    }
+
+    fn tell(&self, stored: usize) -> Result<(), Failure> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let unnamed = self.count - self.named;
+        let more = if unnamed > 0 { format!(" ({unnamed} of them not named above)") } else { String::new() };
+        Err(Failure::Failed(format!("{} lines were refused{more}, {stored} samples were stored", self.count)))
+    }
+}
+
+/// A line as it was read, or why it cannot be.
+type Read = Result<String, String>;
+
+/// Reads stdin on a thread of its own, which ends with stdin or with the receiver.
+fn read_lines() -> Receiver<Read> {
+    let (send, lines) = sync_channel(LINES_WAITING_MAX);
+    thread::spawn(move || read_into(&mut io::stdin().lock(), &send));
+    lines
+}
+
+fn read_into(input: &mut impl BufRead, send: &SyncSender<Read>) {
+    let mut line = Vec::new();
+    loop {
+        let read = match next_line(input, &mut line) {
+            Ok(0) => return,
+            Ok(bytes) if bytes > LINE_BYTES_MAX => Err(format!("{bytes} bytes; a line has at most {LINE_BYTES_MAX}")),
+            Ok(_) => String::from_utf8(line.clone()).map_err(|error| format!("no UTF-8: {error}")),
+            Err(error) => Err(format!("stdin cannot be read: {error}")),
+        };
+        let is_broken = read.as_ref().is_err_and(|why| why.starts_with("stdin"));
+        if send.send(read).is_err() || is_broken {
+            return;
+        }
+    }
+}
+
+/// The next line into `line`, of which no more than the most that a line may have is kept; how long it is, 0 at the end.
+fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
+    line.clear();
+    let mut bytes = 0;
+    loop {
+        let part = match input.fill_buf() {
+            Ok(part) => part,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let end = part.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+        let taken = end.unwrap_or(part.len());
+        if line.len() + taken <= LINE_BYTES_MAX {
+            line.extend_from_slice(&part[..taken]);
+        }
+        input.consume(taken);
+        bytes += taken;
+        if end.is_some() || taken == 0 {
+            return Ok(bytes);
+        }
+    }
+}
+
+/// The lines that came within a moment, and whether those were the last.
+fn batch_of(lines: &Receiver<Read>, clock: &dyn Clock) -> (Vec<Read>, bool) {
+    let Ok(first) = lines.recv() else { return (Vec::new(), true) };
+    let until = clock.monotonic() + BATCH_WAIT;
+    let mut bytes = first.as_ref().map_or(0, String::len);
+    let mut batch = vec![first];
+    while batch.len() < BATCH_SAMPLES_MAX && bytes < BATCH_BYTES_MAX {
+        match lines.recv_timeout(until.saturating_sub(clock.monotonic())) {
+            Ok(line) => {
+                bytes += line.as_ref().map_or(0, String::len);
+                batch.push(line);
+            }
+            Err(RecvTimeoutError::Timeout) => return (batch, false),
+            Err(RecvTimeoutError::Disconnected) => return (batch, true),
+        }
+    }
+    (batch, false)
+}

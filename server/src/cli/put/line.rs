@@ -1,0 +1,69 @@
+//! What a line says: `METRIC VALUE [TAG=VALUE...]`, or as OpenTSDB's telnet has it `put METRIC TIME VALUE TAG=VALUE...`.
+
+use telem_engine::Timestamp;
+
+use crate::cli::times::{self, When};
+
+/// A timestamp of OpenTSDB with any of these bits counts milliseconds.
+const MILLIS_BITS: i64 = !0xFFFF_FFFF;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    Sample(Sample),
+    /// It is empty, or a comment.
+    Nothing,
+}
+
+/// A sample as it was written; whether its names and its value are any is for the server to say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    pub metric: String,
+    pub value: String,
+    pub tags: Vec<(String, String)>,
+    pub time: Option<When>,
+}
+
+/// # Errors
+/// Says what is wrong with the form.
+pub fn parse(line: &str) -> Result<Line, String> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    if words.first().is_none_or(|word| word.starts_with('#')) {
+        return Ok(Line::Nothing);
+    }
+    of_words(&words)
+}
+
+/// # Errors
+/// Says what is wrong with the form.
+pub fn of_words(words: &[&str]) -> Result<Line, String> {
+    match words {
+        [] => Ok(Line::Nothing),
+        // A metric may be called put too: then a tag, or nothing, stands where here the value is.
+        ["put", metric, time, value, tags @ ..] if !value.contains('=') => {
+            sample(metric, value, tags, Some(when(time)?))
+        }
+        [metric, value, tags @ ..] => sample(metric, value, tags, None),
+        [metric] => Err(format!("'{metric}' has no value; write METRIC VALUE [TAG=VALUE...]")),
+    }
+}
+
+fn sample(metric: &str, value: &str, tags: &[&str], time: Option<When>) -> Result<Line, String> {
+    let tags = tags.iter().map(|tag| match tag.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err(format!("'{tag}' is no tag; write TAG=VALUE")),
+    });
+    Ok(Line::Sample(Sample {
+        metric: metric.to_owned(),
+        value: value.to_owned(),
+        tags: tags.collect::<Result<_, _>>()?,
+        time,
+    }))
+}
+
+/// A number is seconds or milliseconds by its size, as in OpenTSDB; anything else as everywhere on the command line.
+fn when(text: &str) -> Result<When, String> {
+    match text.parse::<i64>() {
+        Ok(millis) if millis > 0 && millis & MILLIS_BITS != 0 => Ok(When::At(Timestamp::from_millis(millis))),
+        _ => times::when(text),
+    }
+}

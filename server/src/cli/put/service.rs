@@ -1,0 +1,143 @@
+//! The running server that samples go to, and how it takes them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+use serde_json::{Value as Json, json};
+
+use super::Numbered;
+use crate::cli::Failure;
+use crate::client::{Address, Client, ClientError};
+use crate::config;
+use crate::connection::Connection;
+
+const PUT: &str = "/api/put?details&precision=us&non_finite=keep";
+/// An answer lists at most 4 MiB of bad points.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// How often a busy server is asked again, and after what time.
+const BUSY_TRIES_MAX: usize = 30;
+const BUSY_WAIT: Duration = Duration::from_secs(1);
+
+/// Where samples go.
+#[derive(Debug)]
+pub struct Service {
+    /// The ways to the server, best first; the first that works is used from then on.
+    clients: Vec<Client>,
+    /// Becomes the tag `host` of samples that have none.
+    node: String,
+}
+
+/// What the server did not take.
+#[derive(Debug, Default, PartialEq)]
+pub struct Refused {
+    pub count: usize,
+    /// By line; of very many some are not told.
+    pub reasons: Vec<(usize, String)>,
+}
+
+impl Service {
+    /// The server at `url`, else the one that the environment names: the socket first, for which the kernel vouches.
+    ///
+    /// # Errors
+    /// Usage for an address that is none, Failed where nothing is named.
+    pub fn find(url: Option<&str>) -> Result<Service, Failure> {
+        let file = config::environment("TELEM_CONNECTION").map(PathBuf::from);
+        let connection = file.as_deref().and_then(|file| Connection::read(file).ok());
+        let addresses = match (url, &connection) {
+            (Some(url), _) => vec![Address::parse(url).map_err(Failure::usage)?],
+            (None, connection) => {
+                let of_file = connection.as_ref();
+                let sockets = of_file.and_then(|file| file.socket.clone()).into_iter();
+                let sockets = sockets.chain(config::environment("TELEM_SOCKET").map(PathBuf::from)).map(Address::Unix);
+                let urls = of_file.map(|file| file.url.clone()).into_iter().chain(config::environment("TELEM_URL"));
+                let mut addresses: Vec<Address> = sockets.collect();
+                for url in urls {
+                    addresses.push(Address::parse(&url).map_err(Failure::usage)?);
+                }
+                addresses.dedup();
+                addresses
+            }
+        };
+        if addresses.is_empty() {
+            let what = match &file {
+                Some(file) => format!("TELEM_CONNECTION names {}, which cannot be read: no telem runs", file.display()),
+                None => "no telem is named: TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL are not set".to_owned(),
+            };
+            return Err(Failure::Failed(format!("{what}; start one ('telem run', 'telem serve'), or give --url")));
+        }
+        let node = match (url, connection) {
+            (None, Some(connection)) => connection.node,
+            _ => config::node(None, &config::host_name()).map_err(Failure::failed)?,
+        };
+        Ok(Service { clients: addresses.into_iter().map(Client::new).collect(), node })
+    }
+
+    /// Stores `samples`, as many as are good.
+    ///
+    /// # Errors
+    /// A sentence for the user, where the server cannot be reached or answers no put.
+    pub async fn send(&mut self, samples: &[Numbered]) -> Result<Refused, String> {
+        let points: Vec<Json> = samples.iter().map(|sample| point(sample, &self.node)).collect();
+        let body = Bytes::from(Json::Array(points.clone()).to_string());
+        let mut tries = 0;
+        let (status, answer) = loop {
+            let (status, answer) = self.ask(&body).await.map_err(|error| error.to_string())?;
+            tries += 1;
+            if status != StatusCode::SERVICE_UNAVAILABLE || tries >= BUSY_TRIES_MAX {
+                break (status, answer);
+            }
+            tokio::time::sleep(BUSY_WAIT).await;
+        };
+        refused(samples, &points, &answer).ok_or_else(|| {
+            let json: Option<Json> = serde_json::from_slice(&answer).ok();
+            let message = json.as_ref().and_then(|json| json["error"]["message"].as_str()).unwrap_or("no reason given");
+            format!("the server answered {status}: {message}")
+        })
+    }
+
+    /// Asks by the first way that works; the others are forgotten then.
+    async fn ask(&mut self, body: &Bytes) -> Result<(StatusCode, Vec<u8>), ClientError> {
+        loop {
+            match self.clients[0].exchange(PUT, body.clone()).await {
+                Ok(answer) => {
+                    let status = answer.status();
+                    self.clients.truncate(1);
+                    return Ok((status, answer.read(ANSWER_BYTES_MAX).await?));
+                }
+                Err(ClientError::Unreachable { .. }) if self.clients.len() > 1 => {
+                    self.clients.remove(0);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn point(sample: &Numbered, node: &str) -> Json {
+    let Numbered { sample, time, .. } = sample;
+    let mut tags = serde_json::Map::new();
+    tags.insert("host".to_owned(), Json::from(node));
+    tags.extend(sample.tags.iter().map(|(key, value)| (key.clone(), Json::from(value.as_str()))));
+    json!({"metric": sample.metric, "timestamp": time.micros(), "value": sample.value, "tags": tags})
+}
+
+/// What an answer of `/api/put?details` says; `None` for any other answer. Its list of bad points is in the order of
+/// the points and shows them as sent, but without numbers: so each is the next one that looks like that.
+pub fn refused(samples: &[Numbered], points: &[Json], answer: &[u8]) -> Option<Refused> {
+    let answer: Json = serde_json::from_slice(answer).ok()?;
+    let count = usize::try_from(answer["failed"].as_u64()?).ok()?;
+    let mut rest = samples.iter().zip(points);
+    let mut reasons = Vec::new();
+    for error in answer["errors"].as_array()? {
+        let shown = &error["datapoint"];
+        let fields = ["metric", "timestamp", "value", "tags"];
+        let same = |point: &Json| fields.iter().all(|field| point[*field] == shown[*field]);
+        let reason = error["error"].as_str().unwrap_or("no reason given").to_owned();
+        if let Some((sample, _)) = rest.by_ref().find(|(_, point)| same(point)) {
+            reasons.push((sample.line, reason));
+        }
+    }
+    Some(Refused { count, reasons })
+}
