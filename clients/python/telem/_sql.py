@@ -35,7 +35,8 @@ def ask(service: Service, text: str, format: str, timeout_s: float) -> "Tuple[An
         raise TelemetryError(f"{service} does not answer: {error}") from error
     finally:
         wire.close()
-    if answer.status in (400, 413):
+    # 404: a table or a metric that is not there. No rows would hide a typing error for ever.
+    if answer.status in (400, 404, 413):
         raise SqlError(_message(answer))
     if answer.status != 200:
         raise TelemetryError(f"{service} answered with status {answer.status}: {_message(answer)}")

@@ -63,6 +63,8 @@ class Telemetry:
         }
         self._sender = sender_of(_service.of_environment(address))
         self._level = _level_of(level, os.environ.get("TELEM_LEVEL")) if self._sender.service.is_named else 0
+        # A job that was launched without telemetry is asked nothing; one that has finalized may still ask.
+        self._is_off = self._level == 0
         if process_tag is None:
             process_tag = not _process.is_switched_off(os.environ.get("TELEM_PROCESS_TAG"))
         self._has_process_tag = process_tag
@@ -213,17 +215,18 @@ class Telemetry:
             What to do where the service is away, busy or partly missing: by default no or fewer rows, told by the
             logger ``telem``; ``True`` raises :class:`TelemetryError`.
 
-        Raises :class:`SqlError` for a question that cannot be answered, such as one with a typing error, and
-        :class:`TelemetryError` where ``format="arrow"`` lacks pyarrow. Where no service is named there are no rows.
+        Raises :class:`SqlError` for a question that cannot be answered, such as one with a typing error or
+        one for a metric that nobody has logged yet (the table ``samples`` is always there), and :class:`TelemetryError` where ``format="arrow"`` lacks pyarrow. Where no service is named, or the level is 0, there are no rows.
         """
         if format not in _sql.FORMATS:
             raise ValueError(f"format {format!r} does not exist; there are {', '.join(map(repr, _sql.FORMATS))}")
         if format == "arrow":
             _sql.pyarrow()
         sender = self._sender
-        if not sender.service.is_named:
+        if self._is_off:
             if strict:
-                raise _sql.TelemetryError("no telem is named: TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL are not set")
+                what = "the level is 0" if sender.service.is_named else "TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL are not set"
+                raise _sql.TelemetryError(f"there is no telem to ask: {what}")
             return _sql.nothing(format)
         if not sender.flush(min(timeout, EXIT_S)) and strict:
             raise _sql.TelemetryError(f"what was logged before could not be sent to {sender.service} in time")
