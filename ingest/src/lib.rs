@@ -1,8 +1,10 @@
 //! Everything that turns the outside into samples: collectors, wire decoders, limits, the one writer.
 //!
-//! Never sees a query. The way in: [`decode`] -> [`accept`] -> [`writer`] -> the engine.
+//! Never sees a query. The way in: [`decode`] -> [`accept`] -> [`writer`] -> the engine, and beside it
+//! [`schedule`] -> [`collect`] -> [`writer`].
 
 pub mod accept;
 pub mod collect;
 pub mod decode;
+pub mod schedule;
 pub mod writer;

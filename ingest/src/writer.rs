@@ -155,6 +155,8 @@ pub struct WriterStats {
     pub samples: u64,
     /// Batches that met a full queue or an error of the database.
     pub refused: u64,
+    /// Samples that wait to be appended now.
+    pub waiting: u64,
     pub syncs: u64,
     pub syncs_failed: u64,
     pub flushes: u64,
@@ -208,12 +210,33 @@ impl Writer {
         if batch.is_empty() {
             return Ok(());
         }
+        let acknowledged = self.queue(batch, durability)?;
+        acknowledged.await.unwrap_or(Err(WriteError::Stopped))
+    }
+
+    /// Queues `batch` and does not wait: it will be appended in its turn, Buffered. That the database
+    /// refused it is then seen in [`WriterStats::refused`] alone.
+    ///
+    /// # Errors
+    /// Busy, TooLarge, Stopped.
+    pub fn offer(&self, batch: SampleBatch) -> Result<(), WriteError> {
+        if !batch.is_empty() {
+            self.queue(batch, Durability::Buffered)?;
+        }
+        Ok(())
+    }
+
+    fn queue(
+        &self,
+        batch: SampleBatch,
+        durability: Durability,
+    ) -> Result<oneshot::Receiver<Result<(), WriteError>>, WriteError> {
         let (ack, acknowledged) = oneshot::channel();
         let queued = self.handle.shared.queue.push(Job { batch, durability, ack });
         queued.inspect_err(|_| {
             self.handle.shared.stats.refused.fetch_add(1, Ordering::Relaxed);
         })?;
-        acknowledged.await.unwrap_or(Err(WriteError::Stopped))
+        Ok(acknowledged)
     }
 
     /// Takes no more batches, appends those that wait, makes everything durable, flushes and closes
@@ -242,6 +265,7 @@ impl Writer {
             batches: load(&shared.stats.batches),
             samples: load(&shared.stats.samples),
             refused: load(&shared.stats.refused),
+            waiting: shared.queue.waiting_samples() as u64,
             syncs: load(&shared.committer.syncs),
             syncs_failed: load(&shared.committer.syncs_failed),
             flushes: load(&shared.flusher.flushes),

@@ -40,6 +40,12 @@ pub fn describe(name: &str) -> Option<&'static Described> {
     CATALOG.iter().find(|metric| metric.name == name)
 }
 
+/// Whether some metric of telem may carry that tag.
+pub fn is_tag_key(name: &str) -> bool {
+    let words = |metric: &Described| metric.tags.split(|c: char| !c.is_ascii_lowercase()).any(|word| word == name);
+    name == "host" || (!name.is_empty() && CATALOG.iter().any(words))
+}
+
 const fn gauge(level: u8, name: &'static str, unit: &'static str, tags: &'static str, help: &'static str) -> Described {
     Described { name, level, kind: MetricKind::Gauge, unit, help, tags }
 }

@@ -71,6 +71,11 @@ impl Queue {
         Some(job)
     }
 
+    /// Of all jobs that wait.
+    pub fn waiting_samples(&self) -> usize {
+        self.lock().samples
+    }
+
     /// Later pushes fail; what waits is still handed out.
     pub fn close(&self) {
         self.lock().closed = true;

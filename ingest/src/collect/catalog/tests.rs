@@ -36,6 +36,14 @@ fn names_say_their_unit_and_whether_they_only_grow() {
 }
 
 #[test]
+fn the_tags_of_all_metrics_are_known() {
+    for known in ["host", "mode", "cpu", "device", "port", "mountpoint", "fstype", "pid", "comm"] {
+        assert!(is_tag_key(known), "{known}");
+    }
+    assert!(!is_tag_key("rank") && !is_tag_key("") && !is_tag_key("dev"));
+}
+
+#[test]
 fn metrics_stand_by_level() {
     assert!(catalog().is_sorted_by_key(|metric| metric.level));
 }

@@ -1,0 +1,133 @@
+//! `/proc/meminfo` and `/proc/vmstat`: memory, swap, faults.
+
+use super::series::{Out, Slot};
+use super::source::{Source, Tree};
+use super::text::{fields, lines, number};
+use super::two_decimals;
+
+/// Names of the kernel and ours.
+type Names = &'static [(&'static str, &'static str)];
+
+const MEMINFO: Names = &[
+    ("MemTotal", "node_memory_MemTotal_bytes"),
+    ("MemFree", "node_memory_MemFree_bytes"),
+    ("MemAvailable", "node_memory_MemAvailable_bytes"),
+    ("Buffers", "node_memory_Buffers_bytes"),
+    ("Cached", "node_memory_Cached_bytes"),
+    ("SwapCached", "node_memory_SwapCached_bytes"),
+    ("Active", "node_memory_Active_bytes"),
+    ("Inactive", "node_memory_Inactive_bytes"),
+    ("Unevictable", "node_memory_Unevictable_bytes"),
+    ("SwapTotal", "node_memory_SwapTotal_bytes"),
+    ("SwapFree", "node_memory_SwapFree_bytes"),
+    ("Dirty", "node_memory_Dirty_bytes"),
+    ("Writeback", "node_memory_Writeback_bytes"),
+    ("AnonPages", "node_memory_AnonPages_bytes"),
+    ("Mapped", "node_memory_Mapped_bytes"),
+    ("Shmem", "node_memory_Shmem_bytes"),
+    ("Slab", "node_memory_Slab_bytes"),
+    ("SReclaimable", "node_memory_SReclaimable_bytes"),
+    ("SUnreclaim", "node_memory_SUnreclaim_bytes"),
+    ("KernelStack", "node_memory_KernelStack_bytes"),
+    ("PageTables", "node_memory_PageTables_bytes"),
+    ("Committed_AS", "node_memory_Committed_AS_bytes"),
+    ("AnonHugePages", "node_memory_AnonHugePages_bytes"),
+    ("HugePages_Total", "node_memory_HugePages_Total"),
+    ("HugePages_Free", "node_memory_HugePages_Free"),
+    ("Hugepagesize", "node_memory_Hugepagesize_bytes"),
+];
+
+const VMSTAT: Names = &[
+    ("pgpgin", "node_vmstat_pgpgin"),
+    ("pgpgout", "node_vmstat_pgpgout"),
+    ("pswpin", "node_vmstat_pswpin"),
+    ("pswpout", "node_vmstat_pswpout"),
+    ("pgfault", "node_vmstat_pgfault"),
+    ("pgmajfault", "node_vmstat_pgmajfault"),
+    ("oom_kill", "node_vmstat_oom_kill"),
+];
+
+/// The names and numbers of a file with one a line, in bytes where it says kB.
+pub fn parse(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+    lines(text).filter_map(|line| {
+        let mut fields = fields(line);
+        let name = fields.next()?;
+        let number = number(fields.next()?)?;
+        let scale = if fields.next() == Some(b"kB") { 1_024 } else { 1 };
+        Some((name.strip_suffix(b":").unwrap_or(name), number.saturating_mul(scale)))
+    })
+}
+
+/// psutil's percent: what could not be given to a new process.
+pub fn used_percent(total: u64, available: u64) -> Option<f64> {
+    (total > 0).then(|| two_decimals(total.saturating_sub(available) as f64 / total as f64 * 100.0))
+}
+
+/// The wanted lines of one file.
+#[derive(Debug)]
+struct Wanted {
+    names: Names,
+    slots: Vec<Slot>,
+    /// Where the next line is looked for first: files keep their order.
+    next: usize,
+}
+
+impl Wanted {
+    fn new(names: Names) -> Self {
+        Self { names, slots: names.iter().map(|(_, metric)| Slot::new(metric)).collect(), next: 0 }
+    }
+
+    fn find(&mut self, name: &[u8]) -> Option<&mut Slot> {
+        let places = self.names.len();
+        let at = (0..places).map(|step| (self.next + step) % places).find(|at| self.names[*at].0.as_bytes() == name)?;
+        self.next = (at + 1) % places;
+        self.slots.get_mut(at)
+    }
+}
+
+#[derive(Debug)]
+pub struct Memory {
+    meminfo: Source,
+    vmstat: Source,
+    sizes: Wanted,
+    events: Wanted,
+    used: Slot,
+}
+
+impl Memory {
+    pub fn new(tree: &Tree) -> Self {
+        Self {
+            meminfo: tree.file("proc/meminfo"),
+            vmstat: tree.file("proc/vmstat"),
+            sizes: Wanted::new(MEMINFO),
+            events: Wanted::new(VMSTAT),
+            used: Slot::new("used_RAM"),
+        }
+    }
+
+    pub fn sample(&mut self, out: &mut Out<'_>) {
+        if let Some(text) = self.meminfo.read() {
+            let (mut total, mut available) = (0, None);
+            for (name, bytes) in parse(text) {
+                match name {
+                    b"MemTotal" => total = bytes,
+                    b"MemAvailable" => available = Some(bytes),
+                    _ => {}
+                }
+                if let Some(slot) = self.sizes.find(name) {
+                    out.int(slot, bytes);
+                }
+            }
+            if let Some(percent) = available.and_then(|available| used_percent(total, available)) {
+                out.float(&mut self.used, percent);
+            }
+        }
+        if let Some(text) = self.vmstat.read() {
+            for (name, count) in parse(text) {
+                if let Some(slot) = self.events.find(name) {
+                    out.int(slot, count);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `/proc/net/dev`: what network interfaces received and sent.
+
+use super::devices::{Column, Devices, Numbers, Scale};
+use super::series::Out;
+use super::source::{Source, Tree};
+use super::text::{fields, lines, numbers};
+
+const COLUMNS: &[Column] = &[
+    Column { metric: "node_network_receive_bytes_total", at: 0, scale: Scale::Times(1) },
+    Column { metric: "node_network_receive_packets_total", at: 1, scale: Scale::Times(1) },
+    Column { metric: "node_network_receive_errs_total", at: 2, scale: Scale::Times(1) },
+    Column { metric: "node_network_receive_drop_total", at: 3, scale: Scale::Times(1) },
+    Column { metric: "node_network_transmit_bytes_total", at: 8, scale: Scale::Times(1) },
+    Column { metric: "node_network_transmit_packets_total", at: 9, scale: Scale::Times(1) },
+    Column { metric: "node_network_transmit_errs_total", at: 10, scale: Scale::Times(1) },
+    Column { metric: "node_network_transmit_drop_total", at: 11, scale: Scale::Times(1) },
+];
+
+/// Names of interfaces and their 16 numbers.
+pub fn parse(text: &[u8]) -> impl Iterator<Item = (&[u8], Numbers)> {
+    lines(text).filter_map(|line| {
+        // A large number may follow the colon without a blank; an alias has a colon in its name.
+        let colon = line.iter().rposition(|byte| *byte == b':')?;
+        let name = fields(&line[..colon]).next()?;
+        let sixteen: [u64; 16] = numbers(&mut fields(&line[colon + 1..]))?;
+        let mut all = Numbers::default();
+        all[..sixteen.len()].copy_from_slice(&sixteen);
+        Some((name, all))
+    })
+}
+
+#[derive(Debug)]
+pub struct Network {
+    file: Source,
+    devices: Devices,
+}
+
+impl Network {
+    pub fn new(tree: &Tree, level: u8) -> Self {
+        Self { file: tree.file("proc/net/dev"), devices: Devices::new(tree, "sys/class/net", COLUMNS, level) }
+    }
+
+    pub fn sample(&mut self, out: &mut Out<'_>) {
+        let Some(text) = self.file.read() else { return };
+        for (name, numbers) in parse(text) {
+            self.devices.take(name, numbers, |_| false);
+        }
+        // In a container none may be hardware.
+        self.devices.put(out, |name| name != b"lo");
+    }
+}

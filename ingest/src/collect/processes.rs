@@ -1,0 +1,258 @@
+//! `/proc/<pid>`: how many processes our user has; at level 4 what each of them uses.
+//!
+//! A walk over all processes is the dearest thing that is done here, so it is done every
+//! [`WALK_INTERVAL`] at most. Below level 4 it opens no file: whose a process is, its directory says.
+//! A process gets series when two walks in a row met it: a build starts thousands that live for less.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, openat, statat};
+use telem_engine::Timestamp;
+
+use super::cpu::TICKS_PER_SECOND;
+use super::series::{Out, Slot};
+use super::source::Tree;
+use super::text::{fields, lines, number};
+use crate::schedule::first_of;
+
+/// How often processes are walked over.
+pub const WALK_INTERVAL: Duration = Duration::from_secs(5);
+/// Most processes that get series of their own; more are counted as skipped.
+pub const PROCESSES_MAX: usize = 1_000;
+/// Most that is read of one file of a process.
+const FILE_BYTES_MAX: u64 = 16 << 10;
+/// What the kernel hands over of a directory at once.
+const DIRECTORY_BYTES: usize = 32 << 10;
+
+/// What `stat` says of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub comm: String,
+    pub major_faults: u64,
+    /// User and system together, threads included.
+    pub ticks: u64,
+    pub threads: u64,
+    /// Ticks after the start of the node.
+    pub started: u64,
+    pub virtual_bytes: u64,
+    pub resident_pages: u64,
+}
+
+/// `stat` of a process. Its name may hold blanks and parentheses.
+pub fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let open = text.iter().position(|byte| *byte == b'(')?;
+    let close = text.iter().rposition(|byte| *byte == b')')?;
+    let comm = text.get(open + 1..close)?;
+    let after: Vec<&[u8]> = fields(text.get(close + 1..)?).take(24).collect();
+    // Counted as proc(5) does, where the state is field 3.
+    let field = |at: usize| number(after.get(at - 3)?);
+    Some(Stat {
+        comm: String::from_utf8_lossy(comm).into_owned(),
+        major_faults: field(12)?,
+        ticks: field(14)?.saturating_add(field(15)?),
+        threads: field(20)?,
+        started: field(22)?,
+        virtual_bytes: field(23)?,
+        resident_pages: field(24)?,
+    })
+}
+
+/// `read_bytes` and `write_bytes` of `io`.
+pub fn parse_io(text: &[u8]) -> Option<[u64; 2]> {
+    let find = |name: &[u8]| {
+        lines(text).find_map(|line| {
+            let mut fields = fields(line);
+            (fields.next() == Some(name)).then(|| number(fields.next()?))?
+        })
+    };
+    Some([find(b"read_bytes:")?, find(b"write_bytes:")?])
+}
+
+/// The size of a page as the kernel told it to this process, from `auxv`.
+pub fn parse_page_bytes(auxv: &[u8]) -> Option<u64> {
+    const AT_PAGESZ: u64 = 6;
+    let words =
+        |pair: &[u8]| Some((u64::from_ne_bytes(pair.get(..8)?.try_into().ok()?), pair.get(8..)?.try_into().ok()?));
+    let found = auxv.chunks_exact(16).filter_map(words).find(|(key, _)| *key == AT_PAGESZ);
+    found.map(|(_, value)| u64::from_ne_bytes(value)).filter(|bytes| *bytes > 0)
+}
+
+const METRICS: [&str; 8] = [
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_virtual_memory_bytes",
+    "process_threads",
+    "process_major_page_faults_total",
+    "process_open_fds",
+    "process_read_bytes_total",
+    "process_written_bytes_total",
+];
+
+/// A process that was met.
+#[derive(Debug)]
+struct Known {
+    started: u64,
+    /// The walk that met it last.
+    walk: u64,
+    comm: String,
+    /// Made when it is met again.
+    slots: Option<[Slot; METRICS.len()]>,
+}
+
+#[derive(Debug)]
+pub struct Processes {
+    tree: Tree,
+    uid: u32,
+    each: bool,
+    page_bytes: u64,
+    count: Slot,
+    walked: Option<Timestamp>,
+    walk: u64,
+    known: HashMap<u32, Known>,
+    skipped: u64,
+    buffers: Buffers,
+}
+
+/// Used again by every walk.
+#[derive(Debug, Default)]
+struct Buffers {
+    ours: Vec<u32>,
+    directory: Vec<u8>,
+    file: Vec<u8>,
+}
+
+impl Processes {
+    pub fn new(tree: &Tree, uid: u32, level: u8) -> Self {
+        let mut auxv = Vec::new();
+        let page_bytes = read(&tree.path("proc/self/auxv"), &mut auxv).and_then(parse_page_bytes);
+        Self {
+            tree: tree.clone(),
+            uid,
+            each: level >= 4,
+            page_bytes: page_bytes.unwrap_or(4_096),
+            count: Slot::new("num_running_processes"),
+            walked: None,
+            walk: 0,
+            known: HashMap::new(),
+            skipped: 0,
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// Processes that were left out so far because there were more than [`PROCESSES_MAX`].
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    pub fn sample(&mut self, out: &mut Out<'_>) {
+        if !first_of(WALK_INTERVAL, out.time(), self.walked) {
+            return;
+        }
+        self.walked = Some(out.time());
+        self.walk += 1;
+        let mut buffers = std::mem::take(&mut self.buffers);
+        buffers.ours.clear();
+        match walk(&self.tree.path("proc"), self.uid, &mut buffers.directory, &mut buffers.ours) {
+            // A recording without processes says nothing about them.
+            Ok(0) => {}
+            Ok(_) => {
+                out.int(&mut self.count, buffers.ours.len() as u64);
+                if self.each {
+                    self.sample_each(&mut buffers, out);
+                }
+            }
+            Err(error) => tracing::debug!(%error, "processes cannot be walked over"),
+        }
+        self.buffers = buffers;
+    }
+
+    fn sample_each(&mut self, buffers: &mut Buffers, out: &mut Out<'_>) {
+        buffers.ours.sort_unstable();
+        self.skipped += buffers.ours.len().saturating_sub(PROCESSES_MAX) as u64;
+        for pid in buffers.ours.iter().take(PROCESSES_MAX) {
+            let dir = self.tree.path(format!("proc/{pid}"));
+            // One that has ended meanwhile is no error.
+            let Some(stat) = read(&dir.join("stat"), &mut buffers.file).and_then(parse_stat) else { continue };
+            let known = match self.known.get_mut(pid) {
+                Some(known) if known.started == stat.started && known.comm == stat.comm => known,
+                _ => {
+                    let met = Known { started: stat.started, walk: self.walk, comm: stat.comm, slots: None };
+                    self.known.insert(*pid, met);
+                    continue;
+                }
+            };
+            known.walk = self.walk;
+            let slots = known.slots.get_or_insert_with(|| {
+                let pid = pid.to_string();
+                METRICS.map(|metric| Slot::tagged(metric, &[("comm", &stat.comm), ("pid", &pid)]))
+            });
+            let [cpu, resident, virtual_memory, threads, faults, fds, read_bytes, written_bytes] = slots;
+            out.float(cpu, stat.ticks as f64 / TICKS_PER_SECOND);
+            out.int(resident, stat.resident_pages.saturating_mul(self.page_bytes));
+            out.int(virtual_memory, stat.virtual_bytes);
+            out.int(threads, stat.threads);
+            out.int(faults, stat.major_faults);
+            if let Some(open) = entries(&dir.join("fd"), &mut buffers.directory) {
+                out.int(fds, open);
+            }
+            if let Some([read, written]) = read(&dir.join("io"), &mut buffers.file).and_then(parse_io) {
+                out.int(read_bytes, read);
+                out.int(written_bytes, written);
+            }
+        }
+        let walk = self.walk;
+        self.known.retain(|_, known| known.walk == walk);
+    }
+}
+
+fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Collects into `ours` the processes whose directory belongs to `uid`. How many there are of anybody.
+fn walk(proc: &Path, uid: u32, buffer: &mut Vec<u8>, ours: &mut Vec<u32>) -> rustix::io::Result<usize> {
+    let mut all = 0;
+    let dir = open_directory(proc)?;
+    let mut listing = RawDir::new(dir.as_fd(), space_in(buffer));
+    while let Some(entry) = listing.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(pid) = number(name.to_bytes()).and_then(|pid| u32::try_from(pid).ok()) else { continue };
+        all += 1;
+        if statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_uid == uid) {
+            ours.push(pid);
+        }
+    }
+    Ok(all)
+}
+
+/// How many entries a directory has.
+pub(super) fn entries(path: &Path, buffer: &mut Vec<u8>) -> Option<u64> {
+    let dir = open_directory(path).ok()?;
+    let mut listing = RawDir::new(dir.as_fd(), space_in(buffer));
+    let mut count = 0;
+    while let Some(entry) = listing.next() {
+        let dots = matches!(entry.ok()?.file_name().to_bytes(), b"." | b"..");
+        count += u64::from(!dots);
+    }
+    Some(count)
+}
+
+fn space_in(buffer: &mut Vec<u8>) -> &mut [MaybeUninit<u8>] {
+    buffer.clear();
+    buffer.reserve(DIRECTORY_BYTES);
+    buffer.spare_capacity_mut()
+}
+
+/// The file as it is now, in a buffer that is used again.
+pub(super) fn read<'a>(path: &Path, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    buffer.clear();
+    File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(buffer).ok()?;
+    Some(buffer)
+}

@@ -1,0 +1,109 @@
+//! Where samples go: a slot is a series of this node whose id is asked for once.
+
+use telem_engine::{Db, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp, Value};
+
+use super::catalog::describe;
+
+/// A series that a collector writes to, made known to the database with its first sample.
+#[derive(Debug)]
+pub struct Slot {
+    metric: &'static str,
+    tags: Vec<(&'static str, Box<str>)>,
+    id: Id,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Id {
+    Unasked,
+    Known(SeriesId),
+    /// The database has no room for it.
+    Refused,
+}
+
+impl Slot {
+    pub fn new(metric: &'static str) -> Self {
+        Self::tagged(metric, &[])
+    }
+
+    /// The tag `host` comes by itself. Values are cut and cleaned where the engine would refuse them.
+    pub fn tagged(metric: &'static str, tags: &[(&'static str, &str)]) -> Self {
+        debug_assert!(describe(metric).is_some(), "{metric} does not stand in the catalog");
+        let tags = tags.iter().map(|(key, value)| (*key, clean(value))).collect();
+        Self { metric, tags, id: Id::Unasked }
+    }
+}
+
+/// What the engine takes as a tag's value.
+fn clean(value: &str) -> Box<str> {
+    let plain = value.chars().map(|c| if c.is_control() { '_' } else { c });
+    let mut cleaned = String::new();
+    for c in plain {
+        if cleaned.len() + c.len_utf8() > telem_engine::series::TAG_VALUE_BYTES_MAX {
+            break;
+        }
+        cleaned.push(c);
+    }
+    if cleaned.is_empty() { "_".into() } else { cleaned.into() }
+}
+
+/// The samples of one tick.
+#[derive(Debug)]
+pub struct Out<'a> {
+    db: &'a Db,
+    host: &'a str,
+    time: Timestamp,
+    batch: SampleBatch,
+    refused: u64,
+}
+
+impl<'a> Out<'a> {
+    /// `expected`: about how many samples will come.
+    pub fn new(db: &'a Db, host: &'a str, time: Timestamp, expected: usize) -> Self {
+        Self { db, host, time, batch: SampleBatch::with_capacity(expected), refused: 0 }
+    }
+
+    pub fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    pub fn put(&mut self, slot: &mut Slot, value: Value) {
+        match self.id(slot) {
+            Some(id) => self.batch.push(id, self.time, value),
+            None => self.refused += 1,
+        }
+    }
+
+    pub fn int(&mut self, slot: &mut Slot, value: u64) {
+        self.put(slot, Value::Int(i64::try_from(value).unwrap_or(i64::MAX)));
+    }
+
+    pub fn float(&mut self, slot: &mut Slot, value: f64) {
+        self.put(slot, Value::Float(value));
+    }
+
+    /// The samples, and how many found no room in the database.
+    pub fn finish(self) -> (SampleBatch, u64) {
+        (self.batch, self.refused)
+    }
+
+    fn id(&self, slot: &mut Slot) -> Option<SeriesId> {
+        match slot.id {
+            Id::Known(id) => return Some(id),
+            Id::Refused => return None,
+            Id::Unasked => {}
+        }
+        let own = slot.tags.iter().map(|(key, value)| (*key, &**value));
+        let made = TagSet::new(own.chain([("host", self.host)])).and_then(|tags| SeriesKey::new(slot.metric, tags));
+        match made.and_then(|key| self.db.series(&key)) {
+            Ok(id) => {
+                slot.id = Id::Known(id);
+                Some(id)
+            }
+            Err(error) => {
+                tracing::debug!(metric = slot.metric, %error, "a series of the collectors was refused");
+                slot.id = Id::Refused;
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Whatever stands in a file, nothing panics: random bytes, and recorded files cut and overwritten.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// All files of the recording that are read.
+fn recorded_files() -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut dirs = vec![recording("first")];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            if entry.path().is_dir() {
+                dirs.push(entry.path());
+            } else {
+                let path = entry.path().strip_prefix(recording("first")).unwrap().to_path_buf();
+                files.push((path, fs::read(entry.path()).unwrap()));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// What every parser makes of it; only that it ends is of interest.
+fn parse_as_everything(text: &[u8]) {
+    cpu::parse(text).for_each(drop);
+    load::parse(text);
+    memory::parse(text).for_each(drop);
+    pressure::parse(text);
+    assert!(disk::parse(text).filter(|(name, _)| disk::is_disk(name)).count() <= text.len());
+    network::parse(text).for_each(drop);
+    mounts::parse(text);
+    processes::parse_stat(text);
+    processes::parse_io(text);
+    processes::parse_page_bytes(text);
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_are_read_as_nothing_or_something(text in proptest::collection::vec(any::<u8>(), 0..400)) {
+        parse_as_everything(&text);
+    }
+
+    #[test]
+    fn words_and_numbers_in_any_order_are_read(
+        words in proptest::collection::vec(
+            prop_oneof![
+                "cpu[0-9]{0,12}|some|full|total=|MemTotal:|kB|sda|nvme|eth0:|\\(|\\)|\\n|:|lo:|\\\\777|\\\\040|/",
+                any::<u64>().prop_map(|number| number.to_string()),
+                any::<f64>().prop_map(|number| number.to_string()),
+            ],
+            0..40,
+        ),
+        glue in "[ \n\t]",
+    ) {
+        parse_as_everything(words.join(&glue).as_bytes());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn a_damaged_tree_is_sampled_as_far_as_it_goes(
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..60),
+    ) {
+        let mut files = recorded_files();
+        for (which, at, byte) in damage {
+            let count = files.len();
+            let (_, bytes) = &mut files[which.index(count)];
+            if bytes.is_empty() {
+                continue;
+            }
+            let at = at.index(bytes.len());
+            match byte {
+                0..=99 => bytes[at] = byte,
+                100..=149 => bytes.truncate(at),
+                150..=199 => drop(bytes.remove(at)),
+                _ => bytes.splice(at..at, b"18446744073709551615 ".iter().copied()).for_each(drop),
+            }
+        }
+        let mut world = World::empty(4);
+        for (path, bytes) in &files {
+            world.write(path.to_str().unwrap(), bytes);
+        }
+        for second in [1_000, 1_005, 1_010] {
+            world.tick(second);
+        }
+    }
+}
+
+#[test]
+fn the_largest_numbers_do_not_overflow() {
+    let mut world = World::empty(2);
+    let max = u64::MAX;
+    world.write("proc/stat", format!("cpu {max} {max} {max} {max} {max} {max} {max} {max}\nctxt {max}\n"));
+    world.write("proc/meminfo", format!("MemTotal: {max} kB\nMemAvailable: {max} kB\n"));
+    let numbers = [max; 11].map(|number| number.to_string()).join(" ");
+    world.write("proc/diskstats", format!("8 0 sda {numbers}\n8 16 sdb {numbers}\n"));
+    let first = world.tick(1);
+    assert_eq!(first["node_context_switches_total"], Value::Int(i64::MAX));
+    assert_eq!(first["used_RAM"], Value::Float(0.0));
+    assert_eq!(first["node_disk_read_bytes_total"], Value::Int(i64::MAX));
+    world.write("proc/stat", "cpu 0 0 0 0 0 0 0 0\n");
+    world.tick(2);
+    world.write("proc/stat", format!("cpu {max} {max} {max} {max} {max} {max} {max} {max}\n"));
+    let third = world.tick(3);
+    assert!(third["cpu_percent"].as_f64() <= 100.0, "{third:?}");
+}

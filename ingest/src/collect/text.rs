@@ -1,0 +1,32 @@
+//! Lines, fields and numbers of the kernel's text files, as bytes: nothing is allocated, nothing panics.
+//!
+//! Not through a crate for `/proc`: those build maps and strings at every read, and more than one of
+//! their parsers panics on a line that is cut short.
+
+pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n')
+}
+
+/// What stands between blanks.
+pub fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
+}
+
+/// A whole number without a sign.
+pub fn number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
+}
+
+/// A finite number.
+pub fn float(field: &[u8]) -> Option<f64> {
+    std::str::from_utf8(field).ok()?.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// The next `N` fields as numbers; `None` when one is missing or no number.
+pub fn numbers<'a, const N: usize>(fields: &mut impl Iterator<Item = &'a [u8]>) -> Option<[u64; N]> {
+    let mut all = [0; N];
+    for place in &mut all {
+        *place = number(fields.next()?)?;
+    }
+    Some(all)
+}
