@@ -19,5 +19,5 @@ mod testing;
 pub mod tsq;
 
 pub use error::{Error, ErrorKind, Result};
-pub use run::{Queries, QueryOptions, RowOrder, SqlAnswer, TsAnswer, TsGroup};
+pub use run::{Queries, QueryOptions, QueryStats, RowOrder, SqlAnswer, TsAnswer, TsGroup};
 pub use tsq::TsQuery;

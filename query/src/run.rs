@@ -118,6 +118,17 @@ impl std::fmt::Debug for SqlAnswer {
     }
 }
 
+/// Queries since the start, by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueryStats {
+    /// Those that found a place among the running ones.
+    pub admitted: u64,
+    /// Those that found none in time.
+    pub refused: u64,
+    /// Those that run now.
+    pub running: u64,
+}
+
 /// Answers questions about one database. Clones share its threads and limits.
 #[derive(Clone, Debug)]
 pub struct Queries {
@@ -147,6 +158,10 @@ impl Queries {
 
     pub fn db(&self) -> &Db {
         &self.inner.db
+    }
+
+    pub fn stats(&self) -> QueryStats {
+        self.inner.workers.stats()
     }
 
     /// Begins the questions of one request; their deadline runs from here on.

@@ -1,5 +1,6 @@
 //! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
 
+mod own;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use telem_engine::{Clock, Db, Options, RecoveryReport};
+use telem_ingest::collect::{CollectError, CollectOptions, Collectors, OwnMetrics};
 use telem_ingest::writer::{ShutdownError, Writer, WriterOptions};
 use telem_query::tsq::Fidelity;
 use telem_query::{Queries, QueryOptions};
@@ -49,6 +51,8 @@ pub struct ServiceOptions {
     /// Where the socket is made.
     pub socket_dir: PathBuf,
     pub level: u8,
+    /// What the node is asked for, where its level is 2 or higher.
+    pub collect: CollectOptions,
     pub fidelity: Fidelity,
     pub limits: ServerLimits,
     pub engine: Options,
@@ -71,6 +75,8 @@ pub enum ServiceError {
     Token(#[from] TokenError),
     #[error("cannot write the connection file {}: {source}; choose another --connection-file", path.display())]
     Connection { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Collect(#[from] CollectError),
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
     #[error("the listener has no address: {0}")]
@@ -144,6 +150,9 @@ async fn serve(
     let path = options.connection_file.unwrap_or_else(|| options.data.join(FILE_NAME));
     let recovery = noteworthy(db.recovery());
     let queries = Queries::new(db.clone(), options.queries)?;
+    let own = OwnMetrics::new(own::tell(db.clone(), writer.clone(), queries.clone()));
+    let collect = CollectOptions { own, ..options.collect };
+    let collectors = Collectors::start(&collect, db.clone(), writer.clone(), Arc::clone(&options.clock))?;
     let state = State {
         db,
         writer: Some(writer),
@@ -160,6 +169,10 @@ async fn serve(
     let _file = connection.publish(&path).map_err(|source| ServiceError::Connection { path: path.clone(), source })?;
     ready(&Ready { recovery, url, socket: socket.path().to_path_buf(), connection_file: path });
     net::serve(Listeners { tcp, socket: Some(socket) }, router, rules, &options.limits, stop).await;
+    // Takes as long as one tick: what it sampled is to be written before the database is closed.
+    if let Some(collectors) = collectors {
+        collectors.stop();
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, timeout_at};
 
-use super::QueryOptions;
+use super::{QueryOptions, QueryStats};
 use crate::error::{Error, Result};
 use crate::leaf::Stop;
 
@@ -44,6 +45,8 @@ pub(super) struct Workers {
     running_max: usize,
     queue_wait: Duration,
     deadline: Duration,
+    admitted: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// A query's place among those that run, and when it must be done.
@@ -82,7 +85,17 @@ impl Workers {
             running_max: options.queries_max.max(1),
             queue_wait: options.queue_wait,
             deadline: options.deadline,
+            admitted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         })
+    }
+
+    pub(super) fn stats(&self) -> QueryStats {
+        QueryStats {
+            admitted: self.admitted.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            running: self.running_max.saturating_sub(self.running.available_permits()) as u64,
+        }
     }
 
     /// The deadline of what begins now.
@@ -95,6 +108,13 @@ impl Workers {
     /// # Errors
     /// Busy when too many wait already, or none ends in time.
     pub(super) async fn admit(&self, due: Due) -> Result<Ticket> {
+        let admitted = self.place(due).await;
+        let counter = if admitted.is_ok() { &self.admitted } else { &self.refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+        admitted
+    }
+
+    async fn place(&self, due: Due) -> Result<Ticket> {
         let too_many = || Error::TooManyQueries { running: self.running_max };
         if let Ok(place) = Arc::clone(&self.running).try_acquire_owned() {
             return Ok(Ticket { place, due });

@@ -4,6 +4,7 @@
 //! away (`telem sql ... | head`) is no error.
 
 mod check;
+mod collect;
 mod export;
 mod grafana;
 mod info;

@@ -15,6 +15,7 @@ use telem_query::QueryOptions;
 use telem_query::tsq::Fidelity;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::collect::CollectArgs;
 use super::{Failure, units};
 use crate::config;
 use crate::http::body::BodyBudget;
@@ -43,6 +44,8 @@ pub struct ServeArgs {
     #[arg(long, visible_alias = "telemetry-level", default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u8).range(0..=4))]
     level: u8,
+    #[command(flatten)]
+    collect: CollectArgs,
     /// Where to listen; port 0 takes any free one [default: 127.0.0.1:4242, or the next free port]
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
@@ -71,6 +74,7 @@ pub struct ServeArgs {
 const EXAMPLES: &str = "\
 Examples:
   telem serve --data ./trial
+  telem serve --data ./trial --level 2                 also samples this node, every second
   telem serve --data ./trial --listen :0               any free port, told on stderr
   telem serve --data ./trial --listen 0.0.0.0:4242     everybody needs the token
   telem serve --data ./trial --allow-user grafana      Grafana's server here does not
@@ -162,6 +166,7 @@ fn options(args: ServeArgs) -> Result<ServiceOptions, Failure> {
         clock: Arc::clone(&clock),
         ..engine
     };
+    let collect = args.collect.options(args.level, &node)?;
     Ok(ServiceOptions {
         data,
         job,
@@ -173,6 +178,7 @@ fn options(args: ServeArgs) -> Result<ServiceOptions, Failure> {
         allowed_uids,
         socket_dir: socket::directory(runtime_dir.as_deref(), uid),
         level: args.level,
+        collect,
         fidelity: if args.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
         limits: server_limits(&args.limits),
         engine,

@@ -24,6 +24,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         allowed_uids: Vec::new(),
         socket_dir: dir.join("run"),
         level: 1,
+        collect: CollectOptions::new(1, "n1"),
         fidelity: Fidelity::Sensible,
         limits: ServerLimits::default(),
         engine: Options { node: "n1".to_owned(), ..Options::default() },

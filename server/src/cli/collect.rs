@@ -1,0 +1,42 @@
+//! Options of every command that collects: how often, and from where.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use telem_ingest::collect::CollectOptions;
+use telem_ingest::schedule::check_interval;
+
+use super::{Failure, units};
+
+/// How the node is sampled at level 2 and above.
+#[derive(Debug, Args)]
+pub struct CollectArgs {
+    /// How often the node is sampled, 100ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Where proc and sys are read: the host's root as a container sees it, or a recording
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    sysroot: PathBuf,
+}
+
+impl CollectArgs {
+    /// # Errors
+    /// Usage when there is no `proc` where it is to be read.
+    pub fn options(&self, level: u8, host: &str) -> Result<CollectOptions, Failure> {
+        if level >= 2 && !self.sysroot.join("proc").is_dir() {
+            let sysroot = self.sysroot.display();
+            return Err(Failure::usage(format!(
+                "--sysroot {sysroot} holds no directory proc; name the directory above it"
+            )));
+        }
+        let (interval, sysroot) = (self.interval, self.sysroot.clone());
+        Ok(CollectOptions { interval, sysroot, ..CollectOptions::new(level, host) })
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = units::duration(text)?;
+    check_interval(interval).map_err(|error| error.to_string())?;
+    Ok(interval)
+}
