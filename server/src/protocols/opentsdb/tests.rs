@@ -544,6 +544,19 @@ async fn what_was_put_is_answered_to_each_generation_of_grafana() {
     );
 }
 
+#[tokio::test]
+async fn a_metric_of_telem_is_a_known_name_before_it_has_a_sample() {
+    let server = server();
+    let put = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;
+    assert_eq!(server.post("/api/put", put).await, "204");
+    assert_eq!(server.get("/api/query?start=1h-ago&m=sum:node_load1%7Bhost=*%7D").await, "200 []");
+    let not_yet = "/api/query?start=2013/01/01&end=2013/01/02&m=sum:m%7Bdevice=*%7D";
+    assert_eq!(server.get(not_yet).await, "200 []", "a tag that the level leaves out");
+    // The original would not know it.
+    let exact = r#"400 {"error":{"code":400,"message":"No such name for 'metrics': 'node_load1'"#;
+    assert!(server.get("/api/query?start=1h-ago&m=sum:node_load1&exact").await.starts_with(exact));
+}
+
 #[test]
 fn times_are_read_in_every_form() {
     let paris: Tz = "Europe/Paris".parse().unwrap();
