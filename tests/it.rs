@@ -14,6 +14,7 @@ mod process;
 mod property;
 mod real;
 mod recorded;
+mod run;
 mod script;
 mod slt_scripts;
 mod tsq_scripts;

@@ -7,6 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use chrono::DateTime;
+use telem_engine::Timestamp;
+
 const NAME_BYTES_MAX: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +50,37 @@ pub fn job(wanted: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result
         Some(name) => checked_name("job", &name),
         None => Ok("local".to_owned()),
     }
+}
+
+/// Where schedulers say which job this is.
+const JOB_VARIABLES: [&str; 7] =
+    ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "OAR_JOB_ID", "PJM_JOBID"];
+
+/// The job of a command that is launched: as asked for, else the scheduler's (what a path cannot have in its id
+/// becomes `-`), else what `made_up` gives.
+///
+/// # Errors
+/// BadName, for one that was asked for.
+pub fn launched_job(
+    wanted: Option<&str>,
+    env: impl Fn(&str) -> Option<String>,
+    made_up: impl FnOnce() -> String,
+) -> Result<String, ConfigError> {
+    if let Some(name) = wanted {
+        return checked_name("job", name);
+    }
+    let scheduled = JOB_VARIABLES.into_iter().find_map(env).map(|id| {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
+        let id: String = id.chars().map(plain).take(NAME_BYTES_MAX).collect();
+        id.trim_start_matches(['.', '-']).to_owned()
+    });
+    Ok(scheduled.filter(|id| !id.is_empty()).unwrap_or_else(made_up))
+}
+
+/// A name for a job that has none: when it began (UTC) and its process.
+pub fn fresh_job(now: Timestamp, pid: u32) -> String {
+    let time = DateTime::from_timestamp_micros(now.micros()).unwrap_or_default();
+    format!("{}-{pid}", time.format("%Y%m%d-%H%M%S"))
 }
 
 /// The node this process runs on: as asked for, else the host name without its domain, in lower case.

@@ -28,6 +28,9 @@ pub struct Connection {
     pub pid: u32,
     pub job: String,
     pub node: String,
+    /// Samples of a higher level are not kept.
+    #[serde(default)]
+    pub level: u8,
     /// The data directory.
     pub data: PathBuf,
 }

@@ -12,6 +12,7 @@ pub mod config;
 pub mod connection;
 pub mod http;
 pub mod info;
+pub mod job;
 pub mod net;
 pub mod protocols;
 pub mod rows;

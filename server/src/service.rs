@@ -85,9 +85,12 @@ pub enum ServiceError {
     Close(#[from] ShutdownError),
 }
 
-/// What the user is told when the server is ready.
+/// A server that is ready, and what the user is told about it.
 #[derive(Clone, Debug)]
 pub struct Ready {
+    pub db: Db,
+    /// The directory of the database.
+    pub data: PathBuf,
     /// What recovery found, where it found anything.
     pub recovery: Option<String>,
     pub url: String,
@@ -145,6 +148,7 @@ async fn serve(
         pid: std::process::id(),
         job: options.job,
         node: options.node,
+        level: options.level,
         data: options.data.clone(),
     };
     let path = options.connection_file.unwrap_or_else(|| options.data.join(FILE_NAME));
@@ -153,6 +157,7 @@ async fn serve(
     let own = OwnMetrics::new(own::tell(db.clone(), writer.clone(), queries.clone()));
     let collect = CollectOptions { own, ..options.collect };
     let collectors = Collectors::start(&collect, db.clone(), writer.clone(), Arc::clone(&options.clock))?;
+    let (ready_db, data) = (db.clone(), options.data);
     let state = State {
         db,
         writer: Some(writer),
@@ -167,7 +172,7 @@ async fn serve(
     let rules = Rules::new(token, options.uid, options.allowed_uids);
     // Held until the last request is answered.
     let _file = connection.publish(&path).map_err(|source| ServiceError::Connection { path: path.clone(), source })?;
-    ready(&Ready { recovery, url, socket: socket.path().to_path_buf(), connection_file: path });
+    ready(&Ready { db: ready_db, data, recovery, url, socket: socket.path().to_path_buf(), connection_file: path });
     net::serve(Listeners { tcp, socket: Some(socket) }, router, rules, &options.limits, stop).await;
     // Takes as long as one tick: what it sampled is to be written before the database is closed.
     if let Some(collectors) = collectors {

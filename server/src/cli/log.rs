@@ -1,13 +1,27 @@
 //! The log on stderr: `TELEM_LOG` where set, else as verbose as `-v` and `-q` say.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use super::Verbosity;
 use crate::config;
 
-pub fn start(verbosity: Verbosity) {
+/// How a line begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// With the time: stderr is telem's own.
+    Stamped,
+    /// With telem's name: stderr is the job's.
+    Named,
+}
+
+pub fn start(verbosity: Verbosity, style: Style) {
     let default = match (verbosity.verbose, verbosity.quiet) {
         (0, 0) => "warn",
         (1, _) => "info",
@@ -23,9 +37,27 @@ pub fn start(verbosity: Verbosity) {
             if default == "off" { "off" } else { "error" }
         )),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match style {
+        Style::Stamped => log.with_ansi(io::stderr().is_terminal()).init(),
+        Style::Named => log.with_ansi(false).event_format(Named).init(),
+    }
+}
+
+struct Named;
+
+impl<S, N> FormatEvent<S, N> for Named
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let level = match event.metadata().level().as_str() {
+            "WARN" => "warning".to_owned(),
+            other => other.to_ascii_lowercase(),
+        };
+        write!(to, "telem: {level}: ")?;
+        context.field_format().format_fields(to.by_ref(), event)?;
+        writeln!(to)
+    }
 }

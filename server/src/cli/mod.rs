@@ -12,7 +12,9 @@ mod log;
 mod output;
 mod pending;
 mod put;
+mod run;
 mod serve;
+mod service;
 mod source;
 mod sql;
 #[cfg(test)]
@@ -37,6 +39,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  telem run -- python train.py
   telem serve --data ./trial
   telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
   telem COMMAND --help      every option of a command, with examples";
@@ -52,8 +55,15 @@ struct Verbosity {
     quiet: u8,
 }
 
+impl Verbosity {
+    fn is_quiet(self) -> bool {
+        self.quiet > 0
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(Box<run::RunArgs>),
     Serve(Box<serve::ServeArgs>),
     Sql(sql::SqlArgs),
     Info(info::InfoArgs),
@@ -84,6 +94,26 @@ impl Failure {
     fn usage(error: impl std::fmt::Display) -> Self {
         Self::Usage(error.to_string())
     }
+
+    /// Says it on stderr; what to exit with.
+    fn report(&self) -> ExitCode {
+        let (message, code) = match self {
+            Self::ReaderGone => return ExitCode::SUCCESS,
+            Self::BadNews => return ExitCode::FAILURE,
+            Self::Usage(message) => (message, 2),
+            Self::Failed(message) => (message, 1),
+        };
+        complain(message);
+        ExitCode::from(code)
+    }
+
+    /// What is to be said about it.
+    fn into_message(self) -> String {
+        match self {
+            Self::ReaderGone | Self::BadNews => String::new(),
+            Self::Usage(message) | Self::Failed(message) => message,
+        }
+    }
 }
 
 /// For output to stdout.
@@ -98,8 +128,10 @@ impl From<io::Error> for Failure {
 
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    log::start(cli.verbosity);
+    let style = if matches!(cli.command, Command::Run(_)) { log::Style::Named } else { log::Style::Stamped };
+    log::start(cli.verbosity, style);
     let outcome = match cli.command {
+        Command::Run(args) => return run::run(*args, cli.verbosity),
         Command::Serve(args) => serve::run(*args),
         Command::Sql(args) => sql::run(args),
         Command::Info(args) => info::run(&args),
@@ -108,14 +140,10 @@ pub fn main() -> ExitCode {
         Command::Export(args) => export::run(&args, cli.verbosity),
         Command::Put(args) => put::run(args),
     };
-    let (message, code) = match outcome {
-        Ok(()) | Err(Failure::ReaderGone) => return ExitCode::SUCCESS,
-        Err(Failure::BadNews) => return ExitCode::FAILURE,
-        Err(Failure::Usage(message)) => (message, 2),
-        Err(Failure::Failed(message)) => (message, 1),
-    };
-    complain(&message);
-    ExitCode::from(code)
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
 }
 
 fn complain(message: &str) {

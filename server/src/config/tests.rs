@@ -14,6 +14,23 @@ fn the_job_is_the_one_asked_for_then_slurms_then_local() {
 }
 
 #[test]
+fn a_launched_job_is_the_one_asked_for_then_the_schedulers_then_one_of_its_own() {
+    let made_up = || "made-up".to_owned();
+    let slurm = env(&[("SLURM_JOB_ID", "99"), ("PBS_JOBID", "1")]);
+    assert_eq!(launched_job(Some("train-7"), &slurm, made_up).unwrap(), "train-7");
+    assert_eq!(launched_job(None, slurm, made_up).unwrap(), "99");
+    assert_eq!(
+        launched_job(None, env(&[("PBS_JOBID", "123[4].head.example")]), made_up).unwrap(),
+        "123-4-.head.example"
+    );
+    assert_eq!(launched_job(None, env(&[("FLUX_JOB_ID", "ƒ2Jn")]), made_up).unwrap(), "2Jn");
+    assert_eq!(launched_job(None, env(&[]), made_up).unwrap(), "made-up");
+    assert!(launched_job(Some("a/b"), env(&[]), made_up).is_err());
+    let now = Timestamp::from_micros(1_795_271_415_000_000);
+    assert_eq!(fresh_job(now, 4711), "20261121-143015-4711");
+}
+
+#[test]
 fn names_that_become_paths_cannot_leave_their_directory() {
     for bad in ["", "..", ".hidden", "a/b", "a b", "a\0b", "é", &"x".repeat(65)] {
         assert!(job(Some(bad), env(&[])).is_err(), "{bad:?}");

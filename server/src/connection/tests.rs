@@ -12,6 +12,7 @@ fn connection(pid: u32) -> Connection {
         pid,
         job: "local".to_owned(),
         node: "n1".to_owned(),
+        level: 2,
         data: "/data".into(),
     }
 }

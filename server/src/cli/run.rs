@@ -1,0 +1,96 @@
+//! `telem run`: a command with a service beside it.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use telem_engine::{Clock, SystemClock};
+
+use super::service::{self, Purpose, ServiceArgs, level};
+use super::{Failure, Verbosity};
+use crate::config;
+use crate::job::notes::Notes;
+use crate::job::{self, JobOptions, footprint};
+use crate::service::ServiceOptions;
+
+/// Longest that requests which still run are waited for when the command has ended.
+const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Run a command, record the node and the command's metrics, answer queries meanwhile
+///
+/// The command runs as if telem were not there: its streams, its terminal and its signals are its own, and telem
+/// exits with its exit code (128+n for a signal). If telem cannot record, it says so and runs the command all the
+/// same. The command finds the service through TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct RunArgs {
+    /// Highest level of samples to keep, 0 to 4: 0 nothing, 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes
+    #[arg(long, visible_alias = "telemetry-level", default_value_t = 2, value_name = "N", value_parser = level())]
+    level: u8,
+    /// The job these samples belong to [default: the scheduler's id of the job, else one made of the time]
+    #[arg(long, value_name = "ID")]
+    job: Option<String>,
+    /// Do not run the command if it cannot be recorded
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  telem run -- python train.py
+  telem run --level 3 --job tuning-7 -- ./solver input.toml
+  srun telem run --data /scratch/telem -- ./solver       in a Slurm script
+  telem run -- sh -c 'echo $TELEM_URL; sleep 60'
+
+Environment of the command:
+  TELEM_CONNECTION   file with URL, socket and token, readable by you alone
+  TELEM_SOCKET       path of the Unix socket
+  TELEM_URL          such as http://127.0.0.1:4242
+  TELEM_LEVEL        the level
+  TELEM_JOB          the job
+
+Environment:
+  TELEM_TOKEN   the token to ask for, instead of a random one
+  TELEM_LOG     what to log, as in telem_engine=debug,info";
+
+/// The exit code of the command, or of telem's own where it did not run.
+pub fn run(args: RunArgs, verbosity: Verbosity) -> ExitCode {
+    match job_options(args, verbosity) {
+        Ok(options) => ExitCode::from(job::run(options)),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn job_options(args: RunArgs, verbosity: Verbosity) -> Result<JobOptions, Failure> {
+    let RunArgs { level, job, strict, service, command } = args;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let made_up = || config::fresh_job(clock.now(), std::process::id());
+    let id = config::launched_job(job.as_deref(), config::environment, made_up).map_err(Failure::usage)?;
+    let node = service.node()?;
+    let runtime = service::runtime(footprint::yield_processor)?;
+    let purpose = Purpose { job: id.clone(), level };
+    Ok(JobOptions {
+        id,
+        command,
+        node,
+        level,
+        runtime,
+        prepare: Box::new(move || prepare(service, purpose)),
+        strict,
+        notes: Notes { quiet: verbosity.is_quiet() },
+        clock,
+    })
+}
+
+fn prepare(service: ServiceArgs, purpose: Purpose) -> Result<ServiceOptions, String> {
+    let mut options = service.options(purpose, service::fresh_data).map_err(Failure::into_message)?;
+    options.limits.shutdown_timeout = REQUESTS_TIMEOUT;
+    Ok(options)
+}

@@ -1,0 +1,281 @@
+//! What a command that starts a service is given, and what becomes of it: options of the service.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::RangedI64ValueParser;
+use telem_engine::{Clock, Options, SystemClock};
+use telem_ingest::writer::WriterOptions;
+use telem_query::QueryOptions;
+use telem_query::tsq::Fidelity;
+
+use super::collect::CollectArgs;
+use super::{Failure, units};
+use crate::config;
+use crate::http::body::BodyBudget;
+use crate::job::claim::claim;
+use crate::net::socket;
+use crate::service::ServiceOptions;
+use crate::state::ServerLimits;
+use crate::token::Token;
+
+/// Threads for connections; queries have their own.
+const IO_THREADS: usize = 2;
+/// Threads for decoding bodies and looking up clients.
+const BLOCKING_THREADS_MAX: usize = 32;
+
+/// A service that takes samples.
+#[derive(Debug, Args)]
+pub struct ServiceArgs {
+    /// Directory of the database, made if there is none [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The node that these samples belong to [default: the short host name]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Take the database over from a writer that seems to run, or ran on another machine
+    #[arg(long)]
+    take_over: bool,
+    #[command(flatten)]
+    collect: CollectArgs,
+    #[command(flatten)]
+    reach: ReachArgs,
+    #[command(flatten, next_help_heading = "Limits")]
+    limits: LimitArgs,
+    #[command(flatten, next_help_heading = "Limits")]
+    write_limits: WriteLimitArgs,
+}
+
+/// Who reaches a service where, and how it answers.
+#[derive(Debug, Args)]
+pub struct ReachArgs {
+    /// Where to listen; port 0 takes any free one [default: 127.0.0.1:4242, or the next free port]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
+    pub listen: Option<SocketAddr>,
+    /// Answer like OpenTSDB 2.4 also where that misleads
+    #[arg(long)]
+    pub opentsdb_exact: bool,
+    /// A user (name or number) whose processes need no token, as Grafana's on this machine; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub allow_user: Vec<String>,
+    /// Where to write URL, socket and token, readable by you alone [default: connection.json in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub connection_file: Option<PathBuf>,
+}
+
+/// Amounts of those who ask; each has a default that serves.
+#[derive(Debug, Args)]
+pub struct LimitArgs {
+    /// Memory that all queries share [default: 512MiB]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    query_memory: Option<usize>,
+    /// Longest that one query may take [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    query_deadline: Option<Duration>,
+    /// Most queries that run at once [default: 16]
+    #[arg(long, value_name = "N", value_parser = count)]
+    queries_max: Option<usize>,
+    /// Largest body of a request, decompressed [default: 64MiB]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    body_bytes_max: Option<usize>,
+    /// Memory that the bodies of all requests share [default: 256MiB]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    bodies_bytes_max: Option<usize>,
+    /// Most connections that are open at once [default: 512]
+    #[arg(long, value_name = "N", value_parser = count)]
+    connections_max: Option<usize>,
+}
+
+/// Amounts of those who send samples; each has a default that serves.
+#[derive(Debug, Args)]
+struct WriteLimitArgs {
+    /// Most samples that wait to be written [default: 1048576]
+    #[arg(long, value_name = "N", value_parser = count)]
+    queue_samples_max: Option<usize>,
+    /// Most batches that wait to be written [default: 16384]
+    #[arg(long, value_name = "N", value_parser = count)]
+    queue_batches_max: Option<usize>,
+    /// Most series in the database [default: 10000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    series_max: Option<u32>,
+}
+
+/// Reads a level.
+pub fn level() -> RangedI64ValueParser<u8> {
+    RangedI64ValueParser::new().range(0..=4)
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("'{text}' is no number above 0"))
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = |why: &str| format!("'{text}' is no ADDR:PORT ({why}); write 127.0.0.1:4242, or :4242 for loopback");
+    let text = text.strip_prefix(':').map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    let mut addresses = text.to_socket_addrs().map_err(|error| wrong(&error.to_string()))?;
+    addresses.next().ok_or_else(|| wrong("no such host"))
+}
+
+/// The threads of a service; each calls `on_start` first.
+///
+/// # Errors
+/// Failed when the operating system gives no thread.
+pub fn runtime(on_start: fn()) -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(IO_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name("telem-io")
+        .on_thread_start(on_start)
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)
+}
+
+/// What [`ServiceArgs`] alone do not say.
+#[derive(Debug)]
+pub struct Purpose {
+    pub job: String,
+    /// Highest level of samples to keep.
+    pub level: u8,
+}
+
+impl ServiceArgs {
+    /// # Errors
+    /// Usage for a name that is none.
+    pub fn node(&self) -> Result<String, Failure> {
+        config::node(self.node.as_deref(), &config::host_name()).map_err(Failure::usage)
+    }
+
+    /// The options of a service. `default_data` is asked, with the job and the node, unless `--data` says where.
+    ///
+    /// # Errors
+    /// Usage for names that are none; Failed when the directory cannot be made.
+    pub fn options(
+        self,
+        purpose: Purpose,
+        default_data: impl FnOnce(&str, &str) -> Result<PathBuf, Failure>,
+    ) -> Result<ServiceOptions, Failure> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let node = self.node()?;
+        let allowed_uids = self.reach.allow_user.iter().map(|user| config::uid_of(user));
+        let allowed_uids = allowed_uids.collect::<Result<_, _>>().map_err(Failure::usage)?;
+        let token = config::environment("TELEM_TOKEN").map(|text| Token::chosen(&text)).transpose();
+        let token = token.map_err(Failure::usage)?;
+        let runtime_dir = config::environment("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let uid = rustix::process::getuid().as_raw();
+        let collect = self.collect.options(purpose.level, &node)?;
+        let data = match self.data {
+            Some(dir) => wanted_data(&dir)?,
+            None => default_data(&purpose.job, &node)?,
+        };
+        let engine = Options::default();
+        let engine = Options {
+            node: node.clone(),
+            take_over: self.take_over,
+            series_max: self.write_limits.series_max.unwrap_or(engine.series_max),
+            clock: Arc::clone(&clock),
+            ..engine
+        };
+        Ok(ServiceOptions {
+            data,
+            job: purpose.job,
+            node,
+            listen: self.reach.listen,
+            connection_file: self.reach.connection_file,
+            token,
+            uid,
+            allowed_uids,
+            socket_dir: socket::directory(runtime_dir.as_deref(), uid),
+            level: purpose.level,
+            collect,
+            fidelity: if self.reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
+            limits: server_limits(&self.limits),
+            engine,
+            writer: writer_options(&self.write_limits, &clock),
+            queries: query_options(&self.limits, &clock),
+            clock,
+        })
+    }
+}
+
+pub fn server_limits(args: &LimitArgs) -> ServerLimits {
+    let default = ServerLimits::default();
+    ServerLimits {
+        body_bytes_max: args.body_bytes_max.unwrap_or(default.body_bytes_max),
+        bodies: args.bodies_bytes_max.map_or(default.bodies, BodyBudget::new),
+        connections_max: args.connections_max.unwrap_or(default.connections_max),
+        ..default
+    }
+}
+
+fn writer_options(args: &WriteLimitArgs, clock: &Arc<dyn Clock>) -> WriterOptions {
+    let default = WriterOptions::default();
+    WriterOptions {
+        queue_samples_max: args.queue_samples_max.unwrap_or(default.queue_samples_max),
+        queue_batches_max: args.queue_batches_max.unwrap_or(default.queue_batches_max),
+        clock: Arc::clone(clock),
+        ..default
+    }
+}
+
+pub fn query_options(args: &LimitArgs, clock: &Arc<dyn Clock>) -> QueryOptions {
+    let default = QueryOptions::new(Arc::clone(clock));
+    QueryOptions {
+        memory_bytes_max: args.query_memory.unwrap_or(default.memory_bytes_max),
+        deadline: args.query_deadline.unwrap_or(default.deadline),
+        queries_max: args.queries_max.unwrap_or(default.queries_max),
+        ..default
+    }
+}
+
+fn wanted_data(dir: &Path) -> Result<PathBuf, Failure> {
+    // The connection file names it to processes that run elsewhere.
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
+    make(&dir, 0o777)?;
+    Ok(dir)
+}
+
+/// The directory of a service that goes on where the last one of that job stopped.
+///
+/// # Errors
+/// Failed when it cannot be made.
+pub fn standing_data(job: &str, node: &str) -> Result<PathBuf, Failure> {
+    let dir = private_data(job, node)?.join(node);
+    make(&dir, 0o700)?;
+    Ok(dir)
+}
+
+/// A directory that nobody has used, of that job.
+///
+/// # Errors
+/// Failed when it cannot be made.
+pub fn fresh_data(job: &str, node: &str) -> Result<PathBuf, Failure> {
+    let parent = private_data(job, node)?;
+    claim(&parent, node).map_err(|error| cannot_make(&parent.join(node), &error))
+}
+
+/// Where the default directories of a job stand, below a directory that is ours alone.
+fn private_data(job: &str, node: &str) -> Result<PathBuf, Failure> {
+    let uid = rustix::process::getuid().as_raw();
+    let default = config::default_data(job, node, uid, config::environment);
+    if let Some(base) = default.private.parent() {
+        make(base, 0o777)?;
+    }
+    socket::own_directory(&default.private, uid).map_err(Failure::failed)?;
+    Ok(default.private.join(job))
+}
+
+fn make(dir: &Path, mode: u32) -> Result<(), Failure> {
+    let made = DirBuilder::new().recursive(true).mode(mode).create(dir);
+    made.map_err(|error| cannot_make(dir, &error))
+}
+
+fn cannot_make(dir: &Path, error: &io::Error) -> Failure {
+    Failure::Failed(format!("cannot create the data directory {}: {error}", dir.display()))
+}

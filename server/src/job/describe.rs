@@ -1,0 +1,144 @@
+//! The description of a job that is kept with its samples: what ran where, when, and how it ended.
+//!
+//! Of the environment only variables named here are kept, and none that may hold a secret.
+
+use std::ffi::OsString;
+
+use serde_json::{Map, Value as Json, json};
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, System};
+use telem_engine::Timestamp;
+
+use super::child::Ending;
+use crate::info::rfc3339;
+use crate::state::VERSION;
+
+/// What schedulers and launchers say about a job.
+const VARIABLES: [&str; 36] = [
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_QOS",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_NTASKS",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_CPUS_ON_NODE",
+    "SLURM_GPUS",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_STEP_ID",
+    "SLURM_PROCID",
+    "SLURM_NODEID",
+    "SLURM_RESTART_COUNT",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_SUBMIT_DIR",
+    "PBS_JOBID",
+    "PBS_JOBNAME",
+    "PBS_QUEUE",
+    "PBS_ARRAY_INDEX",
+    "PBS_O_WORKDIR",
+    "LSB_JOBID",
+    "LSB_JOBNAME",
+    "LSB_JOBINDEX",
+    "LSB_QUEUE",
+    "LSB_DJOB_NUMPROC",
+    "FLUX_JOB_ID",
+    "FLUX_JOB_SIZE",
+    "FLUX_JOB_NNODES",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+];
+
+/// What is known of a job when it starts.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub id: String,
+    pub command: Vec<OsString>,
+    pub node: String,
+    pub level: u8,
+    pub time: Timestamp,
+}
+
+/// The description of a job that has started.
+pub fn started(start: &Start, env: impl Fn(&str) -> Option<String>) -> Json {
+    let command: Vec<_> = start.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let variables = VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), Json::String(env(name)?))));
+    json!({
+        "id": start.id,
+        "command": command,
+        "user": env("USER").or_else(|| env("LOGNAME")),
+        "uid": rustix::process::getuid().as_raw(),
+        "cwd": std::env::current_dir().ok().map(|dir| dir.to_string_lossy().into_owned()),
+        "node": start.node,
+        "host": host(),
+        "level": start.level,
+        "telem": VERSION,
+        "scheduler": variables.collect::<Map<_, _>>(),
+        "start": rfc3339(start.time),
+    })
+}
+
+/// The same job when its command has ended.
+pub fn ended(mut description: Json, ending: Ending, time: Timestamp) -> Json {
+    description["end"] = rfc3339(time).into();
+    match ending {
+        Ending::Exited(code) => description["exit_code"] = code.into(),
+        Ending::Killed { signal } => description["signal"] = signal.into(),
+    }
+    description
+}
+
+fn host() -> Json {
+    let machine = System::new().ok().map(|mut system| {
+        system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram());
+        system.refresh_cpu_list(CpuRefreshKind::nothing());
+        let cpu = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned());
+        (system.cpus().len(), system.total_memory(), cpu)
+    });
+    let (cores, memory_bytes, cpu) = machine.unwrap_or_default();
+    json!({
+        "name": crate::config::host_name(),
+        "cores": cores,
+        "cpu": cpu,
+        "memory_bytes": memory_bytes,
+        "os": System::long_os_version().ok(),
+        "kernel": System::kernel_version().ok(),
+        "arch": System::cpu_arch(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_says_what_ran_where_and_how_it_ended_and_nothing_secret() {
+        let env = |name: &str| match name {
+            "SLURM_JOB_ID" => Some("77".to_owned()),
+            "USER" => Some("ada".to_owned()),
+            "TELEM_TOKEN" | "AWS_SECRET_ACCESS_KEY" => Some("hush".to_owned()),
+            _ => None,
+        };
+        let start = Start {
+            id: "77".to_owned(),
+            command: vec!["python".into(), "train.py".into()],
+            node: "n1".to_owned(),
+            level: 2,
+            time: Timestamp::from_micros(1_767_225_600_000_000),
+        };
+        let job = started(&start, env);
+        assert_eq!(job["command"], json!(["python", "train.py"]));
+        assert_eq!((&job["user"], &job["scheduler"]), (&json!("ada"), &json!({"SLURM_JOB_ID": "77"})));
+        assert!(job["host"]["cores"].as_u64().unwrap() >= 1 && job["host"]["memory_bytes"].as_u64().unwrap() > 0);
+        assert!(!job.to_string().contains("hush") && job.get("end").is_none());
+
+        let end = Timestamp::from_micros(1_767_225_601_500_000);
+        let done = ended(job.clone(), Ending::Exited(3), end);
+        assert_eq!((&done["exit_code"], &done["id"]), (&json!(3), &json!("77")));
+        assert!(done["end"].as_str().unwrap() > done["start"].as_str().unwrap(), "{done}");
+        assert_eq!(ended(job, Ending::Killed { signal: 9 }, end)["signal"], 9);
+    }
+}

@@ -1,0 +1,84 @@
+//! telem beside a job: it steps back for the job, and says what it took.
+
+use std::fs;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+
+/// The niceness of telem's threads.
+const NICENESS: i32 = 10;
+/// What is added to the score by which the kernel chooses whom to kill when memory runs out. Half of its
+/// range: telem goes before whatever of the job holds less than half of the memory.
+const OOM_SCORE_RAISE: i32 = 500;
+const OOM_SCORE_MAX: i32 = 1000;
+/// Processor time is told in these: `USER_HZ`, 100 a second to every program on Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Lets the job have the processor first: for the thread that calls, and the threads that it starts.
+pub fn yield_processor() {
+    if let Err(error) = setpriority_process(None, NICENESS) {
+        tracing::debug!(%error, "a thread keeps its priority");
+    }
+}
+
+/// Puts telem before the job when the kernel must kill. To be called when the job's process is there, so that
+/// it does not inherit this.
+pub fn yield_memory() {
+    let path = "/proc/self/oom_score_adj";
+    let now = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok()).unwrap_or(0);
+    let raised = now.saturating_add(OOM_SCORE_RAISE).min(OOM_SCORE_MAX);
+    if let Err(error) = fs::write(path, raised.to_string()) {
+        tracing::debug!(%error, "the kernel may kill the job before telem");
+    }
+}
+
+/// As many descriptors as we may have: connections and segments need them. Also to be called when the job's
+/// process is there.
+pub fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// What this process took so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Footprint {
+    pub cpu_seconds: f64,
+    /// Most memory that it ever had, in bytes.
+    pub memory_bytes_max: u64,
+}
+
+impl Footprint {
+    /// `None` where the kernel does not say.
+    pub fn now() -> Option<Self> {
+        let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).ok();
+        Self::parse(&read("stat")?, &read("status")?)
+    }
+
+    fn parse(stat: &str, status: &str) -> Option<Self> {
+        // The second field, the name in parentheses, may hold anything; utime is the 14th field, stime the 15th.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+        let mut ticks = || fields.next()?.parse::<f64>().ok();
+        let cpu_seconds = (ticks()? + ticks()?) / TICKS_PER_SECOND;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kibibytes: u64 = peak.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(Self { cpu_seconds, memory_bytes_max: kibibytes << 10 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_footprint_is_read_past_any_name() {
+        let stat = "7 (a) 1 2 (b) S 1 7 7 0 -1 4194560 900 0 0 0 150 50 99 99 20 0 6 0 100 1000 200";
+        let found = Footprint::parse(stat, "Name:\ta) 1\nVmHWM:\t   46000 kB\n").unwrap();
+        assert_eq!(found, Footprint { cpu_seconds: 2.0, memory_bytes_max: 46_000 << 10 });
+    }
+
+    #[test]
+    fn this_process_has_a_footprint() {
+        assert!(Footprint::now().unwrap().memory_bytes_max > 1 << 20);
+    }
+}

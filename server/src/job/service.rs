@@ -1,0 +1,74 @@
+//! The service beside a job: on threads of its own, so that whatever happens to it, the job does not wait.
+
+use std::future::Future;
+use std::sync::mpsc::Sender;
+
+use telem_engine::{Db, Durability, MetaChange};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use super::{Event, Prepare};
+use crate::service::{self, Ready, ServiceError};
+
+#[derive(Debug)]
+pub struct Service {
+    runtime: Runtime,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Service {
+    /// Prepares and starts it; what comes of that, now and at its end, arrives as events.
+    pub fn start(runtime: Runtime, prepare: Prepare, events: Sender<Event>) -> Service {
+        let (stop, stopped) = oneshot::channel();
+        let served = serve(prepare, events.clone(), async { stopped.await.unwrap_or(()) });
+        let task = runtime.spawn(served);
+        runtime.spawn(async move {
+            let ended = task.await.unwrap_or_else(|panic| Err(format!("the service died of a bug: {panic}")));
+            // Nobody listens when the process is about to end anyway.
+            let _ = events.send(Event::Stopped(ended));
+        });
+        Service { runtime, stop: Some(stop) }
+    }
+
+    /// Keeps `description` as the job's. It is not waited for: the disk may hang.
+    pub fn describe(&self, db: &Db, description: serde_json::Value) {
+        let db = db.clone();
+        self.runtime.spawn_blocking(move || put(&db, description));
+    }
+
+    /// Tells it to stop, after `last` became the job's description. [`Event::Stopped`] follows.
+    pub fn stop(&mut self, last: Option<(Db, serde_json::Value)>) {
+        let Some(stop) = self.stop.take() else { return };
+        self.runtime.spawn(async move {
+            if let Some((db, description)) = last {
+                let described = tokio::task::spawn_blocking(move || put(&db, description)).await;
+                if let Err(error) = described {
+                    tracing::warn!(%error, "the description of the job was not kept");
+                }
+            }
+            // A service that has stopped by itself does not listen.
+            let _ = stop.send(());
+        });
+    }
+
+    /// Leaves its threads to the end of the process.
+    pub fn leave(self) {
+        self.runtime.shutdown_background();
+    }
+}
+
+fn put(db: &Db, description: serde_json::Value) {
+    if let Err(error) = db.put_meta(MetaChange::Job(description), Durability::Buffered) {
+        tracing::warn!(%error, "the description of the job was not kept");
+    }
+}
+
+async fn serve(prepare: Prepare, events: Sender<Event>, stop: impl Future<Output = ()>) -> Result<(), String> {
+    // Directories are made there, and any of them may hang.
+    let prepared = tokio::task::spawn_blocking(prepare).await.map_err(|panic| panic.to_string())??;
+    let ready = |ready: &Ready| {
+        // Who does not wait for it any more goes on without.
+        let _ = events.send(Event::Ready(Box::new(ready.clone())));
+    };
+    service::run(prepared, ready, stop).await.map_err(|error: ServiceError| error.to_string())
+}

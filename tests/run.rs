@@ -1,0 +1,110 @@
+//! `telem run` with real commands: they must not notice telem, and what they measured must be there afterwards.
+//!
+//! Every run has a directory of its own: it is the working directory, holds the live data and the socket.
+
+mod passing_through;
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::process::{poll, telem};
+
+/// Where a run happens.
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let owner_only = std::fs::Permissions::from_mode(0o700);
+        // Short enough for the path of a socket.
+        let dir = tempfile::Builder::new().permissions(owner_only).tempdir_in("/tmp").unwrap();
+        for name in ["run", "live"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::set_permissions(dir.path().join(name), std::fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        Self { dir }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// `telem run` on a free port, with `options`, before the command.
+    fn run(&self, options: &[&str], command: &[&str]) -> Command {
+        let mut run = telem(["run", "--listen", "127.0.0.1:0"]);
+        run.args(options).arg("--").args(command);
+        self.at_home(&mut run);
+        run
+    }
+
+    fn at_home(&self, command: &mut Command) {
+        command.current_dir(self.path());
+        command.env("XDG_RUNTIME_DIR", self.path().join("run")).env("TMPDIR", self.path().join("live"));
+    }
+
+    fn output(&self, options: &[&str], command: &[&str]) -> Output {
+        self.run(options, command).output().unwrap()
+    }
+}
+
+/// A run whose streams are held.
+struct Running {
+    telem: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    stderr: Option<ChildStderr>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut telem = streams.spawn().unwrap();
+        let stdout = BufReader::new(telem.stdout.take().unwrap());
+        Self { stdin: telem.stdin.take(), stderr: telem.stderr.take(), stdout, telem }
+    }
+
+    /// The next line that the command printed; empty at the end.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(pid(self.telem.id()), signal).unwrap();
+    }
+
+    /// Waits for the end. Also what was printed on stderr.
+    fn end(mut self) -> (ExitStatus, String) {
+        drop(self.stdin.take());
+        let mut said = String::new();
+        self.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let mut status = None;
+        poll("telem run to end", || {
+            status = self.telem.try_wait().unwrap();
+            status.is_some()
+        });
+        (status.unwrap(), said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.telem.kill();
+        let _ = self.telem.wait();
+    }
+}
+
+fn pid(number: u32) -> Pid {
+    Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
