@@ -210,11 +210,6 @@ def test_a_log_is_flattened_and_its_metrics_have_one_time_and_one_step(served):
 def test_names_with_other_characters_are_stored_with_underscores_and_told_once(served, caplog):
     telemetry = Telemetry(address=served.file)
     for number in range(3):
-        telemetry.add_data("acc @5 (größe)\ud800", number, tags={"my tag": "lr=0.1, x", 3: None})
-    rows = telemetry.sql("SELECT DISTINCT metric, tags['my_tag'] AS tag FROM samples")
-    assert rows == [{"metric": "acc__5__größe__", "tag": "lr_0.1__x"}] or rows == []
-    assert telemetry.stats()["dropped_by_reason"] == {"bad name": 3}
-    for number in range(3):
         telemetry.add_data("acc @5 (größe)\ud800", number, tags={"my tag": "lr=0.1, x"})
     rows = telemetry.sql("SELECT DISTINCT metric, tags['my_tag'] AS tag FROM samples")
     assert rows == [{"metric": "acc__5__größe__", "tag": "lr_0.1__x"}]
@@ -245,6 +240,7 @@ def test_bad_arguments_never_raise_and_each_is_counted(served, caplog):
         lambda: telemetry.add_data("m", 1.0, telemetry_level="high"),
         lambda: telemetry.add_data("m", 1.0, tags=7),
         lambda: telemetry.add_data("m", 1.0, tags={"k": ""}),
+        lambda: telemetry.add_data("m", 1.0, tags={3: "v"}),
         lambda: telemetry.log(5),
         lambda: telemetry.log({"a": object()}),
     ]
@@ -362,14 +358,14 @@ telemetry = Telemetry()
 began = time.monotonic()
 for i in range(1000):
     telemetry.add_data("m", i)
+print(time.monotonic() - began)
 assert telemetry.sql("SELECT 1") == []
-import atexit
-atexit.register(lambda: print(telemetry.stats()["dropped"], time.monotonic() - began, flush=True))
 """
     began = time.monotonic()
-    done = python("import atexit\n" + script.replace("import atexit\natexit.register", "_ = "), file=str(file))
+    done = python(script, file=str(file))
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 20
+    # Generous: a loaded machine, not a service that is waited for (a connection may take 5 s, an answer 15 s).
+    assert float(done.stdout) < 4 and time.monotonic() - began < 20
     assert "does not answer" in done.stderr
     assert "1000 of 1000 points were dropped: not sent before the end 1000" in done.stderr
 
