@@ -4,7 +4,6 @@ import datetime
 import decimal
 import fractions
 import json
-import logging
 import math
 import multiprocessing
 import os
@@ -437,6 +436,29 @@ def test_tcp_serves_where_the_socket_is_gone(served, tmp_path):
         telemetry = Telemetry(address=address)
         telemetry.add_data("way", 1)
         assert telemetry.flush() and telemetry.sent == 1 and telemetry.dropped == 0
+
+
+def test_a_service_that_hangs_delays_neither_the_loop_nor_the_end_for_long(served):
+    served.process.send_signal(signal.SIGSTOP)
+    script = """
+import time
+from telem import Telemetry
+telemetry = Telemetry()
+began = time.monotonic()
+for i in range(100):
+    telemetry.add_data("m", i)
+print(time.monotonic() - began, telemetry.flush(0.5))
+"""
+    began = time.monotonic()
+    try:
+        done = python(script, file=served.file)
+    finally:
+        served.process.send_signal(signal.SIGCONT)
+    took, flushed = done.stdout.split()
+    assert (done.returncode, flushed) == (0, "False") and float(took) < 4
+    # 0.5 s of flush and 5 s at the end, on a machine that may be loaded.
+    assert time.monotonic() - began < 20
+    assert "100 of 100 points were dropped: not sent before the end 100" in done.stderr
 
 
 # Questions.

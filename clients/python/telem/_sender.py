@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Deque, Dict, List, Optional, Tuple, Union
+from typing import Any, Deque, Dict, List, Optional, Set, Tuple, Union
 
 from ._points import Point, Series, Tag, body_of
 from ._service import Service
@@ -79,7 +79,7 @@ class Sender:
         self._requests = 0
         self._losses = 0
         self._dropped: Dict[str, int] = {}
-        self._warned: set = set()
+        self._warned: Set[str] = set()
         self._away_since: Optional[float] = None
         self._ended = False
 
@@ -343,7 +343,7 @@ def _message(body: bytes) -> str:
 
 # One sender for each service, for as long as the process lives.
 
-_senders: Dict[tuple, Sender] = {}
+_senders: Dict[Tuple[Optional[str], ...], Sender] = {}
 _senders_lock = threading.RLock()
 _users: "weakref.WeakSet[Any]" = weakref.WeakSet()
 

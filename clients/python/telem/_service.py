@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import urllib.parse
-from typing import Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 
 class Address(NamedTuple):
@@ -48,7 +48,7 @@ class Service:
         self._token = said["TELEM_TOKEN"]
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> Tuple[Optional[str], ...]:
         """Equal for the same service."""
         return (self._file, self._socket, self._url, self._token)
 
@@ -76,7 +76,7 @@ class Service:
         node = self._read().get("node")
         return node if isinstance(node, str) and node else socket.gethostname().split(".")[0].lower() or "localhost"
 
-    def _read(self) -> dict:
+    def _read(self) -> Dict[str, Any]:
         """The connection file; empty where there is none, or none that can be read."""
         if self._file is None:
             return {}

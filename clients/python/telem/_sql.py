@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from ._service import Service
@@ -52,16 +53,13 @@ def nothing(format: str) -> Any:
 
 def pyarrow() -> Any:
     try:
-        import pyarrow
+        return import_module("pyarrow")
     except ImportError as error:
         raise TelemetryError("format='arrow' needs the package pyarrow, which is not installed here") from error
-    return pyarrow
 
 
 def _rows(answer: "Answer", format: str) -> Any:
     if format == "arrow":
-        from importlib import import_module
-
         return import_module("pyarrow.ipc").open_stream(pyarrow().py_buffer(answer.body)).read_all()
     rows: List[Dict[str, Any]] = json.loads(answer.body)
     return rows
