@@ -7,6 +7,7 @@
 
 mod architecture;
 mod bad_input;
+mod collect;
 mod grafana;
 mod kill;
 mod oracle;

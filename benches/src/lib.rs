@@ -1,1 +1,3 @@
-//! Benchmarks live beside this folder: see README.md.
+//! Benchmarks live beside this folder: see README.md. Here: what several of them need.
+
+pub mod node_tree;
