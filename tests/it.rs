@@ -8,6 +8,7 @@
 mod architecture;
 mod bad_input;
 mod collect;
+mod export;
 mod grafana;
 mod kill;
 mod oracle;

@@ -5,7 +5,6 @@ import math
 import struct
 
 import duckdb
-import pandas
 import polars
 import pyarrow
 import pyarrow.csv
@@ -13,6 +12,8 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
+
+pandas = pytest.importorskip("pandas", reason="pandas of this version asks for a newer Python")
 
 START_US = 1_356_998_400_000_000  # 2013-01-01T00:00:00Z
 FIXED = ["metric", "host", "node", "ts", "value", "value_int"]

@@ -1,9 +1,20 @@
 //! What is asked, and how an export goes on behind what came before.
 
 use arrow::array::{Float64Array, Int64Array, StringViewArray, TimestampMicrosecondArray};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
 use expect_test::expect;
+use futures::{StreamExt, TryStreamExt, stream};
+use telem_engine::Value;
+use tokio::net::TcpListener;
 
 use super::*;
+use crate::cli::export::tags_that_came_later;
+use crate::rows::{Encoder, Format};
+use crate::testing::Served;
 
 fn metric(keys: &[&str]) -> Metric {
     Metric { name: "m".to_owned(), keys: keys.iter().map(|key| (*key).to_owned()).collect(), series: 1 }
@@ -96,4 +107,129 @@ fn an_answer_of_another_shape_is_an_error() {
     assert!(typed(&batch, &metric(&["a", "b"])).is_ok());
     let text = RecordBatch::try_from_iter([("ts", Arc::clone(batch.column(4)))]).unwrap();
     assert!(typed(&text, &metric(&[])).is_err());
+}
+
+/// Answers SQL as the real server does, and cuts answers in the order of storage off behind `batches_max` batches.
+async fn cut_off(
+    State((queries, batches_max)): State<(Queries, usize)>,
+    RawQuery(query): RawQuery,
+    sql: String,
+) -> Response {
+    let stored = query.is_some_and(|query| query.contains("order=stored"));
+    let order = if stored { RowOrder::Stored } else { RowOrder::Any };
+    let answer = match queries.sql_in(order, &sql).await {
+        Ok(answer) => answer.batches,
+        Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    };
+    let schema = answer.schema();
+    let batches: Vec<RecordBatch> = answer.try_collect().await.unwrap();
+    let cut = stored && batches.len() > batches_max;
+    let mut encoder = Encoder::new(Format::Arrow, &schema).unwrap();
+    let mut bytes = Vec::new();
+    for batch in batches.iter().take(if cut { batches_max } else { batches.len() }) {
+        bytes.push(Ok(encoder.batch(batch).unwrap()));
+    }
+    bytes.push(if cut { Err(std::io::Error::other("the deadline")) } else { Ok(encoder.finish().unwrap()) });
+    // What was sent is on its way before the connection is cut.
+    let paced = stream::iter(bytes).then(|chunk| async {
+        tokio::task::yield_now().await;
+        chunk
+    });
+    Body::from_stream(paced).into_response()
+}
+
+/// A server of `served` that cuts off, and the export's way to ask it.
+async fn source(served: &Served, batches_max: usize) -> Source {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let router = Router::new().route("/api/sql", post(cut_off)).with_state((served.state.queries.clone(), batches_max));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let client = Client::with_token(Address::parse(&address).unwrap(), None);
+    Source { asked: Asked::Server(client), missing: None }
+}
+
+/// The metric `load`: series of several lengths, some without the tag `core`.
+fn stored() -> (Served, Vec<(String, String, i64)>) {
+    let served = Served::new();
+    let mut expected = Vec::new();
+    for (host, core, samples) in
+        [("a", "", 20_000), ("a", "0", 3), ("a", "1", 30_000), ("b", "0", 1), ("b", "", 9_000), ("c", "7", 8_192)]
+    {
+        let mut tags = vec![("host", host)];
+        if !core.is_empty() {
+            tags.push(("core", core));
+        }
+        let samples: Vec<(i64, Value)> = (0..samples).map(|at| (at * 10, Value::Int(at))).collect();
+        served.store("load", &tags, &samples);
+        expected.extend(samples.iter().map(|(ts, _)| (host.to_owned(), core.to_owned(), ts * 1_000_000)));
+    }
+    served.store("other", &[("host", "a")], &[(1, Value::Int(1))]);
+    expected.sort();
+    (served, expected)
+}
+
+#[tokio::test]
+async fn a_metric_that_a_server_cuts_off_again_and_again_comes_whole_and_every_sample_once() {
+    let (served, expected) = stored();
+    for batches_max in [1, 2, 5, 100] {
+        let mut source = source(&served, batches_max).await;
+        let metrics = source.metrics().await.unwrap();
+        assert_eq!(metrics.iter().map(|metric| &*metric.name).collect::<Vec<_>>(), ["load", "other"]);
+        assert_eq!((metrics[0].series, metrics[0].keys.len()), (6, 2));
+        let mut found = Vec::new();
+        let mut take = |batch: &RecordBatch, _: u64| {
+            let (core, host) = (batch.column(4).as_string_view(), batch.column(5).as_string_view());
+            let ts = batch.column(0).as_primitive::<TimestampMicrosecondType>();
+            for row in 0..batch.num_rows() {
+                let core = if core.is_valid(row) { core.value(row) } else { "" };
+                found.push((host.value(row).to_owned(), core.to_owned(), ts.value(row)));
+            }
+            Ok(())
+        };
+        source.samples(&metrics[0], TimeRange::ALL, &mut take).await.unwrap();
+        for (host, core) in [("a", "1"), ("c", "7")] {
+            let times: Vec<i64> = found.iter().filter(|row| row.0 == host && row.1 == core).map(|row| row.2).collect();
+            assert!(times.is_sorted(), "each series comes by time");
+        }
+        found.sort();
+        assert!(
+            found == expected,
+            "{} samples, expected {}; {batches_max} batches at a time",
+            found.len(),
+            expected.len()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_a_row_is_given_up() {
+    let (served, _) = stored();
+    let mut source = source(&served, 0).await;
+    let metrics = source.metrics().await.unwrap();
+    let mut take = |_: &RecordBatch, _: u64| panic!("there is no row");
+    let failure = source.samples(&metrics[0], TimeRange::ALL, &mut take).await.unwrap_err();
+    assert!(matches!(&failure, Failure::Failed(message) if message.contains("broke")), "{failure:?}");
+}
+
+#[tokio::test]
+async fn tags_that_come_while_it_runs_are_told() {
+    let (served, _) = stored();
+    let source = source(&served, 100).await;
+    let metrics = source.metrics().await.unwrap();
+    let chosen: Vec<&Metric> = metrics.iter().collect();
+    served.store("load", &[("host", "z")], &[(1, Value::Int(1))]);
+    assert_eq!(tags_that_came_later(&source, &chosen).await.unwrap(), [""; 0], "a new series is no new column");
+    served.store("load", &[("host", "a"), ("rank", "3")], &[(1, Value::Int(1))]);
+    let warnings = tags_that_came_later(&source, &chosen).await.unwrap();
+    assert_eq!(warnings, ["load got the tag 'rank' while it was exported, which has no column; export again"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_taken_ends_the_export() {
+    let (served, _) = stored();
+    let mut source = source(&served, 1).await;
+    let metrics = source.metrics().await.unwrap();
+    let mut take = |_: &RecordBatch, _: u64| Err(Failure::failed("the disk is full"));
+    let failure = source.samples(&metrics[0], TimeRange::ALL, &mut take).await.unwrap_err();
+    assert!(matches!(&failure, Failure::Failed(message) if message == "the disk is full"), "{failure:?}");
 }
