@@ -218,7 +218,7 @@ impl Check<'_> {
     fn segment(&mut self, manifest: &Manifest, entry: &SegmentEntry) {
         self.report.segments += 1;
         let path = self.layout.named(&entry.file.file);
-        let loaded = match Loaded::open(self.disk, &path, entry) {
+        let loaded = match Loaded::open(self.disk, &path, entry, None) {
             Ok(loaded) => loaded,
             Err(error) => return self.report.error(&path, &error),
         };

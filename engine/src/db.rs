@@ -7,7 +7,7 @@
 //! Locks are taken in this order: flush, sync, append, view. No disk is waited for under `view`.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
 use crate::index::SeriesIndex;
-use crate::info::DbInfo;
+use crate::info::{DbInfo, Parts};
 use crate::last::LastValues;
 use crate::layout::Layout;
 use crate::lock::WriterLock;
@@ -28,10 +28,11 @@ use crate::meta::{Meta, MetaChange};
 use crate::options::Options;
 use crate::recover::{self, Recovered, RecoveryReport};
 use crate::sample::SampleBatch;
-use crate::segment::{Segment, SegmentCache};
+use crate::segment::{self, Segment, SegmentCache};
 use crate::series::{SeriesId, SeriesKey};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Visible};
 use crate::time::Timestamp;
+use crate::together::{Member, Nodes, Together};
 use crate::value::Value;
 use crate::wal::frame::{self, SAMPLES_MAX};
 use crate::wal::{Extent, Position, Wal};
@@ -56,8 +57,10 @@ pub struct Db {
 struct Inner {
     options: Options,
     layout: Layout,
-    node: Arc<str>,
+    nodes: Nodes,
     recovery: RecoveryReport,
+    /// The databases that are open as one; none where this is a single one.
+    members: Vec<Member>,
     index: Arc<SeriesIndex>,
     last: LastValues,
     cache: Arc<SegmentCache>,
@@ -70,8 +73,10 @@ struct Inner {
 /// What a snapshot copies.
 #[derive(Debug)]
 struct View {
-    /// By sequence, oldest first.
+    /// Oldest first.
     segments: Arc<[Arc<Segment>]>,
+    /// Between segments: what one of several databases has in no segment. Empty in a single one.
+    between: Arc<[Visible]>,
     /// Being flushed, oldest first.
     frozen: Vec<Arc<Frozen>>,
     active: Arc<Memtable>,
@@ -156,9 +161,35 @@ impl Db {
         }
     }
 
-    /// What opening found.
+    /// Opens the databases in `dirs` as one, as [`Db::open_read_only`] does each of them. Equal keys are one series;
+    /// of two samples of one series and time the one of the later directory counts.
+    ///
+    /// # Errors
+    /// Invalid when `dirs` is empty; that of the first database that cannot be opened.
+    pub fn open_together(dirs: &[PathBuf], options: Options) -> Result<Db> {
+        match dirs {
+            [] => Err(Error::EmptyName { what: "the list of databases" }),
+            [dir] => Self::open_read_only(dir, options),
+            dirs => {
+                let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
+                let together = Together::open(dirs, &options, &cache)?;
+                Ok(Db { inner: Arc::new(Inner::of_several(options, cache, together)) })
+            }
+        }
+    }
+
+    /// What opening found; of several databases everything that opening any of them found.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.inner.recovery
+    }
+
+    /// What opening each of several databases found, in their order; of a single one that.
+    pub fn recoveries(&self) -> Vec<(&Path, &RecoveryReport)> {
+        let inner = &self.inner;
+        if inner.members.is_empty() {
+            return vec![(inner.layout.dir(), &inner.recovery)];
+        }
+        inner.members.iter().map(|member| (&*member.info.dir, &member.recovery)).collect()
     }
 
     /// The id of a series, given out now if it is new. It is durable with its first sample.
@@ -337,6 +368,17 @@ impl Db {
     pub fn info(&self) -> Result<DbInfo> {
         Ok(self.inner.info())
     }
+
+    /// What is in each of several databases, in the order in which they were named; of a single one that.
+    ///
+    /// # Errors
+    /// None today; a caller must expect those of the disk.
+    pub fn databases(&self) -> Result<Vec<DbInfo>> {
+        if self.inner.members.is_empty() {
+            return Ok(vec![self.info()?]);
+        }
+        Ok(self.inner.members.iter().map(|member| member.info.clone()).collect())
+    }
 }
 
 impl Inner {
@@ -357,13 +399,15 @@ impl Inner {
             flush_not_before: AtomicU64::new(0),
         });
         let mut inner = Self {
-            node: Arc::from(&*manifest.node),
+            nodes: Nodes::One(Arc::from(&*manifest.node)),
             recovery: report,
+            members: Vec::new(),
             index: Arc::new(index),
             last: LastValues::new(series),
             cache,
             view: RwLock::new(View {
                 segments: Arc::new([]),
+                between: Arc::new([]),
                 frozen: Vec::new(),
                 active: Arc::new(memtable),
                 meta: Arc::new(meta),
@@ -380,6 +424,32 @@ impl Inner {
         inner
     }
 
+    /// Several databases as one, for reading.
+    fn of_several(options: Options, cache: Arc<SegmentCache>, together: Together) -> Self {
+        let Together { members, dir, index, meta, nodes, segments, memtables } = together;
+        let series = u32::try_from(index.len()).unwrap_or(u32::MAX);
+        Self {
+            layout: Layout::new(&dir),
+            recovery: RecoveryReport::of_several(members.iter().map(|member| &member.recovery)),
+            index: Arc::new(index),
+            last: LastValues::new(series),
+            cache,
+            view: RwLock::new(View {
+                segments: segments.into(),
+                between: memtables.into(),
+                frozen: Vec::new(),
+                active: Arc::default(),
+                meta: Arc::new(meta),
+                // Each of them has its own; see `members`.
+                manifest: Arc::new(Manifest::new(String::new(), nodes.all().to_owned())),
+            }),
+            nodes,
+            members,
+            write: None,
+            options,
+        }
+    }
+
     /// Handles for the segments of `manifest`, by sequence; those of `known` are used again.
     fn segments(&self, known: &[Arc<Segment>], manifest: &Manifest) -> Arc<[Arc<Segment>]> {
         let mut segments: Vec<Arc<Segment>> = known.to_vec();
@@ -387,8 +457,7 @@ impl Inner {
             let disk = Arc::clone(&self.options.disk);
             segments.push(Arc::new(Segment::new(entry.clone(), &self.layout, disk, Arc::clone(&self.cache))));
         }
-        segments.sort_by_key(|segment| (segment.entry().sequence_max, segment.entry().window_start));
-        segments.into()
+        segment::by_age(segments).into()
     }
 
     /// What a writer has, if this is one and open.
@@ -538,10 +607,14 @@ impl Inner {
 
     fn snapshot(&self) -> Snapshot {
         let view = self.view();
-        let memtables = view.frozen.iter().map(|frozen| &frozen.memtable).chain([&view.active]);
-        let memtables = memtables.map(|memtable| (Arc::clone(memtable), memtable.rows())).collect();
+        let newest = view.frozen.iter().map(|frozen| &frozen.memtable).chain([&view.active]).map(|memtable| Visible {
+            memtable: Arc::clone(memtable),
+            rows: memtable.rows(),
+            segments_before: view.segments.len(),
+        });
+        let memtables = view.between.iter().cloned().chain(newest).collect();
         Snapshot {
-            node: Arc::clone(&self.node),
+            nodes: self.nodes.clone(),
             index: Arc::clone(&self.index),
             // After the rows: every sample among them has a series below.
             series_end: SeriesId(u32::try_from(self.index.len()).unwrap_or(u32::MAX)),
@@ -552,34 +625,26 @@ impl Inner {
     }
 
     fn info(&self) -> DbInfo {
+        if let Some(info) = Together::info(&self.members, self.layout.dir(), &self.index, &self.nodes) {
+            return info;
+        }
         let wal_bytes = match &self.write {
             Some(write) => write.appender().wal.bytes(),
             None => self.recovery.bytes,
         };
         let view = self.view();
-        let memtables = || view.frozen.iter().map(|frozen| &frozen.memtable).chain([&view.active]);
-        let entries = || view.manifest.segments.iter();
-        let unflushed: u64 = memtables().map(|memtable| memtable.len() as u64).sum();
-        let bounds = memtables()
-            .filter_map(|memtable| memtable.time_bounds())
-            .chain(entries().map(|entry| (Timestamp::from_micros(entry.first), Timestamp::from_micros(entry.last))));
-        let mut segment_files: Vec<_> = entries().map(|entry| self.layout.named(&entry.file.file)).collect();
-        segment_files.sort();
-        DbInfo {
-            dir: self.layout.dir().to_path_buf(),
-            read_only: self.write.is_none(),
-            database: view.manifest.database.clone(),
-            node: view.manifest.node.clone(),
-            metrics: self.index.metrics().len() as u64,
-            series: self.index.len() as u64,
-            samples: entries().map(|entry| entry.rows).sum::<u64>() + unflushed,
-            samples_unflushed: unflushed,
-            bytes: view.manifest.files().map(|file| file.bytes).sum::<u64>() + wal_bytes,
+        let memtables: Vec<&Memtable> =
+            view.frozen.iter().map(|frozen| &*frozen.memtable).chain([&*view.active]).collect();
+        DbInfo::new(&Parts {
+            layout: &self.layout,
+            manifest: &view.manifest,
+            meta: &view.meta,
+            memtables: &memtables,
+            metrics: self.index.metrics().len(),
+            series: self.index.len(),
             wal_bytes,
-            time_bounds: bounds.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))),
-            segment_files,
-            series_files: view.manifest.series.iter().map(|entry| self.layout.named(&entry.file.file)).collect(),
-        }
+            read_only: self.write.is_none(),
+        })
     }
 }
 

@@ -29,6 +29,7 @@ pub mod series;
 mod series_file;
 pub mod snapshot;
 pub mod time;
+mod together;
 pub mod value;
 mod wal;
 

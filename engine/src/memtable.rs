@@ -13,6 +13,7 @@ use ahash::AHashMap;
 use crate::sample::SampleBatch;
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
+use crate::together::Ids;
 use crate::value::Value;
 
 /// Readers of one series wait for a writer of another only within a shard.
@@ -143,6 +144,28 @@ impl Memtable {
         }
         ids.sort_unstable();
         ids
+    }
+
+    /// The same samples under other ids: as several databases that are open as one call them.
+    ///
+    /// # Errors
+    /// The series that `ids` do not know.
+    pub fn renamed(self, ids: &Ids) -> Result<Self, SeriesId> {
+        let mut shards: [Mutex<AHashMap<SeriesId, Buffer>>; SHARDS] = Default::default();
+        for shard in self.shards {
+            for (series, buffer) in shard.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                let series = ids.translate(series).ok_or(series)?;
+                let shard = shards[series.0 as usize % SHARDS].get_mut().unwrap_or_else(PoisonError::into_inner);
+                shard.insert(series, buffer);
+            }
+        }
+        let Self { rows, bytes, first, last, .. } = self;
+        Ok(Self { shards, rows, bytes, first, last })
+    }
+
+    /// How many samples of `series` it holds, each write counted.
+    pub fn count(&self, series: SeriesId) -> u64 {
+        self.shard(series).get(&series).map_or(0, |buffer| buffer.times.len() as u64)
     }
 
     /// The visible samples of one series in `range`, sorted by time, the last write of each time.

@@ -124,6 +124,16 @@ impl Meta {
         }
     }
 
+    /// Takes in what another database knows, which wins where both know something. What that one notes on
+    /// single series stays out: it calls them by numbers of its own.
+    pub(crate) fn absorb(&mut self, later: Meta) {
+        self.metrics.extend(later.metrics);
+        for annotation in later.annotations.into_iter().filter(|annotation| annotation.tsuid.is_none()) {
+            self.apply(MetaChange::Annotate(annotation));
+        }
+        self.job = later.job.or_else(|| self.job.take());
+    }
+
     fn find(&self, start: Timestamp, tsuid: Option<&str>) -> std::result::Result<usize, usize> {
         self.annotations.binary_search_by(|known| (known.start, known.tsuid.as_deref()).cmp(&(start, tsuid)))
     }

@@ -59,6 +59,25 @@ pub struct Cut {
     pub why: &'static str,
 }
 
+impl RecoveryReport {
+    /// What opening several databases as one found.
+    pub(crate) fn of_several<'a>(reports: impl IntoIterator<Item = &'a RecoveryReport>) -> RecoveryReport {
+        let mut all = RecoveryReport::default();
+        for report in reports {
+            all.wal_files += report.wal_files;
+            all.frames += report.frames;
+            all.samples += report.samples;
+            all.series += report.series;
+            all.bytes += report.bytes;
+            all.torn.extend_from_slice(&report.torn);
+            all.damaged.extend_from_slice(&report.damaged);
+            all.removed.extend_from_slice(&report.removed);
+            all.missing.extend_from_slice(&report.missing);
+        }
+        all
+    }
+}
+
 impl fmt::Display for RecoveryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.created {

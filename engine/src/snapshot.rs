@@ -18,6 +18,7 @@ use crate::segment::Segment;
 use crate::segment::read::{Loaded, Run};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
+use crate::together::Nodes;
 use crate::value::Value;
 
 /// Rows of one batch of a [`Scan`], unless asked otherwise.
@@ -31,15 +32,25 @@ const READ_ROWS: u64 = 256 << 10;
 
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    pub(crate) node: Arc<str>,
+    pub(crate) nodes: Nodes,
     pub(crate) index: Arc<SeriesIndex>,
     /// The first series id that was not there yet.
     pub(crate) series_end: SeriesId,
     pub(crate) meta: Arc<Meta>,
-    /// By sequence, oldest first. All are older than every memtable.
+    /// Oldest first.
     pub(crate) segments: Arc<[Arc<Segment>]>,
     /// Oldest first.
-    pub(crate) memtables: Vec<(Arc<Memtable>, Rows)>,
+    pub(crate) memtables: Vec<Visible>,
+}
+
+/// What a snapshot sees of a memtable.
+#[derive(Clone, Debug)]
+pub(crate) struct Visible {
+    pub memtable: Arc<Memtable>,
+    pub rows: Rows,
+    /// How many of the snapshot's segments are older; the others are newer, which happens only where several
+    /// databases are open as one.
+    pub segments_before: usize,
 }
 
 /// The samples of one series, sorted by time, every time once. Never empty.
@@ -113,9 +124,19 @@ pub struct ScanRequest {
 }
 
 impl Snapshot {
-    /// The node that owns these samples.
+    /// The node that owns these samples; of several all of them, with commas between.
     pub fn node(&self) -> &str {
-        &self.node
+        self.nodes.all()
+    }
+
+    /// The nodes that own these samples, sorted by bytes, each once.
+    pub fn nodes(&self) -> &[Arc<str>] {
+        self.nodes.names()
+    }
+
+    /// The node that owns `series`: of a key that stands in several databases, the node of the last.
+    pub fn node_of(&self, series: SeriesId) -> Arc<str> {
+        Arc::clone(self.nodes.of(series))
     }
 
     /// The live index: it may know series that came after this snapshot.
@@ -141,10 +162,16 @@ impl Snapshot {
 
     /// The samples of every series that has any in `range`, in the order of `series`.
     pub fn points(&self, series: Vec<SeriesId>, range: TimeRange) -> Points {
-        let segments = self.segments.iter().filter(|segment| segment.entry().overlaps(range)).cloned().collect();
+        let all = self.segments.iter().enumerate();
+        let kept: Vec<usize> = all.filter(|(_, one)| one.entry().overlaps(range)).map(|(at, _)| at).collect();
+        let among_kept = |before: usize| kept.partition_point(|at| *at < before);
+        let memtables = self.memtables.iter().map(|visible| {
+            let segments_before = among_kept(visible.segments_before);
+            Visible { segments_before, ..visible.clone() }
+        });
         Points {
-            snapshot: self.clone(),
-            segments,
+            memtables: memtables.collect(),
+            segments: kept.iter().map(|at| Arc::clone(&self.segments[*at])).collect(),
             series: series.into(),
             range,
             found: VecDeque::new(),
@@ -157,10 +184,11 @@ impl Snapshot {
     /// # Errors
     /// Io and Corrupt, from the segments that must be read.
     pub fn has_points(&self, series: SeriesId, range: TimeRange) -> Result<bool> {
-        if self.memtables.iter().any(|(memtable, rows)| memtable.has(series, range, *rows)) {
+        if self.memtables.iter().any(|visible| visible.memtable.has(series, range, visible.rows)) {
             return Ok(true);
         }
-        for segment in self.segments.iter().filter(|segment| segment.entry().overlaps(range)) {
+        let may = |segment: &&Arc<Segment>| segment.may_hold(series) && segment.entry().overlaps(range);
+        for segment in self.segments.iter().filter(may) {
             let loaded = segment.load()?;
             let Some(run) = loaded.run(series).filter(|run| range.overlaps_closed(run.first, run.last)) else {
                 continue;
@@ -183,30 +211,30 @@ impl Snapshot {
     /// # Errors
     /// Io and Corrupt, from the segments that must be read.
     pub fn last(&self, series: SeriesId) -> Result<Option<(Timestamp, Value)>> {
-        // Newest source first; of equal times its sample is the one that counts.
+        // Of equal times the sample of the newest source counts. How old a source is: how many segments are
+        // older, and then whether it is a memtable, which is older than the segment that comes next.
         let mut newest: Option<(Timestamp, Value)> = None;
-        for (memtable, rows) in self.memtables.iter().rev() {
-            if let Some(last) = memtable.last(series, *rows)
-                && newest.is_none_or(|(time, _)| time < last.0)
+        let mut best: Option<(Timestamp, (usize, bool))> = None;
+        for Visible { memtable, rows, segments_before } in &self.memtables {
+            if let Some((time, value)) = memtable.last(series, *rows)
+                && best <= Some((time, (*segments_before, false)))
             {
-                newest = Some(last);
+                best = Some((time, (*segments_before, false)));
+                newest = Some((time, value));
             }
         }
         let mut found: Option<(Arc<Loaded>, Run)> = None;
-        let mut segments: Vec<&Arc<Segment>> = self.segments.iter().collect();
-        segments.sort_by_key(|segment| Reverse((segment.entry().last, segment.entry().sequence_max)));
-        let mut found_sequence = 0;
-        for segment in segments {
-            let best = found.as_ref().map(|(_, run)| run.last).max(newest.map(|(time, _)| time));
-            if best.is_some_and(|best| best.micros() > segment.entry().last) {
+        let may = |(_, segment): &(usize, &Arc<Segment>)| segment.may_hold(series);
+        let mut segments: Vec<(usize, &Arc<Segment>)> = self.segments.iter().enumerate().filter(may).collect();
+        segments.sort_by_key(|(age, segment)| Reverse((segment.entry().last, *age)));
+        for (age, segment) in segments {
+            if best.is_some_and(|(time, _)| time.micros() > segment.entry().last) {
                 break;
             }
             let loaded = segment.load()?;
             let Some(run) = loaded.run(series).copied() else { continue };
-            let sequence = segment.entry().sequence_max;
-            let newer = found.as_ref().is_none_or(|(_, best)| (best.last, found_sequence) < (run.last, sequence));
-            if newer && newest.is_none_or(|(time, _)| time < run.last) {
-                found_sequence = sequence;
+            if best < Some((run.last, (age, true))) {
+                best = Some((run.last, (age, true)));
                 found = Some((loaded, run));
             }
         }
@@ -228,14 +256,14 @@ impl Snapshot {
             let known = bounds[at].unwrap_or((first, last));
             bounds[at] = Some((known.0.min(first), known.1.max(last)));
         };
-        for (memtable, rows) in &self.memtables {
+        for Visible { memtable, rows, .. } in &self.memtables {
             for (at, series) in series.iter().enumerate() {
                 if let Some((first, last)) = memtable.bounds_of(*series, *rows) {
                     meet(at, first, last);
                 }
             }
         }
-        for segment in self.segments.iter() {
+        for segment in self.segments.iter().filter(|segment| series.iter().any(|one| segment.may_hold(*one))) {
             let loaded = segment.load()?;
             for (at, series) in series.iter().enumerate() {
                 if let Some(run) = loaded.run(*series) {
@@ -256,9 +284,10 @@ impl Snapshot {
 /// See [`Snapshot::points`].
 #[derive(Debug)]
 pub struct Points {
-    snapshot: Snapshot,
     /// Those that overlap the range, oldest first.
     segments: Vec<Arc<Segment>>,
+    /// Oldest first, placed between those segments.
+    memtables: Vec<Visible>,
     /// Not looked for yet.
     series: VecDeque<SeriesId>,
     range: TimeRange,
@@ -278,6 +307,9 @@ impl Points {
         let count = (FIND_RUNS / self.segments.len().max(1)).clamp(1, self.series.len());
         self.found = self.series.drain(..count).map(|series| (series, Vec::new())).collect();
         for (at, segment) in self.segments.iter().enumerate() {
+            if !self.found.iter().any(|(series, _)| segment.may_hold(*series)) {
+                continue;
+            }
             let loaded = segment.load()?;
             for (series, runs) in &mut self.found {
                 let run = loaded.run(*series).filter(|run| self.range.overlaps_closed(run.first, run.last));
@@ -295,9 +327,12 @@ impl Points {
         // Per segment the wanted runs, each with the place of its series in `batch`.
         let mut wanted: Vec<Vec<(Run, usize)>> = vec![Vec::new(); self.segments.len()];
         let mut batch: Vec<(SeriesId, Samples)> = Vec::new();
+        let between: Vec<Visible> =
+            self.memtables.iter().filter(|visible| visible.segments_before < self.segments.len()).cloned().collect();
         let mut rows = 0;
-        while let Some((_, runs)) = self.found.front() {
+        while let Some((series, runs)) = self.found.front() {
             rows += runs.iter().map(|(_, run)| u64::from(run.rows)).sum::<u64>();
+            rows += between.iter().map(|visible| visible.memtable.count(*series)).sum::<u64>();
             if !batch.is_empty() && rows > READ_ROWS {
                 break;
             }
@@ -307,7 +342,12 @@ impl Points {
             }
             batch.push((series, Vec::new()));
         }
-        for (segment, wanted) in self.segments.iter().zip(&mut wanted) {
+        for (at, (segment, wanted)) in self.segments.iter().zip(&mut wanted).enumerate() {
+            for visible in between.iter().filter(|visible| visible.segments_before == at) {
+                for (series, samples) in &mut batch {
+                    samples.extend(visible.memtable.read(*series, self.range, visible.rows));
+                }
+            }
             if !wanted.is_empty() {
                 read_runs(&*segment.reader()?, wanted, self.range, &mut batch)?;
             }
@@ -316,10 +356,10 @@ impl Points {
         Ok(())
     }
 
-    /// Adds what memtables have of a series to what segments have.
+    /// Adds what the memtables that are newer than all segments have of a series.
     fn merge(&self, series: SeriesId, mut samples: Samples) -> Option<SeriesPoints> {
-        for (memtable, rows) in &self.snapshot.memtables {
-            samples.extend(memtable.read(series, self.range, *rows));
+        for visible in self.memtables.iter().filter(|visible| visible.segments_before == self.segments.len()) {
+            samples.extend(visible.memtable.read(series, self.range, visible.rows));
         }
         keep_last_writes(&mut samples);
         if samples.is_empty() {

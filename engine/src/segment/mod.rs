@@ -26,6 +26,12 @@ pub const ROW_GROUP_ROWS: usize = 1 << 20;
 /// Largest `scale`: 10^18 is the last power of ten that an i64 holds.
 pub const SCALE_MAX: i8 = 18;
 
+/// Of one database, the oldest first: by the flushes that their samples came with.
+pub fn by_age(mut segments: Vec<Arc<Segment>>) -> Vec<Arc<Segment>> {
+    segments.sort_by_key(|segment| (segment.entry().sequence_max, segment.entry().window_start));
+    segments
+}
+
 pub fn schema() -> SchemaRef {
     let utc = DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")));
     Arc::new(Schema::new(vec![

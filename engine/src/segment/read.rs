@@ -29,6 +29,7 @@ use crate::layout::Layout;
 use crate::manifest::SegmentEntry;
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
+use crate::together::Ids;
 use crate::value::Value;
 
 /// Rows decoded at a time.
@@ -52,6 +53,8 @@ pub struct Segment {
     path: PathBuf,
     disk: Arc<dyn Disk>,
     cache: Arc<SegmentCache>,
+    /// When several databases are open as one: what its ids are called there.
+    ids: Option<Arc<Ids>>,
     loaded: Mutex<Option<Arc<Loaded>>>,
     /// Whether its bytes were once what the manifest says. They do not change, and once is enough.
     checked: AtomicBool,
@@ -66,7 +69,19 @@ impl fmt::Debug for Segment {
 impl Segment {
     pub fn new(entry: SegmentEntry, layout: &Layout, disk: Arc<dyn Disk>, cache: Arc<SegmentCache>) -> Self {
         let path = layout.named(&entry.file.file);
-        Self { entry, path, disk, cache, loaded: Mutex::default(), checked: AtomicBool::new(false) }
+        Self { entry, path, disk, cache, ids: None, loaded: Mutex::default(), checked: AtomicBool::new(false) }
+    }
+
+    /// The same segment under the ids of several databases that are open as one.
+    #[must_use]
+    pub fn with_ids(mut self, ids: Arc<Ids>) -> Self {
+        self.ids = Some(ids);
+        self
+    }
+
+    /// False only when it holds nothing of `series`, as far as that is known without reading.
+    pub fn may_hold(&self, series: SeriesId) -> bool {
+        self.ids.as_ref().is_none_or(|ids| ids.hold(series))
     }
 
     pub fn entry(&self) -> &SegmentEntry {
@@ -84,9 +99,9 @@ impl Segment {
         }
         let fresh = if self.checked.load(Ordering::Acquire) {
             let file = self.disk.open(&self.path).map_err(Error::io("open", &self.path))?;
-            Loaded::parse(file, &self.path, &self.entry)?
+            Loaded::parse(file, &self.path, &self.entry, self.ids.as_deref())?
         } else {
-            Loaded::open(&*self.disk, &self.path, &self.entry)?
+            Loaded::open(&*self.disk, &self.path, &self.entry, self.ids.as_deref())?
         };
         self.checked.store(true, Ordering::Release);
         let fresh = Arc::new(fresh);
@@ -168,12 +183,14 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Its runs are called by `ids`, if there are any.
+    ///
     /// # Errors
     /// Io; Corrupt when the file is not what `entry` says.
-    pub fn open(disk: &dyn Disk, path: &Path, entry: &SegmentEntry) -> Result<Self> {
+    pub fn open(disk: &dyn Disk, path: &Path, entry: &SegmentEntry, ids: Option<&Ids>) -> Result<Self> {
         let file = disk.open(path).map_err(Error::io("open", path))?;
         check_bytes(&*file, path, entry.file.bytes, entry.file.crc32)?;
-        Self::parse(file, path, entry)
+        Self::parse(file, path, entry, ids)
     }
 
     /// The footer alone, without runs.
@@ -185,9 +202,18 @@ impl Loaded {
         Ok(Self { path: path.to_path_buf(), file, metadata, runs: Vec::new(), by_series: Vec::new() })
     }
 
-    fn parse(file: Arc<dyn ReadFile>, path: &Path, entry: &SegmentEntry) -> Result<Self> {
+    fn parse(file: Arc<dyn ReadFile>, path: &Path, entry: &SegmentEntry, ids: Option<&Ids>) -> Result<Self> {
         let mut loaded = Self::footer(file, path)?;
         loaded.runs = loaded.find_runs(entry)?;
+        if let Some(ids) = ids {
+            for run in &mut loaded.runs {
+                let found = || format!("series {}", run.series.0);
+                let known = ids.translate(run.series);
+                run.series = known.ok_or_else(|| {
+                    corrupt(path, "its series", found(), &format!("ids below {}", ids.series_count()))
+                })?;
+            }
+        }
         let mut by_series: Vec<u32> = (0..loaded.runs.len() as u32).collect();
         by_series.sort_unstable_by_key(|at| loaded.runs[*at as usize].series);
         let twice = by_series.windows(2).find(|pair| loaded.run_at(pair[0]).series == loaded.run_at(pair[1]).series);

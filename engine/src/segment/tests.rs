@@ -49,7 +49,7 @@ fn open(bytes: &[u8], entry: &SegmentEntry) -> Result<Loaded> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
     std::fs::write(&path, bytes).unwrap();
-    Loaded::open(&OsDisk, &path, entry)
+    Loaded::open(&OsDisk, &path, entry, None)
 }
 
 fn read(loaded: &Loaded, series: &[u32]) -> Vec<Samples> {

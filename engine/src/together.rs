@@ -1,0 +1,237 @@
+//! Several databases that are open, read-only, as one.
+//!
+//! Equal keys are one series. Every database keeps its files as they are: [`Ids`] says what its ids are called in
+//! the common index, and is asked once a run when a segment is loaded. Where two databases hold a sample of the
+//! same series and time, the one that was named later wins, whatever stands in its segments and what in its WAL.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::index::SeriesIndex;
+use crate::info::{DbInfo, Parts};
+use crate::layout::Layout;
+use crate::meta::Meta;
+use crate::options::Options;
+use crate::recover::{self, Recovered, RecoveryReport};
+use crate::segment::{self, Segment, SegmentCache};
+use crate::series::SeriesId;
+use crate::snapshot::Visible;
+
+/// What the ids of one database are called among several.
+#[derive(Debug)]
+pub struct Ids {
+    /// By the id inside the database.
+    common: Vec<SeriesId>,
+    /// Series that no database before this one has.
+    new: Range<u32>,
+    /// The others, sorted.
+    shared: Vec<SeriesId>,
+}
+
+impl Ids {
+    /// Gives every series of `own` its id in `common`.
+    fn new(own: &SeriesIndex, common: &SeriesIndex) -> Result<Self> {
+        let series = own.len();
+        let before = count(common);
+        let (mut ids, mut shared) = (Vec::with_capacity(series), Vec::new());
+        for id in (0..count(own)).map(SeriesId) {
+            let key = own.key(id).ok_or(Error::UnknownSeries { id: id.0 })?;
+            let (id, is_new) = common.get_or_insert(&key, u32::MAX)?;
+            ids.push(id);
+            if !is_new {
+                shared.push(id);
+            }
+        }
+        shared.sort_unstable();
+        Ok(Self { common: ids, new: before..count(common), shared })
+    }
+
+    /// The common id of a series of this database.
+    pub fn translate(&self, own: SeriesId) -> Option<SeriesId> {
+        self.common.get(own.0 as usize).copied()
+    }
+
+    /// Whether this database knows the series of this common id.
+    pub fn hold(&self, series: SeriesId) -> bool {
+        self.new.contains(&series.0) || self.shared.binary_search(&series).is_ok()
+    }
+
+    /// How many series this database has.
+    pub fn series_count(&self) -> usize {
+        self.common.len()
+    }
+}
+
+fn count(index: &SeriesIndex) -> u32 {
+    u32::try_from(index.len()).unwrap_or(u32::MAX)
+}
+
+/// Whose each series is.
+#[derive(Clone, Debug)]
+pub enum Nodes {
+    One(Arc<str>),
+    Several {
+        /// Sorted, every name once.
+        names: Arc<[Arc<str>]>,
+        /// Of each series the position in `names`.
+        of_series: Arc<[u32]>,
+        /// The names with commas between.
+        all: Arc<str>,
+    },
+}
+
+impl Nodes {
+    pub fn names(&self) -> &[Arc<str>] {
+        match self {
+            Nodes::One(name) => std::slice::from_ref(name),
+            Nodes::Several { names, .. } => names,
+        }
+    }
+
+    pub fn of(&self, series: SeriesId) -> &Arc<str> {
+        match self {
+            Nodes::One(name) => name,
+            Nodes::Several { names, of_series, all } => {
+                of_series.get(series.0 as usize).map_or(all, |at| &names[*at as usize])
+            }
+        }
+    }
+
+    pub fn all(&self) -> &str {
+        match self {
+            Nodes::One(name) => name,
+            Nodes::Several { all, .. } => all,
+        }
+    }
+
+    /// `ids` and `names` of each database, in the order in which they were named.
+    fn of_several(ids: &[Arc<Ids>], nodes: &[String], series: usize) -> Self {
+        let mut names: Vec<Arc<str>> = nodes.iter().map(|name| Arc::from(&**name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut of_series = vec![0; series];
+        for (ids, node) in ids.iter().zip(nodes) {
+            let at = names.partition_point(|name| **name < **node);
+            for series in &ids.common {
+                of_series[series.0 as usize] = u32::try_from(at).unwrap_or(u32::MAX);
+            }
+        }
+        let all = names.join(",");
+        Nodes::Several { names: names.into(), of_series: of_series.into(), all: all.into() }
+    }
+}
+
+/// One of several databases.
+#[derive(Debug)]
+pub struct Member {
+    pub info: DbInfo,
+    pub recovery: RecoveryReport,
+}
+
+/// Several databases, read as far as opening reads.
+#[derive(Debug)]
+pub struct Together {
+    pub members: Vec<Member>,
+    /// The directory around all of them.
+    pub dir: PathBuf,
+    pub index: SeriesIndex,
+    pub meta: Meta,
+    pub nodes: Nodes,
+    /// Database after database, each oldest first.
+    pub segments: Vec<Arc<Segment>>,
+    /// What no segment holds yet, placed between the segments.
+    pub memtables: Vec<Visible>,
+}
+
+impl Together {
+    /// # Errors
+    /// That of the first database that cannot be opened, as [`crate::Db::open_read_only`].
+    pub fn open(dirs: &[PathBuf], options: &Options, cache: &Arc<SegmentCache>) -> Result<Self> {
+        let mut together = Self {
+            members: Vec::new(),
+            dir: around(dirs),
+            index: SeriesIndex::default(),
+            meta: Meta::default(),
+            nodes: Nodes::One(Arc::from("")),
+            segments: Vec::new(),
+            memtables: Vec::new(),
+        };
+        let mut ids = Vec::new();
+        for dir in dirs {
+            let layout = Layout::new(dir);
+            let recovered = recover::read_only(options, &layout)?;
+            ids.push(together.add(&layout, recovered, options, cache)?);
+        }
+        let nodes: Vec<String> = together.members.iter().map(|member| member.info.node.clone()).collect();
+        together.nodes = Nodes::of_several(&ids, &nodes, together.index.len());
+        Ok(together)
+    }
+
+    fn add(
+        &mut self,
+        layout: &Layout,
+        recovered: Recovered,
+        options: &Options,
+        cache: &Arc<SegmentCache>,
+    ) -> Result<Arc<Ids>> {
+        let Recovered { manifest, index, meta, memtable, report, .. } = recovered;
+        let ids = Arc::new(Ids::new(&index, &self.index)?);
+        let info = DbInfo::new(&Parts {
+            layout,
+            manifest: &manifest,
+            meta: &meta,
+            memtables: &[&memtable],
+            metrics: index.metrics().len(),
+            series: index.len(),
+            wal_bytes: report.bytes,
+            read_only: true,
+        });
+        match self.members.is_empty() {
+            true => self.meta = meta,
+            false => self.meta.absorb(meta),
+        }
+        self.members.push(Member { info, recovery: report });
+        let segments = manifest.segments.iter().map(|entry| {
+            let disk = Arc::clone(&options.disk);
+            Segment::new(entry.clone(), layout, disk, Arc::clone(cache)).with_ids(Arc::clone(&ids))
+        });
+        self.segments.extend(segment::by_age(segments.map(Arc::new).collect()));
+        if !memtable.is_empty() {
+            let memtable = memtable.renamed(&ids).map_err(|series| Error::UnknownSeries { id: series.0 })?;
+            let (rows, segments_before) = (memtable.rows(), self.segments.len());
+            self.memtables.push(Visible { memtable: Arc::new(memtable), rows, segments_before });
+        }
+        Ok(ids)
+    }
+
+    /// What is in all of them, each series and metric counted once.
+    pub fn info(members: &[Member], dir: &Path, index: &SeriesIndex, nodes: &Nodes) -> Option<DbInfo> {
+        let (first, others) = members.split_first()?;
+        let mut info = first.info.clone();
+        for member in others {
+            info.add(&member.info);
+        }
+        info.dir = dir.to_path_buf();
+        info.node = nodes.all().to_owned();
+        info.database = members.iter().map(|member| &*member.info.database).collect::<Vec<_>>().join(",");
+        info.metrics = index.metrics().len() as u64;
+        info.series = index.len() as u64;
+        Some(info)
+    }
+}
+
+/// The longest path that all of `dirs` lie below, or are.
+fn around(dirs: &[PathBuf]) -> PathBuf {
+    let absolute = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    let mut dirs = dirs.iter().map(absolute);
+    let Some(mut around) = dirs.next() else { return PathBuf::new() };
+    for dir in dirs {
+        while !dir.starts_with(&around) && around.pop() {}
+    }
+    around
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! Samples spread over several databases answer, opened as one, what one database would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use crate::meta::{Annotation, MetaChange, MetricKind, MetricMeta};
+use crate::series::{SeriesId, SeriesKey, TagSet};
+use crate::snapshot::{ScanRequest, Snapshot};
+use crate::time::{TimeRange, Timestamp};
+use crate::value::Value;
+use crate::{Db, Durability, ErrorKind, Options, SampleBatch};
+
+const SERIES: usize = 7;
+const HOUR: i64 = 3_600_000_000;
+
+/// What is done to one database, in order.
+#[derive(Clone, Debug)]
+enum Step {
+    Append(Vec<(usize, i64, i64)>),
+    Flush,
+}
+
+/// Canonical order is not the order of numbers.
+fn key(series: usize) -> SeriesKey {
+    let tags = TagSet::new([("host", ["n3", "n1", "n2"][series % 3])]).unwrap();
+    SeriesKey::new(["m.b", "m.a", "m.c"][series / 3], tags).unwrap()
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Few times, so that databases contradict each other; four hours, so that segments differ.
+    let sample = (0..SERIES, 0i64..16, any::<i64>()).prop_map(|(series, tick, value)| (series, tick * HOUR / 4, value));
+    prop_oneof![3 => prop::collection::vec(sample, 1..12).prop_map(Step::Append), 1 => Just(Step::Flush)]
+}
+
+/// Databases with samples, and what they hold together.
+struct Bed {
+    dir: tempfile::TempDir,
+    dirs: Vec<PathBuf>,
+    expected: BTreeMap<SeriesKey, BTreeMap<i64, i64>>,
+    node_of: BTreeMap<SeriesKey, String>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, dirs: Vec::new(), expected: BTreeMap::new(), node_of: BTreeMap::new() }
+    }
+
+    /// One more database. What it does not flush stays in its WAL.
+    fn database(&mut self, node: &str, steps: &[Step]) -> Db {
+        let path = self.dir.path().join(format!("{node}-{}", self.dirs.len()));
+        let db = Db::open(&path, Options { node: node.to_owned(), ..Options::default() }).unwrap();
+        for step in steps {
+            match step {
+                Step::Flush => drop(db.flush().unwrap()),
+                Step::Append(samples) => {
+                    let mut batch = SampleBatch::default();
+                    for (series, time, value) in samples {
+                        let key = key(*series);
+                        let id = db.series(&key).unwrap();
+                        batch.push(id, Timestamp::from_micros(*time), Value::Int(*value));
+                        self.node_of.insert(key.clone(), node.to_owned());
+                        self.expected.entry(key).or_default().insert(*time, *value);
+                    }
+                    db.append(&batch, Durability::Buffered).unwrap();
+                }
+            }
+        }
+        self.dirs.push(path);
+        db
+    }
+
+    fn open(&self) -> Db {
+        Db::open_together(&self.dirs, Options::default()).unwrap()
+    }
+
+    fn check(&self) {
+        let db = self.open();
+        let snapshot = db.snapshot();
+        let index = snapshot.index();
+        let keys: Vec<SeriesKey> = self.expected.keys().cloned().collect();
+        let ids: Vec<SeriesId> = keys.iter().map(|key| index.id(key).unwrap()).collect();
+        assert_eq!(index.len(), keys.len(), "a key is one series");
+        let metrics: BTreeSet<&str> = keys.iter().map(SeriesKey::metric).collect();
+        assert_eq!(snapshot.metrics().iter().map(|metric| &**metric).collect::<Vec<_>>(), Vec::from_iter(metrics));
+        let selected: Vec<SeriesId> =
+            snapshot.metrics().iter().flat_map(|metric| snapshot.select(metric, &[])).collect();
+        assert_eq!(selected, ids, "canonical order");
+        for (from, to) in [(i64::MIN, i64::MAX), (0, 1), (HOUR, 2 * HOUR), (HOUR / 4 + 1, 3 * HOUR + 1)] {
+            self.check_range(&snapshot, &ids, from..to);
+        }
+        let bounds = snapshot.time_bounds(&ids).unwrap();
+        for ((id, key), bounds) in ids.iter().zip(&keys).zip(bounds) {
+            let samples = &self.expected[key];
+            let (first, last) = (samples.first_key_value().unwrap(), samples.last_key_value().unwrap());
+            let at = |time: &i64| Timestamp::from_micros(*time);
+            assert_eq!(bounds, Some((at(first.0), at(last.0))), "{key}");
+            assert_eq!(snapshot.last(*id).unwrap(), Some((at(last.0), Value::Int(*last.1))), "{key}");
+            assert_eq!(db.last(*id).unwrap(), Some((at(last.0), Value::Int(*last.1))), "{key}");
+            assert_eq!(*snapshot.node_of(*id), *self.node_of[key], "{key}");
+        }
+        let info = db.info().unwrap();
+        let stored = db.databases().unwrap().iter().map(|one| one.samples).sum::<u64>();
+        assert_eq!((info.series, info.samples), (keys.len() as u64, stored));
+    }
+
+    fn check_range(&self, snapshot: &Snapshot, ids: &[SeriesId], range: std::ops::Range<i64>) {
+        let (from, to) = (Timestamp::from_micros(range.start), Timestamp::from_micros(range.end));
+        let times = TimeRange::new(from, to);
+        let mut rows = 0;
+        let mut found: BTreeMap<SeriesKey, BTreeMap<i64, i64>> = BTreeMap::new();
+        for points in snapshot.points(ids.to_vec(), times) {
+            let points = points.unwrap();
+            let values = (0..points.times.len()).map(|at| (points.times[at].micros(), points.values.get(at)));
+            let values = values.map(|(time, value)| (time, value.to_bits().cast_signed())).collect();
+            rows += points.times.len();
+            assert!(found.insert(snapshot.index().key(points.series).unwrap(), values).is_none(), "every series once");
+        }
+        let mut expected = BTreeMap::new();
+        for ((key, samples), id) in self.expected.iter().zip(ids) {
+            let inside: BTreeMap<i64, i64> =
+                samples.range(range.clone()).map(|(time, value)| (*time, *value)).collect();
+            assert_eq!(snapshot.has_points(*id, times).unwrap(), !inside.is_empty(), "{key}");
+            if !inside.is_empty() {
+                expected.insert(key.clone(), inside);
+            }
+        }
+        assert_eq!(found, expected);
+        let request = ScanRequest { series: ids.to_vec(), range: times, batch_rows: 5 };
+        assert_eq!(snapshot.scan(request).map(|batch| batch.unwrap().num_rows()).sum::<usize>(), rows);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn databases_opened_as_one_answer_as_if_their_samples_had_come_one_database_after_another(
+        databases in prop::collection::vec(prop::collection::vec(step(), 0..8), 1..5),
+    ) {
+        let mut bed = Bed::new();
+        for (at, steps) in databases.iter().enumerate() {
+            // Two databases may belong to one node.
+            bed.database(["a", "b", "a", "c"][at], steps);
+        }
+        bed.check();
+    }
+}
+
+fn append(samples: &[(usize, i64, i64)]) -> Step {
+    Step::Append(samples.to_vec())
+}
+
+#[test]
+fn the_later_directory_wins_over_segments_and_wals_of_the_earlier() {
+    let mut bed = Bed::new();
+    bed.database("a", &[append(&[(0, 1, 10), (0, 2, 20)]), Step::Flush, append(&[(0, 1, 11), (0, 3, 30)])]);
+    bed.database("b", &[append(&[(0, 1, 12)]), Step::Flush]);
+    bed.check();
+    assert_eq!(bed.expected[&key(0)], BTreeMap::from([(1, 12), (2, 20), (3, 30)]));
+    // The other way round the other wins: that of the WAL, which is the later write of its database.
+    bed.dirs.reverse();
+    bed.expected.insert(key(0), BTreeMap::from([(1, 11), (2, 20), (3, 30)]));
+    bed.node_of.insert(key(0), "a".to_owned());
+    bed.check();
+}
+
+#[test]
+fn one_directory_is_opened_as_itself_and_none_is_an_error() {
+    let mut bed = Bed::new();
+    bed.database("a", &[append(&[(0, 1, 10)])]);
+    bed.check();
+    let one = bed.open();
+    assert_eq!((one.snapshot().node(), one.info().unwrap().dir), ("a", bed.dirs[0].clone()));
+    assert_eq!(one.databases().unwrap(), [one.info().unwrap()]);
+    assert_eq!(one.recoveries(), [(&*bed.dirs[0], one.recovery())]);
+    assert_eq!(Db::open_together(&[], Options::default()).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_directory_that_is_no_database_is_named() {
+    let mut bed = Bed::new();
+    bed.database("a", &[]);
+    let nothing = bed.dir.path().join("nothing");
+    bed.dirs.push(nothing.clone());
+    let error = Db::open_together(&bed.dirs, Options::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains(&nothing.display().to_string()), "{error}");
+}
+
+#[test]
+fn several_databases_are_read_only_and_tell_what_each_of_them_is() {
+    let mut bed = Bed::new();
+    bed.database("b", &[append(&[(0, HOUR, 1), (1, 7, 2)]), Step::Flush, append(&[(0, HOUR + 1, 3)])]);
+    bed.database("a", &[append(&[(0, 5, 1)])]);
+    let db = bed.open();
+    assert!(db.is_read_only());
+    assert!(matches!(db.series(&key(6)).unwrap_err(), crate::Error::ReadOnly { .. }));
+    let info = db.info().unwrap();
+    assert_eq!((info.node.as_str(), &*info.dir), ("a,b", bed.dir.path()));
+    assert_eq!((info.series, info.metrics, info.samples, info.samples_unflushed), (2, 1, 4, 2));
+    assert_eq!(info.time_bounds.unwrap().0, Timestamp::from_micros(5));
+    assert_eq!(info.time_bounds.unwrap().1, Timestamp::from_micros(HOUR + 1));
+    let each = db.databases().unwrap();
+    let summary = each.iter().map(|one| (one.node.as_str(), one.series, one.samples, one.dir.clone()));
+    let expected = [("b", 2, 3, bed.dirs[0].clone()), ("a", 1, 1, bed.dirs[1].clone())];
+    assert_eq!(summary.collect::<Vec<_>>(), expected);
+    assert_eq!(info.bytes, each.iter().map(|one| one.bytes).sum::<u64>());
+    assert_eq!(info.database, format!("{},{}", each[0].database, each[1].database));
+    assert_eq!(db.recoveries().iter().map(|(_, report)| report.samples).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(db.recovery().samples, 2);
+    let names: Vec<String> = db.snapshot().nodes().iter().map(|name| name.to_string()).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn metadata_is_that_of_all_and_the_later_database_wins() {
+    let mut bed = Bed::new();
+    let metric = |name: &str, unit: &str| MetaChange::Metric {
+        name: name.to_owned(),
+        meta: MetricMeta { kind: MetricKind::Gauge, unit: unit.to_owned(), help: String::new() },
+    };
+    let note = |start: i64, tsuid: Option<&str>, text: &str| {
+        MetaChange::Annotate(Annotation {
+            tsuid: tsuid.map(str::to_owned),
+            start: Timestamp::from_micros(start),
+            description: text.to_owned(),
+            ..Annotation::default()
+        })
+    };
+    let job = |id: &str| MetaChange::Job(serde_json::json!({ "id": id }));
+    let first = [metric("x", "s"), metric("y", "B"), note(1, None, "one"), note(2, Some("01"), "mine"), job("7")];
+    let second = [metric("x", "ms"), note(1, None, "again"), note(3, Some("01"), "another's number"), job("8")];
+    for (node, changes) in [("a", first.to_vec()), ("b", second.to_vec())] {
+        let db = bed.database(node, &[]);
+        for change in changes {
+            db.put_meta(change, Durability::Buffered).unwrap();
+        }
+    }
+    let db = bed.open();
+    let snapshot = db.snapshot();
+    let unit = |name| snapshot.meta().metric(name).unwrap().unit.clone();
+    assert_eq!([unit("x"), unit("y")], ["ms", "B"]);
+    let notes: Vec<&str> = snapshot.meta().annotations().iter().map(|note| &*note.description).collect();
+    // A number of a series is that of its own database: of the first it is still right.
+    assert_eq!(notes, ["again", "mine"]);
+    let jobs: Vec<_> = db.databases().unwrap().into_iter().map(|one| one.job.unwrap()["id"].clone()).collect();
+    assert_eq!(jobs, ["7", "8"]);
+}
+
+#[test]
+fn nothing_is_written_where_the_databases_stand() {
+    let mut bed = Bed::new();
+    bed.database("a", &[append(&[(0, 1, 10)]), Step::Flush]);
+    bed.database("b", &[append(&[(1, 1, 10)])]);
+    let before = files(bed.dir.path());
+    bed.check();
+    assert_eq!(files(bed.dir.path()), before);
+}
+
+/// Every file below `dir` with its length.
+fn files(dir: &Path) -> BTreeMap<PathBuf, u64> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.insert(path.clone(), path.metadata().unwrap().len());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_segment_of_a_database_without_the_series_is_not_even_opened() {
+    let mut bed = Bed::new();
+    bed.database("a", &[append(&[(0, 1, 10), (1, 1, 10)]), Step::Flush]);
+    bed.database("b", &[append(&[(2, 1, 20), (1, 2, 10)]), Step::Flush]);
+    let db = bed.open();
+    for entry in std::fs::read_dir(bed.dirs[1].join("segments")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let snapshot = db.snapshot();
+    let id = |series| snapshot.index().id(&key(series)).unwrap();
+    let points = |series| snapshot.points(vec![id(series)], TimeRange::ALL).next().unwrap();
+    assert_eq!(points(0).unwrap().times.len(), 1);
+    assert!(snapshot.last(id(0)).unwrap().is_some());
+    assert!(points(1).is_err() && points(2).is_err());
+}
