@@ -47,8 +47,20 @@ impl Asked {
 
     pub fn with(options: QueryOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let db = open(&dir.path().join("db"));
+        let db = open(&dir.path().join("db"), "n1");
         Self { queries: Queries::new(db.clone(), options).unwrap(), db, _dir: dir }
+    }
+
+    /// Databases, each with its node and its lines as [`Asked::load`] takes them, opened as one.
+    pub fn together(databases: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut dirs = Vec::new();
+        for (at, (node, text)) in databases.iter().enumerate() {
+            dirs.push(dir.path().join(at.to_string()));
+            load_into(&open(&dirs[at], node), text);
+        }
+        let db = Db::open_together(&dirs, Options::default()).unwrap();
+        Self { queries: Queries::new(db.clone(), options()).unwrap(), db, _dir: dir }
     }
 
     /// Each line is a series and its samples, at seconds after [`EPOCH_SECONDS`]:
@@ -63,28 +75,11 @@ impl Asked {
     }
 
     pub fn load_more(&self, text: &str) {
-        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            let (key, samples) = line.split_once('}').unwrap();
-            let (metric, tags) = key.split_once('{').unwrap();
-            let tags: Vec<_> =
-                tags.split(',').filter(|tag| !tag.is_empty()).map(|tag| tag.split_once('=').unwrap()).collect();
-            let samples = samples.split_whitespace().map(|sample| {
-                let (seconds, value) = sample.split_once(':').unwrap();
-                let value = value.parse().map_or_else(|_| Value::Float(value.parse().unwrap()), Value::Int);
-                (seconds.parse().unwrap(), value)
-            });
-            self.put(metric, &tags, samples);
-        }
+        load_into(&self.db, text);
     }
 
     pub fn put(&self, metric: &str, tags: &[(&str, &str)], samples: impl IntoIterator<Item = (i64, Value)>) {
-        let key = SeriesKey::new(metric, TagSet::new(tags.iter().copied()).unwrap()).unwrap();
-        let series = self.db.series(&key).unwrap();
-        let mut batch = SampleBatch::default();
-        for (seconds, value) in samples {
-            batch.push(series, Timestamp::from_seconds(EPOCH_SECONDS + seconds), value);
-        }
-        self.db.append(&batch, Durability::Buffered).unwrap();
+        put_into(&self.db, metric, tags, samples);
     }
 
     /// The answer as a table, or the error and its kind.
@@ -110,6 +105,31 @@ impl Asked {
     }
 }
 
-fn open(dir: &Path) -> Db {
-    Db::open(dir, Options { node: "n1".to_owned(), ..Options::default() }).unwrap()
+fn open(dir: &Path, node: &str) -> Db {
+    Db::open(dir, Options { node: node.to_owned(), ..Options::default() }).unwrap()
+}
+
+fn load_into(db: &Db, text: &str) {
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (key, samples) = line.split_once('}').unwrap();
+        let (metric, tags) = key.split_once('{').unwrap();
+        let tags: Vec<_> =
+            tags.split(',').filter(|tag| !tag.is_empty()).map(|tag| tag.split_once('=').unwrap()).collect();
+        let samples = samples.split_whitespace().map(|sample| {
+            let (seconds, value) = sample.split_once(':').unwrap();
+            let value = value.parse().map_or_else(|_| Value::Float(value.parse().unwrap()), Value::Int);
+            (seconds.parse().unwrap(), value)
+        });
+        put_into(db, metric, &tags, samples);
+    }
+}
+
+fn put_into(db: &Db, metric: &str, tags: &[(&str, &str)], samples: impl IntoIterator<Item = (i64, Value)>) {
+    let key = SeriesKey::new(metric, TagSet::new(tags.iter().copied()).unwrap()).unwrap();
+    let series = db.series(&key).unwrap();
+    let mut batch = SampleBatch::default();
+    for (seconds, value) in samples {
+        batch.push(series, Timestamp::from_seconds(EPOCH_SECONDS + seconds), value);
+    }
+    db.append(&batch, Durability::Buffered).unwrap();
 }

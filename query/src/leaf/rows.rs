@@ -80,9 +80,10 @@ impl RowsRequest {
     /// The series that pass all tests, metric by metric in the order of names, each metric's in canonical order.
     fn select(&self, snapshot: &Snapshot) -> Result<Vec<SeriesId>> {
         let tests = Tests::new(&self.tests)?;
+        let nodes = tests.nodes(snapshot);
         let mut selected = Vec::new();
-        for metric in tests.metrics(snapshot) {
-            selected.extend(tests.series(snapshot, &metric));
+        for metric in tests.metrics(snapshot, &nodes) {
+            selected.extend(tests.series(snapshot, &metric, &nodes));
         }
         Ok(selected)
     }
@@ -117,8 +118,15 @@ impl Tests {
         Ok(ready)
     }
 
-    fn metrics(&self, snapshot: &Snapshot) -> Vec<Arc<str>> {
-        if !self.node.iter().all(|accepts| accepts(snapshot.node())) {
+    /// The nodes that pass, sorted.
+    fn nodes(&self, snapshot: &Snapshot) -> Vec<Arc<str>> {
+        let passes = |node: &&Arc<str>| self.node.iter().all(|accepts| accepts(node));
+        snapshot.nodes().iter().filter(passes).cloned().collect()
+    }
+
+    /// The metrics that pass, some of which may have no series of `nodes`.
+    fn metrics(&self, snapshot: &Snapshot, nodes: &[Arc<str>]) -> Vec<Arc<str>> {
+        if nodes.is_empty() {
             return Vec::new();
         }
         let mut metrics = match &self.named {
@@ -131,7 +139,7 @@ impl Tests {
         metrics
     }
 
-    fn series(&self, snapshot: &Snapshot, metric: &str) -> Vec<SeriesId> {
+    fn series(&self, snapshot: &Snapshot, metric: &str, nodes: &[Arc<str>]) -> Vec<SeriesId> {
         let predicates: Vec<TagPredicate<'_>> =
             self.tags.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
         let mut series = snapshot.select(metric, &predicates);
@@ -141,28 +149,43 @@ impl Tests {
                 key.is_some_and(|key| self.absent.iter().all(|absent| key.tags().get(absent).is_none()))
             });
         }
+        if nodes.len() < snapshot.nodes().len() {
+            series.retain(|id| nodes.binary_search(&snapshot.node_of(*id)).is_ok());
+        }
         series
     }
 }
 
-/// The value of `column` for each of `keys`, where it is a name.
-fn name_of<'a>(column: &Column, key: &'a SeriesKey, node: &'a str) -> Option<&'a str> {
-    match column {
-        Column::Metric => Some(key.metric()),
-        Column::Node => Some(node),
-        Column::Tag(tag) => key.tags().get(tag),
-        _ => None,
+/// The names of a series: its key, and whose it is.
+struct Names {
+    key: SeriesKey,
+    node: Arc<str>,
+}
+
+impl Names {
+    fn of(snapshot: &Snapshot, series: SeriesId) -> Option<Names> {
+        Some(Names { key: snapshot.index().key(series)?, node: snapshot.node_of(series) })
+    }
+
+    /// The value of `column`, where it is a name.
+    fn get(&self, column: &Column) -> Option<&str> {
+        match column {
+            Column::Metric => Some(self.key.metric()),
+            Column::Node => Some(&self.node),
+            Column::Tag(tag) => self.key.tags().get(tag),
+            _ => None,
+        }
     }
 }
 
-/// One name, or one map of tags, for each key. `None` when the column is neither.
-fn column_of_keys(column: &Column, keys: &[SeriesKey], node: &str) -> Result<Option<ArrayRef>> {
+/// One name, or one map of tags, for each series. `None` when the column is neither.
+fn column_of_names(column: &Column, series: &[Names]) -> Result<Option<ArrayRef>> {
     Ok(match column {
         Column::Metric | Column::Node | Column::Tag(_) => {
-            let names: StringViewArray = keys.iter().map(|key| name_of(column, key, node)).collect();
+            let names: StringViewArray = series.iter().map(|names| names.get(column)).collect();
             Some(Arc::new(names))
         }
-        Column::Tags => Some(Arc::new(tags_of(keys)?)),
+        Column::Tags => Some(Arc::new(tags_of(series)?)),
         _ => None,
     })
 }
@@ -176,16 +199,16 @@ fn tag_fields() -> Fields {
     Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)])
 }
 
-fn tags_of(keys: &[SeriesKey]) -> Result<MapArray> {
-    let mut offsets = Vec::with_capacity(keys.len() + 1);
+fn tags_of(series: &[Names]) -> Result<MapArray> {
+    let mut offsets = Vec::with_capacity(series.len() + 1);
     let mut entries = 0;
     offsets.push(0);
-    for key in keys {
+    for names in series {
         // At most 64 tags on each of at most a batch of rows.
-        entries += i32::try_from(key.tags().len()).unwrap_or(0);
+        entries += i32::try_from(names.key.tags().len()).unwrap_or(0);
         offsets.push(entries);
     }
-    let pairs = || keys.iter().flat_map(|key| key.tags().iter());
+    let pairs = || series.iter().flat_map(|names| names.key.tags().iter());
     let names: StringArray = pairs().map(|(name, _)| Some(name)).collect();
     let values: StringArray = pairs().map(|(_, value)| Some(value)).collect();
     let entries = StructArray::try_new(tag_fields(), vec![Arc::new(names), Arc::new(values)], None)?;

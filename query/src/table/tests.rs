@@ -365,3 +365,135 @@ async fn a_filter_in_the_leaf_keeps_the_rows_that_it_would_keep_above() {
         }
     }
 }
+
+/// A key in both databases, with a time in both, and keys of one alone.
+fn two_nodes() -> Asked {
+    Asked::together(&[
+        ("n2", "load{host=a} 0:1 60:2\nload{host=b} 0:3\nmem{host=b} 0:9"),
+        ("n1", "load{host=c} 0:5\nload{host=a} 60:4 120:6"),
+    ])
+}
+
+async fn check_two(sql: &str, expected: Expect) {
+    expected.assert_eq(&two_nodes().answer(sql).await);
+}
+
+#[tokio::test]
+async fn several_databases_are_one_and_each_series_has_the_node_that_came_last() {
+    check_two(
+        "SELECT host, node, ts, value FROM load ORDER BY host, ts",
+        expect![[r#"
+        +------+------+----------------------+-------+
+        | host | node | ts                   | value |
+        +------+------+----------------------+-------+
+        | a    | n1   | 2024-01-01T00:00:00Z | 1.0   |
+        | a    | n1   | 2024-01-01T00:01:00Z | 4.0   |
+        | a    | n1   | 2024-01-01T00:02:00Z | 6.0   |
+        | b    | n2   | 2024-01-01T00:00:00Z | 3.0   |
+        | c    | n1   | 2024-01-01T00:00:00Z | 5.0   |
+        +------+------+----------------------+-------+"#]],
+    )
+    .await;
+    check_two(
+        "SELECT metric, host, node, last_value FROM series ORDER BY metric, host",
+        expect![[r#"
+        +--------+------+------+------------+
+        | metric | host | node | last_value |
+        +--------+------+------+------------+
+        | load   | a    | n1   | 6.0        |
+        | load   | b    | n2   | 3.0        |
+        | load   | c    | n1   | 5.0        |
+        | mem    | b    | n2   | 9.0        |
+        +--------+------+------+------------+"#]],
+    )
+    .await;
+    check_two(
+        "SELECT metric, node, series FROM metrics ORDER BY metric, node",
+        expect![[r#"
+        +--------+------+--------+
+        | metric | node | series |
+        +--------+------+--------+
+        | load   | n1   | 2      |
+        | load   | n2   | 1      |
+        | mem    | n2   | 1      |
+        +--------+------+--------+"#]],
+    )
+    .await;
+    check_two(
+        "SELECT * FROM nodes ORDER BY node",
+        expect![[r#"
+        +------+---------+--------+
+        | node | metrics | series |
+        +------+---------+--------+
+        | n1   | 1       | 2      |
+        | n2   | 2       | 2      |
+        +------+---------+--------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_filter_on_the_node_keeps_the_series_of_that_node() {
+    check_two(
+        "SELECT host, count(*) AS n FROM samples WHERE node = 'n1' GROUP BY host ORDER BY host",
+        expect![[r#"
+            +------+---+
+            | host | n |
+            +------+---+
+            | a    | 3 |
+            | c    | 1 |
+            +------+---+"#]],
+    )
+    .await;
+    check_two(
+        "SELECT metric, host FROM series WHERE node <> 'n1' ORDER BY metric, host",
+        expect![[r#"
+        +--------+------+
+        | metric | host |
+        +--------+------+
+        | load   | b    |
+        | mem    | b    |
+        +--------+------+"#]],
+    )
+    .await;
+    check_two(
+        "SELECT metric, series FROM metrics WHERE node LIKE '%2' ORDER BY metric",
+        expect![[r#"
+        +--------+--------+
+        | metric | series |
+        +--------+--------+
+        | load   | 1      |
+        | mem    | 1      |
+        +--------+--------+"#]],
+    )
+    .await;
+    check_two(
+        "SELECT * FROM nodes WHERE node IN ('n1', 'n3')",
+        expect![[r#"
+        +------+---------+--------+
+        | node | metrics | series |
+        +------+---------+--------+
+        | n1   | 1       | 2      |
+        +------+---------+--------+"#]],
+    )
+    .await;
+    check_two(
+        "SELECT count(*) AS n FROM load WHERE node = 'n1,n2'",
+        expect![[r#"
+        +---+
+        | n |
+        +---+
+        | 0 |
+        +---+"#]],
+    )
+    .await;
+    check_two(
+        "SELECT metric FROM metrics WHERE node = 'n1' AND metric = 'mem'",
+        expect![[r#"
+        +--------+
+        | metric |
+        +--------+
+        +--------+"#]],
+    )
+    .await;
+}

@@ -1,5 +1,6 @@
 //! What is known besides samples, as rows: series, metrics, nodes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{
@@ -9,10 +10,10 @@ use arrow::array::{
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use telem_engine::meta::MetricKind;
-use telem_engine::{SeriesId, SeriesKey, Timestamp};
+use telem_engine::{SeriesId, Snapshot, Timestamp};
 
 use super::samples::engine_error;
-use super::{Column, Rows, RowsRequest, Tests, column_of_keys, unanswerable};
+use super::{Column, Names, Rows, RowsRequest, Tests, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part, Stop};
 use crate::session::BATCH_ROWS;
 
@@ -32,7 +33,7 @@ fn series_batch(
     context: &LeafContext,
 ) -> Result<RecordBatch> {
     let snapshot = &context.snapshot;
-    let keys: Vec<SeriesKey> = ids.iter().filter_map(|id| snapshot.index().key(*id)).collect();
+    let named: Vec<Names> = ids.iter().filter_map(|id| Names::of(snapshot, *id)).collect();
     let wants = |column: Column| columns.contains(&column);
     let last = if wants(Column::LastValue) {
         let last = waited_for(ids, &context.stop).map(|id| snapshot.last(*id));
@@ -54,7 +55,7 @@ fn series_batch(
                 let values = last.iter().map(|last| last.map(|(_, value)| value.as_f64()));
                 Arc::new(values.collect::<Float64Array>())
             }
-            name => column_of_keys(name, &keys, snapshot.node())?.ok_or_else(|| unanswerable(Rows::Series, name))?,
+            name => column_of_names(name, &named)?.ok_or_else(|| unanswerable(Rows::Series, name))?,
         });
     }
     batch(schema, arrays, ids.len())
@@ -72,25 +73,30 @@ fn times(times: impl Iterator<Item = Option<Timestamp>>) -> ArrayRef {
 
 pub(super) fn metrics(request: &RowsRequest, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches> {
     let tests = Tests::new(&request.tests)?;
-    let all = tests.metrics(&context.snapshot);
-    let mut rows: Vec<(Arc<str>, i64)> = Vec::new();
+    let snapshot = &context.snapshot;
+    let nodes = tests.nodes(snapshot);
+    let all = tests.metrics(snapshot, &nodes);
+    let mut rows: Vec<(Arc<str>, Arc<str>, i64)> = Vec::new();
     for metric in part.of(&all) {
-        let series = context.snapshot.select(metric, &[]).len();
-        if series > 0 && rows.len() < request.limit.unwrap_or(usize::MAX) {
-            rows.push((Arc::clone(metric), to_i64(series)));
+        if rows.len() >= request.limit.unwrap_or(usize::MAX) {
+            break;
         }
+        let mut of_node: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+        for series in tests.series(snapshot, metric, &nodes) {
+            *of_node.entry(snapshot.node_of(series)).or_default() += 1;
+        }
+        rows.extend(of_node.into_iter().map(|(node, series)| (Arc::clone(metric), node, series)));
     }
+    rows.truncate(request.limit.unwrap_or(usize::MAX));
     let mut arrays = Vec::with_capacity(request.columns.len());
     for column in &request.columns {
         arrays.push(match column {
-            Column::Metric => {
-                Arc::new(StringViewArray::from_iter_values(rows.iter().map(|(metric, _)| metric))) as ArrayRef
-            }
-            Column::Node => same_name(context.snapshot.node(), rows.len()),
-            Column::SeriesCount => Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, series)| *series))),
+            Column::Metric => names(rows.iter().map(|(metric, _, _)| metric)),
+            Column::Node => names(rows.iter().map(|(_, node, _)| node)),
+            Column::SeriesCount => Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, _, series)| *series))),
             described => {
-                let texts = rows.iter().map(|(metric, _)| {
-                    let meta = context.snapshot.meta().metric(metric)?;
+                let texts = rows.iter().map(|(metric, _, _)| {
+                    let meta = snapshot.meta().metric(metric)?;
                     match described {
                         Column::Kind => kind_word(meta.kind),
                         Column::Unit => Some(&*meta.unit).filter(|unit| !unit.is_empty()),
@@ -110,22 +116,44 @@ pub(super) fn metrics(request: &RowsRequest, context: &LeafContext, schema: &Sch
 }
 
 pub(super) fn nodes(request: &RowsRequest, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches> {
-    let tests = Tests::new(&request.tests)?;
-    let accepted = tests.node.iter().all(|accepts| accepts(context.snapshot.node()));
-    if part.index > 0 || !accepted || request.limit == Some(0) {
+    let mut nodes = Tests::new(&request.tests)?.nodes(&context.snapshot);
+    nodes.truncate(request.limit.unwrap_or(usize::MAX));
+    if part.index > 0 || nodes.is_empty() {
         return Ok(Box::new(std::iter::empty()));
     }
-    let index = context.snapshot.index();
+    let counts = counts(&nodes, &context.snapshot);
     let mut arrays = Vec::with_capacity(request.columns.len());
     for column in &request.columns {
         arrays.push(match column {
-            Column::Node => same_name(context.snapshot.node(), 1),
-            Column::MetricCount => Arc::new(Int64Array::from(vec![to_i64(index.metrics().len())])) as ArrayRef,
-            Column::SeriesCount => Arc::new(Int64Array::from(vec![to_i64(index.len())])),
+            Column::Node => names(nodes.iter()),
+            Column::MetricCount => Arc::new(Int64Array::from_iter_values(counts.iter().map(|(metrics, _)| *metrics))),
+            Column::SeriesCount => Arc::new(Int64Array::from_iter_values(counts.iter().map(|(_, series)| *series))),
             column => return Err(unanswerable(Rows::Node, column)),
         });
     }
-    Ok(Box::new(std::iter::once(batch(schema, arrays, 1))))
+    Ok(Box::new(std::iter::once(batch(schema, arrays, nodes.len()))))
+}
+
+/// How many metrics and how many series each of `nodes`, which are sorted, has.
+fn counts(nodes: &[Arc<str>], snapshot: &Snapshot) -> Vec<(i64, i64)> {
+    let index = snapshot.index();
+    if let [_] = snapshot.nodes() {
+        return vec![(to_i64(index.metrics().len()), to_i64(index.len()))];
+    }
+    let mut counts = vec![(0, 0); nodes.len()];
+    for metric in snapshot.metrics() {
+        let mut found = BTreeSet::new();
+        for series in snapshot.select(&metric, &[]) {
+            if let Ok(at) = nodes.binary_search(&snapshot.node_of(series)) {
+                counts[at].1 += 1;
+                found.insert(at);
+            }
+        }
+        for at in found {
+            counts[at].0 += 1;
+        }
+    }
+    counts
 }
 
 fn kind_word(kind: MetricKind) -> Option<&'static str> {
@@ -140,8 +168,8 @@ fn kind_word(kind: MetricKind) -> Option<&'static str> {
     }
 }
 
-fn same_name(name: &str, rows: usize) -> ArrayRef {
-    Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n(name, rows)))
+fn names<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> ArrayRef {
+    Arc::new(StringViewArray::from_iter_values(names))
 }
 
 fn to_i64(count: usize) -> i64 {

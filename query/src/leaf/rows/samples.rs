@@ -8,9 +8,9 @@ use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
-use telem_engine::{ScanRequest, SeriesId, SeriesKey, Snapshot};
+use telem_engine::{ScanRequest, SeriesId, Snapshot};
 
-use super::{Column, Rows, RowsRequest, column_of_keys, unanswerable};
+use super::{Column, Names, Rows, RowsRequest, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
 use crate::session::BATCH_ROWS;
 
@@ -66,7 +66,7 @@ impl Named {
                         Some(runs) => runs,
                         none => none.insert(Runs::new(series.as_primitive::<UInt32Type>().values(), &self.snapshot)?),
                     };
-                    let names = column_of_keys(name, &runs.keys, self.snapshot.node())?;
+                    let names = column_of_names(name, &runs.series)?;
                     let names = names.ok_or_else(|| unanswerable(Rows::Sample, name))?;
                     take(&names, &runs.rows, None)?
                 }
@@ -80,22 +80,22 @@ impl Named {
 /// Which series the rows of a batch belong to: names are looked up once a series, and views of
 /// strings copied once a row.
 struct Runs {
-    keys: Vec<SeriesKey>,
-    /// For each row, whose of `keys` it is.
+    series: Vec<Names>,
+    /// For each row, whose of `series` it is.
     rows: UInt32Array,
 }
 
 impl Runs {
-    fn new(series: &[u32], snapshot: &Snapshot) -> Result<Self> {
-        let (mut keys, mut rows) = (Vec::new(), Vec::with_capacity(series.len()));
-        for (run, stretch) in (0..).zip(series.chunk_by(|a, b| a == b)) {
-            let Some(key) = snapshot.index().key(SeriesId(stretch[0])) else {
+    fn new(ids: &[u32], snapshot: &Snapshot) -> Result<Self> {
+        let (mut series, mut rows) = (Vec::new(), Vec::with_capacity(ids.len()));
+        for (run, stretch) in (0..).zip(ids.chunk_by(|a, b| a == b)) {
+            let Some(names) = Names::of(snapshot, SeriesId(stretch[0])) else {
                 return internal_err!("a scan answers series {}, which the index does not know", stretch[0]);
             };
-            keys.push(key);
+            series.push(names);
             rows.extend(std::iter::repeat_n(run, stretch.len()));
         }
-        Ok(Self { keys, rows: UInt32Array::from(rows) })
+        Ok(Self { series, rows: UInt32Array::from(rows) })
     }
 }
 
