@@ -1,23 +1,26 @@
-//! What is in a database, as JSON and as text; and how DuckDB reads it without us.
+//! What is in databases, as JSON and as text; and how DuckDB reads them without us.
 
 pub mod duckdb;
+mod job;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Serialize};
-use telem_engine::{DbInfo, Timestamp};
+use serde_json::Value as Json;
+use telem_engine::{Db, DbInfo, Timestamp};
 
-/// The answer of `GET /api/info` and of `telem info --json`.
+/// The answer of `GET /api/info` and of `telem info --json`. Of several databases the sum, and each of them below.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
-    /// The directory, on the machine where it was opened.
+    /// The directory, on the machine where it was opened; of several databases the one around all of them.
     pub data: PathBuf,
+    /// Of several databases the nodes, each once, with commas between.
     pub node: String,
-    /// Id of this database, unlike that of any other.
+    /// Id of this database, unlike that of any other; of several all, with commas between.
     pub database: String,
     pub metrics: u64,
     pub series: u64,
@@ -43,6 +46,33 @@ pub struct Info {
     pub segment_files: Vec<PathBuf>,
     /// Parquet files with the metric and tags of each series.
     pub series_files: Vec<PathBuf>,
+    /// The description of the job, if there is one; of several databases the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Json>,
+    /// Every database, in the order in which they were named; those have no such list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<Info>,
+}
+
+impl Info {
+    /// # Errors
+    /// Those of the engine.
+    pub fn of(db: &Db) -> telem_engine::Result<Info> {
+        let mut info = Info::from(db.info()?);
+        info.databases = db.databases()?.into_iter().map(Info::from).collect();
+        Ok(info)
+    }
+
+    /// What people read of each database of several: what names it, and what is in it.
+    fn line(&self, data: &Path) -> String {
+        let name = self.data.strip_prefix(data).unwrap_or(&self.data).display().to_string();
+        let time = match (&self.first, &self.last) {
+            (Some(first), Some(last)) => format!("{first} to {last}"),
+            _ => "no samples".to_owned(),
+        };
+        let [samples, series, bytes] = [self.samples, self.series, self.bytes].map(grouped);
+        format!("  {name}: node {}, {samples} samples, {series} series, {bytes} bytes, {time}", self.node)
+    }
 }
 
 impl From<DbInfo> for Info {
@@ -65,6 +95,8 @@ impl From<DbInfo> for Info {
             level: None,
             segment_files: info.segment_files.into_iter().map(absolute).collect(),
             series_files: info.series_files.into_iter().map(absolute).collect(),
+            job: info.job,
+            databases: Vec::new(),
         }
     }
 }
@@ -75,12 +107,24 @@ pub fn rfc3339(time: Timestamp) -> String {
         .map_or_else(|| time.to_string(), |time| time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
 }
 
-/// For people: one line a fact.
+/// For people: one line a fact, and one a database where there are several.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = if self.read_only { " (read-only)" } else { "" };
-        writeln!(f, "database   {}{mode}", self.data.display())?;
-        writeln!(f, "node       {}", self.node)?;
+        match &*self.databases {
+            [] | [_] => {
+                writeln!(f, "database   {}{mode}", self.data.display())?;
+                writeln!(f, "node       {}", self.node)?;
+            }
+            several => {
+                writeln!(f, "databases  {} in {}{mode}", grouped(several.len() as u64), self.data.display())?;
+                let nodes = self.node.split(',').count() as u64;
+                writeln!(f, "nodes      {}", grouped(nodes))?;
+            }
+        }
+        for job in job::jobs(self) {
+            writeln!(f, "job        {job}")?;
+        }
         if let (Some(version), Some(level)) = (&self.version, self.level) {
             writeln!(f, "server     telem {version}, level {level}")?;
         }
@@ -102,7 +146,13 @@ impl fmt::Display for Info {
             (Some(first), Some(last)) => writeln!(f, "time       {first} to {last}")?,
             _ => writeln!(f, "time       no samples")?,
         }
-        write!(f, "segments   {}", grouped(self.segment_files.len() as u64))
+        write!(f, "segments   {}", grouped(self.segment_files.len() as u64))?;
+        if let several @ [_, _, ..] = &*self.databases {
+            for database in several {
+                write!(f, "\n{}", database.line(&self.data))?;
+            }
+        }
+        Ok(())
     }
 }
 

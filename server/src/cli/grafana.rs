@@ -77,15 +77,7 @@ pub fn run(args: GrafanaArgs) -> Result<(), Failure> {
 
 /// The time range of all that is saved in `dirs`; `None` when that is nothing.
 fn shown(dirs: &[PathBuf]) -> Result<Option<Shown>, Failure> {
-    let mut bounds: Option<(Timestamp, Timestamp)> = None;
-    for dir in dirs {
-        let info = open_read_only(dir)?.info().map_err(Failure::failed)?;
-        bounds = match (bounds, info.time_bounds) {
-            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            (known, None) => known,
-            (None, found) => found,
-        };
-    }
+    let bounds = open_read_only(dirs)?.info().map_err(Failure::failed)?.time_bounds;
     if bounds.is_none() {
         eprintln!("warning: nothing is saved there; the dashboards open at the last 15 minutes");
     }

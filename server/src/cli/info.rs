@@ -1,25 +1,26 @@
-//! `telem info`: what is in a database.
+//! `telem info`: what is in databases.
 
 use std::io::{self, Write};
-use std::path::Path;
 
 use clap::Args;
 
 use super::Failure;
-use super::source::open_read_only;
+use super::source::{Origin, open_read_only};
 use crate::client::{Address, Client};
 use crate::info::{Info, duckdb};
 
 /// The answer of a server is read up to here.
 const INFO_BYTES_MAX: usize = 64 << 20;
 
-/// Show what is in a database: node, metrics, series, samples, bytes, time range
+/// Show what is in databases: nodes, metrics, series, samples, bytes, time range, the job
+///
+/// Of several all together, and then each in a line. Samples that are in two databases count twice.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct InfoArgs {
-    /// Directory of a database, http://HOST:PORT of a server, or unix:PATH of its socket
-    #[arg(value_name = "DIR|URL")]
-    target: String,
+    /// Directories of databases or of saved jobs; or http://HOST:PORT of a server, or unix:PATH of its socket
+    #[arg(value_name = "DIR|URL", required = true)]
+    named: Vec<String>,
     /// As JSON, with the names of all Parquet files
     #[arg(long)]
     json: bool,
@@ -31,6 +32,7 @@ pub struct InfoArgs {
 const EXAMPLES: &str = "\
 Examples:
   telem info ./trial
+  telem info ./telem-4711                  a saved job, with all its nodes
   telem info http://127.0.0.1:4242 --json
   telem info ./trial --duckdb > trial.sql && duckdb -init trial.sql
 
@@ -40,11 +42,9 @@ Environment:
 /// # Errors
 /// Failed when there is no such database or server.
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
-    let info = if Address::is_meant(&args.target) {
-        let address = Address::parse(&args.target).map_err(Failure::usage)?;
-        of_server(address)?
-    } else {
-        Info::from(open_read_only(Path::new(&args.target))?.info().map_err(Failure::failed)?)
+    let info = match Origin::parse(&args.named)? {
+        Origin::Server(address) => of_server(address)?,
+        Origin::Directories(dirs) => Info::of(&open_read_only(&dirs)?).map_err(Failure::failed)?,
     };
     let text = if args.duckdb {
         duckdb::view(&info)

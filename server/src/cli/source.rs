@@ -1,6 +1,6 @@
-//! Where answers come from: a database in a directory, or a running server.
+//! Where answers come from: databases in directories, or a running server.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -14,17 +14,43 @@ use telem_engine::{Clock, Db, Options, SystemClock};
 use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 
 use super::Failure;
-use crate::client::{Body, Client, ClientError};
+use crate::client::{Address, Body, Client, ClientError};
 use crate::protocols::sql::MISSING_HEADER;
+use crate::saved;
 
-/// Opens the database in `dir` without changing anything, also while a server writes it.
-pub fn open_read_only(dir: &Path) -> Result<Db, Failure> {
+/// Where a command reads: from the directories that it names, or from a server.
+#[derive(Debug)]
+pub enum Origin {
+    Directories(Vec<PathBuf>),
+    Server(Address),
+}
+
+impl Origin {
+    /// # Errors
+    /// Usage when `named` is neither directories alone nor one server.
+    pub fn parse(named: &[String]) -> Result<Self, Failure> {
+        match named {
+            [one] if Address::is_meant(one) => Ok(Self::Server(Address::parse(one).map_err(Failure::usage)?)),
+            several => match several.iter().find(|one| Address::is_meant(one)) {
+                Some(server) => Err(Failure::Usage(format!(
+                    "{server} is a server: name it alone, or directories of databases without it"
+                ))),
+                None => Ok(Self::Directories(several.iter().map(PathBuf::from).collect())),
+            },
+        }
+    }
+}
+
+/// Opens the databases that `dirs` are or hold as one, without changing anything, also while a server writes them.
+pub fn open_read_only(dirs: &[PathBuf]) -> Result<Db, Failure> {
+    let databases = saved::databases(dirs).map_err(Failure::failed)?;
     let options = Options { clock: Arc::new(SystemClock::new()), ..Options::default() };
-    let db = Db::open_read_only(dir, options).map_err(Failure::failed)?;
+    let db = Db::open_together(&databases, options).map_err(Failure::failed)?;
     // Who gets less than was written must know, whatever they asked for.
-    let recovery = db.recovery();
-    if !recovery.damaged.is_empty() || !recovery.missing.is_empty() {
-        eprintln!("warning: {recovery}; `telem check {}` says more", dir.display());
+    for (dir, recovery) in db.recoveries() {
+        if !recovery.damaged.is_empty() || !recovery.missing.is_empty() {
+            eprintln!("warning: {recovery}; `telem check {}` says more", dir.display());
+        }
     }
     Ok(db)
 }
@@ -74,12 +100,16 @@ struct Remote {
 }
 
 impl Batches {
-    /// Asks the database in `dir`, in this process. Names the nodes that did not answer.
-    pub async fn of_directory(dir: &Path, sql: &str, limits: impl FnOnce(&mut QueryOptions)) -> Result<Self, Failure> {
+    /// Asks the databases in `dirs`, in this process. Names the nodes that did not answer.
+    pub async fn of_directories(
+        dirs: &[PathBuf],
+        sql: &str,
+        limits: impl FnOnce(&mut QueryOptions),
+    ) -> Result<Self, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let mut options = QueryOptions::new(clock);
         limits(&mut options);
-        let queries = Queries::new(open_read_only(dir)?, options).map_err(Failure::failed)?;
+        let queries = Queries::new(open_read_only(dirs)?, options).map_err(Failure::failed)?;
         Ok(Self::of_queries(&queries, sql, RowOrder::Any).await?)
     }
 

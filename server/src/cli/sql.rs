@@ -9,30 +9,29 @@ use clap::Args;
 use telem_query::QueryOptions;
 
 use super::output::{Output, OutputFormat, TableOptions};
-use super::source::Batches;
+use super::source::{Batches, Origin};
 use super::{Failure, units};
-use crate::client::{Address, Client};
+use crate::client::Client;
 
 /// A query text beyond this is not read.
 const SQL_BYTES_MAX: u64 = 16 << 20;
 /// Nobody else waits for a query in a process of its own.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
 
-/// Ask a database or a running server in SQL
+/// Ask databases or a running server in SQL
 ///
-/// Tables: samples, series, metrics, nodes, and one for each metric with its tags as columns. A database in a
-/// directory is read in this process without changing it, also while a server writes it.
+/// Tables: samples, series, metrics, nodes, and one for each metric with its tags as columns. Databases in
+/// directories are read in this process without changing them, also while a server writes them. Several are read as
+/// one: equal keys are one series, and of two samples of one time that of the later directory counts.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(override_usage = USAGE, after_help = EXAMPLES)]
 pub struct SqlArgs {
-    /// Directory of a database, http://HOST:PORT of a server, or unix:PATH of its socket
-    #[arg(value_name = "DIR|URL")]
-    target: String,
-    /// The query; '-' reads it from stdin
-    #[arg(value_name = "SQL", required_unless_present = "file")]
-    sql: Option<String>,
+    /// Directories of databases or of saved jobs; or http://HOST:PORT of a server, or unix:PATH of its socket. Then
+    /// the query, unless --file says where it is; '-' reads it from stdin
+    #[arg(value_name = "DIR|URL... SQL", required = true)]
+    words: Vec<String>,
     /// Read the query from a file ('-' is stdin)
-    #[arg(long, short, value_name = "FILE", conflicts_with = "sql")]
+    #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
     /// How to write the rows [default: by the name of -o, else table]
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -51,12 +50,17 @@ pub struct SqlArgs {
     query_deadline: Option<Duration>,
 }
 
+const USAGE: &str = "\
+telem sql [OPTIONS] <DIR|URL>... <SQL>
+       telem sql [OPTIONS] --file <FILE> <DIR|URL>...";
+
 const EXAMPLES: &str = "\
 Examples:
   telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
   telem sql http://127.0.0.1:4242 'SELECT ts, rank, value FROM \"train.loss\" ORDER BY ts DESC LIMIT 10'
   telem sql unix:/run/user/1000/1a2b3c4d.sock 'SELECT * FROM metrics' --format json
   telem sql ./trial 'SELECT * FROM samples' -o samples.parquet
+  telem sql ./telem-4711 ./telem-4712 'SELECT node, metric, series FROM metrics'
   telem sql ./trial - < question.sql
 
 Environment:
@@ -65,19 +69,17 @@ Environment:
 /// # Errors
 /// Failed for a question that cannot be answered; Usage where none is asked.
 pub fn run(args: SqlArgs) -> Result<(), Failure> {
-    let sql = question(&args)?;
+    let (origin, sql) = question(&args)?;
     let format = args.format.or_else(|| OutputFormat::of_file(args.output.as_deref()?)).unwrap_or(OutputFormat::Table);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
     runtime.block_on(async {
-        let mut batches = if Address::is_meant(&args.target) {
-            let address = Address::parse(&args.target).map_err(Failure::usage)?;
-            Batches::of_server(&Client::new(address), &sql).await?
-        } else {
-            let limits = |options: &mut QueryOptions| {
-                options.deadline = args.query_deadline.unwrap_or(LOCAL_DEADLINE);
-                options.memory_bytes_max = args.query_memory.unwrap_or(options.memory_bytes_max);
-            };
-            Batches::of_directory(Path::new(&args.target), &sql, limits).await?
+        let limits = |options: &mut QueryOptions| {
+            options.deadline = args.query_deadline.unwrap_or(LOCAL_DEADLINE);
+            options.memory_bytes_max = args.query_memory.unwrap_or(options.memory_bytes_max);
+        };
+        let mut batches = match origin {
+            Origin::Server(address) => Batches::of_server(&Client::new(address), &sql).await?,
+            Origin::Directories(dirs) => Batches::of_directories(&dirs, &sql, limits).await?,
         };
         let table = TableOptions { rows_max: args.rows_max };
         let mut output = Output::new(format, batches.schema(), args.output.as_deref(), table)?;
@@ -94,11 +96,26 @@ pub fn run(args: SqlArgs) -> Result<(), Failure> {
     })
 }
 
-fn question(args: &SqlArgs) -> Result<String, Failure> {
+/// Where to ask, and what.
+fn question(args: &SqlArgs) -> Result<(Origin, String), Failure> {
     let dash = Path::new("-");
-    let text = match (&args.sql, &args.file) {
-        (Some(sql), _) if sql != "-" => sql.clone(),
-        (_, Some(path)) if path != dash => fs::read_to_string(path)
+    let (named, file) = match (&args.file, &*args.words) {
+        (Some(file), named) => (named, Some(file)),
+        (None, [named @ .., sql]) if !named.is_empty() => {
+            if sql != "-" {
+                return Ok((Origin::parse(named)?, checked(sql.clone())?));
+            }
+            (named, None)
+        }
+        (None, _) => {
+            return Err(Failure::usage(
+                "there is no query; write it behind the directories, or '-' for stdin, or --file FILE",
+            ));
+        }
+    };
+    let origin = Origin::parse(named)?;
+    let text = match file {
+        Some(path) if path != dash => fs::read_to_string(path)
             .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?,
         _ => {
             let mut text = String::new();
@@ -107,8 +124,15 @@ fn question(args: &SqlArgs) -> Result<String, Failure> {
             text
         }
     };
-    if text.trim().is_empty() {
+    Ok((origin, checked(text)?))
+}
+
+fn checked(sql: String) -> Result<String, Failure> {
+    if sql.trim().is_empty() {
         return Err(Failure::usage("the query is empty"));
     }
-    Ok(text)
+    if Path::new(&sql).is_dir() {
+        return Err(Failure::Usage(format!("'{sql}' is a directory; write the query behind the last directory")));
+    }
+    Ok(sql)
 }

@@ -41,8 +41,8 @@ fn a_listening_address_may_be_short() {
 #[test]
 fn a_query_comes_from_one_place() {
     let parse = |args: &[&str]| Cli::try_parse_from(["telem", "sql", "./db"].iter().chain(args)).is_ok();
-    assert!(parse(&["SELECT 1"]) && parse(&["-"]) && parse(&["--file", "q.sql"]));
-    assert!(!parse(&[]) && !parse(&["SELECT 1", "--file", "q.sql"]));
+    assert!(parse(&["SELECT 1"]) && parse(&["-"]) && parse(&["--file", "q.sql"]) && parse(&["./db2", "SELECT 1"]));
+    assert!(Cli::try_parse_from(["telem", "sql"]).is_err());
 }
 
 #[test]

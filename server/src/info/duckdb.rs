@@ -25,17 +25,58 @@ pub fn view(info: &Info) -> String {
         ));
         line("-- the server stops, and while it runs from time to time.".to_owned());
     }
-    line("CREATE OR REPLACE VIEW samples AS".to_owned());
-    line("SELECT k.metric, map_extract(k.tags, 'host')[1] AS host,".to_owned());
-    line(format!("       {} AS node, k.tags, r.ts,", quoted(&info.node)));
-    line("       CASE WHEN r.\"float\" IS NOT NULL THEN r.\"float\"".to_owned());
-    line("            WHEN r.scale IS NULL THEN CAST(r.\"int\" AS DOUBLE)".to_owned());
-    line("            ELSE CAST(r.\"int\" AS DOUBLE) / pow(10.0, r.scale) END AS value,".to_owned());
-    line("       CASE WHEN r.\"float\" IS NULL AND r.scale IS NULL THEN r.\"int\" END AS value_int".to_owned());
-    line("FROM (".to_owned());
-    line(rows(&info.segment_files));
-    line(format!(") r JOIN {} k ON k.id = r.series;", keys(&info.series_files)));
+    match &*info.databases {
+        [] | [_] => {
+            line("CREATE OR REPLACE VIEW samples AS".to_owned());
+            line(format!("SELECT {}", columns(&quoted(&info.node))));
+            line("FROM (".to_owned());
+            line(rows(&info.segment_files));
+            line(format!(") r JOIN {} k ON k.id = r.series;", keys(&info.series_files)));
+        }
+        several => line(of_several(several)),
+    }
     sql
+}
+
+/// The columns of the view, from rows `r` and keys `k`.
+fn columns(node: &str) -> String {
+    format!(
+        "k.metric, map_extract(k.tags, 'host')[1] AS host,\n       {node} AS node, k.tags, r.ts,\n       \
+         CASE WHEN r.\"float\" IS NOT NULL THEN r.\"float\"\n            \
+         WHEN r.scale IS NULL THEN CAST(r.\"int\" AS DOUBLE)\n            \
+         ELSE CAST(r.\"int\" AS DOUBLE) / pow(10.0, r.scale) END AS value,\n       \
+         CASE WHEN r.\"float\" IS NULL AND r.scale IS NULL THEN r.\"int\" END AS value_int"
+    )
+}
+
+/// Equal keys are one series, of the node that comes last; of two samples of one time the later database's counts.
+/// Only series of several databases are searched for such samples.
+fn of_several(databases: &[Info]) -> String {
+    let known: Vec<String> = (0..)
+        .zip(databases)
+        .map(|(place, database): (usize, _)| {
+            let (node, keys) = (quoted(&database.node), keys(&database.series_files));
+            format!("  SELECT {place} AS place, {node} AS node, id, metric, tags FROM {keys}")
+        })
+        .collect();
+    let rows: Vec<String> = (0..)
+        .zip(databases)
+        .map(|(place, database): (usize, _)| {
+            format!("  SELECT {place} AS place, * FROM (\n{}\n  )", rows(&database.segment_files))
+        })
+        .collect();
+    let columns = columns("k.node");
+    format!(
+        "CREATE OR REPLACE VIEW samples AS\nWITH known AS (\n{}\n), k AS (\n  \
+         SELECT place, id, metric, tags, count(*) OVER same AS databases, arg_max(node, place) OVER same AS node\n  \
+         FROM known WINDOW same AS (PARTITION BY metric, tags)\n), r AS (\n{}\n)\n\
+         SELECT {columns}\nFROM r JOIN k ON k.place = r.place AND k.id = r.series WHERE k.databases = 1\n\
+         UNION ALL\n\
+         SELECT {columns}\nFROM r JOIN k ON k.place = r.place AND k.id = r.series WHERE k.databases > 1\n\
+         QUALIFY row_number() OVER (PARTITION BY k.metric, k.tags, r.ts ORDER BY r.place DESC) = 1;",
+        known.join("\n  UNION ALL\n"),
+        rows.join("\n  UNION ALL\n")
+    )
 }
 
 const COLUMNS: &str = "series, ts, \"int\", scale, \"float\"";

@@ -1,6 +1,7 @@
 //! What `telem info` says, and the view it gives DuckDB.
 
 use expect_test::{Expect, expect};
+use serde_json::json;
 
 use super::*;
 
@@ -22,6 +23,8 @@ fn info(segments: &[&str]) -> Info {
         level: None,
         segment_files: segments.iter().map(|name| format!("/d/segments/{name}.parquet").into()).collect(),
         series_files: vec!["/d/series/000001.parquet".into()],
+        job: None,
+        databases: Vec::new(),
     }
 }
 
@@ -107,4 +110,120 @@ fn a_segment_whose_name_says_nothing_is_searched_with_all_others() {
 fn without_segments_the_view_has_its_columns_and_no_rows() {
     let view = duckdb::view(&Info { series_files: Vec::new(), ..info(&[]) });
     assert!(view.contains("WHERE false") && !view.contains("read_parquet"), "{view}");
+}
+
+fn two() -> Info {
+    let one = |node: &str, job: serde_json::Value| Info {
+        data: format!("/saves/trial/{node}").into(),
+        node: node.to_owned(),
+        job: Some(job),
+        segment_files: vec![format!("/d/{node}/20260101T000000Z-20260101T005959Z-000001.parquet").into()],
+        series_files: vec![format!("/d/{node}/000001.parquet").into()],
+        ..info(&[])
+    };
+    let job = json!({"id": "77", "command": ["python", "train.py", "--name", "it's a\u{1b}[2J"], "start": "S", "end": "E", "exit_code": 3});
+    let other = json!({"id": "78", "start": "S"});
+    let databases = vec![one("n1", job.clone()), one("n2", job), one("n1-2", other.clone())];
+    Info { data: "/saves".into(), node: "n1,n2".to_owned(), databases, job: Some(other), ..info(&["a"]) }
+}
+
+#[test]
+fn several_databases_are_summed_up_and_each_is_a_line() {
+    check(&two().to_string(), &expect![[r#"
+        databases  3 in /saves (read-only)
+        nodes      2
+        job        77: python train.py --name 'it'\''s a�[2J'; S to E, exit code 3
+        job        78; since S, its end is not recorded
+        metrics    3
+        series     1,000
+        samples    1,234,567, 567 of them not in a segment yet
+        bytes      2,000,000, 1.50 a flushed sample, 150,000 in the WAL
+        time       2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
+        segments   1
+          trial/n1: node n1, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
+          trial/n2: node n2, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
+          trial/n1-2: node n1-2, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z"#]]);
+}
+
+#[test]
+fn a_job_is_shown_as_far_as_it_is_described() {
+    for (job, expected) in [
+        (json!({}), "(without an id)"),
+        (json!({"id": "1", "command": "not a list", "exit_code": "none"}), "1"),
+        (
+            json!({"id": "1", "command": ["", "a b"], "start": "S", "end": "E", "signal": 9}),
+            "1: '' 'a b'; S to E, killed by signal 9",
+        ),
+        (json!([1, 2]), "(without an id)"),
+    ] {
+        assert_eq!(job::jobs(&Info { job: Some(job), ..info(&[]) }), [expected]);
+    }
+}
+
+#[test]
+fn json_holds_the_sum_and_every_database_and_older_answers_are_understood() {
+    let json = serde_json::to_value(two()).unwrap();
+    assert_eq!((&json["node"], json["databases"].as_array().unwrap().len()), (&json!("n1,n2"), 3));
+    assert_eq!((&json["databases"][2]["job"]["id"], &json["job"]["id"]), (&json!("78"), &json!("78")));
+    assert!(json["databases"][0].get("databases").is_none());
+    let mut older = serde_json::to_value(info(&[])).unwrap();
+    for name in ["job", "databases"] {
+        older.as_object_mut().unwrap().remove(name);
+    }
+    assert_eq!(serde_json::from_value::<Info>(older).unwrap(), info(&[]));
+}
+
+#[test]
+fn the_view_of_several_databases_makes_equal_keys_one_series_of_the_last() {
+    check(&duckdb::view(&two()), &expect![[r#"
+        -- The samples of /saves, for DuckDB: duckdb -init FILE
+        -- Made from the segments of this moment; make it again when there are new ones.
+        -- 567 samples are in the WAL and in no segment yet: this view does not see them. They are flushed when
+        -- the server stops, and while it runs from time to time.
+        CREATE OR REPLACE VIEW samples AS
+        WITH known AS (
+          SELECT 0 AS place, 'n1' AS node, id, metric, tags FROM read_parquet([
+            '/d/n1/000001.parquet'])
+          UNION ALL
+          SELECT 1 AS place, 'n2' AS node, id, metric, tags FROM read_parquet([
+            '/d/n2/000001.parquet'])
+          UNION ALL
+          SELECT 2 AS place, 'n1-2' AS node, id, metric, tags FROM read_parquet([
+            '/d/n1-2/000001.parquet'])
+        ), k AS (
+          SELECT place, id, metric, tags, count(*) OVER same AS databases, arg_max(node, place) OVER same AS node
+          FROM known WINDOW same AS (PARTITION BY metric, tags)
+        ), r AS (
+          SELECT 0 AS place, * FROM (
+          SELECT series, ts, "int", scale, "float" FROM read_parquet([
+            '/d/n1/20260101T000000Z-20260101T005959Z-000001.parquet'])
+          )
+          UNION ALL
+          SELECT 1 AS place, * FROM (
+          SELECT series, ts, "int", scale, "float" FROM read_parquet([
+            '/d/n2/20260101T000000Z-20260101T005959Z-000001.parquet'])
+          )
+          UNION ALL
+          SELECT 2 AS place, * FROM (
+          SELECT series, ts, "int", scale, "float" FROM read_parquet([
+            '/d/n1-2/20260101T000000Z-20260101T005959Z-000001.parquet'])
+          )
+        )
+        SELECT k.metric, map_extract(k.tags, 'host')[1] AS host,
+               k.node AS node, k.tags, r.ts,
+               CASE WHEN r."float" IS NOT NULL THEN r."float"
+                    WHEN r.scale IS NULL THEN CAST(r."int" AS DOUBLE)
+                    ELSE CAST(r."int" AS DOUBLE) / pow(10.0, r.scale) END AS value,
+               CASE WHEN r."float" IS NULL AND r.scale IS NULL THEN r."int" END AS value_int
+        FROM r JOIN k ON k.place = r.place AND k.id = r.series WHERE k.databases = 1
+        UNION ALL
+        SELECT k.metric, map_extract(k.tags, 'host')[1] AS host,
+               k.node AS node, k.tags, r.ts,
+               CASE WHEN r."float" IS NOT NULL THEN r."float"
+                    WHEN r.scale IS NULL THEN CAST(r."int" AS DOUBLE)
+                    ELSE CAST(r."int" AS DOUBLE) / pow(10.0, r.scale) END AS value,
+               CASE WHEN r."float" IS NULL AND r.scale IS NULL THEN r."int" END AS value_int
+        FROM r JOIN k ON k.place = r.place AND k.id = r.series WHERE k.databases > 1
+        QUALIFY row_number() OVER (PARTITION BY k.metric, k.tags, r.ts ORDER BY r.place DESC) = 1;
+    "#]]);
 }

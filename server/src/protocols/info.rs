@@ -20,9 +20,9 @@ pub fn routes() -> Router<Arc<State>> {
 async fn info(Of(state): Of<Arc<State>>) -> Result<Response, ApiError> {
     let db = state.db.clone();
     // The answer waits for a lock that the writer holds while it appends.
-    let found = tokio::task::spawn_blocking(move || db.info()).await;
-    let found = found.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))??;
-    let mut info = Info::from(found);
+    let found = tokio::task::spawn_blocking(move || Info::of(&db)).await;
+    let mut info =
+        found.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))??;
     info.version = Some(state.version.to_owned());
     info.level = Some(state.level);
     let text = serde_json::to_string(&info)

@@ -90,7 +90,7 @@ impl Source {
                 let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
                 let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
                 let options = QueryOptions { deadline: LOCAL_DEADLINE, ..QueryOptions::new(clock) };
-                Asked::Here(Queries::new(open_read_only(&dirs[0])?, options).map_err(Failure::failed)?)
+                Asked::Here(Queries::new(open_read_only(&dirs)?, options).map_err(Failure::failed)?)
             }
         };
         Ok(Self { asked, missing: None })
