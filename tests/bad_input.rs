@@ -335,12 +335,12 @@ fn fills_up(data: &Path, command: &mut Command) {
 }
 
 /// A tmpfs that is unmounted when dropped; `None` where this may not be done.
-fn mount(at: &Path, options: &str) -> Option<Mounted> {
+pub fn mount(at: &Path, options: &str) -> Option<Mounted> {
     let done = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at).output().ok()?;
     done.status.success().then(|| Mounted(at.to_owned()))
 }
 
-struct Mounted(std::path::PathBuf);
+pub struct Mounted(std::path::PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {

@@ -56,7 +56,7 @@ fn a_killed_server_has_every_acknowledged_sample_and_nothing_that_nobody_sent() 
 }
 
 /// SplitMix64.
-fn drawn(seed: u64, round: u64) -> u64 {
+pub fn drawn(seed: u64, round: u64) -> u64 {
     let mut z = seed.wrapping_add((round + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

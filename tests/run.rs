@@ -2,7 +2,9 @@
 //!
 //! Every run has a directory of its own: it is the working directory, holds the live data and the socket.
 
+mod kill;
 mod passing_through;
+mod saving;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;

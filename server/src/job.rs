@@ -9,12 +9,14 @@ pub mod claim;
 pub mod describe;
 pub mod footprint;
 pub mod notes;
+pub mod save;
 mod service;
 mod signals;
 mod summary;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,7 +28,8 @@ use telem_engine::Clock;
 use tokio::runtime::Runtime;
 
 use self::child::{Child, Ending};
-use self::notes::Notes;
+use self::notes::{AtWork, Notes};
+use self::save::{Destination, Saved, Saver};
 use self::service::Service;
 use self::signals::Received;
 use self::summary::Summary;
@@ -40,8 +43,55 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(75);
 /// The same for everything after the end of the command, once somebody said that telem is to end.
 const HURRIED_TIMEOUT: Duration = Duration::from_millis(4_500);
 
+/// How long something takes before it is worth a word.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// Makes the directories that a service needs, and says with what it is to be started.
-pub type Prepare = Box<dyn FnOnce() -> Result<ServiceOptions, String> + Send>;
+pub type Prepare = Box<dyn FnOnce() -> Result<Prepared, String> + Send>;
+
+#[derive(Debug)]
+pub struct Prepared {
+    pub options: ServiceOptions,
+    pub places: Places,
+}
+
+/// The directories of a run.
+#[derive(Debug, Default)]
+pub struct Places {
+    /// Where the database is saved, if it is.
+    pub destination: Option<Destination>,
+    /// The live data, where nobody asked for them to stay: they go when they are saved.
+    pub passing: Option<PathBuf>,
+}
+
+impl Places {
+    /// Leaves no trace of a run that did not begin.
+    fn discard(mut self) {
+        if let Some(mut destination) = self.destination.take() {
+            destination.discard();
+        }
+        self.remove_live();
+    }
+
+    fn remove_live(&self) {
+        let Some(dir) = &self.passing else { return };
+        if let Err(error) = fs::remove_dir_all(dir) {
+            tracing::warn!(dir = %dir.display(), %error, "the live data stay");
+            return;
+        }
+        if let Some(of_job) = dir.parent() {
+            // Another run of the job may still have data there.
+            let _ = fs::remove_dir(of_job);
+        }
+    }
+}
+
+/// A service that is ready.
+#[derive(Debug)]
+pub struct Up {
+    pub ready: Ready,
+    pub places: Places,
+}
 
 /// What is to be run, and how.
 pub struct JobOptions {
@@ -54,6 +104,10 @@ pub struct JobOptions {
     pub prepare: Prepare,
     /// Whether the command is not to be started without the service.
     pub strict: bool,
+    /// How often the saved copy is brought up to date.
+    pub save_interval: Duration,
+    /// Longest that the last step of saving may take.
+    pub save_timeout: Duration,
     pub notes: Notes,
     pub clock: Arc<dyn Clock>,
 }
@@ -70,9 +124,10 @@ pub enum Event {
     Signal(Received),
     /// The command ended, stopped or went on.
     ChildChanged,
-    Ready(Box<Ready>),
+    Ready(Box<Up>),
     /// The service ended, with what kept it from serving or from closing its database.
     Stopped(Result<(), String>),
+    Saved(Saved),
 }
 
 /// Why the command was not started.
@@ -91,10 +146,11 @@ pub fn run(options: JobOptions) -> u8 {
         options.notes.error(format_args!("cannot catch signals: {error}; the command runs without telem"));
         return child::replace_this_process(&options.command);
     }
-    let JobOptions { id, command, node, level, runtime, prepare, strict, notes, clock } = options;
+    let JobOptions { id, command, node, level, runtime, prepare, strict, save_interval, save_timeout, notes, clock } =
+        options;
     let service = Service::start(runtime, prepare, send.clone());
     let started = describe::Start { id, command, node, level, time: clock.now() };
-    let mut job = Job { service, ready: None, stopped: false, events, _send: send, notes, clock };
+    let mut job = Job { service, up: None, stopped: false, events, send, save_interval, save_timeout, notes, clock };
     let code = match job.start(&started, strict) {
         Ok((child, description)) => job.see_through(child, description),
         Err(code) => {
@@ -108,13 +164,14 @@ pub fn run(options: JobOptions) -> u8 {
 
 struct Job {
     service: Service,
-    /// The service, while and after it served.
-    ready: Option<Box<Ready>>,
+    /// The service, from when it is ready.
+    up: Option<Box<Up>>,
     /// Whether the service has ended.
     stopped: bool,
     events: Receiver<Event>,
-    /// Keeps the channel open, whoever has ended.
-    _send: Sender<Event>,
+    send: Sender<Event>,
+    save_interval: Duration,
+    save_timeout: Duration,
     notes: Notes,
     clock: Arc<dyn Clock>,
 }
@@ -123,10 +180,10 @@ impl Job {
     /// The running command and its description; or the code to exit with.
     fn start(&mut self, start: &describe::Start, strict: bool) -> Result<(Child, Json), u8> {
         self.await_ready(strict).map_err(|why| match why {
-            NotStarted::Interrupted(signal) => Ending::Killed { signal: signal.as_raw() as u8 }.exit_code(),
+            NotStarted::Interrupted(signal) => Ending::killed_by(signal).exit_code(),
             NotStarted::NoService => 1,
         })?;
-        let environment = self.ready.as_deref().map(|ready| environment(ready, start)).unwrap_or_default();
+        let environment = self.up.as_deref().map(|up| environment(&up.ready, start)).unwrap_or_default();
         let child = Child::start(&start.command, &environment).map_err(|error| {
             self.notes.error(&error);
             error.exit_code()
@@ -136,7 +193,7 @@ impl Job {
         footprint::yield_memory();
         footprint::raise_descriptor_limit();
         let description = describe::started(start, config::environment);
-        if let Some(ready) = &self.ready {
+        if let Some(Up { ready, .. }) = self.up.as_deref() {
             self.service.describe(&ready.db, description.clone());
             self.notes.say(greeting(ready, &start.id));
             self.notes.say(tunnel(&ready.url, &config::host_name()));
@@ -149,47 +206,74 @@ impl Job {
         let deadline = self.clock.monotonic() + READY_TIMEOUT;
         let why = loop {
             match self.next(deadline) {
-                Some(Event::Ready(ready)) => {
-                    self.ready = Some(ready);
-                    break None;
+                Some(Event::Ready(up)) => {
+                    self.up = Some(up);
+                    return Ok(());
                 }
                 Some(Event::Stopped(ended)) => {
                     self.stopped = true;
-                    break Some(ended.err().unwrap_or_default());
+                    break ended.err().unwrap_or_default();
                 }
                 Some(Event::Signal(got)) if !got.is_harmless() => return Err(NotStarted::Interrupted(got.signal)),
-                Some(Event::Signal(_) | Event::ChildChanged) => {}
-                None => break Some(format!("it was not ready within {} s", READY_TIMEOUT.as_secs())),
+                Some(_) => {}
+                None => break format!("it was not ready within {} s", READY_TIMEOUT.as_secs()),
             }
         };
-        match why {
-            None => Ok(()),
-            Some(why) if strict => {
-                self.notes.error(format_args!("telem does not record: {why}; with --strict nothing is run"));
-                Err(NotStarted::NoService)
-            }
-            Some(why) => {
-                self.notes.warn(format_args!("the command runs, but telem does not record it: {why}"));
-                Ok(())
-            }
+        if strict {
+            self.notes.error(format_args!("telem does not record: {why}; with --strict nothing is run"));
+            return Err(NotStarted::NoService);
         }
+        self.notes.warn(format_args!("the command runs, but telem does not record it: {why}"));
+        Ok(())
     }
 
     /// From the start of the command to the exit code of telem.
     fn see_through(&mut self, mut child: Child, description: Json) -> u8 {
-        let (ending, hurried) = self.until_ended(&mut child);
-        let mut deadline = self.clock.monotonic() + if hurried { HURRIED_TIMEOUT } else { STOP_TIMEOUT };
-        if let Some(ready) = self.ready.take() {
-            let description = describe::ended(description, ending, self.clock.now());
-            self.service.stop(Some((ready.db.clone(), description)));
-            let closed = self.await_stop(&mut deadline);
-            self.notes.say(Summary::of(&ready, closed));
+        let destination = self.up.as_deref().and_then(|up| up.places.destination.as_ref());
+        let place = destination.map(|destination| destination.path().to_path_buf()).unwrap_or_default();
+        let saver = self.start_saving();
+        let End { ending, hurried } = self.until_ended(&mut child, saver.as_ref());
+        let Some(up) = self.up.take() else { return ending.exit_code() };
+        let Up { ready, places } = *up;
+        let now = self.clock.monotonic();
+        let mut deadline = now + if hurried { HURRIED_TIMEOUT } else { STOP_TIMEOUT };
+        let description = describe::ended(description, ending, self.clock.now());
+        self.service.stop(Some((ready.db.clone(), description)));
+        let closed = self.await_stop(&mut deadline);
+        let saved = saver.map(|saver| {
+            saver.finish();
+            if !hurried {
+                deadline = deadline.max(self.clock.monotonic() + self.save_timeout);
+            }
+            let saving = format!("saving the rest of {}", ready.data.display());
+            let saved = self.wait(&mut deadline, &saving, |event| match event {
+                Event::Saved(saved) => Some(saved),
+                _ => None,
+            });
+            saved.unwrap_or_else(|| Saved::not_in_time(place))
+        });
+        let complete = closed && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
+        self.notes.say(Summary::of(&ready, closed, saved));
+        if complete {
+            places.remove_live();
         }
         ending.exit_code()
     }
 
-    /// Waits for the end of the command, and gives it its signals. Also whether telem is to end soon.
-    fn until_ended(&mut self, child: &mut Child) -> (Ending, bool) {
+    fn start_saving(&mut self) -> Option<Saver> {
+        let up = self.up.as_deref_mut()?;
+        let destination = up.places.destination.take()?;
+        match Saver::start(up.ready.db.clone(), destination, self.save_interval, self.send.clone()) {
+            Ok(saver) => Some(saver),
+            Err(error) => {
+                self.notes.warn(format_args!("the samples are not saved: no thread for that: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Waits for the end of the command, and gives it its signals.
+    fn until_ended(&mut self, child: &mut Child, saver: Option<&Saver>) -> End {
         let session_leader = getsid(None).is_ok_and(|session| session == getpid());
         let mut hurried = false;
         loop {
@@ -199,54 +283,81 @@ impl Job {
                     if got.is_for_the_job(session_leader) {
                         child.pass_on(got.signal);
                     }
+                    if let (true, Some(saver)) = (got.is_a_farewell(), saver) {
+                        saver.save_now();
+                    }
                 }
                 Some(Event::Stopped(ended)) => self.service_ended(ended),
                 // One that comes too late: the command has no way to know of it.
                 Some(Event::Ready(_)) => self.service.stop(None),
-                Some(Event::ChildChanged) | None => {}
+                Some(Event::ChildChanged | Event::Saved(_)) | None => {}
             }
             if let Some(ending) = child.ending() {
-                return (ending, hurried);
+                return End { ending, hurried };
             }
         }
     }
 
     fn service_ended(&mut self, ended: Result<(), String>) {
-        if !std::mem::replace(&mut self.stopped, true) && self.ready.is_some() {
+        if !std::mem::replace(&mut self.stopped, true) && self.up.is_some() {
             let why = ended.err().unwrap_or_else(|| "it stopped".to_owned());
             self.notes.warn(format_args!("the command runs on, but telem does not record it any more: {why}"));
         }
     }
 
-    /// Whether the service has closed its database in order, before the deadline. Signals bring that nearer.
+    /// Whether the service has closed its database in order, before the deadline.
     fn await_stop(&mut self, deadline: &mut Duration) -> bool {
-        while !self.stopped {
-            match self.next(*deadline) {
-                Some(Event::Stopped(ended)) => {
-                    self.stopped = true;
-                    if let Err(error) = &ended {
-                        self.notes.error(error);
-                    }
-                    return ended.is_ok();
-                }
+        if self.stopped {
+            return false;
+        }
+        let ended = self.wait(deadline, "closing the database", |event| match event {
+            Event::Stopped(ended) => Some(ended),
+            _ => None,
+        });
+        self.stopped = ended.is_some();
+        match ended {
+            Some(Ok(())) => true,
+            Some(Err(error)) => {
+                self.notes.error(error);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Waits for what `pick` picks, until `deadline`. A signal brings that near, a second one ends it.
+    fn wait<T>(&mut self, deadline: &mut Duration, at_what: &str, pick: impl Fn(Event) -> Option<T>) -> Option<T> {
+        let slow = self.clock.monotonic() + SLOW;
+        let mut shown: Option<AtWork> = None;
+        loop {
+            let until = if shown.is_none() { slow.min(*deadline) } else { *deadline };
+            match self.next(until) {
                 Some(Event::Signal(got)) if got.is_a_farewell() => {
                     let now = self.clock.monotonic();
                     let soon = now + HURRIED_TIMEOUT;
-                    // The second one ends it at once.
                     *deadline = if *deadline > soon { soon } else { now };
                 }
-                Some(_) => {}
-                None => return false,
+                Some(event) => {
+                    if let Some(picked) = pick(event) {
+                        return Some(picked);
+                    }
+                }
+                None if self.clock.monotonic() >= *deadline => return None,
+                None => shown = Some(self.notes.at_work(at_what.to_owned())),
             }
         }
-        false
     }
 
     /// Stops the service of a command that never ran, and leaves no trace of it.
     fn abandon(&mut self) {
         self.service.stop(None);
         let mut deadline = self.clock.monotonic() + HURRIED_TIMEOUT;
-        self.await_stop(&mut deadline);
+        if !self.stopped
+            && self.await_stop(&mut deadline)
+            && let Some(up) = self.up.take()
+        {
+            up.places.discard();
+        }
     }
 
     /// The next event; `None` when `deadline` has passed.
@@ -255,6 +366,13 @@ impl Job {
         // It is never disconnected: we hold a sender.
         self.events.recv_timeout(patience).ok()
     }
+}
+
+/// The end of a command.
+struct End {
+    ending: Ending,
+    /// Somebody said that telem is to end too.
+    hurried: bool,
 }
 
 /// What the command is told, so that its processes find the service.

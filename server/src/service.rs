@@ -8,7 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ use crate::net::{self, Listeners};
 use crate::state::{ServerLimits, State, VERSION};
 use crate::token::{Token, TokenError};
 
+/// How long a sample waits for its fsync on a shared file system: one node should not ask its server more often.
+const SHARED_SYNC_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest that the last flush may take when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -121,9 +123,9 @@ pub async fn run(
 ) -> Result<(), ServiceError> {
     // First, because it fails fast; clients that come early wait in the backlog.
     let tcp = listen(options.listen).await?;
-    warn_of_file_system(&options.data);
     let db = open(options.data.clone(), options.engine.clone()).await?;
-    let writer = Writer::start(db.clone(), options.writer.clone()).map_err(ServiceError::Thread)?;
+    let writer_options = WriterOptions { sync_interval: sync_interval(&options), ..options.writer.clone() };
+    let writer = Writer::start(db.clone(), writer_options).map_err(ServiceError::Thread)?;
     let served = serve(options, tcp, db, writer.clone(), ready, stop).await;
     // Also when it could not serve: the database was open, and is to be closed in order.
     let closed = writer.shutdown(CLOSE_TIMEOUT).await;
@@ -214,18 +216,27 @@ fn url(address: SocketAddr) -> String {
     }
 }
 
-fn warn_of_file_system(data: &Path) {
-    match config::file_system(data) {
+/// As in the options, but for data on a file system that many nodes share; warns of a place that is not a good one.
+fn sync_interval(options: &ServiceOptions) -> Duration {
+    let (data, wanted) = (options.data.display(), options.writer.sync_interval);
+    match config::file_system(&options.data) {
         Ok(FileSystem::Local) => {}
         Ok(FileSystem::Memory) => tracing::warn!(
-            data = %data.display(),
+            %data,
             "the data lies in memory: it takes memory from the job and is gone with the machine; choose another --data"
         ),
-        Ok(FileSystem::Shared(name)) => tracing::warn!(
-            data = %data.display(),
-            file_system = name,
-            "the data lies on a shared file system: each sync asks a server that all nodes share; choose a local --data"
-        ),
+        Ok(FileSystem::Shared(name)) => {
+            let interval = wanted.max(SHARED_SYNC_INTERVAL);
+            tracing::warn!(
+                %data,
+                file_system = name,
+                "the data lies on a shared file system: each sync asks a server that all nodes share, so there is one \
+                 in {} s; choose a local --data",
+                interval.as_secs()
+            );
+            return interval;
+        }
         Err(error) => tracing::debug!(%error, "the file system of the data is unknown"),
     }
+    wanted
 }

@@ -1,6 +1,7 @@
 //! `telem run`: a command with a service beside it.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,11 @@ use clap::Args;
 use telem_engine::{Clock, SystemClock};
 
 use super::service::{self, Purpose, ServiceArgs, level};
-use super::{Failure, Verbosity};
+use super::{Failure, Verbosity, units};
 use crate::config;
 use crate::job::notes::Notes;
-use crate::job::{self, JobOptions, footprint};
-use crate::service::ServiceOptions;
+use crate::job::save::{Destination, INTERVAL_MAX};
+use crate::job::{self, JobOptions, Places, Prepared, footprint};
 
 /// Longest that requests which still run are waited for when the command has ended.
 const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -22,7 +23,8 @@ const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// The command runs as if telem were not there: its streams, its terminal and its signals are its own, and telem
 /// exits with its exit code (128+n for a signal). If telem cannot record, it says so and runs the command all the
-/// same. The command finds the service through TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL.
+/// same. The samples are saved while the command runs; a job that is killed leaves a database that opens and lacks
+/// seconds. The command finds the service through TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
@@ -32,6 +34,18 @@ pub struct RunArgs {
     /// The job these samples belong to [default: the scheduler's id of the job, else one made of the time]
     #[arg(long, value_name = "ID")]
     job: Option<String>,
+    /// Where to save the database, as DIR/NODE; another run into the same DIR adds DIR/NODE-2 [default: ./telem-JOB]
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// Leave the samples where the live data are
+    #[arg(long, conflicts_with = "save")]
+    no_save: bool,
+    /// How often the saved copy is brought up to date, up to 60s: what it lacks when everything is killed
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = save_interval)]
+    save_interval: Duration,
+    /// Longest that saving the rest may take when the command has ended
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = units::duration)]
+    save_timeout: Duration,
     /// Do not run the command if it cannot be recorded
     #[arg(long)]
     strict: bool,
@@ -45,8 +59,8 @@ pub struct RunArgs {
 const EXAMPLES: &str = "\
 Examples:
   telem run -- python train.py
-  telem run --level 3 --job tuning-7 -- ./solver input.toml
-  srun telem run --data /scratch/telem -- ./solver       in a Slurm script
+  telem run --level 3 --save out -- ./solver input.toml && telem info out
+  srun telem run --save $SCRATCH/out -- ./solver         in a Slurm script
   telem run -- sh -c 'echo $TELEM_URL; sleep 60'
 
 Environment of the command:
@@ -69,12 +83,15 @@ pub fn run(args: RunArgs, verbosity: Verbosity) -> ExitCode {
 }
 
 fn job_options(args: RunArgs, verbosity: Verbosity) -> Result<JobOptions, Failure> {
-    let RunArgs { level, job, strict, service, command } = args;
+    let RunArgs { level, job, save, no_save, save_interval, save_timeout, strict, service, command } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let made_up = || config::fresh_job(clock.now(), std::process::id());
     let id = config::launched_job(job.as_deref(), config::environment, made_up).map_err(Failure::usage)?;
     let node = service.node()?;
     let runtime = service::runtime(footprint::yield_processor)?;
+    let save = save.unwrap_or_else(|| PathBuf::from(format!("telem-{id}")));
+    let save = std::path::absolute(&save).unwrap_or(save);
+    let destination = (!no_save).then(|| Destination::new(save, &node));
     let purpose = Purpose { job: id.clone(), level };
     Ok(JobOptions {
         id,
@@ -82,15 +99,48 @@ fn job_options(args: RunArgs, verbosity: Verbosity) -> Result<JobOptions, Failur
         node,
         level,
         runtime,
-        prepare: Box::new(move || prepare(service, purpose)),
+        prepare: Box::new(move || prepare(service, purpose, destination, strict)),
         strict,
+        save_interval,
+        save_timeout,
         notes: Notes { quiet: verbosity.is_quiet() },
         clock,
     })
 }
 
-fn prepare(service: ServiceArgs, purpose: Purpose) -> Result<ServiceOptions, String> {
-    let mut options = service.options(purpose, service::fresh_data).map_err(Failure::into_message)?;
+fn save_interval(text: &str) -> Result<Duration, String> {
+    let interval = units::duration(text)?;
+    if interval > INTERVAL_MAX {
+        return Err(format!("'{text}' is more than {} s", INTERVAL_MAX.as_secs()));
+    }
+    Ok(interval)
+}
+
+/// Makes the directories. One that cannot be saved to is tried again later.
+fn prepare(
+    service: ServiceArgs,
+    purpose: Purpose,
+    mut destination: Option<Destination>,
+    strict: bool,
+) -> Result<Prepared, String> {
+    if let Some(destination) = &mut destination {
+        let claimed = destination.claim().map(|_| ());
+        let cannot = |error| format!("cannot save in {}: {error}", destination.path().display());
+        if let (true, Err(error)) = (strict, claimed) {
+            return Err(cannot(error));
+        }
+    }
+    let passing = service.data.is_none();
+    let made = service.options(purpose, service::fresh_data).map_err(Failure::into_message);
+    let mut options = made.inspect_err(|_| {
+        if let Some(destination) = &mut destination {
+            destination.discard();
+        }
+    })?;
     options.limits.shutdown_timeout = REQUESTS_TIMEOUT;
-    Ok(options)
+    if let Some(destination) = &destination {
+        options.engine.node = destination.node();
+    }
+    let passing = passing.then(|| options.data.clone());
+    Ok(Prepared { options, places: Places { destination, passing } })
 }

@@ -48,6 +48,10 @@ impl Ending {
         }
     }
 
+    pub fn killed_by(signal: Signal) -> Self {
+        Self::Killed { signal: u8::try_from(signal.as_raw()).unwrap_or(u8::MAX) }
+    }
+
     /// What a shell would say: the exit code, or 128 and the signal.
     pub fn exit_code(self) -> u8 {
         match self {

@@ -1,7 +1,13 @@
 //! What telem says on stderr while a job runs: few lines, each named as telem's, never in the way.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+
+/// How often a running wait is drawn.
+const TICK: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Notes {
@@ -22,8 +28,29 @@ impl Notes {
         }
     }
 
+    /// Shows, where somebody looks, that telem is at work, until this is dropped.
+    pub fn at_work(self, at_what: String) -> AtWork {
+        let shown = !self.quiet && io::stderr().is_terminal();
+        AtWork(shown.then(|| {
+            let spinner = ProgressBar::new_spinner().with_message(format!("telem: {at_what}"));
+            spinner.enable_steady_tick(TICK);
+            spinner
+        }))
+    }
+
     pub fn error(self, text: impl Display) {
         line(&format!("telem: error: {text}\n"));
+    }
+}
+
+#[derive(Debug)]
+pub struct AtWork(Option<ProgressBar>);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        if let Some(spinner) = &self.0 {
+            spinner.finish_and_clear();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use telem_engine::{Db, Durability, MetaChange};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Event, Prepare};
+use super::{Event, Prepare, Prepared, Up};
 use crate::service::{self, Ready, ServiceError};
 
 #[derive(Debug)]
@@ -66,9 +66,17 @@ fn put(db: &Db, description: serde_json::Value) {
 async fn serve(prepare: Prepare, events: Sender<Event>, stop: impl Future<Output = ()>) -> Result<(), String> {
     // Directories are made there, and any of them may hang.
     let prepared = tokio::task::spawn_blocking(prepare).await.map_err(|panic| panic.to_string())??;
+    let Prepared { options, places } = prepared;
+    let mut places = Some(places);
     let ready = |ready: &Ready| {
-        // Who does not wait for it any more goes on without.
-        let _ = events.send(Event::Ready(Box::new(ready.clone())));
+        if let Some(places) = places.take() {
+            // Who does not wait for it any more goes on without.
+            let _ = events.send(Event::Ready(Box::new(Up { ready: ready.clone(), places })));
+        }
     };
-    service::run(prepared, ready, stop).await.map_err(|error: ServiceError| error.to_string())
+    let served = service::run(options, ready, stop).await;
+    if let Some(places) = places {
+        places.discard();
+    }
+    served.map_err(|error: ServiceError| error.to_string())
 }

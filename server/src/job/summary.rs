@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use telem_engine::DbInfo;
 
 use super::footprint::Footprint;
+use super::save::Saved;
 use crate::info::grouped;
 use crate::service::Ready;
 
@@ -14,14 +15,16 @@ pub struct Summary {
     /// Of the closed database; `None` where it was not closed in time.
     contents: Option<DbInfo>,
     live: PathBuf,
+    /// `None` where it was not to be saved.
+    saved: Option<Saved>,
     footprint: Option<Footprint>,
 }
 
 impl Summary {
-    pub fn of(ready: &Ready, closed: bool) -> Self {
+    pub fn of(ready: &Ready, closed: bool, saved: Option<Saved>) -> Self {
         // One that is not closed may hang in its locks.
         let contents = if closed { ready.db.info().ok() } else { None };
-        Self { contents, live: ready.data.clone(), footprint: Footprint::now() }
+        Self { contents, live: ready.data.clone(), saved, footprint: Footprint::now() }
     }
 }
 
@@ -34,7 +37,13 @@ impl fmt::Display for Summary {
             }
             None => write!(f, "the database was not closed in time; opening it recovers everything")?,
         }
-        write!(f, " · live data in {}", self.live.display())?;
+        match &self.saved {
+            Some(Saved { dir, failed: None }) => write!(f, " · saved in {}", dir.display())?,
+            Some(Saved { dir, failed: Some(why) }) => {
+                write!(f, " · NOT all saved in {} ({why}): live data in {}", dir.display(), self.live.display())?;
+            }
+            None => write!(f, " · live data in {}", self.live.display())?,
+        }
         if let Some(Footprint { cpu_seconds, memory_bytes_max }) = self.footprint {
             write!(f, " · telem took {cpu_seconds:.2} s of CPU and at most {}", bytes(memory_bytes_max))?;
         }

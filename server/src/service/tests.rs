@@ -1,6 +1,7 @@
 //! A whole server in this process: started, used over TCP and the socket, stopped, started again.
 
 use std::fs;
+use std::path::Path;
 
 use bytes::Bytes;
 use telem_engine::SystemClock;

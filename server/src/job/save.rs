@@ -1,0 +1,213 @@
+//! Saving: a copy of the live database grows in a lasting place while the job runs.
+//!
+//! A thread of its own steps an engine [`Mirror`] every few seconds, so that a job that is killed leaves a copy that
+//! opens and lacks seconds. Once the database is closed the copy is finished. A place that cannot be written is told
+//! once and tried again; the job never waits for it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use telem_engine::disk::OsDisk;
+use telem_engine::{Db, Mirror};
+
+use super::Event;
+use super::claim::claim;
+
+/// How often, at the least, the copy is brought up to date.
+pub const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// How often finishing a copy is tried.
+const FINISH_ATTEMPTS: u32 = 3;
+/// How long to wait between two of them.
+const FINISH_PAUSE: Duration = Duration::from_secs(1);
+
+/// Where a database is saved: the first of `DIR/node`, `DIR/node-2`, ... that nobody has.
+#[derive(Debug)]
+pub struct Destination {
+    parent: PathBuf,
+    name: String,
+    claimed: Option<PathBuf>,
+}
+
+impl Destination {
+    pub fn new(parent: PathBuf, node: &str) -> Self {
+        Self { parent, name: node.to_owned(), claimed: None }
+    }
+
+    /// Makes the directory, unless that was done.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn claim(&mut self) -> io::Result<&Path> {
+        if self.claimed.is_none() {
+            self.claimed = Some(claim(&self.parent, &self.name)?);
+        }
+        Ok(self.path())
+    }
+
+    /// The directory; while there is none, the one above.
+    pub fn path(&self) -> &Path {
+        self.claimed.as_deref().unwrap_or(&self.parent)
+    }
+
+    /// The id of the database that is saved there.
+    pub fn node(&self) -> String {
+        let claimed = self.claimed.as_deref().and_then(Path::file_name);
+        claimed.map_or_else(|| self.name.clone(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Removes what was made, where nothing lies in it.
+    pub fn discard(&mut self) {
+        if let Some(claimed) = self.claimed.take() {
+            // What is not empty, or not there, stays as it is.
+            let _ = fs::remove_dir(claimed);
+            let _ = fs::remove_dir(&self.parent);
+        }
+    }
+}
+
+enum Command {
+    /// It may be the last moment.
+    Now,
+    /// The database is closed.
+    Finish,
+}
+
+/// The thread that saves. It ends when this is dropped, or after [`Saver::finish`].
+#[derive(Debug)]
+pub struct Saver {
+    commands: Sender<Command>,
+}
+
+impl Saver {
+    /// Starts saving `db`. Every `interval` the copy is brought up to date: that much it may lack when everything is
+    /// killed, besides what was not yet synced.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start(db: Db, destination: Destination, interval: Duration, events: Sender<Event>) -> io::Result<Saver> {
+        let (commands, wanted) = channel();
+        let saving = Saving { db, destination, mirror: None, failing: false };
+        let run = move || saving.run(interval, &wanted, &events);
+        thread::Builder::new().name("telem-save".to_owned()).spawn(run)?;
+        Ok(Saver { commands })
+    }
+
+    /// Brings the copy up to date soon. It is not waited for.
+    pub fn save_now(&self) {
+        // A thread that is gone has said why.
+        let _ = self.commands.send(Command::Now);
+    }
+
+    /// Makes the last step; [`Event::Saved`] follows.
+    pub fn finish(&self) {
+        let _ = self.commands.send(Command::Finish);
+    }
+}
+
+/// What came of saving.
+#[derive(Debug)]
+pub struct Saved {
+    pub dir: PathBuf,
+    /// Why the copy is not complete.
+    pub failed: Option<String>,
+}
+
+impl Saved {
+    pub fn not_in_time(dir: PathBuf) -> Self {
+        Self { dir, failed: Some("it took too long".to_owned()) }
+    }
+}
+
+struct Saving {
+    db: Db,
+    destination: Destination,
+    mirror: Option<Mirror>,
+    /// The last attempt failed, and that was told.
+    failing: bool,
+}
+
+impl Saving {
+    fn run(mut self, interval: Duration, commands: &Receiver<Command>, events: &Sender<Event>) {
+        // At once, so that there is something to open however soon the end comes.
+        self.step();
+        loop {
+            match commands.recv_timeout(interval) {
+                Err(RecvTimeoutError::Timeout) => self.step(),
+                Ok(Command::Now) => self.save_now(),
+                Ok(Command::Finish) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+        let failed = self.finish(commands).err();
+        let dir = self.destination.path().to_path_buf();
+        // Nobody listens when the process is about to end anyway.
+        let _ = events.send(Event::Saved(Saved { dir, failed }));
+    }
+
+    /// First what is quick, then what makes the copy small and quick to open.
+    fn save_now(&mut self) {
+        if let Err(error) = self.db.sync() {
+            tracing::warn!(%error, "the last samples could not be made durable");
+        }
+        self.step();
+        match self.db.flush() {
+            Ok(_) => self.step(),
+            // Told by the writer, which tries again.
+            Err(error) => tracing::debug!(%error, "no flush before the end"),
+        }
+    }
+
+    fn step(&mut self) {
+        let done = self.mirror().and_then(|mirror| mirror.step().map_err(|error| error.to_string()));
+        match done {
+            Ok(report) => {
+                tracing::debug!(?report, "saved");
+                if std::mem::take(&mut self.failing) {
+                    tracing::warn!(dir = %self.destination.path().display(), "saving works again");
+                }
+            }
+            Err(error) if !self.failing => {
+                self.failing = true;
+                tracing::warn!(dir = %self.destination.path().display(), "cannot save, trying again: {error}");
+            }
+            Err(error) => tracing::debug!(error, "still cannot save"),
+        }
+    }
+
+    fn finish(&mut self, commands: &Receiver<Command>) -> Result<(), String> {
+        let mut attempt = 1;
+        loop {
+            let done = self.mirror().and_then(|mirror| mirror.finish().map_err(|error| error.to_string()));
+            match done {
+                Ok(_) => return Ok(()),
+                Err(error) if attempt >= FINISH_ATTEMPTS => return Err(error),
+                Err(error) => tracing::debug!(error, attempt, "the copy could not be finished"),
+            }
+            attempt += 1;
+            // Nothing is asked for any more but to end.
+            if let Err(RecvTimeoutError::Disconnected) = commands.recv_timeout(FINISH_PAUSE) {
+                return Err("telem ended".to_owned());
+            }
+        }
+    }
+
+    /// The mirror, begun if it is not.
+    fn mirror(&mut self) -> Result<&mut Mirror, String> {
+        if self.mirror.is_none() {
+            let dir = self.destination.claim().map_err(|error| error.to_string())?.to_path_buf();
+            let begun = Mirror::begin(&self.db, &dir, Arc::new(OsDisk)).map_err(|error| error.to_string());
+            if begun.is_err() {
+                // Half made, it would not be empty at the next attempt. It is ours alone.
+                let _ = fs::remove_dir_all(dir);
+                self.destination.claimed = None;
+            }
+            self.mirror = Some(begun?);
+        }
+        self.mirror.as_mut().ok_or_else(String::new)
+    }
+}

@@ -1,0 +1,271 @@
+//! What is saved: of a job that ended, of one that was told to end, and of one whose disk was full.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use serde_json::Value as Json;
+use telem_engine::{Db, DbInfo, Options};
+
+use super::*;
+
+/// Posts as many samples as its argument says, twenty at a time, printing how many were acknowledged; prints
+/// `refused` and goes on when one is not. Then waits for the end of its stdin.
+pub const POSTER: &str = "
+import http.client, json, os, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+connection = http.client.HTTPConnection(os.environ['TELEM_URL'].split('//')[1])
+count, sent = int(sys.argv[1]), 0
+while sent < count:
+    batch = [{'metric': 'posted', 'timestamp': 1767225600000 + n, 'value': n * 7 % 1009, 'tags': {'host': 'a'}}
+             for n in range(sent, min(sent + 20, count))]
+    connection.request('POST', '/api/put', json.dumps(batch))
+    answer = connection.getresponse()
+    answer.read()
+    if answer.status != 204:
+        print('refused', flush=True)
+        break
+    sent += len(batch)
+    print(sent, flush=True)
+print('done', flush=True)
+sys.stdin.read()
+";
+
+/// `--level 1` has nothing but what the command posts.
+pub const POSTED_ALONE: [&str; 4] = ["--level", "1", "--node", "n1"];
+
+/// The numbers of the samples that a database holds; each must have its own value.
+pub fn posted(dir: &Path) -> Vec<i64> {
+    let sql = "SELECT (CAST(ts AS BIGINT) - 1767225600000000) / 1000 AS n, value FROM posted ORDER BY ts";
+    let done = telem(["sql", "--format", "csv"]).arg(dir).arg(sql).output().unwrap();
+    let said = said(&done);
+    if said.contains("posted") && !done.status.success() {
+        return Vec::new();
+    }
+    assert!(done.status.success(), "{said}");
+    let rows = String::from_utf8(done.stdout).unwrap();
+    let sample = |line: &str| {
+        let (n, value) = line.split_once(',').unwrap();
+        let n: i64 = n.parse().unwrap();
+        assert_eq!(value.parse::<f64>().unwrap(), (n * 7 % 1009) as f64, "sample {n} has another value");
+        n
+    };
+    rows.lines().skip(1).map(sample).collect()
+}
+
+pub fn info(dir: &Path) -> Option<DbInfo> {
+    Db::open_read_only(dir, Options::default()).ok()?.info().ok()
+}
+
+fn job(dir: &Path) -> Json {
+    let db = Db::open_read_only(dir, Options::default()).unwrap();
+    db.snapshot().meta().job().cloned().unwrap_or_default()
+}
+
+fn poster(place: &Place, options: &[&str], count: &str) -> Running {
+    let options: Vec<&str> = POSTED_ALONE.iter().chain(options).copied().collect();
+    let mut running = Running::start(place.run(&options, &["python3", "-c", POSTER, count]));
+    while running.line() != "done" {}
+    running
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).map(|entries| entries.map(|entry| entry.unwrap().path()).collect());
+    entries.unwrap_or_default()
+}
+
+#[test]
+fn a_job_that_ended_is_saved_whole_and_its_live_data_are_gone() {
+    let place = Place::new();
+    let running = poster(&place, &["--job", "j1"], "1000");
+    let (status, said) = running.end();
+    assert!(status.success(), "{said}");
+    let saved = place.path().join("telem-j1/n1");
+    assert!(said.contains("1,000 samples in 1 series, "), "{said}");
+    assert!(said.contains(&format!("saved in {}", saved.display())) && said.contains("s of CPU"), "{said}");
+    assert_eq!(posted(&saved), (0..1000).collect::<Vec<_>>());
+    let check = telem(["check"]).arg(&saved).output().unwrap();
+    assert!(check.status.success(), "{}", super::said(&check));
+    for gone in ["WRITER", "connection.json"] {
+        assert!(!saved.join(gone).exists(), "{gone}");
+    }
+    assert_eq!(info(&saved).unwrap().wal_bytes, 0, "a closed database has no WAL");
+    let live = files(&place.path().join("live")).pop().unwrap();
+    assert!(files(&live).is_empty(), "{:?}", files(&live));
+}
+
+#[test]
+fn the_saved_database_says_which_job_it_was_and_how_it_ended() {
+    let place = Place::new();
+    let mut run = place.run(&["--save", "out", "--node", "n1", "--level", "1"], &["sh", "-c", "exit 3"]);
+    run.env("SLURM_JOB_ID", "77").env("SLURM_JOB_NAME", "train").env("SECRET_KEY", "hush");
+    assert_eq!(run.output().unwrap().status.code(), Some(3));
+    let job = job(&place.path().join("out/n1"));
+    assert_eq!((&job["id"], &job["command"]), (&"77".into(), &serde_json::json!(["sh", "-c", "exit 3"])));
+    assert_eq!((&job["exit_code"], &job["scheduler"]["SLURM_JOB_NAME"]), (&3.into(), &"train".into()));
+    assert!(
+        job["host"]["cores"].as_u64().unwrap() > 0 && job["start"].as_str().unwrap() < job["end"].as_str().unwrap()
+    );
+    assert!(!job.to_string().contains("hush"));
+}
+
+#[test]
+fn a_second_run_into_the_same_place_has_a_name_of_its_own() {
+    let place = Place::new();
+    for (count, node) in [("40", "n1"), ("60", "n1-2"), ("20", "n1-3")] {
+        let (status, said) = poster(&place, &["--save", "out"], count).end();
+        assert!(status.success(), "{said}");
+        let saved = place.path().join("out").join(node);
+        assert_eq!(posted(&saved).len(), count.parse::<usize>().unwrap());
+        assert_eq!(info(&saved).unwrap().node, node);
+    }
+}
+
+#[test]
+fn two_runs_of_one_job_at_once_do_not_meet() {
+    let place = Place::new();
+    let options = ["--save", "out", "--job", "j1"];
+    let one = poster(&place, &options, "40");
+    let two = poster(&place, &options, "60");
+    assert!(one.end().0.success() && two.end().0.success());
+    let found = ["n1", "n1-2"].map(|node| posted(&place.path().join("out").join(node)).len());
+    assert_eq!(found, [40, 60]);
+}
+
+#[test]
+fn the_nodes_metrics_are_saved_at_level_2() {
+    let place = Place::new();
+    let options = ["--save", "out", "--node", "n1", "--interval", "100ms", "--save-interval", "100ms"];
+    let running = Running::start(place.run(&options, &["cat"]));
+    let copy = place.path().join("out/n1");
+    // There is something to read while the job runs.
+    poll("the copy to hold samples", || info(&copy).is_some_and(|info| info.samples > 0));
+    let (status, said) = running.end();
+    assert!(status.success(), "{said}");
+    let sql = "SELECT count(DISTINCT metric) AS n FROM samples WHERE host = 'n1'";
+    let done = telem(["sql", "--format", "csv"]).arg(&copy).arg(sql).output().unwrap();
+    let metrics: u64 = String::from_utf8(done.stdout).unwrap().lines().nth(1).unwrap().parse().unwrap();
+    assert!(metrics > 10, "{metrics} metrics, {said}");
+}
+
+#[test]
+fn a_job_at_level_0_keeps_nothing() {
+    let place = Place::new();
+    let mut run = place.run(&["--level", "0", "--node", "n1", "--save", "out"], &["python3", "-c", POSTER, "20"]);
+    let done = run.output().unwrap();
+    assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains("20\n"), "{}", said(&done));
+    assert_eq!(info(&place.path().join("out/n1")).unwrap().samples, 0);
+}
+
+#[test]
+fn without_saving_the_live_data_stay_and_are_named() {
+    let place = Place::new();
+    let (_, said) = poster(&place, &["--no-save", "--job", "j1"], "40").end();
+    let live = said.split("live data in ").nth(1).unwrap().split_whitespace().next().unwrap();
+    assert!(live.ends_with("/j1/n1"), "{said}");
+    assert_eq!(posted(Path::new(live)).len(), 40);
+    assert!(!place.path().join("telem-j1").exists());
+}
+
+#[test]
+fn data_that_were_asked_for_stay_beside_the_copy() {
+    let place = Place::new();
+    let (_, said) = poster(&place, &["--data", "kept", "--save", "out"], "40").end();
+    assert_eq!(posted(&place.path().join("kept")).len(), 40, "{said}");
+    assert_eq!(posted(&place.path().join("out/n1")).len(), 40);
+}
+
+#[test]
+fn a_command_that_cannot_run_leaves_nothing_behind() {
+    let place = Place::new();
+    let done = place.output(&["--save", "out"], &["no-such-command-of-telem"]);
+    assert_eq!(done.status.code(), Some(127));
+    assert!(!place.path().join("out").exists());
+    let live = files(&place.path().join("live")).pop().unwrap();
+    assert!(files(&live).is_empty(), "{:?}", files(&live));
+}
+
+#[test]
+fn sigterm_saves_at_once_and_telem_serves_on_until_the_command_has_ended() {
+    let place = Place::new();
+    // Only the signal can have saved them: the next step is a minute away.
+    let mut running = poster(&place, &["--save", "out", "--save-interval", "60s"], "500");
+    let copy = place.path().join("out/n1");
+    poll("the first step", || info(&copy).is_some());
+    assert_eq!(info(&copy).unwrap().samples, 0);
+    running.signal(Signal::TERM);
+    poll("the samples to be saved", || info(&copy).is_some_and(|info| info.samples >= 500));
+    assert_eq!(posted(&copy).len(), 500);
+    assert!(running.telem.try_wait().unwrap().is_none(), "the command ignores the signal, and so telem is there");
+    running.stdin.take().unwrap().write_all(b"end").unwrap();
+    let (status, said) = running.end();
+    assert!(status.success(), "{said}");
+    assert_eq!(posted(&copy).len(), 500);
+    assert!(!copy.join("WRITER").exists(), "{said}");
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_told_once_and_the_live_data_stay() {
+    let place = Place::new();
+    std::fs::write(place.path().join("file"), "in the way").unwrap();
+    let (status, said) = poster(&place, &["--save", "file/out", "--save-interval", "100ms", "--job", "j1"], "40").end();
+    assert!(status.success(), "{said}");
+    assert_eq!(said.matches("cannot save").count(), 1, "{said}");
+    assert!(said.contains("NOT all saved in"), "{said}");
+    let live = said.split("live data in ").last().unwrap().split_whitespace().next().unwrap();
+    assert_eq!(posted(Path::new(live)).len(), 40, "{said}");
+
+    let strict = place.output(&["--save", "file/out", "--strict"], &["echo", "ran"]);
+    assert_eq!((strict.status.code(), strict.stdout.len()), (Some(1), 0), "{}", super::said(&strict));
+    assert!(super::said(&strict).contains("cannot save in"), "{}", super::said(&strict));
+}
+
+#[test]
+fn a_place_that_comes_back_is_used() {
+    let place = Place::new();
+    let way = place.path().join("file");
+    std::fs::write(&way, "in the way").unwrap();
+    let running = poster(&place, &["--save", "file/out", "--save-interval", "100ms"], "40");
+    std::fs::remove_file(&way).unwrap();
+    let copy = place.path().join("file/out/n1");
+    poll("saving to work", || info(&copy).is_some_and(|info| info.samples == 40));
+    let (status, said) = running.end();
+    assert!(status.success() && said.contains("saving works again"), "{said}");
+    assert_eq!(posted(&copy).len(), 40);
+}
+
+#[test]
+fn a_full_disk_below_the_copy_or_the_live_data_never_reaches_the_command() {
+    let place = Place::new();
+    let small = place.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let Some(_mounted) = crate::bad_input::mount(&small, "size=300k") else {
+        println!("skipped: this process may not mount a tmpfs");
+        return;
+    };
+    // More than fits; what was refused is the poster's own business.
+    let (status, said) = poster(&place, &["--save", "small/out", "--save-interval", "100ms"], "60000").end();
+    assert!(status.success() && said.contains("NOT all saved in"), "{said}");
+    let live = said.split("live data in ").last().unwrap().split_whitespace().next().unwrap();
+    assert_eq!(posted(Path::new(live)).len(), 60_000);
+
+    std::fs::remove_dir_all(small.join("out")).unwrap();
+    let mut running = Running::start(place.run(
+        &["--level", "1", "--node", "n1", "--data", "small/live", "--save", "out"],
+        &["python3", "-c", POSTER, "60000"],
+    ));
+    let _command = running.line();
+    let mut acknowledged = 0;
+    loop {
+        match running.line().as_str() {
+            "done" => break,
+            "refused" => {}
+            count => acknowledged = count.parse().unwrap(),
+        }
+    }
+    let (status, said) = running.end();
+    assert!(status.success(), "{said}");
+    assert!(acknowledged < 60_000, "the disk was not full");
+    let kept = posted(&small.join("live"));
+    assert!(kept.len() >= acknowledged, "{} of {acknowledged}: {said}", kept.len());
+}
