@@ -1,5 +1,6 @@
 """What `telem export` writes is, for the tools that people use, what was put: to the last digit, in every format."""
 
+import itertools
 import json
 import math
 import struct
@@ -56,12 +57,14 @@ EXPECTED = sorted(
 )
 
 
-def put(server):
-    points = [
-        {"metric": metric, "tags": tags, "timestamp": ts, "value": value if math.isfinite(value) else str(value)}
-        for metric, tags, ts, value in samples()
-    ]
-    server.put([{**p, "value": {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(p["value"], p["value"])} for p in points], "?precision=us&non_finite=keep")
+def point(metric, tags, ts, value):
+    if not math.isfinite(value):
+        value = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    return {"metric": metric, "tags": tags, "timestamp": ts, "value": value}
+
+
+def put(server, chosen=None):
+    server.put([point(*sample) for sample in chosen or samples()], "?precision=us&non_finite=keep")
 
 
 def rows(dicts):
@@ -158,6 +161,10 @@ def check(telem, source, tmp_path):
         telem("export", *source, "-o", path)
         for reader in readers:
             assert reader(path) == EXPECTED, f"{form}, {reader}"
+    table = pyarrow.parquet.read_table(tmp_path / "all.parquet").drop_columns(["node", "value", "value_int"])
+    places = [(tuple(row.items()), ts) for row, ts in zip(table.drop_columns("ts").to_pylist(), table["ts"].to_pylist())]
+    assert len(list(itertools.groupby(places, key=lambda place: place[0]))) == len(list(series()))
+    assert all(one[1] < next[1] for one, next in itertools.pairwise(places) if one[0] == next[0]), "each series in one piece, by time"
 
 
 def arrow_of_sql(server, sql):
@@ -182,6 +189,21 @@ def test_every_reader_finds_in_every_format_what_live_queries_answer(serve, tele
     check(telem, ["http://" + server.address], tmp_path)
     server.stop()
     check(telem, [data], tmp_path)
+
+
+def test_several_databases_are_exported_as_one(serve, telem, tmp_path):
+    """Every series is in both, one sample of each twice: that of the later directory counts."""
+    first, second = tmp_path / "save" / "n1", tmp_path / "save" / "n2"
+    halves = [[sample for at, sample in enumerate(samples()) if at % 2 == half] for half in (0, 1)]
+    twice = [(metric, tags, ts, 77) for metric, tags, ts, _ in halves[1][:3]]
+    for data, chosen in [(first, halves[0] + twice), (second, halves[1])]:
+        server = serve(data)
+        put(server, chosen)
+        server.stop()
+    for sources in [[first, second], [tmp_path / "save"], [second, first, second]]:
+        check(telem, sources, tmp_path)
+    telem("export", second, first, "-o", tmp_path / "other.parquet")
+    assert sum(row[-1] == 77 for row in of_arrow(pyarrow.parquet.read_table(tmp_path / "other.parquet"))) == 3
 
 
 def test_a_directory_has_a_file_a_metric_that_other_tools_read_together(serve, telem, tmp_path):

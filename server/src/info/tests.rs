@@ -129,7 +129,9 @@ fn two() -> Info {
 
 #[test]
 fn several_databases_are_summed_up_and_each_is_a_line() {
-    check(&two().to_string(), &expect![[r#"
+    check(
+        &two().to_string(),
+        &expect![[r#"
         databases  3 in /saves (read-only)
         nodes      2
         job        77: python train.py --name 'it'\''s a�[2J'; S to E, exit code 3
@@ -142,7 +144,8 @@ fn several_databases_are_summed_up_and_each_is_a_line() {
         segments   1
           trial/n1: node n1, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
           trial/n2: node n2, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
-          trial/n1-2: node n1-2, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z"#]]);
+          trial/n1-2: node n1-2, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z"#]],
+    );
 }
 
 #[test]
@@ -175,7 +178,9 @@ fn json_holds_the_sum_and_every_database_and_older_answers_are_understood() {
 
 #[test]
 fn the_view_of_several_databases_makes_equal_keys_one_series_of_the_last() {
-    check(&duckdb::view(&two()), &expect![[r#"
+    check(
+        &duckdb::view(&two()),
+        &expect![[r#"
         -- The samples of /saves, for DuckDB: duckdb -init FILE
         -- Made from the segments of this moment; make it again when there are new ones.
         -- 567 samples are in the WAL and in no segment yet: this view does not see them. They are flushed when
@@ -225,5 +230,6 @@ fn the_view_of_several_databases_makes_equal_keys_one_series_of_the_last() {
                CASE WHEN r."float" IS NULL AND r.scale IS NULL THEN r."int" END AS value_int
         FROM r JOIN k ON k.place = r.place AND k.id = r.series WHERE k.databases > 1
         QUALIFY row_number() OVER (PARTITION BY k.metric, k.tags, r.ts ORDER BY r.place DESC) = 1;
-    "#]]);
+    "#]],
+    );
 }

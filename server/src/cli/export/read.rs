@@ -1,4 +1,4 @@
-//! Where the samples come from: a database in this process, or a running server, asked in the same SQL.
+//! Where the samples come from: databases in this process, or a running server, asked in the same SQL.
 //!
 //! A server ends a query at its deadline. A metric that takes longer is asked for in stretches of time, each as short
 //! as it must be. Rows come in a fixed order, so what was cut off goes on behind the last row that came.
@@ -8,7 +8,6 @@ mod tests;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +22,8 @@ use telem_query::{Queries, QueryOptions, RowOrder};
 use super::choose::Metric;
 use super::columns::{BEFORE_TAGS, answer_schema, quoted, select_list};
 use crate::cli::Failure;
-use crate::cli::source::{Batches, RowsError, open_read_only};
-use crate::client::{Address, Client, ClientError};
+use crate::cli::source::{Batches, Origin, RowsError, open_read_only};
+use crate::client::{Client, ClientError};
 
 /// An export of one's own directory may take as long as it takes.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(366 * 86_400);
@@ -81,13 +80,9 @@ impl<E: Into<RowsError>> From<E> for Stopped {
 impl Source {
     /// One server, or directories.
     pub fn open(from: &[String]) -> Result<Self, Failure> {
-        let asked = match from {
-            [one] if Address::is_meant(one) => Asked::Server(Client::new(Address::parse(one).map_err(Failure::usage)?)),
-            many if many.iter().any(|one| Address::is_meant(one)) => {
-                return Err(Failure::usage("an export is of one server, or of one or more directories"));
-            }
-            dirs => {
-                let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
+        let asked = match Origin::parse(from)? {
+            Origin::Server(address) => Asked::Server(Client::new(address)),
+            Origin::Directories(dirs) => {
                 let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
                 let options = QueryOptions { deadline: LOCAL_DEADLINE, ..QueryOptions::new(clock) };
                 Asked::Here(Queries::new(open_read_only(&dirs)?, options).map_err(Failure::failed)?)

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::cli::export::tags_that_came_later;
+use crate::client::Address;
 use crate::rows::{Encoder, Format};
 use crate::testing::Served;
 
