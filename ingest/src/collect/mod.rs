@@ -329,6 +329,9 @@ struct Run {
 /// Also when the thread panics: nobody waits for an end that was.
 impl Drop for Run {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("the thread of the collectors panicked; the node is not sampled any more");
+        }
         *self.shared.lock() = Stage::Ended;
         self.shared.changed.notify_all();
     }

@@ -174,11 +174,20 @@ impl Processes {
 
     fn sample_each(&mut self, buffers: &mut Buffers, out: &mut Out<'_>) {
         buffers.ours.sort_unstable();
-        self.skipped += buffers.ours.len().saturating_sub(PROCESSES_MAX) as u64;
-        for pid in buffers.ours.iter().take(PROCESSES_MAX) {
+        let mut described = 0;
+        for pid in &buffers.ours {
+            if described == PROCESSES_MAX {
+                self.skipped += 1;
+                continue;
+            }
             let dir = self.tree.path(format!("proc/{pid}"));
             // One that has ended meanwhile is no error.
             let Some(stat) = read(&dir.join("stat"), &mut buffers.file).and_then(parse_stat) else { continue };
+            // Threads of the kernel, which root has hundreds of, and processes that only wait to be reaped.
+            if stat.virtual_bytes == 0 {
+                continue;
+            }
+            described += 1;
             let known = match self.known.get_mut(pid) {
                 Some(known) if known.started == stat.started && known.comm == stat.comm => known,
                 _ => {

@@ -316,6 +316,14 @@ fn processes_are_walked_over_every_five_seconds_and_described_when_met_again() {
 }
 
 #[test]
+fn threads_of_the_kernel_are_counted_and_not_described() {
+    let mut world = World::empty(4);
+    world.write("proc/2/stat", "2 (kthreadd) S 0 0 0 0 -1 0 0 0 0 0 0 12 0 0 20 0 1 0 1 0 0 0 0");
+    world.tick(10);
+    assert_eq!(text(&[world.tick(15)]), "tick 1\nnum_running_processes 1\n");
+}
+
+#[test]
 fn processes_beyond_the_limit_are_counted_as_skipped() {
     let mut world = World::empty(4);
     let max = u32::try_from(processes::PROCESSES_MAX).unwrap();
