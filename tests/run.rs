@@ -8,13 +8,16 @@ mod saving;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
-use crate::process::{poll, telem};
+use crate::process::{PATIENCE, poll, telem};
 
 /// Where a run happens.
 struct Place {
@@ -51,12 +54,48 @@ impl Place {
     }
 
     fn output(&self, options: &[&str], command: &[&str]) -> Output {
-        self.run(options, command).output().unwrap()
+        output(self.run(options, command))
     }
 }
 
-/// A run whose streams are held.
+/// What `command` printed, until its end.
+fn output(mut command: Command) -> Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let child = command.spawn().unwrap();
+    let _guard = Guard::of(&child);
+    child.wait_with_output().unwrap()
+}
+
+/// Kills a process group that lives longer than anything here may take, so that no test waits for ever.
+struct Guard {
+    over: Option<Sender<()>>,
+    watch: Option<JoinHandle<()>>,
+}
+
+impl Guard {
+    /// Of the group that `leader` leads.
+    fn of(leader: &Child) -> Self {
+        let group = pid(leader.id());
+        let (over, ended) = channel::<()>();
+        let watch = std::thread::spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+        });
+        Self { over: Some(over), watch: Some(watch) }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        let _ = self.watch.take().map(JoinHandle::join);
+    }
+}
+
+/// A run whose streams are held. It leads a process group, which dies with this value.
 struct Running {
+    _guard: Guard,
     telem: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
@@ -65,10 +104,11 @@ struct Running {
 
 impl Running {
     fn start(mut command: Command) -> Self {
-        let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut telem = streams.spawn().unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut telem = command.spawn().unwrap();
+        let guard = Guard::of(&telem);
         let stdout = BufReader::new(telem.stdout.take().unwrap());
-        Self { stdin: telem.stdin.take(), stderr: telem.stderr.take(), stdout, telem }
+        Self { _guard: guard, stdin: telem.stdin.take(), stderr: telem.stderr.take(), stdout, telem }
     }
 
     /// The next line that the command printed; empty at the end.
@@ -98,7 +138,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.telem.kill();
+        let _ = kill_process_group(pid(self.telem.id()), Signal::KILL);
         let _ = self.telem.wait();
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use rustix::process::{Signal, getpid, getsid};
+use rustix::process::Signal;
 use serde_json::Value as Json;
 use telem_engine::Clock;
 use tokio::runtime::Runtime;
@@ -188,6 +188,9 @@ impl Job {
             self.notes.error(&error);
             error.exit_code()
         })?;
+        if let Err(error) = child.watch(self.send.clone()) {
+            tracing::warn!(%error, "only SIGCHLD will tell that the command has ended");
+        }
         // Only now: the command inherits none of this.
         footprint::yield_processor();
         footprint::yield_memory();
@@ -274,7 +277,7 @@ impl Job {
 
     /// Waits for the end of the command, and gives it its signals.
     fn until_ended(&mut self, child: &mut Child, saver: Option<&Saver>) -> End {
-        let session_leader = getsid(None).is_ok_and(|session| session == getpid());
+        let session_leader = signals::leads_its_session();
         let mut hurried = false;
         loop {
             match self.next(Duration::MAX) {

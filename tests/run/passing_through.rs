@@ -41,7 +41,7 @@ fn what_follows_the_command_is_the_commands_own() {
     assert_eq!(String::from_utf8_lossy(&done.stdout), "--level 9 -q -- -x\n", "{}", said(&done));
     let mut without_dashes = telem(["run", "--listen", "127.0.0.1:0", "echo", "-n", "--help"]);
     place.at_home(&mut without_dashes);
-    assert_eq!(String::from_utf8_lossy(&without_dashes.output().unwrap().stdout), "--help");
+    assert_eq!(String::from_utf8_lossy(&output(without_dashes).stdout), "--help");
 }
 
 #[test]
@@ -82,15 +82,15 @@ fn closed_streams_do_not_disturb_anybody() {
     shell.args(["-c", "\"$@\" <&- >&- 2>&-", "sh", env!("CARGO_BIN_EXE_telem")]);
     shell.args(["run", "--listen", "127.0.0.1:0", "--", "sh", "-c", "exit 4"]);
     place.at_home(&mut shell);
-    assert_eq!(shell.status().unwrap().code(), Some(4));
+    assert_eq!(output(shell).status.code(), Some(4));
 }
 
 #[test]
 fn the_command_is_told_where_the_service_is_and_never_the_token() {
     let place = Place::new();
     let print = "import json,os; print(json.dumps(dict(os.environ)))";
-    let mut run = place.run(&["--job", "j1", "--level", "1"], &["python3", "-c", print]);
-    let done = run.output().unwrap();
+    let run = place.run(&["--job", "j1", "--level", "1"], &["python3", "-c", print]);
+    let done = output(run);
     let env: Json = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!((&env["TELEM_JOB"], &env["TELEM_LEVEL"]), (&"j1".into(), &"1".into()), "{}", said(&done));
     assert!(env["TELEM_URL"].as_str().unwrap().starts_with("http://127.0.0.1:"));
@@ -122,7 +122,7 @@ fn the_command_inherits_no_limit_and_no_priority_of_telems() {
         let mut shell = Command::new("sh");
         shell.args(["-c", limited, "sh"]).args(telem).args(["bash", "-c", ask]);
         place.at_home(&mut shell);
-        let done = shell.stdin(Stdio::null()).output().unwrap();
+        let done = output(shell);
         String::from_utf8(done.stdout).unwrap()
     };
     let plain = ask_under(&["env"]);
@@ -176,11 +176,10 @@ fn signals_sent_to_telem_reach_the_command_once_and_telem_lives_on() {
 fn a_command_that_dies_of_a_signal_sent_to_telem_gives_its_code() {
     let place = Place::new();
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::USR1, 138), (Signal::HUP, 129)] {
-        let mut running = Running::start(place.run(&[], &["python3", "-c", LISTENER, "SIGWINCH"]));
+        let mut running = Running::start(place.run(&[], &["sh", "-c", "echo ready; exec sleep 600"]));
         assert_eq!(running.line(), "ready");
         running.signal(signal);
         let (status, said) = running.end();
-        // Python makes an exception of SIGINT and dies of it all the same.
         assert_eq!(status.code(), Some(code), "{signal:?}: {said}");
     }
 }
@@ -275,7 +274,7 @@ fn a_service_that_cannot_start_is_a_warning_and_with_strict_an_error() {
             let mut run = telem(["run"]);
             run.args(options).args(strict).args(["--", "sh", "-c", "echo \"url=$TELEM_URL\"; exit 3"]);
             place.at_home(&mut run);
-            run.output().unwrap()
+            output(run)
         };
         let without = run(&[]);
         assert_eq!(without.status.code(), Some(3), "{}", said(&without));
@@ -292,6 +291,41 @@ fn quiet_is_quiet() {
     let place = Place::new();
     let mut run = telem(["-q", "run", "--listen", "127.0.0.1:0", "--", "sh", "-c", "echo out; echo err >&2"]);
     place.at_home(&mut run);
-    let done = run.output().unwrap();
+    let done = output(run);
     assert_eq!((done.stdout.as_slice(), done.stderr.as_slice()), (b"out\n".as_slice(), b"err\n".as_slice()));
+}
+
+/// Runs its arguments with every signal blocked, as some launchers start their processes.
+const BLOCKED: &str = "
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn the_end_of_the_command_is_seen_where_every_signal_is_blocked() {
+    let place = Place::new();
+    let mut python = Command::new("python3");
+    python.args(["-c", BLOCKED, env!("CARGO_BIN_EXE_telem"), "run", "--listen", "127.0.0.1:0"]);
+    python.args(["--", "sh", "-c", "exit 7"]);
+    place.at_home(&mut python);
+    let done = output(python);
+    assert_eq!(done.status.code(), Some(7), "{}", said(&done));
+}
+
+#[test]
+fn a_container_whose_session_began_outside_of_it_is_nothing_special() {
+    let place = Place::new();
+    // Where this is not allowed, there is nothing to be seen either.
+    let allowed = Command::new("unshare").args(["-rpf", "--mount-proc", "true"]).stderr(Stdio::null()).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        println!("skipped: no PID namespaces here");
+        return;
+    }
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-rpf", "--mount-proc", env!("CARGO_BIN_EXE_telem"), "run", "--listen", "127.0.0.1:0"]);
+    unshare.args(["--", "sh", "-c", "exit 7"]);
+    place.at_home(&mut unshare);
+    let done = output(unshare);
+    assert_eq!(done.status.code(), Some(7), "{}", said(&done));
 }

@@ -99,7 +99,7 @@ fn the_saved_database_says_which_job_it_was_and_how_it_ended() {
     let place = Place::new();
     let mut run = place.run(&["--save", "out", "--node", "n1", "--level", "1"], &["sh", "-c", "exit 3"]);
     run.env("SLURM_JOB_ID", "77").env("SLURM_JOB_NAME", "train").env("SECRET_KEY", "hush");
-    assert_eq!(run.output().unwrap().status.code(), Some(3));
+    assert_eq!(output(run).status.code(), Some(3));
     let job = job(&place.path().join("out/n1"));
     assert_eq!((&job["id"], &job["command"]), (&"77".into(), &serde_json::json!(["sh", "-c", "exit 3"])));
     assert_eq!((&job["exit_code"], &job["scheduler"]["SLURM_JOB_NAME"]), (&3.into(), &"train".into()));
@@ -152,7 +152,7 @@ fn the_nodes_metrics_are_saved_at_level_2() {
 fn a_job_at_level_0_keeps_nothing() {
     let place = Place::new();
     let mut run = place.run(&["--level", "0", "--node", "n1", "--save", "out"], &["python3", "-c", POSTER, "20"]);
-    let done = run.output().unwrap();
+    let done = output(run);
     assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains("20\n"), "{}", said(&done));
     assert_eq!(info(&place.path().join("out/n1")).unwrap().samples, 0);
 }

@@ -9,9 +9,13 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
+use std::sync::mpsc::Sender;
+use std::thread;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use super::Event;
 
 /// The code of a command that is not there, as shells have it.
 const NOT_FOUND: u8 = 127;
@@ -114,6 +118,20 @@ impl Child {
         self.process.id()
     }
 
+    /// Sends an event when it ends, also where telem was started with SIGCHLD blocked.
+    ///
+    /// # Errors
+    /// When there is no thread for that.
+    pub fn watch(&self, events: Sender<Event>) -> io::Result<()> {
+        let id = WaitId::Pid(Pid::from_child(&self.process));
+        let wait = move || {
+            // It stays to be waited for, so that its number is its own for as long as it may be signalled.
+            while matches!(waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT), Err(Errno::INTR)) {}
+            let _ = events.send(Event::ChildChanged);
+        };
+        thread::Builder::new().name("telem-command".to_owned()).spawn(wait).map(|_| ())
+    }
+
     /// How it ended, if it has.
     pub fn ending(&mut self) -> Option<Ending> {
         if self.ending.is_none() {
@@ -143,6 +161,9 @@ impl Child {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -162,5 +183,14 @@ mod tests {
         assert_eq!(code("/no/such/command"), 127);
         assert_eq!(code("/etc/passwd"), 126);
         assert_eq!(code("/"), 126);
+    }
+
+    #[test]
+    fn the_end_of_the_command_is_an_event_and_its_code_is_there_then() {
+        let mut child = Child::start(&["sh".into(), "-c".into(), "exit 7".into()], &[]).unwrap();
+        let (send, events) = channel();
+        child.watch(send).unwrap();
+        assert!(matches!(events.recv_timeout(Duration::from_secs(60)), Ok(Event::ChildChanged)));
+        assert_eq!(child.ending(), Some(Ending::Exited(7)));
     }
 }

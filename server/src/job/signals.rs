@@ -84,6 +84,21 @@ fn event(origin: &Origin) -> Option<Event> {
     Some(Event::Signal(Received { signal, sent: origin.cause != Cause::Kernel }))
 }
 
+/// Whether this process leads its session, and so is the only one that a terminal tells when it hangs up.
+///
+/// From procfs, because getsid(2) knows no number for a session whose leader is in another PID namespace, as in
+/// containers.
+pub fn leads_its_session() -> bool {
+    leads_in(&fs::read_to_string("/proc/self/stat").unwrap_or_default())
+}
+
+fn leads_in(stat: &str) -> bool {
+    // pid (comm) state ppid pgrp session: proc_pid_stat(5). The name may hold anything, also parentheses.
+    let pid = stat.split(' ').next();
+    let session = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(3));
+    session.is_some() && session == pid
+}
+
 /// The signals that this process ignores, bit `n - 1` for signal `n`.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -122,6 +137,15 @@ mod tests {
         assert!(got(Signal::TERM, true).hurries());
         assert!(!got(Signal::INT, false).hurries() && got(Signal::INT, false).is_a_farewell());
         assert!(!got(Signal::USR1, true).is_a_farewell());
+    }
+
+    #[test]
+    fn the_leader_of_a_session_is_read_from_the_stat_of_the_process() {
+        assert!(leads_in("42 (telem) S 1 42 42 34816 42"));
+        assert!(leads_in("42 (a) 7 (b) S 1 42 42 34816 42"));
+        assert!(!leads_in("42 (telem) S 1 42 7 34816 42"));
+        assert!(!leads_in("42 (telem) S 1 42 0 0 -1"), "the session's leader is in another namespace");
+        assert!(!leads_in(""));
     }
 
     #[test]
