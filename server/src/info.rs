@@ -37,7 +37,7 @@ pub struct Info {
     /// Time of the latest sample, RFC 3339.
     pub last: Option<String>,
     pub read_only: bool,
-    /// Of a server: its version and its level.
+    /// Of a server: its version, and its level if it takes samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,8 +125,10 @@ impl fmt::Display for Info {
         for job in job::jobs(self) {
             writeln!(f, "job        {job}")?;
         }
-        if let (Some(version), Some(level)) = (&self.version, self.level) {
-            writeln!(f, "server     telem {version}, level {level}")?;
+        match (&self.version, self.level) {
+            (Some(version), Some(level)) => writeln!(f, "server     telem {version}, level {level}")?,
+            (Some(version), None) => writeln!(f, "server     telem {version}")?,
+            (None, _) => {}
         }
         writeln!(f, "metrics    {}", grouped(self.metrics))?;
         writeln!(f, "series     {}", grouped(self.series))?;

@@ -400,7 +400,7 @@ fn greeting(ready: &Ready, job: &str) -> String {
 }
 
 /// How somebody at home reaches a service on a compute node.
-fn tunnel(url: &str, host: &str) -> String {
+pub fn tunnel(url: &str, host: &str) -> String {
     let address = url.trim_start_matches("http://");
     let port = address.rsplit(':').next().unwrap_or(address);
     format!("ssh command: ssh -NL localhost:{port}:localhost:{port} {host}")

@@ -11,12 +11,20 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use telem_engine::Db;
+use rustix::process::{Resource, getrlimit};
 use telem_engine::disk::OsDisk;
+use telem_engine::{Clock, Db, Options};
 
 /// Most databases that are opened as one.
 pub const DATABASES_MAX: usize = 4_096;
+/// Segments of each database that may stay open: a job of a day or two.
+const SEGMENTS_EACH: usize = 4;
+/// What the runs of a database of some thousand series take.
+const SEGMENT_BYTES_EACH: u64 = 1 << 20;
+/// What all of them may take.
+const SEGMENT_BYTES_MAX: u64 = 512 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SavedError {
@@ -36,6 +44,19 @@ pub enum SavedError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Engine(#[from] telem_engine::Error),
+}
+
+/// With what `databases` are opened to be read: as many segments stay open with their runs in memory as that many nodes
+/// need to be asked again and again, within half of the files that this process may have open.
+pub fn engine_options(databases: usize, clock: Arc<dyn Clock>) -> Options {
+    let default = Options::default();
+    let files = usize::try_from(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 2).unwrap_or(usize::MAX);
+    Options {
+        segment_files_max: (databases * SEGMENTS_EACH).max(default.segment_files_max).min(files).max(1),
+        segment_bytes_max: (databases as u64 * SEGMENT_BYTES_EACH).clamp(default.segment_bytes_max, SEGMENT_BYTES_MAX),
+        clock,
+        ..default
+    }
 }
 
 /// The databases that `named` directories are or hold, one level down: in the order given, those of one directory

@@ -34,16 +34,26 @@ const SHARED_SYNC_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest that the last flush may take when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What a server serves.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The database in the data directory, which it writes. It is made if there is none.
+    Live,
+    /// These databases, as one, of which nothing is changed.
+    Saved(Vec<PathBuf>),
+}
+
 /// What a server is started with.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
-    /// The directory of the database. It exists; the database is made if there is none.
+    pub source: Source,
+    /// The directory of the database, which exists; of saved ones the directory around them.
     pub data: PathBuf,
     pub job: String,
     pub node: String,
     /// `None`: loopback, the default port or the next free one.
     pub listen: Option<SocketAddr>,
-    /// `None`: `connection.json` in the data directory.
+    /// `None`: `connection.json` in the data directory; of saved databases a file beside the socket.
     pub connection_file: Option<PathBuf>,
     /// `None`: a random one.
     pub token: Option<Token>,
@@ -52,6 +62,7 @@ pub struct ServiceOptions {
     pub allowed_uids: Vec<u32>,
     /// Where the socket is made.
     pub socket_dir: PathBuf,
+    /// 0 where nothing is taken.
     pub level: u8,
     /// What the node is asked for, where its level is 2 or higher.
     pub collect: CollectOptions,
@@ -123,10 +134,13 @@ pub async fn run(
 ) -> Result<(), ServiceError> {
     // First, because it fails fast; clients that come early wait in the backlog.
     let tcp = listen(options.listen).await?;
-    let db = open(options.data.clone(), options.engine.clone()).await?;
+    let db = open(&options).await?;
+    if let Source::Saved(_) = options.source {
+        return serve(options, tcp, db, None, ready, stop).await;
+    }
     let writer_options = WriterOptions { sync_interval: sync_interval(&options), ..options.writer.clone() };
     let writer = Writer::start(db.clone(), writer_options).map_err(ServiceError::Thread)?;
-    let served = serve(options, tcp, db, writer.clone(), ready, stop).await;
+    let served = serve(options, tcp, db, Some(writer.clone()), ready, stop).await;
     // Also when it could not serve: the database was open, and is to be closed in order.
     let closed = writer.shutdown(CLOSE_TIMEOUT).await;
     served.and(closed.map_err(ServiceError::Close))
@@ -136,7 +150,7 @@ async fn serve(
     options: ServiceOptions,
     tcp: TcpListener,
     db: Db,
-    writer: Writer,
+    writer: Option<Writer>,
     ready: impl FnOnce(&Ready),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServiceError> {
@@ -153,16 +167,25 @@ async fn serve(
         level: options.level,
         data: options.data.clone(),
     };
-    let path = options.connection_file.unwrap_or_else(|| options.data.join(FILE_NAME));
+    let path = options.connection_file.unwrap_or_else(|| match options.source {
+        Source::Live => options.data.join(FILE_NAME),
+        // Where saved databases stand we may not be allowed to write, and would not if we were.
+        Source::Saved(_) => socket.path().with_extension("json"),
+    });
     let recovery = noteworthy(db.recovery());
     let queries = Queries::new(db.clone(), options.queries)?;
-    let own = OwnMetrics::new(own::tell(db.clone(), writer.clone(), queries.clone()));
-    let collect = CollectOptions { own, ..options.collect };
-    let collectors = Collectors::start(&collect, db.clone(), writer.clone(), Arc::clone(&options.clock))?;
+    let collectors = match &writer {
+        Some(writer) => {
+            let own = OwnMetrics::new(own::tell(db.clone(), writer.clone(), queries.clone()));
+            let collect = CollectOptions { own, ..options.collect };
+            Collectors::start(&collect, db.clone(), writer.clone(), Arc::clone(&options.clock))?
+        }
+        None => None,
+    };
     let (ready_db, data) = (db.clone(), options.data);
     let state = State {
         db,
-        writer: Some(writer),
+        writer,
         queries,
         level: options.level,
         fidelity: options.fidelity,
@@ -183,9 +206,14 @@ async fn serve(
     Ok(())
 }
 
-async fn open(data: PathBuf, options: Options) -> Result<Db, ServiceError> {
+async fn open(options: &ServiceOptions) -> Result<Db, ServiceError> {
+    let (source, data, engine) = (options.source.clone(), options.data.clone(), options.engine.clone());
     // Recovery reads all of the WAL.
-    let opened = tokio::task::spawn_blocking(move || Db::open(&data, options)).await;
+    let opened = tokio::task::spawn_blocking(move || match source {
+        Source::Live => Db::open(&data, engine),
+        Source::Saved(databases) => Db::open_together(&databases, engine),
+    })
+    .await;
     Ok(opened.map_err(|panic| telem_engine::Error::Internal { what: format!("opening the database: {panic}") })??)
 }
 
@@ -197,14 +225,19 @@ fn noteworthy(report: &RecoveryReport) -> Option<String> {
 
 /// Under the name of the job; where another server of ours has that, under one of its own.
 fn bind_socket(options: &ServiceOptions) -> Result<Socket, SocketError> {
-    let of_job = socket::file_name(&options.job);
-    match Socket::bind(&options.socket_dir, &of_job, options.uid) {
-        Err(SocketError::Alive { .. }) => {
-            let data = options.data.canonicalize().unwrap_or_else(|_| options.data.clone());
-            let of_data = socket::file_name(&format!("{}\n{}", options.job, data.display()));
-            Socket::bind(&options.socket_dir, &of_data, options.uid)
-        }
-        bound => bound,
+    let bind = |name: &str| Socket::bind(&options.socket_dir, &socket::file_name(name), options.uid);
+    let data = options.data.canonicalize().unwrap_or_else(|_| options.data.clone());
+    let (job, data) = (&options.job, data.display());
+    match options.source {
+        Source::Live => match bind(job) {
+            Err(SocketError::Alive { .. }) => bind(&format!("{job}\n{data}")),
+            bound => bound,
+        },
+        // The name of the job is for the job, which may run again; and saved databases may be served twice.
+        Source::Saved(_) => match bind(&format!("{job}\n{data}\nreplay")) {
+            Err(SocketError::Alive { .. }) => bind(&format!("{job}\n{data}\nreplay {}", std::process::id())),
+            bound => bound,
+        },
     }
 }
 

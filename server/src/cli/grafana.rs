@@ -16,7 +16,8 @@ use chrono::{DateTime, SecondsFormat};
 use clap::Args;
 use telem_engine::Timestamp;
 
-use self::files::{Shown, Wanted};
+use self::files::Wanted;
+pub use self::files::{DASHBOARDS, Shown};
 use super::Failure;
 use super::source::open_read_only;
 use crate::connection::Connection;
@@ -99,7 +100,7 @@ fn token(path: &Path) -> Result<Token, Failure> {
     })
 }
 
-fn url(text: &str) -> Result<String, String> {
+pub fn url(text: &str) -> Result<String, String> {
     let wrong = |why: &str| format!("'{text}' is no URL of a telem ({why}); write http://HOST:PORT");
     let uri: Uri = text.parse().map_err(|error| wrong(&format!("{error}")))?;
     let authority = uri.authority().ok_or_else(|| wrong("no host"))?;

@@ -12,6 +12,7 @@ mod log;
 mod output;
 mod pending;
 mod put;
+mod replay;
 mod run;
 mod serve;
 mod service;
@@ -65,6 +66,7 @@ impl Verbosity {
 enum Command {
     Run(Box<run::RunArgs>),
     Serve(Box<serve::ServeArgs>),
+    Replay(replay::ReplayArgs),
     Sql(sql::SqlArgs),
     Info(info::InfoArgs),
     Check(check::CheckArgs),
@@ -133,6 +135,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => return run::run(*args, cli.verbosity),
         Command::Serve(args) => serve::run(*args),
+        Command::Replay(args) => replay::run(args),
         Command::Sql(args) => sql::run(args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),

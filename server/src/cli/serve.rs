@@ -59,7 +59,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
 }
 
 /// The first SIGTERM or SIGINT; a second one ends the process at once.
-fn stop_signals() -> io::Result<impl Future<Output = ()>> {
+pub fn stop_signals() -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (first, stop) = tokio::sync::oneshot::channel();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::RangedI64ValueParser;
 use telem_engine::{Clock, Options, SystemClock};
+use telem_ingest::collect::CollectOptions;
 use telem_ingest::writer::WriterOptions;
 use telem_query::QueryOptions;
 use telem_query::tsq::Fidelity;
@@ -21,7 +22,8 @@ use crate::config;
 use crate::http::body::BodyBudget;
 use crate::job::claim::claim;
 use crate::net::socket;
-use crate::service::ServiceOptions;
+use crate::saved;
+use crate::service::{ServiceOptions, Source};
 use crate::state::ServerLimits;
 use crate::token::Token;
 
@@ -64,7 +66,7 @@ pub struct ReachArgs {
     /// A user (name or number) whose processes need no token, as Grafana's on this machine; may be repeated
     #[arg(long, value_name = "NAME")]
     pub allow_user: Vec<String>,
-    /// Where to write URL, socket and token, readable by you alone [default: connection.json in the data directory]
+    /// Where to write URL, socket and token, readable by you alone [default: connection.json in the data directory; of `replay`, beside the socket]
     #[arg(long, value_name = "FILE")]
     pub connection_file: Option<PathBuf>,
 }
@@ -163,12 +165,6 @@ impl ServiceArgs {
     ) -> Result<ServiceOptions, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let node = self.node()?;
-        let allowed_uids = self.reach.allow_user.iter().map(|user| config::uid_of(user));
-        let allowed_uids = allowed_uids.collect::<Result<_, _>>().map_err(Failure::usage)?;
-        let token = config::environment("TELEM_TOKEN").map(|text| Token::chosen(&text)).transpose();
-        let token = token.map_err(Failure::usage)?;
-        let runtime_dir = config::environment("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let uid = rustix::process::getuid().as_raw();
         let collect = self.collect.options(purpose.level, &node)?;
         let data = match self.data {
             Some(dir) => wanted_data(&dir)?,
@@ -182,29 +178,71 @@ impl ServiceArgs {
             clock: Arc::clone(&clock),
             ..engine
         };
-        Ok(ServiceOptions {
-            data,
-            job: purpose.job,
-            node,
-            listen: self.reach.listen,
-            connection_file: self.reach.connection_file,
-            token,
-            uid,
-            allowed_uids,
-            socket_dir: socket::directory(runtime_dir.as_deref(), uid),
-            level: purpose.level,
-            collect,
-            fidelity: if self.reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
-            limits: server_limits(&self.limits),
-            engine,
-            writer: writer_options(&self.write_limits, &clock),
-            queries: query_options(&self.limits, &clock),
-            clock,
-        })
+        let writer = writer_options(&self.write_limits, &clock);
+        let options = options(self.reach, &self.limits, Shown { data, job: purpose.job, node }, clock)?;
+        Ok(ServiceOptions { level: purpose.level, collect, engine, writer, ..options })
     }
 }
 
-pub fn server_limits(args: &LimitArgs) -> ServerLimits {
+/// What a service says of itself.
+#[derive(Debug)]
+pub struct Shown {
+    pub data: PathBuf,
+    pub job: String,
+    pub node: String,
+}
+
+/// The options of a service that serves saved databases, which those who wrote them may still write.
+///
+/// # Errors
+/// Usage for a user or a token that is none.
+pub fn saved_options(
+    databases: Vec<PathBuf>,
+    reach: ReachArgs,
+    limits: &LimitArgs,
+    shown: Shown,
+) -> Result<ServiceOptions, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let engine = saved::engine_options(databases.len(), Arc::clone(&clock));
+    Ok(ServiceOptions { source: Source::Saved(databases), engine, ..options(reach, limits, shown, clock)? })
+}
+
+/// A live service of level 0, with what `reach` and `limits` say.
+fn options(
+    reach: ReachArgs,
+    limits: &LimitArgs,
+    shown: Shown,
+    clock: Arc<dyn Clock>,
+) -> Result<ServiceOptions, Failure> {
+    let allowed_uids = reach.allow_user.iter().map(|user| config::uid_of(user));
+    let allowed_uids = allowed_uids.collect::<Result<_, _>>().map_err(Failure::usage)?;
+    let token = config::environment("TELEM_TOKEN").map(|text| Token::chosen(&text)).transpose();
+    let runtime_dir = config::environment("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let uid = rustix::process::getuid().as_raw();
+    let Shown { data, job, node } = shown;
+    Ok(ServiceOptions {
+        source: Source::Live,
+        data,
+        job,
+        collect: CollectOptions::new(0, &node),
+        node,
+        listen: reach.listen,
+        connection_file: reach.connection_file,
+        token: token.map_err(Failure::usage)?,
+        uid,
+        allowed_uids,
+        socket_dir: socket::directory(runtime_dir.as_deref(), uid),
+        level: 0,
+        fidelity: if reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
+        limits: server_limits(limits),
+        engine: Options { clock: Arc::clone(&clock), ..Options::default() },
+        writer: WriterOptions { clock: Arc::clone(&clock), ..WriterOptions::default() },
+        queries: query_options(limits, &clock),
+        clock,
+    })
+}
+
+fn server_limits(args: &LimitArgs) -> ServerLimits {
     let default = ServerLimits::default();
     ServerLimits {
         body_bytes_max: args.body_bytes_max.unwrap_or(default.body_bytes_max),
@@ -224,7 +262,7 @@ fn writer_options(args: &WriteLimitArgs, clock: &Arc<dyn Clock>) -> WriterOption
     }
 }
 
-pub fn query_options(args: &LimitArgs, clock: &Arc<dyn Clock>) -> QueryOptions {
+fn query_options(args: &LimitArgs, clock: &Arc<dyn Clock>) -> QueryOptions {
     let default = QueryOptions::new(Arc::clone(clock));
     QueryOptions {
         memory_bytes_max: args.query_memory.unwrap_or(default.memory_bytes_max),

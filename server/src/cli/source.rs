@@ -10,11 +10,12 @@ use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamDecoder;
 use bytes::Bytes;
 use futures::StreamExt;
-use telem_engine::{Clock, Db, Options, SystemClock};
+use telem_engine::{Clock, Db, SystemClock};
 use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 
 use super::Failure;
 use crate::client::{Address, Body, Client, ClientError};
+use crate::job::footprint::raise_descriptor_limit;
 use crate::protocols::sql::MISSING_HEADER;
 use crate::saved;
 
@@ -44,7 +45,10 @@ impl Origin {
 /// Opens the databases that `dirs` are or hold as one, without changing anything, also while a server writes them.
 pub fn open_read_only(dirs: &[PathBuf]) -> Result<Db, Failure> {
     let databases = saved::databases(dirs).map_err(Failure::failed)?;
-    let options = Options { clock: Arc::new(SystemClock::new()), ..Options::default() };
+    if databases.len() > 1 {
+        raise_descriptor_limit();
+    }
+    let options = saved::engine_options(databases.len(), Arc::new(SystemClock::new()));
     let db = Db::open_together(&databases, options).map_err(Failure::failed)?;
     // Who gets less than was written must know, whatever they asked for.
     for (dir, recovery) in db.recoveries() {

@@ -24,7 +24,7 @@ async fn info(Of(state): Of<Arc<State>>) -> Result<Response, ApiError> {
     let mut info =
         found.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))??;
     info.version = Some(state.version.to_owned());
-    info.level = Some(state.level);
+    info.level = state.writer.is_some().then_some(state.level);
     let text = serde_json::to_string(&info)
         .map_err(|error| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {error}")))?;
     Ok(([(header::CONTENT_TYPE, "application/json; charset=UTF-8")], text).into_response())

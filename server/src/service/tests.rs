@@ -15,6 +15,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
     let data = dir.join(data);
     fs::create_dir_all(&data).unwrap();
     ServiceOptions {
+        source: Source::Live,
         data,
         job: "7".to_owned(),
         node: "n1".to_owned(),
