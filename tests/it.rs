@@ -16,6 +16,7 @@ mod process;
 mod property;
 mod real;
 mod recorded;
+mod replay;
 mod run;
 mod script;
 mod slt_scripts;

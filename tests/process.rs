@@ -57,6 +57,13 @@ impl Server {
         Self::start(command)
     }
 
+    /// `telem replay DIRS --listen 127.0.0.1:0` and `more`.
+    pub fn replay<S: AsRef<OsStr>>(dirs: impl IntoIterator<Item = S>, more: &[&str]) -> Server {
+        let mut command = telem(["replay", "--listen", "127.0.0.1:0"]);
+        command.args(more).args(dirs);
+        Self::start(command)
+    }
+
     /// Starts `command` and waits for the line that says where it listens.
     pub fn start(mut command: Command) -> Server {
         quiet(&mut command);
@@ -120,6 +127,12 @@ impl Server {
     /// The rows that `/api/sql` answers.
     pub fn sql(&self, text: &str) -> Response {
         self.connect().request("POST", "/api/sql", &[("Content-Type", "text/plain")], text.as_bytes()).unwrap()
+    }
+
+    /// Its connection file.
+    pub fn connection_file(&mut self) -> PathBuf {
+        let line = self.wait_for_line("connection file ");
+        line.split_once("connection file ").map(|(_, path)| path.trim().into()).unwrap()
     }
 
     /// Its Unix socket.

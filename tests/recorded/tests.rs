@@ -1,22 +1,13 @@
-//! The recorded cases against the real binary: fresh, restarted, killed, and read-only.
+//! The recorded cases against the real binary: fresh, restarted, killed, replayed, and replayed from two databases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::Request;
 use serde_json::Value as Json;
-use telem_engine::{Clock, Db, Options, SystemClock};
-use telem_query::tsq::Fidelity;
-use telem_query::{Queries, QueryOptions};
-use telem_server::state::{ServerLimits, State, VERSION};
-use tower::ServiceExt;
 
 use super::judge::{Verdict, judge};
 use super::{Case, cases, dataset_samples};
 use crate::process::{Response, Server, gzip};
-use crate::runtime;
 
 /// Files of which every case must pass.
 const WHOLE: [&str; 6] = [
@@ -28,8 +19,7 @@ const WHOLE: [&str; 6] = [
     "14-lookup",
 ];
 
-fn load(server: &Server) {
-    let samples = dataset_samples();
+fn load(server: &Server, samples: &[Json]) {
     let mut connection = server.connect();
     for batch in samples.chunks(400) {
         let body = Json::from(batch).to_string();
@@ -90,12 +80,12 @@ fn every_case_passes(ask: Ask, when: &str) {
 }
 
 #[test]
-fn every_recorded_query_is_answered_as_opentsdb_does_also_after_kill_flush_and_restart_and_read_only() {
+fn every_recorded_query_is_answered_as_opentsdb_does_also_after_kill_flush_and_restart_and_replayed() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("db");
 
     let server = Server::serve(&data, &["--opentsdb-exact"]);
-    load(&server);
+    load(&server, &dataset_samples());
     every_case_passes(&over_http(&server), "fresh");
     server.kill();
 
@@ -111,40 +101,26 @@ fn every_recorded_query_is_answered_as_opentsdb_does_also_after_kill_flush_and_r
     assert!(server.terminate().0.success());
 
     let before = files(&data);
-    every_case_passes(&read_only(&data), "opened read-only");
+    let server = Server::replay([&data], &["--opentsdb-exact"]);
+    every_case_passes(&over_http(&server), "replayed");
+    assert!(server.terminate().0.success());
     assert_eq!(files(&data), before, "reading has written");
 }
 
-/// The server's router over a database that is open read-only.
-fn read_only(data: &Path) -> impl Fn(&str, &str, &[(&str, &str)], Vec<u8>) -> Response {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let db = Db::open_read_only(data, Options::default()).unwrap();
-    let state = State {
-        queries: Queries::new(db.clone(), QueryOptions::new(Arc::clone(&clock))).unwrap(),
-        db,
-        writer: None,
-        level: 1,
-        fidelity: Fidelity::OpenTsdb,
-        clock,
-        limits: ServerLimits::default(),
-        version: VERSION,
-    };
-    let router = telem_server::http::router(Arc::new(state));
-    move |method, path, headers, body| {
-        let mut request = Request::builder().method(method).uri(path);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(Body::from(body)).unwrap();
-        runtime().block_on(async {
-            let response = router.clone().oneshot(request).await.unwrap();
-            let text = |value: &axum::http::HeaderValue| value.to_str().unwrap().to_owned();
-            let headers = response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect();
-            let status = response.status().as_u16();
-            let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap().to_vec();
-            Response { status, headers, body }
-        })
-    }
+#[test]
+fn every_recorded_query_is_answered_from_two_databases_as_from_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let samples = dataset_samples();
+    // One database ends in order and one is killed, so that one has segments and the other a WAL.
+    let (first, second) = samples.split_at(samples.len() / 2);
+    let server = Server::serve(&dir.path().join("n1"), &["--opentsdb-exact"]);
+    load(&server, first);
+    assert!(server.terminate().0.success());
+    let server = Server::serve(&dir.path().join("n2"), &["--opentsdb-exact"]);
+    load(&server, second);
+    server.kill();
+    let server = Server::replay([dir.path()], &["--opentsdb-exact"]);
+    every_case_passes(&over_http(&server), "replayed from two databases");
 }
 
 /// Every file below `dir` and what is in it.

@@ -86,9 +86,8 @@ fn told(ready: &Ready, info: Option<&DbInfo>, grafana: &str) -> String {
     }
     text.push_str(&format!("{}\n", tunnel(&ready.url, &config::host_name())));
     for (uid, _) in DASHBOARDS {
-        let query = range.map_or_else(String::new, |range| {
-            format!("?from={}&to={}", range.from.millis(), range.to.millis())
-        });
+        let query =
+            range.map_or_else(String::new, |range| format!("?from={}&to={}", range.from.millis(), range.to.millis()));
         text.push_str(&format!("dashboard {grafana}/d/{uid}{query}\n"));
     }
     text

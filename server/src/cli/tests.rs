@@ -54,7 +54,17 @@ fn a_reader_that_is_gone_is_no_failure_and_other_errors_are() {
 #[test]
 fn replay_takes_directories_and_what_serve_takes_of_those_who_ask() {
     let parse = |args: &[&str]| Cli::try_parse_from(["telem", "replay"].iter().chain(args)).is_ok();
-    assert!(parse(&["./a", "./b", "--listen", ":0", "--opentsdb-exact", "--allow-user", "0", "--query-memory", "1GiB"]));
+    assert!(parse(&[
+        "./a",
+        "./b",
+        "--listen",
+        ":0",
+        "--opentsdb-exact",
+        "--allow-user",
+        "0",
+        "--query-memory",
+        "1GiB"
+    ]));
     assert!(parse(&["./a", "--grafana-url", "https://graphs.example/grafana/"]));
     assert!(!parse(&[]) && !parse(&["./a", "--grafana-url", "localhost:3000"]));
     assert!(!parse(&["./a", "--data", "./b"]) && !parse(&["./a", "--level", "2"]), "nothing is taken");
