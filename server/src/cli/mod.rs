@@ -42,6 +42,7 @@ const EXAMPLES: &str = "\
 Examples:
   telem run -- python train.py
   telem serve --data ./trial
+  telem replay ./telem-4711
   telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
   telem COMMAND --help      every option of a command, with examples";
 
