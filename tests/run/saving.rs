@@ -151,7 +151,7 @@ fn the_nodes_metrics_are_saved_at_level_2() {
 #[test]
 fn a_job_at_level_0_keeps_nothing() {
     let place = Place::new();
-    let mut run = place.run(&["--level", "0", "--node", "n1", "--save", "out"], &["python3", "-c", POSTER, "20"]);
+    let run = place.run(&["--level", "0", "--node", "n1", "--save", "out"], &["python3", "-c", POSTER, "20"]);
     let done = output(run);
     assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).contains("20\n"), "{}", said(&done));
     assert_eq!(info(&place.path().join("out/n1")).unwrap().samples, 0);
