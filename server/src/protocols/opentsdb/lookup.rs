@@ -9,9 +9,11 @@ use axum::http::{Method, StatusCode};
 use serde::Deserialize;
 use telem_engine::{NameKind, SeriesIndex, SeriesKey, TagPredicate};
 use telem_ingest::decode::lenient::{Long, Text};
+use telem_query::tsq::Fidelity;
 
 use super::call::Call;
 use super::errors::{Failure, no_such_name};
+use super::query::defined_by_telem;
 use super::query::parse::AtMost;
 use super::{Answer, allow, beside, json, text_body, tsuid};
 use crate::state::State;
@@ -70,11 +72,12 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         return Err(Failure::bad_request(format!("more than {TAGS_MAX} tags in one search")));
     }
     let started = state.clock.monotonic();
+    let fidelity = call.fidelity(state.fidelity);
     let state = Arc::clone(state);
     // A metric may have millions of series.
     beside(move || {
         let index = state.db.index();
-        let keys = find(index, &wanted)?;
+        let keys = find(index, &wanted, fidelity)?;
         let took = state.clock.monotonic().saturating_sub(started);
         Ok(Answer::ok(render(index, &wanted, &keys, took)))
     })
@@ -142,9 +145,17 @@ fn parse_tag(tag: &str) -> Result<Tag, String> {
 }
 
 /// The series, in canonical order, up to the limit.
-fn find(index: &SeriesIndex, wanted: &Wanted) -> Result<Vec<SeriesKey>, Failure> {
+fn find(index: &SeriesIndex, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<SeriesKey>, Failure> {
     let metric = wanted.metric.as_deref().filter(|metric| *metric != "*");
-    check_names(index, metric, &wanted.tags)?;
+    match unknown_name(index, metric, &wanted.tags) {
+        None => {}
+        // Known before it has a sample: the variables of a dashboard are empty then, and no error.
+        Some((kind, name)) if fidelity == Fidelity::Sensible && defined_by_telem(kind, name) => return Ok(Vec::new()),
+        Some((kind, name)) => {
+            return Err(Failure::new(StatusCode::NOT_FOUND, "Unable to resolve one or more UIDs")
+                .details(no_such_name(kind, name)));
+        }
+    }
     let metrics = metric.map_or_else(|| index.metrics(), |metric| vec![Arc::from(metric)]);
     let most = if wanted.limit == 0 { LIMIT_MAX + 1 } else { wanted.limit.min(LIMIT_MAX + 1) };
     let accepts = by_key(&wanted.tags);
@@ -166,17 +177,12 @@ fn find(index: &SeriesIndex, wanted: &Wanted) -> Result<Vec<SeriesKey>, Failure>
     Ok(found)
 }
 
-fn check_names(index: &SeriesIndex, metric: Option<&str>, tags: &[Tag]) -> Result<(), Failure> {
+/// The first name that no series carries.
+fn unknown_name<'a>(index: &SeriesIndex, metric: Option<&'a str>, tags: &'a [Tag]) -> Option<(NameKind, &'a str)> {
     let metric = metric.map(|metric| (NameKind::Metric, metric));
     let keys = tags.iter().filter_map(|tag| Some((NameKind::TagKey, tag.key.as_deref()?)));
     let values = tags.iter().filter_map(|tag| Some((NameKind::TagValue, tag.value.as_deref()?)));
-    match metric.into_iter().chain(keys).chain(values).find(|(kind, name)| !index.knows(*kind, name)) {
-        None => Ok(()),
-        Some((kind, name)) => {
-            Err(Failure::new(StatusCode::NOT_FOUND, "Unable to resolve one or more UIDs")
-                .details(no_such_name(kind, name)))
-        }
-    }
+    metric.into_iter().chain(keys).chain(values).find(|(kind, name)| !index.knows(*kind, name))
 }
 
 /// Says of a tag's value whether it was asked for.

@@ -552,7 +552,10 @@ async fn a_metric_of_telem_is_a_known_name_before_it_has_a_sample() {
     assert_eq!(server.get("/api/query?start=1h-ago&m=sum:node_load1%7Bhost=*%7D").await, "200 []");
     let not_yet = "/api/query?start=2013/01/01&end=2013/01/02&m=sum:m%7Bdevice=*%7D";
     assert_eq!(server.get(not_yet).await, "200 []", "a tag that the level leaves out");
+    let lookup = server.get("/api/search/lookup?m=node_load1%7Bhost=*%7D").await;
+    assert!(lookup.starts_with("200 ") && lookup.contains(r#""results":[]"#), "{lookup}");
     // The original would not know it.
+    assert!(server.get("/api/search/lookup?m=node_load1&exact").await.starts_with("404 "));
     let exact = r#"400 {"error":{"code":400,"message":"No such name for 'metrics': 'node_load1'"#;
     assert!(server.get("/api/query?start=1h-ago&m=sum:node_load1&exact").await.starts_with(exact));
 }

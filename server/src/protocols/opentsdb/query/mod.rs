@@ -112,10 +112,15 @@ async fn render(
 
 /// What telem defines is known before it has a sample: a dashboard may ask for what the level leaves out.
 fn is_of_telem(error: &telem_query::Error) -> bool {
-    match error {
-        telem_query::Error::UnknownName { kind: NameKind::Metric, name } => collect::describe(name).is_some(),
-        telem_query::Error::UnknownName { kind: NameKind::TagKey, name } => collect::is_tag_key(name),
-        _ => false,
+    matches!(error, telem_query::Error::UnknownName { kind, name } if defined_by_telem(*kind, name))
+}
+
+/// Whether telem's own metrics carry this name.
+pub fn defined_by_telem(kind: NameKind, name: &str) -> bool {
+    match kind {
+        NameKind::Metric => collect::describe(name).is_some(),
+        NameKind::TagKey => collect::is_tag_key(name),
+        NameKind::TagValue => false,
     }
 }
 
