@@ -10,7 +10,8 @@ Rules that every panel follows:
   one of them is unknown, and would be empty before the first host has written.
 * A sum over everything that is not grouped by is right at every level: level 2 stores one series a host (and
   mode), level 3 stores one a core, disk or interface instead.
-* Counters are downsampled to the last value of a bucket and then turned into a rate; a reset gives no point.
+* Counters are downsampled to the first value of a bucket and then turned into a rate: the last bucket, which is
+  seldom whole, would otherwise always show a fall. A reset gives no point.
 * Intervals are Grafana's own: nothing asks for more points than the panel has pixels.
 """
 
@@ -47,7 +48,7 @@ def ask(metric, *filters, name="", by="sum", within="avg", counter=False):
         "datasource": SOURCE,
         "metric": metric,
         "aggregator": by,
-        "downsampleAggregator": "last" if counter else within,
+        "downsampleAggregator": "first" if counter else within,
         "downsampleFillPolicy": "none",
         "filters": list(filters),
     }
@@ -106,7 +107,7 @@ def graph(title, targets, help, unit, width=8, height=8, stack=None, legend="lis
     style = {
         "drawStyle": "line",
         "lineInterpolation": "linear",
-        "lineWidth": 1,
+        "lineWidth": 0 if stack else 1,
         "fillOpacity": fill,
         "gradientMode": "none" if stack else "opacity",
         "showPoints": "never",
@@ -153,13 +154,14 @@ def number(title, targets, help, unit, width=3, height=4, calc="lastNotNull", sp
 def bars(title, targets, help, unit, width=8, height=8, calc="lastNotNull", **more):
     options = {
         "displayMode": "gradient",
+        "maxVizHeight": 34,
         "minVizHeight": 16,
         "minVizWidth": 8,
         "namePlacement": "auto",
         "orientation": "horizontal",
         "reduceOptions": {"calcs": [calc], "fields": "", "values": False},
         "showUnfilled": True,
-        "sizing": "auto",
+        "sizing": "manual",
         "valueMode": "color",
     }
     more.setdefault("color", {"mode": "continuous-BlPu"})
@@ -271,8 +273,11 @@ def dashboard(uid, title, help, variables, sections):
 
 
 NOT_BUSY = only("mode", "idle|iowait", "not_literal_or")
-MODE_COLORS = {"user": BLUE, "system": ORANGE, "iowait": RED, "nice": GREEN, "irq": PURPLE, "softirq": "light-purple",
-               "steal": YELLOW, "idle": "rgb(90, 90, 96)"}
+GREY = "rgb(90, 90, 96)"
+# From the bottom of the stack to its top.
+MODES = [("user", "user", BLUE), ("nice", "nice", GREEN), ("system", "system", ORANGE),
+         ("interrupts", "irq|softirq", PURPLE), ("steal", "steal", YELLOW), ("iowait", "iowait", RED),
+         ("idle", "idle", GREY)]
 
 
 def node():
@@ -284,7 +289,7 @@ def node():
                "How many of the chosen hosts report.", "none", color=in_blue, sparkline=False, decimals=0, width=2),
         number("Cores", [ask("node_cpu_seconds_total", all_hosts, counter=True)],
                "CPU seconds of all modes, idle too, that pass in a second: the cores of the chosen hosts.",
-               "none", color=in_blue, sparkline=False, decimals=0, width=2),
+               "none", color=in_blue, sparkline=False, decimals=0, width=2, calc="mean"),
         number("CPU", [ask("cpu_percent", all_hosts, by="avg")],
                "How busy the cores are, the mean of the chosen hosts. A job that computes wants this high.",
                "percent", color=in_blue, min=0, max=100, decimals=0),
@@ -292,7 +297,7 @@ def node():
                "Share of memory that cannot be had without swapping, of the host where it is largest. "
                "Near 100 % the kernel ends processes.",
                "percent", thresholds=steps((80, YELLOW), (92, RED)), min=0, max=100, decimals=0),
-        number("Ended for memory", [ask("node_vmstat_oom_kill", all_hosts, within="last")],
+        number("OOM kills", [ask("node_vmstat_oom_kill", all_hosts, within="last")],
                "Processes that the kernel ended in this time range because memory ran out, on the chosen hosts.",
                "none", calc="diff", thresholds=steps((1, RED)), sparkline=False, decimals=0, width=2),
         number("Read from disks", [ask("node_disk_read_bytes_total", all_hosts, counter=True)],
@@ -310,11 +315,13 @@ def node():
         graph("CPU by host", [ask("cpu_percent", host, name="${tag_host}")],
               "How busy all cores of a host are together. A host below the others waits for them, or slows them.",
               "percent", width=12, max=100, legend="table"),
-        graph("CPU by mode", [ask("node_cpu_seconds_total", all_hosts, each("mode"), name="${tag_mode}", counter=True)],
+        graph("CPU by mode",
+              [ask("node_cpu_seconds_total", all_hosts, only("mode", f"^({modes})$"), name=name, counter=True)
+               for name, modes, _ in MODES],
               "What the cores of all chosen hosts do; the stack is as high as there are cores. "
               "iowait waits for disks, steal is taken by the machine that runs this one, system is the kernel.",
-              "none", width=12, stack="normal", fill=60, legend="table", axis="cores",
-              overrides=[colored(f"^{mode}$", color) for mode, color in MODE_COLORS.items()]),
+              "none", width=12, stack="normal", fill=70, axis="cores",
+              overrides=[colored(f"^{name}$", color) for name, _, color in MODES]),
         graph("Load average", [ask("load_average", host, name="${tag_host}")],
               "Threads that ran or waited for a core or a disk, over the last minute. "
               "More than there are cores means that they queue.",
@@ -341,10 +348,10 @@ def node():
                ask("node_memory_MemFree_bytes", all_hosts, name="free"),
                ask("node_memory_MemTotal_bytes", all_hosts, name="installed")],
               "Where the memory is. What holds files is given back when programs need it, unless it is shared memory "
-              "or a file system in memory.", "bytes", stack="normal", fill=60,
+              "or a file system in memory.", "bytes", stack="normal", fill=70,
               overrides=[colored("^programs$", BLUE), colored("^kernel$", ORANGE), colored("^buffers$", PURPLE),
-                         colored("^files and shared$", GREEN), colored("^free$", MODE_COLORS["idle"]),
-                         colored("^installed$", "rgb(160, 160, 170)", custom__fillOpacity=0,
+                         colored("^files and shared$", GREEN), colored("^free$", GREY),
+                         colored("^installed$", "rgb(160, 160, 170)", custom__fillOpacity=0, custom__lineWidth=1,
                                  custom__stacking={"group": "A", "mode": "none"},
                                  custom__lineStyle={"fill": "dash", "dash": [6, 6]})]),
         graph("Waiting for memory",
@@ -434,10 +441,10 @@ def node():
         text("Kept at `--level 4`, every 5 seconds: the processes of the user that telem runs as, summed by command."),
         graph("CPU by command", [ask("process_cpu_seconds_total", all_hosts, each("comm"), name="${tag_comm}",
                                      counter=True)],
-              "Cores that the processes of each command keep busy.", "none", stack="normal", fill=40, axis="cores"),
+              "Cores that the processes of each command keep busy.", "none", stack="normal", fill=60, axis="cores"),
         graph("Memory by command", [ask("process_resident_memory_bytes", all_hosts, each("comm"), name="${tag_comm}")],
               "Memory of the processes of each command that is in RAM. What several of them share counts for each.",
-              "bytes", stack="normal", fill=40),
+              "bytes", stack="normal", fill=60),
         graph("Disk by command", [ask("process_read_bytes_total", all_hosts, each("comm"), name="${tag_comm} read",
                                       counter=True),
                                   ask("process_written_bytes_total", all_hosts, each("comm"),
@@ -482,8 +489,8 @@ def custom():
                ask("$metric", by="min", within="min", name="min")],
               "All series of the metric, whatever their tags: their mean and the band between the lowest and the "
               "highest. A wide band is ranks or nodes that differ.", "short", min=None, overrides=BAND),
-        graph("$metric: change each second", [dict(ask("$metric", *chosen, by="$aggregator", within="last"),
-                                                   shouldComputeRate=True, isCounter=False)],
+        graph("$metric: change each second", [dict(ask("$metric", *chosen, by="$aggregator"), shouldComputeRate=True,
+                                                   isCounter=False)],
               "By how much the value grows each second, for what counts up: iterations, samples, tokens.", "short",
               min=None, fill=0),
         graph("$metric: series that report", [ask("$metric", by="count", name="series")],
