@@ -8,6 +8,7 @@
 mod architecture;
 mod bad_input;
 mod collect;
+mod dashboards;
 mod export;
 mod grafana;
 mod kill;
