@@ -37,7 +37,7 @@ pub struct Network {
 
 impl Network {
     pub fn new(tree: &Tree, level: u8) -> Self {
-        Self { file: tree.file("proc/net/dev"), devices: Devices::new(tree, "sys/class/net", COLUMNS, level) }
+        Self { file: tree.file_of_view("net/dev"), devices: Devices::new(tree, "sys/class/net", COLUMNS, level) }
     }
 
     pub fn sample(&mut self, out: &mut Out<'_>) {

@@ -30,6 +30,14 @@ impl Tree {
     pub fn file(&self, path: impl AsRef<Path>) -> Source {
         Source::new(self.path(path))
     }
+
+    /// A file of `proc` that the kernel makes for whoever reads it: `mounts`, `net/dev`. Of ourselves below `/`. Below
+    /// another root, where we may be in a container and see the host's `proc`, of the host's first process.
+    pub fn file_of_view(&self, name: &str) -> Source {
+        let of_first = Path::new("proc/1").join(name);
+        let elsewhere = self.root != Path::new("/") && self.path(&of_first).is_file();
+        self.file(if elsewhere { of_first } else { Path::new("proc").join(name) })
+    }
 }
 
 /// One file that is read again and again.

@@ -101,7 +101,7 @@ struct Progress {
 impl Space {
     pub fn new(tree: &Tree, ask: Ask, clock: Arc<dyn Clock>) -> Self {
         Self {
-            mounts: tree.file("proc/mounts"),
+            mounts: tree.file_of_view("mounts"),
             tree: tree.clone(),
             ask,
             clock,

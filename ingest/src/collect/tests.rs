@@ -268,6 +268,19 @@ fn where_no_interface_is_hardware_all_but_loopback_count() {
     assert_eq!(world.tick(1)["node_network_receive_bytes_total"], Value::Int(11));
 }
 
+/// A container that has the host's root elsewhere: `proc/net` there still says what the container sees.
+#[test]
+fn below_another_root_the_network_is_that_of_its_first_process() {
+    let tree = tempfile::tempdir().unwrap();
+    let line = |bytes: u64| format!("eth0: {bytes} 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n");
+    for (of, bytes) in [("proc", 5), ("proc/1", 7_000)] {
+        fs::create_dir_all(tree.path().join(of).join("net")).unwrap();
+        fs::write(tree.path().join(of).join("net/dev"), line(bytes)).unwrap();
+    }
+    let mut world = World::over(2, tree, tempfile::tempdir().unwrap());
+    assert_eq!(world.tick(1)["node_network_receive_bytes_total"], Value::Int(7_000));
+}
+
 #[test]
 fn devices_beyond_the_limit_make_room_when_others_are_gone() {
     let mut world = World::empty(3);

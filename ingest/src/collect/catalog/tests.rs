@@ -69,6 +69,8 @@ Every series carries the tag `host`. `--level N` collects all rows up to level N
   is skipped and counted (`telem_ingest_ticks_skipped_total`).
 * Disks and network interfaces are those of the hardware: no partitions, no loop devices, no bridges, nothing that
   stands on top of others and would count twice. Where no interface is of hardware (containers), all but loopback.
+* In a container that has the host's root mounted, say at `/host`, `--sysroot /host` samples the host: its files, its
+  network, its file systems.
 ";
 
 fn page() -> String {
