@@ -152,7 +152,9 @@ impl Check<'_> {
             self.done(path, bytes, progress);
         }
         for path in self.layout.list(self.disk, WAL)? {
-            if layout::wal_number(&path).is_none() {
+            if layout::is_unfinished(&path) {
+                self.warn(&path, "a file", "a copy that did not come to its end", "none");
+            } else if layout::wal_number(&path).is_none() {
                 self.warn(&path, "a file beside the WAL", "damaged bytes set aside, or no file of ours", "none");
             }
         }
@@ -261,16 +263,19 @@ impl Check<'_> {
                 self.wrong(&path, "its sequence", &found, &expected);
             }
         }
-        // Two segments of one flush must share no time, or nobody knows which sample is newer.
-        entries.sort_by_key(|entry| (entry.sequence_min, entry.window_start));
-        for pair in entries.windows(2) {
-            if pair[1].sequence_min <= pair[0].sequence_max
-                && pair[1].window_start < pair[0].window_end
-                && pair[0].window_start < pair[1].window_end
-            {
-                let path = self.layout.named(&pair[1].file.file);
-                self.wrong(&path, "its sequence", &format!("that of {}", pair[0].file.file), "one of its own");
+        // Two segments that share a flush must share no time, or nobody knows which sample is newer.
+        entries.sort_by_key(|entry| (entry.window_start, entry.sequence_min));
+        let mut before: Vec<&SegmentEntry> = Vec::new();
+        for entry in entries {
+            before.retain(|earlier| entry.window_start < earlier.window_end);
+            let meets = |other: &&&SegmentEntry| {
+                entry.sequence_min <= other.sequence_max && other.sequence_min <= entry.sequence_max
+            };
+            if let Some(other) = before.iter().find(meets) {
+                let path = self.layout.named(&entry.file.file);
+                self.wrong(&path, "its sequence", &format!("that of {}", other.file.file), "one of its own");
             }
+            before.push(entry);
         }
     }
 

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use crate::compact::choose::choose;
+use crate::compact::{self, CompactReport};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
@@ -274,6 +276,25 @@ impl Db {
         self.inner.flush(write)
     }
 
+    /// Merges segments into one for each day, or for each hour where a day has too many rows, and series files into
+    /// one. What is not flushed stays as it is: for the fewest files, [`Db::flush`] before and [`Db::close`] after.
+    /// Appends and readers go on meanwhile; flushes wait.
+    ///
+    /// # Errors
+    /// As [`Db::flush`]; Corrupt when a segment is damaged. What was merged before stays merged, and nothing is lost.
+    pub fn compact(&self) -> Result<CompactReport> {
+        self.compact_while(&|| true)
+    }
+
+    /// As [`Db::compact`], and stops soon after `go_on` says no: asked before each series of a merge.
+    ///
+    /// # Errors
+    /// As [`Db::compact`].
+    pub fn compact_while(&self, go_on: &dyn Fn() -> bool) -> Result<CompactReport> {
+        let write = self.inner.write("merge segments")?;
+        self.inner.compact(write, go_on)
+    }
+
     /// Whether a flush should run now: memtable or WAL are long enough, or an fsync failed.
     pub fn flush_due(&self) -> bool {
         let Ok(write) = self.inner.write("flush") else { return false };
@@ -306,6 +327,7 @@ impl Db {
             write.closed.store(false, Ordering::Release);
             return Err(error);
         }
+        lock(&write.flusher).remove_unnamed();
         write.lock.release().inspect_err(|_| write.closed.store(false, Ordering::Release))
     }
 
@@ -603,6 +625,36 @@ impl Inner {
             report.bytes += done.bytes;
             report.series += done.series;
         }
+    }
+
+    fn compact(&self, write: &Write, go_on: &dyn Fn() -> bool) -> Result<CompactReport> {
+        let mut flusher = lock(&write.flusher);
+        let mut report = CompactReport::default();
+        for merge in choose(&flusher.manifest().segments, self.options.compact_rows_max) {
+            let source = compact::only(&self.snapshot(), &merge.files);
+            if !flusher.merge(&merge, &source, || write.lock.check(), go_on)? {
+                report.stopped = true;
+                return Ok(report);
+            }
+            let manifest = Arc::new(flusher.manifest().clone());
+            if let Some(merged) = manifest.segments.last() {
+                report.count(&source, merged);
+            }
+            let mut view = self.view_mut();
+            let stays = |segment: &&Arc<Segment>| !merge.files.contains(&segment.entry().file.file);
+            let known: Vec<Arc<Segment>> = view.segments.iter().filter(stays).cloned().collect();
+            view.segments = self.segments(&known, &manifest);
+            view.manifest = manifest;
+            drop(view);
+            // The files go when `source` and every snapshot that reads them are gone.
+            source.segments.iter().for_each(|segment| segment.retire());
+        }
+        report.series_files = flusher.merge_series(&self.index, || write.lock.check())?;
+        if report.series_files > 0 {
+            self.view_mut().manifest = Arc::new(flusher.manifest().clone());
+        }
+        flusher.remove_unnamed();
+        Ok(report)
     }
 
     fn snapshot(&self) -> Snapshot {

@@ -20,8 +20,8 @@ use crate::series::{SeriesId, SeriesKey};
 use crate::series_file;
 use crate::time::{TimeRange, Timestamp};
 
-const HOUR: i64 = 3_600_000_000;
-const DAY: i64 = 24 * HOUR;
+pub const HOUR: i64 = 3_600_000_000;
+pub const DAY: i64 = 24 * HOUR;
 /// Hour windows up to this many hours; a backfill of more would make thousands of files.
 const HOURS_MAX: usize = 48;
 /// Day windows up to this many days, then windows of [`WIDE`], then one window of all time.
@@ -52,7 +52,7 @@ pub struct FlushReport {
     pub series: u64,
 }
 
-/// Writes flushes and commits their manifests; there is one at a time.
+/// Writes flushes and merges and commits their manifests; there is one at a time.
 #[derive(Debug)]
 pub struct Flusher {
     disk: Arc<dyn Disk>,
@@ -81,30 +81,48 @@ impl Flusher {
         index: &SeriesIndex,
         guard: impl FnOnce() -> Result<()>,
     ) -> Result<(Vec<SegmentEntry>, FlushReport)> {
+        let before = self.manifest.segments.len();
+        let report =
+            self.change(guard, |flusher, next, written| flusher.write_files(frozen, index, next, written).map(Some))?;
+        self.remove_wal();
+        Ok((self.manifest.segments[before..].to_vec(), report.unwrap_or_default()))
+    }
+
+    /// Lets `make` write files and name them in the next manifest, and commits that; `None` from it is a change of mind.
+    /// `guard` is asked right before the manifest moves.
+    ///
+    /// # Errors
+    /// Io, or what the two say; nothing became true then.
+    pub fn change<T>(
+        &mut self,
+        guard: impl FnOnce() -> Result<()>,
+        make: impl FnOnce(&Self, &mut Manifest, &mut Vec<String>) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         let mut next = self.manifest.clone();
+        next.generation += 1;
         let mut written = Vec::new();
-        let prepared = self.write_files(frozen, index, &mut next, &mut written).and_then(|report| {
-            guard()?;
-            next.prepare(&*self.disk, &self.layout)?;
-            Ok(report)
+        let prepared = make(self, &mut next, &mut written).and_then(|made| {
+            if made.is_some() {
+                guard()?;
+                next.prepare(&*self.disk, &self.layout)?;
+            }
+            Ok(made)
         });
         // Numbers are used up even by a failed attempt: its files may be there.
         self.manifest.next_sequence = next.next_sequence;
         self.manifest.next_file = next.next_file;
         self.manifest.generation = next.generation;
-        let report = match prepared {
-            Ok(report) => report,
-            Err(error) => {
+        let made = match prepared {
+            Ok(Some(made)) => made,
+            other => {
                 self.discard(&written);
-                return Err(error);
+                return other;
             }
         };
         // From here on a reader may find either manifest, so no file of either is removed.
         Manifest::install(&*self.disk, &self.layout)?;
-        let added = next.segments[self.manifest.segments.len()..].to_vec();
         self.manifest = next;
-        self.remove_wal();
-        Ok((added, report))
+        Ok(Some(made))
     }
 
     fn write_files(
@@ -115,7 +133,6 @@ impl Flusher {
         written: &mut Vec<String>,
     ) -> Result<FlushReport> {
         let mut report = FlushReport::default();
-        next.generation += 1;
         next.first_wal = frozen.first_wal;
         let first_id = u32::try_from(next.series_count()).unwrap_or(u32::MAX);
         if frozen.series_end > first_id {
@@ -177,21 +194,23 @@ impl Flusher {
             }
             for (window, writer) in writers {
                 if let Some(encoded) = writer.finish()? {
-                    entries.push(self.write_segment(window, sequence, &encoded, written)?);
+                    let name = layout::segment_name(window, sequence);
+                    entries.push(self.write_segment(name, window, (sequence, sequence), &encoded, written)?);
                 }
             }
         }
         Ok(entries)
     }
 
-    fn write_segment(
+    pub fn write_segment(
         &self,
+        name: String,
         window: TimeRange,
-        sequence: u64,
+        (sequence_min, sequence_max): (u64, u64),
         encoded: &Encoded,
         written: &mut Vec<String>,
     ) -> Result<SegmentEntry> {
-        let file = self.write_file(layout::segment_name(window, sequence), &encoded.bytes, written)?;
+        let file = self.write_file(name, &encoded.bytes, written)?;
         Ok(SegmentEntry {
             file,
             rows: encoded.rows,
@@ -199,18 +218,18 @@ impl Flusher {
             window_end: window.end.micros(),
             first: encoded.first.micros(),
             last: encoded.last.micros(),
-            sequence_min: sequence,
-            sequence_max: sequence,
+            sequence_min,
+            sequence_max,
         })
     }
 
-    fn write_file(&self, file: String, bytes: &[u8], written: &mut Vec<String>) -> Result<FileEntry> {
+    pub fn write_file(&self, file: String, bytes: &[u8], written: &mut Vec<String>) -> Result<FileEntry> {
         written.push(file.clone());
         disk::write_file(&*self.disk, &self.layout.named(&file), bytes)?;
         Ok(FileEntry { file, bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) })
     }
 
-    fn sync_dir(&self, folder: &str) -> Result<()> {
+    pub fn sync_dir(&self, folder: &str) -> Result<()> {
         let dir = self.layout.sub(folder);
         self.disk.sync_dir(&dir).map_err(Error::io("sync", &dir))
     }
@@ -220,6 +239,19 @@ impl Flusher {
         for file in written {
             if let Err(error) = disk::remove_if_there(&*self.disk, &self.layout.named(file)) {
                 warn!(%error, "a file of a failed flush stays until the next open");
+            }
+        }
+    }
+
+    /// Removes the series and metadata files that the manifest does not name any more: a reader of an older manifest
+    /// that misses one starts over. Best effort.
+    pub fn remove_unnamed(&self) {
+        for folder in [SERIES, META] {
+            for path in self.layout.list(&*self.disk, folder).unwrap_or_default() {
+                let named = self.manifest.files().any(|entry| self.layout.named(&entry.file) == path);
+                if !named && let Err(error) = disk::remove_if_there(&*self.disk, &path) {
+                    warn!(%error, "a file that is not needed any more stays until the next open");
+                }
             }
         }
     }
@@ -235,7 +267,7 @@ impl Flusher {
     }
 }
 
-fn take(number: &mut u64) -> u64 {
+pub fn take(number: &mut u64) -> u64 {
     let taken = *number;
     *number += 1;
     taken
@@ -254,7 +286,7 @@ fn windows(memtable: &Memtable) -> Vec<TimeRange> {
 }
 
 /// Bucket `bucket` of those that are `width` long and aligned to the epoch; cut off at the ends of all time.
-fn window(bucket: i64, width: i64) -> TimeRange {
+pub fn window(bucket: i64, width: i64) -> TimeRange {
     let start = bucket.saturating_mul(width);
     let end = bucket.saturating_add(1).saturating_mul(width);
     TimeRange::new(Timestamp::from_micros(start), Timestamp::from_micros(end))

@@ -3,6 +3,7 @@
 //! Nothing else in the engine joins paths. Names are made of numbers and times only: no metric
 //! and no tag ever becomes part of a path.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
@@ -17,6 +18,8 @@ pub const SEGMENTS: &str = "segments";
 pub const SERIES: &str = "series";
 pub const META: &str = "meta";
 
+/// Ends the name of a file that is not whole yet.
+const UNFINISHED: &str = ".new";
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
@@ -87,6 +90,17 @@ impl Layout {
         numbered.sort();
         Ok(numbered)
     }
+}
+
+/// The name of a file while a mirror copies it: no reader takes it for one of the database.
+pub fn unfinished(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(UNFINISHED);
+    PathBuf::from(name)
+}
+
+pub fn is_unfinished(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(UNFINISHED.as_bytes())
 }
 
 /// The number of a WAL file; `None` for a file that is none.

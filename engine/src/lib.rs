@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod clock;
+mod compact;
 #[cfg(test)]
 mod crash_tests;
 pub mod db;
@@ -34,6 +35,7 @@ pub mod value;
 mod wal;
 
 pub use clock::{Clock, SystemClock};
+pub use compact::CompactReport;
 pub use db::{Db, Durability};
 pub use error::{Error, ErrorKind, Result};
 pub use flush::FlushReport;

@@ -25,6 +25,8 @@ pub struct Options {
     pub segment_files_max: usize,
     /// Most memory for the runs and footers of those.
     pub segment_bytes_max: u64,
+    /// Most rows of a segment that [`crate::Db::compact`] makes, and with them most of what it holds in memory.
+    pub compact_rows_max: u64,
     /// How long after a failed flush the next is due.
     pub flush_retry: Duration,
     pub disk: Arc<dyn Disk>,
@@ -44,6 +46,7 @@ impl Default for Options {
             take_over: false,
             segment_files_max: 256,
             segment_bytes_max: 64 << 20,
+            compact_rows_max: 8 << 20,
             flush_retry: Duration::from_secs(1),
             disk: Arc::new(OsDisk),
             machine: Arc::new(Linux),

@@ -450,8 +450,9 @@ fn clean(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered) -> Result<
         let missing = named.into_iter().filter(|path| path.starts_with(&dir) && found.binary_search(path).is_err());
         recovered.report.missing.extend(missing);
     }
-    for (number, path) in layout.wal_files(disk)? {
-        if number < recovered.manifest.first_wal {
+    for path in layout.list(disk, WAL)? {
+        let covered = layout::wal_number(&path).is_some_and(|number| number < recovered.manifest.first_wal);
+        if covered || layout::is_unfinished(&path) {
             disk::remove_if_there(disk, &path)?;
         }
     }

@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 use crate::value::Value;
 
 /// Creation, new series at different moments, both acknowledgements, overwriting, metadata, flushes of
-/// one window and of several, a reopening, and an unflushed rest.
+/// one window and of several, a merge, a reopening, and an unflushed rest.
 fn scenario() -> Vec<Step> {
     let append = |durability: Durability, samples: Vec<Sample>| Step::Append { durability, samples };
     let meta = |number| Step::PutMeta { metric: 0, number, durability: Buffered };
@@ -26,7 +26,10 @@ fn scenario() -> Vec<Step> {
         meta(2),
         append(Synced, ticks(&[0, 1], 4_000..4_002, 60)),
         Step::Flush,
+        Step::HoldSnapshot,
+        Step::Compact,
         append(Buffered, ticks(&[5, 0], 1..3, 70)),
+        Step::HoldSnapshot,
         Step::CloseAndOpen,
         append(Buffered, ticks(&[2], 100..130, 80)),
         append(Synced, ticks(&[2, 5], 110..112, 90)),
@@ -36,7 +39,7 @@ fn scenario() -> Vec<Step> {
 }
 
 /// One sample of each series at each tick of a second; Ints for even series, Floats for odd ones.
-fn ticks(series: &[usize], ticks: std::ops::Range<i64>, start: i64) -> Vec<Sample> {
+pub fn ticks(series: &[usize], ticks: std::ops::Range<i64>, start: i64) -> Vec<Sample> {
     let mut samples = Vec::new();
     for tick in ticks {
         for series in series {
@@ -97,7 +100,7 @@ fn for_every(failure: Failure, until: Until, mut then: impl FnMut(World, u64)) -
 const RECOVERY_OPERATIONS: usize = 24;
 
 /// How often each moment is repeated with another outcome.
-fn images() -> u64 {
+pub fn images() -> u64 {
     u64::from(cases()).div_ceil(48)
 }
 

@@ -3,6 +3,7 @@
 //!
 //! - [`random_steps`]: any sequence of steps, faults and deaths, against the [`model`].
 //! - [`every_operation`]: one scenario, stopped or failed at each of its disk operations.
+//! - [`mirroring`]: a copy of a database, with either machine stopped or failed at each of its disk operations.
 //! - [`decay`]: flipped bits and cut files.
 //!
 //! `PROPTEST_CASES=10000 cargo test -p telem-engine crash_tests` runs more of each (128 unless
@@ -12,6 +13,7 @@
 
 mod decay;
 mod every_operation;
+mod mirroring;
 mod model;
 mod observe;
 mod random_steps;

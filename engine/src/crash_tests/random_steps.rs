@@ -86,6 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => put_meta(),
         3 => Just(Step::Sync),
         4 => Just(Step::Flush),
+        2 => Just(Step::Compact),
         1 => Just(Step::Compare),
         1 => Just(Step::HoldSnapshot),
         1 => Just(Step::ReadOnly),

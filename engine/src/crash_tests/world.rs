@@ -38,6 +38,8 @@ pub enum Step {
     },
     Sync,
     Flush,
+    /// Merges segments.
+    Compact,
     /// Compares all that a reader sees.
     Compare,
     /// Takes a snapshot, to be compared whenever the next one is taken, whatever happened since.
@@ -171,11 +173,20 @@ impl World {
     }
 
     pub fn run(&mut self, step: &Step) {
+        self.act(step);
+        // Also where the step itself went well: it died over a file that nobody needed any more.
+        if self.disk.is_dead() {
+            self.recover_from_death();
+        }
+    }
+
+    fn act(&mut self, step: &Step) {
         match step {
             Step::Append { durability, samples } => self.append(*durability, samples),
             Step::PutMeta { metric, number, durability } => self.put_meta(*metric, *number, *durability),
             Step::Sync => self.sync(),
             Step::Flush => self.flush(),
+            Step::Compact => self.compact(),
             Step::Compare => self.compare(),
             Step::HoldSnapshot => self.hold_snapshot(),
             Step::ReadOnly => self.read_only(),
@@ -256,6 +267,14 @@ impl World {
                 self.model.doubt_flush();
                 self.recover_from_death();
             }
+        }
+    }
+
+    /// Nothing that a reader sees changes, whatever becomes of it.
+    fn compact(&mut self) {
+        match self.attempt(|db| db.compact().map(drop)) {
+            Outcome::Done | Outcome::Failed if !self.disk.is_dead() => self.compare(),
+            _ => self.recover_from_death(),
         }
     }
 

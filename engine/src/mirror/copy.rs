@@ -1,12 +1,13 @@
 //! Copies one file from one disk to another, so that it is whole or not there.
 
-use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::disk::{self, Disk, ReadFile, WriteFile};
 use crate::error::{Error, Result};
+use crate::layout;
 
 /// Bytes read and written at a time.
 const COPY_BYTES: usize = 1 << 20;
@@ -42,7 +43,7 @@ impl Copying<'_> {
         if source.len() < bytes || (crc32.is_some() && source.len() != bytes) {
             return Err(corrupt(from, "its length", format!("{} bytes", source.len()), format!("{bytes} bytes")));
         }
-        let temporary = temporary(to);
+        let temporary = layout::unfinished(to);
         disk::remove_if_there(self.to, &temporary)?;
         let mut copy = self.to.create(&temporary).map_err(Error::io("create", &temporary))?;
         let found = pour(&*source, from, 0..bytes, &mut *copy, &temporary)?;
@@ -71,7 +72,7 @@ impl Copying<'_> {
         self.to.open(to).is_ok_and(|file| file.len() == len)
     }
 
-    fn open(&self, from: &Path) -> Result<std::sync::Arc<dyn ReadFile>, Stop> {
+    fn open(&self, from: &Path) -> Result<Arc<dyn ReadFile>, Stop> {
         self.from.open(from).map_err(|source| {
             let vanished = source.kind() == io::ErrorKind::NotFound;
             let error = Error::io("open", from)(source);
@@ -93,13 +94,6 @@ fn pour(source: &dyn ReadFile, from: &Path, stretch: Range<u64>, copy: &mut dyn 
         at += part.len() as u64;
     }
     Ok(hasher.finalize())
-}
-
-/// The name of a file while it is being written: no reader takes it for one of the database.
-fn temporary(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".new");
-    PathBuf::from(name)
 }
 
 fn corrupt(path: &Path, what: &str, found: String, expected: String) -> Stop {

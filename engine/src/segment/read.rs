@@ -21,9 +21,10 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::metadata::PageIndexPolicy;
 use parquet::file::reader::{ChunkReader, Length};
+use tracing::warn;
 
 use super::SCALE_MAX;
-use crate::disk::{Disk, ReadFile};
+use crate::disk::{self, Disk, ReadFile};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::manifest::SegmentEntry;
@@ -58,6 +59,8 @@ pub struct Segment {
     loaded: Mutex<Option<Arc<Loaded>>>,
     /// Whether its bytes were once what the manifest says. They do not change, and once is enough.
     checked: AtomicBool,
+    /// Whether the file goes with the last reader: no manifest names it any more.
+    retired: AtomicBool,
 }
 
 impl fmt::Debug for Segment {
@@ -69,7 +72,16 @@ impl fmt::Debug for Segment {
 impl Segment {
     pub fn new(entry: SegmentEntry, layout: &Layout, disk: Arc<dyn Disk>, cache: Arc<SegmentCache>) -> Self {
         let path = layout.named(&entry.file.file);
-        Self { entry, path, disk, cache, ids: None, loaded: Mutex::default(), checked: AtomicBool::new(false) }
+        Self {
+            entry,
+            path,
+            disk,
+            cache,
+            ids: None,
+            loaded: Mutex::default(),
+            checked: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+        }
     }
 
     /// The same segment under the ids of several databases that are open as one.
@@ -86,6 +98,11 @@ impl Segment {
 
     pub fn entry(&self) -> &SegmentEntry {
         &self.entry
+    }
+
+    /// No manifest names it any more: whoever reads it goes on, and the last one removes the file.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
     }
 
     /// Its runs and an open file: from the cache, or read and checked now.
@@ -129,6 +146,17 @@ impl Segment {
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Loaded>>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Segment {
+    /// Best effort: what stays is removed at the next open.
+    fn drop(&mut self) {
+        if self.retired.load(Ordering::Acquire)
+            && let Err(error) = disk::remove_if_there(&*self.disk, &self.path)
+        {
+            warn!(%error, "a merged segment stays until the next open");
+        }
     }
 }
 
