@@ -140,7 +140,8 @@ impl Db {
     }
 
     /// Opens the database in `dir` without writing anything, not even a lock: it may lie where nobody
-    /// may write, and another process may be writing it. What that one appends later is not seen.
+    /// may write, and another process may be writing it. What that one appends later is not seen;
+    /// when it merges segments, reading one that is gone is Io, and opening again helps.
     ///
     /// # Errors
     /// NotFound when there is none; Io; Corrupt.
@@ -313,7 +314,8 @@ impl Db {
         failed || frozen || active >= options.memtable_bytes_flush || wal_bytes >= options.wal_bytes_flush
     }
 
-    /// Flushes and gives the writer lock back. Snapshots go on working; everything else fails from here on.
+    /// Flushes and gives the writer lock back. Snapshots go on working until a later writer merges their files away;
+    /// everything else fails from here on.
     ///
     /// # Errors
     /// As [`Db::flush`]; the database is then still open.

@@ -42,7 +42,7 @@ pub enum Step {
     Compact,
     /// Compares all that a reader sees.
     Compare,
-    /// Takes a snapshot, to be compared whenever the next one is taken, whatever happened since.
+    /// Takes a snapshot, to be compared when the next one is taken or the database closed, whatever happened since.
     HoldSnapshot,
     /// Compares what a read-only open sees; it must write nothing.
     ReadOnly,
@@ -301,10 +301,14 @@ impl World {
     }
 
     fn hold_snapshot(&mut self) {
+        self.compare_held();
+        self.held = Some((self.db().snapshot(), self.model.live()));
+    }
+
+    fn compare_held(&mut self) {
         if let Some((snapshot, expected)) = self.held.take() {
             observe::assert_same(&expected, &observe::content(&snapshot), "a snapshot taken before");
         }
-        self.held = Some((self.db().snapshot(), self.model.live()));
     }
 
     fn read_only(&mut self) {
@@ -340,6 +344,10 @@ impl World {
         }
         let closed = self.db().append(&SampleBatch::default(), Durability::Buffered);
         assert!(closed.is_err(), "a closed database takes samples");
+        // It reads on after the close, but a successor knows nothing of it and may merge its files away.
+        if !self.disk.is_dead() {
+            self.compare_held();
+        }
         let struck = self.disk.faults_struck();
         match self.open() {
             Ok(()) => {
