@@ -68,6 +68,12 @@ pub enum Error {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{} was flushed during each of {tries} attempts to read it; try again in a moment", path.display())]
     Moving { path: PathBuf, tries: u32 },
+    #[error(
+        "{} is gone: its writer has merged it since, or somebody removed it; open the database again, or restart \
+         what serves it",
+        path.display()
+    )]
+    Gone { path: PathBuf },
     #[error("bug in telem: {what}")]
     Internal { what: String },
 }
@@ -92,6 +98,7 @@ impl Error {
             | Error::Format { .. }
             | Error::Closed { .. }
             | Error::WalFailed { .. }
+            | Error::Gone { .. }
             | Error::Io { .. } => ErrorKind::Unavailable,
             Error::Corrupt { .. } => ErrorKind::Corrupt,
             Error::Internal { .. } => ErrorKind::Internal,

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -108,20 +109,18 @@ impl Segment {
     /// Its runs and an open file: from the cache, or read and checked now.
     ///
     /// # Errors
-    /// Io; Corrupt when the file is not what the manifest says.
+    /// Io; Gone; Corrupt when the file is not what the manifest says.
     pub fn load(self: &Arc<Self>) -> Result<Arc<Loaded>> {
         let mut loaded = self.slot();
         if let Some(loaded) = &*loaded {
             return Ok(Arc::clone(loaded));
         }
-        let fresh = if self.checked.load(Ordering::Acquire) {
-            let file = self.disk.open(&self.path).map_err(Error::io("open", &self.path))?;
-            Loaded::parse(file, &self.path, &self.entry, self.ids.as_deref())?
-        } else {
-            Loaded::open(&*self.disk, &self.path, &self.entry, self.ids.as_deref())?
-        };
+        let file = self.open()?;
+        if !self.checked.load(Ordering::Acquire) {
+            check_bytes(&*file, &self.path, self.entry.file.bytes, self.entry.file.crc32)?;
+        }
+        let fresh = Arc::new(Loaded::parse(file, &self.path, &self.entry, self.ids.as_deref())?);
         self.checked.store(true, Ordering::Release);
-        let fresh = Arc::new(fresh);
         *loaded = Some(Arc::clone(&fresh));
         // Released first: the cache may empty slots, and takes their locks while holding its own.
         drop(loaded);
@@ -132,7 +131,7 @@ impl Segment {
     /// What [`Loaded::read`] needs, for one who knows the runs: the cache may have let them go meanwhile.
     ///
     /// # Errors
-    /// Io; Corrupt when the file is not what the manifest says.
+    /// Io; Gone; Corrupt when the file is not what the manifest says.
     pub fn reader(self: &Arc<Self>) -> Result<Arc<Loaded>> {
         if let Some(loaded) = &*self.slot() {
             return Ok(Arc::clone(loaded));
@@ -140,8 +139,15 @@ impl Segment {
         if !self.checked.load(Ordering::Acquire) {
             return self.load();
         }
-        let file = self.disk.open(&self.path).map_err(Error::io("open", &self.path))?;
-        Loaded::footer(file, &self.path).map(Arc::new)
+        Loaded::footer(self.open()?, &self.path).map(Arc::new)
+    }
+
+    /// The manifest named the file when the database was opened. Who only reads does not keep it from being merged.
+    fn open(&self) -> Result<Arc<dyn ReadFile>> {
+        self.disk.open(&self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::Gone { path: self.path.clone() },
+            _ => Error::io("open", &self.path)(error),
+        })
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Loaded>>> {
