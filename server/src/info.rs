@@ -63,6 +63,11 @@ impl Info {
         Ok(info)
     }
 
+    /// A line for each job whose databases these are.
+    pub fn jobs(&self) -> Vec<String> {
+        job::jobs(self)
+    }
+
     /// What people read of each database of several: what names it, and what is in it.
     fn line(&self, data: &Path) -> String {
         let name = self.data.strip_prefix(data).unwrap_or(&self.data).display().to_string();
@@ -122,7 +127,7 @@ impl fmt::Display for Info {
                 writeln!(f, "nodes      {}", grouped(nodes))?;
             }
         }
-        for job in job::jobs(self) {
+        for job in self.jobs() {
             writeln!(f, "job        {job}")?;
         }
         match (&self.version, self.level) {

@@ -160,8 +160,7 @@ fn report(dir: &Path, saved: &[PathBuf], wanted: &Wanted) -> String {
         "Grafana must run as you: telem answers other users of this machine only with a token.\n\
          A Grafana that runs already takes the files of provisioning/ into its own provisioning folder.\n",
     );
-    let range = wanted.shown.as_ref().map(|shown| format!("?from={}&to={}", shown.from.millis(), shown.to.millis()));
-    let range = range.unwrap_or_default();
+    let range = wanted.shown.as_ref().map(Shown::in_a_link).unwrap_or_default();
     text.push_str(
         "\nthen open (the first login is admin, admin; change it, other users of this machine reach Grafana too):\n",
     );
@@ -178,7 +177,7 @@ fn rfc3339(time: Timestamp) -> Option<String> {
 }
 
 /// As a shell reads it back.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         text.to_owned()

@@ -1,25 +1,32 @@
 //! `telem replay`: the server over what was saved.
 
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use telem_engine::DbInfo;
 
 use super::Failure;
-use super::grafana::{DASHBOARDS, Shown as Range};
+use super::grafana::{DASHBOARDS, Shown, quoted};
 use super::serve::stop_signals;
-use super::service::{self as args, LimitArgs, ReachArgs, Shown};
+use super::service::{self as args, LimitArgs, ReachArgs};
 use crate::config;
+use crate::info::{Info, grouped};
 use crate::job::footprint::raise_descriptor_limit;
 use crate::job::tunnel;
 use crate::saved;
 use crate::service::{self, Ready};
 
+/// Where `telem grafana` expects us, unless it is told otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:4242";
+/// Jobs that are named, where there are many.
+const JOBS_MAX: usize = 8;
+
 /// Serve saved databases, read-only, to Grafana and whoever else asks
 ///
 /// The same service as that of a running job, on the same address, with the same answers. Several databases are
 /// served as one: equal keys are one series, and of two samples of one time that of the later directory counts.
+/// What is served is what is there at the start, also of a job that is still being saved, or that was killed.
 /// Nothing is written where they stand: the connection file lies beside the socket, and samples that are sent are
 /// refused. For each dashboard of `telem grafana` there is a link that shows the time of the data.
 #[derive(Debug, Args)]
@@ -39,7 +46,8 @@ pub struct ReplayArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  telem replay ./telem-4711
+  telem replay ./telem-4711                              all nodes of a job
+  telem replay ./telem-4711/n1                           one of them
   telem replay ./telem-4711 ./telem-4712 --listen :0     two jobs as one, on any free port
   telem replay ./telem-4711 --allow-user grafana         Grafana's server here needs no token
   ssh -NL 4242:localhost:4242 login1                     there it runs, here the browser is
@@ -63,13 +71,13 @@ pub fn run(args: ReplayArgs) -> Result<(), Failure> {
     let databases = saved::databases(&dirs).map_err(Failure::failed)?;
     let data = std::path::absolute(&dirs[0]).unwrap_or_else(|_| dirs[0].clone());
     let node = config::node(None, &config::host_name()).map_err(Failure::usage)?;
-    let shown = Shown { data, job: "replay".to_owned(), node };
+    let shown = args::Shown { data, job: "replay".to_owned(), node };
     let options = args::saved_options(databases, reach, &limits, shown)?;
     let runtime = args::runtime(|| {})?;
     runtime.block_on(async {
         let stop = stop_signals().map_err(Failure::failed)?;
         let ready = |ready: &Ready| {
-            let told = told(ready, ready.db.info().ok().as_ref(), &grafana_url);
+            let told = told(ready, &dirs, &grafana_url);
             writeln!(io::stderr(), "{told}{ready}").unwrap_or_default();
         };
         service::run(options, ready, stop).await.map_err(Failure::failed)
@@ -77,18 +85,33 @@ pub fn run(args: ReplayArgs) -> Result<(), Failure> {
 }
 
 /// What is served, how it is reached from elsewhere, and where it is seen: a line each.
-fn told(ready: &Ready, info: Option<&DbInfo>, grafana: &str) -> String {
+fn told(ready: &Ready, dirs: &[PathBuf], grafana: &str) -> String {
     let mut text = String::new();
-    let range = info.and_then(|info| info.time_bounds).and_then(|(first, last)| Range::around(first, last));
-    if let Some(info) = info {
-        let nodes = ready.db.snapshot().nodes().len();
-        text.push_str(&format!("{} samples of {} series, nodes: {nodes}\n", info.samples, info.series));
+    let mut line = |said: fmt::Arguments<'_>| writeln!(text, "{said}").unwrap_or_default();
+    let mut range = String::new();
+    if let (Ok(sum), Ok(info)) = (ready.db.info(), Info::of(&ready.db)) {
+        let nodes = ready.db.snapshot().nodes().len() as u64;
+        let [samples, series, nodes] = [info.samples, info.series, nodes].map(grouped);
+        line(format_args!("{samples} samples of {series} series, nodes: {nodes}"));
+        let jobs = info.jobs();
+        for job in jobs.iter().take(JOBS_MAX) {
+            line(format_args!("job {job}"));
+        }
+        if jobs.len() > JOBS_MAX {
+            line(format_args!("and {} more jobs, which `telem info` names", grouped((jobs.len() - JOBS_MAX) as u64)));
+        }
+        if let (Some(first), Some(last)) = (&info.first, &info.last) {
+            line(format_args!("time {first} to {last}"));
+        }
+        let shown = sum.time_bounds.and_then(|(first, last)| Shown::around(first, last));
+        range = shown.map(|shown| shown.in_a_link()).unwrap_or_default();
     }
-    text.push_str(&format!("{}\n", tunnel(&ready.url, &config::host_name())));
+    line(format_args!("{}", tunnel(&ready.url, &config::host_name())));
     for (uid, _) in DASHBOARDS {
-        let query =
-            range.map_or_else(String::new, |range| format!("?from={}&to={}", range.from.millis(), range.to.millis()));
-        text.push_str(&format!("dashboard {grafana}/d/{uid}{query}\n"));
+        line(format_args!("dashboard {grafana}/d/{uid}{range}"));
     }
+    let saved: Vec<String> = dirs.iter().map(|dir| quoted(&dir.to_string_lossy())).collect();
+    let url = if ready.url == DEFAULT_URL { String::new() } else { format!(" --url {}", ready.url) };
+    line(format_args!("to start a Grafana with them: telem grafana ./grafana --db {}{url}", saved.join(" ")));
     text
 }

@@ -71,6 +71,11 @@ impl Shown {
         };
         (rfc3339(shown.from).is_some() && rfc3339(shown.to).is_some()).then_some(shown)
     }
+
+    /// What follows the address of a dashboard that is to open there.
+    pub fn in_a_link(&self) -> String {
+        format!("?from={}&to={}", self.from.millis(), self.to.millis())
+    }
 }
 
 /// One file as it is to be; without `Debug`, since it may hold a token.
