@@ -1,15 +1,19 @@
 //! Saved databases: what was seen live is seen again, one database or several, and nothing is written there.
 
 use std::collections::BTreeMap;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value as Json, json};
 
-use crate::process::{Server, telem};
+use crate::process::{Connection, Server, telem};
 
 const START: i64 = 1_767_225_600;
+
+const AGGREGATORS: &str = "sum min max avg median none mult dev diff count zimsum mimmin mimmax first last squareSum \
+                           p50 p999 ep95r3 ep95r7";
 
 /// `count` samples of one series, a second apart.
 fn samples(metric: &str, tags: &Json, from: i64, values: impl IntoIterator<Item = Json>) -> Vec<Json> {
@@ -33,16 +37,17 @@ fn saved(dir: &Path, node: &str, samples: &[Json], killed: bool) {
     assert!(server.terminate().0.success());
 }
 
-/// Every file and directory below `dir`: its mode and its length.
-fn contents(dir: &Path) -> BTreeMap<PathBuf, (u32, u64)> {
+/// Every file and directory below `dir`: its mode and what is in it.
+pub fn contents(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let about = path.metadata().unwrap();
+        let bytes = if about.is_dir() { Vec::new() } else { std::fs::read(&path).unwrap() };
         if about.is_dir() {
             found.extend(contents(&path));
         }
-        found.insert(path, (about.permissions().mode(), if about.is_dir() { 0 } else { about.len() }));
+        found.insert(path, (about.permissions().mode(), bytes));
     }
     found
 }
@@ -56,33 +61,83 @@ fn writable(dir: &Path, may: bool) {
     }
 }
 
-fn questions(server: &Server) -> Vec<String> {
-    let query = json!({"start": START, "end": START + 3600, "queries": [
-        {"metric": "loss", "aggregator": "sum", "downsample": "10s-avg"},
-        {"metric": "loss", "aggregator": "none", "rate": true, "tags": {"host": "*"}},
-    ]});
-    let mut answers = vec![server.post("/api/query", &query).expect(200).text()];
+/// What is put where answers are to be compared: numbers that are lost as soon as one digit is, series of unlike
+/// times, samples that come late, and some that come twice.
+pub fn telling_samples(metric: &str) -> Vec<Json> {
+    let thirds = (0..90).map(|n| if n % 7 == 3 { json!(n) } else { json!(f64::from(n) / 3.0) });
+    let large = (0..40).map(|n| json!((1_i64 << 53) + 1 + n * n));
+    let extremes = [json!(-0.0), json!(5e-324), json!(f64::MAX), json!(-1e-7), json!(i64::MIN), json!(i64::MAX)];
+    let mut all = samples(metric, &json!({"host": "a", "rank": "0"}), 0, thirds);
+    all.extend(samples(metric, &json!({"host": "b", "rank": "1"}), 5, large.step_by(3)));
+    all.extend(samples(metric, &json!({"host": "b", "rank": "2"}), 31, (0..30).map(|n| json!(0.1 * f64::from(n)))));
+    all.extend(samples("extremes", &json!({"host": "a"}), 0, extremes));
+    all.extend(samples("late", &json!({"host": "a"}), -4000, (0..9).map(|n| json!(n))));
+    all.extend(samples(metric, &json!({"host": "a", "rank": "0"}), 20, [json!(0.7), json!(0.7)]));
+    all
+}
+
+/// What `connection` answers to everything that dashboards, programs and people ask about `metric`, with the question.
+pub fn answers(connection: &mut Connection<TcpStream>, metric: &str) -> Vec<String> {
+    let mut answers = Vec::new();
+    let mut ask = |method: &str, path: &str, body: &str| {
+        let answer = connection.request(method, path, &[], body.as_bytes()).unwrap();
+        answers.push(format!("{method} {path} {body}\n{} {}", answer.status, answer.text()));
+    };
+    ask("GET", "/api/aggregators", "");
+    for (n, aggregator) in AGGREGATORS.split_whitespace().enumerate() {
+        let downsampled =
+            format!("{}-{aggregator}{}", ["10s", "7s", "1m"][n % 3], ["", "-nan", "-zero", "-null"][n % 4]);
+        let subqueries = json!([
+            {"metric": metric, "aggregator": aggregator},
+            {"metric": metric, "aggregator": aggregator, "downsample": downsampled, "tags": {"host": "*"}},
+            {"metric": metric, "aggregator": "sum", "downsample": downsampled},
+            {"metric": metric, "aggregator": aggregator, "rate": true, "rateOptions": {"counter": true}},
+        ]);
+        let query = json!({"start": START - 5000, "end": START + 3600, "queries": subqueries, "showTSUIDs": true});
+        ask("POST", "/api/query", &query.to_string());
+    }
     for path in [
-        format!("/api/query?start={START}&m=max:loss%7Bhost=*%7D&show_tsuids&ms"),
-        "/api/suggest?type=metrics&q=l".to_owned(),
-        "/api/search/lookup?m=loss%7Bhost=*%7D".to_owned(),
+        format!("/api/query?start={START}&end={}&m=max:{metric}%7Bhost=*,rank=1%7C2%7D&ms&arrays", START + 40),
+        format!("/api/query?start={START}&m=none:{metric}&ms&show_query"),
+        format!("/api/query?start={START}&m=none:extremes"),
+        "/api/query?start=2025/12/31-00:00:00&m=none:late".to_owned(),
+        format!("/api/query?start={START}&m=sum:nowhere"),
+        "/api/suggest?type=metrics".to_owned(),
+        "/api/suggest?type=tagk".to_owned(),
+        "/api/suggest?type=tagv&q=a".to_owned(),
     ] {
-        // How long it took is another number every time.
-        let mut answer = server.get(&path).expect(200).json();
-        if let Some(answer) = answer.as_object_mut() {
-            answer.remove("time");
-        }
-        answers.push(answer.to_string());
+        ask("GET", &path, "");
     }
     for sql in [
-        "SELECT metric, host, node, tags, ts, value, value_int FROM samples ORDER BY metric, host, ts",
-        "SELECT * FROM series ORDER BY id",
-        "SELECT * FROM nodes",
-        "SELECT ts, value FROM downsample('loss', '10 seconds', 'avg', aggregate => 'sum') ORDER BY ts",
+        "SELECT metric, host, node, tags, ts, value, value_int FROM samples WHERE metric IN ($METRIC, 'extremes', 'late') \
+         ORDER BY metric, host, tags['rank'], ts",
+        "SELECT id, metric, tags FROM series WHERE metric = $METRIC ORDER BY id",
+        "SELECT node FROM nodes",
+        "SELECT ts, value FROM downsample($METRIC, '10 seconds', 'avg', aggregate => 'sum') ORDER BY ts",
+        "SELECT host, count(*), min(value), max(value), first(value, ts), last(value, ts) FROM samples \
+         WHERE metric = $METRIC GROUP BY host ORDER BY host",
+        "SELECT time_bucket('7 seconds', ts) AS bucket, sum(value_int), max(value) FROM samples \
+         WHERE metric = $METRIC AND host = 'b' GROUP BY bucket ORDER BY bucket",
     ] {
-        answers.push(server.sql(sql).expect(200).text());
+        for format in ["json", "ndjson", "csv"] {
+            let path = format!("/api/sql?format={format}");
+            ask("POST", &path, &sql.replace("$METRIC", &format!("'{metric}'")));
+        }
     }
+    // How long that took is another number every time.
+    let looked_up = connection.request("GET", &format!("/api/search/lookup?m={metric}"), &[], b"").unwrap();
+    let mut found = looked_up.json();
+    found.as_object_mut().unwrap().remove("time");
+    answers.push(format!("GET /api/search/lookup\n{} {found}", looked_up.status));
     answers
+}
+
+/// Fails with the first question that is answered otherwise.
+pub fn assert_same(found: &[String], expected: &[String], when: &str) {
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found, expected, "{when}");
+    }
+    assert_eq!(found.len(), expected.len(), "{when}");
 }
 
 fn said(output: &Output) -> String {
@@ -97,22 +152,48 @@ fn printed<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Stri
 }
 
 #[test]
-fn what_was_seen_live_is_seen_again_to_the_last_digit_and_the_directory_stays_as_it_was() {
+fn what_was_seen_live_is_seen_again_to_the_last_digit_also_of_a_server_that_was_killed() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("job/n1");
+    let samples = telling_samples("loss");
+    let (early, late) = samples.split_at(samples.len() / 2);
     let live = Server::serve(&data, &["--node", "n1"]);
-    let values = (0..60).map(|n| if n % 7 == 3 { json!(n) } else { json!(f64::from(n) / 3.0) });
-    put(&live, &samples("loss", &json!({"host": "a"}), 0, values));
-    put(&live, &samples("loss", &json!({"host": "b"}), 5, (0..50).map(|n| json!(n * n))));
-    let seen = questions(&live);
+    put(&live, early);
     assert!(live.terminate().0.success());
+    // Now one part is in segments and one in memory.
+    let live = Server::serve(&data, &["--node", "n1"]);
+    put(&live, late);
+    let seen = answers(&mut live.connect(), "loss");
+    let refused: Vec<&String> = seen.iter().filter(|answer| !answer.contains("\n200 ")).collect();
+    assert_eq!(refused.len(), 2, "an unknown metric, and a downsampling to none: {refused:#?}");
+    assert!(seen.iter().any(|answer| answer.contains("0.6666666666666666")));
+    // Beside the one that writes.
+    assert_same(&answers(&mut Server::replay([&data], &[]).connect(), "loss"), &seen, "beside the server");
+    live.kill();
+    for when in ["of a server that was killed", "of one that was closed"] {
+        let before = contents(dir.path());
+        let replayed = Server::replay([dir.path().join("job")], &[]);
+        assert_same(&answers(&mut replayed.connect(), "loss"), &seen, when);
+        assert!(replayed.terminate().0.success());
+        assert_eq!(contents(dir.path()), before, "{when}");
+        assert!(Server::serve(&data, &["--node", "n1"]).terminate().0.success());
+    }
+}
 
+#[test]
+fn nothing_is_taken_and_nothing_is_written_where_saved_databases_stand() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = samples("loss", &json!({"host": "a"}), 0, [json!(1)]);
+    saved(&dir.path().join("job/n1"), "n1", &one, true);
     writable(dir.path(), false);
     let before = contents(dir.path());
     let mut replayed = Server::replay([dir.path().join("job")], &[]);
-    assert_eq!(questions(&replayed), seen);
-    let refused = replayed.post("/api/put", &samples("loss", &json!({"host": "a"}), 0, [json!(1)])[0]);
-    assert_eq!(refused.status, 403, "{}", refused.text());
+    for path in ["/api/put", "/api/put?details", "/api/put?sync"] {
+        let refused = replayed.post(path, &one[0]);
+        assert_eq!(refused.status, 403, "{}", refused.text());
+        assert!(refused.text().contains("read-only"), "{}", refused.text());
+    }
+    assert_eq!(replayed.sql("DROP TABLE loss").status, 400);
     assert!(replayed.get("/api/info").expect(200).json()["read_only"].as_bool().unwrap());
 
     let (socket, file) = (replayed.socket(), replayed.connection_file());
@@ -120,6 +201,9 @@ fn what_was_seen_live_is_seen_again_to_the_last_digit_and_the_directory_stays_as
     let connection: Json = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(connection["socket"], json!(socket));
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let mut over_socket = Connection::unix(&socket);
+    let count = over_socket.request("POST", "/api/sql", &[], b"SELECT count(*) AS n FROM loss").unwrap();
+    assert_eq!(count.json(), json!([{"n": 1}]));
     assert!(replayed.terminate().0.success());
     assert!(!file.exists() && !socket.exists());
     assert_eq!(contents(dir.path()), before);
@@ -137,6 +221,10 @@ fn replay_says_how_it_is_reached_and_where_the_data_is_seen() {
     for uid in ["telem-node", "telem-custom", "telem-self"] {
         server.wait_for_line(&format!("dashboard http://graphs:3000/d/{uid}{range}"));
     }
+    server.wait_for_line("10 samples of 1 series, nodes: 1");
+    server.wait_for_line("time 2026-01-01T00:00:00Z to 2026-01-01T00:00:09Z");
+    let to_start_one = format!("telem grafana ./grafana --db {} --url http://127.0.0.1:{port}", dir.path().display());
+    server.wait_for_line(&to_start_one);
     // Twice the same, beside each other.
     let mut other = Server::replay([dir.path()], &[]);
     assert_ne!(other.connection_file(), server.connection_file());

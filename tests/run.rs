@@ -4,6 +4,7 @@
 
 mod kill;
 mod passing_through;
+mod replaying;
 mod saving;
 
 use std::io::{BufRead, BufReader, Read};
