@@ -115,6 +115,8 @@ struct Appender {
     series_logged: u32,
     /// Whether metadata changed since the last freeze.
     meta_changed: bool,
+    /// When the first sample since the last freeze was appended (monotonic).
+    active_since: Option<Duration>,
 }
 
 impl Db {
@@ -226,6 +228,7 @@ impl Db {
             // Only a freeze swaps the active memtable, and that needs the append lock.
             let active = Arc::clone(&self.inner.view().active);
             active.append(batch);
+            appender.active_since.get_or_insert_with(|| self.inner.options.clock.monotonic());
             self.inner.last.update(batch);
         }
         match durability {
@@ -296,22 +299,25 @@ impl Db {
         self.inner.compact(write, go_on)
     }
 
-    /// Whether a flush should run now: memtable or WAL are long enough, or an fsync failed.
+    /// Whether a flush should run now: memtable or WAL are long or old enough, or an fsync failed.
     pub fn flush_due(&self) -> bool {
         let Ok(write) = self.inner.write("flush") else { return false };
         let options = &self.inner.options;
-        if milliseconds(options.clock.monotonic()) < write.flush_not_before.load(Ordering::Relaxed) {
+        let now = options.clock.monotonic();
+        if milliseconds(now) < write.flush_not_before.load(Ordering::Relaxed) {
             return false;
         }
-        let (wal_bytes, failed) = {
+        let (wal_bytes, failed, old) = {
             let appender = write.appender();
-            (appender.wal.bytes(), appender.wal.is_failed())
+            let old =
+                appender.active_since.is_some_and(|since| now.saturating_sub(since) >= options.memtable_age_flush);
+            (appender.wal.bytes(), appender.wal.is_failed(), old)
         };
         let (active, frozen) = {
             let view = self.inner.view();
             (view.active.bytes(), !view.frozen.is_empty())
         };
-        failed || frozen || active >= options.memtable_bytes_flush || wal_bytes >= options.wal_bytes_flush
+        failed || frozen || old || active >= options.memtable_bytes_flush || wal_bytes >= options.wal_bytes_flush
     }
 
     /// Flushes and gives the writer lock back. Snapshots go on working until a later writer merges their files away;
@@ -419,6 +425,7 @@ impl Inner {
                 wal: Wal::new(Arc::clone(&options.disk), layout.clone(), next_wal, wal),
                 series_logged: series,
                 meta_changed,
+                active_since: None,
             }),
             flush_not_before: AtomicU64::new(0),
         });
@@ -601,6 +608,7 @@ impl Inner {
         if nothing {
             return;
         }
+        appender.active_since = None;
         let first_wal = appender.wal.finish();
         let mut view = self.view_mut();
         let meta = std::mem::take(&mut appender.meta_changed).then(|| Arc::clone(&view.meta));

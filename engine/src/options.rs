@@ -13,6 +13,9 @@ pub struct Options {
     pub node: String,
     /// A flush is due when the memtable holds this much.
     pub memtable_bytes_flush: u64,
+    /// A flush is due when the first sample of the memtable was appended this long ago. 1 h: where little comes in,
+    /// little stays in memory, and little is left to recover.
+    pub memtable_age_flush: Duration,
     /// Appends are refused (Busy) when memtables, frozen ones included, hold this much.
     pub memtable_bytes_max: u64,
     /// A flush is due when the oldest unflushed frame stands this far back in the WAL.
@@ -40,6 +43,7 @@ impl Default for Options {
         Self {
             node: "local".to_owned(),
             memtable_bytes_flush: 96 << 20,
+            memtable_age_flush: Duration::from_secs(3_600),
             memtable_bytes_max: 384 << 20,
             wal_bytes_flush: 256 << 20,
             series_max: 10_000_000,

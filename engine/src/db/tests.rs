@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::clock::sim::SimClock;
 use crate::series::TagSet;
 use crate::snapshot::{ScanRequest, Values};
 use crate::time::TimeRange;
@@ -218,6 +219,26 @@ fn a_closed_database_refuses_writes_and_its_directory_can_be_opened_again() {
     bed.check();
     bed.reopen();
     bed.check();
+}
+
+/// A node that sends little would else keep days of it in memory.
+#[test]
+fn a_flush_is_due_an_hour_after_the_first_sample_that_waits_for_it() {
+    let clock = Arc::new(SimClock::at(Timestamp::from_seconds(1_800_000_000)));
+    let mut bed = Bed::with(options(|options| options.clock = Arc::<SimClock>::clone(&clock)));
+    clock.advance(Duration::from_secs(3_600));
+    assert!(!bed.db.flush_due(), "nothing waits");
+    bed.append(&[("a", 1, Value::Int(1))]);
+    clock.advance(Duration::from_secs(3_599));
+    bed.append(&[("a", 2, Value::Int(1))]);
+    assert!(!bed.db.flush_due());
+    clock.jump_to(Timestamp::from_seconds(0));
+    clock.advance(Duration::from_secs(1));
+    assert!(bed.db.flush_due(), "the wall clock has no say");
+    bed.db.flush().unwrap();
+    assert!(!bed.db.flush_due());
+    bed.append(&[("a", 3, Value::Int(1))]);
+    assert!(!bed.db.flush_due(), "its hour begins anew");
 }
 
 #[test]
