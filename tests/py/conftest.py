@@ -17,10 +17,10 @@ PATIENCE_S = 120
 
 
 class Server:
-    """`telem serve` on one directory."""
+    """`telem serve` on one directory, or another command that serves."""
 
-    def __init__(self, data, *more):
-        command = [TELEM, "serve", "--level", "1", "--data", str(data), "--listen", "127.0.0.1:0", *more]
+    def __init__(self, *arguments):
+        command = [TELEM, *map(str, arguments), "--listen", "127.0.0.1:0"]
         self.runtime = tempfile.TemporaryDirectory()
         self.process = subprocess.Popen(
             command,
@@ -38,6 +38,7 @@ class Server:
             assert line is not None, "telem ended:\n" + "".join(printed)
             printed.append(line)
         self.address = printed[-1].split("://")[1].split()[0].rstrip("/,.;")
+        self.connection_file = next(line for line in printed if "connection file" in line).split()[-1]
         self.connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_S)
 
     def _read(self):
@@ -77,17 +78,29 @@ class Server:
 
 
 @pytest.fixture
-def serve():
-    """Starts servers and kills those that a test leaves behind."""
+def server():
+    """Starts commands that serve and kills those that a test leaves behind."""
     started = []
 
-    def start(data, *more):
-        started.append(Server(data, *more))
+    def start(*arguments):
+        started.append(Server(*arguments))
         return started[-1]
 
     yield start
-    for server in started:
-        server.kill()
+    for one in started:
+        one.kill()
+
+
+@pytest.fixture
+def serve(server):
+    """Starts `telem serve` on a directory."""
+    return lambda data, *more: server("serve", "--level", "1", "--data", data, *more)
+
+
+@pytest.fixture
+def replay(server):
+    """Starts `telem replay` of directories."""
+    return lambda *dirs: server("replay", *dirs)
 
 
 @pytest.fixture
