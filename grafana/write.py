@@ -12,7 +12,9 @@ Rules that every panel follows:
   mode), level 3 stores one a core, disk or interface instead.
 * Counters are downsampled to the first value of a bucket and then turned into a rate: the last bucket, which is
   seldom whole, would otherwise always show a fall. A reset gives no point.
-* Intervals are Grafana's own: nothing asks for more points than the panel has pixels.
+* Intervals are Grafana's own: nothing asks for more points than the panel has pixels. But a rate is never asked more
+  finely than its counter is sampled, or in steps that cut between samples: buckets would then hold one sample here
+  and none there, and a steady counter would be drawn as a comb.
 """
 
 import json
@@ -100,17 +102,20 @@ def panel(kind, title, targets, help, unit, width, height, **more):
         "options": more.pop("options"),
         "targets": [dict(target, refId=chr(ord("A") + at)) for at, target in enumerate(targets)],
     }
+    if any(target.get("shouldComputeRate") for target in targets):
+        more.setdefault("interval", "$finest")
     return body | more
 
 
-def graph(title, targets, help, unit, width=8, height=8, stack=None, legend="list", fill=10, **more):
+def graph(title, targets, help, unit, width=8, height=8, stack=None, legend="list", fill=10, scale="linear",
+          **more):
     style = {
         "drawStyle": "line",
         "lineInterpolation": "linear",
         "lineWidth": 0 if stack else 1,
         "fillOpacity": fill,
         "gradientMode": "none" if stack else "opacity",
-        "showPoints": "never",
+        "showPoints": more.pop("points", "never"),
         "pointSize": 4,
         "spanNulls": False,
         "axisPlacement": "auto",
@@ -120,14 +125,13 @@ def graph(title, targets, help, unit, width=8, height=8, stack=None, legend="lis
         "axisLabel": more.pop("axis", ""),
         "barAlignment": 0,
         "hideFrom": {"legend": False, "tooltip": False, "viz": False},
-        "insertNulls": False,
-        "scaleDistribution": {"type": "linear"},
+        "scaleDistribution": {"type": "log", "log": 10} if scale == "log" else {"type": "linear"},
         "stacking": {"group": "A", "mode": stack or "none"},
         "thresholdsStyle": {"mode": "dashed" if "thresholds" in more else "off"},
     }
     calcs = ["mean", "max", "lastNotNull"] if legend == "table" else []
     options = {
-        "legend": {"calcs": calcs, "displayMode": legend, "placement": "bottom", "showLegend": True},
+        "legend": {"calcs": calcs, "displayMode": legend, "placement": "bottom", "showLegend": legend != "hidden"},
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     more.setdefault("min", 0)
@@ -154,7 +158,7 @@ def number(title, targets, help, unit, width=3, height=4, calc="lastNotNull", sp
 def bars(title, targets, help, unit, width=8, height=8, calc="lastNotNull", **more):
     options = {
         "displayMode": "gradient",
-        "maxVizHeight": 34,
+        "maxVizHeight": 52,
         "minVizHeight": 16,
         "minVizWidth": 8,
         "namePlacement": "auto",
@@ -226,13 +230,16 @@ def variable(name, label, query, help, several=False, every=".*", regex="", sort
 
     `every` stands for All in a filter; without it All is the list of all there are.
     """
-    shown = {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {}
-    return {
+    body = {
         "name": name, "label": label, "type": "query", "datasource": SOURCE, "definition": query, "query": query,
         "regex": regex, "refresh": 2, "sort": sort, "hide": 0, "skipUrlSync": False, "multi": several,
-        "includeAll": several, "allValue": every if several else None, "current": shown, "options": [],
-        "description": help,
+        "includeAll": several, "options": [], "description": help,
     }
+    if several:
+        body["current"] = {"selected": True, "text": ["All"], "value": ["$__all"]}
+    if several and every:
+        body["allValue"] = every
+    return body
 
 
 def choice(name, label, values, help):
@@ -242,6 +249,12 @@ def choice(name, label, values, help):
         "current": options[0], "hide": 0, "skipUrlSync": False, "multi": False, "includeAll": False,
         "description": help,
     }
+
+
+def finest():
+    return choice("finest", "Finest step", ["1s", "100ms", "200ms", "500ms", "2s", "5s", "10s", "30s", "1m"],
+                  "Rates are not asked more finely than this. It must be a multiple of the interval of the collectors "
+                  "(1 s, unless --interval says otherwise): 100ms zooms into a job that was sampled as often.")
 
 
 def dashboard(uid, title, help, variables, sections):
@@ -256,7 +269,6 @@ def dashboard(uid, title, help, variables, sections):
         "liveNow": False,
         "schemaVersion": SCHEMA_VERSION,
         "version": 1,
-        "style": "dark",
         "timezone": "browser",
         "weekStart": "",
         "refresh": "5s",
@@ -441,7 +453,8 @@ def node():
         text("Kept at `--level 4`, every 5 seconds: the processes of the user that telem runs as, summed by command."),
         graph("CPU by command", [ask("process_cpu_seconds_total", all_hosts, each("comm"), name="${tag_comm}",
                                      counter=True)],
-              "Cores that the processes of each command keep busy.", "none", stack="normal", fill=60, axis="cores"),
+              "Cores that the processes of each command keep busy.", "none", stack="normal", fill=60, axis="cores",
+              interval="5s"),
         graph("Memory by command", [ask("process_resident_memory_bytes", all_hosts, each("comm"), name="${tag_comm}")],
               "Memory of the processes of each command that is in RAM. What several of them share counts for each.",
               "bytes", stack="normal", fill=60),
@@ -450,14 +463,15 @@ def node():
                                   ask("process_written_bytes_total", all_hosts, each("comm"),
                                       name="${tag_comm} write", counter=True)],
               "Bytes a second that the processes of each command had read from disks, and below zero had written.",
-              "Bps", min=None, fill=0, overrides=[below(" write$")]),
+              "Bps", min=None, fill=0, overrides=[below(" write$")], interval="5s"),
     ]
     return dashboard(
         "telem-node", "telem: nodes",
         "CPU, memory, disks and network of the nodes of a job, live or replayed. "
         "From level 2 on; cores, disks and interfaces one by one from level 3 on, processes at level 4.",
         [variable("host", "Host", "tag_values(load_average,host)",
-                  "The nodes to show; those that write later join by themselves.", several=True)],
+                  "The nodes to show; those that write later join by themselves.", several=True),
+         finest()],
         [("", False, glance), ("CPU", False, cpu), ("Memory", False, memory), ("Disks", False, disk),
          ("Network", False, network), ("Each core, disk and interface (level 3)", True, detail),
          ("Processes (level 4)", True, processes)])
@@ -469,38 +483,52 @@ COLLECTED = ("load_average$|used_RAM$|cpu_percent$|num_running_processes$|db_siz
              "|(read|written)_bytes_total)$")
 # Between them: the lines `min` and `max` of a panel.
 BAND = [
-    colored("^max$", BLUE, custom__fillBelowTo="min", custom__fillOpacity=15, custom__lineWidth=0),
-    colored("^min$", BLUE, custom__fillOpacity=0, custom__lineWidth=0),
+    colored("^max$", BLUE, custom__fillBelowTo="min", custom__fillOpacity=15, custom__lineWidth=0,
+            custom__showPoints="never"),
+    colored("^min$", BLUE, custom__fillOpacity=0, custom__lineWidth=0, custom__showPoints="never"),
     colored("^mean$", BLUE, custom__fillOpacity=0, custom__lineWidth=2),
 ]
 
 
+def band(title, metric, help, **more):
+    lines = [ask(metric, by="max", within="max", name="max"), ask(metric, by="avg", name="mean"),
+             ask(metric, by="min", within="min", name="min")]
+    # Metrics that are logged now and then are points, not lines.
+    return graph(title, lines, help, "short", min=None, overrides=BAND, points="auto", **more)
+
+
+# Lines of a tag that is a variable have no alias: Grafana calls them `loss{rank=0}`, of which `rank=0` is enough.
+BY_TAG = [{"id": "renameByRegex", "options": {"regex": "/^.*\\{(.*)\\}$/", "renamePattern": "$1"}}]
+
+
 def custom():
     chosen = [only("$tag", "^${value:regex}$", group=True)]
-    last = "the last value of each line"
+    lines = [ask("$metric", *chosen, by="$aggregator")]
     explore = [
-        graph("$metric by $tag", [ask("$metric", *chosen, by="$aggregator")],
+        graph("$metric by $tag", lines,
               "One line for each value of the chosen tag. Where several series have the same value of it, they are "
-              "combined by the chosen aggregator.", "short", width=16, height=10, min=None, legend="table", fill=0),
-        bars("Now, by $tag", [ask("$metric", *chosen, by="$aggregator")],
-             f"Beside each other: {last}.", "short", height=10, noValue="nothing in this time range"),
-        graph("$metric: from the lowest to the highest series",
-              [ask("$metric", by="max", within="max", name="max"), ask("$metric", by="avg", name="mean"),
-               ask("$metric", by="min", within="min", name="min")],
-              "All series of the metric, whatever their tags: their mean and the band between the lowest and the "
-              "highest. A wide band is ranks or nodes that differ.", "short", min=None, overrides=BAND),
-        graph("$metric: change each second", [dict(ask("$metric", *chosen, by="$aggregator"), shouldComputeRate=True,
-                                                   isCounter=False)],
+              "combined by the chosen aggregator.", "short", width=12, height=10, min=None, legend="table", fill=0,
+              points="auto", transformations=BY_TAG),
+        graph("$metric by $tag, logarithmic", lines,
+              "The same lines on a logarithmic scale: a loss that still falls is seen to fall. "
+              "Zero and less are not drawn.", "short", width=12, height=10, min=None, fill=0, points="auto",
+              scale="log", transformations=BY_TAG),
+        bars("Now, by $tag", lines, "The last value of each line, beside each other.", "short", width=6,
+             noValue="nothing in this time range", transformations=BY_TAG),
+        band("$metric, all series", "$metric",
+             "All series of the metric, whatever their tags: their mean and the band between the lowest and the "
+             "highest. A wide band is ranks or nodes that differ.", width=6),
+        graph("$metric, change each second", [dict(lines[0], shouldComputeRate=True, isCounter=False)],
               "By how much the value grows each second, for what counts up: iterations, samples, tokens.", "short",
-              min=None, fill=0),
-        graph("$metric: series that report", [ask("$metric", by="count", name="series")],
-              "How many series of the metric have a value. A step down is a process that ended or hangs.", "none"),
+              width=6, min=None, fill=0, interval="1s", transformations=BY_TAG),
+        graph("$metric, series that report", [ask("$metric", by="count", name="series")],
+              "How many series of the metric have a value. A step down is a process that ended or hangs.", "none",
+              width=6),
     ]
     overview = [
-        graph("$every", [ask("$every", by="max", within="max", name="max"), ask("$every", by="avg", name="mean"),
-                         ask("$every", by="min", within="min", name="min")],
-              "All series of the metric: their mean and the band between the lowest and the highest.", "short",
-              min=None, overrides=BAND, repeat="every", repeatDirection="h", maxPerRow=3),
+        band("$every", "$every",
+             "All series of the metric: their mean and the band between the lowest and the highest.", legend="hidden",
+             height=7, repeat="every", repeatDirection="h", maxPerRow=3),
     ]
     own = f"/^(?!{COLLECTED})/"
     return dashboard(
@@ -510,11 +538,11 @@ def custom():
                   regex=own),
          # From z to a: `rank` and `pid` come before `host`, and say more as a first choice.
          variable("tag", "A line for each", "tag_names($metric)", "The tag whose values become lines.", sort=2),
-         variable("value", "Only", "tag_values($metric,$tag)", "Values of that tag to show.", several=True),
+         variable("value", "Values", "tag_values($metric,$tag)", "Values of that tag to show.", several=True),
          choice("aggregator", "Combined by", ["avg", "sum", "min", "max", "count", "median", "p95", "dev"],
                 "What makes one line of several series with the same value of the tag."),
-         variable("every", "Below", "metrics()", "Metrics that get a panel each in the lower part.", several=True,
-                  every=None, regex=own)],
+         variable("every", "Panels below", "metrics()", "Metrics that get a panel each in the lower part.",
+                  several=True, every=None, regex=own)],
         [("", False, explore), ("All custom metrics", False, overview)])
 
 
@@ -596,7 +624,8 @@ def itself():
     return dashboard(
         "telem-self", "telem: itself",
         "What telem does and what it costs. Its own metrics are kept at level 4.",
-        [variable("host", "Host", "tag_values(telem_engine_series,host)", "The nodes to show.", several=True)],
+        [variable("host", "Host", "tag_values(telem_engine_series,host)", "The nodes to show.", several=True),
+         finest()],
         [("", False, [text("telem measures itself at `--level 4`; below that this dashboard is empty."), *glance]),
          ("Taking samples in", False, ingest), ("The database", False, engine), ("Cost and queries", False, rest)])
 

@@ -3,8 +3,8 @@
 use regex::Regex;
 use serde_json::Value as Json;
 
-use super::plugin::{self, Asker, Generation, Range};
-use super::template::{Chosen, Variables};
+use super::plugin::{self, Asker, Generation, Interval, Range};
+use super::template::{Chosen, Format, Variables, replace};
 use crate::process::Server;
 
 /// Pixels of a whole row: as many points are asked for.
@@ -36,6 +36,15 @@ impl Board {
     pub fn load(uid: &str) -> Self {
         let path = format!("{}/../grafana/dashboards/{uid}.json", env!("CARGO_MANIFEST_DIR"));
         Self { json: serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap() }
+    }
+
+    /// With `value` chosen where a list stands to choose from.
+    pub fn choosing(mut self, name: &str, value: &str) -> Self {
+        let variables = self.json["templating"]["list"].as_array_mut().unwrap();
+        let variable = variables.iter_mut().find(|variable| variable["name"] == name).unwrap();
+        assert!(variable["query"].as_str().unwrap().split(',').any(|choice| choice == value), "no choice: {value}");
+        variable["query"] = value.into();
+        self
     }
 
     /// All panels but rows, those of folded rows too.
@@ -80,12 +89,16 @@ impl Board {
 fn show(asker: &Asker, generation: Generation, panel: &Json, variables: &Variables, range: Range) -> Option<Shown> {
     let targets = panel["targets"].as_array()?.clone();
     let points_max = panel["gridPos"]["w"].as_i64().unwrap() * SCREEN / 24;
-    let series = plugin::panel(asker, generation, &targets, variables, range, points_max);
+    let mut interval = Interval::of(range, points_max);
+    if let Some(least) = panel["interval"].as_str() {
+        interval = interval.at_least(&replace(least, variables, Format::Glob));
+    }
+    let series = plugin::panel(asker, generation, &targets, variables, range, interval);
     let labels = targets.iter().zip(&series).flat_map(|(target, series)| {
         series.iter().filter_map(|series| plugin::label(target, series, variables)).collect::<Vec<_>>()
     });
     let labels = labels.collect();
-    let title = super::template::replace(panel["title"].as_str().unwrap(), variables, super::template::Format::Glob);
+    let title = replace(panel["title"].as_str().unwrap(), variables, Format::Glob);
     Some(Shown { title, targets, series, labels })
 }
 

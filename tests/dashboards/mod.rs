@@ -175,7 +175,9 @@ fn the_collectors_fill_the_dashboards() {
         let range = ticks(&live, 4);
         let filled = |server: &Server| {
             for uid in ["telem-node", "telem-self"] {
-                let shown = Board::load(uid).open(server, Generation::Browser, Pick::All, range);
+                // The ticks are 100 ms apart.
+                let board = Board::load(uid).choosing("finest", "100ms");
+                let shown = board.open(server, Generation::Browser, Pick::All, range);
                 check_filled(&shown, level, |target| expected(target, level));
             }
         };
@@ -237,6 +239,25 @@ fn lines(series: &[Json]) -> BTreeSet<String> {
             .collect::<Vec<_>>()
     });
     points.collect()
+}
+
+/// At a zoom where Grafana would ask in steps of 200 ms, between which a sample every 500 ms falls here and there.
+#[test]
+fn a_steady_counter_is_drawn_level_however_close_one_looks() {
+    const SAMPLES: i64 = 450;
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::serve(dir.path(), &[]);
+    let tags = json!({"host": "n1", "mode": "user"});
+    let counted = (0..SAMPLES).map(
+        |n| json!({"metric": "node_cpu_seconds_total", "timestamp": EPOCH_MS + n * 500, "value": n, "tags": tags}),
+    );
+    put(&server, &counted.collect::<Vec<_>>());
+    let range = Range { from: EPOCH_MS, to: EPOCH_MS + SAMPLES * 500 };
+    let shown = Board::load("telem-node").open(&server, Generation::Browser, Pick::All, range);
+    let by_mode = shown.iter().find(|panel| panel.title == "CPU by mode").unwrap();
+    let rates: Vec<f64> =
+        by_mode.series[0][0]["dps"].as_object().unwrap().values().map(|rate| rate.as_f64().unwrap()).collect();
+    assert!(rates.len() > 200 && rates.iter().all(|rate| (rate - 2.0).abs() < 1e-9), "{rates:?}");
 }
 
 #[test]
@@ -380,6 +401,8 @@ fn everything_asks_the_data_source_that_is_chosen_above_for_metrics_that_exist()
             let targets = panel["targets"].as_array().unwrap();
             let names: BTreeSet<&str> = targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
             assert_eq!(names.len(), targets.len(), "{uid}: {panel:#}");
+            let has_rates = targets.iter().any(|target| target["shouldComputeRate"] == true);
+            assert_eq!(panel["interval"].is_string(), has_rates, "{uid}: {panel:#}");
             for target in targets {
                 assert_eq!(target["datasource"], source, "{uid}");
                 check_metric(uid, target);

@@ -84,6 +84,18 @@ impl Interval {
         Self { millis: step.map_or(21_600_000, |(_, step)| *step) }
     }
 
+    /// This one, unless a panel asks for a coarser one, written as in [`Self::text`].
+    pub fn at_least(self, text: &str) -> Self {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap();
+        let unit = match &text[digits..] {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            other => panic!("'{text}' has the unit '{other}', which no panel uses"),
+        };
+        Self { millis: self.millis.max(text[..digits].parse::<i64>().unwrap() * unit) }
+    }
+
     /// `200ms`, `5s`, `2m`, `1h`.
     fn text(self) -> String {
         match self.millis {
@@ -102,9 +114,8 @@ pub fn panel(
     targets: &[Json],
     variables: &Variables,
     range: Range,
-    points_max: i64,
+    interval: Interval,
 ) -> Vec<Vec<Json>> {
-    let interval = Interval::of(range, points_max);
     let subs = targets.iter().map(|target| sub_query(generation, target, variables, interval));
     match generation {
         Generation::Browser | Generation::Whole => {
