@@ -105,6 +105,8 @@ struct Write {
     append: Mutex<Appender>,
     /// Milliseconds of the monotonic clock before which no flush is due: set by a failed one.
     flush_not_before: AtomicU64,
+    /// The last append was refused because the files may not grow.
+    full: AtomicBool,
 }
 
 /// What the append lock guards.
@@ -213,7 +215,8 @@ impl Db {
     ///
     /// # Errors
     /// NotFound when a series is unknown; Invalid when a time or the batch's length is; Busy when the memtable is
-    /// full; Unavailable when the disk fails, when an earlier fsync did and no flush came since, or when closed.
+    /// full; Unavailable when the disk fails, when an earlier fsync did and no flush came since, when the files may
+    /// not grow any more, or when closed.
     pub fn append(&self, batch: &SampleBatch, durability: Durability) -> Result<()> {
         let write = self.inner.write("append")?;
         self.inner.check_batch(batch)?;
@@ -223,6 +226,7 @@ impl Db {
             let mut appender = write.appender();
             write.check_open(&self.inner.layout)?;
             self.inner.check_room(batch)?;
+            self.inner.check_space(write, samples.len() as u64 + appender.wal.bytes())?;
             let series_end = batch.series().iter().map(|id| id.0 + 1).max().unwrap_or(0);
             self.inner.log(&mut appender, series_end, &samples)?;
             // Only a freeze swaps the active memtable, and that needs the append lock.
@@ -317,7 +321,8 @@ impl Db {
             let view = self.inner.view();
             (view.active.bytes(), !view.frozen.is_empty())
         };
-        failed || frozen || old || active >= options.memtable_bytes_flush || wal_bytes >= options.wal_bytes_flush
+        let wal_bytes_flush = options.wal_bytes_flush.min(options.bytes_max / 4);
+        failed || frozen || old || active >= options.memtable_bytes_flush || wal_bytes >= wal_bytes_flush
     }
 
     /// Flushes and gives the writer lock back. Snapshots go on working until a later writer merges their files away;
@@ -428,6 +433,7 @@ impl Inner {
                 active_since: None,
             }),
             flush_not_before: AtomicU64::new(0),
+            full: AtomicBool::new(false),
         });
         let mut inner = Self {
             nodes: Nodes::One(Arc::from(&*manifest.node)),
@@ -534,6 +540,24 @@ impl Inner {
             return Err(Error::MemtableFull { found, max });
         }
         Ok(())
+    }
+
+    /// The same for the files, were the WAL to hold `wal_bytes`.
+    fn check_space(&self, write: &Write, wal_bytes: u64) -> Result<()> {
+        let max = self.options.bytes_max;
+        if max == u64::MAX {
+            return Ok(());
+        }
+        let found = wal_bytes + self.view().manifest.files().map(|file| file.bytes).sum::<u64>();
+        if found <= max {
+            write.full.store(false, Ordering::Relaxed);
+            return Ok(());
+        }
+        let error = Error::DatabaseFull { path: self.layout.dir().to_path_buf(), found, max };
+        if !write.full.swap(true, Ordering::Relaxed) {
+            warn!(%error, "samples are refused");
+        }
+        Err(error)
     }
 
     /// Appends `frames` to the WAL, in the same write behind the frames of series that have none yet.

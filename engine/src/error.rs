@@ -42,6 +42,8 @@ pub enum Error {
     UnknownSeries { id: u32 },
     #[error("the memtable holds {found} bytes and its flush lags behind (limit {max}); try again in a moment")]
     MemtableFull { found: u64, max: u64 },
+    #[error("the files of database {} hold {found} bytes and may hold {max}; nothing more is kept until some are removed", path.display())]
+    DatabaseFull { path: PathBuf, found: u64, max: u64 },
     #[error("database {} is open read-only: {action} is not possible", path.display())]
     ReadOnly { path: PathBuf, action: &'static str },
     #[error("{} is not a telem database: {why}", path.display())]
@@ -94,6 +96,7 @@ impl Error {
             Error::UnknownSeries { .. } | Error::NotADatabase { .. } => ErrorKind::NotFound,
             Error::MemtableFull { .. } | Error::Moving { .. } => ErrorKind::Busy,
             Error::TooManySeries { .. }
+            | Error::DatabaseFull { .. }
             | Error::Locked { .. }
             | Error::Format { .. }
             | Error::Closed { .. }

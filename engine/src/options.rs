@@ -20,6 +20,9 @@ pub struct Options {
     pub memtable_bytes_max: u64,
     /// A flush is due when the oldest unflushed frame stands this far back in the WAL.
     pub wal_bytes_flush: u64,
+    /// Appends are refused (Unavailable) when the files of the database hold this much. A WAL that grows to a quarter
+    /// of it is flushed, which makes it small. No limit by default.
+    pub bytes_max: u64,
     /// Most series in one database.
     pub series_max: u32,
     /// Take over a writer lock that another host, or a live process, seems to hold.
@@ -46,6 +49,7 @@ impl Default for Options {
             memtable_age_flush: Duration::from_secs(3_600),
             memtable_bytes_max: 384 << 20,
             wal_bytes_flush: 256 << 20,
+            bytes_max: u64::MAX,
             series_max: 10_000_000,
             take_over: false,
             segment_files_max: 256,

@@ -312,6 +312,36 @@ fn a_full_memtable_refuses_a_batch_whole_and_takes_it_after_a_flush() {
 }
 
 #[test]
+fn files_that_may_not_grow_refuse_appends_and_what_is_there_stays() {
+    let bed = Bed::with(options(|options| options.bytes_max = 20_000));
+    let mut at = 0;
+    let mut flushed = 0;
+    loop {
+        let id = bed.db.series(&key("a")).unwrap();
+        let mut batch = SampleBatch::default();
+        for _ in 0..50 {
+            batch.push(id, Timestamp::from_micros(at), Value::Float((at as f64).sqrt()));
+            at += 1;
+        }
+        match bed.db.append(&batch, Durability::Buffered) {
+            Ok(()) => {}
+            Err(error) => {
+                assert!(matches!(error, Error::DatabaseFull { max: 20_000, .. }), "{error}");
+                at -= 50;
+                break;
+            }
+        }
+        assert!(bed.db.info().unwrap().bytes <= 20_000);
+        if bed.db.flush_due() {
+            bed.db.flush().unwrap();
+            flushed += 1;
+        }
+    }
+    assert!(flushed > 1, "a WAL makes room by being flushed");
+    assert_eq!(bed.db.info().unwrap().samples, at as u64);
+}
+
+#[test]
 fn a_batch_with_an_unknown_series_or_the_last_microsecond_is_refused_whole() {
     let mut bed = Bed::new();
     bed.append(&[("a", 1, Value::Int(1))]);

@@ -18,7 +18,7 @@ use telem_query::tsq::Fidelity;
 
 use super::collect::CollectArgs;
 use super::{Failure, units};
-use crate::config;
+use crate::config::{self, FileSystem};
 use crate::http::body::BodyBudget;
 use crate::job::claim::claim;
 use crate::net::socket;
@@ -31,6 +31,9 @@ use crate::token::Token;
 const IO_THREADS: usize = 2;
 /// Threads for decoding bodies and looking up clients.
 const BLOCKING_THREADS_MAX: usize = 32;
+
+/// Most bytes of a database that lies in memory: it is the job's.
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 /// A service that takes samples.
 #[derive(Debug, Args)]
@@ -103,6 +106,9 @@ struct WriteLimitArgs {
     /// Most batches that wait to be written [default: 16384]
     #[arg(long, value_name = "N", value_parser = count)]
     queue_batches_max: Option<usize>,
+    /// Most bytes that the files of the database may hold [default: 1GiB where they lie in memory, else no limit]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    data_bytes_max: Option<usize>,
     /// Most series in the database [default: 10000000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     series_max: Option<u32>,
@@ -170,10 +176,16 @@ impl ServiceArgs {
             Some(dir) => wanted_data(&dir)?,
             None => default_data(&purpose.job, &node)?,
         };
+        let bytes_max = match (self.write_limits.data_bytes_max, config::file_system(&data)) {
+            (Some(bytes), _) => bytes as u64,
+            (None, Ok(FileSystem::Memory)) => MEMORY_BYTES_MAX,
+            (None, _) => u64::MAX,
+        };
         let engine = Options::default();
         let engine = Options {
             node: node.clone(),
             take_over: self.take_over,
+            bytes_max,
             series_max: self.write_limits.series_max.unwrap_or(engine.series_max),
             clock: Arc::clone(&clock),
             ..engine
