@@ -19,6 +19,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ use crate::service::{Ready, ServiceOptions};
 /// Longest that the command waits for the service to be ready; then it starts without.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest that the service may take to stop and close its database when the command has ended.
-const STOP_TIMEOUT: Duration = Duration::from_secs(75);
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 /// The same for everything after the end of the command, once somebody said that telem is to end.
 const HURRIED_TIMEOUT: Duration = Duration::from_millis(4_500);
 
@@ -102,6 +103,8 @@ pub struct JobOptions {
     pub level: u8,
     pub runtime: Runtime,
     pub prepare: Prepare,
+    /// That of the service's options: set when the end must come soon.
+    pub hurry: Arc<AtomicBool>,
     /// Whether the command is not to be started without the service.
     pub strict: bool,
     /// How often the saved copy is brought up to date.
@@ -146,11 +149,24 @@ pub fn run(options: JobOptions) -> u8 {
         options.notes.error(format_args!("cannot catch signals: {error}; the command runs without telem"));
         return child::replace_this_process(&options.command);
     }
-    let JobOptions { id, command, node, level, runtime, prepare, strict, save_interval, save_timeout, notes, clock } =
-        options;
+    let JobOptions {
+        id,
+        command,
+        node,
+        level,
+        runtime,
+        prepare,
+        hurry,
+        strict,
+        save_interval,
+        save_timeout,
+        notes,
+        clock,
+    } = options;
     let service = Service::start(runtime, prepare, send.clone());
     let started = describe::Start { id, command, node, level, time: clock.now() };
-    let mut job = Job { service, up: None, stopped: false, events, send, save_interval, save_timeout, notes, clock };
+    let mut job =
+        Job { service, up: None, stopped: false, hurry, events, send, save_interval, save_timeout, notes, clock };
     let code = match job.start(&started, strict) {
         Ok((child, description)) => job.see_through(child, description),
         Err(code) => {
@@ -168,6 +184,8 @@ struct Job {
     up: Option<Box<Up>>,
     /// Whether the service has ended.
     stopped: bool,
+    /// Tells the service that the end must come soon.
+    hurry: Arc<AtomicBool>,
     events: Receiver<Event>,
     send: Sender<Event>,
     save_interval: Duration,
@@ -240,6 +258,7 @@ impl Job {
         let Up { ready, places } = *up;
         let now = self.clock.monotonic();
         let mut deadline = now + if hurried { HURRIED_TIMEOUT } else { STOP_TIMEOUT };
+        self.hurry.store(hurried, Ordering::Relaxed);
         let description = describe::ended(description, ending, self.clock.now());
         self.service.stop(Some((ready.db.clone(), description)));
         let closed = self.await_stop(&mut deadline);
@@ -338,6 +357,7 @@ impl Job {
                 Some(Event::Signal(got)) if got.is_a_farewell() => {
                     let now = self.clock.monotonic();
                     let soon = now + HURRIED_TIMEOUT;
+                    self.hurry.store(true, Ordering::Relaxed);
                     *deadline = if *deadline > soon { soon } else { now };
                 }
                 Some(event) => {
@@ -353,6 +373,7 @@ impl Job {
 
     /// Stops the service of a command that never ran, and leaves no trace of it.
     fn abandon(&mut self) {
+        self.hurry.store(true, Ordering::Relaxed);
         self.service.stop(None);
         let mut deadline = self.clock.monotonic() + HURRIED_TIMEOUT;
         if !self.stopped

@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use telem_engine::{Clock, Db, Options, RecoveryReport};
@@ -31,6 +32,8 @@ use crate::token::{Token, TokenError};
 
 /// How long a sample waits for its fsync on a shared file system: one node should not ask its server more often.
 const SHARED_SYNC_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest that files are merged when the server stops.
+const MERGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest that the last flush may take when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -72,6 +75,8 @@ pub struct ServiceOptions {
     pub writer: WriterOptions,
     pub queries: QueryOptions,
     pub clock: Arc<dyn Clock>,
+    /// Set when the end must come soon: nothing is merged then, or no further.
+    pub hurry: Arc<AtomicBool>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +145,11 @@ pub async fn run(
     }
     let writer_options = WriterOptions { sync_interval: sync_interval(&options), ..options.writer.clone() };
     let writer = Writer::start(db.clone(), writer_options).map_err(ServiceError::Thread)?;
+    let merge = Merge { db: db.clone(), hurry: Arc::clone(&options.hurry), clock: Arc::clone(&options.clock) };
     let served = serve(options, tcp, db, Some(writer.clone()), ready, stop).await;
+    if served.is_ok() {
+        merge.run(&writer).await;
+    }
     // Also when it could not serve: the database was open, and is to be closed in order.
     let closed = writer.shutdown(CLOSE_TIMEOUT).await;
     served.and(closed.map_err(ServiceError::Close))
@@ -204,6 +213,42 @@ async fn serve(
         collectors.stop();
     }
     Ok(())
+}
+
+/// What is done to a database before it is closed: few large files are quicker to copy and to open than many.
+struct Merge {
+    db: Db,
+    hurry: Arc<AtomicBool>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Merge {
+    async fn run(self, writer: &Writer) {
+        if self.hurry.load(Ordering::Relaxed) {
+            return;
+        }
+        // Else what still waits would be a small file of its own. A writer that hangs is waited for when it closes.
+        let deadline = self.clock.monotonic() + MERGE_TIMEOUT;
+        let settled = tokio::time::timeout(MERGE_TIMEOUT, writer.settle()).await;
+        if !matches!(settled, Ok(Ok(()))) {
+            return;
+        }
+        match tokio::task::spawn_blocking(move || self.merge(deadline)).await {
+            Ok(Ok(())) => {}
+            // Closing flushes again, and says if that fails.
+            Ok(Err(error)) => tracing::warn!(%error, "small files are not merged"),
+            Err(panic) => tracing::error!(%panic, "merging died of a bug"),
+        }
+    }
+
+    fn merge(&self, deadline: Duration) -> telem_engine::Result<()> {
+        let go_on = || !self.hurry.load(Ordering::Relaxed) && self.clock.monotonic() < deadline;
+        if go_on() {
+            self.db.flush()?;
+            self.db.compact_while(&go_on)?;
+        }
+        Ok(())
+    }
 }
 
 async fn open(options: &ServiceOptions) -> Result<Db, ServiceError> {

@@ -322,6 +322,21 @@ async fn a_failed_flush_is_tried_again_without_another_append() {
 }
 
 #[tokio::test]
+async fn settling_waits_for_what_was_queued_before_and_counts_as_nothing() {
+    let rig = rig(unhurried());
+    let append = rig.store.append.shut();
+    let mut put = pin!(rig.put(1, Durability::Buffered));
+    assert!(poll_once(&mut put).is_pending());
+    let mut settled = pin!(rig.writer.settle());
+    assert!(poll_once(&mut settled).is_pending());
+    append.pass(Pass::Through);
+    settled.await.unwrap();
+    assert_eq!((rig.writer.stats().batches, rig.writer.stats().samples), (1, 1));
+    rig.writer.shutdown(NEVER).await.unwrap();
+    assert!(matches!(rig.writer.settle().await, Err(WriteError::Stopped)));
+}
+
+#[tokio::test]
 async fn shutdown_appends_and_syncs_what_waits_and_closes_the_database() {
     let rig = rig(unhurried());
     let (closed, is_closed) = mpsc::channel();

@@ -92,6 +92,7 @@ fn job_options(args: RunArgs, verbosity: Verbosity) -> Result<JobOptions, Failur
     let save = save.unwrap_or_else(|| PathBuf::from(format!("telem-{id}")));
     let save = std::path::absolute(&save).unwrap_or(save);
     let destination = (!no_save).then(|| Destination::new(save, &node));
+    let hurry = Arc::default();
     let purpose = Purpose { job: id.clone(), level };
     Ok(JobOptions {
         id,
@@ -99,7 +100,15 @@ fn job_options(args: RunArgs, verbosity: Verbosity) -> Result<JobOptions, Failur
         node,
         level,
         runtime,
-        prepare: Box::new(move || prepare(service, purpose, destination, strict)),
+        prepare: Box::new({
+            let hurry = Arc::clone(&hurry);
+            move || {
+                let mut prepared = prepare(service, purpose, destination, strict)?;
+                prepared.options.hurry = hurry;
+                Ok(prepared)
+            }
+        }),
+        hurry,
         strict,
         save_interval,
         save_timeout,

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
@@ -251,6 +252,8 @@ fn options(
         writer: WriterOptions { clock: Arc::clone(&clock), ..WriterOptions::default() },
         queries: query_options(limits, &clock),
         clock,
+        // A server that is told to stop is to stop; a run, whose database is complete then, sets its own.
+        hurry: Arc::new(AtomicBool::new(true)),
     })
 }
 

@@ -33,6 +33,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         writer: WriterOptions::default(),
         queries: QueryOptions::new(Arc::clone(&clock)),
         clock,
+        hurry: Arc::default(),
     }
 }
 
@@ -97,6 +98,25 @@ async fn what_was_put_over_tcp_is_read_over_the_socket_and_after_a_restart() {
     assert!(second.ready.recovery.is_none(), "an orderly end leaves nothing to recover");
     assert_eq!(ask(&second.tcp(), "/api/sql", COUNT).await, "[{\"n\":1}]\n");
     second.stop().await;
+}
+
+#[tokio::test]
+async fn files_are_merged_at_the_end_unless_that_must_come_soon() {
+    let dir = short_dir();
+    for (data, hurry, files) in [("one", false, 1), ("two", true, 3)] {
+        let options = options(dir.path(), data);
+        options.hurry.store(hurry, Ordering::Relaxed);
+        let server = Running::start(options).await;
+        for second in 0..3 {
+            ask(&server.tcp(), "/api/put", &PUT.replace("1767225600", &(1_767_225_600 + second).to_string())).await;
+            if second < 2 {
+                server.ready.db.flush().unwrap();
+            }
+        }
+        server.stop().await;
+        let db = Db::open_read_only(&dir.path().join(data), Options::default()).unwrap();
+        assert_eq!((db.info().unwrap().segment_files.len(), db.info().unwrap().samples), (files, 3));
+    }
 }
 
 #[tokio::test]
