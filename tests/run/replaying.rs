@@ -13,7 +13,7 @@ use crate::replay::{answers, assert_same, contents, telling_samples};
 const WAITING: [&str; 3] = ["sh", "-c", "echo $TELEM_URL; cat"];
 
 fn start(place: &Place, options: &[&str]) -> (Running, Connection<TcpStream>) {
-    let options: Vec<&str> = ["--level", "1", "--node", "n1", "--save", "out"].iter().chain(options).copied().collect();
+    let options: Vec<&str> = ["--node", "n1", "--save", "out"].iter().chain(options).copied().collect();
     let mut running = Running::start(place.run(&options, &WAITING));
     let url = running.line();
     let connection = Connection::tcp(url.strip_prefix("http://").unwrap());
@@ -35,7 +35,7 @@ fn replayed(place: &Place, metric: &str) -> Vec<String> {
 #[test]
 fn a_job_that_was_killed_is_replayed_from_what_was_saved_of_its_wal() {
     let place = Place::new();
-    let (running, mut connection) = start(&place, &["--save-interval", "100ms"]);
+    let (running, mut connection) = start(&place, &["--level", "1", "--save-interval", "100ms"]);
     let samples = telling_samples("loss");
     put(&mut connection, &samples);
     let copy = place.path().join("out/n1");
@@ -55,7 +55,7 @@ fn a_job_that_ended_is_replayed_and_named_with_the_one_that_went_before() {
     let place = Place::new();
     let mut seen = Vec::new();
     for job in ["j1", "j2"] {
-        let (running, mut connection) = start(&place, &["--job", job]);
+        let (running, mut connection) = start(&place, &["--level", "1", "--job", job]);
         put(&mut connection, &telling_samples("loss"));
         seen = answers(&mut connection, "loss");
         let (status, said) = running.end();
@@ -71,4 +71,49 @@ fn a_job_that_ended_is_replayed_and_named_with_the_one_that_went_before() {
     let of_metric =
         |answers: &[String]| answers.iter().filter(|answer| answer.contains("/api/query")).cloned().collect::<Vec<_>>();
     assert_same(&of_metric(&answers(&mut server.connect(), "loss")), &of_metric(&seen), "both jobs");
+}
+
+/// What `connection` answers about the samples before `end`, in seconds; SQL's rows sorted.
+fn of_the_node(connection: &mut Connection<TcpStream>, end: i64) -> Vec<String> {
+    let sql =
+        format!("SELECT metric, host, node, tags, ts, value, value_int FROM samples WHERE ts < to_timestamp({end})");
+    let rows = connection.request("POST", "/api/sql?format=ndjson", &[], sql.as_bytes()).unwrap().expect(200).text();
+    let mut answers: Vec<String> = rows.lines().map(str::to_owned).collect();
+    answers.sort_unstable();
+    for query in [
+        "sum:load_average",
+        "sum:100ms-avg:rate:node_cpu_seconds_total%7Bmode=*%7D",
+        "none:node_memory_MemAvailable_bytes",
+        "zimsum:1s-max:node_network_receive_bytes_total%7Bhost=n1%7D",
+    ] {
+        let path = format!("/api/query?start={}&end={}&ms&m={query}", end - 600, end - 1);
+        answers.push(connection.request("GET", &path, &[], b"").unwrap().expect(200).text());
+    }
+    answers
+}
+
+#[test]
+fn what_the_node_measured_is_replayed_as_it_was_seen_while_the_job_ran() {
+    let place = Place::new();
+    let (running, mut connection) = start(&place, &["--level", "2", "--interval", "100ms", "--save-interval", "200ms"]);
+    let mut bounds = || {
+        let sql = b"SELECT CAST(min(ts) AS BIGINT) AS first, CAST(max(ts) AS BIGINT) AS last FROM samples";
+        let row = connection.request("POST", "/api/sql", &[], sql).unwrap().expect(200).json();
+        Some((row[0]["first"].as_i64()? / 1_000_000, row[0]["last"].as_i64()? / 1_000_000))
+    };
+    let mut last = 0;
+    poll("three seconds of samples", || {
+        bounds().is_some_and(|(first, now)| {
+            last = now;
+            now - first >= 3
+        })
+    });
+    // A tick that is a second late may still add to the newest second.
+    let end = last - 1;
+    let seen = of_the_node(&mut connection, end);
+    assert!(seen.len() > 500, "{} answers", seen.len());
+    let (status, said) = running.end();
+    assert!(status.success(), "{said}");
+    let server = Server::replay([place.path().join("out")], &[]);
+    assert_same(&of_the_node(&mut server.connect(), end), &seen, "replayed");
 }
