@@ -362,7 +362,7 @@ def node():
               "Where the memory is. What holds files is given back when programs need it, unless it is shared memory "
               "or a file system in memory.", "bytes", stack="normal", fill=70,
               overrides=[colored("^programs$", BLUE), colored("^kernel$", ORANGE), colored("^buffers$", PURPLE),
-                         colored("^files and shared$", GREEN), colored("^free$", GREY),
+                         colored("^files and shared$", "rgb(88, 120, 104)"), colored("^free$", GREY),
                          colored("^installed$", "rgb(160, 160, 170)", custom__fillOpacity=0, custom__lineWidth=1,
                                  custom__stacking={"group": "A", "mode": "none"},
                                  custom__lineStyle={"fill": "dash", "dash": [6, 6]})]),
@@ -494,7 +494,7 @@ def band(title, metric, help, **more):
     lines = [ask(metric, by="max", within="max", name="max"), ask(metric, by="avg", name="mean"),
              ask(metric, by="min", within="min", name="min")]
     # Metrics that are logged now and then are points, not lines.
-    return graph(title, lines, help, "short", min=None, overrides=BAND, points="auto", **more)
+    return graph(title, lines, help, "short", min=None, overrides=BAND, points="auto", legend="hidden", **more)
 
 
 # Lines of a tag that is a variable have no alias: Grafana calls them `loss{rank=0}`, of which `rank=0` is enough.
@@ -515,7 +515,7 @@ def custom():
               scale="log", transformations=BY_TAG),
         bars("Now, by $tag", lines, "The last value of each line, beside each other.", "short", width=6,
              noValue="nothing in this time range", transformations=BY_TAG),
-        band("$metric, all series", "$metric",
+        band("$metric, mean and range", "$metric",
              "All series of the metric, whatever their tags: their mean and the band between the lowest and the "
              "highest. A wide band is ranks or nodes that differ.", width=6),
         graph("$metric, change each second", [dict(lines[0], shouldComputeRate=True, isCounter=False)],
@@ -527,8 +527,8 @@ def custom():
     ]
     overview = [
         band("$every", "$every",
-             "All series of the metric: their mean and the band between the lowest and the highest.", legend="hidden",
-             height=7, repeat="every", repeatDirection="h", maxPerRow=3),
+             "All series of the metric: their mean and the band between the lowest and the highest.", height=7,
+             repeat="every", repeatDirection="h", maxPerRow=3),
     ]
     own = f"/^(?!{COLLECTED})/"
     return dashboard(

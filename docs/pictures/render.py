@@ -26,6 +26,7 @@ import matplotlib.pyplot as plt
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from PIL import Image
 
 WIDTH_PX, UNIT_PX, GAP_PX, HEAD_PX, FOOT_PX, MARGIN_PX = 1600, 36, 8, 56, 30, 14
 DPI = 100
@@ -152,14 +153,14 @@ def choose(telem, board, chosen):
 
 # --- numbers ---------------------------------------------------------------------------------------------------
 
-def scaled(value, base, units):
+def scaled(value, base, units, digits):
     step = 0
     while abs(value) >= base and step < len(units) - 1:
         value, step = value / base, step + 1
-    return f"{short(value)}{units[step]}"
+    return f"{short(value, digits)}{units[step]}"
 
 
-def short(value, digits=3):
+def short(value, digits):
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
@@ -167,21 +168,22 @@ def short(value, digits=3):
     return text.replace("e-0", "e-")
 
 
-def shown(value, unit, decimals=None):
+def shown(value, unit, decimals=None, digits=3):
     value = 0.0 if abs(value) < 1e-12 else value
     if unit in ("percent", "percentunit"):
         value = value * 100 if unit == "percentunit" else value
-        return f"{value:.{decimals}f}%" if decimals is not None else f"{short(value)}%"
+        return f"{value:.{decimals}f}%" if decimals is not None else f"{short(value, digits)}%"
     if unit == "bytes":
-        return scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"])
+        return scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB", " PiB"], digits)
     if unit == "Bps":
-        return scaled(value, 1000, [" B/s", " kB/s", " MB/s", " GB/s", " TB/s"])
+        return scaled(value, 1000, [" B/s", " kB/s", " MB/s", " GB/s", " TB/s"], digits)
     if unit == "s":
-        return f"{short(value)} s" if abs(value) >= 1 or value == 0 else f"{short(value * 1000)} ms"
+        seconds = abs(value) >= 1 or value == 0
+        return f"{short(value, digits)} s" if seconds else f"{short(value * 1000, digits)} ms"
     behind = {"iops": " io/s", "cps": " c/s", "pps": " p/s", "reqps": " req/s", "ops": " ops/s"}.get(unit, "")
     if decimals is not None and abs(value) < 1000:
         return f"{value:.{decimals}f}{behind}"
-    return scaled(value, 1000, ["", " K", " Mil", " Bil"]) + behind
+    return scaled(value, 1000, ["", " K", " Mil", " Bil"], digits) + behind
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------
@@ -358,7 +360,7 @@ def draw_scales(axes, panel, drawn, times_max):
     else:
         limit(axes, defaults, drawn)
         axes.yaxis.set_major_locator(FixedLocator(ticks(axes.get_ylim(), unit)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, unit)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, unit, digits=4)))
     if custom["thresholdsStyle"]["mode"] != "off":
         for step in defaults["thresholds"]["steps"]:
             if step["value"] is not None:
@@ -519,7 +521,9 @@ def main():
             f"{args.dashboard.name}. ")
     figure = draw(board, Telem(args.url, start, end), chosen, args.height, args.top, note + args.note)
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(args.output, dpi=DPI, facecolor=CANVAS, pil_kwargs={"optimize": True})
+    figure.savefig(args.output, dpi=DPI, facecolor=CANVAS)
+    # Without transparency, which nothing has. A palette would be smaller, and give two lines of a legend one colour.
+    Image.open(args.output).convert("RGB").save(args.output, optimize=True)
     print(f"{args.output}: {args.output.stat().st_size // 1024} KiB", file=sys.stderr)
 
 
