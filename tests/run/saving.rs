@@ -2,14 +2,15 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::Value as Json;
-use telem_engine::{Db, DbInfo, Options};
+use telem_engine::{Clock, Db, DbInfo, Options, SystemClock};
 
 use super::*;
 
 /// Posts as many samples as its argument says, twenty at a time, printing how many were acknowledged; prints
-/// `refused` and goes on when one is not. Then waits for the end of its stdin.
+/// `refused` and goes on when one is not. Then waits for the end of its stdin, and exits with its second argument.
 pub const POSTER: &str = "
 import http.client, json, os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -29,7 +30,11 @@ while sent < count:
     print(sent, flush=True)
 print('done', flush=True)
 sys.stdin.read()
+sys.exit(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
 ";
+
+/// How soon after SIGTERM everything is to be saved.
+const TERM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `--level 1` has nothing but what the command posts.
 pub const POSTED_ALONE: [&str; 4] = ["--level", "1", "--node", "n1"];
@@ -37,7 +42,7 @@ pub const POSTED_ALONE: [&str; 4] = ["--level", "1", "--node", "n1"];
 /// The numbers of the samples that a database holds; each must have its own value.
 pub fn posted(dir: &Path) -> Vec<i64> {
     let sql = "SELECT (CAST(ts AS BIGINT) - 1767225600000000) / 1000 AS n, value FROM posted ORDER BY ts";
-    let done = telem(["sql", "--format", "csv"]).arg(dir).arg(sql).output().unwrap();
+    let done = asked(&["sql", "--format", "csv"], dir, sql);
     let said = said(&done);
     if said.contains("posted") && !done.status.success() {
         return Vec::new();
@@ -51,6 +56,19 @@ pub fn posted(dir: &Path) -> Vec<i64> {
         n
     };
     rows.lines().skip(1).map(sample).collect()
+}
+
+/// What `telem` with `words`, the directory and perhaps `more` answers.
+pub fn asked(words: &[&str], dir: &Path, more: &str) -> Output {
+    let mut telem = telem(words);
+    telem.arg(dir).args((!more.is_empty()).then_some(more));
+    output(telem)
+}
+
+/// `telem check` finds nothing wrong.
+pub fn assert_sound(dir: &Path, why: &str) {
+    let check = asked(&["check"], dir, "");
+    assert!(check.status.success(), "{why}: {}", said(&check));
 }
 
 pub fn info(dir: &Path) -> Option<DbInfo> {
@@ -84,14 +102,30 @@ fn a_job_that_ended_is_saved_whole_and_its_live_data_are_gone() {
     assert!(said.contains("1,000 samples in 1 series, "), "{said}");
     assert!(said.contains(&format!("saved in {}", saved.display())) && said.contains("s of CPU"), "{said}");
     assert_eq!(posted(&saved), (0..1000).collect::<Vec<_>>());
-    let check = telem(["check"]).arg(&saved).output().unwrap();
-    assert!(check.status.success(), "{}", super::said(&check));
+    assert_sound(&saved, "after a clean end");
     for gone in ["WRITER", "connection.json"] {
         assert!(!saved.join(gone).exists(), "{gone}");
     }
     assert_eq!(info(&saved).unwrap().wal_bytes, 0, "a closed database has no WAL");
     let live = files(&place.path().join("live")).pop().unwrap();
     assert!(files(&live).is_empty(), "{:?}", files(&live));
+}
+
+#[test]
+fn a_clean_end_merges_what_the_flushes_of_the_job_left() {
+    let place = Place::new();
+    // A WAL of a quarter of this is flushed.
+    let options = ["--save", "out", "--save-interval", "100ms", "--data-bytes-max", "200k"];
+    let running = poster(&place, &options, "12000");
+    let copy = place.path().join("out/n1");
+    poll("a flush to be saved", || info(&copy).is_some_and(|info| info.segment_files.len() > 1));
+    let (status, said) = running.end();
+    assert!(status.success(), "{said}");
+    let found = info(&copy).unwrap();
+    assert_eq!((found.segment_files.len(), found.series_files.len(), found.wal_bytes), (1, 1, 0), "{said}");
+    assert_eq!(posted(&copy), (0..12_000).collect::<Vec<_>>());
+    assert_eq!(files(&copy.join("segments")).len(), 1, "what was merged is gone");
+    assert_sound(&copy, "after a merge");
 }
 
 #[test]
@@ -143,7 +177,7 @@ fn the_nodes_metrics_are_saved_at_level_2() {
     let (status, said) = running.end();
     assert!(status.success(), "{said}");
     let sql = "SELECT count(DISTINCT metric) AS n FROM samples WHERE host = 'n1'";
-    let done = telem(["sql", "--format", "csv"]).arg(&copy).arg(sql).output().unwrap();
+    let done = asked(&["sql", "--format", "csv"], &copy, sql);
     let metrics: u64 = String::from_utf8(done.stdout).unwrap().lines().nth(1).unwrap().parse().unwrap();
     assert!(metrics > 10, "{metrics} metrics, {said}");
 }
@@ -193,8 +227,11 @@ fn sigterm_saves_at_once_and_telem_serves_on_until_the_command_has_ended() {
     let copy = place.path().join("out/n1");
     poll("the first step", || info(&copy).is_some());
     assert_eq!(info(&copy).unwrap().samples, 0);
+    let clock = SystemClock::new();
     running.signal(Signal::TERM);
-    poll("the samples to be saved", || info(&copy).is_some_and(|info| info.samples >= 500));
+    poll("the samples to be flushed", || info(&copy).is_some_and(|info| info.samples - info.samples_unflushed >= 500));
+    let took = clock.monotonic();
+    assert!(took < TERM_TIMEOUT, "{took:?}");
     assert_eq!(posted(&copy).len(), 500);
     assert!(running.telem.try_wait().unwrap().is_none(), "the command ignores the signal, and so telem is there");
     running.stdin.take().unwrap().write_all(b"end").unwrap();
@@ -255,17 +292,58 @@ fn a_full_disk_below_the_copy_or_the_live_data_never_reaches_the_command() {
         &["python3", "-c", POSTER, "60000"],
     ));
     let _command = running.line();
-    let mut acknowledged = 0;
-    loop {
-        match running.line().as_str() {
-            "done" => break,
-            "refused" => {}
-            count => acknowledged = count.parse().unwrap(),
-        }
-    }
+    let acknowledged = until_done(&mut running);
     let (status, said) = running.end();
     assert!(status.success(), "{said}");
     assert!(acknowledged < 60_000, "the disk was not full");
     let kept = posted(&small.join("live"));
     assert!(kept.len() >= acknowledged, "{} of {acknowledged}: {said}", kept.len());
+}
+
+#[test]
+fn files_that_may_not_grow_or_not_be_written_never_reach_the_command() {
+    let limited = |place: &Place, kibibytes: &str| {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", "ulimit -f \"$0\"; exec \"$@\"", kibibytes, env!("CARGO_BIN_EXE_telem"), "run"]);
+        bash.args(["--listen", "127.0.0.1:0"]).args(POSTED_ALONE).args(["--save", "out"]);
+        place.at_home(&mut bash);
+        bash
+    };
+    // Nothing at all can be written, and so there is no service.
+    let place = Place::new();
+    let mut run = limited(&place, "0");
+    run.args(["--", "sh", "-c", "echo \"out $TELEM_URL\"; exit 6"]);
+    let done = output(run);
+    assert_eq!((done.status.code(), done.stdout.as_slice()), (Some(6), b"out \n".as_slice()), "{}", said(&done));
+    assert!(said(&done).contains("telem does not record it"), "{}", said(&done));
+
+    // No file may grow beyond 16 KiB, and so the WAL ends soon.
+    let place = Place::new();
+    let mut run = limited(&place, "16");
+    run.args(["--", "python3", "-c", POSTER, "60000", "5"]);
+    let mut running = Running::start(run);
+    let _command = running.line();
+    let acknowledged = until_done(&mut running);
+    assert!(acknowledged < 60_000, "no limit was met");
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(5), "{said}");
+    let copy = place.path().join("out/n1");
+    let kept = match said.contains("NOT all saved in") {
+        true => posted(Path::new(said.split("live data in ").last().unwrap().split_whitespace().next().unwrap())),
+        false => posted(&copy),
+    };
+    assert!(kept.len() >= acknowledged, "{} of {acknowledged}: {said}", kept.len());
+    assert_sound(&copy, &said);
+}
+
+/// How many samples the poster had acknowledged when it was done.
+fn until_done(running: &mut Running) -> usize {
+    let mut acknowledged = 0;
+    loop {
+        match running.line().as_str() {
+            "done" => return acknowledged,
+            "refused" => {}
+            count => acknowledged = count.parse().unwrap(),
+        }
+    }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::mpsc::Sender;
 use std::{fs, thread};
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid};
 use signal_hook::consts::signal::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGURG, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ,
 };
@@ -27,7 +27,7 @@ const CAUGHT: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, S
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     pub signal: Signal,
-    /// Sent by a process, not by the kernel (a terminal, a limit).
+    /// Sent by another process, not by the kernel (a terminal, a limit).
     pub sent: bool,
 }
 
@@ -81,7 +81,14 @@ fn event(origin: &Origin) -> Option<Event> {
         return Some(Event::ChildChanged);
     }
     let signal = Signal::from_named_raw(origin.signal)?;
-    Some(Event::Signal(Received { signal, sent: origin.cause != Cause::Kernel }))
+    let sender = origin.process.map(|process| process.pid);
+    let sent = was_sent(origin.cause, sender, getpid().as_raw_nonzero().get());
+    Some(Event::Signal(Received { signal, sent }))
+}
+
+/// Whether another process sent it. The kernel names ourselves for a write beyond a limit of ours (SIGXFSZ).
+fn was_sent(cause: Cause, sender: Option<i32>, own: i32) -> bool {
+    cause != Cause::Kernel && sender != Some(own)
 }
 
 /// Whether this process leads its session, and so is the only one that a terminal tells when it hangs up.
@@ -116,6 +123,8 @@ fn bit(signal: i32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use signal_hook::low_level::siginfo::Sent;
+
     use super::*;
 
     const fn got(signal: Signal, sent: bool) -> Received {
@@ -130,6 +139,15 @@ mod tests {
         }
         assert!(got(Signal::HUP, false).is_for_the_job(true), "a hang-up reaches the session's leader only");
         assert!(!got(Signal::INT, false).is_for_the_job(true));
+    }
+
+    #[test]
+    fn what_a_limit_of_telems_own_brings_is_not_sent() {
+        let kill = Cause::Sent(Sent::User);
+        assert!(was_sent(kill, Some(1), 42) && was_sent(kill, Some(0), 42) && was_sent(Cause::Unknown, None, 42));
+        assert!(!was_sent(Cause::Kernel, None, 42));
+        assert!(!was_sent(kill, Some(42), 42), "a write beyond the limit of a file's size");
+        assert!(!got(Signal::XFSZ, false).is_for_the_job(true) && got(Signal::XFSZ, false).is_harmless());
     }
 
     #[test]
