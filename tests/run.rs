@@ -59,8 +59,41 @@ impl Place {
     }
 }
 
+/// Runs its arguments with no signal ignored or blocked.
+const UNDISTURBED: &str = "
+import os, signal, sys
+for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    try:
+        signal.signal(number, signal.SIG_DFL)
+    except OSError:
+        pass
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+
+/// The same command, also where these tests run under `nohup` or in a shell's background: what they ignore, it would.
+fn undisturbed(command: Command) -> Command {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+    // SIGPIPE is ignored by every Rust program, and by none that it starts.
+    if ignored.is_none_or(|mask| u64::from_str_radix(mask, 16) == Ok(1 << 12)) {
+        return command;
+    }
+    let mut python = Command::new("python3");
+    python.args(["-c", UNDISTURBED]).arg(command.get_program()).args(command.get_args());
+    command.get_current_dir().map(|dir| python.current_dir(dir));
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => python.env(name, value),
+            None => python.env_remove(name),
+        };
+    }
+    python
+}
+
 /// What `command` printed, until its end.
-fn output(mut command: Command) -> Output {
+fn output(command: Command) -> Output {
+    let mut command = undisturbed(command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().unwrap();
     let _guard = Guard::of(&child);
@@ -104,7 +137,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command) -> Self {
+    fn start(command: Command) -> Self {
+        let mut command = undisturbed(command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut telem = command.spawn().unwrap();
         let guard = Guard::of(&telem);
