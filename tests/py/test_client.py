@@ -517,6 +517,24 @@ if child:
     assert [row["n"] for row in rows] == [100, 500]
 
 
+def test_a_fork_at_any_moment_leaves_the_child_with_whole_modules(served):
+    """A fork while the thread imports copies half a module. So: whatever sending needs is loaded before there is a thread."""
+    script = """
+import sys, threading
+from telem import Telemetry
+telemetry = Telemetry()
+assert threading.active_count() == 1
+before = set(sys.modules)
+telemetry.add_data("m", 1)
+assert telemetry.flush(60) and telemetry.sent == 1
+assert set(sys.modules) == before, set(sys.modules) - before
+"""
+    connection = json.loads(pathlib.Path(served.file).read_text())
+    for way in [served.file, f"unix:{connection['socket']}", connection["url"]]:
+        done = python(script.replace("Telemetry()", f"Telemetry(address={way!r})"), TELEM_TOKEN=connection["token"])
+        assert done.returncode == 0, done.stderr
+
+
 def log_some(telemetry, count):
     for number in range(count):
         telemetry.add_data("child", number)

@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import weakref
+from importlib import import_module
 from typing import Any, Deque, Dict, List, Optional, Set, Tuple, Union
 
 from ._points import Point, Series, Tag, body_of
@@ -62,6 +63,10 @@ class Marker:
 class Sender:
     def __init__(self, service: Service) -> None:
         self.service = service
+        if service.is_named:
+            # Now and in the caller's thread, not at the first batch in ours: a fork in the middle of an import leaves
+            # the child with half a module for ever. Without a service there is nothing to send, nor to load.
+            import_module("._wire", __package__)
         self._start()
 
     def _start(self) -> None:

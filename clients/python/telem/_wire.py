@@ -1,10 +1,11 @@
 """HTTP to the service, over its Unix socket or TCP: one connection, one request at a time.
 
-Imported when there is something to send: a process without telem does not pay for ``http.client``.
+Imported where a service is named: a process without telem does not pay for ``http.client``.
 """
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401: connecting to a host by name would import it, in the thread
 import http.client
 import socket
 from typing import List, NamedTuple, Optional
