@@ -10,6 +10,7 @@ import os
 import pathlib
 import pickle
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -487,8 +488,88 @@ def test_a_question_that_cannot_be_answered_raises_and_says_why(served):
         telemetry.sql("SELECT * FROM no_such_table")
     with pytest.raises(SqlError, match="SQL"):
         telemetry.sql("SELEC 1")
+    with pytest.raises(TypeError, match="a question is a text, not a NoneType"):
+        telemetry.sql(None)
     with pytest.raises(ValueError, match="'dicts', 'arrow'"):
         telemetry.sql("SELECT 1", format="pandas")
+
+
+class Stub:
+    """A service that answers from a list, one answer a connection, and then hangs: (status, headers, body), or ``None``
+    to hang up without one."""
+
+    def __init__(self, answers):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.answers, self.asked, self.open = list(answers), 0, []
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        while True:
+            stream, _ = self.listener.accept()
+            self.open.append(stream)
+            stream.recv(1 << 20)
+            self.asked += 1
+            if not self.answers:
+                continue
+            answer = self.answers.pop(0)
+            if answer is not None:
+                status, headers, body = answer
+                head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+                stream.sendall(f"HTTP/1.1 {status} x\r\n{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            stream.close()
+
+
+BUSY = (503, {"Retry-After": "1"}, '{"error": {"message": "16 queries are running"}}')
+ROWS = (200, {}, '[{"x": 1}]')
+
+
+def test_a_service_that_is_busy_is_asked_again_until_it_answers():
+    stub = Stub([BUSY, BUSY, BUSY, None, BUSY, ROWS])
+    assert Telemetry(address=stub.url).sql("SELECT 1 AS x") == [{"x": 1}]
+    assert stub.asked == 6
+
+
+def test_no_answer_is_never_taken_for_an_empty_one():
+    """Whoever steers by an answer must not steer by one that nobody gave."""
+    for answers, said in [
+        ([BUSY] * 1_000, "16 queries are running"),
+        ([(503, {}, '{"error": {"message": "took longer than 30 s"}}')], "took longer than 30 s"),
+        ([(401, {}, '{"error": {"message": "no token"}}')], "401: no token"),
+        ([(500, {}, "bug")], "500: bug"),
+        ([(200, {}, "[{")], "no answer that can be read"),
+        ([None] * 1_000, "hung up"),
+        ([], "did not answer within"),
+    ]:
+        stub = Stub(answers)
+        with pytest.raises(TelemetryError, match=said) as raised:
+            Telemetry(address=stub.url).sql("SELECT 1", timeout=0.6)
+        assert not isinstance(raised.value, SqlError)
+
+
+def test_a_service_that_is_away_has_no_rows_and_each_such_answer_is_counted(tmp_path):
+    telemetry = Telemetry(address=str(tmp_path / "gone.json"))
+    assert telemetry.stats()["unanswered"] == 0
+    assert telemetry.sql("SELECT 1") == [] and telemetry.sql("SELECT 1", format="arrow").num_rows == 0
+    assert telemetry.stats()["unanswered"] == 2
+    with pytest.raises(TelemetryError, match="names no service"):
+        telemetry.sql("SELECT 1", strict=True)
+
+
+def test_a_question_takes_no_longer_than_it_may(served):
+    telemetry = Telemetry(address=served.file)
+    telemetry.add_data("m", 1)
+    assert telemetry.flush()
+    served.process.send_signal(signal.SIGSTOP)
+    try:
+        telemetry.add_data("m", 2)
+        began = time.monotonic()
+        with pytest.raises(TelemetryError, match="did not answer within 2 s"):
+            telemetry.sql("SELECT 1", timeout=2)
+        # What was logged before is waited for too, but not on top of it.
+        assert time.monotonic() - began < 3.5
+    finally:
+        served.process.send_signal(signal.SIGCONT)
 
 
 # Processes, threads, signals.

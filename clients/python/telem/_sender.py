@@ -83,6 +83,7 @@ class Sender:
         self._sent = 0
         self._requests = 0
         self._losses = 0
+        self._unanswered = 0
         self._dropped: Dict[str, int] = {}
         self._warned: Set[str] = set()
         self._away_since: Optional[float] = None
@@ -129,6 +130,10 @@ class Sender:
             log.warning("telem: %s", message)
         except Exception:  # noqa: BLE001: a handler of the user's is not ours to fail by
             pass
+
+    def count_unanswered(self) -> None:
+        with self._lock:
+            self._unanswered += 1
 
     def flush(self, timeout_s: float) -> bool:
         """Whether everything that was put before this call has been settled within ``timeout_s`` seconds: sent, or
@@ -188,6 +193,7 @@ class Sender:
                 "dropped_by_reason": dict(self._dropped),
                 "requests": self._requests,
                 "connections_lost": self._losses,
+                "unanswered": self._unanswered,
             }
 
     # The thread.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from types import TracebackType
 from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
@@ -210,16 +211,21 @@ class Telemetry:
             ``"dicts"``: a list with one dict a row, times as RFC 3339 text, NaN and infinities as ``None``.
             ``"arrow"``: a ``pyarrow.Table`` with exact types; needs pyarrow.
         timeout
-            Longest silence of the service, in seconds.
+            Longest wait for the answer, in seconds; a service that is busy is asked again until then.
         strict
-            What to do where the service is away, busy or partly missing: by default no or fewer rows, told by the
-            logger ``telem``; ``True`` raises :class:`TelemetryError`.
+            What to do where no service can be reached, or where nodes do not answer: by default no or fewer rows, told by the
+            logger ``telem`` (and where there are none, counted as ``unanswered`` by :meth:`stats`); ``True`` raises
+            :class:`TelemetryError`. For whoever steers a job by the answer.
 
-        Raises :class:`SqlError` for a question that cannot be answered, such as one with a typing error or
-        one for a metric that nobody has logged yet (the table ``samples`` is always there), and :class:`TelemetryError` where ``format="arrow"`` lacks pyarrow. Where no service is named, or the level is 0, there are no rows.
+        Raises :class:`SqlError` for a question that cannot be answered, such as one with a typing error or one for a metric that
+        nobody has logged yet (the table ``samples`` is always there). Raises :class:`TelemetryError` where the service is there
+        and does not answer: it stays busy or silent for ``timeout``, refuses the token, fails; and where ``format="arrow"``
+        lacks pyarrow. Where no service is named, or the level is 0, there are no rows.
         """
         if format not in _sql.FORMATS:
             raise ValueError(f"format {format!r} does not exist; there are {', '.join(map(repr, _sql.FORMATS))}")
+        if not isinstance(text, str):
+            raise TypeError(f"a question is a text, not a {type(text).__name__}")
         if format == "arrow":
             _sql.pyarrow()
         sender = self._sender
@@ -228,15 +234,18 @@ class Telemetry:
                 what = "the level is 0" if sender.service.is_named else "TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL are not set"
                 raise _sql.TelemetryError(f"there is no telem to ask: {what}")
             return _sql.nothing(format)
-        if not sender.flush(min(timeout, EXIT_S)) and strict:
-            raise _sql.TelemetryError(f"what was logged before could not be sent to {sender.service} in time")
+        until = time.monotonic() + timeout
+        if not sender.flush(min(timeout / 2, EXIT_S)):
+            late = f"what was logged before could not be sent to {sender.service} in time"
+            if strict:
+                raise _sql.TelemetryError(late)
+            sender.warn("late", f"a query was asked although {late}")
         try:
-            rows, missing = _sql.ask(sender.service, text, format, timeout)
-        except _sql.SqlError:
-            raise
-        except _sql.TelemetryError as error:
+            rows, missing = _sql.ask(sender.service, text, format, timeout, until)
+        except _sql.Away as error:
             if strict:
                 raise
+            sender.count_unanswered()
             sender.warn("sql", f"a query had no answer, which counts as no rows: {error}")
             return _sql.nothing(format)
         if missing:
@@ -264,7 +273,8 @@ class Telemetry:
 
     def stats(self) -> Dict[str, Any]:
         """Counts of this process: ``sent``, ``dropped``, ``queued``, ``dropped_by_reason``, ``requests``,
-        ``connections_lost``. What was logged is always sent, dropped or queued."""
+        ``connections_lost``, ``unanswered`` (queries without rows because no service could be reached). What was logged is
+        always sent, dropped or queued; after :meth:`finalize` nothing is logged."""
         return self._sender.stats()
 
     def flush(self, timeout: float = EXIT_S) -> bool:

@@ -19,6 +19,12 @@ ANSWER_BYTES_MAX = 8 << 20
 
 Unreachable = (OSError, http.client.HTTPException)
 """What a request raises when the service is gone, or goes."""
+Silent = socket.timeout
+"""Which of them means that the service was reached, and then did not answer in time."""
+
+
+class Away(ConnectionError):
+    """Which of them means that nobody can be reached."""
 
 
 class Answer(NamedTuple):
@@ -86,7 +92,8 @@ class Wire:
             connection.sock.settimeout(self._timeout_s)
             self._connection, self._address = connection, address
             return connection
-        raise ConnectionError("; ".join(failures) or f"{self._service} names no service (any more)")
+        hint = "write http://HOST:PORT, unix:PATH or the path of a connection file"
+        raise Away("; ".join(failures) or f"it names no service, or none any more; {hint}")
 
     def close(self) -> None:
         """Closes this process's end; of a connection that a fork shares, the other process keeps its own."""
