@@ -159,10 +159,60 @@ def test_points_of_a_series_never_overwrite_each_other(served):
     assert [row["value"] for row in in_order] == list(range(5_000))
 
 
+def test_times_that_the_caller_repeats_in_any_order_overwrite_nothing(served):
+    telemetry = Telemetry(address=served.file)
+    for case, times in enumerate([(100, 101, 100, 101, 100), (100.0, 100.0, 100.000001), (7.000002, 7, 7, 7, 7.000001), (9, None, 9, None)]):
+        for number, when in enumerate(times):
+            telemetry.add_data(f"told_{case}", number, when)
+        assert settled(telemetry)["dropped"] == 0
+        rows = telemetry.sql(f"SELECT value FROM told_{case}")
+        assert sorted(row["value"] for row in rows) == list(range(len(times))), case
+
+
+def test_the_clock_and_the_caller_may_say_the_same_time():
+    times, series = _points.Times(), _points.Series("m", ())
+    given = [(50, True), (50, False), (50, False), (52, True), (51, True), (60, True), (60, False), (60, True)]
+    found = [times.of(series, _points.Moment(micros, told)) for micros, told in given]
+    assert found == [50, 51, 52, 53, 54, 60, 61, 62]
+
+
+def test_a_time_is_remembered_for_as_many_others_as_the_limit_says():
+    times, series, told_max = _points.Times(), _points.Series("m", ()), _points.TOLD_MAX
+    for micros in range(1_000, 1_000 + 2 * told_max, 2):
+        assert times.of(series, _points.Moment(micros, True)) == micros
+    assert times.of(series, _points.Moment(1_000, True)) == 1_001, "at the limit"
+    for micros in range(10_000_000, 10_000_000 + 4 * told_max, 2):
+        times.of(series, _points.Moment(micros, True))
+    assert times.of(series, _points.Moment(1_000, True)) == 1_000, "beyond it the store's rule holds: the later one stays"
+    assert len(times) <= 2 * (told_max + 1)
+
+
+def test_the_values_and_the_step_of_one_log_have_one_time_whoever_logs_beside_it(served):
+    telemetry = Telemetry(address=served.file)
+
+    def many(thread):
+        for number in range(4_000):
+            telemetry.log({"v": thread * 10_000 + number, "w": 1}, step=thread * 10_000 + number)
+            if number % 100 == 0:
+                telemetry.log({"v": thread * 10_000 + 5_000 + number}, step=thread * 10_000 + 5_000 + number, timestamp=77)
+
+    threads = [threading.Thread(target=many, args=(thread,)) for thread in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    joined = telemetry.sql("SELECT count(*) AS n, count(*) FILTER (WHERE v.value = s.value) AS same FROM v JOIN step s USING (ts)")
+    assert joined == [{"n": 3 * 4_040, "same": 3 * 4_040}]
+
+
 def test_a_clock_that_is_set_back_a_little_is_outrun_and_one_set_back_far_is_followed():
-    series = _points.Series("m", ())
-    assert [series.measured(t) for t in (10_000_000, 10_000_000, 9_500_000, 10_000_003)] == [10_000_000, 10_000_001, 10_000_002, 10_000_003]
-    assert series.measured(1_000_000) == 1_000_000
+    times, series, other = _points.Times(), _points.Series("m", ()), _points.Series("o", ())
+    at = lambda micros, *group: times.of(series, _points.Moment(micros, False, group))  # noqa: E731
+    assert [at(t) for t in (10_000_000, 10_000_000, 9_500_000, 10_000_003)] == [10_000_000, 10_000_001, 10_000_002, 10_000_003]
+    assert at(1_000_000) == 1_000_000
+    # Of several points of one moment all go where all are free.
+    assert times.of(other, _points.Moment(1_000_005, False)) == 1_000_005
+    assert at(1_000_000, series, other) == 1_000_006
 
 
 def test_two_objects_of_a_process_do_not_overwrite_each_other_either(served):
@@ -263,6 +313,34 @@ def test_a_logger_that_raises_and_warnings_that_are_errors_do_not_reach_the_loop
     assert telemetry.dropped == 1
     done = python("from telem import Telemetry; Telemetry().add_data('m', None)", file=served.file, PYTHONWARNINGS="error")
     assert done.returncode == 0 and "Traceback" not in done.stderr
+
+
+def test_a_service_that_is_silent_for_long_is_waited_for_as_long_as_flush_may(monkeypatch):
+    """An answer that does not come in time is a service that is there: only one that cannot be reached is away."""
+    monkeypatch.setattr(_sender, "ANSWER_S", 0.2)
+    monkeypatch.setattr(_sender, "GRACE_S", 0.1)
+    stub = Stub([])
+    telemetry = Telemetry(address=stub.url)
+    telemetry.add_data("m", 1)
+    began = time.monotonic()
+    assert not telemetry.flush(3) and time.monotonic() - began >= 3
+    stub.answers += [(200, {}, '{"success": 1, "failed": 0, "errors": []}')]
+    assert telemetry.flush(PATIENCE_S) and telemetry.sent == 1
+
+
+def test_who_waits_is_no_point_that_waits(tmp_path):
+    telemetry = Telemetry(address=str(tmp_path / "gone.json"))
+    for number in range(3):
+        telemetry.add_data("m", number)
+        assert not telemetry.flush(0.01)
+        assert telemetry.stats()["queued"] == number + 1
+
+
+def test_a_flush_of_nothing_succeeds_however_little_time_it_has(served):
+    telemetry = Telemetry(address=served.file)
+    assert telemetry.flush(0)
+    telemetry.add_data("m", 1)
+    assert telemetry.flush(PATIENCE_S) and telemetry.flush(0) and telemetry.flush(-1) and telemetry.finalize(0)
 
 
 def test_what_the_service_refuses_is_counted_with_its_reason(served, caplog):

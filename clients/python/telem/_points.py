@@ -12,7 +12,7 @@ import operator
 import re
 import time
 import unicodedata
-from typing import Any, Iterable, Tuple, Union
+from typing import Any, Dict, Iterable, Tuple, Union
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 """Integers are kept exactly within 64 bits; one beyond them is refused rather than rounded."""
@@ -126,52 +126,108 @@ def now_micros() -> int:
 
 
 class Series:
-    """One metric with its tags: the start of the JSON of each of its points, and the times it has used."""
+    """One metric with its tags: the start of the JSON of each of its points, and the latest time that it has used."""
 
-    __slots__ = ("head", "last", "said", "again")
+    __slots__ = ("head", "last", "was_told")
 
     def __init__(self, metric: str, tags: Tuple[Tag, ...]) -> None:
         shown = json.dumps({"metric": metric, "tags": dict(tags)}, separators=(",", ":"))
         self.head = shown[:-1] + ',"timestamp":'
         if len(self.head) > HEAD_BYTES_MAX:
             raise Refused("bad name", f"a metric and its tags take {len(self.head)} bytes; {HEAD_BYTES_MAX} are sent")
-        # Latest time that was made here, and the time that the caller said last, with how often.
         self.last = 0
-        self.said = 0
-        self.again = 0
+        # Whether a caller ever said a time.
+        self.was_told = False
 
-    def measured(self, micros: int) -> int:
-        """``micros``, or later by as little as keeps it after the point before it."""
-        behind = self.last - micros
+
+class Moment:
+    """The time of one point, or of several that are to have the same: as it was measured or told, and then as it is."""
+
+    __slots__ = ("micros", "is_told", "series", "settled")
+
+    def __init__(self, micros: int, is_told: bool, series: Tuple[Series, ...] = ()) -> None:
+        self.micros = micros
+        self.is_told = is_told
+        self.series = series
+        """Those that have a point at this moment; none: the one that asks."""
+        self.settled = 0
+
+
+class Times:
+    """Gives each point a time that no other point of its series has, as the store keeps the later of two: the nearest
+    free microsecond. Of the clock's times the latest is remembered, as they only grow; of a series whose caller says
+    times, which come in any order, all of the last :data:`TOLD_MAX` at least.
+    """
+
+    def __init__(self) -> None:
+        # Times that were used, and a later one from which on to look for a free one. Two generations: the older one is
+        # forgotten as a whole, which costs nothing.
+        self._told: Dict[Tuple[Series, int], int] = {}
+        self._old: Dict[Tuple[Series, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._told) + len(self._old)
+
+    def of(self, series: Series, when: Union[int, Moment]) -> int:
+        """The time of the next point of ``series``; ``when`` is a measured time, or a moment."""
+        if not isinstance(when, int):
+            if when.settled == 0:
+                when.settled = self._settle(when.series or (series,), when.micros, when.is_told)
+            return when.settled
+        # As _settle would, without a call: this is the way of most points.
+        behind = series.last - when
+        if 0 <= behind < SET_BACK_US or series.was_told:
+            return self._settle((series,), when, False)
+        series.last = when
+        return when
+
+    def _settle(self, group: Tuple[Series, ...], micros: int, is_told: bool) -> int:
+        first, tried = micros, 0
+        while tried != micros:
+            tried = micros
+            for series in group:
+                micros = self._free(series, micros, is_told)
+        for series in group:
+            series.was_told = series.was_told or is_told
+            if not is_told:
+                series.last = micros
+            if series.was_told:
+                self._use(series, first, micros)
+        return micros
+
+    def _free(self, series: Series, micros: int, is_told: bool) -> int:
+        """``micros``, or as little later as is known to be free in one series."""
+        behind = series.last - micros
         # A clock that was set back for good is followed: whole hours a microsecond apart would help nobody.
-        if 0 <= behind < _SET_BACK_US:
-            micros = self.last + 1
-        self.last = micros
-        return micros
+        if behind == 0 if is_told else 0 <= behind < SET_BACK_US:
+            micros = series.last + 1
+        while True:
+            beyond = self._told.get((series, micros)) or self._old.get((series, micros))
+            if beyond is None:
+                return micros
+            micros = beyond
 
-    def told(self, micros: int) -> int:
-        """A time that the caller gave. The same one again is a new point a microsecond later, not an overwritten one."""
-        if micros == self.said:
-            self.again += 1
-            return micros + self.again
-        self.said = micros
-        self.again = 0
-        return micros
-
-
-_SET_BACK_US = 1_000_000
-
-
-Point = Tuple[Series, Number, int, bool]
-"""A point that waits: its series, its value, its time in microseconds, and whether the caller said the time."""
+    def _use(self, series: Series, said: int, used: int) -> None:
+        if len(self._told) >= TOLD_MAX:
+            self._old, self._told = self._told, {}
+        self._told[series, used] = used + 1
+        if said != used:
+            # The next point of the same second need not try all those that were moved already.
+            self._told[series, said] = used + 1
 
 
-def body_of(points: Iterable[Point]) -> bytes:
+TOLD_MAX = 65_536
+"""Times of callers that are remembered at least; twice as many at most, some 30 MB."""
+SET_BACK_US = 1_000_000
+"""A clock that steps back by less, in microseconds, is waited for."""
+
+Point = Tuple[Series, Number, Union[int, Moment]]
+"""A point that waits: its series, its value, and its time: measured in microseconds, or a moment."""
+
+
+def body_of(points: Iterable[Point], times: Times) -> bytes:
     """The JSON that carries ``points``. To be called once for each point, in their order: it decides the times."""
-    shown = []
-    for series, value, micros, told in points:
-        micros = series.told(micros) if told else series.measured(micros)
-        shown.append(f'{series.head}{micros},"value":{_shown(value)}}}')
+    shown = [f'{series.head}{times.of(series, when)},"value":{_shown(value)}}}' for series, value, when in points]
     return f"[{','.join(shown)}]".encode("ascii")
 
 

@@ -24,7 +24,7 @@ import weakref
 from importlib import import_module
 from typing import Any, Deque, Dict, List, Optional, Set, Tuple, Union
 
-from ._points import Point, Series, Tag, body_of
+from ._points import Point, Series, Tag, Times, body_of
 from ._service import Service
 
 QUEUE_POINTS_MAX = 65_536
@@ -43,6 +43,8 @@ GRACE_S = 1.0
 """How long a service may be away before those who wait for it (flush, exit) stop waiting, in seconds."""
 EXIT_S = 5.0
 """Longest that the end of the process waits for its last points, in seconds."""
+FLUSH_S_MIN = 0.01
+"""A flush looks that long, in seconds, however little time it has."""
 SERIES_MAX = 100_000
 """Most series that are remembered; beyond it the memory of them begins anew."""
 
@@ -79,6 +81,9 @@ class Sender:
         self._wire: Any = None
         # Taken from the queue and not settled yet.
         self._in_hand: Deque[Point] = collections.deque()
+        self._times = Times()
+        # Those that wait in the queue.
+        self._markers: Set[Marker] = set()
         self._series: Dict[Tuple[str, Tuple[Tag, ...]], Series] = {}
         self._sent = 0
         self._requests = 0
@@ -141,13 +146,15 @@ class Sender:
         if self._thread is None:
             return self.is_settled()
         marker, lost_before = Marker(), self._losses
+        self._markers.add(marker)
         self.queue.put(marker)
         if self._hurry.empty():
             self._hurry.put(None)
         until = time.monotonic() + max(timeout_s, 0.0)
         while True:
             left = until - time.monotonic()
-            if marker.reached.wait(min(max(left, 0.0), 0.05)):
+            # A moment even where there is no time: it may be that nothing waits.
+            if marker.reached.wait(min(max(left, FLUSH_S_MIN), 0.05)):
                 return True
             # Away for long, and just now tried in vain: an outage that ended unseen is no reason to give up.
             away = self._away_since
@@ -189,7 +196,7 @@ class Sender:
             return {
                 "sent": self._sent,
                 "dropped": sum(self._dropped.values()),
-                "queued": self.queue.qsize() + len(self._in_hand),
+                "queued": max(self.queue.qsize() - len(self._markers), 0) + len(self._in_hand),
                 "dropped_by_reason": dict(self._dropped),
                 "requests": self._requests,
                 "connections_lost": self._losses,
@@ -234,6 +241,7 @@ class Sender:
     def _take_first(self, first: Union[Point, Marker], window_s: float) -> Optional[Marker]:
         """Takes ``first`` in hand, and what comes behind it within ``window_s``, up to a batch or to a marker."""
         if isinstance(first, Marker):
+            self._markers.discard(first)
             return first
         self._in_hand.append(first)
         if window_s > 0:
@@ -261,13 +269,14 @@ class Sender:
             except queue.Empty:
                 return None
             if isinstance(item, Marker):
+                self._markers.discard(item)
                 return item
             self._in_hand.append(item)
         return None
 
     def _deliver(self, points: List[Point], tries_max: Optional[int]) -> bool:
         """Tries until the batch is accepted or refused; ``False`` only where ``tries_max`` tries were not enough."""
-        body = body_of(points)
+        body = body_of(points, self._times)
         wait_s, failures, tries = RETRY_S, 0, 0
         while True:
             tries += 1
@@ -299,10 +308,13 @@ class Sender:
             try:
                 return self._wire.post(PUT, body)
             except _wire.Unreachable as error:
-                if not is_last:
+                if not is_last and not isinstance(error, _wire.Silent):
                     continue
                 self._losses += 1
-                if self._away_since is None:
+                # One that is reached and does not answer in time is slow, not away.
+                if isinstance(error, _wire.Silent):
+                    self._away_since = None
+                elif self._away_since is None:
                     self._away_since = time.monotonic()
                 why = f"{self.service} does not answer ({error}); up to {QUEUE_POINTS_MAX} points wait for it"
                 self.warn("away", why)

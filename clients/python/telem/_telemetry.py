@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
 from . import _process, _service, _sql
-from ._points import INT_MAX, INT_MIN, Refused, Series, flattened, micros_of, name_of, now_micros, number_of, tags_of
+from ._points import INT_MAX, INT_MIN, Moment, Refused, Series, flattened, micros_of, name_of, now_micros, number_of, tags_of
 from ._sender import EXIT_S, SERIES_MAX, sender_of, tell_after_fork
 
 LEVEL_MAX = 4
@@ -117,7 +117,9 @@ class Telemetry:
             one number in it is taken: scalars and arrays of one element of NumPy or PyTorch, ``Decimal``.
         timestamp
             Seconds since 1970 (``int`` or ``float``) or a ``datetime``; by default now. Kept in microseconds. Points
-            of a series never overwrite each other: where two in a row have the same time the later one is moved by a microsecond.
+            of a series never overwrite each other: a time that is taken is moved to the next free microsecond. (As far as it is
+            remembered: the last 65,536 times that the process said. Beyond, and between processes that share a series, the
+            later of two points with one time replaces the earlier.)
         telemetry_level
             The point is kept where this is at most :attr:`level`.
         tagk, tagv
@@ -138,9 +140,9 @@ class Telemetry:
             if kind is not float and (kind is not int or not INT_MIN <= ts_data <= INT_MAX):
                 ts_data = number_of(ts_data)
             if timestamp is None:
-                self._sender.put((series, ts_data, now_micros(), False))
+                self._sender.put((series, ts_data, now_micros()))
             else:
-                self._sender.put((series, ts_data, micros_of(timestamp), True))
+                self._sender.put((series, ts_data, Moment(micros_of(timestamp), True)))
         except Exception as error:  # noqa: BLE001: the caller's loop goes on, whatever it gave us
             self._refuse(ts_metric_name, error)
 
@@ -169,14 +171,18 @@ class Telemetry:
         except Exception as error:  # noqa: BLE001: as in add_data
             self._refuse("log", error)
             return
+        good = []
         for name, value in points.items():
             try:
                 series = self._series.get(name) if not tags else self._tagged(name, None, None, tags)
                 if series is None:
                     series = self._new_series(name, name, ())
-                self._sender.put((series, number_of(value), micros, told))
+                good.append((series, number_of(value)))
             except Exception as error:  # noqa: BLE001: as in add_data; the other metrics are kept
                 self._refuse(name, error)
+        moment = Moment(micros, told, tuple({series: None for series, _ in good}))
+        for series, number in good:
+            self._sender.put((series, number, moment))
 
     def _tagged(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> Series:
         pairs = [] if tagk is None or tagv is None else [(tagk, str(tagv))]
