@@ -11,6 +11,7 @@ mod collect;
 mod dashboards;
 mod export;
 mod grafana;
+mod influx;
 mod kill;
 mod oracle;
 mod process;

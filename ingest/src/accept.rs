@@ -4,6 +4,8 @@
 //! the rejects, and both are counted. Names are checked by the engine; what is checked here is what
 //! only the way in can know: the clock, and how much one request may bring.
 
+pub mod lines;
+pub mod points;
 #[cfg(test)]
 mod tests;
 
@@ -110,9 +112,9 @@ impl Counters {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    fn count(&self, accepted: &Accepted) {
-        self.accepted.fetch_add(accepted.batch.len() as u64, Ordering::Relaxed);
-        self.rejected.fetch_add(accepted.rejected as u64, Ordering::Relaxed);
+    fn count(&self, accepted: usize, rejected: usize) {
+        self.accepted.fetch_add(accepted as u64, Ordering::Relaxed);
+        self.rejected.fetch_add(rejected as u64, Ordering::Relaxed);
     }
 }
 
@@ -143,7 +145,7 @@ pub fn accept<'a>(
             }
         }
     }
-    counters.count(&accepted);
+    counters.count(accepted.batch.len(), accepted.rejected);
     accepted
 }
 

@@ -6,5 +6,6 @@
 pub mod accept;
 pub mod collect;
 pub mod decode;
+pub mod known;
 pub mod schedule;
 pub mod writer;

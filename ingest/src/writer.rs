@@ -25,7 +25,10 @@ use self::commit::Committer;
 use self::flush::Flusher;
 use self::queue::{Job, Queue};
 use self::store::Store;
+use crate::accept::lines::{AcceptedLines, LineRules};
 use crate::accept::{self, Accepted, Counters, Incoming, Limits};
+use crate::decode::opentsdb::Rules;
+use crate::known::Memories;
 
 /// Limits of the writer.
 #[derive(Clone, Debug)]
@@ -37,6 +40,9 @@ pub struct WriterOptions {
     pub queue_samples_max: usize,
     /// Most batches that wait to be appended; one more is Busy. 16,384 by default.
     pub queue_batches_max: usize,
+    /// Memory for the raw names that senders repeat, and what they mean, for each of line protocol and put. 64 MiB by
+    /// default: enough for some 250,000 series, and taken as they come.
+    pub known_bytes_max: usize,
     /// How long an acknowledged Buffered sample may wait for its fsync. 100 ms by default.
     pub sync_interval: Duration,
     /// How long to wait after a flush that failed; doubled after each further failure. 1 s by default.
@@ -53,6 +59,7 @@ impl Default for WriterOptions {
             limits: Limits::default(),
             queue_samples_max: 1 << 20,
             queue_batches_max: 16_384,
+            known_bytes_max: 64 << 20,
             sync_interval: Duration::from_millis(100),
             flush_retry_first: Duration::from_secs(1),
             flush_retry_max: Duration::from_secs(30),
@@ -116,6 +123,7 @@ struct Handle {
     limits: Limits,
     clock: Arc<dyn Clock>,
     counters: Counters,
+    memories: Memories,
     shared: Arc<Shared>,
     ended: watch::Receiver<Ended>,
 }
@@ -183,8 +191,15 @@ impl Writer {
         });
         let (ending, ended) = watch::channel(None);
         start_threads(&shared, ending)?;
-        let handle =
-            Handle { db, limits: options.limits, clock: options.clock, counters: Counters::default(), shared, ended };
+        let handle = Handle {
+            db,
+            limits: options.limits,
+            clock: options.clock,
+            counters: Counters::default(),
+            memories: Memories::new(options.known_bytes_max),
+            shared,
+            ended,
+        };
         Ok(Writer { handle: Arc::new(handle) })
     }
 
@@ -198,6 +213,22 @@ impl Writer {
     pub fn accept<'a>(&self, samples: impl IntoIterator<Item = (usize, Incoming<'a>)>) -> Accepted {
         let Handle { db, limits, clock, counters, .. } = &*self.handle;
         accept::accept(db, clock.now(), limits, counters, samples)
+    }
+
+    /// Sorts the lines of a body of line protocol into a batch for [`Writer::submit`] and rejects. Work for the
+    /// processor, as [`Writer::accept`].
+    pub fn accept_lines(&self, rules: LineRules, body: &[u8]) -> AcceptedLines {
+        let Handle { db, limits, clock, counters, memories, .. } = &*self.handle;
+        let mut memory = memories.take();
+        accept::lines::accept(db, clock.now(), limits, counters, &mut memory.lines, rules, body)
+    }
+
+    /// The batch of a put body of OpenTSDB if all of it is good and nothing about it is unusual; `None` says nothing
+    /// but that [`Writer::accept`] must find out.
+    pub fn accept_points(&self, rules: &Rules, body: &[u8]) -> Option<SampleBatch> {
+        let Handle { db, limits, clock, counters, memories, .. } = &*self.handle;
+        let mut memory = memories.take();
+        accept::points::accept(db, clock.now(), limits, counters, &mut memory.points, rules, body)
     }
 
     /// Queues `batch` and waits until it is appended (Buffered) or durable (Synced). Batches are

@@ -25,6 +25,7 @@ use crate::state::State;
 /// Every path of the server. Answers are compressed for clients that ask for gzip.
 pub fn router(state: Arc<State>) -> Router {
     Router::new()
+        .merge(protocols::influx::routes())
         .merge(protocols::info::routes())
         .merge(protocols::opentsdb::routes())
         .merge(protocols::sql::routes())

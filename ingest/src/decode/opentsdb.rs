@@ -7,6 +7,7 @@
 
 mod json;
 mod number;
+pub mod scan;
 #[cfg(test)]
 mod tests;
 

@@ -17,6 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::ApiError;
 use crate::state::ServerLimits;
 
+/// Larger bodies are decoded on a thread of their own: on the threads of the network they would
+/// delay every other connection.
+const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Memory is counted in blocks of this size.
 const BLOCK_BYTES: usize = 64 << 10;
 
@@ -99,6 +102,27 @@ pub async fn read(request: Request, limits: &ServerLimits) -> Result<Bytes, ApiE
     let (bytes, charge) = inflated
         .map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: decompression: {panic}")))??;
     Ok(Bytes::from_owner(Charged { bytes, _charge: charge }))
+}
+
+/// Does `work` on a body of samples: here if it is small, else beside the threads of the network, where few are decoded
+/// at a time: decoded samples take several times their body's size.
+///
+/// # Errors
+/// Internal, when `work` panics.
+pub async fn decode<R: Send + 'static>(
+    body: Bytes,
+    limits: &ServerLimits,
+    work: impl FnOnce(&[u8]) -> R + Send + 'static,
+) -> Result<R, ApiError> {
+    if body.len() <= INLINE_BYTES_MAX {
+        return Ok(work(&body));
+    }
+    let place = Arc::clone(&limits.large_bodies).acquire_owned().await;
+    let decoding = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        work(&body)
+    });
+    decoding.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))
 }
 
 async fn receive(mut body: axum::body::Body, charge: &mut Charge, limits: &ServerLimits) -> Result<Vec<u8>, ApiError> {

@@ -120,10 +120,12 @@ fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
+/// `Bearer TOKEN`, or `Token TOKEN` as InfluxDB's clients have it.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(header::AUTHORIZATION)?.as_bytes();
-    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii())
+    let (scheme, token) = value.split_at(value.iter().position(|byte| *byte == b' ')?);
+    let known = scheme.eq_ignore_ascii_case(b"Bearer") || scheme.eq_ignore_ascii_case(b"Token");
+    known.then_some(token.trim_ascii())
 }
 
 /// What a browser says about the page that made it ask; pages cannot change it.

@@ -106,6 +106,8 @@ fn a_stranger_needs_the_token_and_nothing_else_will_do() {
     let stranger = Access::Stranger { reason: "of a test".to_owned() };
     for (authorization, expected) in [
         ("Bearer 0123456789abcdef", 200),
+        ("Token 0123456789abcdef", 200),
+        ("Token 0123456789abcdeF", 401),
         ("bearer 0123456789abcdef ", 200),
         ("Bearer 0123456789abcdeF", 401),
         ("Bearer 0123456789abcde", 401),

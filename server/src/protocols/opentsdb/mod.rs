@@ -29,6 +29,7 @@ use bytes::Bytes;
 use telem_engine::ErrorKind;
 use telem_query::tsq::Fidelity;
 
+pub use self::call::Params;
 use self::call::{Call, Endpoint};
 use self::errors::Failure;
 use crate::answers::Held;

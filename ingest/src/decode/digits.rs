@@ -1,0 +1,75 @@
+//! Decimal numbers out of bytes, in one pass: what most numbers of every wire format are.
+
+/// Powers of ten that a float holds exactly.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+/// The largest integer up to which a float holds all.
+const EXACT_MAX: u64 = 1 << 53;
+/// So many digits fit into 64 bits whatever they are.
+const DIGITS_MAX: usize = 19;
+
+/// The `-12.50` at the start of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decimal {
+    pub negative: bool,
+    /// How many there are, zeros in front included.
+    pub digits: usize,
+    /// How many of them follow the point.
+    pub fraction: usize,
+    /// Whether there is a point.
+    pub point: bool,
+    /// In bytes.
+    pub len: usize,
+    /// All digits as one number; of no meaning beyond [`DIGITS_MAX`] of them.
+    mantissa: u64,
+}
+
+impl Decimal {
+    /// Digits, maybe after a minus, maybe with a point somewhere among them.
+    pub fn read(bytes: &[u8]) -> Self {
+        let negative = bytes.first() == Some(&b'-');
+        let start = usize::from(negative);
+        let (whole, mut mantissa) = digits(&bytes[start..], 0);
+        let mut len = start + whole;
+        let point = bytes.get(len) == Some(&b'.');
+        let mut fraction = 0;
+        if point {
+            (fraction, mantissa) = digits(&bytes[len + 1..], mantissa);
+            len += 1 + fraction;
+        }
+        Self { negative, digits: whole + fraction, fraction, point, len, mantissa }
+    }
+
+    /// The integer, where there is no point and it fits.
+    pub fn int(&self) -> Option<i64> {
+        if self.point || self.digits == 0 || self.digits > DIGITS_MAX {
+            return None;
+        }
+        match i64::try_from(self.mantissa) {
+            Ok(int) => Some(if self.negative { -int } else { int }),
+            Err(_) => (self.negative && self.mantissa == i64::MIN.unsigned_abs()).then_some(i64::MIN),
+        }
+    }
+
+    /// The float that is nearest, where one rounding finds it.
+    pub fn float(&self) -> Option<f64> {
+        let simple = self.digits > 0 && self.digits <= DIGITS_MAX && self.mantissa <= EXACT_MAX;
+        let power = POWERS.get(self.fraction).filter(|_| simple)?;
+        // Both are exact, so that the one division rounds as the true value would be.
+        let float = self.mantissa as f64 / power;
+        Some(if self.negative { -float } else { float })
+    }
+}
+
+/// How many digits `bytes` start with, and the number with these behind it.
+fn digits(bytes: &[u8], mut number: u64) -> (usize, u64) {
+    let mut at = 0;
+    while let Some(byte @ b'0'..=b'9') = bytes.get(at) {
+        // Wraps only where there are too many, and then it is not used.
+        number = number.wrapping_mul(10).wrapping_add(u64::from(byte - b'0'));
+        at += 1;
+    }
+    (at, number)
+}

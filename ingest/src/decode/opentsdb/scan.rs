@@ -1,0 +1,248 @@
+//! Put bodies as senders mostly write them, read in one pass without building anything.
+//!
+//! This knows a part of what `/api/put` takes: one object or an array of them, each with exactly metric, timestamp, value
+//! and tags, names without escapes, whole timestamps, plain numbers. What it reads means what [`super::with_points`]
+//! makes of it. Of anything else it says that it is unusual, and whoever asked starts again with that.
+
+use telem_engine::{Timestamp, Value};
+
+use super::{DataPoint, Rules, number, time};
+use crate::accept::Incoming;
+use crate::decode::digits::Decimal;
+use crate::decode::lenient::{Text, TextMap};
+
+/// Names that were seen before. An answer is the length of what `rest` starts with, and is believed: it must be a text
+/// that scanning found before in the same place.
+pub trait Foresight {
+    /// A new data point begins.
+    fn begin(&mut self);
+    /// A metric, in quotes.
+    fn metric(&mut self, rest: &[u8]) -> Option<usize>;
+    /// An object of tags.
+    fn tags(&mut self, rest: &[u8]) -> Option<usize>;
+}
+
+/// A data point whose names are raw JSON.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RawPoint<'a> {
+    /// A string, quotes included.
+    pub metric: &'a [u8],
+    /// An object.
+    pub tags: &'a [u8],
+    pub time: Timestamp,
+    pub value: Value,
+}
+
+/// What comes next in a body.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Next<'a> {
+    Point(RawPoint<'a>),
+    End,
+    /// Nothing that is known here.
+    Unusual,
+}
+
+/// Reads a body point by point.
+#[derive(Clone, Debug)]
+pub struct Points<'a> {
+    body: &'a [u8],
+    at: usize,
+    rules: Rules,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Before the body.
+    Start,
+    /// Behind a point of an array.
+    Between,
+    End,
+}
+
+impl<'a> Points<'a> {
+    pub fn new(body: &'a [u8], rules: &Rules) -> Self {
+        Self { body, at: 0, rules: *rules, state: State::Start }
+    }
+
+    pub fn next(&mut self, foresight: &mut impl Foresight) -> Next<'a> {
+        self.advance(foresight).unwrap_or(Next::Unusual)
+    }
+
+    /// `None` for what is unusual.
+    fn advance(&mut self, foresight: &mut impl Foresight) -> Option<Next<'a>> {
+        if self.state == State::End {
+            return Some(Next::End);
+        }
+        self.skip_blanks();
+        match (self.state, self.peek()?) {
+            (State::Start, b'{') => {
+                self.state = State::End;
+                return self.point(foresight).map(Next::Point);
+            }
+            (State::Start, b'[') | (State::Between, b',') => self.at += 1,
+            (State::Between, b']') => {
+                self.state = State::End;
+                return Some(Next::End);
+            }
+            _ => return None,
+        }
+        self.state = State::Between;
+        self.skip_blanks();
+        self.point(foresight).map(Next::Point)
+    }
+
+    fn point(&mut self, foresight: &mut impl Foresight) -> Option<RawPoint<'a>> {
+        foresight.begin();
+        let (mut metric, mut tags, mut timestamp, mut value) = (None, None, None, None);
+        self.expect(b'{')?;
+        loop {
+            self.skip_blanks();
+            let name = self.string()?;
+            self.skip_blanks();
+            self.expect(b':')?;
+            self.skip_blanks();
+            // Of equal keys the last counts; they are unusual.
+            let before = match name {
+                b"\"metric\"" => metric.replace(self.metric(foresight)?).is_some(),
+                b"\"timestamp\"" => timestamp.replace(self.timestamp()?).is_some(),
+                b"\"value\"" => value.replace(self.value()?).is_some(),
+                b"\"tags\"" => tags.replace(self.tags(foresight)?).is_some(),
+                _ => return None,
+            };
+            if before {
+                return None;
+            }
+            self.skip_blanks();
+            let byte = self.peek()?;
+            self.at += 1;
+            match byte {
+                b',' => {}
+                b'}' => break,
+                _ => return None,
+            }
+        }
+        Some(RawPoint { metric: metric?, tags: tags?, time: timestamp?, value: value? })
+    }
+
+    fn metric(&mut self, foresight: &mut impl Foresight) -> Option<&'a [u8]> {
+        let start = self.at;
+        match foresight.metric(&self.body[start..]) {
+            Some(len) => self.at += len,
+            None => {
+                self.string()?;
+            }
+        }
+        Some(&self.body[start..self.at])
+    }
+
+    fn tags(&mut self, foresight: &mut impl Foresight) -> Option<&'a [u8]> {
+        let start = self.at;
+        if let Some(len) = foresight.tags(&self.body[start..]) {
+            self.at += len;
+            return Some(&self.body[start..self.at]);
+        }
+        self.expect(b'{')?;
+        // Its entries are read by whoever does not know them yet.
+        loop {
+            match self.peek()? {
+                b'"' => {
+                    self.string()?;
+                }
+                b'}' => {
+                    self.at += 1;
+                    return Some(&self.body[start..self.at]);
+                }
+                b'{' | b'[' => return None,
+                _ => self.at += 1,
+            }
+        }
+    }
+
+    /// A string without escapes, quotes included.
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let start = self.at;
+        self.expect(b'"')?;
+        let end = self.body[self.at..].iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F))?;
+        self.at += end;
+        self.expect(b'"')?;
+        Some(&self.body[start..self.at])
+    }
+
+    fn timestamp(&mut self) -> Option<Timestamp> {
+        let rest = &self.body[self.at..];
+        let decimal = Decimal::read(rest);
+        if !is_json(rest, &decimal) {
+            return None;
+        }
+        self.at += decimal.len;
+        time(decimal.int().filter(|timestamp| *timestamp > 0)?, self.rules.precision)
+    }
+
+    fn value(&mut self) -> Option<Value> {
+        let rest = &self.body[self.at..];
+        if rest.first() == Some(&b'"') {
+            let quoted = self.string()?;
+            let text = std::str::from_utf8(quoted.get(1..quoted.len() - 1)?).ok()?;
+            return number::parse(text, self.rules.non_finite).ok();
+        }
+        let decimal = Decimal::read(rest);
+        if !is_json(rest, &decimal) {
+            return None;
+        }
+        self.at += decimal.len;
+        let simple = if decimal.point { decimal.float().map(Value::Float) } else { decimal.int().map(Value::Int) };
+        let exponent = matches!(self.peek(), Some(b'e' | b'E'));
+        if let Some(value) = simple.filter(|_| !exponent) {
+            return Some(value);
+        }
+        if exponent {
+            self.exponent()?;
+        }
+        let text = std::str::from_utf8(&rest[..rest.len() - (self.body.len() - self.at)]).ok()?;
+        number::parse(text, self.rules.non_finite).ok()
+    }
+
+    fn exponent(&mut self) -> Option<()> {
+        self.at += 1;
+        if matches!(self.peek(), Some(b'+' | b'-')) {
+            self.at += 1;
+        }
+        let digits = self.body[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += digits;
+        (digits > 0).then_some(())
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.peek()? == byte).then(|| self.at += 1)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.body.get(self.at).copied()
+    }
+
+    fn skip_blanks(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.at += 1;
+        }
+    }
+}
+
+/// Whether JSON writes numbers so: no zero in front of digits, digits before and behind a point.
+fn is_json(rest: &[u8], decimal: &Decimal) -> bool {
+    let whole = decimal.digits - decimal.fraction;
+    let first = rest.get(usize::from(decimal.negative));
+    (whole == 1 || (whole > 1 && first != Some(&b'0'))) && (!decimal.point || decimal.fraction > 0)
+}
+
+impl RawPoint<'_> {
+    /// Reads the names and hands the sample to `take`. `None` where something is wrong with it.
+    pub fn with_sample<R>(&self, rules: &Rules, take: impl FnOnce(Incoming<'_>) -> Option<R>) -> Option<R> {
+        let Text(metric) = serde_json::from_slice(self.metric).ok()?;
+        let tags: TextMap<'_> = serde_json::from_slice(self.tags).ok()?;
+        // Any timestamp and value will do: these two are good, and read already.
+        let point = DataPoint { metric, timestamp: 1, value: Some("0".into()), tags: Some(tags) };
+        let sample = point.sample(rules).ok()?;
+        take(Incoming { time: self.time, value: self.value, ..sample })
+    }
+}

@@ -1,0 +1,219 @@
+//! What the raw bytes of a metric and its tags turned out to mean, remembered so that the next sample of a series
+//! costs a comparison and no parsing.
+//!
+//! Senders repeat themselves: the same series, in the same order, tick after tick. A [`Keys`] finds the meaning of raw
+//! bytes by their hash, and foresees which key comes after which, so that mostly one comparison is enough. Whoever
+//! decodes takes a [`Memory`] out of [`Memories`] for as long as it works: nothing here is locked while bytes are read.
+
+#[cfg(test)]
+mod tests;
+
+use std::mem::size_of;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ahash::{AHashMap, RandomState};
+
+use crate::accept::lines::LineSeries;
+use crate::accept::points::PointSeries;
+
+/// Longer keys are parsed every time.
+pub const KEY_BYTES_MAX: usize = 4 << 10;
+/// Most decoders that remember something; one more at the same time works without.
+pub const MEMORIES_MAX: usize = 4;
+/// What is full forgets everything once it turned away this many times as many keys as it holds: then these are not
+/// what is sent now.
+const TURNED_AWAY_MAX: usize = 4;
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// Where a key stands in its [`Keys`], until those are cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At(u32);
+
+/// Raw keys and what they mean. When full it turns new ones away: of more series than fit, sent one after another, those
+/// that it has stay of use. Where they do not, it forgets all of them and learns anew; so no entry needs to know when it
+/// was used.
+#[derive(Debug)]
+pub struct Keys<T> {
+    bytes_max: usize,
+    bytes: usize,
+    /// Since it was full.
+    turned_away: usize,
+    hasher: RandomState,
+    /// By hash. The key itself is compared too: of two keys with one hash the later is remembered.
+    index: AHashMap<u64, u32>,
+    entries: Vec<Entry<T>>,
+    /// The key that was asked for last.
+    last: u32,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    key: Box<[u8]>,
+    /// What was asked for after this, the last time.
+    next: u32,
+    meaning: T,
+}
+
+impl<T> Keys<T> {
+    /// Takes about `bytes_max` of memory at most.
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            bytes: 0,
+            turned_away: 0,
+            hasher: RandomState::new(),
+            index: AHashMap::new(),
+            entries: Vec::new(),
+            last: NONE,
+        }
+    }
+
+    /// The key that followed the last one the last time. Whether it does so again is for the caller to see, and to
+    /// say by [`Keys::follow`].
+    pub fn foreseen(&self) -> Option<(At, &[u8])> {
+        let next = self.entries.get(self.last as usize)?.next;
+        Some((At(next), &self.entries.get(next as usize)?.key))
+    }
+
+    pub fn find(&self, key: &[u8]) -> Option<At> {
+        let at = *self.index.get(&self.hasher.hash_one(key))?;
+        (*self.entries.get(at as usize)?.key == *key).then_some(At(at))
+    }
+
+    /// `at` is the key that is asked for now.
+    pub fn follow(&mut self, at: At) {
+        if let Some(last) = self.entries.get_mut(self.last as usize) {
+            last.next = at.0;
+        }
+        self.last = at.0;
+    }
+
+    /// `None` after everything was forgotten, which only [`Keys::insert`] and [`Keys::make_room`] do.
+    pub fn meaning(&self, at: At) -> Option<&T> {
+        self.entries.get(at.0 as usize).map(|entry| &entry.meaning)
+    }
+
+    pub fn meaning_mut(&mut self, at: At) -> Option<&mut T> {
+        self.entries.get_mut(at.0 as usize).map(|entry| &mut entry.meaning)
+    }
+
+    /// Remembers what `key` means, if there is room and the key is not too long.
+    pub fn insert(&mut self, key: &[u8], meaning: T) -> Option<At> {
+        // An entry of the map takes 12 bytes and the map is at least half full; a block of memory has a head.
+        if key.len() > KEY_BYTES_MAX || !self.make_room(key.len() + size_of::<Entry<T>>() + 24 + 16) {
+            return None;
+        }
+        let at = u32::try_from(self.entries.len()).ok().filter(|at| *at != NONE)?;
+        self.index.insert(self.hasher.hash_one(key), at);
+        self.entries.push(Entry { key: key.into(), next: NONE, meaning });
+        Some(At(at))
+    }
+
+    /// Counts so much more memory, if there is room for it.
+    pub fn make_room(&mut self, bytes: usize) -> bool {
+        if self.bytes + bytes <= self.bytes_max {
+            self.bytes += bytes;
+            return true;
+        }
+        self.turned_away += 1;
+        if self.turned_away > TURNED_AWAY_MAX * self.entries.len() {
+            self.index.clear();
+            self.entries.clear();
+            (self.bytes, self.turned_away, self.last) = (0, 0, NONE);
+        }
+        false
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// What one decoder remembers.
+#[derive(Debug)]
+pub struct Memory {
+    pub lines: Keys<LineSeries>,
+    pub points: Keys<PointSeries>,
+}
+
+impl Memory {
+    /// Takes about `bytes_max` at most for each format.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { lines: Keys::new(bytes_max), points: Keys::new(bytes_max) }
+    }
+}
+
+/// The memories of one database's decoders. The one that was used last is handed out first, because it is the fullest.
+#[derive(Clone, Debug)]
+pub struct Memories {
+    /// For each of them and each format.
+    bytes_max: usize,
+    resting: Arc<Mutex<Resting>>,
+}
+
+#[derive(Debug, Default)]
+struct Resting {
+    memories: Vec<Memory>,
+    made: usize,
+}
+
+impl Memories {
+    /// Together they take about `bytes_max` at most for each format.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max: bytes_max / MEMORIES_MAX, resting: Arc::default() }
+    }
+
+    /// One that nobody else has; an empty one without room where all are out.
+    pub fn take(&self) -> Taken<'_> {
+        let mut resting = self.lock();
+        let memory = resting.memories.pop();
+        let made = memory.is_none() && resting.made < MEMORIES_MAX;
+        resting.made += usize::from(made);
+        drop(resting);
+        let kept = made || memory.is_some();
+        let bytes_max = if kept { self.bytes_max } else { 0 };
+        Taken { memories: self, memory: Some(memory.unwrap_or_else(|| Memory::new(bytes_max))), kept }
+    }
+
+    /// No code panics between two changes that belong together.
+    fn lock(&self) -> MutexGuard<'_, Resting> {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A memory that goes back when it is dropped.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    memories: &'a Memories,
+    /// There until it is dropped.
+    memory: Option<Memory>,
+    kept: bool,
+}
+
+impl Deref for Taken<'_> {
+    type Target = Memory;
+
+    fn deref(&self) -> &Memory {
+        self.memory.as_ref().expect("only drop takes it")
+    }
+}
+
+impl DerefMut for Taken<'_> {
+    fn deref_mut(&mut self) -> &mut Memory {
+        self.memory.as_mut().expect("only drop takes it")
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take().filter(|_| self.kept) {
+            self.memories.lock().memories.push(memory);
+        }
+    }
+}
