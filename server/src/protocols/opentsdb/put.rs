@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use bytes::Bytes;
-use telem_engine::{Durability, ErrorKind, SampleBatch};
+use telem_engine::{Durability, SampleBatch};
 use telem_ingest::accept::{Accepted, REJECTS_TOLD_MAX};
 use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, NonFinite, Points, Precision, Rules};
 use telem_ingest::writer::Writer;
@@ -15,15 +15,11 @@ use telem_query::tsq::Fidelity;
 use super::call::Call;
 use super::errors::Failure;
 use super::{Answer, allow, json};
-use crate::http::{ApiError, body};
+use crate::http::body;
 use crate::state::{ServerLimits, State};
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
 const LEVEL: u8 = 1;
-
-/// Larger bodies are decoded on a thread of their own: on the threads of the network they would
-/// delay every other connection.
-const INLINE_BYTES_MAX: usize = 64 << 10;
 
 /// Most bad points that an answer lists, and how many bytes those may take; the others are counted.
 const LISTED_MAX: usize = REJECTS_TOLD_MAX;
@@ -127,18 +123,8 @@ fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, Failure> {
 }
 
 async fn sort(writer: &Writer, body: Bytes, wanted: Wanted, limits: &ServerLimits) -> Result<Sorted, Failure> {
-    let sorted = if body.len() <= INLINE_BYTES_MAX {
-        sort_points(writer, &body, wanted)
-    } else {
-        // Decoded points take several times their body's size: a few at a time bound that memory.
-        let place = Arc::clone(&limits.large_bodies).acquire_owned().await;
-        let writer = writer.clone();
-        let sorting = tokio::task::spawn_blocking(move || {
-            let _place = place;
-            sort_points(&writer, &body, wanted)
-        });
-        sorting.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))?
-    };
+    let writer = writer.clone();
+    let sorted = body::decode(body, limits, move |body| sort_points(&writer, body, wanted)).await?;
     sorted.map_err(|error| match &error {
         BodyError::NotJson(cause) => Failure::not_json(cause.to_string()),
         BodyError::Empty | BodyError::NotAnObjectOrArray => Failure::bad_request(error.to_string()),
@@ -146,6 +132,12 @@ async fn sort(writer: &Writer, body: Bytes, wanted: Wanted, limits: &ServerLimit
 }
 
 fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, BodyError> {
+    // Most bodies are good, and that is found out faster than what is wrong with one.
+    if wanted.keep
+        && let Some(batch) = writer.accept_points(&wanted.rules, body)
+    {
+        return Ok(Sorted { good: batch.len(), batch, ..Sorted::default() });
+    }
     let points_max = writer.limits().batch_samples_max;
     opentsdb::with_points(body, points_max, |points| {
         let Points { kept, beyond } = points;
