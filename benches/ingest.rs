@@ -1,0 +1,200 @@
+//! What it costs to take samples in, in CPU-seconds of all threads for a million of them: line protocol, and put with
+//! and without reading bodies by their raw bytes.
+//!
+//! The load: 100 hosts with 50 metrics each, a sample a second, by tick: what a node's collectors send. A third each are
+//! counters, percentages with two decimals and, one in 25, floats with all their digits. Bodies hold 10,000 samples as
+//! lines with the fields of one subject together, or 1,000 as data points. They are made before the clock starts.
+//!
+//! `decode` is from bytes to a batch. `stored` is all of it: decoding, the queue, the WAL with its fsync every 100 ms, the
+//! memtable, and the flush to Parquet when the database is closed. What is missing is HTTP.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::hint::black_box;
+use std::time::Duration;
+
+use telem_engine::{Db, Durability, Options, SampleBatch};
+use telem_ingest::accept::lines::LineRules;
+use telem_ingest::decode::line::Precision;
+use telem_ingest::decode::opentsdb::{self, NonFinite, Rules};
+use telem_ingest::writer::{Writer, WriterOptions};
+
+const HOSTS: usize = 100;
+/// Subject and number of its fields: 50 in all.
+const SUBJECTS: [(&str, usize); 6] = [("cpu", 9), ("mem", 12), ("disk", 8), ("net", 9), ("gpu", 10), ("train", 2)];
+const START: i64 = 1_767_322_800;
+const RULES: Rules =
+    Rules { tags_max: TAGS_MAX, precision: opentsdb::Precision::BySize, non_finite: NonFinite::Refuse };
+const TAGS_MAX: usize = telem_engine::series::TAGS_MAX;
+
+/// The value of one field at one tick, as text. Integers with the suffix that lines want, if they do.
+fn value(out: &mut String, host: usize, field: usize, tick: i64, int: &str) {
+    let step = tick * 7 + (host * 50 + field) as i64;
+    match field % 25 {
+        24 => write!(out, "{}", (step as f64).sin()),
+        field if field % 3 == 0 => write!(out, "{}.{:02}", step % 100, (step * 13) % 100),
+        _ => write!(out, "{}{int}", step * 1_000),
+    }
+    .expect("strings take everything");
+}
+
+fn fields() -> impl Iterator<Item = (&'static str, usize, usize)> {
+    let mut number = 0;
+    SUBJECTS.into_iter().map(move |(subject, count)| {
+        number += count;
+        (subject, number - count, number)
+    })
+}
+
+fn lines(ticks: i64) -> Vec<Vec<u8>> {
+    let mut bodies = vec![String::new()];
+    for tick in 0..ticks {
+        for host in 0..HOSTS {
+            if host == 0 && tick % 2 == 0 && tick > 0 {
+                bodies.push(String::new());
+            }
+            let body = bodies.last_mut().expect("there is one");
+            for (subject, first, end) in fields() {
+                let _ = write!(body, "{subject},cluster=juno,host=nid{host:04},rack=r{:02} ", host / 16);
+                for field in first..end {
+                    let comma = if field > first { "," } else { "" };
+                    let _ = write!(body, "{comma}metric_{field}=");
+                    value(body, host, field, tick, "i");
+                }
+                let _ = writeln!(body, " {}000000000", START + tick);
+            }
+        }
+    }
+    bodies.into_iter().map(String::into_bytes).collect()
+}
+
+fn points(ticks: i64) -> Vec<Vec<u8>> {
+    let mut bodies = Vec::new();
+    for tick in 0..ticks {
+        for some in (0..HOSTS).collect::<Vec<_>>().chunks(20) {
+            let mut body = String::from("[");
+            for host in some {
+                for (subject, first, end) in fields() {
+                    for field in first..end {
+                        let comma = if body.len() > 1 { "," } else { "" };
+                        let _ = write!(
+                            body,
+                            r#"{comma}{{"metric":"{subject}_metric_{field}","timestamp":{},"value":"#,
+                            START + tick
+                        );
+                        value(&mut body, *host, field, tick, "");
+                        let _ = write!(
+                            body,
+                            r#","tags":{{"cluster":"juno","host":"nid{host:04}","rack":"r{:02}"}}}}"#,
+                            host / 16
+                        );
+                    }
+                }
+            }
+            body.push(']');
+            bodies.push(body.into_bytes());
+        }
+    }
+    bodies
+}
+
+/// CPU time of all threads of this process, those that ended included.
+fn cpu() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").expect("/proc");
+    let fields: Vec<&str> = stat.rsplit_once(')').expect("a name in brackets").1.split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum();
+    // The kernel counts in hundredths of a second for everybody.
+    Duration::from_millis(ticks * 10)
+}
+
+/// CPU time of this thread, to the nanosecond.
+fn thread_cpu() -> Duration {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("/proc");
+    Duration::from_nanos(stat.split(' ').next().and_then(|field| field.parse().ok()).expect("a number"))
+}
+
+type Decode = fn(&Writer, &[u8]) -> SampleBatch;
+
+fn decode_lines(writer: &Writer, body: &[u8]) -> SampleBatch {
+    let accepted = writer.accept_lines(LineRules { precision: Precision::Nanos, keep: true }, body);
+    assert_eq!(accepted.rejected, 0, "{:?}", accepted.rejects.first());
+    accepted.batch
+}
+
+fn decode_points(writer: &Writer, body: &[u8]) -> SampleBatch {
+    writer.accept_points(&RULES, body).expect("good points")
+}
+
+/// As it was before there was another way, and is for bodies with anything unusual.
+fn decode_points_thoroughly(writer: &Writer, body: &[u8]) -> SampleBatch {
+    let accepted = opentsdb::with_points(body, usize::MAX, |points| {
+        writer.accept(points.kept.iter().enumerate().filter_map(|(at, point)| Some((at, point.sample(&RULES).ok()?))))
+    })
+    .expect("JSON");
+    assert_eq!(accepted.rejected, 0);
+    accepted.batch
+}
+
+struct Measured {
+    samples: usize,
+    decode: Duration,
+    stored: Duration,
+}
+
+fn measure(bodies: &[Vec<u8>], decode: Decode) -> Measured {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let db = Db::open(dir.path(), Options::default()).expect("a new database");
+    let writer = Writer::start(db, WriterOptions::default()).expect("threads");
+    // Once to learn the names, as a server that runs has.
+    for body in &bodies[..bodies.len().min(6)] {
+        decode(&writer, body);
+    }
+    let began = thread_cpu();
+    let samples = bodies.iter().map(|body| black_box(decode(&writer, body)).len()).sum();
+    let decoded = thread_cpu() - began;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let began = cpu();
+    runtime.block_on(async {
+        for body in bodies {
+            writer.submit(decode(&writer, body), Durability::Buffered).await.expect("room");
+        }
+        writer.shutdown(Duration::from_secs(600)).await.expect("a clean end");
+    });
+    Measured { samples, decode: decoded, stored: cpu() - began }
+}
+
+fn main() {
+    // `cargo bench -- --test` only checks that it runs.
+    let test = std::env::args().any(|argument| argument == "--test");
+    let (ticks, rounds) = if test { (2, 1) } else { (200, 5) };
+    assert_eq!(SUBJECTS.iter().map(|(_, count)| count).sum::<usize>(), 50);
+    let (lines, points) = (lines(ticks), points(ticks));
+    let ways: [(&str, &[Vec<u8>], Decode); 3] = [
+        ("line protocol", &lines, decode_lines),
+        ("put, by raw bytes", &points, decode_points),
+        ("put, thoroughly", &points, decode_points_thoroughly),
+    ];
+    println!("CPU-seconds a million samples; rounds are interleaved");
+    let mut all: [Vec<Measured>; 3] = Default::default();
+    for _ in 0..rounds {
+        for (at, (_, bodies, decode)) in ways.iter().enumerate() {
+            all[at].push(measure(bodies, *decode));
+        }
+    }
+    for ((name, bodies, _), measured) in ways.iter().zip(&all) {
+        let samples = measured[0].samples;
+        let bytes: usize = bodies.iter().map(Vec::len).sum();
+        let each = |of: fn(&Measured) -> Duration| {
+            let mut seconds: Vec<f64> =
+                measured.iter().map(|one| of(one).as_secs_f64() / one.samples as f64 * 1e6).collect();
+            seconds.sort_by(f64::total_cmp);
+            format!("{:.3} ({:.3} to {:.3})", seconds[seconds.len() / 2], seconds[0], seconds[seconds.len() - 1])
+        };
+        println!(
+            "{name:18} {samples:8} samples, {:5.1} bytes each: decode {}, stored {}",
+            bytes as f64 / samples as f64,
+            each(|one| one.decode),
+            each(|one| one.stored)
+        );
+    }
+}
