@@ -4,8 +4,10 @@
 //! `increase` is for counters: rises are added up, and a reading below its predecessor is a counter
 //! that began again at 0. `rate` is that divided by the seconds between the first and the last
 //! reading; nothing is extrapolated. `delta` is for gauges: the last reading less the first. All
-//! are NULL with fewer than two readings. Rows may come in any order; a group should hold one
-//! series, so group by its tags.
+//! are NULL with fewer than two readings. Rows may come in any order.
+//!
+//! A group has to hold one series. A series has one value at a time, so two that differ tell that
+//! there are several, and that is an error: what could be computed across them means nothing.
 //!
 //! A reset can only be seen between neighbours in time, and partial results may interleave in
 //! time. So the state is the readings themselves, and it is counted against the memory of queries.
@@ -15,7 +17,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, TimestampMicrosecondArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, TimestampMicrosecondType};
-use datafusion::common::ScalarValue;
+use chrono::{DateTime, SecondsFormat};
+use datafusion::common::{ScalarValue, exec_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
@@ -50,6 +53,14 @@ impl From<Change> for AggregateUDF {
 }
 
 impl Change {
+    fn name(self) -> &'static str {
+        match self {
+            Change::Rate => "rate",
+            Change::Increase => "increase",
+            Change::Delta => "delta",
+        }
+    }
+
     /// `readings` are sorted by time, every time once. Times in microseconds.
     fn of(self, readings: &[(i64, f64)]) -> Option<f64> {
         let [first, .., last] = readings else { return None };
@@ -76,11 +87,7 @@ struct Counter {
 
 impl AggregateUDFImpl for Counter {
     fn name(&self) -> &str {
-        match self.change {
-            Change::Rate => "rate",
-            Change::Increase => "increase",
-            Change::Delta => "delta",
-        }
+        self.change.name()
     }
 
     fn signature(&self) -> &Signature {
@@ -109,6 +116,11 @@ impl AggregateUDFImpl for Counter {
             Arc::new(Field::new(format!("{}[ts]", args.name), DataType::List(time_item()), true)),
         ])
     }
+}
+
+fn rfc3339(micros: i64) -> String {
+    let time = DateTime::from_timestamp_micros(micros);
+    time.map_or_else(|| format!("{micros} us"), |time| time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
 }
 
 fn value_item() -> FieldRef {
@@ -148,8 +160,19 @@ impl Accumulator for Readings {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        // By value too, so that the answer does not depend on who saw its rows first.
+        // By value too, so that the error does not depend on who saw its rows first.
         self.readings.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        if let Some(&[(time, one), (_, other)]) = self.readings.array_windows().find(|[a, b]| a.0 == b.0 && a.1 != b.1)
+        {
+            let name = self.change.name();
+            return exec_err!(
+                "{name}: {one} and {other} are both of {}, so a group holds several series, and expected is one: name all \
+                 tags of the metric in GROUP BY (DESCRIBE shows them), and sum around that, as in SELECT host, sum(each) \
+                 FROM (SELECT host, mode, {name}(value, ts) AS each FROM ... GROUP BY host, mode) GROUP BY host",
+                rfc3339(time)
+            );
+        }
+        // A join may have repeated rows.
         self.readings.dedup_by_key(|(time, _)| *time);
         Ok(ScalarValue::Float64(self.change.of(&self.readings)))
     }

@@ -54,6 +54,42 @@ async fn one_reading_has_no_rate() {
 }
 
 #[tokio::test]
+async fn several_series_in_a_group_are_an_error_that_says_what_to_write() {
+    let busy = "
+        cpu{host=a,mode=idle} 0:0 10:9 20:18
+        cpu{host=a,mode=user} 0:0 10:1 20:2
+    ";
+    let asked = Asked::load(busy);
+    let mut answers = String::new();
+    for sql in [
+        "SELECT host, rate(value, ts) FROM cpu GROUP BY host",
+        "SELECT increase(value, ts) FROM cpu",
+        "SELECT delta(value, ts) FROM samples",
+        "SELECT host, sum(each) AS rate FROM \
+         (SELECT host, mode, rate(value, ts) AS each FROM cpu GROUP BY host, mode) GROUP BY host",
+        "SELECT rate(a.value, a.ts) AS rate FROM cpu a JOIN cpu b USING (host) WHERE a.mode = 'user'",
+    ] {
+        answers += &format!("{}\n", asked.answer(sql).await);
+    }
+    expect![[r#"
+        Invalid: rate: 1 and 9 are both of 2024-01-01T00:00:10Z, so a group holds several series, and expected is one: name all tags of the metric in GROUP BY (DESCRIBE shows them), and sum around that, as in SELECT host, sum(each) FROM (SELECT host, mode, rate(value, ts) AS each FROM ... GROUP BY host, mode) GROUP BY host
+        Invalid: increase: 1 and 9 are both of 2024-01-01T00:00:10Z, so a group holds several series, and expected is one: name all tags of the metric in GROUP BY (DESCRIBE shows them), and sum around that, as in SELECT host, sum(each) FROM (SELECT host, mode, increase(value, ts) AS each FROM ... GROUP BY host, mode) GROUP BY host
+        Invalid: delta: 1 and 9 are both of 2024-01-01T00:00:10Z, so a group holds several series, and expected is one: name all tags of the metric in GROUP BY (DESCRIBE shows them), and sum around that, as in SELECT host, sum(each) FROM (SELECT host, mode, delta(value, ts) AS each FROM ... GROUP BY host, mode) GROUP BY host
+        +------+------+
+        | host | rate |
+        +------+------+
+        | a    | 1.0  |
+        +------+------+
+        +------+
+        | rate |
+        +------+
+        | 0.1  |
+        +------+
+    "#]]
+    .assert_eq(&answers);
+}
+
+#[tokio::test]
 async fn first_and_last_go_by_time_whatever_the_order_of_rows() {
     check(
         "SELECT host, first(value, ts), last(value, ts), last(host, ts), last(ts, ts), last(value_int, ts) \
@@ -139,7 +175,7 @@ async fn wrong_arguments_are_named() {
         SELECT time_bucket('5 minutes') FROM up
             Invalid: time_bucket takes a width, a time and perhaps an origin; 1 arguments given
         SELECT time_bucket('five', ts) FROM up
-            Invalid: Parser error: Invalid input syntax for type interval: "five"
+            Invalid: Parser error: Invalid input syntax for type interval: "five"; write it as '5 minutes' or '100 milliseconds'
         SELECT time_bucket('0 seconds', ts) FROM up
             Invalid: DATE_BIN stride must be non-zero
         SELECT rate(value) FROM up
