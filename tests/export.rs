@@ -79,8 +79,8 @@ fn one_file_or_a_file_a_metric_and_one_line_that_sums_up() {
     assert_eq!(
         String::from_utf8(done.stdout).unwrap(),
         "metric,host,node,ts,value,value_int\n\
-         load,a,n1,2024-01-01T00:00:00Z,0.0,0\nload,a,n1,2024-01-01T00:00:01Z,1.0,1\n\
-         load,b,n1,2024-01-01T00:00:00Z,0.0,0\nload,b,n1,2024-01-01T00:00:01Z,1.0,1\n"
+         load,a,n1,2024-01-01T00:00:00.000000Z,0.0,0\nload,a,n1,2024-01-01T00:00:01.000000Z,1.0,1\n\
+         load,b,n1,2024-01-01T00:00:00.000000Z,0.0,0\nload,b,n1,2024-01-01T00:00:01.000000Z,1.0,1\n"
     );
     assert_eq!(names(&out), ["all.parquet", "each"], "nothing else is left");
 }

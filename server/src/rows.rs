@@ -1,6 +1,7 @@
 //! Record batches as bytes: JSON, NDJSON, CSV, Arrow IPC. One encoder for HTTP and the command line.
 //!
-//! * Times are RFC 3339 with `Z`. Maps and structs are objects, lists are arrays; in CSV they are JSON text.
+//! * Times are RFC 3339 with `Z`; those of a CSV column all with as many digits, since readers take the first for the
+//!   form of all. Maps and structs are objects, lists are arrays; in CSV they are JSON text.
 //! * Integers keep all their digits. JSON has no NaN and no infinity: both are `null` there; CSV says `NaN`, `inf`, `-inf`.
 //! * NULL is `null` in JSON, where every row has every key, and an empty field in CSV.
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::csv;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
 use arrow::json::writer::{EncoderOptions, JsonArray, LineDelimited, make_encoder};
@@ -138,12 +139,28 @@ impl Encoder {
 fn csv(batch: &RecordBatch, header: bool) -> Result<Vec<u8>, ArrowError> {
     let flat = flat(batch)?;
     let mut bytes = Vec::new();
-    csv::WriterBuilder::new()
-        .with_header(header)
-        .with_timestamp_format(UTC_TIME.to_owned())
-        .build(&mut bytes)
-        .write(&flat)?;
+    let mut writer = csv::WriterBuilder::new().with_header(header);
+    let zones = |field: &Arc<Field>| match field.data_type() {
+        DataType::Timestamp(unit, zone) => Some((*unit, zone.clone())),
+        _ => None,
+    };
+    let (zoned, plain): (Vec<_>, Vec<_>) =
+        flat.schema().fields().iter().filter_map(zones).partition(|(_, zone)| zone.is_some());
+    writer = writer.with_timestamp_format(format!("%Y-%m-%dT%H:%M:%S{}Z", fraction(&plain)));
+    let utc = zoned.iter().all(|(_, zone)| zone.as_deref().is_some_and(is_utc));
+    let zone = if utc { "Z" } else { "%:z" };
+    writer = writer.with_timestamp_tz_format(format!("%Y-%m-%dT%H:%M:%S{}{zone}", fraction(&zoned)));
+    writer.build(&mut bytes).write(&flat)?;
     Ok(bytes)
+}
+
+fn is_utc(zone: &str) -> bool {
+    matches!(zone, "UTC" | "Z" | "+00:00")
+}
+
+/// The digits of a second that the finest of `times` has, six at least.
+fn fraction(times: &[(TimeUnit, Option<Arc<str>>)]) -> &'static str {
+    if times.iter().any(|(unit, _)| *unit == TimeUnit::Nanosecond) { "%.9f" } else { "%.6f" }
 }
 
 /// The batch with text in place of what CSV cannot hold: JSON for nested columns.

@@ -80,11 +80,19 @@ fn csv_has_a_line_of_names_and_nested_values_as_json() {
         &[batch().slice(0, 2), batch().slice(2, 1)],
         &expect![[r#"
         name,int,count,value,ts,plain,tags
-        "x,y",9223372036854775807,18446744073709551615,0.1,2026-01-01T00:00:00Z,2026-01-01T00:00:00Z,"{""host"":""a \""b\"",c""}"
-        ,-9223372036854775808,0,NaN,2026-01-01T00:00:00.500Z,1970-01-01T00:00:00.000000001Z,{}
-        ,9007199254740993,1,-inf,1969-12-31T23:59:59.999999Z,1970-01-01T00:00:01.500Z,
+        "x,y",9223372036854775807,18446744073709551615,0.1,2026-01-01T00:00:00.000000Z,2026-01-01T00:00:00.000000000Z,"{""host"":""a \""b\"",c""}"
+        ,-9223372036854775808,0,NaN,2026-01-01T00:00:00.500000Z,1970-01-01T00:00:00.000000001Z,{}
+        ,9007199254740993,1,-inf,1969-12-31T23:59:59.999999Z,1970-01-01T00:00:01.500000000Z,
     "#]],
     );
+}
+
+#[test]
+fn csv_keeps_the_offset_of_a_time_that_is_not_utc() {
+    let ts = TimestampMicrosecondArray::from(vec![1_767_225_600_000_000]).with_timezone("+01:00");
+    let batch = RecordBatch::try_from_iter([("ts", Arc::new(ts) as ArrayRef)]).unwrap();
+    let mut encoder = Encoder::new(Format::Csv, &batch.schema()).unwrap();
+    assert_eq!(encoder.batch(&batch).unwrap(), b"ts\n2026-01-01T01:00:00.000000+01:00\n");
 }
 
 #[test]

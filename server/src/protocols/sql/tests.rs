@@ -133,9 +133,9 @@ async fn rows_come_in_every_format() {
     let csv = served.post("/api/sql?format=csv", sql).await;
     expect![[r#"
         ts,tags,value,value_int
-        2026-01-01T00:00:00Z,"{""rank"":""0""}",0.5,
-        2026-01-01T00:00:01Z,"{""rank"":""0""}",9.223372036854776e18,9223372036854775807
-        2026-01-01T00:00:02Z,"{""rank"":""0""}",NaN,
+        2026-01-01T00:00:00.000000Z,"{""rank"":""0""}",0.5,
+        2026-01-01T00:00:01.000000Z,"{""rank"":""0""}",9.223372036854776e18,9223372036854775807
+        2026-01-01T00:00:02.000000Z,"{""rank"":""0""}",NaN,
     "#]]
     .assert_eq(csv.text());
     let arrow = served.post("/api/sql?format=arrow", sql).await;
