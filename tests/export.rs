@@ -1,4 +1,5 @@
-//! `telem export` as a process: what it says, and what it leaves when it does not come to its end.
+//! `telem export`, and `telem sql` into files, as processes: what they say, and what they leave when they do not come to
+//! their end.
 //!
 //! That other tools read what it writes is shown in `tests/py/test_export.py`.
 
@@ -74,6 +75,9 @@ fn one_file_or_a_file_a_metric_and_one_line_that_sums_up() {
     let done = export(&db, &each, &[]);
     assert!(done.status.success(), "{done:?}");
     assert_eq!(names(&out.join("each")), ["_index.json", "disk%2Fread.parquet", "load.parquet"]);
+    let done = export(&db, &each, &["--exclude", "load"]);
+    assert!(stderr(&done).contains("removed 1 file of an earlier export"), "{}", stderr(&done));
+    assert_eq!(names(&out.join("each")), ["_index.json", "disk%2Fread.parquet"]);
 
     let done = export(&db, "-", &["--format", "csv", "--metric", "load", "--end", "1704067202"]);
     assert_eq!(
@@ -101,7 +105,8 @@ fn what_cannot_be_exported_is_told_and_leaves_nothing() {
         (&db, &file, &["--end", "tomorrow"], 2, "'tomorrow' is no time"),
         (&db, &format!("{file}.xlsx"), &[], 2, "does not tell the format"),
         (&db, &directory, &[], 1, "holds files and no earlier export"),
-        (&db, &format!("{}/no/such/x.csv", dir.path().display()), &[], 1, "cannot write"),
+        (&db, &format!("{}/no/such/x.csv", dir.path().display()), &[], 1, "there is no directory"),
+        (&db, &format!("{}/mine.txt/", out.display()), &[], 1, "is a file; name a directory"),
         (&dir.path().join("nowhere"), &file, &[], 1, "nowhere"),
         (&"http://127.0.0.1:1".into(), &file, &[], 1, "is the server running?"),
     ] {
@@ -112,6 +117,120 @@ fn what_cannot_be_exported_is_told_and_leaves_nothing() {
     let both = telem(["export", db.to_str().unwrap(), "http://127.0.0.1:1", "-o", &file]).output().unwrap();
     assert_eq!(both.status.code(), Some(2), "{both:?}");
     assert_eq!(names(&out), ["mine.txt"]);
+}
+
+#[test]
+fn who_names_a_directory_of_databases_is_told_which_were_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let saves = dir.path().join("saves");
+    saved(&saves.join("n1"), &["load"], 2);
+    saved(&saves.join("n2"), &["loss"], 2);
+    let out = dir.path().join("all.csv");
+    let done = export(&saves, out.to_str().unwrap(), &[]);
+    let told = format!("2 databases read as one: {0}/n1, {0}/n2\n8 samples of 2 metrics", saves.display());
+    assert!(stderr(&done).starts_with(&told), "{}", stderr(&done));
+}
+
+#[test]
+fn a_metric_with_too_many_tags_is_named_before_anything_is_written_and_can_be_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), format!("{}/out/", dir.path().display()));
+    saved(&db, &["load"], 1);
+    let open = Db::open(&db, Options { node: "n1".to_owned(), ..Options::default() }).unwrap();
+    for at in 0..=1_000 {
+        let tags = TagSet::new([(&*format!("k{at}"), "v")]).unwrap();
+        let series = open.series(&SeriesKey::new("wide", tags).unwrap()).unwrap();
+        let mut batch = SampleBatch::default();
+        batch.push(series, Timestamp::from_seconds(1), Value::Int(at));
+        open.append(&batch, Durability::Buffered).unwrap();
+    }
+    open.close().unwrap();
+    for out in [out.clone(), format!("{}/out.csv", dir.path().display())] {
+        let done = export(&db, &out, &[]);
+        assert_eq!(done.status.code(), Some(1), "{done:?}");
+        assert!(stderr(&done).contains("metric wide has 1001 tags"), "{}", stderr(&done));
+    }
+    assert_eq!(names(dir.path()), ["db"]);
+    let done = export(&db, &out, &["--exclude", "wide"]);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(names(&dir.path().join("out")), ["_index.json", "load.parquet"]);
+}
+
+fn sql(from: &str, out: &Path, more: &[&str]) -> std::process::Command {
+    let mut command = telem(["sql", from, "SELECT * FROM load", "-o", out.to_str().unwrap()]);
+    command.args(more);
+    command
+}
+
+#[test]
+fn sql_writes_no_table_into_a_file_whose_name_tells_no_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, out) = (dir.path().join("db"), dir.path().join("rows.txt"));
+    saved(&db, &["load"], 2_000);
+    let done = sql(db.to_str().unwrap(), &out, &[]).output().unwrap();
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    assert!(stderr(&done).contains("rows.txt' does not tell the format: end it in .csv"), "{}", stderr(&done));
+    assert_eq!(names(dir.path()), ["db"]);
+
+    let done = sql(db.to_str().unwrap(), &out, &["--format", "csv"]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), 4_001);
+    let done = sql(db.to_str().unwrap(), &dir.path().join("few.txt"), &["--format", "table"]).output().unwrap();
+    assert!(done.status.success() && stderr(&done).contains("the first 1000 rows"), "{done:?}");
+}
+
+#[test]
+fn a_query_into_a_file_that_is_interrupted_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("rows.csv");
+    // A server that begins an answer and then falls silent.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let rows = RecordBatch::try_from_iter([("n", Arc::new(Int64Array::from(vec![1])) as ArrayRef)]).unwrap();
+        let mut body = StreamWriter::try_new(Vec::new(), &rows.schema()).unwrap();
+        body.write(&rows).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        read_request(&mut BufReader::new(&stream));
+        (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").unwrap();
+        (&stream).write_all(body.get_ref()).unwrap();
+        // Until the query hangs up.
+        (&stream).read_to_end(&mut Vec::new()).unwrap_or_default();
+    });
+    let child = sql(&url, &out, &[]).stderr(Stdio::piped()).spawn().unwrap();
+    poll("the unfinished file", || names(dir.path()).len() == 1);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    assert!(stderr(&done).contains("interrupted; nothing was written"), "{}", stderr(&done));
+    assert!(names(dir.path()).is_empty());
+    server.join().unwrap();
+}
+
+#[test]
+fn an_export_asks_a_busy_server_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("all.csv");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (busy, _) = listener.accept().unwrap();
+        read_request(&mut BufReader::new(&busy));
+        (&busy).write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy").unwrap();
+        drop(busy);
+        let (stream, _) = listener.accept().unwrap();
+        read_request(&mut BufReader::new(&stream));
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("metric", Arc::new(StringArray::from(Vec::<&str>::new()))),
+            ("keys", Arc::new(strings(&["host"]).slice(0, 0))),
+            ("series", Arc::new(Int64Array::from(Vec::<i64>::new()))),
+        ];
+        (&stream).write_all(&arrow_answer(&RecordBatch::try_from_iter(columns).unwrap())).unwrap();
+    });
+    let done = telem(["export", &url, "-o", out.to_str().unwrap()]).output().unwrap();
+    assert!(stderr(&done).contains("there are no samples yet"), "it came to an answer: {}", stderr(&done));
+    server.join().unwrap();
 }
 
 /// One HTTP answer: an Arrow stream of `batch`.

@@ -17,8 +17,12 @@ use rustix::process::{Resource, getrlimit};
 use telem_engine::disk::OsDisk;
 use telem_engine::{Clock, Db, Options};
 
+use crate::client::Address;
+
 /// Most databases that are opened as one.
 pub const DATABASES_MAX: usize = 4_096;
+/// Databases that are named, where there are many.
+const NAMED_MAX: usize = 8;
 /// Segments of each database that may stay open: a job of a day or two.
 const SEGMENTS_EACH: usize = 4;
 /// What the runs of a database of some thousand series take.
@@ -28,8 +32,10 @@ const SEGMENT_BYTES_MAX: u64 = 512 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SavedError {
-    #[error("there is no directory {}", path.display())]
+    #[error("there is no directory {}; name that of a database, or one that holds databases", path.display())]
     Missing { path: PathBuf },
+    #[error("{} is a server, and this command reads directories of databases", path.display())]
+    Server { path: PathBuf },
     #[error("{} is a file; name the directory of a database, or one that holds databases", path.display())]
     NotADirectory { path: PathBuf },
     #[error(
@@ -82,12 +88,27 @@ pub fn databases(named: &[PathBuf]) -> Result<Vec<PathBuf>, SavedError> {
     Ok(databases)
 }
 
+/// What to tell who named `databases`, or one directory in which they were found, perhaps without knowing of all;
+/// `None` for a single one.
+pub fn several(databases: &[PathBuf]) -> Option<String> {
+    if databases.len() < 2 {
+        return None;
+    }
+    let mut names: Vec<String> = databases.iter().take(NAMED_MAX).map(|dir| dir.display().to_string()).collect();
+    if databases.len() > NAMED_MAX {
+        names.push(format!("and {} more", databases.len() - NAMED_MAX));
+    }
+    Some(format!("{} databases read as one: {}", databases.len(), names.join(", ")))
+}
+
 fn databases_of(dir: &Path) -> Result<Vec<PathBuf>, SavedError> {
     match fs::metadata(dir) {
         Ok(found) if found.is_dir() => {}
         Ok(_) => return Err(SavedError::NotADirectory { path: dir.to_path_buf() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(SavedError::Missing { path: dir.to_path_buf() });
+            let path = dir.to_path_buf();
+            let is_server = Address::is_meant(&path.to_string_lossy());
+            return Err(if is_server { SavedError::Server { path } } else { SavedError::Missing { path } });
         }
         Err(source) => return Err(io_error("look at", dir)(source)),
     }

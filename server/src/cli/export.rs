@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use arrow::array::RecordBatch;
 use clap::{Args, ValueEnum};
 use telem_engine::{Clock, SystemClock, TimeRange, Timestamp};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{Output, OutputFormat, TableOptions};
+use super::pending::unless_stopped;
 use super::times::{self, When};
 use super::{Failure, Verbosity};
 use choose::{Glob, Metric};
@@ -40,7 +40,8 @@ pub struct ExportArgs {
     /// Directories of databases or of saved jobs, or http://HOST:PORT of a server, or unix:PATH of its socket
     #[arg(value_name = "DIR|URL", required = true)]
     from: Vec<String>,
-    /// File to write, or directory for a file a metric (with a slash at its end, or one that exists)
+    /// File to write, or directory for a file a metric (with a slash at its end, or one that exists); of an earlier
+    /// export there nothing is left
     #[arg(long, short, value_name = "OUT")]
     output: PathBuf,
     /// How to write [default: by the name of OUT; Parquet in a directory]
@@ -49,6 +50,9 @@ pub struct ExportArgs {
     /// Only metrics of this name, where * stands for any text and ? for one character; may be given several times
     #[arg(long = "metric", value_name = "GLOB")]
     metrics: Vec<Glob>,
+    /// None of these metrics, although --metric takes them; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<Glob>,
     /// Only samples from then on: RFC 3339, seconds, a number with ms or us, or 5m-ago
     #[arg(long, value_name = "T", value_parser = times::when, allow_hyphen_values = true)]
     start: Option<When>,
@@ -116,15 +120,7 @@ pub fn run(args: &ExportArgs, verbosity: Verbosity) -> Result<(), Failure> {
         return Err(Failure::usage("--end is not after --start, so no sample can be between them"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
-    runtime.block_on(async {
-        let mut terminated = signal(SignalKind::terminate()).map_err(Failure::failed)?;
-        // What is dropped here takes its unfinished files with it.
-        tokio::select! {
-            exported = export(args, place, format, range, Progress::start(verbosity)) => exported,
-            _ = tokio::signal::ctrl_c() => Err(Failure::failed("interrupted; nothing was written")),
-            _ = terminated.recv() => Err(Failure::failed("terminated; nothing was written")),
-        }
-    })
+    runtime.block_on(unless_stopped(export(args, place, format, range, Progress::start(verbosity))))
 }
 
 async fn export(
@@ -135,8 +131,11 @@ async fn export(
     mut progress: Progress,
 ) -> Result<(), Failure> {
     let mut source = Source::open(&args.from)?;
+    if let Some(several) = source.several() {
+        progress.say(&several);
+    }
     let known = source.metrics().await?;
-    let (chosen, unmatched) = choose::choose(&known, &args.metrics).map_err(Failure::failed)?;
+    let (chosen, unmatched) = choose::choose(&known, &args.metrics, &args.exclude).map_err(Failure::failed)?;
     for glob in unmatched {
         progress.warn(&format!("no metric matches '{glob}'"));
     }
@@ -144,6 +143,10 @@ async fn export(
     let written = match place {
         Place::File(path) => one_file(&mut source, &chosen, range, path.as_deref(), format, &mut progress).await?,
         Place::Directory(path) => {
+            // A metric that no file can hold is told before hours have gone into the others.
+            for metric in &chosen {
+                Columns::of(&[metric]).map_err(Failure::failed)?;
+            }
             let mut directory = place::Unfinished::create(&path, format, args.force)?;
             for metric in &chosen {
                 one_metric(&mut source, metric, range, &mut directory, &mut progress).await?;
@@ -175,8 +178,7 @@ async fn one_file(
     format: ExportFormat,
     progress: &mut Progress,
 ) -> Result<Written, Failure> {
-    let keys = metrics.iter().flat_map(|metric| &metric.keys).map(String::as_str);
-    let columns = Columns::of(keys).map_err(Failure::failed)?;
+    let columns = Columns::of(metrics).map_err(Failure::failed)?;
     let mut output = Output::new(format.output(), columns.schema(), path, NO_TABLE)?;
     let mut samples = 0;
     for metric in metrics {
@@ -193,7 +195,7 @@ async fn one_file(
         return Err(nothing_in(range));
     }
     output.finish()?;
-    Ok(Written { samples, metrics: metrics.len() as u64, files: 1, bytes: path.and_then(place::bytes_of) })
+    Ok(Written { samples, metrics: metrics.len() as u64, files: 1, bytes: path.and_then(place::bytes_of), removed: 0 })
 }
 
 /// A metric without samples in `range` gets no file.
@@ -204,7 +206,7 @@ async fn one_metric(
     directory: &mut place::Unfinished,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
-    let columns = Columns::of(metric.keys.iter().map(String::as_str)).map_err(Failure::failed)?;
+    let columns = Columns::of(&[metric]).map_err(Failure::failed)?;
     let mut rows = columns.rows_of(metric);
     let mut file = None;
     let mut write = |batch: &RecordBatch, series| {

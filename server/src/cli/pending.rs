@@ -1,10 +1,24 @@
-//! A file that has another name until it is whole: whoever finds the name finds all of it.
+//! A file that has another name until it is whole: whoever finds the name finds all of it, and who stops a command
+//! finds none.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::Failure;
+
+/// What `work` comes to, unless Ctrl-C or SIGTERM comes first: then it is dropped, and its unfinished files with it.
+pub async fn unless_stopped<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
+    let mut terminated = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+    tokio::select! {
+        done = work => done,
+        _ = interrupted.recv() => Err(Failure::failed("interrupted; nothing was written")),
+        _ = terminated.recv() => Err(Failure::failed("terminated; nothing was written")),
+    }
+}
 
 /// A file under another name. Dropped before [`Pending::keep`], it goes.
 pub struct Pending {
@@ -27,7 +41,16 @@ impl Pending {
         let mut new = name.to_owned();
         new.push(format!(".{}.part", std::process::id()));
         let until_then = path.with_file_name(new);
-        let file = File::create(&until_then).map_err(|error| failed(&until_then, error))?;
+        let file = File::create(&until_then).map_err(|error| {
+            match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                Some(parent) if error.kind() == io::ErrorKind::NotFound => Failure::Failed(format!(
+                    "cannot write {}: there is no directory {}",
+                    path.display(),
+                    parent.display()
+                )),
+                _ => failed(&until_then, error),
+            }
+        })?;
         let pending = Pending { path: path.to_path_buf(), until_then, kept: false };
         Ok((BufWriter::new(file), Some(pending)))
     }

@@ -9,6 +9,7 @@ use clap::Args;
 use telem_query::QueryOptions;
 
 use super::output::{Output, OutputFormat, TableOptions};
+use super::pending::unless_stopped;
 use super::source::{Batches, Origin};
 use super::{Failure, units};
 use crate::client::Client;
@@ -33,10 +34,10 @@ pub struct SqlArgs {
     /// Read the query from a file ('-' is stdin)
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How to write the rows [default: by the name of -o, else table]
+    /// How to write the rows [default: by the end of FILE's name; a table on stdout]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<OutputFormat>,
-    /// Write to a file instead of stdout
+    /// Write to a file instead of stdout; it takes its name when it is whole
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Most rows that a table shows
@@ -70,9 +71,14 @@ Environment:
 /// Failed for a question that cannot be answered; Usage where none is asked.
 pub fn run(args: SqlArgs) -> Result<(), Failure> {
     let (origin, sql) = question(&args)?;
-    let format = args.format.or_else(|| OutputFormat::of_file(args.output.as_deref()?)).unwrap_or(OutputFormat::Table);
+    let file = args.output.as_deref().filter(|path| *path != Path::new("-"));
+    let format = match (args.format, file) {
+        (Some(format), _) => format,
+        (None, Some(file)) => format_of(file)?,
+        (None, None) => OutputFormat::Table,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
-    runtime.block_on(async {
+    let answer = async {
         let limits = |options: &mut QueryOptions| {
             options.deadline = args.query_deadline.unwrap_or(LOCAL_DEADLINE);
             options.memory_bytes_max = args.query_memory.unwrap_or(options.memory_bytes_max);
@@ -82,7 +88,7 @@ pub fn run(args: SqlArgs) -> Result<(), Failure> {
             Origin::Directories(dirs) => Batches::of_directories(&dirs, &sql, limits).await?,
         };
         let table = TableOptions { rows_max: args.rows_max };
-        let mut output = Output::new(format, batches.schema(), args.output.as_deref(), table)?;
+        let mut output = Output::new(format, batches.schema(), file, table)?;
         while !output.is_full()
             && let Some(batch) = batches.next().await?
         {
@@ -93,6 +99,20 @@ pub fn run(args: SqlArgs) -> Result<(), Failure> {
             writeln!(io::stderr(), "warning: the answer lacks nodes: {missing}").unwrap_or_default();
         }
         Ok(())
+    };
+    // Rows on stdout end with the process.
+    runtime.block_on(async { if file.is_some() { unless_stopped(answer).await } else { answer.await } })
+}
+
+/// The format that a file's name asks for. Tables are for people, and show the first rows: into what is to be kept they
+/// come on request only.
+fn format_of(file: &Path) -> Result<OutputFormat, Failure> {
+    let is_no_file = fs::metadata(file).is_ok_and(|found| !found.is_file());
+    OutputFormat::of_file(file).or_else(|| is_no_file.then_some(OutputFormat::Table)).ok_or_else(|| {
+        Failure::Usage(format!(
+            "'{}' does not tell the format: end it in .csv, .json, .ndjson, .parquet, .arrow or .arrows, or give --format",
+            file.display()
+        ))
     })
 }
 

@@ -34,6 +34,14 @@ fn a_directory_is_a_database_or_holds_databases_and_their_numbers_count() {
 }
 
 #[test]
+fn who_names_a_directory_is_told_what_was_found_in_it() {
+    let of = |count: usize| several(&(0..count).map(|at| PathBuf::from(format!("s/n{at}"))).collect::<Vec<_>>());
+    assert_eq!(of(1), None);
+    assert_eq!(of(2).as_deref(), Some("2 databases read as one: s/n0, s/n1"));
+    assert!(of(20).is_some_and(|told| told.ends_with("s/n7, and 12 more")));
+}
+
+#[test]
 fn a_database_that_is_named_twice_counts_once_and_stands_where_it_was_named_last() {
     let dir = tree(&["save/a", "save/b"]);
     std::os::unix::fs::symlink(dir.path().join("save/a"), dir.path().join("link")).unwrap();
@@ -48,6 +56,7 @@ fn what_is_no_database_is_named_with_what_was_looked_for() {
     for (name, expected) in [
         ("nowhere", "there is no directory"),
         ("file", "is a file"),
+        ("http://localhost:4242", "is a server"),
         ("empty", "neither it nor one of the 2 directories in it has a file MANIFEST"),
         // One level, so that nobody's whole home is searched.
         ("deep", "neither it nor one of the 1 directories"),

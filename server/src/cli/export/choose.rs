@@ -76,24 +76,31 @@ impl Glob {
     }
 }
 
-/// The metrics that some glob matches (all, where there is no glob), and the globs that match none.
+/// The metrics that some glob matches (all, where there is no glob) and none of `excluded`, and the globs of both that
+/// match none.
 ///
 /// # Errors
 /// A sentence for the user when nothing is chosen: it names metrics that may be meant.
-pub fn choose<'a>(known: &'a [Metric], globs: &'a [Glob]) -> Result<(Vec<&'a Metric>, Vec<&'a Glob>), String> {
+pub fn choose<'a>(
+    known: &'a [Metric],
+    globs: &'a [Glob],
+    excluded: &'a [Glob],
+) -> Result<(Vec<&'a Metric>, Vec<&'a Glob>), String> {
     if known.is_empty() {
         return Err("there are no samples yet, so there is nothing to export".to_owned());
     }
-    if globs.is_empty() {
-        return Ok((known.iter().collect(), Vec::new()));
-    }
-    let chosen: Vec<&Metric> =
-        known.iter().filter(|metric| globs.iter().any(|glob| glob.matches(&metric.name))).collect();
+    let any = |globs: &[Glob], metric: &Metric| globs.iter().any(|glob| glob.matches(&metric.name));
+    let mut chosen: Vec<&Metric> = known.iter().filter(|metric| globs.is_empty() || any(globs, metric)).collect();
     let unmatched: Vec<&Glob> =
-        globs.iter().filter(|glob| !known.iter().any(|metric| glob.matches(&metric.name))).collect();
+        globs.iter().chain(excluded).filter(|glob| !known.iter().any(|metric| glob.matches(&metric.name))).collect();
     if chosen.is_empty() {
         let wanted: Vec<String> = globs.iter().map(|glob| format!("'{glob}'")).collect();
         return Err(format!("no metric matches {}; {}", wanted.join(" or "), hint(known, globs)));
+    }
+    let found = chosen.len();
+    chosen.retain(|metric| !any(excluded, metric));
+    if chosen.is_empty() {
+        return Err(format!("--exclude leaves none of {found} metrics"));
     }
     Ok((chosen, unmatched))
 }

@@ -35,13 +35,23 @@ impl Columns {
     /// Columns for series with these tags.
     ///
     /// # Errors
-    /// A sentence for the user when they are too many.
-    pub fn of<'a>(keys: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+    /// A sentence for the user when they are too many: it names a metric that has too many by itself.
+    pub fn of(metrics: &[&Metric]) -> Result<Self, String> {
+        let tags = |metric: &Metric| metric.keys.iter().filter(|key| *key != HOST).count();
+        if let Some(metric) = metrics.iter().find(|metric| tags(metric) > COLUMNS_MAX) {
+            return Err(format!(
+                "metric {0} has {1} tags, and a file takes {COLUMNS_MAX} at most; leave it out with --exclude '{0}' (its \
+                 samples come with their tags in one column from `telem sql`: SELECT * FROM samples WHERE metric = '{0}')",
+                metric.name,
+                tags(metric)
+            ));
+        }
+        let keys = metrics.iter().flat_map(|metric| &metric.keys).map(String::as_str);
         let keys: BTreeSet<&str> = keys.filter(|key| *key != HOST).collect();
         if keys.len() > COLUMNS_MAX {
             return Err(format!(
                 "the metrics have {} tags together, and a file takes {COLUMNS_MAX} at most; write a file a metric (-o OUT/), \
-                 or choose metrics (--metric)",
+                 or choose metrics (--metric, --exclude)",
                 keys.len()
             ));
         }

@@ -45,6 +45,8 @@ pub struct Written {
     pub files: u64,
     /// Where that is known.
     pub bytes: Option<u64>,
+    /// Files of an earlier export, of metrics that this one has not.
+    pub removed: u64,
 }
 
 impl Place {
@@ -129,6 +131,12 @@ impl Unfinished {
                 fs::create_dir_all(parent).map_err(failed("create", parent))?;
                 fs::read_dir(parent).map_err(failed("list", parent))?
             }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(Failure::Failed(format!(
+                    "{} is a file; name a directory, or leave out the slash for one file",
+                    path.display()
+                )));
+            }
             Err(error) => return Err(failed("list", path)(error)),
         };
         let earlier = if existed { earlier_files(path)? } else { None };
@@ -175,6 +183,7 @@ impl Unfinished {
             metrics: self.files.len() as u64,
             files: self.files.len() as u64,
             bytes: Some(self.files.iter().map(|file| file.bytes).sum()),
+            removed: 0,
         }
     }
 
@@ -182,6 +191,7 @@ impl Unfinished {
     pub fn keep(mut self, from: &[String], range: TimeRange) -> Result<Written, Failure> {
         let index = self.until_then.join(INDEX);
         fs::write(&index, self.index(from, range)).map_err(failed("write", &index))?;
+        let mut written = self.written();
         if self.existed {
             for name in self.files.iter().map(|file| &*file.file) {
                 self.put(name)?;
@@ -190,8 +200,9 @@ impl Unfinished {
             for old in self.earlier.iter().flatten().filter(|old| !new.contains(&***old)) {
                 let old = self.path.join(old);
                 match fs::remove_file(&old) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &old)(error)),
-                    _ => {}
+                    Ok(()) => written.removed += 1,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(failed("remove", &old)(error)),
                 }
             }
             self.put(INDEX)?;
@@ -200,7 +211,7 @@ impl Unfinished {
             fs::rename(&self.until_then, &self.path).map_err(failed("create", &self.path))?;
         }
         self.kept = true;
-        Ok(self.written())
+        Ok(written)
     }
 
     fn put(&self, name: &str) -> Result<(), Failure> {

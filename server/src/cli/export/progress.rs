@@ -65,9 +65,15 @@ impl Progress {
     pub fn finish(&self, written: &Written, to: &Path) {
         self.bar.finish_and_clear();
         let seconds = self.clock.monotonic().as_secs_f64();
-        let Written { samples, metrics, files, bytes } = written;
+        let Written { samples, metrics, files, bytes, removed } = written;
         let plural = |count: u64, what: &str| format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" });
         let size = bytes.map_or_else(String::new, |bytes| format!(", {} bytes", grouped(bytes)));
+        if *removed > 0 {
+            self.say(&format!(
+                "removed {} of an earlier export, of metrics that this one has not",
+                plural(*removed, "file")
+            ));
+        }
         self.say(&format!(
             "{} of {} in {}{size}, {seconds:.1} s: {}",
             plural(*samples, "sample"),
@@ -77,7 +83,7 @@ impl Progress {
         ));
     }
 
-    fn say(&self, line: &str) {
+    pub fn say(&self, line: &str) {
         if !self.quiet {
             // There is nowhere to say that stderr is closed.
             self.bar.suspend(|| writeln!(io::stderr(), "{line}").unwrap_or_default());

@@ -8,6 +8,7 @@ mod tests;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,13 +25,15 @@ use super::columns::{BEFORE_TAGS, answer_schema, quoted, select_list};
 use crate::cli::Failure;
 use crate::cli::source::{Batches, Origin, RowsError, open_read_only};
 use crate::client::{Client, ClientError};
+use crate::saved;
 
 /// An export of one's own directory may take as long as it takes.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(366 * 86_400);
 /// So often a server may cut an answer off before a single new row has come.
 const TRIES_MAX: u32 = 8;
-/// How long a server that refuses for now is left alone.
+/// How long a server that refuses for now is left alone: at first, and twice as long each time, up to the second.
 const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 const METRICS: &str = "SELECT metric, map_keys(tags), count(*) FROM series GROUP BY 1, 2";
 
@@ -39,6 +42,8 @@ pub type Take<'a> = dyn FnMut(&RecordBatch, u64) -> Result<(), Failure> + 'a;
 
 pub struct Source {
     asked: Asked,
+    /// The databases that were found, where they are in this process.
+    databases: Vec<PathBuf>,
     missing: Option<String>,
 }
 
@@ -80,15 +85,23 @@ impl<E: Into<RowsError>> From<E> for Stopped {
 impl Source {
     /// One server, or directories.
     pub fn open(from: &[String]) -> Result<Self, Failure> {
+        let mut databases = Vec::new();
         let asked = match Origin::parse(from)? {
             Origin::Server(address) => Asked::Server(Client::new(address)),
             Origin::Directories(dirs) => {
                 let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
                 let options = QueryOptions { deadline: LOCAL_DEADLINE, ..QueryOptions::new(clock) };
-                Asked::Here(Queries::new(open_read_only(&dirs)?, options).map_err(Failure::failed)?)
+                let db = open_read_only(&dirs)?;
+                databases = db.recoveries().iter().map(|(dir, _)| dir.to_path_buf()).collect();
+                Asked::Here(Queries::new(db, options).map_err(Failure::failed)?)
             }
         };
-        Ok(Self { asked, missing: None })
+        Ok(Self { asked, databases, missing: None })
+    }
+
+    /// Which databases are read as one, where there is more than one.
+    pub fn several(&self) -> Option<String> {
+        saved::several(&self.databases)
     }
 
     /// Whether samples may come in while it is read.
@@ -108,10 +121,25 @@ impl Source {
         }
     }
 
+    /// Asks a server that refuses for now some times more.
+    async fn ask_again(&self, sql: &str) -> Result<Batches, RowsError> {
+        let mut tries = 0;
+        loop {
+            match self.ask(sql, RowOrder::Any).await {
+                Err(error) if is_refused(&error) && may_go_on(&error) && tries < TRIES_MAX => {
+                    tries += 1;
+                    tracing::info!(%error, "asked again");
+                    pause(tries).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// All metrics, by name.
     pub async fn metrics(&self) -> Result<Vec<Metric>, RowsError> {
         let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
-        let mut batches = self.ask(METRICS, RowOrder::Any).await?;
+        let mut batches = self.ask_again(METRICS).await?;
         while let Some(batch) = batches.next().await? {
             let [names, keys, series] = batch.columns() else { return Err(strange(&batch, 3).into()) };
             let names = cast(names, &DataType::Utf8)?;
@@ -147,8 +175,8 @@ impl Source {
                         return Err(error.into());
                     }
                     tracing::info!(metric = metric.name, %error, "the rest is asked for in shorter stretches");
-                    if matches!(error, RowsError::Client(ClientError::Refused { .. })) {
-                        tokio::time::sleep(PAUSE).await;
+                    if is_refused(&error) {
+                        pause(tries).await;
                     }
                     let bounds = self.bounds(metric).await.unwrap_or_default();
                     let halves = bounds.and_then(|bounds| halves(stretch.range, bounds));
@@ -220,6 +248,15 @@ fn question(metric: &Metric, range: TimeRange) -> String {
         sql.push_str(&format!(" {word} ts < {}", time(range.end)));
     }
     sql
+}
+
+/// Leaves a server alone that refused so many times in a row.
+async fn pause(tries: u32) {
+    tokio::time::sleep(PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(TRIES_MAX)).min(PAUSE_MAX)).await;
+}
+
+fn is_refused(error: &RowsError) -> bool {
+    matches!(error, RowsError::Client(ClientError::Refused { .. }))
 }
 
 /// Whether an answer that ends so can be had in parts, or later.

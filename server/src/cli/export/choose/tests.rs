@@ -43,7 +43,7 @@ fn every_metric_that_some_glob_matches_is_chosen_once() {
     let known = known(&["cpu", "load1", "load5", "train.loss"]);
     let chosen = |texts: &[&str]| {
         let globs = globs(texts);
-        let (chosen, unmatched) = choose(&known, &globs).unwrap();
+        let (chosen, unmatched) = choose(&known, &globs, &[]).unwrap();
         let names: Vec<String> = chosen.iter().map(|metric| metric.name.clone()).collect();
         (names.join(" "), unmatched.len())
     };
@@ -53,9 +53,23 @@ fn every_metric_that_some_glob_matches_is_chosen_once() {
 }
 
 #[test]
+fn what_is_excluded_is_not_chosen_whatever_else_matches_it() {
+    let known = known(&["cpu", "load1", "load5", "train.loss"]);
+    let chosen = |texts: &[&str], excluded: &[&str]| {
+        let (texts, excluded) = (globs(texts), globs(excluded));
+        let (chosen, unmatched) = choose(&known, &texts, &excluded)?;
+        let names: Vec<String> = chosen.iter().map(|metric| metric.name.clone()).collect();
+        Ok::<_, String>((names.join(" "), unmatched.len()))
+    };
+    assert_eq!(chosen(&[], &["load*"]), Ok(("cpu train.loss".to_owned(), 0)));
+    assert_eq!(chosen(&["load*"], &["load1", "gpu"]), Ok(("load5".to_owned(), 1)));
+    assert_eq!(chosen(&["load*"], &["*"]), Err("--exclude leaves none of 2 metrics".to_owned()));
+}
+
+#[test]
 fn where_nothing_matches_the_names_that_may_be_meant_are_told() {
     let known_few = known(&["node_load1", "node_load5", "train.loss"]);
-    let hint = |known: &[Metric], texts: &[&str]| choose(known, &globs(texts)).map(|_| ()).unwrap_err();
+    let hint = |known: &[Metric], texts: &[&str]| choose(known, &globs(texts), &[]).map(|_| ()).unwrap_err();
     assert_eq!(
         hint(&known_few, &["node_laod1"]),
         "no metric matches 'node_laod1'; close to it: node_load1, node_load5. Names are told apart by case"

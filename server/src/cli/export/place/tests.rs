@@ -71,7 +71,7 @@ fn a_directory_appears_with_all_its_files_and_their_index() {
     fill(&mut directory, &[("a", 2), ("b/c", 1)]);
     assert!(!path.exists(), "until it is whole it has another name");
     let written = directory.keep(&["./trial".to_owned()], TimeRange::ALL).unwrap();
-    assert_eq!(written, Written { samples: 3, metrics: 2, files: 2, bytes: Some(10) });
+    assert_eq!(written, Written { samples: 3, metrics: 2, files: 2, bytes: Some(10), removed: 0 });
     assert_eq!(names(&path), ["_index.json", "a.csv", "b%2Fc.csv"]);
     assert_eq!(names(path.parent().unwrap()), ["out"], "nothing is left beside it");
     let index: Json = serde_json::from_str(&listing(&path)["_index.json"]).unwrap();

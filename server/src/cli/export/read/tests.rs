@@ -146,7 +146,7 @@ async fn source(served: &Served, batches_max: usize) -> Source {
     let router = Router::new().route("/api/sql", post(cut_off)).with_state((served.state.queries.clone(), batches_max));
     tokio::spawn(async move { axum::serve(listener, router).await });
     let client = Client::with_token(Address::parse(&address).unwrap(), None);
-    Source { asked: Asked::Server(client), missing: None }
+    Source { asked: Asked::Server(client), databases: Vec::new(), missing: None }
 }
 
 /// The metric `load`: series of several lengths, some without the tag `core`.
