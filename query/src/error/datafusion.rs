@@ -49,11 +49,28 @@ pub(super) fn kind(error: &DataFusionError) -> ErrorKind {
 }
 
 pub(super) fn text(error: &DataFusionError) -> String {
-    let text = one_line(&layered_text(error));
+    let mut text = one_line(&layered_text(error));
+    text.push_str(hint(&text));
     // A function's own words about its arguments come wrapped in the story of who asked for them.
     let Some((_, told)) = text.split_once("coercion failed with: ") else { return text };
     let told = told.split(" No function matches the given name").next().unwrap_or(told);
     told.rsplit("Error during planning: ").next().unwrap_or(told).trim_end_matches('.').to_owned()
+}
+
+/// What to write instead, where the words of a library do not say it.
+fn hint(text: &str) -> &'static str {
+    let is = |parts: &[&str]| parts.iter().all(|part| text.contains(part));
+    if is(&["Invalid input syntax for type interval"]) {
+        "; write it as '5 minutes' or '100 milliseconds'"
+    } else if is(&["Cannot infer common argument type for comparison", "Timestamp("]) {
+        "; write a time as '2026-01-31T12:00:00Z', or to_timestamp(SECONDS)"
+    } else if is(&["cannot read the SQL", "end of statement, found: /"])
+        || is(&["cannot read the SQL", "end of statement, found: -"])
+    {
+        "; a name with other characters than letters, digits and _ needs quotes: \"train/loss\""
+    } else {
+        ""
+    }
 }
 
 fn one_line(text: &str) -> String {

@@ -276,7 +276,7 @@ async fn wrong_arguments_are_named() {
         downsample('laod', '1 minute')
             NotFound: no series carries the metric 'laod'
         downsample('load', 'often')
-            Invalid: Parser error: Invalid input syntax for type interval: "often"
+            Invalid: Parser error: Invalid input syntax for type interval: "often"; write it as '5 minutes' or '100 milliseconds'
         downsample('load', '0 seconds')
             Invalid: downsample: the interval is 0 seconds, expected one above 0
         downsample('load', '1 month 1 day')
