@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use axum::http::Uri;
 use chrono::{DateTime, SecondsFormat};
 use clap::Args;
-use telem_engine::Timestamp;
+use telem_engine::disk::OsDisk;
+use telem_engine::{Db, Timestamp};
 
 use self::files::Wanted;
 pub use self::files::{DASHBOARDS, Shown};
@@ -65,6 +66,13 @@ pub fn run(args: GrafanaArgs) -> Result<(), Failure> {
         return Err(Failure::Usage(format!(
             "{} is no name that a command line can hold; choose another",
             dir.display()
+        )));
+    }
+    if Db::stands_in(&dir, &OsDisk).map_err(Failure::failed)? {
+        return Err(Failure::Usage(format!(
+            "{0} is a database; name another directory for Grafana's files, and this one behind --db: \
+             telem grafana ./grafana --db {0}",
+            args.dir.display()
         )));
     }
     let shown = if args.db.is_empty() { None } else { shown(&args.db)? };

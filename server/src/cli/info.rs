@@ -1,16 +1,19 @@
 //! `telem info`: what is in databases.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::Args;
 
 use super::Failure;
 use super::source::{Origin, open_read_only};
-use crate::client::{Address, Client};
+use crate::client::{Address, Client, ClientError};
 use crate::info::{Info, duckdb};
 
 /// The answer of a server is read up to here.
 const INFO_BYTES_MAX: usize = 64 << 20;
+/// A server that has not answered by then hangs.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// Show what is in databases: nodes, metrics, series, samples, bytes, time range, the job
 ///
@@ -63,8 +66,10 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
 fn of_server(address: Address) -> Result<Info, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
     let client = Client::new(address);
-    let answer = runtime.block_on(async { client.get("/api/info").await?.read(INFO_BYTES_MAX).await });
-    let answer = answer.map_err(Failure::failed)?;
+    let ask = async { client.get("/api/info").await?.read(INFO_BYTES_MAX).await };
+    let answer = runtime.block_on(async { tokio::time::timeout(ANSWER_MAX, ask).await });
+    let silent = || ClientError::Silent { address: client.address().clone(), after: ANSWER_MAX };
+    let answer = answer.unwrap_or_else(|_| Err(silent())).map_err(Failure::failed)?;
     serde_json::from_slice(&answer)
         .map_err(|error| Failure::Failed(format!("{} gave no info that we understand: {error}", client.address())))
 }

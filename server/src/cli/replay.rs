@@ -71,6 +71,8 @@ pub fn run(args: ReplayArgs) -> Result<(), Failure> {
     let databases = saved::databases(&dirs).map_err(Failure::failed)?;
     let data = std::path::absolute(&dirs[0]).unwrap_or_else(|_| dirs[0].clone());
     let node = config::node(None, &config::host_name()).map_err(Failure::usage)?;
+    let several = saved::several(&databases);
+    let default_port = reach.listen.is_none();
     let shown = args::Shown { data, job: "replay".to_owned(), node };
     let options = args::saved_options(databases, reach, &limits, shown)?;
     let runtime = args::runtime(|| {})?;
@@ -78,10 +80,20 @@ pub fn run(args: ReplayArgs) -> Result<(), Failure> {
         let stop = stop_signals().map_err(Failure::failed)?;
         let ready = |ready: &Ready| {
             let told = told(ready, &dirs, &grafana_url);
-            writeln!(io::stderr(), "{told}{ready}").unwrap_or_default();
+            let several = several.as_ref().map_or_else(String::new, |several| format!("{several}\n"));
+            let moved = if default_port { moved(&ready.url) } else { String::new() };
+            writeln!(io::stderr(), "{several}{told}{moved}{ready}").unwrap_or_default();
         };
         service::run(options, ready, stop).await.map_err(Failure::failed)
     })
+}
+
+/// Says that the usual port was taken: dashboards that ask there show what somebody else serves.
+fn moved(url: &str) -> String {
+    if url == DEFAULT_URL {
+        return String::new();
+    }
+    format!("{DEFAULT_URL} was taken, perhaps by another telem, so dashboards that ask there do not show this\n")
 }
 
 /// What is served, how it is reached from elsewhere, and where it is seen: a line each.

@@ -43,6 +43,18 @@ fn a_grafana_finds_the_data_source_the_dashboards_and_their_place() {
 }
 
 #[test]
+fn a_database_is_no_place_for_the_files_of_a_grafana() {
+    let dir = tempfile::tempdir().unwrap();
+    Db::open(dir.path(), telem_engine::Options::default()).unwrap().close().unwrap();
+    let names = || fs::read_dir(dir.path()).unwrap().count();
+    let before = names();
+    let args =
+        GrafanaArgs { dir: dir.path().into(), db: vec![], url: "http://localhost:4242".to_owned(), token_file: None };
+    assert!(matches!(run(args), Err(Failure::Usage(told)) if told.contains("is a database")));
+    assert_eq!(names(), before);
+}
+
+#[test]
 fn a_dollar_is_no_variable_of_grafanas_environment() {
     let dir = tempfile::tempdir().unwrap();
     let odd = dir.path().join("a $HOME \"b\"");
