@@ -72,7 +72,7 @@ pub enum Error {
     Moving { path: PathBuf, tries: u32 },
     #[error(
         "{} is gone: its writer has merged it since, or somebody removed it; open the database again, or restart \
-         what serves it",
+         what serves it; `telem check` says what is missing",
         path.display()
     )]
     Gone { path: PathBuf },

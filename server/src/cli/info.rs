@@ -8,7 +8,7 @@ use clap::Args;
 use super::Failure;
 use super::source::{Origin, open_read_only};
 use crate::client::{Address, Client, ClientError};
-use crate::info::{Info, duckdb};
+use crate::info::{Info, duckdb, grouped};
 
 /// The answer of a server is read up to here.
 const INFO_BYTES_MAX: usize = 64 << 20;
@@ -50,6 +50,11 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
         Origin::Directories(dirs) => Info::of(&open_read_only(&dirs)?).map_err(Failure::failed)?,
     };
     let text = if args.duckdb {
+        if info.samples_unflushed > 0 {
+            let unseen = grouped(info.samples_unflushed);
+            let notice = format!("warning: the view does not see {unseen} samples, which are in no Parquet file yet");
+            writeln!(io::stderr(), "{notice}; `telem export` has them").unwrap_or_default();
+        }
         duckdb::view(&info)
     } else if args.json {
         let mut text = serde_json::to_string_pretty(&info).map_err(Failure::failed)?;

@@ -35,6 +35,8 @@ impl Pending {
             let file = File::options().write(true).open(path).map_err(|error| failed(path, error))?;
             return Ok((BufWriter::new(file), None));
         }
+        // What a link names is replaced, not the link.
+        let path = &*fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let Some(name) = path.file_name() else {
             return Err(Failure::Usage(format!("{} is no name of a file", path.display())));
         };

@@ -108,6 +108,20 @@ fn a_file_of_an_answer_that_fails_is_not_there() {
 }
 
 #[test]
+fn a_link_stays_and_what_it_names_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, link) = (dir.path().join("a.csv"), dir.path().join("link.csv"));
+    fs::write(&path, "what was there before").unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let table = TableOptions { rows_max: 3 };
+    let mut output = Output::new(OutputFormat::Csv, &batch(vec![]).schema(), Some(&link), table).unwrap();
+    output.batch(&batch(vec![1])).unwrap();
+    output.finish().unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "n\n1\n");
+}
+
+#[test]
 fn a_file_name_asks_for_a_format_by_its_end() {
     for (name, expected) in [
         ("a.parquet", Some(OutputFormat::Parquet)),
