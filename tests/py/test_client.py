@@ -123,6 +123,23 @@ def test_numpy_scalars_and_arrays_of_one_element_are_numbers(served):
     rows = telemetry.sql("SELECT value, value_int FROM numpy ORDER BY ts")
     assert [row["value_int"] or row["value"] for row in rows] == [0.1, 0.5, 2**62 + 1, 3, 1]
     assert telemetry.dropped == 1
+    # What is masked has no value, and a time is no number, whatever its unit.
+    masked = numpy.ma.array([1.0], mask=[True])
+    for nothing in [numpy.ma.masked, masked, masked[0], numpy.timedelta64(3, "ns"), numpy.datetime64("2024-01-01", "ns")]:
+        telemetry.add_data("numpy", nothing)
+    telemetry.add_data("numpy", numpy.ma.array([7], mask=[False]))
+    assert settled(telemetry)["dropped"] == 6
+    assert telemetry.sql("SELECT value_int FROM numpy ORDER BY ts DESC LIMIT 1") == [{"value_int": 7}]
+
+
+def test_numpy_times_are_times(served):
+    numpy = pytest.importorskip("numpy")
+    telemetry = Telemetry(address=served.file)
+    for unit in ["s", "ms", "us", "ns"]:
+        telemetry.add_data("when", 1, numpy.datetime64("2023-11-14T22:13:20", unit), tags={"unit": unit})
+    telemetry.add_data("when", 1, numpy.datetime64("NaT"))
+    assert telemetry.sql("SELECT DISTINCT ts FROM \"when\"") == [{"ts": "2023-11-14T22:13:20Z"}]
+    assert telemetry.stats()["dropped_by_reason"] == {"bad time": 1}
 
 
 def test_times_are_seconds_or_datetimes_and_kept_in_microseconds(served):
@@ -263,7 +280,97 @@ def test_names_with_other_characters_are_stored_with_underscores_and_told_once(s
         telemetry.add_data("acc @5 (größe)\ud800", number, tags={"my tag": "lr=0.1, x"})
     rows = telemetry.sql("SELECT DISTINCT metric, tags['my_tag'] AS tag FROM samples")
     assert rows == [{"metric": "acc__5__größe__", "tag": "lr_0.1__x"}]
-    assert sum("is stored as" in record.message for record in caplog.records) == 1
+    told = [record.getMessage() for record in caplog.records if "is stored as" in record.getMessage()]
+    assert len(told) == 3, "the metric, the tag's name and its value"
+    assert "tag my_tag='lr=0.1, x' is stored as 'lr_0.1__x'" in told[2]
+
+
+def test_values_of_tags_that_become_the_same_are_told_each(served, caplog):
+    telemetry = Telemetry(address=served.file, tags={"gpu": "cuda:0"})
+    for value in ["a:b", "a=b", "a b"]:
+        telemetry.add_data("m", 1, tags={"f": value})
+    for value in ["'a:b'", "'a=b'", "'a b'", "'cuda:0'"]:
+        assert value in caplog.text
+    assert telemetry.sql("SELECT DISTINCT f, gpu FROM m") == [{"f": "a_b", "gpu": "cuda_0"}]
+
+
+def test_the_service_takes_every_name_that_the_client_makes(served):
+    """Letters that were composed in two ways are the same, vowel signs are kept, and other marks become underscores."""
+    telemetry = Telemetry(address=served.file, process_tag=False)
+    telemetry.add_data("marks", 1, tags={"s": "cafe\u0301"})
+    telemetry.add_data("marks", 1, tags={"s": "café"})
+    telemetry.add_data("marks", 1, tags={"s": "q\u0303"})
+    telemetry.add_data("marks", 1, tags={"s": "ความเร็ว"})
+    every = [chr(c) for c in range(0x20, 0x110000) if not 0xD800 <= c < 0xE000]
+    # Many in one name, so that there are few names: a name that is refused says which character it was.
+    for start in range(0, len(every), 60):
+        telemetry.add_data("marks", 1, tags={"all": "".join(every[start : start + 60])})
+    assert settled(telemetry)["dropped_by_reason"] == {}
+    rows = telemetry.sql("SELECT DISTINCT s FROM marks WHERE s IS NOT NULL ORDER BY s")
+    assert [row["s"] for row in rows] == ["café", "q_", "ความเร_ว"]
+
+
+def test_a_tag_without_a_value_is_no_tag(served):
+    telemetry = Telemetry(address=served.file, tags={"run": None}, process_tag=False)
+    telemetry.add_data("m", 1, tags={"phase": None, "fold": 0})
+    telemetry.add_data("m", 2, tagk="phase", tagv=None)
+    tags = [row["tags"] for row in telemetry.sql("SELECT tags FROM samples ORDER BY value")]
+    assert [sorted(tag) for tag in tags] == [["fold", "host"], ["host"]]
+
+
+def test_each_reason_is_told_once_and_no_more_of_a_kind_than_the_limit_says(served, caplog):
+    telemetry = Telemetry(address=served.file)
+    for _ in range(3):
+        telemetry.add_data("ms", 1, timestamp=time.time() * 1000)
+        telemetry.add_data("r" * 600, 1)
+        telemetry.add_data("text", "0.3")
+        telemetry.add_data("none", None)
+    counts = settled(telemetry)
+    assert counts["dropped_by_reason"] == {"refused by the service": 6, "not a number": 6}
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 4
+    for reason in ["ahead of this machine's clock", "rrrr", "'text': a str is no number", "'none'"]:
+        assert any(reason in message for message in told), reason
+    for number in range(2 * _sender.REASONS_MAX):
+        telemetry.add_data("m" * number + " x", 1)
+    told = [record.getMessage() for record in caplog.records if "is stored as" in record.getMessage()]
+    assert len(told) == _sender.REASONS_MAX and "not told" in told[-1] and "not told" not in told[-2]
+
+
+def test_a_service_is_found_wherever_the_process_goes(served, tmp_path):
+    script = """
+import os
+from telem import Telemetry
+telemetry = Telemetry({address})
+telemetry.add_data("cd", 1)
+os.chdir("/")
+telemetry.add_data("cd", 2)
+assert telemetry.flush(60) and telemetry.sent == 2, telemetry.stats()
+import pickle
+if {pickled}:
+    again = pickle.loads(pickle.dumps(telemetry))
+    again.add_data("cd", 3)
+    assert again.flush(60) and again.sent == 3
+"""
+    at = f"import os; os.chdir({str(tmp_path)!r})\n"
+    socket_path = json.loads(pathlib.Path(served.file).read_text())["socket"]
+    nearby = os.path.relpath(socket_path, tmp_path)
+    for address, environment in [
+        ("", {"TELEM_CONNECTION": "db/connection.json"}),
+        ("", {"TELEM_SOCKET": nearby}),
+        ("address='db/connection.json'", {}),
+        ("address=__import__('pathlib').Path('db/connection.json')", {}),
+        (f"address='unix:{nearby}'", {}),
+    ]:
+        done = python(at + script.format(address=address, pickled=bool(address)), **environment)
+        assert done.returncode == 0, done.stderr
+
+
+def test_bad_tags_keep_no_job_from_starting(served, caplog):
+    for tags in [5, "abc", [("a", 1)], {3: 4}]:
+        telemetry = Telemetry(address=served.file, tags=tags)
+        telemetry.add_data("m", 1)
+    assert settled(telemetry)["sent"] == 4 and "are left out" in caplog.text
 
 
 def test_bad_arguments_never_raise_and_each_is_counted(served, caplog):
@@ -299,8 +406,8 @@ def test_bad_arguments_never_raise_and_each_is_counted(served, caplog):
     counts = settled(telemetry)
     assert (counts["dropped"], counts["sent"], counts["queued"]) == (len(bad), 0, 0)
     assert sum(counts["dropped_by_reason"].values()) == len(bad)
-    kinds = counts["dropped_by_reason"]
-    assert len(caplog.records) == len(kinds), "one warning for each kind"
+    told = [record.getMessage() for record in caplog.records]
+    assert len(set(told)) == len(told) and len(told) <= len(bad), "one warning for each reason"
 
 
 def test_a_logger_that_raises_and_warnings_that_are_errors_do_not_reach_the_loop(served, monkeypatch):
@@ -797,6 +904,23 @@ def test_a_signal_handler_may_log_and_no_handler_is_touched(served):
     assert telemetry.flush(60) and seen > 10
     assert stored(served, "from_signal") == seen
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == before
+
+
+def test_a_handler_that_logs_while_the_thread_starts_starts_no_second_one(served, monkeypatch):
+    """Two threads would send on one connection, and send points twice."""
+    telemetry = Telemetry(address=served.file)
+    started = []
+
+    class Thread(threading.Thread):
+        def start(self):
+            started.append(self)
+            # As a signal's handler does in here.
+            telemetry.add_data("handler", 1)
+            super().start()
+
+    monkeypatch.setattr(_sender.threading, "Thread", Thread)
+    telemetry.add_data("main", 1)
+    assert telemetry.flush(PATIENCE_S) and telemetry.sent == 2 and len(started) == 1
 
 
 @pytest.mark.parametrize("ending, code", [("", 0), ("sys.exit(7)", 7), ("raise RuntimeError('x')", 1), ("import atexit; atexit.register(lambda: None)", 0)])

@@ -12,7 +12,7 @@ import operator
 import re
 import time
 import unicodedata
-from typing import Any, Dict, Iterable, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Tuple, Union
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 """Integers are kept exactly within 64 bits; one beyond them is refused rather than rounded."""
@@ -23,9 +23,12 @@ HEAD_BYTES_MAX = 8_192
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _PLAIN = re.compile(r"[A-Za-z0-9\-_./]+\Z")
+_MARKS_REFUSED = re.compile("[\u034f\u0afd-\u0aff\u0b55\u0e47-\u0e4e\u0ecc\u0f3e\u0f3f\u17b4\u17b5\u17c9-\u17d3\u180b-\u180f\u1ce1\u1cf7\uabec\ufe00-\ufe0f]")
+"""Marks that stand by themselves in their scripts and are no part of a letter: Unicode does not call them alphabetic."""
 
 Number = Union[int, float]
 Tag = Tuple[str, str]
+Renamed = Callable[[str, str], None]
 
 
 class Refused(ValueError):
@@ -47,22 +50,40 @@ def name_of(given: object, what: str) -> str:
         raise Refused("bad name", f"{what} is empty")
     if _PLAIN.match(given):
         return given
-    return "".join(c if _is_legal(c) else "_" for c in given)
+    return "".join(c if _is_legal(c) else "_" for c in composed(given))
+
+
+def composed(name: str) -> str:
+    """``name`` with each letter and its accents as one character: the two ways to write it look the same."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _is_legal(c: str) -> bool:
     if c.isascii():
         return c.isalnum() or c in "-_./"
-    # Also the vowel signs that many scripts need; the service has the last word.
-    return c.isalpha() or unicodedata.category(c) in ("Mn", "Mc", "Nl")
+    if c.isalpha():
+        return True
+    # The vowel signs that many scripts need. A subset of what the service takes.
+    is_sign = unicodedata.category(c) in ("Mn", "Mc", "Nl") and unicodedata.combining(c) == 0
+    return is_sign and c <= "\uffff" and not _MARKS_REFUSED.match(c)
 
 
-def tags_of(pairs: Iterable[Tuple[object, object]]) -> Tuple[Tag, ...]:
-    """Tags in the order of their keys. Values may be of any type that ``str`` shows, such as ranks."""
+def tags_of(pairs: Iterable[Tuple[object, object]], renamed: Renamed) -> Tuple[Tag, ...]:
+    """Tags in the order of their keys. Values may be of any type that ``str`` shows, such as ranks; ``None`` is no tag.
+
+    ``renamed`` is called with what, how it was given and how it is stored, for each name and value that changes.
+    """
     named = {}
-    for key, value in pairs:
-        key = name_of(key, "the key of a tag")
-        named[key] = name_of(value if isinstance(value, str) else str(value), f"the value of tag {key!r}")
+    for given, value in pairs:
+        if value is None:
+            continue
+        key = name_of(given, "the key of a tag")
+        shown = value if isinstance(value, str) else str(value)
+        named[key] = name_of(shown, f"the value of tag {key!r}")
+        if key != given:
+            renamed(f"the tag's name {given!r}", key)
+        if named[key] != shown and named[key] != composed(shown):
+            renamed(f"tag {key}={shown!r}", named[key])
     return tuple(sorted(named.items()))
 
 
@@ -80,13 +101,20 @@ def number_of(given: Any) -> Number:
             return float(given)
     whole = int(given)
     if not INT_MIN <= whole <= INT_MAX:
-        raise Refused("not a number", f"an integer of {whole.bit_length()} bits; 64 are kept, signed: log float(...)")
+        raise Refused("not a number", f"the integer {_short(whole)} lies beyond -2**63 to 2**63-1; log float(...)")
     return whole
 
 
+def _short(whole: int) -> str:
+    return str(whole) if whole.bit_length() <= 128 else f"of {whole.bit_length()} bits"
+
+
 def _scalar(given: Any) -> Number:
-    if isinstance(given, (str, bytes, bytearray)):
+    if isinstance(given, (str, bytes, bytearray)) or type(given).__name__ in ("datetime64", "timedelta64"):
         raise Refused("not a number", f"a {type(given).__name__} is no number; convert it with float(...)")
+    # NumPy shows what is masked as 0.0.
+    if type(given).__module__.startswith("numpy.ma") and given.mask.any():
+        raise Refused("not a number", "it is masked")
     try:
         # Arrays and tensors first: their `item` knows whether they hold an integer.
         item = getattr(given, "item", None)
@@ -101,10 +129,14 @@ def _scalar(given: Any) -> Number:
 
 
 def micros_of(given: object) -> int:
-    """A time in microseconds since 1970. Numbers are seconds; a ``datetime`` without a zone is local time.
+    """A time in microseconds since 1970. Numbers are seconds; a ``datetime`` without a zone is local time, and NumPy's is UTC.
 
     Raises :class:`Refused` for anything else, and for times before 1970 or beyond 64 bits.
     """
+    if type(given).__name__ == "datetime64":
+        # NumPy's are UTC.
+        inner: Any = given.astype("datetime64[us]").item()  # type: ignore[attr-defined]
+        given = inner.replace(tzinfo=datetime.timezone.utc) if inner is not None else math.nan
     if isinstance(given, datetime.datetime):
         aware = given if given.tzinfo is not None else given.astimezone()
         micros = (aware - _EPOCH) // _MICROSECOND

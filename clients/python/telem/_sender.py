@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import queue
+import re
 import sys
 import threading
 import time
@@ -45,10 +46,14 @@ EXIT_S = 5.0
 """Longest that the end of the process waits for its last points, in seconds."""
 FLUSH_S_MIN = 0.01
 """A flush looks that long, in seconds, however little time it has."""
+REASONS_MAX = 10
+"""Most reasons of a kind that are told in a process."""
 SERIES_MAX = 100_000
 """Most series that are remembered; beyond it the memory of them begins anew."""
 
 PUT = "/api/put?details&precision=us&non_finite=keep"
+
+_NUMBER = re.compile(r"[0-9][0-9.]*")
 
 log = logging.getLogger("telem")
 
@@ -78,6 +83,7 @@ class Sender:
         self._hurry: "queue.SimpleQueue[None]" = queue.SimpleQueue()
         self._lock = threading.RLock()
         self._thread: Optional[threading.Thread] = None
+        self._is_starting = False
         self._wire: Any = None
         # Taken from the queue and not settled yet.
         self._in_hand: Deque[Point] = collections.deque()
@@ -90,7 +96,7 @@ class Sender:
         self._losses = 0
         self._unanswered = 0
         self._dropped: Dict[str, int] = {}
-        self._warned: Set[str] = set()
+        self._warned: Dict[str, Set[str]] = {}
         self._away_since: Optional[float] = None
         self._ended = False
 
@@ -118,19 +124,23 @@ class Sender:
             if self._thread is None:
                 self._begin()
 
-    def drop(self, kind: str, count: int, why: Optional[str] = None) -> None:
-        """Counts what is lost; the first time of its kind is told."""
+    def drop(self, kind: str, count: int, why: Optional[str] = None, whose: str = "") -> None:
+        """Counts what is lost; the first time of its reason is told, with ``whose`` it was."""
         with self._lock:
             self._dropped[kind] = self._dropped.get(kind, 0) + count
         if why is not None:
-            self.warn(kind, f"points are dropped ({kind}): {why}; Telemetry.stats() counts them")
+            self.warn(kind, f"points are dropped ({kind}): {whose}{why}; Telemetry.stats() counts them", why)
 
-    def warn(self, kind: str, message: str) -> None:
-        """Once for each kind in a process. Never raises, whatever the user made of logging or of warnings."""
+    def warn(self, kind: str, message: str, reason: str = "") -> None:
+        """Once for each reason in a process, whatever the numbers in it. Never raises, whatever the user made of logging or of warnings."""
+        reason = _NUMBER.sub("0", reason)
         with self._lock:
-            if kind in self._warned:
+            told = self._warned.setdefault(kind, set())
+            if reason in told or len(told) >= REASONS_MAX:
                 return
-            self._warned.add(kind)
+            told.add(reason)
+            if len(told) == REASONS_MAX:
+                message += " (further reasons of this kind are not told)"
         try:
             log.warning("telem: %s", message)
         except Exception:  # noqa: BLE001: a handler of the user's is not ours to fail by
@@ -212,8 +222,10 @@ class Sender:
         if self._is_alive() or self._ended:
             return
         with self._lock:
-            if self._is_alive():
+            # The second: a signal's handler logs while the code that it interrupts starts the thread.
+            if self._is_alive() or self._is_starting:
                 return
+            self._is_starting = True
             thread = threading.Thread(target=self._run, name="telem", daemon=True)
             try:
                 thread.start()
@@ -223,6 +235,7 @@ class Sender:
                 _end_with_multiprocessing(self)
             # Set in either case: there is nothing to gain from trying at every point.
             self._thread = thread
+            self._is_starting = False
 
     def _run(self) -> None:
         while True:
@@ -331,9 +344,11 @@ class Sender:
             return
         self._sent += good
         if failed:
-            errors = said.get("errors") or [{}]
-            why = f"{errors[0].get('error', 'no reason given')}, for {json.dumps(errors[0].get('datapoint'))[:300]}"
-            self.drop("refused by the service", failed, why)
+            self.drop("refused by the service", failed)
+            for error in said.get("errors") or [{}]:
+                why = str(error.get("error", "no reason given"))
+                shown = json.dumps(error.get("datapoint"))[:300]
+                self.drop("refused by the service", 0, why, f"{shown}: ")
 
     def _wait(self, seconds: float) -> None:
         try:

@@ -42,8 +42,8 @@ class Service:
                 said["TELEM_URL"] = given
             else:
                 said["TELEM_CONNECTION"] = given
-        self._file = said["TELEM_CONNECTION"]
-        self._socket = said["TELEM_SOCKET"]
+        self._file = _absolute_path(said["TELEM_CONNECTION"])
+        self._socket = _absolute_path(said["TELEM_SOCKET"])
         self._url = said["TELEM_URL"]
         self._token = said["TELEM_TOKEN"]
 
@@ -93,6 +93,21 @@ class Service:
 
 def of_environment(given: Optional[str]) -> Service:
     return Service(given, os.environ)
+
+
+def absolute(given: str) -> str:
+    """``given`` so that it means the same wherever the process goes."""
+    if given.startswith("unix:"):
+        return f"unix:{_absolute_path(given[len('unix:') :])}"
+    return given if "://" in given else _absolute_path(given) or given
+
+
+def _absolute_path(path: Optional[str]) -> Optional[str]:
+    try:
+        return os.path.abspath(path) if path else path
+    except OSError:
+        # The directory where the process is has been removed.
+        return path
 
 
 def _of_url(url: object, token: Optional[str]) -> Optional[Address]:

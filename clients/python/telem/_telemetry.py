@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from types import TracebackType
-from typing import Any, Dict, Mapping, Optional, Tuple, Type
+from typing import Any, Dict, Mapping, Optional, Tuple, Type, Union
 
 from . import _process, _service, _sql
-from ._points import INT_MAX, INT_MIN, Moment, Refused, Series, flattened, micros_of, name_of, now_micros, number_of, tags_of
+from ._points import INT_MAX, INT_MIN, Moment, Refused, Series, composed, flattened, micros_of, name_of, now_micros, number_of, tags_of
 from ._sender import EXIT_S, SERIES_MAX, sender_of, tell_after_fork
 
 LEVEL_MAX = 4
@@ -36,9 +36,9 @@ class Telemetry:
 
     address
         The service, instead of the one of the environment: ``http://HOST:PORT``, ``unix:PATH`` or the path of a
-        connection file.
+        connection file. A relative path is meant from where the process is now.
     tags
-        Tags of every point.
+        Tags of every point; ``None`` as a value is no tag.
     process_tag
         ``False``, or ``TELEM_PROCESS_TAG=0``: no ``rank`` and no ``pid``.
     level
@@ -51,14 +51,17 @@ class Telemetry:
         timeout: Optional[float] = None,
         telem_cfg: Optional[str] = None,
         *,
-        address: Optional[str] = None,
+        address: "Union[str, os.PathLike[str], None]" = None,
         tags: Optional[Mapping[str, object]] = None,
         process_tag: Optional[bool] = None,
         level: Optional[int] = None,
     ) -> None:
+        if address is not None:
+            address = _service.absolute(os.fsdecode(address))
         self._arguments: Dict[str, Any] = {
             "address": address,
-            "tags": None if tags is None else dict(tags),
+            # A copy: what the caller does to it later changes nothing.
+            "tags": dict(tags) if isinstance(tags, Mapping) else tags,
             "process_tag": process_tag,
             "level": level,
         }
@@ -80,11 +83,12 @@ class Telemetry:
         if self._level == 0:
             return
         own = _process.tags(os.environ, self._forked) if self._has_process_tag else []
-        self._base = dict(tags_of([("host", self._sender.service.node()), *own]))
+        self._base = dict(tags_of([("host", self._sender.service.node()), *own], self._tell_renamed))
         try:
-            self._base.update(tags_of((self._arguments["tags"] or {}).items()))
+            self._base.update(tags_of((self._arguments["tags"] or {}).items(), self._tell_renamed))
         except Exception as error:  # noqa: BLE001: bad tags must not keep a job from starting
-            self._sender.warn("bad tags", f"the tags given to Telemetry(...) are left out: {error}")
+            why = f"the tags given to Telemetry(...) are left out: {error}"
+            self._sender.warn("bad tags", why, why)
 
     def begin_anew(self) -> None:
         """Called in the child of a fork: it is another process, with a ``pid`` of its own."""
@@ -108,7 +112,7 @@ class Telemetry:
         *,
         tags: Optional[Mapping[str, object]] = None,
     ) -> None:
-        """One point of a metric. The positional arguments are Dragon's.
+        """One point of a metric. The arguments up to ``tagv`` are Dragon's.
 
         ts_metric_name
             Letters, digits and ``-_./``; any other character is stored as ``_``.
@@ -125,7 +129,7 @@ class Telemetry:
         tagk, tagv
             One tag, as Dragon has it.
         tags
-            Any number of tags.
+            Any number of tags; names and values are spelled as metrics are, and ``None`` is no tag.
         """
         try:
             if telemetry_level > self._level:
@@ -187,24 +191,27 @@ class Telemetry:
     def _tagged(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> Series:
         pairs = [] if tagk is None or tagv is None else [(tagk, str(tagv))]
         if tags is not None:
-            pairs.extend((key, str(value)) for key, value in tags.items())
+            pairs.extend((key, str(value)) for key, value in tags.items() if value is not None)
         key = (metric, *pairs)
         return self._series.get(key) or self._new_series(key, metric, pairs)
 
     def _new_series(self, key: Any, metric: str, pairs: Any) -> Series:
         name = name_of(metric, "the name of a metric")
-        tags = tuple(sorted({**self._base, **dict(tags_of(pairs))}.items()))
-        if name != metric:
-            self._sender.warn("renamed", f"metric {metric!r} is stored as {name!r}: names are letters, digits and -_./")
+        if name != metric and name != composed(metric):
+            self._tell_renamed(f"metric {metric!r}", name)
+        tags = tuple(sorted({**self._base, **dict(tags_of(pairs, self._tell_renamed))}.items()))
         if len(self._series) >= SERIES_MAX:
             self._series.clear()
         series = self._series[key] = self._sender.series(name, tags)
         return series
 
+    def _tell_renamed(self, what: str, stored: str) -> None:
+        self._sender.warn("renamed", f"{what} is stored as {stored!r}: names are letters, digits and -_./", what)
+
     def _refuse(self, name: object, error: Exception) -> None:
         kind = error.kind if isinstance(error, Refused) else "bad argument"
         try:
-            self._sender.drop(kind, 1, f"{name!r}: {error}")
+            self._sender.drop(kind, 1, str(error), f"{name!r}: ")
         except Exception:  # noqa: BLE001: a name that cannot even be shown
             self._sender.drop(kind, 1, "an argument that cannot be shown")
 
