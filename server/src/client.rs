@@ -25,7 +25,7 @@ use crate::connection::Connection;
 
 /// Longest that a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest silence of a server: more than the longest query deadline that makes sense.
+/// Longest silence of a server, unless said otherwise: more than the longest query deadline that makes sense.
 const SILENCE_MAX: Duration = Duration::from_secs(900);
 /// An error answer is read up to here.
 const ERROR_BYTES_MAX: usize = 64 << 10;
@@ -96,6 +96,7 @@ impl fmt::Display for Address {
 pub struct Client {
     address: Address,
     token: Option<HeaderValue>,
+    silence_max: Duration,
 }
 
 impl Client {
@@ -120,7 +121,13 @@ impl Client {
             value.set_sensitive(true);
             Some(value)
         });
-        Client { address, token }
+        Client { address, token, silence_max: SILENCE_MAX }
+    }
+
+    /// Gives up after this silence, for what a server answers at once; 15 minutes otherwise.
+    #[must_use]
+    pub fn with_silence(self, silence_max: Duration) -> Client {
+        Client { silence_max, ..self }
     }
 
     pub fn address(&self) -> &Address {
@@ -167,11 +174,12 @@ impl Client {
             http1::handshake(TokioIo::new(stream)).await.map_err(|source| self.broken(source))?;
         // Ends with the answer: its errors come out of the answer's body too.
         let connection = tokio::spawn(connection);
-        let response = tokio::time::timeout(SILENCE_MAX, sender.send_request(request)).await;
+        let response = tokio::time::timeout(self.silence_max, sender.send_request(request)).await;
         let response = response
-            .map_err(|_| ClientError::Silent { address: self.address.clone(), after: SILENCE_MAX })?
+            .map_err(|_| ClientError::Silent { address: self.address.clone(), after: self.silence_max })?
             .map_err(|source| self.broken(source))?;
-        Ok(Body { address: self.address.clone(), response, connection: connection.abort_handle() })
+        let (address, connection) = (self.address.clone(), connection.abort_handle());
+        Ok(Body { address, response, connection, silence_max: self.silence_max })
     }
 
     fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ClientError> {
@@ -200,6 +208,7 @@ pub struct Body {
     address: Address,
     response: Response<Incoming>,
     connection: tokio::task::AbortHandle,
+    silence_max: Duration,
 }
 
 impl Drop for Body {
@@ -223,8 +232,8 @@ impl Body {
     /// Broken when the server ends the answer before its end; Silent.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         loop {
-            let frame = tokio::time::timeout(SILENCE_MAX, self.response.body_mut().frame()).await;
-            let silent = |_| ClientError::Silent { address: self.address.clone(), after: SILENCE_MAX };
+            let frame = tokio::time::timeout(self.silence_max, self.response.body_mut().frame()).await;
+            let silent = |_| ClientError::Silent { address: self.address.clone(), after: self.silence_max };
             let Some(frame) = frame.map_err(silent)? else { return Ok(None) };
             let frame = frame.map_err(|source| ClientError::Broken { address: self.address.clone(), source })?;
             if let Ok(data) = frame.into_data() {

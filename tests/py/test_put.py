@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
@@ -66,6 +67,7 @@ def test_values_and_times_are_stored_as_written(served):
     [
         (["m"], 2, "'m' has no value"),
         ([], 2, "required"),
+        (["m", "1", "run=1", "run=2"], 2, "tag 'run' is given twice, as '1' and as '2'"),
         (["m", "1", "tag"], 2, "'tag' is no tag; write TAG=VALUE"),
         (["m", "1", "--time", "noon"], 2, "'noon' is no time"),
         (["m", "abc"], 1, "refused: Unable to parse value to a number"),
@@ -80,11 +82,66 @@ def test_what_is_wrong_is_said_and_the_exit_code_tells_the_kind(served, argument
     assert rows(served) == []
 
 
+def test_every_number_is_a_value(served):
+    for value in ["-inf", "inf", "NaN", "-4.5", "-0", "1e-3"]:
+        assert put("m", value, "a=b", TELEM_CONNECTION=str(served.file)).returncode == 0
+    text = served.post("/api/sql?format=csv", "SELECT value FROM m ORDER BY ts")
+    assert text.split()[1:] == ["-inf", "inf", "NaN", "-4.5", "0.0", "0.001"]
+
+
+def test_one_time_for_many_lines_keeps_those_of_a_series_apart(served):
+    lines = "a 1\nb 1\na 2\na 3 x=1\na 4\n"
+    assert put("-", "--time", "1700000000", lines=lines, TELEM_CONNECTION=str(served.file)).returncode == 0
+    found = served.sql("SELECT metric, value, ts FROM samples ORDER BY value, metric")
+    assert [(row["metric"], row["value"], row["ts"]) for row in found] == [
+        ("a", 1, "2023-11-14T22:13:20Z"),
+        ("b", 1, "2023-11-14T22:13:20Z"),
+        ("a", 2, "2023-11-14T22:13:20.000001Z"),
+        ("a", 3, "2023-11-14T22:13:20Z"),
+        ("a", 4, "2023-11-14T22:13:20.000002Z"),
+    ]
+
+
+def test_a_server_that_hangs_is_not_waited_for_long(served):
+    """A job script must go on: the other commands wait for long answers, this one for a short one."""
+    served.process.send_signal(signal.SIGSTOP)
+    try:
+        done = put("m", 1, TELEM_CONNECTION=str(served.file))
+    finally:
+        served.process.send_signal(signal.SIGCONT)
+    assert done.returncode == 1 and "did not answer within 20 s" in done.stderr
+
+
+def test_lines_wait_for_a_server_that_is_started_again(serve, tmp_path):
+    data = tmp_path / "db"
+    server, file = serve(data), data / "connection.json"
+    process = subprocess.Popen(
+        [TELEM, "put", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TELEM_CONNECTION": str(file)},
+        text=True,
+    )
+    # Its answer waits until everything before it is on disk.
+    server.put([{"metric": "m", "timestamp": 1, "value": 1, "tags": {"a": "b"}}], "?sync")
+    server.kill()
+    process.stdin.write("".join(f"many {n}\n" for n in range(7_000)))
+    process.stdin.flush()
+    assert "is the server running?; waiting for it, up to 60 s" in process.stderr.readline()
+    server = serve(data)
+    _, told = process.communicate("last 1\n", timeout=PATIENCE_S)
+    assert (process.returncode, told) == (0, "")
+    assert server.sql("SELECT count(*) AS n FROM many") == [{"n": 7_000}]
+
+
 def test_without_a_server_it_fails_and_says_what_to_do(tmp_path):
     done = put("m", 1)
     assert done.returncode == 1 and "TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL are not set" in done.stderr
     done = put("m", 1, TELEM_CONNECTION=str(tmp_path / "gone.json"))
     assert done.returncode == 1 and "gone.json, which cannot be read: no telem runs" in done.stderr
+    (tmp_path / "other.txt").write_text("root:x:0:0")
+    done = put("m", 1, TELEM_CONNECTION=str(tmp_path / "other.txt"))
+    assert done.returncode == 1 and "other.txt, which is no connection file" in done.stderr
     done = put("m", 1, TELEM_SOCKET=str(tmp_path / "gone.sock"))
     assert done.returncode == 1 and "is the server running?" in done.stderr
 
@@ -105,9 +162,9 @@ bad:name 1
     assert done.returncode == 1
     told = done.stderr.splitlines()
     assert sorted(told[:-1]) == [
-        'line 10: Invalid metric name ("bad:name"): illegal character: :',
+        'line 10: bad:name 1: Invalid metric name ("bad:name"): illegal character: :',
         "line 4: 'loss' has no value; write METRIC VALUE [TAG=VALUE...]",
-        "line 5: Unable to parse value to a number",
+        "line 5: loss abc: Unable to parse value to a number",
         "line 8: 'rank' is no tag; write TAG=VALUE",
     ]
     assert told[-1].endswith("4 lines were refused, 4 samples were stored")
@@ -149,7 +206,7 @@ def test_lines_arrive_while_their_writer_still_writes(served):
 
 def test_a_server_that_goes_away_is_told_with_the_line(served):
     process = subprocess.Popen(
-        [TELEM, "put", "-"],
+        [TELEM, "put", "-", "--wait", "1s"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "TELEM_CONNECTION": str(served.file)},

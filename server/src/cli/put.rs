@@ -8,6 +8,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -17,8 +18,8 @@ use clap::Args;
 use telem_engine::{Clock, SystemClock, Timestamp};
 
 use self::line::{Line, Sample};
-use self::service::Service;
-use super::{Failure, times};
+use self::service::{Refused, SendError, Service};
+use super::{Failure, times, units};
 
 /// Most samples of one request.
 const BATCH_SAMPLES_MAX: usize = 5_000;
@@ -30,6 +31,10 @@ const BATCH_WAIT: Duration = Duration::from_millis(100);
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Lines that were read and wait for their batch.
 const LINES_WAITING_MAX: usize = 1_024;
+/// Series whose times are remembered where `--time` gives all the same one; then it is a later one for all.
+const SERIES_MAX: usize = 100_000;
+/// How long to wait before a server that is away is tried again.
+const AWAY_WAIT: Duration = Duration::from_millis(500);
 /// Bad lines that are named; the others are counted.
 const NAMED_MAX: usize = 100;
 
@@ -38,19 +43,30 @@ const NAMED_MAX: usize = 100;
 /// Finds the server as every process of a job does: TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL. The tag host=NODE
 /// is added unless one is given. 'telem put -' reads lines of the same form from stdin, and of OpenTSDB's:
 /// put METRIC TIME VALUE TAG=VALUE...; empty lines and those that start with # are skipped. Exits with 1 if
-/// any sample was refused; the others are stored.
+/// any sample was refused; the others are stored. A server that hangs is waited for 20 s. Samples without a time of
+/// their own never overwrite each other, with --time neither: the next is stored a microsecond later. Of two lines
+/// with the same metric, tags and time the later replaces the earlier.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PutArgs {
-    /// METRIC VALUE [TAG=VALUE...], or '-' for lines from stdin
-    #[arg(value_name = "METRIC VALUE [TAG=VALUE...]", required = true, num_args = 1.., allow_negative_numbers = true)]
-    words: Vec<String>,
+    /// The metric, or '-' for lines from stdin
+    metric: String,
+    /// A number: 17, -4.5, 1e-3, NaN, inf or -inf
+    // A word of its own for clap: so that it may begin with a hyphen, and options may follow it.
+    #[arg(allow_hyphen_values = true)]
+    value: Option<String>,
+    /// Names and values of letters, digits and - _ . /
+    #[arg(value_name = "TAG=VALUE")]
+    tags: Vec<String>,
     /// When it was measured: RFC 3339, seconds, a number with ms or us, or 5m-ago [default: now]
     #[arg(long, value_name = "T", value_parser = times::when)]
     time: Option<times::When>,
     /// The server, instead of the environment's: http://HOST:PORT or unix:PATH
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+    /// How long lines from stdin wait for a server that went away
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    wait: Duration,
 }
 
 const EXAMPLES: &str = "\
@@ -70,17 +86,27 @@ Environment:
 pub fn run(args: PutArgs) -> Result<(), Failure> {
     let service = Service::find(args.url.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
-    let clock = SystemClock::new();
-    let mut put = Put { service, time: args.time, clock, last: Timestamp::MIN, bad: Bad::default() };
-    if args.words == ["-"] {
+    let mut put = Put {
+        service,
+        url: args.url,
+        wait: args.wait,
+        time: args.time,
+        clock: SystemClock::new(),
+        last: Timestamp::MIN,
+        said: Said::default(),
+        bad: Bad::default(),
+    };
+    let words: Vec<&str> =
+        [&args.metric].into_iter().chain(&args.value).chain(&args.tags).map(String::as_str).collect();
+    if words == ["-"] {
         return put.lines(&runtime, read_lines());
     }
-    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     let Line::Sample(sample) = line::of_words(&words).map_err(Failure::Usage)? else {
         return Err(Failure::usage("no sample: write METRIC VALUE [TAG=VALUE...]"));
     };
     let sample = put.timed(0, sample);
-    let refused = runtime.block_on(put.service.send(&[sample])).map_err(Failure::Failed)?;
+    let refused = runtime.block_on(put.service.send(&[sample]));
+    let refused = refused.map_err(|error| Failure::Failed(error.into_message()))?;
     match refused.reasons.first() {
         None if refused.count == 0 => Ok(()),
         Some((_, reason)) => Err(Failure::failed(format!("refused: {reason}"))),
@@ -99,11 +125,15 @@ pub struct Numbered {
 /// Sends samples, and remembers what went wrong.
 struct Put {
     service: Service,
+    /// Where it was looked for.
+    url: Option<String>,
+    wait: Duration,
     /// For samples that bring none.
     time: Option<times::When>,
     clock: SystemClock,
     /// The time that was given last to a sample without one.
     last: Timestamp,
+    said: Said,
     bad: Bad,
 }
 
@@ -114,7 +144,7 @@ impl Put {
         let now = self.clock.now();
         let time = match (sample.time, self.time) {
             (Some(own), _) => own.at(now),
-            (None, Some(given)) => given.at(now),
+            (None, Some(given)) => self.said.free(&sample, given.at(now)),
             (None, None) => {
                 self.last = now.max(self.last.saturating_add_micros(1));
                 self.last
@@ -140,17 +170,71 @@ impl Put {
             if samples.is_empty() {
                 continue;
             }
-            let refused = runtime.block_on(self.service.send(&samples)).map_err(|error| {
+            let refused = self.send(runtime, &samples).map_err(|error| {
                 let first = samples.first().map_or(0, |sample| sample.line);
                 Failure::Failed(format!("{error}; {stored} samples were stored, nothing from line {first} on"))
             })?;
             stored += samples.len() - refused.count.min(samples.len());
             for (line, reason) in &refused.reasons {
-                self.bad.add(*line, reason);
+                let sample = samples.iter().find(|sample| sample.line == *line).map(|sample| &sample.sample);
+                let shown = sample.map_or(String::new(), |sample| format!("{} {}: ", sample.metric, sample.value));
+                self.bad.add(*line, &format!("{shown}{reason}"));
             }
             self.bad.count += refused.count - refused.reasons.len().min(refused.count);
         }
         self.bad.tell(stored)
+    }
+
+    /// Sends until the server has answered, or has been away for as long as was said. Samples that are sent again have the
+    /// same times: they are the same samples.
+    fn send(&mut self, runtime: &tokio::runtime::Runtime, samples: &[Numbered]) -> Result<Refused, String> {
+        let until = self.clock.monotonic() + self.wait;
+        let mut is_told = false;
+        loop {
+            match runtime.block_on(self.service.send(samples)) {
+                Err(SendError::Away(why)) if self.clock.monotonic() < until => {
+                    if !is_told {
+                        let wait = self.wait.as_secs_f64();
+                        // There is nowhere to say that stderr is closed.
+                        writeln!(io::stderr(), "telem: {why}; waiting for it, up to {wait} s").unwrap_or_default();
+                        is_told = true;
+                    }
+                    // Made inside: a timer belongs to a runtime.
+                    runtime.block_on(async { tokio::time::sleep(AWAY_WAIT).await });
+                    // One that was started again has another port and another token.
+                    if let Ok(found) = Service::find(self.url.as_deref()) {
+                        self.service = found;
+                    }
+                }
+                outcome => return outcome.map_err(SendError::into_message),
+            }
+        }
+    }
+}
+
+/// The times of samples that have that of `--time`.
+#[derive(Debug, Default)]
+struct Said {
+    /// The latest of each series, by its names.
+    last: HashMap<String, Timestamp>,
+    /// Everything before it may be taken.
+    floor: Option<Timestamp>,
+}
+
+impl Said {
+    /// `time`, or as little later as keeps it apart from those that `sample`'s series has already.
+    fn free(&mut self, sample: &Sample, time: Timestamp) -> Timestamp {
+        let mut words: Vec<String> = sample.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        words.sort();
+        words.insert(0, sample.metric.clone());
+        let series = words.join(" ");
+        if self.last.len() >= SERIES_MAX && !self.last.contains_key(&series) {
+            self.floor = self.last.drain().map(|(_, last)| last.saturating_add_micros(1)).max();
+        }
+        let after = self.last.get(&series).map(|last| last.saturating_add_micros(1));
+        let free = [after, self.floor].into_iter().flatten().fold(time, Timestamp::max);
+        self.last.insert(series, free);
+        free
     }
 }
 

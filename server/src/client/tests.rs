@@ -82,6 +82,16 @@ async fn an_answer_without_its_end_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_server_that_hangs_is_waited_for_as_long_as_was_said() {
+    // Nobody accepts: the system connects, and no answer ever comes.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = Address::Tcp { authority: listener.local_addr().unwrap().to_string(), prefix: String::new() };
+    let silence = Duration::from_millis(20);
+    let silent = Client::with_token(address, None).with_silence(silence).get("/").await.unwrap_err();
+    assert!(matches!(silent, ClientError::Silent { after, .. } if after == silence), "{silent}");
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();

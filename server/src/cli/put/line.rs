@@ -48,16 +48,16 @@ pub fn of_words(words: &[&str]) -> Result<Line, String> {
 }
 
 fn sample(metric: &str, value: &str, tags: &[&str], time: Option<When>) -> Result<Line, String> {
-    let tags = tags.iter().map(|tag| match tag.split_once('=') {
-        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-        None => Err(format!("'{tag}' is no tag; write TAG=VALUE")),
-    });
-    Ok(Line::Sample(Sample {
-        metric: metric.to_owned(),
-        value: value.to_owned(),
-        tags: tags.collect::<Result<_, _>>()?,
-        time,
-    }))
+    let mut named: Vec<(String, String)> = Vec::with_capacity(tags.len());
+    for tag in tags {
+        let (key, value) = tag.split_once('=').ok_or_else(|| format!("'{tag}' is no tag; write TAG=VALUE"))?;
+        match named.iter().find(|(known, _)| known == key) {
+            Some((_, first)) if first == value => {}
+            Some((_, first)) => return Err(format!("tag '{key}' is given twice, as '{first}' and as '{value}'")),
+            None => named.push((key.to_owned(), value.to_owned())),
+        }
+    }
+    Ok(Line::Sample(Sample { metric: metric.to_owned(), value: value.to_owned(), tags: named, time }))
 }
 
 /// A number is seconds or milliseconds by its size, as in OpenTSDB; anything else as everywhere on the command line.

@@ -1,5 +1,6 @@
 //! The running server that samples go to, and how it takes them.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// How often a busy server is asked again, and after what time.
 const BUSY_TRIES_MAX: usize = 30;
 const BUSY_WAIT: Duration = Duration::from_secs(1);
+/// Longest silence of a server that was sent samples: it answers a put at once, and a job waits for this command.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// Where samples go.
 #[derive(Debug)]
@@ -37,6 +40,36 @@ pub struct Refused {
     pub reasons: Vec<(usize, String)>,
 }
 
+/// Why samples could not be sent: a sentence for the user.
+#[derive(Debug)]
+pub enum SendError {
+    /// The server cannot be reached or does not answer: it may come back.
+    Away(String),
+    /// It answered, and will not take them.
+    Refused(String),
+}
+
+impl SendError {
+    pub fn into_message(self) -> String {
+        match self {
+            Self::Away(message) | Self::Refused(message) => message,
+        }
+    }
+}
+
+impl From<ClientError> for SendError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Unreachable { .. } | ClientError::Silent { .. } | ClientError::Broken { .. } => {
+                Self::Away(error.to_string())
+            }
+            ClientError::BadAddress { .. } | ClientError::Refused { .. } | ClientError::Request(_) => {
+                Self::Refused(error.to_string())
+            }
+        }
+    }
+}
+
 impl Service {
     /// The server at `url`, else the one that the environment names: the socket first, for which the kernel vouches.
     ///
@@ -44,7 +77,13 @@ impl Service {
     /// Usage for an address that is none, Failed where nothing is named.
     pub fn find(url: Option<&str>) -> Result<Service, Failure> {
         let file = config::environment("TELEM_CONNECTION").map(PathBuf::from);
-        let connection = file.as_deref().and_then(|file| Connection::read(file).ok());
+        let read = file.as_deref().map(Connection::read);
+        let unread = read.as_ref().and_then(|read| read.as_ref().err()).map(|error| match error.kind() {
+            io::ErrorKind::NotFound => "cannot be read: no telem runs".to_owned(),
+            io::ErrorKind::InvalidData => format!("is no connection file ({error})"),
+            _ => format!("cannot be read: {error}"),
+        });
+        let connection = read.and_then(Result::ok);
         let addresses = match (url, &connection) {
             (Some(url), _) => vec![Address::parse(url).map_err(Failure::usage)?],
             (None, connection) => {
@@ -61,9 +100,9 @@ impl Service {
             }
         };
         if addresses.is_empty() {
-            let what = match &file {
-                Some(file) => format!("TELEM_CONNECTION names {}, which cannot be read: no telem runs", file.display()),
-                None => "no telem is named: TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL are not set".to_owned(),
+            let what = match (&file, unread) {
+                (Some(file), Some(why)) => format!("TELEM_CONNECTION names {}, which {why}", file.display()),
+                _ => "no telem is named: TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL are not set".to_owned(),
             };
             return Err(Failure::Failed(format!("{what}; start one ('telem run', 'telem serve'), or give --url")));
         }
@@ -71,19 +110,20 @@ impl Service {
             (None, Some(connection)) => connection.node,
             _ => config::node(None, &config::host_name()).map_err(Failure::failed)?,
         };
-        Ok(Service { clients: addresses.into_iter().map(Client::new).collect(), node })
+        let client = |address| Client::new(address).with_silence(SILENCE_MAX);
+        Ok(Service { clients: addresses.into_iter().map(client).collect(), node })
     }
 
     /// Stores `samples`, as many as are good.
     ///
     /// # Errors
-    /// A sentence for the user, where the server cannot be reached or answers no put.
-    pub async fn send(&mut self, samples: &[Numbered]) -> Result<Refused, String> {
+    /// [`SendError`], where the server cannot be reached or answers no put.
+    pub async fn send(&mut self, samples: &[Numbered]) -> Result<Refused, SendError> {
         let points: Vec<Json> = samples.iter().map(|sample| point(sample, &self.node)).collect();
         let body = Bytes::from(Json::Array(points.clone()).to_string());
         let mut tries = 0;
         let (status, answer) = loop {
-            let (status, answer) = self.ask(&body).await.map_err(|error| error.to_string())?;
+            let (status, answer) = self.ask(&body).await?;
             tries += 1;
             if status != StatusCode::SERVICE_UNAVAILABLE || tries >= BUSY_TRIES_MAX {
                 break (status, answer);
@@ -93,7 +133,7 @@ impl Service {
         refused(samples, &points, &answer).ok_or_else(|| {
             let json: Option<Json> = serde_json::from_slice(&answer).ok();
             let message = json.as_ref().and_then(|json| json["error"]["message"].as_str()).unwrap_or("no reason given");
-            format!("the server answered {status}: {message}")
+            SendError::Refused(format!("the server answered {status}: {message}"))
         })
     }
 

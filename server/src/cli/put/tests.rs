@@ -40,6 +40,8 @@ fn a_line_is_a_sample_in_our_form_or_in_that_of_opentsdb() {
         ("loss", "error: 'loss' has no value; write METRIC VALUE [TAG=VALUE...]"),
         ("loss 0.3 rank", "error: 'rank' is no tag; write TAG=VALUE"),
         ("loss NaN =", "loss NaN {=} now"),
+        ("loss 1 run=1 run=1", "loss 1 {run=1} now"),
+        ("loss 1 run=1 run=2", "error: tag 'run' is given twice, as '1' and as '2'"),
     ] {
         assert_eq!(shown(text), expected, "{text:?}");
     }
@@ -95,4 +97,44 @@ fn each_bad_point_of_an_answer_is_found_in_its_line() {
     assert_eq!(found.count, 2);
     assert_eq!(refused(&samples, &points, b"{\"error\":{}}"), None);
     assert_eq!(refused(&samples, &points, b"<html>"), None);
+}
+
+#[test]
+fn samples_of_one_time_are_kept_apart_where_their_series_is_the_same() {
+    let sample = |text: &str| match parse(text) {
+        Ok(Line::Sample(sample)) => sample,
+        other => panic!("{text}: {other:?}"),
+    };
+    let mut said = Said::default();
+    let mut free = |text: &str, micros| said.free(&sample(text), Timestamp::from_micros(micros)).micros();
+    assert_eq!([free("a 1", 50), free("a 2", 50), free("b 1", 50), free("a 3", 50)], [50, 51, 50, 52]);
+    assert_eq!([free("a 1 x=1 y=2", 50), free("a 1 y=2 x=1", 50), free("a 1 x=1", 50)], [50, 51, 50]);
+    assert_eq!([free("a 1", 60), free("a 2", 50)], [60, 61]);
+}
+
+#[test]
+fn as_many_series_are_remembered_as_the_limit_says_and_then_all_are_later() {
+    let sample = |n: usize| Sample { metric: format!("m{n}"), value: String::new(), tags: Vec::new(), time: None };
+    let mut said = Said::default();
+    let mut free = |n: usize| said.free(&sample(n), Timestamp::from_micros(50)).micros();
+    assert!((0..SERIES_MAX).all(|n| free(n) == 50));
+    assert_eq!([free(0), free(SERIES_MAX), free(0), free(1)], [51, 52, 52, 52]);
+}
+
+#[test]
+fn an_infinity_below_zero_is_a_value_and_options_may_stand_anywhere() {
+    use clap::Parser;
+    let parsed = |words: &[&str]| crate::cli::Cli::try_parse_from(["telem", "put"].iter().chain(words));
+    for words in [
+        &["m", "-inf", "a=b", "--time", "5"][..],
+        &["--time", "5", "m", "-inf", "a=b"],
+        &["m", "--time", "5", "-inf", "a=b"],
+    ] {
+        let crate::cli::Command::Put(args) = parsed(words).unwrap().command else { panic!("{words:?}") };
+        assert_eq!((args.metric.as_str(), args.value.as_deref(), args.tags.len()), ("m", Some("-inf"), 1));
+        assert!(args.time.is_some());
+    }
+    for words in [&["-"][..], &["-", "--wait", "5s"], &["m", "-4.5"], &["m", "1"]] {
+        assert!(parsed(words).is_ok(), "{words:?}");
+    }
 }
