@@ -30,7 +30,7 @@ use crate::meta::{Meta, MetaChange};
 use crate::options::Options;
 use crate::recover::{self, Recovered, RecoveryReport};
 use crate::sample::SampleBatch;
-use crate::segment::{self, Segment, SegmentCache};
+use crate::segment::{self, CacheFigures, Segment, SegmentCache};
 use crate::series::{SeriesId, SeriesKey};
 use crate::snapshot::{Snapshot, Visible};
 use crate::time::Timestamp;
@@ -402,6 +402,11 @@ impl Db {
     /// None today; a caller must expect those of the disk.
     pub fn info(&self) -> Result<DbInfo> {
         Ok(self.inner.info())
+    }
+
+    /// How well the cache of run indexes and footers does.
+    pub fn cache_figures(&self) -> CacheFigures {
+        self.inner.cache.figures()
     }
 
     /// What is in each of several databases, in the order in which they were named; of a single one that.

@@ -56,6 +56,12 @@ pub enum Error {
     Corrupt { path: PathBuf, what: String, found: String, expected: String },
     #[error("{} has format {found} and this telem reads up to {max}; use a newer telem", path.display())]
     Format { path: PathBuf, found: u32, max: u32 },
+    #[error(
+        "{} was written before format 1 was final, and this telem does not read it; export it with the telem that \
+         wrote it (`telem export`), or choose another directory",
+        path.display()
+    )]
+    Unfinished { path: PathBuf },
     #[error("{found} samples in one batch; at most {max} are allowed: send it in parts")]
     LargeBatch { found: usize, max: usize },
     #[error("a sample of series {id} at {time}: the last microsecond that a time can express is taken as no time")]
@@ -99,6 +105,7 @@ impl Error {
             | Error::DatabaseFull { .. }
             | Error::Locked { .. }
             | Error::Format { .. }
+            | Error::Unfinished { .. }
             | Error::Closed { .. }
             | Error::WalFailed { .. }
             | Error::Gone { .. }

@@ -220,6 +220,8 @@ impl Flusher {
             last: encoded.last.micros(),
             sequence_min,
             sequence_max,
+            tail: encoded.tail,
+            tail_crc32: encoded.tail_crc32,
         })
     }
 

@@ -46,6 +46,7 @@ pub use mirror::{Mirror, MirrorReport};
 pub use options::Options;
 pub use recover::RecoveryReport;
 pub use sample::SampleBatch;
+pub use segment::CacheFigures;
 pub use series::{SeriesId, SeriesKey, TagSet};
 pub use snapshot::{ScanRequest, SeriesPoints, Snapshot, Values};
 pub use time::{Step, TimeRange, Timestamp};

@@ -15,7 +15,9 @@ use crate::time::{TimeRange, Timestamp};
 
 /// The version of the whole directory's layout that this code writes, and the newest it reads.
 pub const FORMAT: u32 = 1;
-const MAGIC: &str = "telem-manifest";
+const MAGIC: &str = "telem-database";
+/// What stood there before format 1 was final; nothing reads those any more.
+const MAGIC_BEFORE: &str = "telem-manifest";
 /// A manifest of a million segments has some 300 MB; beyond this it is not one of ours.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -71,6 +73,9 @@ pub struct SegmentEntry {
     /// and time the one of the higher sequence was written later.
     pub sequence_min: u64,
     pub sequence_max: u64,
+    /// Where its run index starts, and the CRC-32 from there to the end of the file: opening one reads no more.
+    pub tail: u64,
+    pub tail_crc32: u32,
 }
 
 impl SegmentEntry {
@@ -132,6 +137,9 @@ impl Manifest {
         let (Ok(format), Ok(crc), Ok(len)) = (format, crc, len) else {
             return Err(corrupt("its first line", format!("'{}'", head.escape_debug()), head_expected()));
         };
+        if *magic == MAGIC_BEFORE {
+            return Err(Error::Unfinished { path: path.to_path_buf() });
+        }
         if *magic != MAGIC {
             return Err(corrupt("its first word", format!("'{}'", magic.escape_debug()), format!("'{MAGIC}'")));
         }

@@ -27,9 +27,9 @@ pub struct Options {
     pub series_max: u32,
     /// Take over a writer lock that another host, or a live process, seems to hold.
     pub take_over: bool,
-    /// Most segments that stay open with their runs in memory, besides those being read.
+    /// Most segments that stay open with their run indexes in memory, besides those being read.
     pub segment_files_max: usize,
-    /// Most memory for the runs and footers of those.
+    /// Most memory for the run indexes and footers of those.
     pub segment_bytes_max: u64,
     /// Most rows of a segment that [`crate::Db::compact`] makes, and with them most of what it holds in memory.
     pub compact_rows_max: u64,

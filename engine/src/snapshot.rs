@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, TimestampMicrosecondArray, UInt32Array};
+use arrow::array::{ArrayRef, Float64Builder, Int64Builder, TimestampMicrosecondArray, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 
@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::index::{SeriesIndex, TagPredicate};
 use crate::memtable::{Memtable, Rows, keep_last_writes};
 use crate::meta::Meta;
-use crate::segment::Segment;
-use crate::segment::read::{Loaded, Run};
+use crate::segment::read::{Loaded, Piece};
+use crate::segment::{Run, Segment};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::together::Nodes;
@@ -89,6 +89,20 @@ impl Values {
             Values::Float(floats) => Value::Float(floats[at]),
             Values::Mixed(values) => values[at],
         }
+    }
+
+    /// Adds those of a later stretch.
+    pub(crate) fn append(&mut self, later: Values) {
+        match (self, later) {
+            (Values::Int(ints), Values::Int(more)) => ints.extend(more),
+            (Values::Float(floats), Values::Float(more)) => floats.extend(more),
+            (Values::Mixed(values), more) => values.extend(more.iter()),
+            (one, more) => *one = Values::Mixed(one.iter().chain(more.iter()).collect()),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Value> + '_ {
+        (0..self.len()).map(|at| self.get(at))
     }
 
     pub fn into_f64s(self) -> Vec<f64> {
@@ -190,16 +204,9 @@ impl Snapshot {
         let may = |segment: &&Arc<Segment>| segment.may_hold(series) && segment.entry().overlaps(range);
         for segment in self.segments.iter().filter(may) {
             let loaded = segment.load()?;
-            let Some(run) = loaded.run(series).filter(|run| range.overlaps_closed(run.first, run.last)) else {
-                continue;
-            };
-            if range.contains(run.first) || range.contains(run.last) {
-                return Ok(true);
-            }
-            // The run spans the range: only its times tell whether it has one inside.
-            let mut found = false;
-            loaded.read(&[*run], |_, time, _| found |= range.contains(time))?;
-            if found {
+            if let Some(run) = loaded.run(series)
+                && loaded.has_row(run, range)?
+            {
                 return Ok(true);
             }
         }
@@ -239,8 +246,7 @@ impl Snapshot {
             }
         }
         if let Some((loaded, run)) = found {
-            let last_row = Run { row: run.row + run.rows - 1, rows: 1, ..run };
-            loaded.read(&[last_row], |_, time, value| newest = Some((time, value)))?;
+            newest = loaded.last(&run)?;
         }
         Ok(newest)
     }
@@ -291,14 +297,24 @@ pub struct Points {
     /// Not looked for yet.
     series: VecDeque<SeriesId>,
     range: TimeRange,
-    /// Found in segments and not read yet: the runs of each series, with the places of their segments.
-    found: VecDeque<(SeriesId, Vec<(usize, Run)>)>,
+    /// Found in segments and not read yet.
+    found: VecDeque<(SeriesId, Vec<Found>)>,
     /// Read from segments and not handed out.
-    ready: VecDeque<(SeriesId, Samples)>,
+    ready: VecDeque<(SeriesId, Pieces)>,
 }
 
-/// In the order of writing, so that the last of equal times counts.
-type Samples = Vec<(Timestamp, Value)>;
+/// A run that has samples in the range, as far as that is known without reading it.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// The place of its segment.
+    segment: usize,
+    run: Run,
+    /// In the range, at most.
+    rows: u64,
+}
+
+/// Samples of one series in the order of writing, so that the last of equal times counts.
+type Pieces = Vec<Piece>;
 
 impl Points {
     /// Finds the runs of the next series, as many as stay within [`FIND_RUNS`]. Segments are gone
@@ -313,7 +329,8 @@ impl Points {
             let loaded = segment.load()?;
             for (series, runs) in &mut self.found {
                 let run = loaded.run(*series).filter(|run| self.range.overlaps_closed(run.first, run.last));
-                runs.extend(run.map(|run| (at, *run)));
+                let found = run.map(|run| Found { segment: at, run: *run, rows: loaded.rows_in(run, self.range) });
+                runs.extend(found.filter(|found| found.rows > 0));
             }
         }
         Ok(())
@@ -326,30 +343,30 @@ impl Points {
         }
         // Per segment the wanted runs, each with the place of its series in `batch`.
         let mut wanted: Vec<Vec<(Run, usize)>> = vec![Vec::new(); self.segments.len()];
-        let mut batch: Vec<(SeriesId, Samples)> = Vec::new();
+        let mut batch: Vec<(SeriesId, Pieces)> = Vec::new();
         let between: Vec<Visible> =
             self.memtables.iter().filter(|visible| visible.segments_before < self.segments.len()).cloned().collect();
         let mut rows = 0;
         while let Some((series, runs)) = self.found.front() {
-            rows += runs.iter().map(|(_, run)| u64::from(run.rows)).sum::<u64>();
+            rows += runs.iter().map(|found| found.rows).sum::<u64>();
             rows += between.iter().map(|visible| visible.memtable.count(*series)).sum::<u64>();
             if !batch.is_empty() && rows > READ_ROWS {
                 break;
             }
             let Some((series, runs)) = self.found.pop_front() else { break };
-            for (segment, run) in runs {
-                wanted[segment].push((run, batch.len()));
+            for found in runs {
+                wanted[found.segment].push((found.run, batch.len()));
             }
             batch.push((series, Vec::new()));
         }
         for (at, (segment, wanted)) in self.segments.iter().zip(&mut wanted).enumerate() {
             for visible in between.iter().filter(|visible| visible.segments_before == at) {
-                for (series, samples) in &mut batch {
-                    samples.extend(visible.memtable.read(*series, self.range, visible.rows));
+                for (series, pieces) in &mut batch {
+                    pieces.push(visible.piece(*series, self.range));
                 }
             }
             if !wanted.is_empty() {
-                read_runs(&*segment.reader()?, wanted, self.range, &mut batch)?;
+                read_runs(&*segment.load()?, wanted, self.range, &mut batch)?;
             }
         }
         self.ready.extend(batch);
@@ -357,18 +374,46 @@ impl Points {
     }
 
     /// Adds what the memtables that are newer than all segments have of a series.
-    fn merge(&self, series: SeriesId, mut samples: Samples) -> Option<SeriesPoints> {
+    fn merge(&self, series: SeriesId, mut pieces: Pieces) -> Option<SeriesPoints> {
         for visible in self.memtables.iter().filter(|visible| visible.segments_before == self.segments.len()) {
-            samples.extend(visible.memtable.read(series, self.range, visible.rows));
+            pieces.push(visible.piece(series, self.range));
         }
-        keep_last_writes(&mut samples);
-        if samples.is_empty() {
-            return None;
-        }
-        let times = samples.iter().map(|(time, _)| *time).collect();
-        let values = samples.into_iter().map(|(_, value)| value).collect();
+        let Piece { times, values } = merge(pieces)?;
+        let times = times.into_iter().map(Timestamp::from_micros).collect();
         Some(SeriesPoints { series, times, values })
     }
+}
+
+impl Visible {
+    fn piece(&self, series: SeriesId, range: TimeRange) -> Piece {
+        let samples = self.memtable.read(series, range, self.rows);
+        let times = samples.iter().map(|(time, _)| time.micros()).collect();
+        Piece { times, values: samples.into_iter().map(|(_, value)| value).collect() }
+    }
+}
+
+/// One piece of several, each sorted by time; of equal times the last piece counts. `None` when all are empty.
+fn merge(mut pieces: Pieces) -> Option<Piece> {
+    pieces.retain(|piece| !piece.times.is_empty());
+    let mut by_time: Vec<usize> = (0..pieces.len()).collect();
+    by_time.sort_by_key(|at| pieces[*at].times[0]);
+    let apart = by_time.windows(2).all(|pair| pieces[pair[0]].times.last() < pieces[pair[1]].times.first());
+    if apart {
+        // Pieces of different hours: the common case.
+        pieces.sort_by_key(|piece| piece.times[0]);
+        return pieces.into_iter().reduce(|mut before, piece| {
+            before.times.extend(piece.times);
+            before.values.append(piece.values);
+            before
+        });
+    }
+    let mut samples: Vec<(Timestamp, Value)> = Vec::with_capacity(pieces.iter().map(|piece| piece.times.len()).sum());
+    for piece in &pieces {
+        samples.extend(piece.times.iter().map(|time| Timestamp::from_micros(*time)).zip(piece.values.iter()));
+    }
+    keep_last_writes(&mut samples);
+    let times = samples.iter().map(|(time, _)| time.micros()).collect();
+    Some(Piece { times, values: samples.into_iter().map(|(_, value)| value).collect() })
 }
 
 /// Adds the samples of `wanted` runs of one segment to their series. A series may be asked for twice.
@@ -376,26 +421,21 @@ fn read_runs(
     loaded: &Loaded,
     wanted: &mut [(Run, usize)],
     range: TimeRange,
-    batch: &mut [(SeriesId, Samples)],
+    batch: &mut [(SeriesId, Pieces)],
 ) -> Result<()> {
     wanted.sort_unstable_by_key(|(run, place)| (run.row, *place));
     let mut runs: Vec<Run> = wanted.iter().map(|(run, _)| *run).collect();
     runs.dedup();
-    // Where the places of each run start in `wanted`.
-    let mut starts: Vec<usize> = Vec::with_capacity(runs.len());
-    for (at, (run, _)) in wanted.iter().enumerate() {
-        if at == 0 || wanted[at - 1].0 != *run {
-            starts.push(at);
+    let mut pieces = loaded.read(&runs, range)?.into_iter();
+    for same in wanted.chunk_by(|a, b| a.0.row == b.0.row) {
+        let Some(piece) = pieces.next() else { break };
+        let Some(((_, last), others)) = same.split_last() else { break };
+        for (_, place) in others {
+            batch[*place].1.push(piece.clone());
         }
+        batch[*last].1.push(piece);
     }
-    loaded.read(&runs, |run, time, value| {
-        if range.contains(time) {
-            let end = starts.get(run + 1).copied().unwrap_or(wanted.len());
-            for (_, place) in &wanted[starts[run]..end] {
-                batch[*place].1.push((time, value));
-            }
-        }
-    })
+    Ok(())
 }
 
 impl Iterator for Points {
@@ -403,8 +443,8 @@ impl Iterator for Points {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            while let Some((series, samples)) = self.ready.pop_front() {
-                if let Some(points) = self.merge(series, samples) {
+            while let Some((series, pieces)) = self.ready.pop_front() {
+                if let Some(points) = self.merge(series, pieces) {
                     return Some(Ok(points));
                 }
             }
@@ -446,7 +486,8 @@ impl Iterator for Scan {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (mut series, mut times, mut ints, mut floats) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut series, mut times): (Vec<u32>, Vec<i64>) = (Vec::new(), Vec::new());
+        let (mut ints, mut floats) = (Int64Builder::new(), Float64Builder::new());
         while series.len() < self.batch_rows {
             let (points, from) = match self.pending.take() {
                 Some(pending) => pending,
@@ -457,15 +498,27 @@ impl Iterator for Scan {
                 },
             };
             let to = points.times.len().min(from + self.batch_rows - series.len());
-            for at in from..to {
-                series.push(points.series.0);
-                times.push(points.times[at].micros());
-                let (int, float) = match points.values.get(at) {
-                    Value::Int(int) => (Some(int), None),
-                    Value::Float(float) => (None, Some(float)),
-                };
-                ints.push(int);
-                floats.push(float);
+            series.resize(series.len() + to - from, points.series.0);
+            times.extend(points.times[from..to].iter().map(|time| time.micros()));
+            match &points.values {
+                Values::Int(all) => {
+                    ints.append_slice(&all[from..to]);
+                    floats.append_nulls(to - from);
+                }
+                Values::Float(all) => {
+                    ints.append_nulls(to - from);
+                    floats.append_slice(&all[from..to]);
+                }
+                Values::Mixed(all) => {
+                    for value in &all[from..to] {
+                        let (int, float) = match value {
+                            Value::Int(int) => (Some(*int), None),
+                            Value::Float(float) => (None, Some(*float)),
+                        };
+                        ints.append_option(int);
+                        floats.append_option(float);
+                    }
+                }
             }
             if to < points.times.len() {
                 self.pending = Some((points, to));
@@ -477,8 +530,8 @@ impl Iterator for Scan {
         let columns: Vec<ArrayRef> = vec![
             Arc::new(UInt32Array::from(series)),
             Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC")),
-            Arc::new(Int64Array::from(ints)),
-            Arc::new(Float64Array::from(floats)),
+            Arc::new(ints.finish()),
+            Arc::new(floats.finish()),
         ];
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
         Some(batch.map_err(|error| Error::Internal { what: format!("a scan built a wrong batch: {error}") }))

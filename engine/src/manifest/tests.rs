@@ -13,6 +13,8 @@ fn manifest() -> Manifest {
         last: i64::MAX - 1,
         sequence_min: 1,
         sequence_max: 1,
+        tail: 0,
+        tail_crc32: 0,
     });
     manifest
 }
@@ -53,7 +55,16 @@ fn a_manifest_cut_short_is_an_error() {
 #[test]
 fn a_manifest_of_a_newer_format_names_both_formats() {
     let text = String::from_utf8(manifest().encode().unwrap()).unwrap();
-    let newer = text.replacen("telem-manifest 1 ", "telem-manifest 2 ", 1);
+    let newer = text.replacen("telem-database 1 ", "telem-database 2 ", 1);
     let error = Manifest::decode(Path::new("/db/MANIFEST"), newer.as_bytes()).unwrap_err();
     assert_eq!(error.to_string(), "/db/MANIFEST has format 2 and this telem reads up to 1; use a newer telem");
+}
+
+#[test]
+fn a_manifest_from_before_format_1_was_final_says_what_to_do() {
+    let text = String::from_utf8(manifest().encode().unwrap()).unwrap();
+    let old = text.replacen("telem-database", "telem-manifest", 1);
+    let error = Manifest::decode(Path::new("/db/MANIFEST"), old.as_bytes()).unwrap_err().to_string();
+    assert!(error.starts_with("/db/MANIFEST was written before format 1 was final"), "{error}");
+    assert!(error.contains("export it with the telem that wrote it"), "{error}");
 }

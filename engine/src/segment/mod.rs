@@ -3,18 +3,26 @@
 //! Rows are sorted by (canonical order of series, time), every (series, time) once. Columns:
 //! `series u32`, `ts timestamp[us, UTC]`, `int i64?`, `scale i8?`, `float f64?`. A row with
 //! `float` is a Float; else one without `scale` is the Int `int`; else a Float, `int / 10^scale`.
-//! Key-value metadata: `telem.format`, `telem.node`, `telem.sequence` (`MIN-MAX`), `telem.window`
-//! (`START..END`, microseconds), `telem.rows`. A later format may put a block of its own between
-//! the last row group and the footer, named by more such keys: readers skip what they do not know.
+//! Any Parquet reader reads them so; ours has the run index ([`index`]), which stands between the
+//! last row group and the footer.
 
+mod blocks;
+mod cache;
+mod decimal;
+mod index;
 pub mod read;
+mod summary;
+mod times;
+mod varint;
 pub mod write;
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
-pub use read::{Segment, SegmentCache};
+pub use cache::{CacheFigures, SegmentCache};
+pub use index::Run;
+pub use read::Segment;
 pub use write::SegmentWriter;
 
 /// The version of a segment's layout.

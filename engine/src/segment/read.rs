@@ -1,53 +1,50 @@
 //! Reads segments: which rows belong to which series, and those rows.
 //!
-//! Nothing is read until the first question. Then the whole file is checked once against the
-//! manifest's checksum, so that a damaged byte is an error and never a wrong answer, and its runs
-//! (the rows of each series) are kept in a cache of bounded size. A read decodes the pages of the
-//! series asked for and no others.
+//! Nothing is read until the first question, and then the run index alone: it says which rows are
+//! wanted, and for most runs their times. Values come from the pages that hold them and no others,
+//! each checked as it is read ([`Blocks`]).
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use arrow::array::{Array, Float64Array, Int8Array, Int64Array, TimestampMicrosecondArray, UInt32Array};
+use arrow::array::{Array, Float64Array, Int8Array, Int64Array, PrimitiveArray};
+use arrow::datatypes::{ArrowPrimitiveType, Float64Type, Int64Type, TimestampMicrosecondType};
 use arrow::record_batch::RecordBatch;
-use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy,
 };
-use parquet::errors::ParquetError;
 use parquet::file::metadata::PageIndexPolicy;
-use parquet::file::reader::{ChunkReader, Length};
 use tracing::warn;
 
-use super::SCALE_MAX;
+use super::blocks::Blocks;
+use super::cache::SegmentCache;
+use super::decimal;
+use super::index::{Run, RunIndex};
+use super::summary::Kind;
+#[cfg(test)]
+use super::summary::Summary;
+use super::times::Times;
+use super::{SCALE_MAX, schema};
 use crate::disk::{self, Disk, ReadFile};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::manifest::SegmentEntry;
 use crate::series::SeriesId;
+use crate::snapshot::Values;
 use crate::time::{TimeRange, Timestamp};
 use crate::together::Ids;
 use crate::value::Value;
 
 /// Rows decoded at a time.
-const BATCH_ROWS: usize = 8_192;
-/// Bytes read at a time when a file is checked.
-const CHECK_BYTES: usize = 1 << 20;
-
-/// The rows of one series in one segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    pub series: SeriesId,
-    pub row: u32,
-    pub rows: u32,
-    pub first: Timestamp,
-    pub last: Timestamp,
-}
+const BATCH_ROWS: usize = 64 << 10;
+/// What a parsed footer takes, measured against its bytes.
+const FOOTER_MEMORY: u64 = 4;
 
 /// A segment that the manifest names.
 pub struct Segment {
@@ -58,8 +55,7 @@ pub struct Segment {
     /// When several databases are open as one: what its ids are called there.
     ids: Option<Arc<Ids>>,
     loaded: Mutex<Option<Arc<Loaded>>>,
-    /// Whether its bytes were once what the manifest says. They do not change, and once is enough.
-    checked: AtomicBool,
+    used_again: AtomicBool,
     /// Whether the file goes with the last reader: no manifest names it any more.
     retired: AtomicBool,
 }
@@ -80,7 +76,7 @@ impl Segment {
             cache,
             ids: None,
             loaded: Mutex::default(),
-            checked: AtomicBool::new(false),
+            used_again: AtomicBool::new(false),
             retired: AtomicBool::new(false),
         }
     }
@@ -106,40 +102,23 @@ impl Segment {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Its runs and an open file: from the cache, or read and checked now.
+    /// Its run index and an open file: from the cache, or read and checked now.
     ///
     /// # Errors
-    /// Io; Gone; Corrupt when the file is not what the manifest says.
+    /// Io; Gone; Corrupt when they are not what the manifest says.
     pub fn load(self: &Arc<Self>) -> Result<Arc<Loaded>> {
         let mut loaded = self.slot();
         if let Some(loaded) = &*loaded {
+            self.used_again.store(true, Ordering::Relaxed);
+            self.cache.hit();
             return Ok(Arc::clone(loaded));
         }
-        let file = self.open()?;
-        if !self.checked.load(Ordering::Acquire) {
-            check_bytes(&*file, &self.path, self.entry.file.bytes, self.entry.file.crc32)?;
-        }
-        let fresh = Arc::new(Loaded::parse(file, &self.path, &self.entry, self.ids.as_deref())?);
-        self.checked.store(true, Ordering::Release);
+        let fresh = Arc::new(Loaded::parse(self.open()?, &self.path, &self.entry, self.ids.as_deref())?);
         *loaded = Some(Arc::clone(&fresh));
-        // Released first: the cache may empty slots, and takes their locks while holding its own.
+        // Released first: the cache may empty slots, and takes their locks.
         drop(loaded);
         self.cache.add(self, fresh.bytes());
         Ok(fresh)
-    }
-
-    /// What [`Loaded::read`] needs, for one who knows the runs: the cache may have let them go meanwhile.
-    ///
-    /// # Errors
-    /// Io; Gone; Corrupt when the file is not what the manifest says.
-    pub fn reader(self: &Arc<Self>) -> Result<Arc<Loaded>> {
-        if let Some(loaded) = &*self.slot() {
-            return Ok(Arc::clone(loaded));
-        }
-        if !self.checked.load(Ordering::Acquire) {
-            return self.load();
-        }
-        Loaded::footer(self.open()?, &self.path).map(Arc::new)
     }
 
     /// The manifest named the file when the database was opened. Who only reads does not keep it from being merged.
@@ -148,6 +127,16 @@ impl Segment {
             io::ErrorKind::NotFound => Error::Gone { path: self.path.clone() },
             _ => Error::io("open", &self.path)(error),
         })
+    }
+
+    /// Whether it was asked since the last such question.
+    pub(super) fn was_used_again(&self) -> bool {
+        self.used_again.swap(false, Ordering::Relaxed)
+    }
+
+    /// Forgets what was loaded; who reads it now keeps it.
+    pub(super) fn let_go(&self) {
+        *self.slot() = None;
     }
 
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Loaded>>> {
@@ -166,244 +155,315 @@ impl Drop for Segment {
     }
 }
 
-/// Bounds what loaded segments hold: the oldest are let go first.
-#[derive(Debug)]
-pub struct SegmentCache {
-    bytes_max: u64,
-    files_max: usize,
-    held: Mutex<Held>,
-}
-
-#[derive(Debug, Default)]
-struct Held {
-    bytes: u64,
-    segments: VecDeque<(Weak<Segment>, u64)>,
-}
-
-impl SegmentCache {
-    /// At most `files_max` open files and `bytes_max` of their runs and footers, besides what readers hold.
-    pub fn new(bytes_max: u64, files_max: usize) -> Self {
-        Self { bytes_max, files_max, held: Mutex::default() }
-    }
-
-    fn add(&self, segment: &Arc<Segment>, bytes: u64) {
-        let mut evicted = Vec::new();
-        {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.bytes += bytes;
-            held.segments.push_back((Arc::downgrade(segment), bytes));
-            while held.segments.len() > 1 && (held.bytes > self.bytes_max || held.segments.len() > self.files_max) {
-                let Some((oldest, bytes)) = held.segments.pop_front() else { break };
-                held.bytes -= bytes;
-                evicted.push(oldest);
-            }
-        }
-        for segment in evicted.iter().filter_map(Weak::upgrade) {
-            *segment.slot() = None;
-        }
-    }
-}
-
-/// A checked segment: where the rows of each series are.
+/// A segment whose run index was read: where the rows of each series are.
 #[derive(Debug)]
 pub struct Loaded {
     path: PathBuf,
-    file: Chunks,
-    metadata: ArrowReaderMetadata,
-    /// By row.
-    runs: Vec<Run>,
-    /// Indexes of `runs`, by series.
-    by_series: Vec<u32>,
+    index: RunIndex,
+    blocks: Blocks,
+    /// Parquet's own, parsed when a page is read.
+    footer: OnceLock<ArrowReaderMetadata>,
+}
+
+/// Samples of one run, sorted by time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    pub times: Vec<i64>,
+    pub values: Values,
 }
 
 impl Loaded {
-    /// Its runs are called by `ids`, if there are any.
-    ///
     /// # Errors
-    /// Io; Corrupt when the file is not what `entry` says.
-    pub fn open(disk: &dyn Disk, path: &Path, entry: &SegmentEntry, ids: Option<&Ids>) -> Result<Self> {
-        let file = disk.open(path).map_err(Error::io("open", path))?;
-        check_bytes(&*file, path, entry.file.bytes, entry.file.crc32)?;
-        Self::parse(file, path, entry, ids)
+    /// Io; Corrupt when the index or the footer is not what `entry` says.
+    pub fn open(disk: &dyn Disk, path: &Path, entry: &SegmentEntry) -> Result<Self> {
+        Self::parse(disk.open(path).map_err(Error::io("open", path))?, path, entry, None)
     }
 
-    /// The footer alone, without runs.
-    fn footer(file: Arc<dyn ReadFile>, path: &Path) -> Result<Self> {
-        let file = Chunks(file);
-        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
-        let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| unreadable(path, &error))?;
-        check_schema(path, &metadata)?;
-        Ok(Self { path: path.to_path_buf(), file, metadata, runs: Vec::new(), by_series: Vec::new() })
-    }
-
-    fn parse(file: Arc<dyn ReadFile>, path: &Path, entry: &SegmentEntry, ids: Option<&Ids>) -> Result<Self> {
-        let mut loaded = Self::footer(file, path)?;
-        loaded.runs = loaded.find_runs(entry)?;
+    /// Its runs are called by `ids`, if there are any.
+    pub(super) fn parse(file: Arc<dyn ReadFile>, path: &Path, entry: &SegmentEntry, ids: Option<&Ids>) -> Result<Self> {
+        if file.len() != entry.file.bytes || entry.tail > entry.file.bytes {
+            let expected = format!("{} bytes, the run index from {}", entry.file.bytes, entry.tail);
+            return Err(corrupt(path, "its length", format!("{} bytes", file.len()), &expected));
+        }
+        let mut tail = vec![0; usize::try_from(entry.file.bytes - entry.tail).unwrap_or(usize::MAX)];
+        file.read_at(entry.tail, &mut tail).map_err(Error::io("read", path))?;
+        let found = crc32fast::hash(&tail);
+        if found != entry.tail_crc32 {
+            let expected = format!("{:08x}", entry.tail_crc32);
+            return Err(corrupt(path, "the checksum of its run index and footer", format!("{found:08x}"), &expected));
+        }
+        let window =
+            TimeRange::new(Timestamp::from_micros(entry.window_start), Timestamp::from_micros(entry.window_end));
+        let (mut index, index_len) = RunIndex::decode(path, &tail, entry.tail, entry.rows, window)?;
         if let Some(ids) = ids {
-            for run in &mut loaded.runs {
-                let found = || format!("series {}", run.series.0);
-                let known = ids.translate(run.series);
-                run.series = known.ok_or_else(|| {
-                    corrupt(path, "its series", found(), &format!("ids below {}", ids.series_count()))
-                })?;
-            }
+            index.rename(|series| ids.translate(series)).map_err(|series| {
+                let found = format!("series {}", series.0);
+                corrupt(path, "its series", found, &format!("ids below {}", ids.series_count()))
+            })?;
         }
-        let mut by_series: Vec<u32> = (0..loaded.runs.len() as u32).collect();
-        by_series.sort_unstable_by_key(|at| loaded.runs[*at as usize].series);
-        let twice = by_series.windows(2).find(|pair| loaded.run_at(pair[0]).series == loaded.run_at(pair[1]).series);
-        if let Some(pair) = twice {
-            let found = format!("two stretches of series {}", loaded.run_at(pair[0]).series.0);
-            return Err(corrupt(path, "its order", found, "the rows of a series side by side"));
-        }
-        loaded.by_series = by_series;
-        Ok(loaded)
+        let checksums = std::mem::take(&mut index.checksums);
+        let blocks = Blocks::new(path.to_path_buf(), file, checksums, entry.tail, tail[index_len..].to_vec().into());
+        Ok(Self { path: path.to_path_buf(), index, blocks, footer: OnceLock::new() })
     }
 
-    fn run_at(&self, at: u32) -> &Run {
-        &self.runs[at as usize]
-    }
-
-    /// By row, which is the canonical order of their series.
+    /// By series.
     pub fn runs(&self) -> &[Run] {
-        &self.runs
+        self.index.runs()
     }
 
     pub fn run(&self, series: SeriesId) -> Option<&Run> {
-        let at = self.by_series.binary_search_by_key(&series, |at| self.run_at(*at).series).ok()?;
-        Some(self.run_at(self.by_series[at]))
+        self.index.run(series)
+    }
+
+    /// What the values of `run` come to; `None` for one with NaN or with values of two kinds.
+    #[cfg(test)]
+    pub fn summary(&self, run: &Run) -> Option<Summary> {
+        self.index.summary(run)
+    }
+
+    /// How many rows of `run` are in `range`: at most so many.
+    pub fn rows_in(&self, run: &Run, range: TimeRange) -> u64 {
+        self.index.rows_in(run, range).map_or(u64::from(run.rows), |rows| rows.len() as u64)
     }
 
     fn bytes(&self) -> u64 {
-        (self.runs.len() * (size_of::<Run>() + 4) + self.metadata.metadata().memory_size()) as u64
+        self.index.bytes() + self.blocks.bytes() * FOOTER_MEMORY
     }
 
-    /// Hands the samples of `runs` (sorted by row) to `take`, with the position of their run.
+    /// Whether `run` has a sample in `range`; reads no values.
     ///
     /// # Errors
     /// Io and Corrupt.
-    pub fn read(&self, runs: &[Run], mut take: impl FnMut(usize, Timestamp, Value)) -> Result<()> {
-        let rows = usize::try_from(self.metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
-        let ranges = runs.iter().map(|run| run.row as usize..(run.row + run.rows) as usize);
-        let selection = RowSelection::from_consecutive_ranges(ranges, rows);
-        let (mut at, mut left) = (0, runs.first().map_or(0, |run| run.rows));
-        for batch in self.batches(&["ts", "int", "scale", "float"], Some(selection))? {
+    pub fn has_row(&self, run: &Run, range: TimeRange) -> Result<bool> {
+        if range.contains(run.first) || range.contains(run.last) {
+            return Ok(true);
+        }
+        if !range.overlaps_closed(run.first, run.last) {
+            return Ok(false);
+        }
+        if let Some(rows) = self.index.rows_in(run, range) {
+            return Ok(!rows.is_empty());
+        }
+        let times = self.numbers::<TimestampMicrosecondType>("ts", slice::from_ref(&run.rows()))?;
+        Ok(times.iter().flatten().any(|time| range.contains(Timestamp::from_micros(*time))))
+    }
+
+    /// The last sample of `run`.
+    ///
+    /// # Errors
+    /// Io and Corrupt.
+    pub fn last(&self, run: &Run) -> Result<Option<(Timestamp, Value)>> {
+        if let Some(summary) = self.index.summary(run) {
+            return Ok(Some((run.last, summary.last)));
+        }
+        let last = run.rows().end - 1..run.rows().end;
+        let value = match run.kind {
+            Kind::Float => {
+                let floats = self.numbers::<Float64Type>("float", slice::from_ref(&last))?;
+                floats[0].first().copied().map(Value::Float)
+            }
+            _ => self.mixed(slice::from_ref(&last))?[0].first().copied(),
+        };
+        Ok(value.map(|value| (run.last, value)))
+    }
+
+    /// The samples of `runs` (sorted by row, each once) in `range`, run by run.
+    ///
+    /// # Errors
+    /// Io and Corrupt.
+    pub fn read(&self, runs: &[Run], range: TimeRange) -> Result<Vec<Piece>> {
+        let (rows, times) = self.times(runs, range)?;
+        let wanted = |kind: fn(Kind) -> bool| -> Vec<usize> {
+            (0..runs.len()).filter(|at| kind(runs[*at].kind) && !runs[*at].constant && !rows[*at].is_empty()).collect()
+        };
+        let ranges = |at: &[usize]| -> Vec<Range<usize>> { at.iter().map(|at| rows[*at].clone()).collect() };
+        let mut values: Vec<Values> = vec![Values::Int(Vec::new()); runs.len()];
+        let at = wanted(|kind| matches!(kind, Kind::Int | Kind::Scaled(_)));
+        for (at, ints) in at.iter().zip(self.numbers::<Int64Type>("int", &ranges(&at))?) {
+            values[*at] = match runs[*at].kind {
+                Kind::Scaled(scale) => Values::Float(decimal::to_floats(&ints, scale)),
+                _ => Values::Int(ints),
+            };
+        }
+        let at = wanted(|kind| kind == Kind::Float);
+        for (at, floats) in at.iter().zip(self.numbers::<Float64Type>("float", &ranges(&at))?) {
+            values[*at] = Values::Float(floats);
+        }
+        let at = wanted(|kind| kind == Kind::Mixed);
+        for (at, mixed) in at.iter().zip(self.mixed(&ranges(&at))?) {
+            values[*at] = mixed.into_iter().collect();
+        }
+        for (at, run) in runs.iter().enumerate().filter(|(_, run)| run.constant) {
+            if let Some(summary) = self.index.summary(run) {
+                values[at] = match summary.first {
+                    Value::Int(int) => Values::Int(vec![int; rows[at].len()]),
+                    Value::Float(float) => Values::Float(vec![float; rows[at].len()]),
+                };
+            }
+        }
+        Ok(times.into_iter().zip(values).map(|(times, values)| Piece { times, values }).collect())
+    }
+
+    /// The rows of each run in `range`, and their times.
+    #[expect(clippy::type_complexity, reason = "two vectors that go side by side")]
+    fn times(&self, runs: &[Run], range: TimeRange) -> Result<(Vec<Range<usize>>, Vec<Vec<i64>>)> {
+        let in_column: Vec<Range<usize>> =
+            runs.iter().filter(|run| run.times == Times::Column).map(Run::rows).collect();
+        let mut from_column = self.numbers::<TimestampMicrosecondType>("ts", &in_column)?.into_iter();
+        let mut all_rows = Vec::with_capacity(runs.len());
+        let mut all_times = Vec::with_capacity(runs.len());
+        for run in runs {
+            let (rows, times) = match self.index.times(run, range) {
+                Some(known) => known,
+                None => {
+                    let mut times = from_column.next().unwrap_or_default();
+                    let from = times.partition_point(|time| *time < range.start.micros());
+                    times.truncate(times.partition_point(|time| *time < range.end.micros()));
+                    let rows = from.min(times.len())..times.len();
+                    times.drain(..rows.start);
+                    (rows, times)
+                }
+            };
+            let row = run.row as usize;
+            all_rows.push(row + rows.start..row + rows.end);
+            all_times.push(times);
+        }
+        Ok((all_rows, all_times))
+    }
+
+    /// The values of one column in each of `ranges` (rows, sorted, apart), where none may be absent.
+    fn numbers<T: ArrowPrimitiveType>(&self, name: &str, ranges: &[Range<usize>]) -> Result<Vec<Vec<T::Native>>> {
+        let mut found: Vec<Vec<T::Native>> = ranges.iter().map(|range| Vec::with_capacity(range.len())).collect();
+        let mut at = 0;
+        for batch in self.batches(&[name], ranges)? {
             let batch = batch?;
-            let columns = SampleColumns::of(&self.path, &batch)?;
-            for row in 0..batch.num_rows() {
-                while left == 0 {
+            let array: &PrimitiveArray<T> = column(&batch, name, &self.path)?;
+            if array.null_count() > 0 {
+                let what = format!("column `{name}` of a run");
+                return Err(corrupt(&self.path, &what, format!("{} rows without", array.null_count()), "none"));
+            }
+            let mut rest: &[T::Native] = array.values();
+            while !rest.is_empty() && at < ranges.len() {
+                let count = (ranges[at].len() - found[at].len()).min(rest.len());
+                let (these, others) = rest.split_at(count);
+                found[at].extend_from_slice(these);
+                rest = others;
+                if found[at].len() == ranges[at].len() {
                     at += 1;
-                    left = runs.get(at).map_or(u32::MAX, |run| run.rows);
                 }
-                left -= 1;
-                take(at, columns.time(row), columns.value(row, &self.path)?);
             }
         }
-        Ok(())
+        if at < ranges.len() {
+            return Err(corrupt(&self.path, "its rows", format!("{at} of the runs asked for"), "all"));
+        }
+        Ok(found)
     }
 
-    /// Groups rows into runs, and checks their order and window on the way.
-    fn find_runs(&self, entry: &SegmentEntry) -> Result<Vec<Run>> {
-        let window =
-            TimeRange::new(Timestamp::from_micros(entry.window_start), Timestamp::from_micros(entry.window_end));
-        let mut runs: Vec<Run> = Vec::new();
-        let mut row: u32 = 0;
-        for batch in self.batches(&["series", "ts"], None)? {
+    /// The values in each of `ranges`, however each is stored.
+    fn mixed(&self, ranges: &[Range<usize>]) -> Result<Vec<Vec<Value>>> {
+        let mut values = Vec::new();
+        for batch in self.batches(&["int", "scale", "float"], ranges)? {
             let batch = batch?;
-            let series: &UInt32Array = column(&batch, "series", &self.path)?;
-            let times: &TimestampMicrosecondArray = column(&batch, "ts", &self.path)?;
-            for (series, time) in series.values().iter().zip(times.values()) {
-                let (series, time) = (SeriesId(*series), Timestamp::from_micros(*time));
-                if !window.contains(time) {
-                    let expected = format!("{} to {}", window.start, window.end);
-                    return Err(corrupt(&self.path, "the time of a row", time.to_string(), &expected));
-                }
-                match runs.last_mut() {
-                    Some(run) if run.series == series => {
-                        if time <= run.last {
-                            let found = format!("{time} after {} in series {}", run.last, series.0);
-                            return Err(corrupt(&self.path, "its order", found, "ascending times in every series"));
-                        }
-                        run.rows += 1;
-                        run.last = time;
-                    }
-                    _ => runs.push(Run { series, row, rows: 1, first: time, last: time }),
-                }
-                row += 1;
+            let columns = ValueColumns::of(&self.path, &batch)?;
+            for row in 0..batch.num_rows() {
+                values.push(columns.value(row)?.0);
             }
         }
-        if u64::from(row) != entry.rows {
-            return Err(corrupt(&self.path, "its number of rows", row.to_string(), &entry.rows.to_string()));
+        let rows: usize = ranges.iter().map(Range::len).sum();
+        if values.len() != rows {
+            return Err(corrupt(&self.path, "its rows", values.len().to_string(), &rows.to_string()));
         }
-        Ok(runs)
+        let mut values = values.into_iter();
+        Ok(ranges.iter().map(|range| values.by_ref().take(range.len()).collect()).collect())
     }
 
-    /// The rows of `selection`, or all, with these columns.
+    /// These columns of the rows of `ranges`.
     fn batches(
         &self,
         columns: &[&str],
-        selection: Option<RowSelection>,
+        ranges: &[Range<usize>],
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + '_> {
-        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
-            .with_projection(ProjectionMask::columns(self.metadata.parquet_schema(), columns.iter().copied()))
-            .with_batch_size(BATCH_ROWS)
-            // Selected rows come in long stretches; a mask would decode the pages between them.
-            .with_row_selection_policy(RowSelectionPolicy::Selectors);
-        if let Some(selection) = selection {
-            builder = builder.with_row_selection(selection);
+        let wanted: usize = ranges.iter().map(Range::len).sum();
+        let reader = if wanted == 0 {
+            None
+        } else {
+            let footer = self.footer()?;
+            let rows = usize::try_from(footer.metadata().file_metadata().num_rows()).unwrap_or(0);
+            if ranges.last().is_some_and(|range| range.end > rows) {
+                return Err(corrupt(&self.path, "its rows", rows.to_string(), "those of its run index"));
+            }
+            let selection = RowSelection::from_consecutive_ranges(ranges.iter().cloned(), rows);
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.blocks.clone(), footer.clone())
+                .with_projection(ProjectionMask::columns(footer.parquet_schema(), columns.iter().copied()))
+                .with_batch_size(wanted.min(BATCH_ROWS))
+                // Selected rows come in long stretches; a mask would decode the pages between them.
+                .with_row_selection_policy(RowSelectionPolicy::Selectors)
+                .with_row_selection(selection);
+            Some(builder.build().map_err(|error| unreadable(&self.path, &error))?)
+        };
+        Ok(reader.into_iter().flatten().map(|batch| batch.map_err(|error| unreadable(&self.path, &error))))
+    }
+
+    fn footer(&self) -> Result<&ArrowReaderMetadata> {
+        if let Some(footer) = self.footer.get() {
+            return Ok(footer);
         }
-        let reader = builder.build().map_err(|error| unreadable(&self.path, &error))?;
-        Ok(reader.map(|batch| batch.map_err(|error| unreadable(&self.path, &error))))
+        // Where pages are is needed, what is in them is not: the run index knows better.
+        let options = ArrowReaderOptions::new()
+            .with_offset_index_policy(PageIndexPolicy::Optional)
+            .with_column_index_policy(PageIndexPolicy::Skip);
+        let footer =
+            ArrowReaderMetadata::load(&self.blocks, options).map_err(|error| unreadable(&self.path, &error))?;
+        check_schema(&self.path, &footer)?;
+        Ok(self.footer.get_or_init(|| footer))
     }
 }
 
-/// The columns that make a sample.
-struct SampleColumns<'a> {
-    times: &'a TimestampMicrosecondArray,
+/// The columns that make a value.
+pub(super) struct ValueColumns<'a> {
+    path: &'a Path,
     ints: &'a Int64Array,
     scales: &'a Int8Array,
     floats: &'a Float64Array,
 }
 
-impl<'a> SampleColumns<'a> {
-    fn of(path: &Path, batch: &'a RecordBatch) -> Result<Self> {
+impl<'a> ValueColumns<'a> {
+    pub fn of(path: &'a Path, batch: &'a RecordBatch) -> Result<Self> {
         Ok(Self {
-            times: column(batch, "ts", path)?,
+            path,
             ints: column(batch, "int", path)?,
             scales: column(batch, "scale", path)?,
             floats: column(batch, "float", path)?,
         })
     }
 
-    fn time(&self, row: usize) -> Timestamp {
-        Timestamp::from_micros(self.times.value(row))
-    }
-
-    fn value(&self, row: usize, path: &Path) -> Result<Value> {
+    /// The value of a row, and how it is stored.
+    pub fn value(&self, row: usize) -> Result<(Value, Kind)> {
         if self.floats.is_valid(row) {
-            return Ok(Value::Float(self.floats.value(row)));
+            return Ok((Value::Float(self.floats.value(row)), Kind::Float));
         }
         if self.ints.is_null(row) {
-            return Err(corrupt(path, "the value of a row", "none".to_owned(), "`int` or `float`"));
+            return Err(corrupt(self.path, "the value of a row", "none".to_owned(), "`int` or `float`"));
         }
         let int = self.ints.value(row);
         if self.scales.is_null(row) {
-            return Ok(Value::Int(int));
+            return Ok((Value::Int(int), Kind::Int));
         }
         let scale = self.scales.value(row);
-        if !(0..=SCALE_MAX).contains(&scale) {
-            return Err(corrupt(path, "the scale of a row", scale.to_string(), &format!("0 to {SCALE_MAX}")));
+        match u8::try_from(scale) {
+            Ok(known) if scale <= SCALE_MAX => Ok((Value::Float(decimal::to_float(int, known)), Kind::Scaled(known))),
+            _ => Err(corrupt(self.path, "the scale of a row", scale.to_string(), &format!("0 to {SCALE_MAX}"))),
         }
-        Ok(Value::Float(int as f64 / 10_i64.pow(u32::from(scale.unsigned_abs())) as f64))
     }
 }
 
-fn column<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str, path: &Path) -> Result<&'a A> {
+pub(super) fn column<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str, path: &Path) -> Result<&'a A> {
     let column = batch.column_by_name(name).and_then(|column| column.as_any().downcast_ref());
     column.ok_or_else(|| corrupt(path, "its columns", format!("no `{name}` of the right type"), "those of format 1"))
 }
 
 fn check_schema(path: &Path, metadata: &ArrowReaderMetadata) -> Result<()> {
-    let (found, expected) = (metadata.schema(), super::schema());
+    let (found, expected) = (metadata.schema(), schema());
     for field in expected.fields() {
         let good = found.field_with_name(field.name()).is_ok_and(|found| found.data_type() == field.data_type());
         if !good {
@@ -414,32 +474,7 @@ fn check_schema(path: &Path, metadata: &ArrowReaderMetadata) -> Result<()> {
     Ok(())
 }
 
-/// Compares a file's length and CRC-32 with what the manifest says.
-///
-/// # Errors
-/// Io; Corrupt.
-pub fn check_bytes(file: &dyn ReadFile, path: &Path, bytes: u64, crc32: u32) -> Result<()> {
-    if file.len() != bytes {
-        return Err(corrupt(path, "its length", format!("{} bytes", file.len()), &format!("{bytes} bytes")));
-    }
-    let mut hasher = crc32fast::Hasher::new();
-    let mut buffer = vec![0; CHECK_BYTES];
-    let mut at = 0;
-    while at < bytes {
-        let part = &mut buffer[..(bytes - at).min(CHECK_BYTES as u64) as usize];
-        file.read_at(at, part).map_err(Error::io("read", path))?;
-        hasher.update(part);
-        at += part.len() as u64;
-    }
-    let found = hasher.finalize();
-    if found == crc32 {
-        Ok(())
-    } else {
-        Err(corrupt(path, "its checksum", format!("{found:08x}"), &format!("{crc32:08x}")))
-    }
-}
-
-fn corrupt(path: &Path, what: &str, found: String, expected: &str) -> Error {
+pub(super) fn corrupt(path: &Path, what: &str, found: String, expected: &str) -> Error {
     Error::Corrupt { path: path.to_path_buf(), what: what.to_owned(), found, expected: expected.to_owned() }
 }
 
@@ -448,43 +483,4 @@ fn unreadable(path: &Path, error: &dyn fmt::Display) -> Error {
     corrupt(path, "its Parquet", error.to_string(), "a segment of format 1")
 }
 
-/// A file as Parquet wants to read it.
-#[derive(Clone, Debug)]
-struct Chunks(Arc<dyn ReadFile>);
-
-impl Length for Chunks {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-}
-
-impl ChunkReader for Chunks {
-    type T = std::io::BufReader<FileAt>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        Ok(std::io::BufReader::new(FileAt { file: Arc::clone(&self.0), at: start }))
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let mut bytes = vec![0; length];
-        self.0.read_at(start, &mut bytes)?;
-        Ok(bytes.into())
-    }
-}
-
-/// A position in a file.
-#[derive(Debug)]
-struct FileAt {
-    file: Arc<dyn ReadFile>,
-    at: u64,
-}
-
-impl std::io::Read for FileAt {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let rest = self.file.len().saturating_sub(self.at);
-        let len = buffer.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
-        self.file.read_at(self.at, &mut buffer[..len])?;
-        self.at += len as u64;
-        Ok(len)
-    }
-}
+mod verify;

@@ -1,35 +1,54 @@
 //! Encodes a segment in memory: compressed, it is small beside the memtable it comes from.
+//!
+//! A run is looked at as a whole before its rows are encoded: whether its floats are decimals,
+//! whether it ticks regularly, what its values come to. Row groups and pages are cut by rows alone.
+
+mod group;
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int8Array, Int64Array, TimestampMicrosecondArray, UInt32Array};
-use arrow::record_batch::RecordBatch;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
-use parquet::schema::types::ColumnPath;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
 
-use super::{FORMAT, PAGE_ROWS, ROW_GROUP_ROWS, schema};
+use super::blocks;
+use super::decimal;
+use super::index::{self, NewRun, Run};
+use super::summary::{Kind, Summary, Summing};
+use super::times::{SharedTimes, Times, regular_step};
+use super::{FORMAT, schema};
 use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
+use group::{Encodings, Group, Stretch};
+
+/// Samples of one series that are looked at as a whole; a longer run is cut, and shares no times.
+const RUN_ROWS_MAX: usize = 1 << 20;
 
 /// Takes samples in the order of rows.
 pub struct SegmentWriter {
-    writer: ArrowWriter<Vec<u8>>,
+    file: SerializedFileWriter<Vec<u8>>,
+    encodings: Encodings,
+    group: Option<Group>,
     window: TimeRange,
     node: String,
     sequence: (u64, u64),
-    rows: u64,
+    rows: u32,
     bounds: Option<(Timestamp, Timestamp)>,
-    series: Vec<u32>,
+    /// Samples of the newest series that are not encoded yet.
+    series: SeriesId,
     times: Vec<i64>,
-    ints: Vec<Option<i64>>,
-    floats: Vec<Option<f64>>,
+    values: Vec<Value>,
+    runs: Vec<OpenRun>,
+    shared_times: SharedTimes,
+}
+
+/// A run to which more samples may come.
+struct OpenRun {
+    run: Run,
+    summing: Summing,
 }
 
 /// A finished segment, not yet a file.
@@ -39,50 +58,52 @@ pub struct Encoded {
     pub rows: u64,
     pub first: Timestamp,
     pub last: Timestamp,
+    /// Where the run index starts; it and all that follows have this CRC-32.
+    pub tail: u64,
+    pub tail_crc32: u32,
 }
 
 impl SegmentWriter {
     /// # Errors
     /// Internal when Parquet refuses our schema.
     pub fn new(node: &str, window: TimeRange, sequence_min: u64, sequence_max: u64) -> Result<Self> {
-        // Arrow's own copy of the schema says nothing that the Parquet types do not.
-        let options = ArrowWriterOptions::new().with_properties(properties()?).with_skip_arrow_metadata(true);
-        let writer = ArrowWriter::try_new_with_options(Vec::new(), schema(), options).map_err(internal)?;
+        let encodings = Encodings::new()?;
+        let file = new_file(encodings.properties())?;
         Ok(Self {
-            writer,
+            file,
+            encodings,
+            group: None,
             window,
             node: node.to_owned(),
             sequence: (sequence_min, sequence_max),
             rows: 0,
             bounds: None,
-            series: Vec::new(),
+            series: SeriesId(0),
             times: Vec::new(),
-            ints: Vec::new(),
-            floats: Vec::new(),
+            values: Vec::new(),
+            runs: Vec::new(),
+            shared_times: SharedTimes::default(),
         })
     }
 
-    /// Appends samples of one series: sorted by time, every time once and in the window.
+    /// Appends samples of one series: sorted by time, every time once and in the window. All those
+    /// of a series come one after the other.
     ///
     /// # Errors
     /// Internal when Parquet refuses them.
     pub fn push(&mut self, series: SeriesId, samples: &[(Timestamp, Value)]) -> Result<()> {
-        for (time, value) in samples {
-            assert!(self.window.contains(*time), "the caller cuts samples at windows");
-            self.series.push(series.0);
-            self.times.push(time.micros());
-            let (int, float) = match value {
-                Value::Int(int) => (Some(*int), None),
-                Value::Float(float) => (None, Some(*float)),
-            };
-            self.ints.push(int);
-            self.floats.push(float);
-            self.bounds = Some(match self.bounds {
-                Some((first, last)) => (first.min(*time), last.max(*time)),
-                None => (*time, *time),
-            });
-            if self.series.len() == PAGE_ROWS {
-                self.write_rows()?;
+        if series != self.series {
+            self.encode_pending()?;
+            self.series = series;
+        }
+        for part in samples.chunks(RUN_ROWS_MAX) {
+            if self.times.len() + part.len() > RUN_ROWS_MAX {
+                self.encode_pending()?;
+            }
+            for (time, value) in part {
+                assert!(self.window.contains(*time), "the caller cuts samples at windows");
+                self.times.push(time.micros());
+                self.values.push(*value);
             }
         }
         Ok(())
@@ -93,8 +114,17 @@ impl SegmentWriter {
     /// # Errors
     /// Internal when Parquet refuses them.
     pub fn finish(mut self) -> Result<Option<Encoded>> {
-        self.write_rows()?;
+        self.encode_pending()?;
+        if let Some(group) = self.group.take() {
+            group.finish(&self.encodings, &mut self.file)?;
+        }
         let Some((first, last)) = self.bounds else { return Ok(None) };
+        self.file.flush().map_err(no_room)?;
+        let tail = self.file.bytes_written() as u64;
+        let checksums = blocks::checksums(self.file.inner());
+        let runs = self.runs.into_iter().map(OpenRun::finish).collect();
+        let index = index::encode(runs, self.shared_times, tail, &checksums)?;
+        self.file.write_all(&index).map_err(no_room)?;
         let (start, end) = (self.window.start.micros(), self.window.end.micros());
         for (key, value) in [
             ("telem.format", FORMAT.to_owned()),
@@ -102,54 +132,135 @@ impl SegmentWriter {
             ("telem.sequence", format!("{}-{}", self.sequence.0, self.sequence.1)),
             ("telem.window", format!("{start}..{end}")),
             ("telem.rows", self.rows.to_string()),
+            ("telem.runs", format!("{tail}+{}", index.len())),
         ] {
-            self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+            self.file.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
         }
-        let bytes = self.writer.into_inner().map_err(internal)?;
-        Ok(Some(Encoded { bytes, rows: self.rows, first, last }))
+        let bytes = self.file.into_inner().map_err(internal)?;
+        let tail_crc32 = crc32fast::hash(&bytes[tail as usize..]);
+        Ok(Some(Encoded { bytes, rows: u64::from(self.rows), first, last, tail, tail_crc32 }))
     }
 
-    fn write_rows(&mut self) -> Result<()> {
-        let rows = self.series.len();
-        if rows == 0 {
-            return Ok(());
+    fn encode_pending(&mut self) -> Result<()> {
+        let (times, values) = (std::mem::take(&mut self.times), std::mem::take(&mut self.values));
+        let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(()) };
+        let (first, last) = (Timestamp::from_micros(*first), Timestamp::from_micros(*last));
+        self.bounds = Some(match self.bounds {
+            Some((before, after)) => (before.min(first), after.max(last)),
+            None => (first, last),
+        });
+        let too_many = || Error::Internal { what: "a segment of more than 2^32 rows".to_owned() };
+        let rows = u32::try_from(times.len()).map_err(|_| too_many())?;
+        self.rows.checked_add(rows).ok_or_else(too_many)?;
+        let step = regular_step(&times);
+        let stored = store(&values);
+        self.note_run(&times, &values, &stored, step);
+        let stretch = Stretch { series: self.series, times: &times, values: &values, stored: &stored, step };
+        let mut from = 0;
+        while from < times.len() {
+            let group = match &mut self.group {
+                Some(group) => group,
+                empty => empty.insert(Group::new(&self.encodings)?),
+            };
+            from += group.push(&stretch, from, &self.encodings)?;
+            if group.is_full()
+                && let Some(group) = self.group.take()
+            {
+                group.finish(&self.encodings, &mut self.file)?;
+            }
         }
-        let times = TimestampMicrosecondArray::from(std::mem::take(&mut self.times)).with_timezone("UTC");
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(UInt32Array::from(std::mem::take(&mut self.series))),
-            Arc::new(times),
-            Arc::new(Int64Array::from(std::mem::take(&mut self.ints))),
-            Arc::new(Int8Array::new_null(rows)),
-            Arc::new(Float64Array::from(std::mem::take(&mut self.floats))),
-        ];
-        let batch = RecordBatch::try_new(schema(), columns)
-            .map_err(|error| Error::Internal { what: format!("a segment's rows do not fit its schema: {error}") })?;
-        self.writer.write(&batch).map_err(internal)?;
-        self.rows += rows as u64;
+        self.rows += rows;
+        // Their room is used again.
+        self.times = times;
+        self.values = values;
+        self.times.clear();
+        self.values.clear();
         Ok(())
+    }
+
+    /// Makes the entry of the run index, or goes on with that of a run that was cut.
+    fn note_run(&mut self, times: &[i64], values: &[Value], stored: &[Stored], step: Option<i64>) {
+        let kinds = values.iter().zip(stored).map(|(value, stored)| (*value, stored.kind));
+        let (first, last) = (Timestamp::from_micros(times[0]), Timestamp::from_micros(times[times.len() - 1]));
+        if let Some(open) = self.runs.last_mut().filter(|open| open.run.series == self.series) {
+            kinds.for_each(|(value, kind)| open.summing.add(value, kind));
+            let same = |before: i64| {
+                let gap = first.micros().checked_sub(open.run.last.micros());
+                gap == Some(before) && (step == Some(before) || times.len() == 1)
+            };
+            let regular = matches!(open.run.times, Times::Regular { step } if step > 0 && same(step));
+            if !regular {
+                open.run.times = Times::Column;
+            }
+            open.run.rows += times.len() as u32;
+            open.run.last = last;
+            return;
+        }
+        let own = match step {
+            Some(step) => Times::Regular { step },
+            None => self.shared_times.find(times).unwrap_or(Times::Column),
+        };
+        let mut kinds = kinds;
+        let Some((value, kind)) = kinds.next() else { return };
+        let mut summing = Summing::start(value, kind);
+        kinds.for_each(|(value, kind)| summing.add(value, kind));
+        let run = Run {
+            series: self.series,
+            row: self.rows,
+            rows: times.len() as u32,
+            first,
+            last,
+            times: own,
+            kind,
+            constant: false,
+            summary_at: 0,
+        };
+        self.runs.push(OpenRun { run, summing });
     }
 }
 
-fn properties() -> Result<WriterProperties> {
-    let zstd = Compression::ZSTD(ZstdLevel::try_new(1).map_err(internal)?);
-    let mut properties = WriterProperties::builder()
-        .set_writer_version(WriterVersion::PARQUET_2_0)
-        .set_created_by(concat!("telem ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(zstd)
-        .set_statistics_enabled(EnabledStatistics::Page)
-        .set_dictionary_enabled(false)
-        .set_data_page_row_count_limit(PAGE_ROWS)
-        // The limit in rows decides: 16 Ki values of 8 bytes never reach this one.
-        .set_data_page_size_limit(1 << 20)
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS));
-    // Ids and times are sorted or nearly so. Floats and the scale stay plain.
-    for column in ["series", "ts", "int"] {
-        properties = properties.set_column_encoding(ColumnPath::from(column), Encoding::DELTA_BINARY_PACKED);
+impl OpenRun {
+    fn finish(self) -> NewRun {
+        let (kind, summary, constant): (Kind, Option<Summary>, bool) = self.summing.finish();
+        NewRun { run: Run { kind, constant, ..self.run }, summary }
     }
-    Ok(properties.build())
+}
+
+/// How a value is stored.
+#[derive(Clone, Copy)]
+struct Stored {
+    kind: Kind,
+    /// What stands in the column `int`, unless the kind is Float.
+    int: i64,
+}
+
+/// Finds the scale of the floats among the values of a run, and what becomes of each.
+fn store(values: &[Value]) -> Vec<Stored> {
+    let floats: Vec<f64> = values.iter().filter(|value| !value.is_int()).map(|value| value.as_f64()).collect();
+    let scale = decimal::scale_of(&floats);
+    let of_float = |float: f64| {
+        let scaled = scale.and_then(|scale| Some((scale, decimal::to_int(float, scale)?)));
+        scaled.map_or(Stored { kind: Kind::Float, int: 0 }, |(scale, int)| Stored { kind: Kind::Scaled(scale), int })
+    };
+    let stored = values.iter().map(|value| match value {
+        Value::Int(int) => Stored { kind: Kind::Int, int: *int },
+        Value::Float(float) => of_float(*float),
+    });
+    stored.collect()
+}
+
+fn new_file(properties: &Arc<WriterProperties>) -> Result<SerializedFileWriter<Vec<u8>>> {
+    let types = parquet::arrow::ArrowSchemaConverter::new().convert(&schema()).map_err(internal)?;
+    SerializedFileWriter::new(Vec::new(), types.root_schema_ptr(), Arc::clone(properties)).map_err(internal)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
 fn internal(error: ParquetError) -> Error {
     Error::Internal { what: format!("a segment cannot be encoded: {error}") }
+}
+
+/// What is written to here is memory.
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+fn no_room(error: std::io::Error) -> Error {
+    Error::Internal { what: format!("a segment cannot be kept in memory: {error}") }
 }

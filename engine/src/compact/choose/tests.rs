@@ -28,6 +28,8 @@ fn entries(text: &str) -> Vec<SegmentEntry> {
                 last: end - 1,
                 sequence_min: sequence_min.cast_unsigned(),
                 sequence_max: sequence_max.cast_unsigned(),
+                tail: 0,
+                tail_crc32: 0,
             }
         })
         .collect()

@@ -1,0 +1,130 @@
+//! The bytes of a segment, checked as they are read.
+//!
+//! The run index has a CRC-32 for every [`BLOCK_BYTES`] of the data before it, and the manifest one
+//! for the index and the footer behind it. So a reader of one page checks one or two blocks, and a
+//! damaged byte is an error and never a wrong answer.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+use crate::disk::ReadFile;
+
+/// About the bytes of a page.
+pub const BLOCK_BYTES: usize = 16 << 10;
+/// Read at a time by those who read on and on.
+const STREAM_BYTES: usize = 256 << 10;
+
+/// The checksums of `data`, block by block.
+pub fn checksums(data: &[u8]) -> Vec<u32> {
+    data.chunks(BLOCK_BYTES).map(crc32fast::hash).collect()
+}
+
+/// A file as Parquet wants to read it.
+#[derive(Clone, Debug)]
+pub struct Blocks(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    file: Arc<dyn ReadFile>,
+    /// Of the blocks of the data.
+    checksums: Vec<u32>,
+    /// Where the data ends and the run index starts.
+    data_end: u64,
+    /// The checked end of the file, behind the run index.
+    footer: Bytes,
+}
+
+impl Blocks {
+    /// `checksums` are those of the data, which ends at `data_end`; `footer` is the checked end of `file`.
+    pub fn new(path: PathBuf, file: Arc<dyn ReadFile>, checksums: Vec<u32>, data_end: u64, footer: Bytes) -> Self {
+        Self(Arc::new(Inner { path, file, checksums, data_end, footer }))
+    }
+
+    pub fn file(&self) -> &dyn ReadFile {
+        &*self.0.file
+    }
+
+    /// Memory besides the open file.
+    pub fn bytes(&self) -> u64 {
+        (self.0.checksums.len() * 4 + self.0.footer.len()) as u64
+    }
+
+    /// Checked bytes: all of `start..start + len`, of the data or of the footer.
+    pub fn read(&self, start: u64, len: usize) -> io::Result<Bytes> {
+        let Inner { path, file, checksums, data_end, footer } = &*self.0;
+        let footer_start = file.len().saturating_sub(footer.len() as u64);
+        let outside = || io::Error::other(format!("{len} bytes at {start} of {} are no data of it", path.display()));
+        let end = start.checked_add(len as u64).ok_or_else(outside)?;
+        if start >= footer_start && end <= file.len() {
+            let from = (start - footer_start) as usize;
+            return Ok(footer.slice(from..from + len));
+        }
+        if end > *data_end {
+            return Err(outside());
+        }
+        let first = start / BLOCK_BYTES as u64;
+        let from = first * BLOCK_BYTES as u64;
+        let to = end.next_multiple_of(BLOCK_BYTES as u64).min(*data_end);
+        let mut bytes = vec![0; (to - from) as usize];
+        file.read_at(from, &mut bytes)?;
+        for (at, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+            let (found, expected) = (crc32fast::hash(block), checksums.get(first as usize + at));
+            if expected != Some(&found) {
+                let at = from + (at * BLOCK_BYTES) as u64;
+                let expected = expected.map_or("none".to_owned(), |crc| format!("{crc:08x}"));
+                let what = format!("the block at {at} has checksum {found:08x}, the run index says {expected}");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+        }
+        let from = (start - from) as usize;
+        Ok(Bytes::from(bytes).slice(from..from + len))
+    }
+}
+
+impl Length for Blocks {
+    fn len(&self) -> u64 {
+        self.0.file.len()
+    }
+}
+
+impl ChunkReader for Blocks {
+    type T = Stream;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(Stream { blocks: self.clone(), at: start, ready: Bytes::new() })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        Ok(self.read(start, length)?)
+    }
+}
+
+/// A position in a file.
+#[derive(Debug)]
+pub struct Stream {
+    blocks: Blocks,
+    at: u64,
+    /// Read and not yet handed out.
+    ready: Bytes,
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.ready.is_empty() {
+            let Inner { data_end, .. } = &*self.blocks.0;
+            let end = if self.at < *data_end { *data_end } else { self.blocks.len() };
+            let len = end.saturating_sub(self.at).min(STREAM_BYTES as u64) as usize;
+            self.ready = self.blocks.read(self.at, len)?;
+            self.at += len as u64;
+        }
+        let len = buffer.len().min(self.ready.len());
+        buffer[..len].copy_from_slice(&self.ready.split_to(len));
+        Ok(len)
+    }
+}

@@ -1,0 +1,92 @@
+//! Bounds what loaded segments hold: run indexes, footers and open files.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::Segment;
+
+/// Of segments that were used again since they came in or were last spared, the oldest is spared once.
+#[derive(Debug)]
+pub struct SegmentCache {
+    bytes_max: u64,
+    files_max: usize,
+    held: Mutex<Held>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    bytes: u64,
+    evictions: u64,
+    segments: VecDeque<(Weak<Segment>, u64)>,
+}
+
+/// How well a cache of segments does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheFigures {
+    /// Questions answered from memory, and those for which a run index was read.
+    pub hits: u64,
+    pub misses: u64,
+    /// Segments that were let go to stay within the limits.
+    pub evictions: u64,
+    pub segments: u64,
+    /// Memory of their run indexes and footers.
+    pub bytes: u64,
+}
+
+impl SegmentCache {
+    /// At most `files_max` open files and `bytes_max` of their indexes and footers, besides what readers hold.
+    pub fn new(bytes_max: u64, files_max: usize) -> Self {
+        Self { bytes_max, files_max, held: Mutex::default(), hits: AtomicU64::default(), misses: AtomicU64::default() }
+    }
+
+    pub fn figures(&self) -> CacheFigures {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        CacheFigures {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            evictions: held.evictions,
+            segments: held.segments.len() as u64,
+            bytes: held.bytes,
+        }
+    }
+
+    pub(super) fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes in a segment that was just loaded.
+    pub(super) fn add(&self, segment: &Arc<Segment>, bytes: u64) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let mut evicted = Vec::new();
+        {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            // Those that a merge replaced are gone already.
+            held.segments.retain(|(segment, _)| segment.strong_count() > 0);
+            held.segments.push_back((Arc::downgrade(segment), bytes));
+            held.bytes = held.segments.iter().map(|(_, bytes)| bytes).sum();
+            let mut spared = held.segments.len();
+            while held.segments.len() > 1 && (held.bytes > self.bytes_max || held.segments.len() > self.files_max) {
+                let Some((oldest, bytes)) = held.segments.pop_front() else { break };
+                let Some(segment) = oldest.upgrade() else {
+                    held.bytes -= bytes;
+                    continue;
+                };
+                if spared > 0 && segment.was_used_again() {
+                    spared -= 1;
+                    held.segments.push_back((oldest, bytes));
+                    continue;
+                }
+                held.bytes -= bytes;
+                held.evictions += 1;
+                evicted.push(segment);
+            }
+        }
+        // After the lock is released: the last reader of a segment may end here.
+        for segment in evicted {
+            segment.let_go();
+        }
+    }
+}

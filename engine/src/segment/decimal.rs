@@ -1,0 +1,86 @@
+//! Floats that are short decimals, kept as integers: `int / 10^scale` gives every bit back.
+//!
+//! Sensors and programs print two or three decimals; their integers pack ten times better than the
+//! bits of the floats. A float takes this form only where the division was tried and gave exactly
+//! its bits, so NaN, infinities and -0.0 never do.
+
+/// Largest scale that is written: ten digits are what people print, and more seldom fit 53 bits.
+pub const SCALE_WRITTEN_MAX: u8 = 9;
+/// Integers from here on are not all floats.
+const INT_MAX: f64 = 9_007_199_254_740_992.0;
+/// A float from here on has no quarters: a product is not rounded, for a half may be all its error.
+const ROUNDED_MAX: f64 = 2_251_799_813_685_248.0;
+/// Values of a run that are tried before all of it is.
+const SAMPLE: usize = 64;
+
+const POWERS: [f64; 19] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
+
+/// `10^scale`; scales end at [`SCALE_MAX`](super::SCALE_MAX).
+pub fn power(scale: u8) -> f64 {
+    POWERS[usize::from(scale)]
+}
+
+/// The integer from which [`to_float`] makes exactly `float`, if there is one.
+pub fn to_int(float: f64, scale: u8) -> Option<i64> {
+    let scaled = float * power(scale);
+    if scaled.is_nan() || scaled.abs() >= INT_MAX {
+        return None;
+    }
+    // A wrong rounding is no harm: the test below refuses it.
+    let int = if scaled.abs() < ROUNDED_MAX { (scaled + 0.5_f64.copysign(scaled)) as i64 } else { scaled as i64 };
+    (to_float(int, scale).to_bits() == float.to_bits()).then_some(int)
+}
+
+pub fn to_float(int: i64, scale: u8) -> f64 {
+    int as f64 / power(scale)
+}
+
+pub fn to_floats(ints: &[i64], scale: u8) -> Vec<f64> {
+    let power = power(scale);
+    ints.iter().map(|int| *int as f64 / power).collect()
+}
+
+/// The scale at which at least three of four of `floats` are integers, and most of all; the smallest such.
+pub fn scale_of(floats: &[f64]) -> Option<u8> {
+    let stride = floats.len().div_ceil(SAMPLE).max(1);
+    let sample: Vec<f64> = floats.iter().copied().step_by(stride).collect();
+    let scale = best(&sample, 0)?;
+    // What the sample did not show: values with more decimals than it had.
+    let exceptions: Vec<f64> = floats.iter().copied().filter(|float| to_int(*float, scale).is_none()).collect();
+    let at = |scale: u8| floats.iter().filter(|float| to_int(**float, scale).is_some()).count();
+    let (mut scale, mut exact) = (scale, floats.len() - exceptions.len());
+    if !exceptions.is_empty()
+        && let Some(larger) = best(&exceptions, scale + 1)
+    {
+        let found = at(larger);
+        if found > exact {
+            (scale, exact) = (larger, found);
+        }
+    }
+    is_enough(exact, floats.len()).then_some(scale)
+}
+
+/// The scale from `from` on at which most of `floats` are integers, if that is enough of them.
+fn best(floats: &[f64], from: u8) -> Option<u8> {
+    let mut best = None;
+    let mut most = 0;
+    for scale in from..=SCALE_WRITTEN_MAX {
+        let exact = floats.iter().filter(|float| to_int(**float, scale).is_some()).count();
+        if exact > most {
+            most = exact;
+            best = Some(scale);
+        }
+        if exact == floats.len() {
+            break;
+        }
+    }
+    best.filter(|_| is_enough(most, floats.len()))
+}
+
+fn is_enough(exact: usize, of: usize) -> bool {
+    exact * 4 >= of * 3 && exact > 0
+}
+
+#[cfg(test)]
+mod tests;

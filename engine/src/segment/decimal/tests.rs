@@ -1,0 +1,53 @@
+use super::*;
+
+#[test]
+fn an_integer_is_found_only_where_it_gives_back_every_bit() {
+    for (float, scale, expected) in [
+        (12.34, 2, Some(1_234)),
+        (12.34, 1, None),
+        (-0.0005, 4, Some(-5)),
+        (0.0, 0, Some(0)),
+        (-0.0, 0, None),
+        (0.1 + 0.2, 9, None),
+        (f64::NAN, 0, None),
+        (f64::INFINITY, 0, None),
+        (9_007_199_254_740_991.0, 0, Some(9_007_199_254_740_991)),
+        (9_007_199_254_740_992.0, 0, None),
+        (5e-324, 9, None),
+        (0.49999999999999994, 0, None),
+    ] {
+        assert_eq!(to_int(float, scale), expected, "{float} at {scale}");
+        if let Some(int) = expected {
+            assert_eq!(to_float(int, scale).to_bits(), float.to_bits());
+            assert_eq!(to_floats(&[int], scale)[0].to_bits(), float.to_bits());
+        }
+    }
+}
+
+#[test]
+fn every_decimal_of_up_to_nine_digits_is_its_integer() {
+    // Every scale, numbers spread over all magnitudes that fit.
+    for scale in 0..=SCALE_WRITTEN_MAX {
+        for at in 0..100_000_u64 {
+            let int = (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (13 + at % 50)).cast_signed();
+            let float = to_float(int, scale);
+            assert_eq!(to_int(float, scale).map(|found| to_float(found, scale)), Some(float), "{int} at {scale}");
+        }
+    }
+}
+
+#[test]
+fn the_scale_is_the_smallest_at_which_most_values_are_integers() {
+    let of = |floats: &[f64]| scale_of(floats);
+    assert_eq!(of(&[1.0, 2.0]), Some(0));
+    assert_eq!(of(&[1.5, 2.0]), Some(1));
+    assert_eq!(of(&[f64::NAN, 2.0]), None);
+    assert_eq!(of(&[f64::NAN, 2.0, 2.25, 7.125]), Some(3));
+    assert_eq!(of(&[std::f64::consts::PI]), None);
+    assert_eq!(of(&[]), None);
+    let mut late: Vec<f64> = (0..1_000).map(|at| at as f64).collect();
+    late[501] = 0.125;
+    assert_eq!(of(&late), Some(3), "one value between those that are tried first");
+    late[501] = f64::NAN;
+    assert_eq!(of(&late), Some(0));
+}
