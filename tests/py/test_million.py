@@ -1,8 +1,10 @@
 """One million samples of 1,000 series, put and then summed three ways: the numbers are the same."""
 
 import pathlib
+import random
 
 import duckdb
+import polars
 import pyarrow.parquet as parquet
 import pytest
 
@@ -92,3 +94,63 @@ def test_segments_and_series_are_parquet_for_other_readers(serve, tmp_path):
     assert rows == 600
     series = [parquet.read_table(file) for file in pathlib.Path(data, "series").glob("*.parquet")]
     assert sum(table.num_rows for table in series) == 6
+
+
+def awkward_samples():
+    """Every way in which values and times are stored: decimals, integers, noise, series of two kinds; ticks that come late."""
+    seeded = random.Random(7)
+    ticks = [START * 1_000 + at * 1_000 + seeded.randrange(6) for at in range(400)]
+    values = {
+        "decimals": lambda: round(seeded.uniform(0, 100), 2),
+        "integers": lambda: seeded.randrange(-(2**62), 2**62),
+        "whole": lambda: float(seeded.randrange(1_000)),
+        "noise": lambda: seeded.gauss(0, 1e-7),
+        "nearly decimals": lambda: round(seeded.uniform(0, 100), 3) if seeded.random() < 0.9 else seeded.random(),
+        "constant": lambda: 0.1,
+        "both": lambda: seeded.choice([7, 0.25, 0.1 + 0.2]),
+    }
+    return {
+        (f"{kind}-{at}", time): make() for at in range(6) for kind, make in values.items() for time in ticks
+    }
+
+
+def test_other_readers_get_exactly_the_values_and_times_that_were_put(serve, telem, tmp_path):
+    data = tmp_path / "db"
+    server = serve(data)
+    expected = awkward_samples()
+    batch = [
+        {"metric": "m", "timestamp": time, "value": value, "tags": {"series": series.replace(" ", "_")}}
+        for (series, time), value in expected.items()
+    ]
+    for at in range(0, len(batch), BATCH):
+        server.put(batch[at : at + BATCH])
+    server.stop()
+    # Integers beyond 2^53 are the nearest doubles there, as the documented expression says.
+    expected = {(series.replace(" ", "_"), time): float(value) for (series, time), value in expected.items()}
+
+    database = duckdb.connect()
+    database.execute(telem("info", "--duckdb", data))
+    rows = database.execute("SELECT map_extract(tags, 'series')[1], epoch_ms(ts), value FROM samples").fetchall()
+    assert len(rows) == len(expected)
+    assert {(series, time): value for series, time, value in rows} == expected
+
+    segments, keys = (sorted(pathlib.Path(data, folder).glob("*.parquet")) for folder in ("segments", "series"))
+    names = {}
+    for key in keys:
+        table = parquet.read_table(key).to_pydict()
+        names |= {series: dict(tags)["series"] for series, tags in zip(table["id"], table["tags"])}
+
+    def value_of(row):
+        """The expression of docs/format, by hand."""
+        if row["float"] is not None:
+            return row["float"]
+        return float(row["int"]) if row["scale"] is None else float(row["int"]) / 10.0 ** row["scale"]
+
+    for read in (lambda file: parquet.read_table(file), lambda file: polars.read_parquet(file).to_arrow()):
+        found = {}
+        for segment in segments:
+            table = read(segment)
+            times = table["ts"].cast("int64").to_pylist()
+            rows = table.drop_columns(["ts"]).to_pylist()
+            found |= {(names[row["series"]], time // 1_000): value_of(row) for row, time in zip(rows, times)}
+        assert found == expected
