@@ -112,7 +112,11 @@ async fn tables_are_the_same_after_a_flush_and_after_more_samples() {
         | load   | a    | 2023-12-31T23:59:55Z | 2024-01-01T00:02:00Z | 3.0        |
         | mem    | a    | 2024-01-01T00:00:00Z | 2024-01-01T00:00:00Z | 100.0      |
         +--------+------+----------------------+----------------------+------------+"#]]
-    .assert_eq(&asked.answer("SELECT metric, host, first_ts, last_ts, last_value FROM series WHERE host = 'a'").await);
+    .assert_eq(
+        &asked
+            .answer("SELECT metric, host, first_ts, last_ts, last_value FROM series WHERE host = 'a' ORDER BY id")
+            .await,
+    );
 }
 
 #[tokio::test]
