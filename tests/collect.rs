@@ -75,7 +75,7 @@ fn a_node_is_sampled_on_aligned_ticks_and_every_metric_is_described() {
     );
     assert_eq!(
         node.rows("SELECT type, unit, help FROM metrics WHERE metric = 'node_disk_read_bytes_total'"),
-        json!([{"type": "counter", "unit": "bytes", "help": "Data that was read"}])
+        json!([{"type": "counter", "unit": "bytes", "help": "Data that was read from disks"}])
     );
 
     // The node goes on: what its files say is seen from the next tick on.

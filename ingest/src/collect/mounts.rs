@@ -12,6 +12,8 @@ pub const FILE_SYSTEMS_MAX: usize = 64;
 /// One file system where it was mounted first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
+    /// What is mounted, as the kernel names it; kinds without a device repeat their name.
+    pub device: String,
     pub point: PathBuf,
     pub kind: String,
 }
@@ -43,7 +45,8 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
         if !matters(&point, kind) {
             continue;
         }
-        let mount = Mount { point, kind: kind.to_owned() };
+        let name = String::from_utf8_lossy(&unescape(device)).into_owned();
+        let mount = Mount { device: name, point, kind: kind.to_owned() };
         // What is mounted over another mount hides it.
         devices.retain(|(_, known)| known.point != mount.point);
         // A device that is mounted twice counts once. Names of a kind (tmpfs, overlay) say nothing about which.

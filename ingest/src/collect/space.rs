@@ -154,7 +154,7 @@ impl Space {
     fn put(&mut self, mount: Mount, usage: Usage, out: &mut Out<'_>) {
         let at = self.slots.iter().position(|(known, _)| *known == mount).unwrap_or_else(|| {
             let point = mount.point.to_string_lossy();
-            let tags = [("mountpoint", &*point), ("fstype", &*mount.kind)];
+            let tags = [("device", &*mount.device), ("mountpoint", &*point), ("fstype", &*mount.kind)];
             let slots = METRICS.map(|metric| Slot::tagged(metric, &tags));
             self.slots.push((mount, slots));
             self.slots.len() - 1

@@ -15,6 +15,9 @@ fn every_metric_has_a_name_of_its_own_a_kind_and_help() {
         assert!(seen.insert(metric.name), "{} stands twice", metric.name);
         SeriesKey::new(metric.name, TagSet::default()).unwrap();
         assert!(!metric.help.is_empty() && !metric.help.ends_with('.'), "{}: '{}'", metric.name, metric.help);
+        assert!(!metric.unit.is_empty(), "{}: what does it count?", metric.name);
+        let alone = !metric.help.contains("this failed") && !metric.help.contains("that did not");
+        assert!(alone, "{}: '{}' says nothing without the row above", metric.name, metric.help);
         assert!((2..=4).contains(&metric.level), "{}", metric.name);
         assert_eq!(describe(metric.name), Some(metric));
     }
@@ -69,6 +72,8 @@ Every series carries the tag `host`. `--level N` collects all rows up to level N
   is skipped and counted (`telem_ingest_ticks_skipped_total`).
 * Disks and network interfaces are those of the hardware: no partitions, no loop devices, no bridges, nothing that
   stands on top of others and would count twice. Where no interface is of hardware (containers), all but loopback.
+  Loopback never counts, at level 3 neither: it is memory of the node, and each byte would count as sent and received.
+* Space is told of each file system on its own at every level: sums over file systems mean little.
 * In a container that has the host's root mounted, say at `/host`, `--sysroot /host` samples the host: its files, its
   network, its file systems.
 ";

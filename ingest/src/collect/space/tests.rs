@@ -68,6 +68,8 @@ impl Desk {
         for (id, _, value) in out.finish().0.iter() {
             let key = self.db.index().key(id).unwrap();
             if key.metric() == "node_filesystem_size_bytes" {
+                let (device, point) = (key.tags().get("device").unwrap(), key.tags().get("mountpoint").unwrap());
+                assert!(MOUNTS.contains(&format!("{device} {point} ")), "{device} at {point}");
                 sizes.insert(key.tags().get("mountpoint").unwrap().to_owned(), value.as_f64() as i64);
             }
         }
