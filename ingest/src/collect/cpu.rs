@@ -129,8 +129,10 @@ impl Cpu {
     }
 
     pub fn sample(&mut self, out: &mut Out<'_>) {
-        let Some(text) = self.stat.read() else { return };
+        let Some(text) = self.stat.read() else { return out.lacks("CPU times") };
+        let mut told = false;
         for line in parse(text) {
+            told |= matches!(line, Line::All(_) | Line::Cpu(..));
             match line {
                 Line::All(ticks) => {
                     if let Some(percent) = self.before.and_then(|before| busy_percent(&before, &ticks)) {
@@ -150,6 +152,9 @@ impl Cpu {
                 Line::Running(count) => out.int(&mut self.running, count),
                 Line::Blocked(count) => out.int(&mut self.blocked, count),
             }
+        }
+        if !told {
+            out.lacks("CPU times");
         }
     }
 }

@@ -7,7 +7,8 @@ use super::text::{fields, float};
 /// The averages over 1, 5 and 15 minutes.
 pub fn parse(text: &[u8]) -> Option<[f64; 3]> {
     let mut fields = fields(text);
-    let mut next = || float(fields.next()?);
+    // More threads than a kernel can number are damage.
+    let mut next = || float(fields.next()?).filter(|load| (0.0..=f64::from(u32::MAX)).contains(load));
     Some([next()?, next()?, next()?])
 }
 
@@ -28,7 +29,7 @@ impl Load {
     }
 
     pub fn sample(&mut self, out: &mut Out<'_>) {
-        let Some(averages) = self.file.read().and_then(parse) else { return };
+        let Some(averages) = self.file.read().and_then(parse) else { return out.lacks("load average") };
         out.float(&mut self.load_average, averages[0]);
         for (slot, average) in self.averages.iter_mut().zip(averages) {
             out.float(slot, average);

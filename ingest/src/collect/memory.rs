@@ -54,7 +54,8 @@ pub fn parse(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
         let name = fields.next()?;
         let number = number(fields.next()?)?;
         let scale = if fields.next() == Some(b"kB") { 1_024 } else { 1 };
-        Some((name.strip_suffix(b":").unwrap_or(name), number.saturating_mul(scale)))
+        let bytes = number.checked_mul(scale).filter(|bytes| *bytes <= i64::MAX as u64)?;
+        Some((name.strip_suffix(b":").unwrap_or(name), bytes))
     })
 }
 
@@ -106,6 +107,7 @@ impl Memory {
     }
 
     pub fn sample(&mut self, out: &mut Out<'_>) {
+        let mut told = false;
         if let Some(text) = self.meminfo.read() {
             let (mut total, mut available) = (0, None);
             for (name, bytes) in parse(text) {
@@ -115,12 +117,16 @@ impl Memory {
                     _ => {}
                 }
                 if let Some(slot) = self.sizes.find(name) {
+                    told = true;
                     out.int(slot, bytes);
                 }
             }
             if let Some(percent) = available.and_then(|available| used_percent(total, available)) {
                 out.float(&mut self.used, percent);
             }
+        }
+        if !told {
+            out.lacks("memory");
         }
         if let Some(text) = self.vmstat.read() {
             for (name, count) in parse(text) {

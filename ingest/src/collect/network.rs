@@ -41,9 +41,15 @@ impl Network {
     }
 
     pub fn sample(&mut self, out: &mut Out<'_>) {
-        let Some(text) = self.file.read() else { return };
+        let Some(text) = self.file.read() else { return out.lacks("network interfaces") };
+        let mut told = false;
         for (name, numbers) in parse(text) {
+            told = true;
             self.devices.take(name, numbers, |_| false);
+        }
+        // Loopback at least is everywhere.
+        if !told {
+            out.lacks("network interfaces");
         }
         // In a container none may be hardware.
         self.devices.put(out, |name| name != b"lo");

@@ -49,10 +49,10 @@ impl Own {
         Self { told, slots: Vec::new(), page_bytes, file, directory: Vec::new() }
     }
 
-    /// `ours`: what the collectors tell of themselves.
-    pub fn sample(&mut self, ours: &[(&'static str, Value)], processes_skipped: u64, out: &mut Out<'_>) {
+    pub fn sample(&mut self, out: &mut Out<'_>) {
         let mut at = 0;
         let Self { slots, told, .. } = self;
+        let ours = out.ours();
         let mut put = |name: &'static str, value: Value| {
             if slots.get(at).is_none_or(|(known, _)| *known != name) {
                 slots.truncate(at);
@@ -65,7 +65,6 @@ impl Own {
             put(name, *value);
         }
         let int = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
-        put("telem_ingest_processes_skipped_total", int(processes_skipped));
         // Of this process, never of a recorded one.
         if let Some(stat) = read(Path::new("/proc/self/stat"), &mut self.file).and_then(parse_stat) {
             put("telem_server_cpu_seconds_total", Value::Float(stat.ticks as f64 / TICKS_PER_SECOND));

@@ -4,6 +4,7 @@
 //! [`WALK_INTERVAL`] at most. Below level 4 it opens no file: whose a process is, its directory says.
 //! A process gets series when two walks in a row met it: a build starts thousands that live for less.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
@@ -23,7 +24,8 @@ use crate::schedule::first_of;
 
 /// How often processes are walked over.
 pub const WALK_INTERVAL: Duration = Duration::from_secs(5);
-/// Most processes that get series of their own; more are counted as skipped.
+/// Most processes that get series of their own: those with the most CPU time, and among equals with the most memory.
+/// The others are counted as skipped.
 pub const PROCESSES_MAX: usize = 1_000;
 /// Most that is read of one file of a process.
 const FILE_BYTES_MAX: u64 = 16 << 10;
@@ -115,7 +117,8 @@ pub struct Processes {
     walked: Option<Timestamp>,
     walk: u64,
     known: HashMap<u32, Known>,
-    skipped: u64,
+    skipped: Slot,
+    skipped_told: bool,
     buffers: Buffers,
 }
 
@@ -140,14 +143,10 @@ impl Processes {
             walked: None,
             walk: 0,
             known: HashMap::new(),
-            skipped: 0,
+            skipped: Slot::new("telem_ingest_processes_skipped"),
+            skipped_told: false,
             buffers: Buffers::default(),
         }
-    }
-
-    /// Processes that were left out so far because there were more than [`PROCESSES_MAX`].
-    pub fn skipped(&self) -> u64 {
-        self.skipped
     }
 
     pub fn sample(&mut self, out: &mut Out<'_>) {
@@ -159,40 +158,47 @@ impl Processes {
         let mut buffers = std::mem::take(&mut self.buffers);
         buffers.ours.clear();
         match walk(&self.tree.path("proc"), self.uid, &mut buffers.directory, &mut buffers.ours) {
-            // A recording without processes says nothing about them.
-            Ok(0) => {}
+            // A recording without processes.
+            Ok(0) => out.lacks("processes"),
             Ok(_) => {
                 out.int(&mut self.count, buffers.ours.len() as u64);
                 if self.each {
                     self.sample_each(&mut buffers, out);
                 }
             }
-            Err(error) => tracing::debug!(%error, "processes cannot be walked over"),
+            Err(error) => {
+                tracing::debug!(%error, "processes cannot be walked over");
+                out.lacks("processes");
+            }
         }
         self.buffers = buffers;
     }
 
     fn sample_each(&mut self, buffers: &mut Buffers, out: &mut Out<'_>) {
-        buffers.ours.sort_unstable();
-        let mut described = 0;
+        let mut met = Vec::with_capacity(buffers.ours.len());
         for pid in &buffers.ours {
-            if described == PROCESSES_MAX {
-                self.skipped += 1;
-                continue;
-            }
-            let dir = self.tree.path(format!("proc/{pid}"));
+            let stat = self.tree.path(format!("proc/{pid}/stat"));
             // One that has ended meanwhile is no error.
-            let Some(stat) = read(&dir.join("stat"), &mut buffers.file).and_then(parse_stat) else { continue };
+            let Some(stat) = read(&stat, &mut buffers.file).and_then(parse_stat) else { continue };
             // Threads of the kernel, which root has hundreds of, and processes that only wait to be reaped.
-            if stat.virtual_bytes == 0 {
-                continue;
+            if stat.virtual_bytes > 0 {
+                met.push((*pid, stat));
             }
-            described += 1;
-            let known = match self.known.get_mut(pid) {
+        }
+        let skipped = keep_largest(&mut met);
+        out.int(&mut self.skipped, skipped as u64);
+        if skipped > 0 && !std::mem::replace(&mut self.skipped_told, true) {
+            tracing::warn!(
+                "{skipped} processes have no series of their own: only the {PROCESSES_MAX} with the most CPU time do"
+            );
+        }
+        for (pid, stat) in met {
+            let dir = self.tree.path(format!("proc/{pid}"));
+            let known = match self.known.get_mut(&pid) {
                 Some(known) if known.started == stat.started && known.comm == stat.comm => known,
                 _ => {
                     let met = Known { started: stat.started, walk: self.walk, comm: stat.comm, slots: None };
-                    self.known.insert(*pid, met);
+                    self.known.insert(pid, met);
                     continue;
                 }
             };
@@ -218,6 +224,16 @@ impl Processes {
         let walk = self.walk;
         self.known.retain(|_, known| known.walk == walk);
     }
+}
+
+/// Leaves [`PROCESSES_MAX`] of `met`; how many there were beyond that.
+fn keep_largest(met: &mut Vec<(u32, Stat)>) -> usize {
+    let skipped = met.len().saturating_sub(PROCESSES_MAX);
+    if skipped > 0 {
+        met.sort_unstable_by_key(|(pid, stat)| (Reverse((stat.ticks, stat.resident_pages)), *pid));
+        met.truncate(PROCESSES_MAX);
+    }
+    skipped
 }
 
 fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {

@@ -52,14 +52,34 @@ pub struct Out<'a> {
     db: &'a Db,
     host: &'a str,
     time: Timestamp,
-    batch: SampleBatch,
-    refused: u64,
+    /// What the collectors tell of themselves.
+    ours: &'a [(&'static str, Value)],
+    sampled: Sampled,
+}
+
+/// What became of a tick.
+#[derive(Debug, Default)]
+pub struct Sampled {
+    pub batch: SampleBatch,
+    /// Samples that found no room in the database.
+    pub refused: u64,
+    /// What every node should tell and this one did not.
+    pub lacks: Vec<&'static str>,
 }
 
 impl<'a> Out<'a> {
     /// `expected`: about how many samples will come.
     pub fn new(db: &'a Db, host: &'a str, time: Timestamp, expected: usize) -> Self {
-        Self { db, host, time, batch: SampleBatch::with_capacity(expected), refused: 0 }
+        let sampled = Sampled { batch: SampleBatch::with_capacity(expected), ..Sampled::default() };
+        Self { db, host, time, ours: &[], sampled }
+    }
+
+    pub fn telling(self, ours: &'a [(&'static str, Value)]) -> Self {
+        Self { ours, ..self }
+    }
+
+    pub fn ours(&self) -> &'a [(&'static str, Value)] {
+        self.ours
     }
 
     pub fn time(&self) -> Timestamp {
@@ -68,22 +88,29 @@ impl<'a> Out<'a> {
 
     pub fn put(&mut self, slot: &mut Slot, value: Value) {
         match self.id(slot) {
-            Some(id) => self.batch.push(id, self.time, value),
-            None => self.refused += 1,
+            Some(id) => self.sampled.batch.push(id, self.time, value),
+            None => self.sampled.refused += 1,
         }
     }
 
+    /// A number beyond what an integer of the database holds is damage, and no sample.
     pub fn int(&mut self, slot: &mut Slot, value: u64) {
-        self.put(slot, Value::Int(i64::try_from(value).unwrap_or(i64::MAX)));
+        if let Ok(value) = i64::try_from(value) {
+            self.put(slot, Value::Int(value));
+        }
     }
 
     pub fn float(&mut self, slot: &mut Slot, value: f64) {
         self.put(slot, Value::Float(value));
     }
 
-    /// The samples, and how many found no room in the database.
-    pub fn finish(self) -> (SampleBatch, u64) {
-        (self.batch, self.refused)
+    /// Notes that `what`, which every node has, could not be read.
+    pub fn lacks(&mut self, what: &'static str) {
+        self.sampled.lacks.push(what);
+    }
+
+    pub fn finish(self) -> Sampled {
+        self.sampled
     }
 
     fn id(&self, slot: &mut Slot) -> Option<SeriesId> {

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
-use telem_engine::{Options, SeriesKey, SystemClock};
+use telem_engine::{Options, SeriesKey, SystemClock, Timestamp, Value};
 use tempfile::TempDir;
 
 use super::*;
@@ -337,16 +337,52 @@ fn threads_of_the_kernel_are_counted_and_not_described() {
 }
 
 #[test]
-fn processes_beyond_the_limit_are_counted_as_skipped() {
+fn beyond_the_limit_the_processes_with_the_most_cpu_time_have_series_and_the_others_are_counted() {
     let mut world = World::empty(4);
     let max = u32::try_from(processes::PROCESSES_MAX).unwrap();
-    (1..=max + 1).for_each(|pid| write_process(&world, pid, "many", 1));
-    world.tick(10);
+    let write = |world: &World, pid: u32, ticks: u32, pages: u32| {
+        let stat = format!("{pid} (many) S 1 1 1 0 -1 0 1 0 2 0 {ticks} 0 0 0 20 0 3 0 1 4096 {pages} 0 0");
+        world.write(&format!("proc/{pid}/stat"), stat);
+    };
+    (1..=max).for_each(|pid| write(&world, pid, 50, 5));
+    let skipped = |world: &mut World, second| {
+        let batch = world.sampler.sample(Timestamp::from_seconds(second), &[]);
+        let of = |id| world.db.index().key(id).unwrap();
+        batch.iter().find(|(id, ..)| of(*id).metric() == "telem_ingest_processes_skipped").map(|(_, _, value)| value)
+    };
+    assert_eq!(skipped(&mut world, 5), Some(Value::Int(0)), "as many as may be");
+    // One that computed more, and one that holds more memory.
+    write(&world, max + 1, 51, 5);
+    write(&world, max + 2, 50, 6);
+    assert_eq!(skipped(&mut world, 10), Some(Value::Int(2)));
     let second = world.tick(15);
-    assert_eq!(second["num_running_processes"], Value::Int(i64::from(max) + 1));
+    assert_eq!(second["num_running_processes"], Value::Int(i64::from(max) + 2));
     let described = |pid: u32| second.contains_key(&format!("process_threads{{comm=many,pid={pid}}}"));
-    assert!(described(max) && !described(max + 1));
-    assert_eq!(world.sampler.processes.skipped(), 2, "at each of two walks");
+    assert!(described(max + 1) && described(max + 2) && described(max - 2));
+    assert!(!described(max - 1) && !described(max));
+    assert_eq!(skipped(&mut world, 20), Some(Value::Int(2)), "of one walk, however many there were");
+}
+
+#[test]
+fn what_every_node_tells_and_this_one_does_not_is_said_once() {
+    let mut world = World::empty(2);
+    let proc = world.tree.path().join("proc");
+    world.tick(10);
+    let all = "no CPU times, no load average, no memory, no network interfaces, no processes";
+    assert_eq!(world.sampler.take_lacks(), Some(format!("{all} in {}", proc.display())));
+    world.tick(15);
+    assert_eq!(world.sampler.take_lacks(), None);
+
+    let mut whole = World::recorded(4);
+    whole.two_ticks();
+    assert_eq!(whole.sampler.take_lacks(), None, "and nothing of what some nodes do not have");
+    for name in ["stat", "loadavg", "meminfo", "net/dev"] {
+        whole.write(&format!("proc/{name}"), [0xff, 0, b'\n', 7]);
+        whole.write(&format!("proc/1/{name}"), [0xff, 0, b'\n', 7]);
+    }
+    whole.tick(1_007);
+    let damaged = whole.sampler.take_lacks().unwrap();
+    assert!(damaged.starts_with("no CPU times, no load average, no memory, no network interfaces in "), "{damaged}");
 }
 
 #[test]
@@ -379,7 +415,6 @@ fn telem_tells_of_itself_at_level_4() {
         };
         assert_eq!(value("telem_engine_series"), Some(Value::Int(42)));
         assert_eq!(value("telem_ingest_ticks_total"), Some(Value::Int(second)));
-        assert_eq!(value("telem_ingest_processes_skipped_total"), Some(Value::Int(0)));
         assert!(value("telem_server_resident_memory_bytes").unwrap().as_f64() > 100_000.0, "of this process");
     }
 }

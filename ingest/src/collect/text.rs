@@ -12,9 +12,10 @@ pub fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
 }
 
-/// A whole number without a sign.
+/// A whole number without a sign. One beyond [`i64::MAX`] is no count of anything: it is damage, or below zero.
 pub fn number(field: &[u8]) -> Option<u64> {
-    std::str::from_utf8(field).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
+    let digits = std::str::from_utf8(field).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?;
+    digits.parse().ok().filter(|number| *number <= i64::MAX as u64)
 }
 
 /// A finite number.

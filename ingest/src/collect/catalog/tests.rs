@@ -67,13 +67,19 @@ Every series carries the tag `host`. `--level N` collects all rows up to level N
   sum, so a sum over all series of a name says the same at every level.
 * Counters only grow while the node runs; ask for their rate. Whole numbers are stored as integers, times as
   seconds.
-* A file that a kernel does not have (pressure on old ones, much inside containers) leaves its metrics out.
+* A file that a kernel does not have (pressure on old ones, much inside containers) leaves its metrics out. What every
+  node has (load average, CPU times, memory, network interfaces, processes) is warned of once where it is missing.
+  Numbers beyond 2⁶³-1 are damage, and no samples.
 * Samples carry the time of their tick, a multiple of `--interval`. A tick that is more than half an interval late
   is skipped and counted (`telem_ingest_ticks_skipped_total`).
 * Disks and network interfaces are those of the hardware: no partitions, no loop devices, no bridges, nothing that
   stands on top of others and would count twice. Where no interface is of hardware (containers), all but loopback.
   Loopback never counts, at level 3 neither: it is memory of the node, and each byte would count as sent and received.
 * Space is told of each file system on its own at every level: sums over file systems mean little.
+* A source that takes more than 5 s to read is warned of and left out until it can be read again; the others go on.
+* Of more than 1,000 processes of the user those with the most CPU time have series (among equals, those with the most
+  memory); the others are counted (`telem_ingest_processes_skipped`). They are walked over beside the ticks, and
+  a process gets series when two walks in a row met it.
 * In a container that has the host's root mounted, say at `/host`, `--sysroot /host` samples the host: its files, its
   network, its file systems.
 ";

@@ -65,7 +65,7 @@ impl Desk {
         let mut out = Out::new(&self.db, "n1", self.clock.now(), 0);
         self.space.sample(&mut out);
         let mut sizes = BTreeMap::new();
-        for (id, _, value) in out.finish().0.iter() {
+        for (id, _, value) in out.finish().batch.iter() {
             let key = self.db.index().key(id).unwrap();
             if key.metric() == "node_filesystem_size_bytes" {
                 let (device, point) = (key.tags().get("device").unwrap(), key.tags().get("mountpoint").unwrap());

@@ -90,20 +90,28 @@ proptest! {
 }
 
 #[test]
-fn the_largest_numbers_do_not_overflow() {
+fn numbers_that_can_be_no_count_are_no_samples() {
     let mut world = World::empty(2);
     let max = u64::MAX;
     world.write("proc/stat", format!("cpu {max} {max} {max} {max} {max} {max} {max} {max}\nctxt {max}\n"));
     world.write("proc/meminfo", format!("MemTotal: {max} kB\nMemAvailable: {max} kB\n"));
     let numbers = [max; 11].map(|number| number.to_string()).join(" ");
     world.write("proc/diskstats", format!("8 0 sda {numbers}\n8 16 sdb {numbers}\n"));
-    let first = world.tick(1);
-    assert_eq!(first["node_context_switches_total"], Value::Int(i64::MAX));
-    assert_eq!(first["used_RAM"], Value::Float(0.0));
-    assert_eq!(first["node_disk_read_bytes_total"], Value::Int(i64::MAX));
+    world.write("proc/loadavg", "-1 2 3 1/2 3\n");
+    assert_eq!(world.tick(1), BTreeMap::new());
+
+    // The largest that are taken, and what is made of them: no sum and no product overflows.
+    let max = i64::MAX;
+    world.write("proc/meminfo", format!("MemTotal: {max} kB\nMemFree: {} kB\n", max / 1_024));
+    let numbers = [max; 11].map(|number| number.to_string()).join(" ");
+    world.write("proc/diskstats", format!("8 0 sda {numbers}\n8 16 sdb {numbers}\n"));
+    let second = world.tick(2);
+    assert_eq!(second["node_memory_MemFree_bytes"], Value::Int(max / 1_024 * 1_024));
+    assert!(!second.keys().any(|series| series.contains("MemTotal") || series.contains("used_RAM")), "{second:?}");
+    assert!(!second.contains_key("node_disk_read_bytes_total"));
     world.write("proc/stat", "cpu 0 0 0 0 0 0 0 0\n");
-    world.tick(2);
+    world.tick(3);
     world.write("proc/stat", format!("cpu {max} {max} {max} {max} {max} {max} {max} {max}\n"));
-    let third = world.tick(3);
-    assert!(third["cpu_percent"].as_f64() <= 100.0, "{third:?}");
+    let last = world.tick(4);
+    assert!(last["cpu_percent"].as_f64() <= 100.0, "{last:?}");
 }

@@ -1,0 +1,308 @@
+//! The threads that collect: one that knows the time, and one for each [`Part`] that samples when told to.
+//!
+//! The one idea: the thread with the clock reads no file of the system, so nothing can hang it. A tick that finds
+//! its part still busy is skipped. A part that is busy with one subject for [`HANG_AFTER`] goes on without it, on a
+//! new thread; the old one keeps the subject's lock, and ends when the subject answers. So no more threads hang than
+//! there are subjects.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use telem_engine::{Clock, Timestamp, Value};
+
+use super::processes::WALK_INTERVAL;
+use super::sampler::{Part, Sampler};
+use super::{CollectError, CollectStats};
+use crate::schedule::{Due, Schedule, first_of};
+use crate::writer::Writer;
+
+/// How long one subject may take before the others go on without it.
+pub const HANG_AFTER: Duration = Duration::from_secs(5);
+/// Collectors give way to the job.
+const NICENESS: i32 = 10;
+/// How often the wall clock is looked at while waiting for a tick: it may have been set.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+struct Counters {
+    ticks: AtomicU64,
+    ticks_skipped: AtomicU64,
+    samples: AtomicU64,
+    samples_refused: AtomicU64,
+    hanging: AtomicU64,
+    /// How long the tick before took.
+    tick_micros: AtomicU64,
+}
+
+/// What the threads and their owner share.
+#[derive(Debug, Default)]
+pub struct Shared {
+    counters: Counters,
+    state: Mutex<State>,
+    /// The owner wants an end, or a part has ended.
+    changed: Condvar,
+    /// A part got a tick, or is to end.
+    handed: [Condvar; Part::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stopping: bool,
+    parts: [Work; Part::ALL.len()],
+}
+
+/// What one part is doing.
+#[derive(Debug, Default)]
+struct Work {
+    /// Which of its threads is in charge; those before it were left behind.
+    worker: u64,
+    wanted: Option<Timestamp>,
+    /// With which subject, and since when (monotonic).
+    busy: Option<(&'static str, Duration)>,
+    ended: bool,
+}
+
+impl Shared {
+    pub fn stats(&self) -> CollectStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        CollectStats {
+            ticks: load(&counters.ticks),
+            ticks_skipped: load(&counters.ticks_skipped),
+            samples: load(&counters.samples),
+            samples_refused: load(&counters.samples_refused),
+            hanging: load(&counters.hanging),
+        }
+    }
+
+    pub fn stop(&self) {
+        self.lock().stopping = true;
+        self.changed.notify_all();
+        self.handed.iter().for_each(Condvar::notify_all);
+    }
+
+    /// Waits until no part samples any more; the subjects that hang when that took too long.
+    pub fn wait_for_end(&self, longest: Duration) -> Result<(), Vec<&'static str>> {
+        let goes_on = |state: &mut State| state.parts.iter().any(|work| !work.ended);
+        let waited = self.changed.wait_timeout_while(self.lock(), longest, goes_on);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let going = state.parts.iter().filter(|work| !work.ended);
+        let names: Vec<&'static str> = going.map(|work| work.busy.map_or("samples", |(name, _)| name)).collect();
+        if names.is_empty() { Ok(()) } else { Err(names) }
+    }
+
+    /// Whether some thread in charge is in that subject now.
+    #[cfg(test)]
+    pub fn is_in(&self, subject: &str) -> bool {
+        self.lock().parts.iter().any(|work| work.busy.is_some_and(|(name, _)| name == subject))
+    }
+
+    /// Waits at most that long; whether to go on.
+    fn wait(&self, longest: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), longest, |state| !state.stopping);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What every thread holds.
+pub struct Run {
+    pub sampler: Sampler,
+    pub writer: Writer,
+    pub clock: Arc<dyn Clock>,
+    pub shared: Arc<Shared>,
+    /// The writer had no room at the tick before.
+    pub full: AtomicBool,
+}
+
+impl Run {
+    /// Starts all threads.
+    ///
+    /// # Errors
+    /// When there is no thread to be had; those that were started end.
+    pub fn start(self, schedule: Schedule) -> Result<(), CollectError> {
+        let run = Arc::new(self);
+        let start = || -> std::io::Result<()> {
+            for part in Part::ALL {
+                run.spawn(part, 0)?;
+            }
+            let keeper = Arc::clone(&run);
+            let thread = std::thread::Builder::new().name("telem-collect".to_owned());
+            thread.spawn(move || keeper.keep_time(schedule)).map(drop)
+        };
+        start().map_err(|error| {
+            run.shared.stop();
+            CollectError::Thread(error)
+        })
+    }
+
+    fn spawn(self: &Arc<Self>, part: Part, number: u64) -> std::io::Result<()> {
+        let run = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("telem-sample".to_owned());
+        thread.spawn(move || run.work(part, number)).map(drop)
+    }
+
+    fn keep_time(self: Arc<Self>, mut schedule: Schedule) {
+        let (mut walked, mut busy) = (None, 0);
+        loop {
+            let wait = match schedule.ask(self.clock.now(), self.clock.monotonic()) {
+                Due::In(wait) => wait.min(WAIT_MAX),
+                Due::Now(time) => {
+                    busy += u64::from(!self.hand(Part::Node, time));
+                    if first_of(WALK_INTERVAL, time, walked) {
+                        walked = Some(time);
+                        self.hand(Part::Processes, time);
+                    }
+                    Duration::ZERO
+                }
+            };
+            self.shared.counters.ticks_skipped.store(schedule.skipped() + busy, Ordering::Relaxed);
+            self.leave_behind();
+            if !self.shared.wait(wait) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the part had time for it.
+    fn hand(&self, part: Part, time: Timestamp) -> bool {
+        let mut state = self.shared.lock();
+        let work = &mut state.parts[part as usize];
+        let free = work.wanted.is_none() && work.busy.is_none();
+        if free {
+            work.wanted = Some(time);
+            self.shared.handed[part as usize].notify_one();
+        }
+        free
+    }
+
+    /// Gives parts that hang another thread.
+    fn leave_behind(self: &Arc<Self>) {
+        let now = self.clock.monotonic();
+        for part in Part::ALL {
+            let mut state = self.shared.lock();
+            let work = &mut state.parts[part as usize];
+            let Some((name, since)) = work.busy else { continue };
+            if now.saturating_sub(since) <= HANG_AFTER {
+                continue;
+            }
+            match self.spawn(part, work.worker + 1) {
+                Ok(()) => {
+                    work.worker += 1;
+                    work.busy = None;
+                    drop(state);
+                    self.shared.counters.hanging.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!("reading {name} takes more than {HANG_AFTER:?}; collecting goes on without it");
+                }
+                Err(error) => tracing::debug!(%error, "no thread to go on without {name}"),
+            }
+        }
+    }
+
+    fn work(&self, part: Part, number: u64) {
+        // Of this thread only: that is what "this process" means to Linux here. Where it is refused
+        // collecting is merely less polite.
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+        while let Some(time) = self.next(part, number) {
+            let began = self.clock.monotonic();
+            let mut hangs_in = None;
+            let batch = self.sampler.sample_part(part, time, &self.ours(), &mut |name| {
+                hangs_in = Some(name);
+                self.enter(part, number, Some(name))
+            });
+            // Not in charge any more: what was read is too old for its time.
+            let Some(batch) = batch.filter(|_| self.enter(part, number, Some("the writer"))) else {
+                self.shared.counters.hanging.fetch_sub(1, Ordering::Relaxed);
+                if let Some(name) = hangs_in {
+                    tracing::info!("{name} can be read again");
+                }
+                return;
+            };
+            self.offer(batch);
+            if let Some(lacks) = self.sampler.take_lacks() {
+                tracing::warn!("{lacks}; what is missing there is not recorded");
+            }
+            let took = self.clock.monotonic().saturating_sub(began);
+            let in_charge = self.enter(part, number, None);
+            let counters = &self.shared.counters;
+            if part == Part::Node {
+                counters.tick_micros.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+                counters.ticks.fetch_add(1, Ordering::Relaxed);
+            }
+            if !in_charge {
+                counters.hanging.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// The next tick; `None` when this thread is to end.
+    fn next(&self, part: Part, number: u64) -> Option<Timestamp> {
+        let waits = |state: &mut State| {
+            let work = &state.parts[part as usize];
+            !state.stopping && work.worker == number && work.wanted.is_none()
+        };
+        let handed = &self.shared.handed[part as usize];
+        let mut state = handed.wait_while(self.shared.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+        let work = &mut state.parts[part as usize];
+        if work.worker != number {
+            return None;
+        }
+        let time = work.wanted.take();
+        if time.is_some() {
+            work.busy = Some(("samples", self.clock.monotonic()));
+        } else {
+            work.ended = true;
+            self.shared.changed.notify_all();
+        }
+        time
+    }
+
+    /// Tells what this thread does now; whether it is still in charge.
+    fn enter(&self, part: Part, number: u64, doing: Option<&'static str>) -> bool {
+        let mut state = self.shared.lock();
+        let work = &mut state.parts[part as usize];
+        let in_charge = work.worker == number;
+        if in_charge {
+            work.busy = doing.map(|name| (name, self.clock.monotonic()));
+        }
+        in_charge
+    }
+
+    fn offer(&self, batch: telem_engine::SampleBatch) {
+        let counters = &self.shared.counters;
+        let samples = batch.len() as u64;
+        let mut refused = self.sampler.take_refused();
+        if samples > 0 {
+            match self.writer.offer(batch) {
+                Ok(()) => {
+                    counters.samples.fetch_add(samples, Ordering::Relaxed);
+                    self.full.store(false, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    refused += samples;
+                    if !self.full.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(%error, "samples of the collectors are lost");
+                    }
+                }
+            }
+        }
+        counters.samples_refused.fetch_add(refused, Ordering::Relaxed);
+    }
+
+    fn ours(&self) -> [(&'static str, Value); 4] {
+        let stats = self.shared.stats();
+        let int = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
+        let tick_micros = self.shared.counters.tick_micros.load(Ordering::Relaxed);
+        [
+            ("telem_ingest_ticks_total", int(stats.ticks)),
+            ("telem_ingest_ticks_skipped_total", int(stats.ticks_skipped)),
+            ("telem_ingest_tick_seconds", Value::Float((tick_micros / 100) as f64 / 10_000.0)),
+            ("telem_ingest_sources_hanging", int(stats.hanging)),
+        ]
+    }
+}
