@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::compact::choose::choose;
 use crate::compact::{self, CompactReport};
@@ -241,6 +241,28 @@ impl Db {
         }
     }
 
+    /// Appends `batch` where it can be read and flushed, and not to the WAL: for samples that the WAL cannot take when
+    /// the database is about to be closed. Nothing else is appended before the next flush that succeeds.
+    ///
+    /// # Errors
+    /// As [`Db::append`], but for those of the disk.
+    pub fn append_in_memory(&self, batch: &SampleBatch) -> Result<()> {
+        let write = self.inner.write("append")?;
+        self.inner.check_batch(batch)?;
+        let mut appender = write.appender();
+        write.check_open(&self.inner.layout)?;
+        self.inner.check_room(batch)?;
+        let active = Arc::clone(&self.inner.view().active);
+        active.append(batch);
+        // A WAL that went on would speak of series that it never named.
+        appender.wal.outgrown();
+        let series_end = batch.series().iter().map(|id| id.0 + 1).max().unwrap_or(0);
+        appender.series_logged = appender.series_logged.max(series_end);
+        appender.active_since.get_or_insert_with(|| self.inner.options.clock.monotonic());
+        self.inner.last.update(batch);
+        Ok(())
+    }
+
     /// Records a change of metadata.
     ///
     /// # Errors
@@ -263,6 +285,21 @@ impl Db {
             Durability::Buffered => Ok(()),
             Durability::Synced => self.inner.sync(write),
         }
+    }
+
+    /// Records a change of metadata without the WAL, as [`Db::append_in_memory`] does samples.
+    ///
+    /// # Errors
+    /// As [`Db::put_meta`], but for those of the disk.
+    pub fn put_meta_in_memory(&self, change: MetaChange) -> Result<()> {
+        let write = self.inner.write("change metadata")?;
+        change.check()?;
+        let mut appender = write.appender();
+        write.check_open(&self.inner.layout)?;
+        appender.wal.outgrown();
+        appender.meta_changed = true;
+        Arc::make_mut(&mut self.inner.view_mut().meta).apply(change);
+        Ok(())
     }
 
     /// Makes everything appended before the call durable. Appends go on meanwhile.
@@ -377,6 +414,31 @@ impl Db {
         let mut wal = appender.wal.extents();
         wal.retain(|extent| extent.number >= manifest.first_wal);
         Ok(Durable { manifest, wal })
+    }
+
+    /// What is in memory alone or in the WAL, oldest first, as a flush would write it; and what is flushed.
+    ///
+    /// # Errors
+    /// Invalid when the database is read-only.
+    pub(crate) fn unflushed(&self) -> Result<(Arc<Manifest>, Vec<Arc<Frozen>>)> {
+        let path = || self.inner.layout.dir().to_path_buf();
+        let action = "saving what is in memory";
+        let write = self.inner.write.as_ref().ok_or_else(|| Error::ReadOnly { path: path(), action })?;
+        let appender = write.appender();
+        let view = self.inner.view();
+        let active = Frozen {
+            memtable: Arc::clone(&view.active),
+            series_end: appender.series_logged,
+            first_wal: appender.wal.after(),
+            meta: Some(Arc::clone(&view.meta)),
+        };
+        let unflushed = view.frozen.iter().cloned().chain([Arc::new(active)]).collect();
+        Ok((Arc::clone(&view.manifest), unflushed))
+    }
+
+    /// Whether [`Db::close`] was called and succeeded, or runs.
+    pub fn is_closed(&self) -> bool {
+        self.inner.write.as_ref().is_some_and(|write| write.closed.load(Ordering::Acquire))
     }
 
     /// Waits until no flush and no merge runs.
@@ -560,7 +622,8 @@ impl Inner {
         }
         let error = Error::DatabaseFull { path: self.layout.dir().to_path_buf(), found, max };
         if !write.full.swap(true, Ordering::Relaxed) {
-            warn!(%error, "samples are refused");
+            // Whoever appends says so to people, and what becomes of them.
+            debug!(%error, "samples are refused");
         }
         Err(error)
     }

@@ -21,6 +21,7 @@ use tracing::warn;
 use crate::db::{Db, Durable};
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
+use crate::flush::Flusher;
 use crate::layout::{self, Layout, META, SEGMENTS, SERIES, WAL, WRITER};
 use crate::lock::WriterLock;
 use crate::manifest::{FileEntry, Manifest};
@@ -147,6 +148,62 @@ impl Mirror {
         }
         self.lock = None;
         Ok(report)
+    }
+
+    /// The last step instead of [`Mirror::finish`], for a source that could not be closed, as on a full disk or when its
+    /// directory was removed: what it has in memory, all that was appended since its last flush, is written into the
+    /// copy as segments. Then the lock is given back.
+    ///
+    /// # Errors
+    /// Unavailable when the disk of the copy fails, or another process took it over: it may be called again. Gone when
+    /// files of the source were removed before they were copied: the rest is saved then, and the mirror has ended.
+    pub fn rescue(&mut self) -> Result<MirrorReport> {
+        let Some(lock) = &self.lock else {
+            return Err(Error::Closed { path: self.layout.dir().to_path_buf() });
+        };
+        lock.check()?;
+        let mut report = MirrorReport::default();
+        let (manifest, unflushed) = self.source.unflushed()?;
+        let copied = match self.copy_files(&manifest, &mut report) {
+            Ok(()) => Ok(manifest),
+            Err(Stop::Vanished(error) | Stop::Failed(error)) => Err(error),
+        };
+        let base = match (&copied, &self.manifest) {
+            (Ok(manifest), _) => Manifest::clone(manifest),
+            (Err(_), Some(own)) => Manifest::clone(own),
+            // Nothing was ever copied: it begins with what is in memory.
+            (Err(_), None) => {
+                let of_source = self.source.unflushed()?.0;
+                Manifest::new(of_source.database.clone(), of_source.node.clone())
+            }
+        };
+        let mut flusher = Flusher::new(Arc::clone(&self.disk), self.layout.clone(), base);
+        for frozen in unflushed {
+            let lock = self.lock.as_ref();
+            let guard = || lock.map_or(Ok(()), WriterLock::check);
+            let (_, done) = flusher.write(&frozen, self.source.index(), guard)?;
+            report.files += done.segments + 1;
+            report.bytes += done.bytes;
+        }
+        let own = Arc::new(flusher.manifest().clone());
+        self.files = own.files().map(|entry| entry.file.clone()).collect();
+        self.manifest = Some(Arc::clone(&own));
+        self.tidy(&own, &mut report)?;
+        if let Some(lock) = &self.lock {
+            lock.release()?;
+        }
+        self.lock = None;
+        match copied {
+            Ok(_) => Ok(report),
+            Err(Error::Io { path, .. }) => Err(Error::Gone { path }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether another process writes the copy, or it was removed: it will never be brought up to date again, and
+    /// another one must be begun elsewhere.
+    pub fn is_lost(&self) -> bool {
+        self.lock.as_ref().is_some_and(|lock| matches!(lock.check(), Err(Error::Locked { .. })))
     }
 
     fn bring_to(&mut self, durable: &Durable, report: &mut MirrorReport) -> Result<(), Stop> {

@@ -219,3 +219,78 @@ fn no_file_follows_one_whose_end_a_failed_fsync_lost() {
     assert_eq!(numbers(&[extent(1, 60, 100, true), extent(2, 90, 90, true)]), [1]);
     assert_eq!(numbers(&[extent(1, header, header, true), extent(2, header, 90, false)]), [0; 0]);
 }
+
+#[test]
+fn what_a_source_that_cannot_be_closed_has_in_memory_is_saved_as_segments() {
+    let bed = Bed::new();
+    let mut mirror = bed.mirror();
+    bed.append("a", 0..10);
+    mirror.step().unwrap();
+    bed.db.flush().unwrap();
+    bed.append("b", 0..10);
+    mirror.step().unwrap();
+    let id = bed.db.series(&SeriesKey::new("c", TagSet::default()).unwrap()).unwrap();
+    let mut batch = SampleBatch::default();
+    batch.push(id, Timestamp::from_seconds(5), Value::Int(5));
+    bed.db.append_in_memory(&batch).unwrap();
+    assert_eq!(bed.db.append(&batch, Durability::Buffered).unwrap_err().kind(), ErrorKind::Unavailable);
+    mirror.rescue().unwrap();
+    let copy = Db::open_read_only(&bed.copy(), Options::default()).unwrap();
+    assert_eq!(content(&copy), content(&bed.db));
+    assert_eq!(copy.info().unwrap().samples_unflushed, 0, "all of it stands in segments");
+    let report = check(&bed.copy(), &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!(report.findings, []);
+    assert!(!bed.files().contains(&WRITER.to_owned()));
+    // The source goes on after a flush, and a database opened again has the same.
+    bed.db.flush().unwrap();
+    bed.append("c", 10..20);
+    let before = content(&bed.db);
+    bed.db.close().unwrap();
+    let again = Db::open(&bed.dir.path().join("db"), Options::default()).unwrap();
+    assert_eq!(content(&again), before);
+}
+
+#[test]
+fn a_source_whose_directory_was_removed_is_saved_from_memory() {
+    let bed = Bed::new();
+    let mut mirror = bed.mirror();
+    bed.append("a", 0..10);
+    bed.db.flush().unwrap();
+    mirror.step().unwrap();
+    bed.append("b", 0..10);
+    std::fs::remove_dir_all(bed.dir.path().join("db")).unwrap();
+    bed.append("b", 10..20);
+    mirror.step().unwrap_err();
+    mirror.rescue().unwrap();
+    let copy = Db::open_read_only(&bed.copy(), Options::default()).unwrap();
+    assert_eq!(content(&copy).values().copied().collect::<Vec<_>>(), [10, 20]);
+    assert_eq!(check(&bed.copy(), &Options::default(), &mut |_| {}).unwrap().findings, []);
+}
+
+#[test]
+fn a_source_removed_before_its_segments_were_copied_is_saved_without_them_and_that_is_told() {
+    let bed = Bed::new();
+    let mut mirror = bed.mirror();
+    bed.append("a", 0..10);
+    bed.db.flush().unwrap();
+    bed.append("b", 0..10);
+    std::fs::remove_dir_all(bed.dir.path().join("db")).unwrap();
+    let error = mirror.rescue().unwrap_err();
+    assert!(matches!(error, Error::Gone { .. }), "{error}");
+    let copy = Db::open_read_only(&bed.copy(), Options::default()).unwrap();
+    assert_eq!(content(&copy).values().sum::<usize>(), 10);
+    assert_eq!(check(&bed.copy(), &Options::default(), &mut |_| {}).unwrap().findings, []);
+}
+
+#[test]
+fn a_copy_that_was_removed_is_lost() {
+    let bed = Bed::new();
+    let mut mirror = bed.mirror();
+    bed.append("a", 0..10);
+    mirror.step().unwrap();
+    assert!(!mirror.is_lost());
+    std::fs::remove_dir_all(bed.copy()).unwrap();
+    bed.append("a", 10..20);
+    mirror.step().unwrap_err();
+    assert!(mirror.is_lost());
+}

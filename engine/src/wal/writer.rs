@@ -155,6 +155,17 @@ impl Wal {
         self.failed.get_or_insert_with(|| (number, cause.to_owned()));
     }
 
+    /// There is more in memory than was appended here.
+    pub fn outgrown(&mut self) {
+        let last = self.next.saturating_sub(1);
+        self.failed.get_or_insert_with(|| (last, "samples are in memory that it could not take".to_owned()));
+    }
+
+    /// The number of a file that would follow all there are.
+    pub fn after(&self) -> u64 {
+        self.next
+    }
+
     /// A flush made everything in files below `first` durable elsewhere, and removed them.
     pub fn covered(&mut self, first: u64) {
         self.closed.retain(|extent| extent.number >= first);
