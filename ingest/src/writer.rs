@@ -8,6 +8,7 @@
 
 mod commit;
 mod flush;
+mod kept;
 mod queue;
 mod store;
 #[cfg(test)]
@@ -23,6 +24,8 @@ use tokio::sync::{oneshot, watch};
 
 use self::commit::Committer;
 use self::flush::Flusher;
+pub use self::kept::Lost;
+use self::kept::{Kept, KeptStats, is_for_now};
 use self::queue::{Job, Queue};
 use self::store::Store;
 use crate::accept::lines::{AcceptedLines, LineRules};
@@ -40,6 +43,9 @@ pub struct WriterOptions {
     pub queue_samples_max: usize,
     /// Most batches that wait to be appended; one more is Busy. 16,384 by default.
     pub queue_batches_max: usize,
+    /// Most samples of collectors that wait in memory while the database refuses them, as on a full disk; more, and
+    /// the oldest are lost. 28 bytes each. 262,144 by default: more than half an hour of a node's 110 a second.
+    pub kept_samples_max: usize,
     /// Memory for the raw names that senders repeat, and what they mean, for each of line protocol and put. 64 MiB by
     /// default: enough for some 250,000 series, and taken as they come.
     pub known_bytes_max: usize,
@@ -59,6 +65,7 @@ impl Default for WriterOptions {
             limits: Limits::default(),
             queue_samples_max: 1 << 20,
             queue_batches_max: 16_384,
+            kept_samples_max: 1 << 18,
             known_bytes_max: 64 << 20,
             sync_interval: Duration::from_millis(100),
             flush_retry_first: Duration::from_secs(1),
@@ -150,6 +157,8 @@ struct Stats {
     batches: AtomicU64,
     samples: AtomicU64,
     refused: AtomicU64,
+    samples_refused: AtomicU64,
+    kept: Arc<KeptStats>,
 }
 
 /// A copy of the writer's counters.
@@ -163,8 +172,16 @@ pub struct WriterStats {
     pub samples: u64,
     /// Batches that met a full queue or an error of the database.
     pub refused: u64,
+    /// Samples of clients that the database refused; they were told.
+    pub samples_refused: u64,
     /// Samples that wait to be appended now.
     pub waiting: u64,
+    /// Samples of collectors that wait because the database refused them.
+    pub kept: u64,
+    /// Samples of collectors that are in no database.
+    pub lost: Lost,
+    /// Samples of collectors that are in the memory of a database which could not be closed, and not on its disk.
+    pub unwritten: Lost,
     pub syncs: u64,
     pub syncs_failed: u64,
     pub flushes: u64,
@@ -190,7 +207,10 @@ impl Writer {
             stats: Stats::default(),
         });
         let (ending, ended) = watch::channel(None);
-        start_threads(&shared, ending)?;
+        let dir = db.info().map(|info| info.dir).unwrap_or_default();
+        let stats = Arc::clone(&shared.stats.kept);
+        let kept = Kept::new(&dir, Arc::clone(&options.clock), options.kept_samples_max, stats);
+        start_threads(&shared, kept, ending)?;
         let handle = Handle {
             db,
             limits: options.limits,
@@ -241,18 +261,18 @@ impl Writer {
         if batch.is_empty() {
             return Ok(());
         }
-        let acknowledged = self.queue(batch, durability)?;
+        let acknowledged = self.queue(batch, durability, false)?;
         acknowledged.await.unwrap_or(Err(WriteError::Stopped))
     }
 
-    /// Queues `batch` and does not wait: it will be appended in its turn, Buffered. That the database
-    /// refused it is then seen in [`WriterStats::refused`] alone.
+    /// Queues `batch` and does not wait: it will be appended in its turn, Buffered. Where the database refuses it for
+    /// the moment it is kept and tried again: see [`WriterOptions::kept_samples_max`] and [`WriterStats::lost`].
     ///
     /// # Errors
     /// Busy, TooLarge, Stopped.
     pub fn offer(&self, batch: SampleBatch) -> Result<(), WriteError> {
         if !batch.is_empty() {
-            self.queue(batch, Durability::Buffered)?;
+            self.queue(batch, Durability::Buffered, true)?;
         }
         Ok(())
     }
@@ -262,7 +282,7 @@ impl Writer {
     /// # Errors
     /// Busy, Stopped.
     pub async fn settle(&self) -> Result<(), WriteError> {
-        let settled = self.queue(SampleBatch::default(), Durability::Buffered)?;
+        let settled = self.queue(SampleBatch::default(), Durability::Buffered, false)?;
         settled.await.unwrap_or(Err(WriteError::Stopped))
     }
 
@@ -270,9 +290,10 @@ impl Writer {
         &self,
         batch: SampleBatch,
         durability: Durability,
+        keep: bool,
     ) -> Result<oneshot::Receiver<Result<(), WriteError>>, WriteError> {
         let (ack, acknowledged) = oneshot::channel();
-        let queued = self.handle.shared.queue.push(Job { batch, durability, ack });
+        let queued = self.handle.shared.queue.push(Job { batch, durability, keep, ack });
         queued.inspect_err(|_| {
             self.handle.shared.stats.refused.fetch_add(1, Ordering::Relaxed);
         })?;
@@ -298,13 +319,16 @@ impl Writer {
 
     pub fn stats(&self) -> WriterStats {
         let shared = &self.handle.shared;
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         WriterStats {
             accepted: self.handle.counters.accepted(),
             rejected: self.handle.counters.rejected(),
             batches: load(&shared.stats.batches),
             samples: load(&shared.stats.samples),
             refused: load(&shared.stats.refused),
+            samples_refused: load(&shared.stats.samples_refused),
+            kept: load(&shared.stats.kept.samples),
+            lost: shared.stats.kept.lost(),
+            unwritten: shared.stats.kept.unwritten(),
             waiting: shared.queue.waiting_samples() as u64,
             syncs: load(&shared.committer.syncs),
             syncs_failed: load(&shared.committer.syncs_failed),
@@ -314,7 +338,22 @@ impl Writer {
     }
 }
 
-fn start_threads(shared: &Arc<Shared>, ending: watch::Sender<Ended>) -> std::io::Result<()> {
+impl Shared {
+    /// Batches are in the database.
+    fn appended(&self, batches: u64, samples: u64) {
+        self.stats.batches.fetch_add(batches, Ordering::Relaxed);
+        self.stats.samples.fetch_add(samples, Ordering::Relaxed);
+        if self.store.flush_due() {
+            self.flusher.wake();
+        }
+    }
+}
+
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn start_threads(shared: &Arc<Shared>, kept: Kept, ending: watch::Sender<Ended>) -> std::io::Result<()> {
     let spawn = |name: &str, run: fn(&Shared)| {
         let shared = Arc::clone(shared);
         thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))
@@ -327,7 +366,7 @@ fn start_threads(shared: &Arc<Shared>, ending: watch::Sender<Ended>) -> std::io:
             return Err(error);
         }
     };
-    let appender = Appender { shared: Arc::clone(shared), others: vec![commit, flush], ending };
+    let appender = Appender { shared: Arc::clone(shared), kept, others: vec![commit, flush], ending };
     let started = thread::Builder::new().name("telem-append".to_owned()).spawn(move || appender.run());
     if let Err(error) = started {
         shared.committer.stop();
@@ -340,6 +379,7 @@ fn start_threads(shared: &Arc<Shared>, ending: watch::Sender<Ended>) -> std::io:
 /// The thread that appends, and at the end closes the database.
 struct Appender {
     shared: Arc<Shared>,
+    kept: Kept,
     others: Vec<JoinHandle<()>>,
     ending: watch::Sender<Ended>,
 }
@@ -353,26 +393,36 @@ impl Appender {
         self.ending.send_replace(Some(end));
     }
 
-    fn append(&self, Job { batch, durability, ack }: Job) {
-        let shared = &*self.shared;
+    fn append(&mut self, Job { batch, durability, keep, ack }: Job) {
         if batch.is_empty() {
             // Somebody settles.
             let _ = ack.send(Ok(()));
             return;
         }
-        if let Err(error) = shared.store.append(&batch) {
-            shared.stats.refused.fetch_add(1, Ordering::Relaxed);
-            // Whoever waited may be gone; then nobody wants to know.
-            let _ = ack.send(Err(WriteError::Engine(Arc::new(error))));
-            // A full memtable is emptied by a flush alone.
-            shared.flusher.wake();
+        // Those that waited are older.
+        if !self.append_kept() && keep {
+            self.kept.keep(batch);
+            let _ = ack.send(Ok(()));
             return;
         }
-        shared.stats.batches.fetch_add(1, Ordering::Relaxed);
-        shared.stats.samples.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        if shared.store.flush_due() {
+        let shared = &*self.shared;
+        if let Err(error) = shared.store.append(&batch) {
+            self.kept.refused(&error);
+            // A full memtable is emptied by a flush alone.
             shared.flusher.wake();
+            shared.stats.refused.fetch_add(1, Ordering::Relaxed);
+            if keep && is_for_now(&error) {
+                self.kept.keep(batch);
+                let _ = ack.send(Ok(()));
+                return;
+            }
+            shared.stats.samples_refused.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            // Whoever waited may be gone; then nobody wants to know.
+            let _ = ack.send(Err(WriteError::Engine(Arc::new(error))));
+            return;
         }
+        shared.appended(1, batch.len() as u64);
+        self.kept.works();
         match durability {
             Durability::Buffered => {
                 shared.committer.appended(None);
@@ -380,6 +430,26 @@ impl Appender {
             }
             Durability::Synced => shared.committer.appended(Some(ack)),
         }
+    }
+
+    /// Tries those that wait again. Whether none is left.
+    fn append_kept(&mut self) -> bool {
+        if self.kept.is_empty() {
+            return true;
+        }
+        let shared = &*self.shared;
+        let before = load(&shared.stats.kept.samples);
+        let (taken, done) = self.kept.drain(|batch| shared.store.append(batch));
+        if taken > 0 {
+            shared.appended(taken, before - load(&shared.stats.kept.samples));
+            shared.committer.appended(None);
+        }
+        if done.is_err() {
+            shared.flusher.wake();
+        } else {
+            self.kept.works();
+        }
+        done.is_ok()
     }
 
     fn close(&mut self) -> Result<(), ShutdownError> {
@@ -390,10 +460,23 @@ impl Appender {
                 tracing::error!("a thread of the writer panicked");
             }
         }
-        self.shared.store.close().map_err(|error| {
-            tracing::error!(%error, "the database could not be closed in order");
+        if !self.append_kept() {
+            // Closing flushes what is in memory; where that fails too, somebody may save it elsewhere.
+            let store = &self.shared.store;
+            if let Err(error) = self.kept.drain_into_memory(|batch| store.append_in_memory(batch)) {
+                tracing::error!(%error, "samples that waited are lost");
+                self.kept.lose_all();
+            }
+        }
+        let closed = self.shared.store.close().map_err(|error| {
+            // Whoever waits for the end is told.
+            tracing::debug!(%error, "the database could not be closed in order");
             ShutdownError::Engine(Arc::new(error))
-        })
+        });
+        if closed.is_ok() {
+            self.kept.all_written();
+        }
+        closed
     }
 }
 

@@ -11,6 +11,8 @@ use super::{Ack, WriteError};
 pub(super) struct Job {
     pub batch: SampleBatch,
     pub durability: Durability,
+    /// Nobody would send it again.
+    pub keep: bool,
     pub ack: Ack,
 }
 

@@ -7,6 +7,8 @@ use telem_engine::{Db, Durability, Result, SampleBatch};
 pub(super) trait Store: Debug + Send + Sync {
     /// All or nothing; the operating system has it afterwards.
     fn append(&self, batch: &SampleBatch) -> Result<()>;
+    /// The same without the disk, for the end: only a flush makes it last, and nothing else is appended before one.
+    fn append_in_memory(&self, batch: &SampleBatch) -> Result<()>;
     /// Makes durable whatever was appended before the call.
     fn sync(&self) -> Result<()>;
     fn flush_due(&self) -> bool;
@@ -18,6 +20,10 @@ pub(super) trait Store: Debug + Send + Sync {
 impl Store for Db {
     fn append(&self, batch: &SampleBatch) -> Result<()> {
         Db::append(self, batch, Durability::Buffered)
+    }
+
+    fn append_in_memory(&self, batch: &SampleBatch) -> Result<()> {
+        Db::append_in_memory(self, batch)
     }
 
     fn sync(&self) -> Result<()> {

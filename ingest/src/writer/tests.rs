@@ -15,6 +15,8 @@ use super::*;
 enum Pass {
     Through,
     Fail,
+    /// The disk is full.
+    Full,
     Panic,
 }
 
@@ -44,6 +46,10 @@ impl Door {
         match pass.recv().unwrap_or(Pass::Through) {
             Pass::Through => Ok(()),
             Pass::Fail => Err(Error::Internal { what: "the test said so".to_owned() }),
+            Pass::Full => {
+                let source = std::io::ErrorKind::StorageFull.into();
+                Err(Error::Io { action: "append to", path: "wal".into(), source })
+            }
             Pass::Panic => {
                 drop(door);
                 panic!("the test said so")
@@ -74,6 +80,10 @@ impl Store for GatedStore {
     fn append(&self, batch: &SampleBatch) -> telem_engine::Result<()> {
         self.append.go_through()?;
         Store::append(&self.db, batch)
+    }
+
+    fn append_in_memory(&self, batch: &SampleBatch) -> telem_engine::Result<()> {
+        Store::append_in_memory(&self.db, batch)
     }
 
     fn sync(&self) -> telem_engine::Result<()> {
@@ -437,4 +447,71 @@ proptest! {
             assert_eq!(rig.readable(), expected);
         });
     }
+}
+
+#[tokio::test]
+async fn what_is_offered_while_the_disk_is_full_is_kept_and_written_in_its_order_later() {
+    let rig = rig(unhurried());
+    let append = rig.store.append.shut();
+    rig.writer.offer(rig.batch([1])).unwrap();
+    append.pass(Pass::Full);
+    rig.writer.offer(rig.batch([2])).unwrap();
+    append.pass(Pass::Full);
+    let mut settled = pin!(rig.writer.settle());
+    assert!(poll_once(&mut settled).is_pending());
+    settled.await.unwrap();
+    let stats = rig.writer.stats();
+    assert_eq!((stats.kept, stats.lost, stats.samples), (2, Lost::default(), 0));
+    rig.writer.offer(rig.batch([3])).unwrap();
+    (0..3).for_each(|_| append.pass(Pass::Through));
+    rig.writer.settle().await.unwrap();
+    assert_eq!(rig.readable(), [1, 2, 3]);
+    let stats = rig.writer.stats();
+    assert_eq!((stats.kept, stats.lost, stats.samples, stats.batches), (0, Lost::default(), 3, 3));
+}
+
+#[tokio::test]
+async fn a_client_learns_that_the_disk_is_full_and_its_samples_are_not_kept() {
+    let rig = rig(unhurried());
+    let append = rig.store.append.shut();
+    let mut put = pin!(rig.put(1, Durability::Buffered));
+    assert!(poll_once(&mut put).is_pending());
+    append.pass(Pass::Full);
+    assert_eq!(put.await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let stats = rig.writer.stats();
+    assert_eq!((stats.samples_refused, stats.kept, stats.lost.samples), (1, 0, 0));
+}
+
+#[tokio::test]
+async fn beyond_the_limit_of_kept_samples_the_oldest_are_lost_and_counted_with_their_times() {
+    let rig = rig(WriterOptions { kept_samples_max: 3, ..unhurried() });
+    let append = rig.store.append.shut();
+    for seconds in [[1, 2], [3, 4], [5, 6]] {
+        rig.writer.offer(rig.batch(seconds)).unwrap();
+        append.pass(Pass::Full);
+    }
+    rig.writer.settle().await.unwrap();
+    let stats = rig.writer.stats();
+    let lost = Lost { samples: 4, span: Some((Timestamp::from_seconds(1), Timestamp::from_seconds(4))) };
+    assert_eq!((stats.kept, stats.lost), (2, lost));
+    rig.writer.offer(rig.batch([7])).unwrap();
+    (0..2).for_each(|_| append.pass(Pass::Through));
+    rig.writer.settle().await.unwrap();
+    assert_eq!(rig.readable(), [5, 6, 7]);
+}
+
+#[tokio::test]
+async fn what_still_waits_when_the_writer_ends_is_flushed_from_memory() {
+    let rig = rig(unhurried());
+    let append = rig.store.append.shut();
+    for second in [1, 2] {
+        rig.writer.offer(rig.batch([second])).unwrap();
+        append.pass(Pass::Full);
+    }
+    let mut shutdown = pin!(rig.writer.shutdown(NEVER));
+    assert!(poll_once(&mut shutdown).is_pending());
+    append.pass(Pass::Full);
+    shutdown.await.unwrap();
+    assert_eq!(rig.readable(), [1, 2]);
+    assert_eq!((rig.writer.stats().kept, rig.writer.stats().lost.samples), (0, 0));
 }
