@@ -35,7 +35,7 @@ use telem_engine::{Clock, Db, Durability, MetaChange};
 pub use self::catalog::{Described, catalog, describe, is_tag_key};
 pub use self::own::OwnMetrics;
 pub use self::sampler::Sampler;
-use self::threads::{Run, Shared};
+use self::threads::{Run, Shared, whole_millis};
 use crate::schedule::{IntervalError, Schedule};
 use crate::writer::Writer;
 
@@ -59,6 +59,8 @@ pub struct CollectOptions {
     pub space: space::Ask,
     /// What others tell of themselves at level 4.
     pub own: OwnMetrics,
+    /// Whether samples are also taken at the start and at the end: what is recorded may be shorter than an interval.
+    pub at_ends: bool,
 }
 
 impl CollectOptions {
@@ -71,13 +73,14 @@ impl CollectOptions {
             uid: rustix::process::getuid().as_raw(),
             space: space::ask_system(),
             own: OwnMetrics::default(),
+            at_ends: false,
         }
     }
 }
 
 impl std::fmt::Debug for CollectOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { level, interval, sysroot, host, uid, own, space: _ } = self;
+        let Self { level, interval, sysroot, host, uid, own, at_ends, space: _ } = self;
         f.debug_struct("CollectOptions")
             .field("level", level)
             .field("interval", interval)
@@ -85,6 +88,7 @@ impl std::fmt::Debug for CollectOptions {
             .field("host", host)
             .field("uid", uid)
             .field("own", own)
+            .field("at_ends", at_ends)
             .finish_non_exhaustive()
     }
 }
@@ -132,6 +136,8 @@ pub fn describe_all(db: &Db, level: u8) -> telem_engine::Result<()> {
 #[derive(Debug)]
 pub struct Collectors {
     shared: Arc<Shared>,
+    /// Where there is a tick at the end.
+    end: Option<Arc<dyn Clock>>,
 }
 
 impl Collectors {
@@ -152,19 +158,20 @@ impl Collectors {
         describe_all(&db, options.level).map_err(CollectError::Describe)?;
         let shared = Arc::new(Shared::default());
         let sampler = Sampler::new(options, db, Arc::clone(&clock));
-        let run = Run { sampler, writer, clock, shared: Arc::clone(&shared), full: AtomicBool::new(false) };
-        run.start(schedule)?;
-        Ok(Some(Collectors { shared }))
+        let (at_ends, full) = (options.at_ends, AtomicBool::new(false));
+        let end = at_ends.then(|| Arc::clone(&clock));
+        Run { sampler, writer, clock, shared: Arc::clone(&shared), at_ends, full }.start(schedule)?;
+        Ok(Some(Collectors { shared, end }))
     }
 
     pub fn stats(&self) -> CollectStats {
         self.shared.stats()
     }
 
-    /// Stops after the tick that is being sampled, whose samples are then with the writer. Waits for that,
+    /// Stops after the tick that is being sampled or, at the ends, is due now, whose samples are then with the writer. Waits for that,
     /// but no longer than [`STOP_TIMEOUT`]: reading a file of the system may hang.
     pub fn stop(self) {
-        self.shared.stop();
+        self.shared.stop_after(self.end.as_ref().map(|clock| whole_millis(clock.now())));
         if let Err(hanging) = self.shared.wait_for_end(STOP_TIMEOUT) {
             tracing::warn!("reading {} hangs, and is left behind", hanging.join(" and "));
         }

@@ -24,6 +24,9 @@ const NICENESS: i32 = 10;
 /// How often the wall clock is looked at while waiting for a tick: it may have been set.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// A sample at the start or at the end is worth taking when no tick is nearer than this.
+const APART: Duration = Duration::from_millis(50);
+
 #[derive(Debug, Default)]
 struct Counters {
     ticks: AtomicU64,
@@ -49,6 +52,8 @@ pub struct Shared {
 #[derive(Debug, Default)]
 struct State {
     stopping: bool,
+    /// The newest tick.
+    last: Option<Timestamp>,
     parts: [Work; Part::ALL.len()],
 }
 
@@ -77,7 +82,26 @@ impl Shared {
     }
 
     pub fn stop(&self) {
-        self.lock().stopping = true;
+        self.stop_after(None);
+    }
+
+    /// Stops, after a last tick at `end`, unless there was one just before.
+    pub fn stop_after(&self, end: Option<Timestamp>) {
+        let mut state = self.lock();
+        let apart =
+            |end: &Timestamp| state.last.is_none_or(|last| end.micros() - last.micros() > APART.as_micros() as i64);
+        if let Some(end) = end.filter(apart)
+            && !state.stopping
+        {
+            for part in Part::ALL {
+                let work = &mut state.parts[part as usize];
+                if !work.ended && work.wanted.is_none() && work.busy.is_none() {
+                    work.wanted = Some(end);
+                }
+            }
+        }
+        state.stopping = true;
+        drop(state);
         self.changed.notify_all();
         self.handed.iter().for_each(Condvar::notify_all);
     }
@@ -115,6 +139,8 @@ pub struct Run {
     pub writer: Writer,
     pub clock: Arc<dyn Clock>,
     pub shared: Arc<Shared>,
+    /// Whether there is a tick at the start.
+    pub at_ends: bool,
     /// The writer had no room at the tick before.
     pub full: AtomicBool,
 }
@@ -148,6 +174,15 @@ impl Run {
 
     fn keep_time(self: Arc<Self>, mut schedule: Schedule) {
         let (mut walked, mut busy) = (None, 0);
+        let now = self.clock.now();
+        if self.at_ends
+            && let Due::In(wait) = schedule.ask(now, self.clock.monotonic())
+            && wait > APART
+        {
+            for part in Part::ALL {
+                self.hand(part, whole_millis(now));
+            }
+        }
         loop {
             let wait = match schedule.ask(self.clock.now(), self.clock.monotonic()) {
                 Due::In(wait) => wait.min(WAIT_MAX),
@@ -175,6 +210,7 @@ impl Run {
         let free = work.wanted.is_none() && work.busy.is_none();
         if free {
             work.wanted = Some(time);
+            state.last = Some(time);
             self.shared.handed[part as usize].notify_one();
         }
         free
@@ -305,4 +341,9 @@ impl Run {
             ("telem_ingest_sources_hanging", int(stats.hanging)),
         ]
     }
+}
+
+/// Times of the ends are no more exact than others.
+pub fn whole_millis(time: Timestamp) -> Timestamp {
+    Timestamp::from_millis(time.millis())
 }

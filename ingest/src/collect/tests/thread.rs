@@ -191,3 +191,29 @@ async fn a_walk_over_processes_keeps_no_tick_waiting() {
     let [processes] = running.seconds(["num_running_processes"]).await;
     assert_eq!(processes, [101], "with the time of the tick it began at");
 }
+
+#[tokio::test]
+async fn what_is_shorter_than_an_interval_has_a_sample_at_its_start_and_one_at_its_end() {
+    let (tree, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    lay_over(&recording("first"), tree.path());
+    let db = Db::open(database.path(), Options::default()).unwrap();
+    let writer = Writer::start(db.clone(), WriterOptions::default()).unwrap();
+    let clock = Arc::new(Hands { wall_millis: AtomicI64::new(5_020) });
+    let options = CollectOptions {
+        interval: Duration::from_secs(60),
+        sysroot: tree.path().to_path_buf(),
+        at_ends: true,
+        ..CollectOptions::new(2, "n1")
+    };
+    let collectors =
+        Collectors::start(&options, db.clone(), writer.clone(), Arc::<Hands>::clone(&clock)).unwrap().unwrap();
+    wait_for("the first tick", || collectors.stats().ticks == 1);
+    clock.wall_millis.store(7_345, Ordering::Relaxed);
+    collectors.stop();
+    writer.shutdown(Duration::from_secs(60)).await.unwrap();
+    let db = Db::open_read_only(database.path(), Options::default()).unwrap();
+    let snapshot = db.snapshot();
+    let points = snapshot.points(snapshot.select("node_load1", &[]), telem_engine::TimeRange::ALL).next();
+    let millis: Vec<i64> = points.unwrap().unwrap().times.iter().map(|time| time.millis()).collect();
+    assert_eq!(millis, [5_020, 7_345]);
+}
