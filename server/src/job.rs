@@ -17,6 +17,7 @@ mod summary;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,7 +77,9 @@ impl Places {
 
     fn remove_live(&self) {
         let Some(dir) = &self.passing else { return };
-        if let Err(error) = fs::remove_dir_all(dir) {
+        if let Err(error) = fs::remove_dir_all(dir)
+            && error.kind() != io::ErrorKind::NotFound
+        {
             tracing::warn!(dir = %dir.display(), %error, "the live data stay");
             return;
         }
@@ -261,7 +264,7 @@ impl Job {
         self.hurry.store(hurried, Ordering::Relaxed);
         let description = describe::ended(description, ending, self.clock.now());
         self.service.stop(Some((ready.db.clone(), description)));
-        let closed = self.await_stop(&mut deadline);
+        self.await_stop(&mut deadline);
         let saved = saver.map(|saver| {
             saver.finish();
             if !hurried {
@@ -274,8 +277,9 @@ impl Job {
             });
             saved.unwrap_or_else(|| Saved::not_in_time(place))
         });
-        let complete = closed && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
-        self.notes.say(Summary::of(&ready, closed, saved));
+        // What could not be closed was saved from memory.
+        let complete = self.stopped && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
+        self.notes.say(Summary::of(&ready, self.stopped, saved));
         if complete {
             places.remove_live();
         }

@@ -107,6 +107,8 @@ pub enum ServiceError {
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub db: Db,
+    /// `None` where nothing is written.
+    pub writer: Option<Writer>,
     /// The directory of the database.
     pub data: PathBuf,
     /// What recovery found, where it found anything.
@@ -191,7 +193,7 @@ async fn serve(
         }
         None => None,
     };
-    let (ready_db, data) = (db.clone(), options.data);
+    let (ready_db, ready_writer, data) = (db.clone(), writer.clone(), options.data);
     let state = State {
         db,
         writer,
@@ -206,7 +208,15 @@ async fn serve(
     let rules = Rules::new(token, options.uid, options.allowed_uids);
     // Held until the last request is answered.
     let _file = connection.publish(&path).map_err(|source| ServiceError::Connection { path: path.clone(), source })?;
-    ready(&Ready { db: ready_db, data, recovery, url, socket: socket.path().to_path_buf(), connection_file: path });
+    ready(&Ready {
+        db: ready_db,
+        writer: ready_writer,
+        data,
+        recovery,
+        url,
+        socket: socket.path().to_path_buf(),
+        connection_file: path,
+    });
     net::serve(Listeners { tcp, socket: Some(socket) }, router, rules, &options.limits, stop).await;
     // Takes as long as one tick: what it sampled is to be written before the database is closed.
     if let Some(collectors) = collectors {

@@ -33,7 +33,11 @@ impl Service {
     /// Keeps `description` as the job's. It is not waited for: the disk may hang.
     pub fn describe(&self, db: &Db, description: serde_json::Value) {
         let db = db.clone();
-        self.runtime.spawn_blocking(move || put(&db, description));
+        self.runtime.spawn_blocking(move || {
+            if let Err(error) = put(&db, description) {
+                tracing::warn!(%error, "the description of the job was not kept");
+            }
+        });
     }
 
     /// Tells it to stop, after `last` became the job's description. [`Event::Stopped`] follows.
@@ -41,7 +45,7 @@ impl Service {
         let Some(stop) = self.stop.take() else { return };
         self.runtime.spawn(async move {
             if let Some((db, description)) = last {
-                let described = tokio::task::spawn_blocking(move || put(&db, description)).await;
+                let described = tokio::task::spawn_blocking(move || put_last(&db, description)).await;
                 if let Err(error) = described {
                     tracing::warn!(%error, "the description of the job was not kept");
                 }
@@ -57,9 +61,15 @@ impl Service {
     }
 }
 
-fn put(db: &Db, description: serde_json::Value) {
-    if let Err(error) = db.put_meta(MetaChange::Job(description), Durability::Buffered) {
-        tracing::warn!(%error, "the description of the job was not kept");
+fn put(db: &Db, description: serde_json::Value) -> telem_engine::Result<()> {
+    db.put_meta(MetaChange::Job(description), Durability::Buffered)
+}
+
+/// Also where the disk refuses it: what is in memory at the end is flushed, or saved elsewhere.
+fn put_last(db: &Db, description: serde_json::Value) {
+    let put = put(db, description.clone()).or_else(|_| db.put_meta_in_memory(MetaChange::Job(description)));
+    if let Err(error) = put {
+        tracing::warn!(%error, "how the job ended was not kept");
     }
 }
 

@@ -14,6 +14,9 @@ pub fn tell(db: Db, writer: Writer, queries: Queries) -> impl Fn(&mut dyn FnMut(
         int("telem_ingest_samples_written_total", written.samples);
         int("telem_ingest_batches_written_total", written.batches);
         int("telem_ingest_batches_refused_total", written.refused);
+        int("telem_ingest_samples_refused_total", written.samples_refused);
+        int("telem_ingest_samples_lost_total", written.lost.samples);
+        int("telem_ingest_samples_kept", written.kept);
         int("telem_ingest_queue_samples", written.waiting);
         int("telem_ingest_syncs_total", written.syncs);
         int("telem_ingest_syncs_failed_total", written.syncs_failed);
