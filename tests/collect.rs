@@ -129,8 +129,8 @@ fn an_impossible_interval_or_sysroot_is_wrong_usage() {
     let dir = tempfile::tempdir().unwrap();
     let bare = dir.path().to_str().unwrap();
     for (args, said) in [
-        (["--interval", "50ms"], "100ms to 3600s"),
-        (["--interval", "2h"], "100ms to 3600s"),
+        (["--interval", "50ms"], "100ms to 1h"),
+        (["--interval", "2h"], "100ms to 1h"),
         (["--sysroot", bare], "holds no directory proc"),
     ] {
         let mut command = telem(["serve", "--level", "2", "--listen", "127.0.0.1:0", "--data"]);

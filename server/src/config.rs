@@ -99,20 +99,32 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Where live data stands unless `--data` says otherwise: on the fastest disk that the job was given.
+/// A directory below which live data may stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DefaultData {
-    /// Must be ours alone: it may lie in a directory where anybody can write.
-    pub private: PathBuf,
-    /// `<private>/<job>/<node>`.
-    pub dir: PathBuf,
+pub struct Base {
+    pub path: PathBuf,
+    /// The variable of the environment that names it.
+    pub variable: Option<&'static str>,
 }
 
-pub fn default_data(job: &str, node: &str, uid: u32, env: impl Fn(&str) -> Option<String>) -> DefaultData {
-    let base = ["TELEM_DATA", "SLURM_TMPDIR", "TMPDIR"].into_iter().find_map(env).unwrap_or_else(|| "/tmp".to_owned());
-    let private = Path::new(&base).join(format!("telem-{uid}"));
-    let dir = private.join(job).join(node);
-    DefaultData { private, dir }
+/// Where live data may stand unless `--data` says otherwise, best first: on the fastest disk that the job was given.
+/// Where none of those can be used there is one that every machine has, and memory.
+pub fn data_bases(env: impl Fn(&str) -> Option<String>) -> Vec<Base> {
+    let named = ["TELEM_DATA", "SLURM_TMPDIR", "TMPDIR"].into_iter();
+    let named = named.filter_map(|variable| Some(Base { path: env(variable)?.into(), variable: Some(variable) }));
+    let always = ["/tmp", "/dev/shm"].map(|path| Base { path: path.into(), variable: None });
+    let mut bases: Vec<Base> = Vec::new();
+    for base in named.chain(always) {
+        if !bases.iter().any(|known| known.path == base.path) {
+            bases.push(base);
+        }
+    }
+    bases
+}
+
+/// What is ours alone in `base`, where anybody may write: live data are `JOB/NODE` below it.
+pub fn private(base: &Path, uid: u32) -> PathBuf {
+    base.join(format!("telem-{uid}"))
 }
 
 /// What a directory lies on, as far as it matters to data that must survive.

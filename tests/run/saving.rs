@@ -226,10 +226,11 @@ fn sigterm_saves_at_once_and_telem_serves_on_until_the_command_has_ended() {
     let mut running = poster(&place, &["--save", "out", "--save-interval", "60s"], "500");
     let copy = place.path().join("out/n1");
     poll("the first step", || info(&copy).is_some());
-    assert_eq!(info(&copy).unwrap().samples, 0);
+    let flushed = |found: DbInfo| found.samples - found.samples_unflushed;
+    assert_eq!(info(&copy).map(flushed), Some(0));
     let clock = SystemClock::new();
     running.signal(Signal::TERM);
-    poll("the samples to be flushed", || info(&copy).is_some_and(|info| info.samples - info.samples_unflushed >= 500));
+    poll("the samples to be flushed", || info(&copy).is_some_and(|info| flushed(info) >= 500));
     let took = clock.monotonic();
     assert!(took < TERM_TIMEOUT, "{took:?}");
     assert_eq!(posted(&copy).len(), 500);
@@ -248,7 +249,7 @@ fn a_place_that_cannot_be_written_is_told_once_and_the_live_data_stay() {
     let (status, said) = poster(&place, &["--save", "file/out", "--save-interval", "100ms", "--job", "j1"], "40").end();
     assert!(status.success(), "{said}");
     assert_eq!(said.matches("cannot save").count(), 1, "{said}");
-    assert!(said.contains("NOT all saved in"), "{said}");
+    assert!(said.contains("NOTHING saved in"), "{said}");
     let live = said.split("live data in ").last().unwrap().split_whitespace().next().unwrap();
     assert_eq!(posted(Path::new(live)).len(), 40, "{said}");
 
@@ -346,4 +347,165 @@ fn until_done(running: &mut Running) -> usize {
             count => acknowledged = count.parse().unwrap(),
         }
     }
+}
+
+#[test]
+fn a_job_shorter_than_the_interval_has_samples_of_the_node() {
+    let place = Place::new();
+    let done = place.output(&["--node", "n1", "--interval", "1h", "--save", "out"], &["sleep", "0.3"]);
+    assert!(done.status.success(), "{}", said(&done));
+    let found = info(&place.path().join("out/n1")).unwrap();
+    assert!(found.samples > found.series, "at the start and at the end: {}", said(&done));
+}
+
+#[test]
+fn a_job_whose_directory_for_live_data_is_not_there_is_recorded_elsewhere() {
+    let place = Place::new();
+    let mut run = place.run(&["--level", "1", "--node", "n1", "--save", "out"], &["python3", "-c", POSTER, "40"]);
+    run.env("SLURM_TMPDIR", place.path().join("absent"));
+    let done = output(run);
+    assert!(done.status.success(), "{}", said(&done));
+    assert!(said(&done).contains("because they cannot be where they should: "), "{}", said(&done));
+    assert!(said(&done).contains("absent (SLURM_TMPDIR): No such file"), "{}", said(&done));
+    assert_eq!(posted(&place.path().join("out/n1")).len(), 40);
+    assert!(!place.path().join("absent").exists());
+}
+
+#[test]
+fn live_data_of_a_job_that_was_killed_are_named_to_the_next() {
+    let place = Place::new();
+    let mut killed = poster(&place, &["--job", "j1", "--save", "out"], "40");
+    killed.signal(Signal::KILL);
+    poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
+    let next = Running::start(place.run(&["--job", "j2", "--no-save"], &["sleep", "1"]));
+    let (status, said) = next.end();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("jobs that were killed left live data") && said.contains("/j1/n1; `telem info"), "{said}");
+}
+
+/// The command `cat` at level 2, ten samples of every series a second, saved in `out` rarely.
+fn sampled(place: &Place, options: &[&str]) -> Running {
+    let always = ["--node", "n1", "--interval", "100ms", "--save", "out"];
+    let options: Vec<&str> = always.iter().chain(options).copied().collect();
+    Running::start(place.run(&options, &["cat"]))
+}
+
+#[test]
+fn what_the_job_is_and_its_first_samples_are_saved_within_seconds_however_rarely_it_is_saved() {
+    let place = Place::new();
+    let running = sampled(&place, &["--save-interval", "60s"]);
+    let copy = place.path().join("out/n1");
+    poll("the first samples to be saved", || info(&copy).is_some_and(|info| info.samples > 0));
+    assert_eq!(job(&copy)["command"], serde_json::json!(["cat"]));
+    assert!(running.end().0.success());
+}
+
+#[test]
+fn a_job_without_a_sample_has_its_description_saved_at_once() {
+    let place = Place::new();
+    let options = ["--level", "1", "--node", "n1", "--save", "out", "--save-interval", "60s"];
+    let running = Running::start(place.run(&options, &["cat"]));
+    let copy = place.path().join("out/n1");
+    poll("the description to be saved", || info(&copy).is_some() && job(&copy)["command"][0] == "cat");
+    assert!(running.end().0.success());
+}
+
+#[test]
+fn a_copy_that_is_removed_while_the_job_runs_is_made_anew_and_whole() {
+    let place = Place::new();
+    let running = poster(&place, &["--save", "out", "--save-interval", "100ms"], "500");
+    let copy = place.path().join("out/n1");
+    poll("the samples to be saved", || info(&copy).is_some_and(|info| info.samples == 500));
+    std::fs::remove_dir_all(place.path().join("out")).unwrap();
+    let (status, said) = running.end();
+    assert!(status.success() && !said.contains("NOT all saved"), "{said}");
+    assert_eq!(posted(&copy).len(), 500, "{said}");
+    assert_sound(&copy, &said);
+}
+
+#[test]
+fn live_data_that_are_removed_while_the_job_runs_are_saved_from_memory() {
+    let place = Place::new();
+    let running = poster(&place, &["--save", "out", "--save-interval", "100ms", "--data", "gone"], "500");
+    std::fs::remove_dir_all(place.path().join("gone")).unwrap();
+    let (status, said) = running.end();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("saved in") && !said.contains("NOT all saved"), "{said}");
+    assert!(!said.contains("recovers everything") && said.contains("removed by somebody"), "{said}");
+    let copy = place.path().join("out/n1");
+    assert_eq!(posted(&copy).len(), 500, "{said}");
+    assert_sound(&copy, &said);
+}
+
+#[test]
+fn what_is_sampled_while_the_live_disk_is_full_waits_and_is_written_when_there_is_room() {
+    let place = Place::new();
+    let Some((small, _mounted)) = small_disk(&place) else { return };
+    let running = sampled(&place, &["--data", "small/live", "--save-interval", "100ms"]);
+    let copy = place.path().join("out/n1");
+    poll("samples to be saved", || info(&copy).is_some_and(|info| info.samples > 0));
+    fill(&small.join("fill"));
+    let full = SystemClock::new();
+    let before = info(&copy).unwrap().samples;
+    // Long enough for more ticks than fit in what was left.
+    poll("some time with a full disk", || full.monotonic() > Duration::from_secs(4));
+    std::fs::remove_file(small.join("fill")).unwrap();
+    poll("new samples to be saved", || info(&copy).is_some_and(|info| info.samples > before + 3_000));
+    let (status, said) = running.end();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("samples cannot be written: ") && said.contains("samples are written again"), "{said}");
+    assert!(said.contains("0 were lost meanwhile") && !said.contains("NOT all saved"), "{said}");
+    assert!(longest_gap(&copy) < HOLE, "{} µs: {said}", longest_gap(&copy));
+}
+
+#[test]
+fn what_is_sampled_while_the_live_disk_is_full_to_the_end_is_saved_from_memory() {
+    let place = Place::new();
+    let Some((small, _mounted)) = small_disk(&place) else { return };
+    let running = sampled(&place, &["--data", "small/live", "--save-interval", "100ms"]);
+    let copy = place.path().join("out/n1");
+    poll("samples to be saved", || info(&copy).is_some_and(|info| info.samples > 0));
+    fill(&small.join("fill"));
+    let full = SystemClock::new();
+    poll("some time with a full disk", || full.monotonic() > Duration::from_secs(4));
+    let (status, said) = running.end();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("samples cannot be written: ") && said.contains("No space left"), "{said}");
+    assert!(
+        said.contains("saved in") && !said.contains("NOT all saved") && !said.contains("not closed in time"),
+        "{said}"
+    );
+    assert!(longest_gap(&copy) < HOLE, "{} µs: {said}", longest_gap(&copy));
+    assert_eq!(job(&copy)["exit_code"], 0, "how it ended is saved too");
+    assert_sound(&copy, &said);
+}
+
+/// Half as long as a disk is full here, in microseconds; a busy machine skips a few ticks, and not so many.
+const HOLE: i64 = 2_000_000;
+
+/// A file system of 400 KiB at `small`; `None` where this process may not mount one.
+fn small_disk(place: &Place) -> Option<(PathBuf, impl Drop)> {
+    let small = place.path().join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mounted = crate::bad_input::mount(&small, "size=400k");
+    if mounted.is_none() {
+        println!("skipped: this process may not mount a tmpfs");
+    }
+    Some((small, mounted?))
+}
+
+/// Takes all the space that is left.
+fn fill(path: &Path) {
+    let mut file = std::fs::File::create(path).unwrap();
+    while file.write_all(&[0; 4_096]).is_ok() {}
+}
+
+/// The longest time between two samples of the load, in microseconds.
+fn longest_gap(dir: &Path) -> i64 {
+    let sql = "SELECT CAST(ts AS BIGINT) AS t FROM node_load1 ORDER BY ts";
+    let done = asked(&["sql", "--format", "csv"], dir, sql);
+    let rows = String::from_utf8(done.stdout).unwrap();
+    let times: Vec<i64> = rows.lines().skip(1).map(|line| line.parse().unwrap()).collect();
+    assert!(times.len() > 20, "{} ticks", times.len());
+    times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap()
 }

@@ -37,6 +37,6 @@ impl CollectArgs {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = units::duration(text)?;
-    check_interval(interval).map_err(|error| error.to_string())?;
+    check_interval(interval).map_err(|_| format!("'{text}' is not from 100ms to 1h"))?;
     Ok(interval)
 }

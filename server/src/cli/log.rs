@@ -29,13 +29,20 @@ pub fn start(verbosity: Verbosity, style: Style) {
         (_, 1) => "error",
         (_, 2..) => "off",
     };
-    // DataFusion and hyper speak up only when they are asked to by name.
-    let filter = match config::environment("TELEM_LOG") {
-        Some(wanted) => EnvFilter::builder().parse_lossy(wanted),
-        None => EnvFilter::builder().parse_lossy(format!(
+    let usual = || {
+        EnvFilter::builder().parse_lossy(format!(
             "{},telem_engine={default},telem_ingest={default},telem_query={default},telem_server={default}",
             if default == "off" { "off" } else { "error" }
-        )),
+        ))
+    };
+    // DataFusion and hyper speak up only when they are asked to by name.
+    let filter = match config::environment("TELEM_LOG") {
+        Some(wanted) => EnvFilter::builder().parse(&wanted).unwrap_or_else(|error| {
+            // There is no log yet.
+            eprintln!("telem: warning: TELEM_LOG is '{wanted}': {error}; write such as telem_engine=debug,info");
+            usual()
+        }),
+        None => usual(),
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match style {

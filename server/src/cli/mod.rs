@@ -8,6 +8,7 @@ mod collect;
 mod export;
 mod grafana;
 mod info;
+mod live;
 mod log;
 mod output;
 mod pending;

@@ -10,7 +10,7 @@ use clap::Args;
 use telem_engine::{Clock, SystemClock};
 
 use super::service::{self, Purpose, ServiceArgs, level};
-use super::{Failure, Verbosity, units};
+use super::{Failure, Verbosity, live, units};
 use crate::config;
 use crate::job::notes::Notes;
 use crate::job::save::{Destination, INTERVAL_MAX};
@@ -26,10 +26,10 @@ const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
 /// same. The samples are saved while the command runs; a job that is killed leaves a database that opens and lacks
 /// seconds. The command finds the service through TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = "telem run [OPTIONS] -- COMMAND [ARG]...")]
 pub struct RunArgs {
     /// Highest level of samples to keep, 0 to 4: 0 nothing, 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes
-    #[arg(long, visible_alias = "telemetry-level", default_value_t = 2, value_name = "N", value_parser = level())]
+    #[arg(long, visible_alias = "telemetry-level", default_value_t = 2, value_name = "N", value_parser = level, allow_negative_numbers = true)]
     level: u8,
     /// The job these samples belong to [default: the scheduler's id of the job, else one made of the time]
     #[arg(long, value_name = "ID")]
@@ -91,6 +91,10 @@ fn job_options(args: RunArgs, verbosity: Verbosity) -> Result<JobOptions, Failur
     let runtime = service::runtime(footprint::yield_processor)?;
     let save = save.unwrap_or_else(|| PathBuf::from(format!("telem-{id}")));
     let save = std::path::absolute(&save).unwrap_or(save);
+    let in_itself = |data: &PathBuf| !no_save && std::path::absolute(data).is_ok_and(|data| data == save);
+    if service.data.as_ref().is_some_and(in_itself) {
+        return Err(Failure::usage(format!("--data and --save are both {}; name two directories", save.display())));
+    }
     let destination = (!no_save).then(|| Destination::new(save, &node));
     let hurry = Arc::default();
     let purpose = Purpose { job: id.clone(), level };
@@ -140,16 +144,22 @@ fn prepare(
         }
     }
     let passing = service.data.is_none();
-    let made = service.options(purpose, service::fresh_data).map_err(Failure::into_message);
+    let beside = destination.as_ref().and_then(|destination| destination.parent().parent());
+    let fresh = |job: &str, node: &str| live::fresh(job, node, beside).map_err(Failure::Failed);
+    let made = service.options(purpose, fresh).map_err(Failure::into_message);
     let mut options = made.inspect_err(|_| {
         if let Some(destination) = &mut destination {
             destination.discard();
         }
     })?;
     options.limits.shutdown_timeout = REQUESTS_TIMEOUT;
+    options.collect.at_ends = true;
     if let Some(destination) = &destination {
         options.engine.node = destination.node();
     }
     let passing = passing.then(|| options.data.clone());
+    if let Some(dir) = &passing {
+        live::tell_leftovers(dir);
+    }
     Ok(Prepared { options, places: Places { destination, passing } })
 }

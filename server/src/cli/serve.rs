@@ -22,7 +22,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     service: ServiceArgs,
     /// Highest level of samples to keep, 0 to 4: 0 nothing, 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes
-    #[arg(long, visible_alias = "telemetry-level", default_value_t = 1, value_name = "N", value_parser = level())]
+    #[arg(long, visible_alias = "telemetry-level", default_value_t = 1, value_name = "N", value_parser = level, allow_negative_numbers = true)]
     level: u8,
     /// The job these samples belong to [default: SLURM_JOB_ID, or 'local']
     #[arg(long, value_name = "ID")]

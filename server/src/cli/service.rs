@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::RangedI64ValueParser;
 use telem_engine::{Clock, Options, SystemClock};
 use telem_ingest::collect::CollectOptions;
 use telem_ingest::writer::WriterOptions;
@@ -21,7 +20,6 @@ use super::collect::CollectArgs;
 use super::{Failure, units};
 use crate::config::{self, FileSystem};
 use crate::http::body::BodyBudget;
-use crate::job::claim::claim;
 use crate::net::socket;
 use crate::saved;
 use crate::service::{ServiceOptions, Source};
@@ -116,8 +114,8 @@ struct WriteLimitArgs {
 }
 
 /// Reads a level.
-pub fn level() -> RangedI64ValueParser<u8> {
-    RangedI64ValueParser::new().range(0..=4)
+pub fn level(text: &str) -> Result<u8, String> {
+    text.parse().ok().filter(|level| *level <= 4).ok_or_else(|| format!("'{text}' is no level; there are 0 to 4"))
 }
 
 fn count(text: &str) -> Result<usize, String> {
@@ -299,32 +297,31 @@ fn wanted_data(dir: &Path) -> Result<PathBuf, Failure> {
 /// # Errors
 /// Failed when it cannot be made.
 pub fn standing_data(job: &str, node: &str) -> Result<PathBuf, Failure> {
-    let dir = private_data(job, node)?.join(node);
+    let dir = private_data(job)?.join(node);
     make(&dir, 0o700)?;
     Ok(dir)
 }
 
-/// A directory that nobody has used, of that job.
-///
-/// # Errors
-/// Failed when it cannot be made.
-pub fn fresh_data(job: &str, node: &str) -> Result<PathBuf, Failure> {
-    let parent = private_data(job, node)?;
-    claim(&parent, node).map_err(|error| cannot_make(&parent.join(node), &error))
-}
-
 /// Where the default directories of a job stand, below a directory that is ours alone.
-fn private_data(job: &str, node: &str) -> Result<PathBuf, Failure> {
+fn private_data(job: &str) -> Result<PathBuf, Failure> {
     let uid = rustix::process::getuid().as_raw();
-    let default = config::default_data(job, node, uid, config::environment);
-    if let Some(base) = default.private.parent() {
-        make(base, 0o777)?;
-    }
-    socket::own_directory(&default.private, uid).map_err(Failure::failed)?;
-    Ok(default.private.join(job))
+    let bases = config::data_bases(config::environment);
+    let base = bases.first().map_or(Path::new("/tmp"), |base| &base.path);
+    make(base, 0o777)?;
+    let private = config::private(base, uid);
+    socket::own_directory(&private, uid).map_err(|error| {
+        Failure::Failed(format!(
+            "no live data in {}: {}; name another directory with --data DIR",
+            base.display(),
+            error.found()
+        ))
+    })?;
+    Ok(private.join(job))
 }
 
-fn make(dir: &Path, mode: u32) -> Result<(), Failure> {
+/// # Errors
+/// Failed.
+pub fn make(dir: &Path, mode: u32) -> Result<(), Failure> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(dir);
     made.map_err(|error| cannot_make(dir, &error))
 }

@@ -26,24 +26,36 @@ pub fn bytes(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A stretch of time above 0: a number with `ms`, `s`, `m` or `h`.
+/// A stretch of time above 0: a number with `ms`, `s`, `m` or `h`, or of seconds, to the millisecond.
 ///
 /// # Errors
 /// A sentence for the user.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = split(text);
-    let millis_each: u64 = match unit {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let millis_each: u64 = match text[end..].trim() {
         "ms" => 1,
-        "s" => 1_000,
+        "s" | "" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err(format!("'{text}' is no time; write 500ms, 30s, 5m or 1h")),
+        _ => return Err(format!("'{text}' is no time; write 500ms, 1.5s, 30, 5m or 1h")),
     };
-    let number: Option<u64> = number.parse().ok();
-    match number.and_then(|number| number.checked_mul(millis_each)) {
-        Some(0) | None => Err(format!("'{text}' is no time above 0; write 500ms, 30s, 5m or 1h")),
+    match decimal(&text[..end], millis_each) {
+        Some(0) | None => {
+            Err(format!("'{text}' is no time above 0, in whole milliseconds; write 500ms, 1.5s, 30, 5m or 1h"))
+        }
         Some(millis) => Ok(Duration::from_millis(millis)),
     }
+}
+
+/// `number`, which may have decimals, times `scale`; `None` where that is not whole.
+fn decimal(number: &str, scale: u64) -> Option<u64> {
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let ten_to = 10_u64.checked_pow(u32::try_from(decimals.len()).ok()?)?;
+    let of_decimals = decimals.parse::<u64>().ok()?.checked_mul(scale)?;
+    if !of_decimals.is_multiple_of(ten_to) {
+        return None;
+    }
+    whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(of_decimals / ten_to)
 }
 
 fn split(text: &str) -> (&str, &str) {

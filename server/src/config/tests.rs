@@ -46,12 +46,14 @@ fn the_node_is_the_short_host_name_in_lower_case() {
 }
 
 #[test]
-fn live_data_stands_where_the_job_has_its_own_disk() {
-    let dir = |pairs| default_data("7", "n1", 1000, env(pairs)).dir;
-    assert_eq!(dir(&[]), Path::new("/tmp/telem-1000/7/n1"));
-    assert_eq!(dir(&[("TMPDIR", "/scratch")]), Path::new("/scratch/telem-1000/7/n1"));
-    assert_eq!(dir(&[("TMPDIR", "/a"), ("SLURM_TMPDIR", "/b")]), Path::new("/b/telem-1000/7/n1"));
-    assert_eq!(dir(&[("SLURM_TMPDIR", "/b"), ("TELEM_DATA", "/c")]), Path::new("/c/telem-1000/7/n1"));
+fn live_data_stands_where_the_job_has_its_own_disk_or_else_where_there_is_room() {
+    let bases = |pairs| -> Vec<PathBuf> { data_bases(env(pairs)).into_iter().map(|base| base.path).collect() };
+    let paths = |paths: &[&str]| -> Vec<PathBuf> { paths.iter().map(PathBuf::from).collect() };
+    assert_eq!(bases(&[]), paths(&["/tmp", "/dev/shm"]));
+    assert_eq!(bases(&[("TMPDIR", "/scratch")]), paths(&["/scratch", "/tmp", "/dev/shm"]));
+    assert_eq!(bases(&[("TMPDIR", "/tmp"), ("SLURM_TMPDIR", "/b")]), paths(&["/b", "/tmp", "/dev/shm"]));
+    assert_eq!(bases(&[("SLURM_TMPDIR", "/b"), ("TELEM_DATA", "/c")]), paths(&["/c", "/b", "/tmp", "/dev/shm"]));
+    assert_eq!(private(Path::new("/b"), 1000), Path::new("/b/telem-1000"));
 }
 
 #[test]

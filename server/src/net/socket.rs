@@ -25,18 +25,34 @@ pub enum SocketError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
+impl SocketError {
+    /// What is wrong with a directory, without advice that is for sockets alone.
+    pub fn found(&self) -> String {
+        match self {
+            SocketError::UnsafeDirectory { path, found, uid } => {
+                format!("{} {found}, and must be a directory of uid {uid} with mode 0700", path.display())
+            }
+            SocketError::Io { action, path, source } => format!("cannot {action} {}: {source}", path.display()),
+            other => other.to_string(),
+        }
+    }
+}
+
 fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SocketError + use<'a> {
     move |source| SocketError::Io { action, path: path.to_path_buf(), source }
 }
 
-/// The directory of sockets of user `uid`: `xdg_runtime_dir` where it exists, else `/tmp/telem-UID`.
+/// The directory of sockets of user `uid`: `xdg_runtime_dir` where it exists and is that user's alone, else
+/// `/tmp/telem-UID`, else the same in `/dev/shm`.
 ///
-/// Jobs inherit XDG_RUNTIME_DIR from the login node, and on a compute node nothing stands there.
+/// Jobs inherit XDG_RUNTIME_DIR from the login node, and on a compute node nothing stands there; under sudo it is
+/// somebody else's; and anybody may have made the one in `/tmp`.
 pub fn directory(xdg_runtime_dir: Option<&Path>, uid: u32) -> PathBuf {
-    match xdg_runtime_dir {
-        Some(dir) if dir.is_absolute() && dir.exists() => dir.to_path_buf(),
-        _ => PathBuf::from(format!("/tmp/telem-{uid}")),
-    }
+    let wanted = xdg_runtime_dir.filter(|dir| dir.is_absolute() && dir.exists()).map(Path::to_path_buf);
+    let tmp = PathBuf::from(format!("/tmp/telem-{uid}"));
+    let usable = |dir: &PathBuf| !dir.exists() || check(dir, uid).is_ok();
+    let mut places = wanted.into_iter().chain([tmp.clone(), format!("/dev/shm/telem-{uid}").into()]);
+    places.find(usable).unwrap_or(tmp)
 }
 
 /// `<8 hex digits of what>.sock`.
@@ -55,6 +71,12 @@ pub fn own_directory(dir: &Path, uid: u32) -> Result<(), SocketError> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error("create", dir)(error)),
         _ => {}
     }
+    check(dir, uid)
+}
+
+/// # Errors
+/// UnsafeDirectory; Io where it is not there.
+fn check(dir: &Path, uid: u32) -> Result<(), SocketError> {
     // Of the link itself, not of what it leads to: in /tmp anybody can place a link.
     let found = fs::symlink_metadata(dir).map_err(io_error("look at", dir))?;
     let wrong = if !found.is_dir() {

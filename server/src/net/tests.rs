@@ -215,10 +215,14 @@ async fn a_socket_wants_a_directory_that_is_ours_alone_and_a_short_path() {
 #[test]
 fn a_runtime_directory_of_another_machine_is_passed_over() {
     let dir = private_dir();
-    assert_eq!(socket::directory(Some(dir.path()), 7), dir.path());
+    assert_eq!(socket::directory(Some(dir.path()), uid()), dir.path());
+    let tmp = std::path::PathBuf::from("/tmp/telem-4242424");
     for absent in [None, Some("/run/user/no-such-user"), Some("relative")] {
-        assert_eq!(socket::directory(absent.map(std::path::Path::new), 7), std::path::Path::new("/tmp/telem-7"));
+        assert_eq!(socket::directory(absent.map(std::path::Path::new), 4_242_424), tmp);
     }
+    assert_eq!(socket::directory(Some(dir.path()), 4_242_424), tmp, "it is another user's");
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    assert_ne!(socket::directory(Some(dir.path()), uid()), dir.path(), "others may look into it");
 }
 
 struct Running {

@@ -20,10 +20,13 @@ fn bytes_come_with_and_without_units() {
 
 #[test]
 fn times_come_with_units() {
-    for (text, millis) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000)] {
+    let units = [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000)];
+    let seconds_and_decimals = [("1", 1_000), ("1.5s", 1_500), ("0.5", 500), ("0.5m", 30_000), ("1.001s", 1_001)];
+    for (text, millis) in units.into_iter().chain(seconds_and_decimals) {
         assert_eq!(duration(text).unwrap(), Duration::from_millis(millis), "{text}");
     }
-    for bad in ["", "5", "0s", "1d", "s", "-3s", "18446744073709551615h"] {
+    for bad in ["", "0", "0s", "1d", "s", ".", "1.", ".5", "-3s", "1.2.3s", "1.0001s", "0.5ms", "18446744073709551615h"]
+    {
         assert!(duration(bad).is_err(), "{bad}");
     }
 }

@@ -1,0 +1,167 @@
+//! Where the live data of a job stand when nobody says where: the first place that can be used.
+//!
+//! A job inherits its environment from a login node, whose directories may not be there on a compute node; that is no
+//! reason not to record it. What earlier jobs left behind when they were killed is told.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use telem_engine::lock::{self, Machine};
+use telem_engine::options::Options;
+
+use super::service::make;
+use crate::config::{self, Base};
+use crate::job::claim::claim;
+use crate::net::socket;
+
+/// Less is no place for a database.
+const FREE_BYTES_MIN: u64 = 1 << 20;
+/// Most directories of jobs that are looked at for what they left.
+const JOBS_MAX: usize = 1_000;
+/// Most of them that are named.
+const NAMED_MAX: usize = 3;
+
+/// A directory that nobody has used, of that job. `last`: where it may stand if it can stand nowhere else.
+///
+/// # Errors
+/// When it can be made nowhere; says why of each place.
+pub fn fresh(job: &str, node: &str, last: Option<&Path>) -> Result<PathBuf, String> {
+    let mut bases = config::data_bases(config::environment);
+    bases.extend(last.map(|path| Base { path: path.to_path_buf(), variable: None }));
+    fresh_in(&bases, job, node)
+}
+
+fn fresh_in(bases: &[Base], job: &str, node: &str) -> Result<PathBuf, String> {
+    let uid = rustix::process::getuid().as_raw();
+    let mut refused = Vec::new();
+    for base in bases {
+        match claim_in(base, job, node, uid) {
+            Ok(dir) => {
+                if !refused.is_empty() {
+                    tracing::warn!(
+                        "the live data are in {}, because they cannot be where they should: {}; set TELEM_DATA, or \
+                         --data, to a local directory that you may write",
+                        dir.display(),
+                        refused.join("; ")
+                    );
+                }
+                return Ok(dir);
+            }
+            Err(why) => refused.push(why),
+        }
+    }
+    Err(format!("there is no place for the live data: {}; name one with --data DIR", refused.join("; ")))
+}
+
+fn claim_in(base: &Base, job: &str, node: &str, uid: u32) -> Result<PathBuf, String> {
+    let Base { path, variable } = base;
+    let named = match variable {
+        Some(variable) => format!("{} ({variable})", path.display()),
+        None => path.display().to_string(),
+    };
+    let why = |error: &dyn std::fmt::Display| format!("{named}: {error}");
+    // What a scheduler promised is there or it is not; it is not ours to make.
+    if *variable == Some("TELEM_DATA") {
+        make(path, 0o777).map_err(|failure| failure.into_message())?;
+    }
+    let free = rustix::fs::statvfs(path).map_err(|error| why(&io::Error::from(error)))?;
+    let free = free.f_bavail.saturating_mul(free.f_frsize);
+    if free < FREE_BYTES_MIN {
+        return Err(why(&format_args!("{free} bytes are free")));
+    }
+    let private = config::private(path, uid);
+    socket::own_directory(&private, uid).map_err(|error| why(&error.found()))?;
+    let dir = claim(&private.join(job), node).map_err(|error| why(&error))?;
+    Ok(dir)
+}
+
+/// Says, on a thread of its own, which live data of dead jobs stand beside `dir`, which [`fresh`] gave.
+pub fn tell_leftovers(dir: &Path) {
+    let Some(private) = dir.parent().and_then(Path::parent).map(Path::to_path_buf) else { return };
+    let tell = move || {
+        let found = leftovers(&private);
+        let Some(first) = found.first() else { return };
+        let named: Vec<String> = found.iter().take(NAMED_MAX).map(|dir| dir.display().to_string()).collect();
+        let more = found.len().saturating_sub(NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        tracing::warn!(
+            "jobs that were killed left live data, with seconds that their saved copies lack: {}{more}; `telem info {}` \
+             says what is in it; copy or remove it",
+            named.join(", "),
+            first.display()
+        );
+    };
+    // Where there is no thread for it, the next job tells.
+    let _ = std::thread::Builder::new().name("telem-tidy".to_owned()).spawn(tell);
+}
+
+/// Databases below `private`/JOB whose writer died without giving its lock back, in their order.
+fn leftovers(private: &Path) -> Vec<PathBuf> {
+    let machine = Options::default().machine;
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let nodes = entries(private).take(JOBS_MAX).flat_map(|job| entries(&job).collect::<Vec<_>>());
+    let mut found: Vec<PathBuf> = nodes.filter(|dir| is_abandoned(dir, &*machine)).collect();
+    found.sort();
+    found
+}
+
+/// Whether the writer of the database in `dir` ran on this machine and is dead, and its lock is still there.
+fn is_abandoned(dir: &Path, machine: &dyn Machine) -> bool {
+    let (Ok(content), Ok(me)) = (fs::read(dir.join("WRITER")), machine.this_process()) else { return false };
+    let Ok(owner) = serde_json::from_slice::<lock::Process>(&content) else { return false };
+    owner.host == me.host && (owner.boot != me.boot || machine.started(owner.pid) != Some(owner.started))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn base(path: &Path) -> Base {
+        Base { path: path.to_path_buf(), variable: Some("TMPDIR") }
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_or_somebody_elses_is_passed_over() {
+        let uid = rustix::process::getuid().as_raw();
+        let dir = tempfile::tempdir().unwrap();
+        let open = dir.path().join("open");
+        fs::create_dir_all(config::private(&open, uid)).unwrap();
+        fs::set_permissions(config::private(&open, uid), fs::Permissions::from_mode(0o755)).unwrap();
+        let (absent, good) = (dir.path().join("absent"), dir.path().join("good"));
+        fs::create_dir(&good).unwrap();
+        let given = fresh_in(&[base(&absent), base(&open), base(&good)], "j1", "n1").unwrap();
+        assert_eq!(given, config::private(&good, uid).join("j1/n1"));
+        assert!(given.is_dir() && !absent.exists());
+        let error = fresh_in(&[base(&absent), base(&open)], "j1", "n1").unwrap_err();
+        assert!(error.contains("absent (TMPDIR): No such file") && error.contains("has mode 0755"), "{error}");
+        assert!(error.contains("name one with --data DIR"), "{error}");
+    }
+
+    #[test]
+    fn the_directory_that_was_asked_for_by_name_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = Base { path: dir.path().join("a/b"), variable: Some("TELEM_DATA") };
+        assert!(fresh_in(&[wanted], "j1", "n1").unwrap().starts_with(dir.path().join("a/b")));
+    }
+
+    #[test]
+    fn live_data_of_a_dead_process_are_found_and_those_of_a_live_one_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (dead, alive, closed) = (dir.path().join("j1/n1"), dir.path().join("j2/n1"), dir.path().join("j2/n1-2"));
+        for place in [&dead, &alive, &closed] {
+            fs::create_dir_all(place).unwrap();
+        }
+        let me = Options::default().machine.this_process().unwrap();
+        let write = |place: &Path, started| {
+            let owner = lock::Process { started, ..me.clone() };
+            fs::write(place.join("WRITER"), serde_json::to_vec(&owner).unwrap()).unwrap();
+        };
+        write(&dead, me.started - 1);
+        write(&alive, me.started);
+        assert_eq!(leftovers(dir.path()), [dead]);
+        assert!(leftovers(&dir.path().join("absent")).is_empty());
+    }
+}
