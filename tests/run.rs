@@ -15,7 +15,7 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 use tempfile::TempDir;
 
 use crate::process::{PATIENCE, poll, telem};
@@ -157,6 +157,14 @@ impl Running {
         kill_process(pid(self.telem.id()), signal).unwrap();
     }
 
+    /// Kills the process that records, as its connection file names it, and telem itself.
+    fn kill_telem(&self, place: &Place) {
+        let recorder = recorder(place);
+        self.signal(Signal::KILL);
+        kill_process(recorder, Signal::KILL).unwrap();
+        poll("the recorder to be gone", || test_kill_process(recorder).is_err());
+    }
+
     /// Waits for the end. Also what was printed on stderr.
     fn end(mut self) -> (ExitStatus, String) {
         drop(self.stdin.take());
@@ -180,6 +188,28 @@ impl Drop for Running {
 
 fn pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
+}
+
+/// The process that records the one run of a place.
+fn recorder(place: &Place) -> Pid {
+    let live = place.path().join("live");
+    let mut found = None;
+    poll("a connection file", || {
+        found = connection_file(&live).and_then(|path| std::fs::read(path).ok());
+        found.is_some()
+    });
+    let file: serde_json::Value = serde_json::from_slice(&found.unwrap()).unwrap();
+    pid(file["pid"].as_u64().unwrap().try_into().unwrap())
+}
+
+/// That below a directory.
+fn connection_file(dir: &Path) -> Option<std::path::PathBuf> {
+    let here = dir.join("connection.json");
+    if here.exists() {
+        return Some(here);
+    }
+    let entries = std::fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
+    entries.filter(|path| path.is_dir()).find_map(|path| connection_file(&path))
 }
 
 fn said(output: &Output) -> String {

@@ -251,15 +251,95 @@ sys.exit(6)
     assert!(seen.contains("typed hello"), "{seen}");
 }
 
+/// What stands in the description of the one job that was saved.
+fn saved_job(place: &Place) -> Json {
+    let done = super::saving::asked(&["info", "--json"], &place.path().join("out/n1"), "");
+    let info: Json = serde_json::from_slice(&done.stdout).unwrap_or_default();
+    info["job"].clone()
+}
+
+const SAVING: [&str; 4] = ["--save", "out", "--node", "n1"];
+
 #[test]
-fn a_command_goes_on_when_telem_is_killed() {
+fn a_command_goes_on_and_is_recorded_to_its_end_when_its_parent_is_killed() {
     let place = Place::new();
-    let mut running = Running::start(place.run(&[], &["sh", "-c", "echo ready; read line; echo \"still $line\""]));
+    let mut running = Running::start(place.run(&SAVING, &["sh", "-c", "echo ready; read line; echo \"still $line\""]));
     assert_eq!(running.line(), "ready");
+    poll("the recorder to know of the command", || place.path().join("out/n1/MANIFEST").exists());
     running.signal(Signal::KILL);
     running.telem.wait().unwrap();
     running.stdin.take().unwrap().write_all(b"here\n").unwrap();
     assert_eq!(running.line(), "still here");
+    let mut said = String::new();
+    running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("saved in"), "{said}");
+    let job = saved_job(&place);
+    assert!(job["end"].is_string() && job["exit_code"].is_null(), "{job}, {said}");
+}
+
+#[test]
+fn the_death_of_the_recorder_is_a_warning_and_nothing_else() {
+    let place = Place::new();
+    let mut running = Running::start(place.run(&SAVING, &["sh", "-c", "echo ready; read line; echo $line; exit 5"]));
+    assert_eq!(running.line(), "ready");
+    kill_process(recorder(&place), Signal::KILL).unwrap();
+    let mut stderr = BufReader::new(running.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("does not record it any more: its recorder was killed by signal 9") {
+        assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    running.stdin.take().unwrap().write_all(b"on\n").unwrap();
+    assert_eq!(running.line(), "on");
+    drop(running.stdin.take());
+    let mut more = String::new();
+    stderr.read_to_string(&mut more).unwrap();
+    assert_eq!((running.telem.wait().unwrap().code(), more.as_str()), (Some(5), ""));
+}
+
+#[test]
+fn what_is_sent_to_the_group_reaches_the_command_once() {
+    let names = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU"];
+    let signals =
+        [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::ALARM, Signal::XCPU];
+    let place = Place::new();
+    let mut command = vec!["python3", "-c", LISTENER, "SIGURG"];
+    command.extend(names);
+    let mut running = Running::start(place.run(&[], &command));
+    assert_eq!(running.line(), "ready");
+    let telem = running.telem.id();
+    let children = format!("/proc/{telem}/task/{telem}/children");
+    let mut witness = String::new();
+    for (signal, name) in signals.into_iter().zip(names) {
+        // The recorder, the command, and the witness of what is sent to the group, which is another each time.
+        poll("a witness", || {
+            let children = std::fs::read_to_string(&children).unwrap();
+            let found = children.split_whitespace().nth(2).filter(|found| **found != witness);
+            found.map(|found| witness = found.to_owned()).is_some()
+        });
+        kill_process_group(pid(telem), signal).unwrap();
+        assert_eq!(running.line(), name);
+    }
+    // They are passed on in order, and so this is behind whatever else telem might pass on.
+    running.signal(Signal::URG);
+    assert_eq!(running.line(), "SIGURG", "a signal came twice");
+    drop(running.stdin.take());
+    assert_eq!(running.line(), "", "a signal came twice");
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(9), "{said}");
+}
+
+#[test]
+fn a_command_is_run_where_nothing_is_left_for_telem() {
+    let place = Place::new();
+    for limit in ["-n 5", "-n 6", "-n 8", "-n 10", "-n 14"] {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "bash", env!("CARGO_BIN_EXE_telem"), "run"]);
+        bash.args(["--listen", "127.0.0.1:0", "--", "sh", "-c", "exit 5"]);
+        place.at_home(&mut bash);
+        let done = output(bash);
+        assert_eq!(done.status.code(), Some(5), "{limit}: {}", said(&done));
+        assert!(!said(&done).contains("panicked"), "{limit}: {}", said(&done));
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn a_job_that_was_killed_is_replayed_from_what_was_saved_of_its_wal() {
     poll("the copy to hold them", || info(&copy).is_some_and(|info| info.samples >= samples.len() as u64));
     let seen = answers(&mut connection, "loss");
     assert_same(&replayed(&place, "loss"), &seen, "while the job runs");
-    running.signal(Signal::KILL);
+    running.kill_telem(&place);
     drop(running);
     assert!(info(&copy).unwrap().wal_bytes > 0 && copy.join("WRITER").exists(), "nobody had time to close it");
     let before = contents(&copy);

@@ -375,7 +375,7 @@ fn a_job_whose_directory_for_live_data_is_not_there_is_recorded_elsewhere() {
 fn live_data_of_a_job_that_was_killed_are_named_to_the_next() {
     let place = Place::new();
     let mut killed = poster(&place, &["--job", "j1", "--save", "out"], "40");
-    killed.signal(Signal::KILL);
+    killed.kill_telem(&place);
     poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
     let next = Running::start(place.run(&["--job", "j2", "--no-save"], &["sleep", "1"]));
     let (status, said) = next.end();

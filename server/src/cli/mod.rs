@@ -67,6 +67,9 @@ impl Verbosity {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<run::RunArgs>),
+    /// The process of `telem run` that records; it is started by that one
+    #[command(hide = true)]
+    Record(Box<run::RunArgs>),
     Serve(Box<serve::ServeArgs>),
     Replay(replay::ReplayArgs),
     Sql(sql::SqlArgs),
@@ -132,10 +135,15 @@ impl From<io::Error> for Failure {
 
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let style = if matches!(cli.command, Command::Run(_)) { log::Style::Named } else { log::Style::Stamped };
+    let style = if matches!(cli.command, Command::Run(_) | Command::Record(_)) {
+        log::Style::Named
+    } else {
+        log::Style::Stamped
+    };
     log::start(cli.verbosity, style);
     let outcome = match cli.command {
         Command::Run(args) => return run::run(*args, cli.verbosity),
+        Command::Record(args) => return run::record(*args, cli.verbosity),
         Command::Serve(args) => serve::run(*args),
         Command::Replay(args) => replay::run(args),
         Command::Sql(args) => sql::run(args),

@@ -13,9 +13,13 @@ use super::service::{self, Purpose, ServiceArgs, level};
 use super::{Failure, Verbosity, live, units};
 use crate::config;
 use crate::job::notes::Notes;
+use crate::job::recorder::{self, RecordOptions};
 use crate::job::save::{Destination, INTERVAL_MAX};
-use crate::job::{self, JobOptions, Places, Prepared, footprint};
+use crate::job::supervisor::{self, JobOptions};
+use crate::job::{Places, Prepared, footprint};
 
+/// The subcommand that is the recorder; of no use to anybody else.
+const RECORD: &str = "record";
 /// Longest that requests which still run are waited for when the command has ended.
 const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -76,34 +80,80 @@ Environment:
 
 /// The exit code of the command, or of telem's own where it did not run.
 pub fn run(args: RunArgs, verbosity: Verbosity) -> ExitCode {
-    match job_options(args, verbosity) {
-        Ok(options) => ExitCode::from(job::run(options)),
-        Err(failure) => failure.report(),
+    // What was written wrongly is said before anything is started.
+    if let Err(failure) = args.check() {
+        return failure.report();
+    }
+    let options = JobOptions {
+        command: args.command,
+        recorder: recorder_arguments(std::env::args_os().skip(1)),
+        strict: args.strict,
+        save_timeout: args.save_timeout,
+        notes: Notes { quiet: verbosity.is_quiet() },
+        clock: Arc::new(SystemClock::new()),
+    };
+    ExitCode::from(supervisor::run(options))
+}
+
+/// The other process of a run, which records.
+pub fn record(args: RunArgs, verbosity: Verbosity) -> ExitCode {
+    match record_options(args, verbosity) {
+        Ok(options) => recorder::record(options),
+        Err(failure) => return failure.report(),
+    }
+    ExitCode::SUCCESS
+}
+
+/// The same words for the recorder: no option before the name of the subcommand has a value.
+fn recorder_arguments(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    let name = words.iter_mut().find(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    if let Some(name) = name {
+        *name = RECORD.into();
+    }
+    words
+}
+
+impl RunArgs {
+    /// What can be seen to be wrong without asking a file system.
+    fn check(&self) -> Result<(), Failure> {
+        let save = self.save(&self.job()?);
+        self.service.node()?;
+        let in_itself = |data: &PathBuf| !self.no_save && std::path::absolute(data).is_ok_and(|data| data == save);
+        if self.service.data.as_ref().is_some_and(in_itself) {
+            return Err(Failure::usage(format!("--data and --save are both {}; name two directories", save.display())));
+        }
+        Ok(())
+    }
+
+    /// Where the database is to be saved, unless it is not.
+    fn save(&self, id: &str) -> PathBuf {
+        let save = self.save.clone().unwrap_or_else(|| PathBuf::from(format!("telem-{id}")));
+        std::path::absolute(&save).unwrap_or(save)
+    }
+
+    fn job(&self) -> Result<String, Failure> {
+        let clock = SystemClock::new();
+        let made_up = || config::fresh_job(clock.now(), std::process::id());
+        config::launched_job(self.job.as_deref(), config::environment, made_up).map_err(Failure::usage)
     }
 }
 
-fn job_options(args: RunArgs, verbosity: Verbosity) -> Result<JobOptions, Failure> {
-    let RunArgs { level, job, save, no_save, save_interval, save_timeout, strict, service, command } = args;
+fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, Failure> {
+    let id = args.job()?;
+    let save = args.save(&id);
+    let RunArgs { level, job: _, save: _, no_save, save_interval, save_timeout, strict, service, command } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let made_up = || config::fresh_job(clock.now(), std::process::id());
-    let id = config::launched_job(job.as_deref(), config::environment, made_up).map_err(Failure::usage)?;
     let node = service.node()?;
-    let runtime = service::runtime(footprint::yield_processor)?;
-    let save = save.unwrap_or_else(|| PathBuf::from(format!("telem-{id}")));
-    let save = std::path::absolute(&save).unwrap_or(save);
-    let in_itself = |data: &PathBuf| !no_save && std::path::absolute(data).is_ok_and(|data| data == save);
-    if service.data.as_ref().is_some_and(in_itself) {
-        return Err(Failure::usage(format!("--data and --save are both {}; name two directories", save.display())));
-    }
     let destination = (!no_save).then(|| Destination::new(save, &node));
     let hurry = Arc::default();
     let purpose = Purpose { job: id.clone(), level };
-    Ok(JobOptions {
+    Ok(RecordOptions {
         id,
         command,
         node,
         level,
-        runtime,
+        runtime: || service::runtime(footprint::yield_processor).map_err(Failure::into_message),
         prepare: Box::new({
             let hurry = Arc::clone(&hurry);
             move || {
@@ -113,7 +163,6 @@ fn job_options(args: RunArgs, verbosity: Verbosity) -> Result<JobOptions, Failur
             }
         }),
         hurry,
-        strict,
         save_interval,
         save_timeout,
         notes: Notes { quiet: verbosity.is_quiet() },

@@ -6,16 +6,16 @@
 //! got its number.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
-use std::thread;
+use std::{fs, io, thread};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitStatus, getpgid, getpgrp, kill_process, waitid};
+use serde::{Deserialize, Serialize};
 
-use super::Event;
+use super::signals::Caught;
 
 /// The code of a command that is not there, as shells have it.
 const NOT_FOUND: u8 = 127;
@@ -34,26 +34,34 @@ impl StartError {
     pub fn exit_code(&self) -> u8 {
         if self.source.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
     }
+
+    /// Whether it might have started had telem taken less: processes, descriptors, memory.
+    pub fn is_scarcity(&self) -> bool {
+        let scarce = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+        self.source.raw_os_error().is_some_and(|error| scarce.contains(&Errno::from_raw_os_error(error)))
+    }
 }
 
 /// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     Exited(u8),
     Killed { signal: u8 },
 }
 
 impl Ending {
-    fn of(status: ExitStatus) -> Self {
+    /// `None` for a process that has not ended.
+    fn of(status: WaitStatus) -> Option<Self> {
         let byte = |number: i32| u8::try_from(number & 0xff).unwrap_or(u8::MAX);
-        match (status.code(), status.signal()) {
-            (Some(code), _) => Self::Exited(byte(code)),
-            (None, signal) => Self::Killed { signal: byte(signal.unwrap_or(0)) },
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Some(Self::Exited(byte(code))),
+            (None, Some(signal)) => Some(Self::Killed { signal: byte(signal) }),
+            (None, None) => None,
         }
     }
 
-    pub fn killed_by(signal: Signal) -> Self {
-        Self::Killed { signal: u8::try_from(signal.as_raw()).unwrap_or(u8::MAX) }
+    pub fn killed_by(signal: i32) -> Self {
+        Self::Killed { signal: u8::try_from(signal).unwrap_or(u8::MAX) }
     }
 
     /// What a shell would say: the exit code, or 128 and the signal.
@@ -84,7 +92,7 @@ fn split(command: &[OsString]) -> (&OsStr, &[OsString]) {
 
 #[derive(Debug)]
 pub struct Child {
-    process: std::process::Child,
+    pid: Pid,
     ending: Option<Ending>,
 }
 
@@ -93,7 +101,7 @@ impl Child {
     ///
     /// # Errors
     /// When there is no such program, or it cannot be run.
-    pub fn start(command: &[OsString], environment: &[(&str, OsString)]) -> Result<Child, StartError> {
+    pub fn start(command: &[OsString], environment: &[(String, OsString)]) -> Result<Child, StartError> {
         let (program, arguments) = split(command);
         let spawn = |mut command: Command| command.envs(environment.iter().map(|(name, value)| (name, value))).spawn();
         let with_arguments = |mut command: Command| {
@@ -111,50 +119,74 @@ impl Child {
             started => started,
         };
         let process = started.map_err(|source| StartError { command: program.to_owned(), source })?;
-        Ok(Child { process, ending: None })
+        Ok(Child { pid: Pid::from_child(&process), ending: None })
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.id()
+    pub fn pid(&self) -> Pid {
+        self.pid
     }
 
     /// Sends an event when it ends, also where telem was started with SIGCHLD blocked.
     ///
     /// # Errors
     /// When there is no thread for that.
-    pub fn watch(&self, events: Sender<Event>) -> io::Result<()> {
-        let id = WaitId::Pid(Pid::from_child(&self.process));
+    pub fn watch<E: From<Caught> + Send + 'static>(&self, events: Sender<E>) -> io::Result<()> {
+        let id = WaitId::Pid(self.pid);
         let wait = move || {
             // It stays to be waited for, so that its number is its own for as long as it may be signalled.
             while matches!(waitid(id.clone(), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT), Err(Errno::INTR)) {}
-            let _ = events.send(Event::ChildChanged);
+            let _ = events.send(Caught::Child.into());
         };
         thread::Builder::new().name("telem-command".to_owned()).spawn(wait).map(|_| ())
     }
 
     /// How it ended, if it has.
-    pub fn ending(&mut self) -> Option<Ending> {
-        if self.ending.is_none() {
-            match self.process.try_wait() {
-                Ok(status) => self.ending = status.map(Ending::of),
-                Err(error) => {
-                    // Somebody else waited for it, which nobody can: its fate is unknown, and it is over.
-                    tracing::error!(%error, "the end of the command was lost");
-                    self.ending = Some(Ending::Exited(1));
-                }
-            }
-        }
+    pub fn ending(&self) -> Option<Ending> {
         self.ending
     }
 
-    /// Gives it `signal`, unless it has ended.
-    pub fn pass_on(&mut self, signal: Signal) {
-        if self.ending().is_some() {
+    /// Takes note of what wait(2) said about it.
+    pub fn became(&mut self, status: WaitStatus) {
+        self.ending = self.ending.or(Ending::of(status));
+    }
+
+    /// Takes note that there is no such child: somebody else waited for it, which nobody can.
+    pub fn was_lost(&mut self) {
+        if self.ending.is_none() {
+            tracing::error!("the end of the command was lost");
+            self.ending = Some(Ending::Exited(1));
+        }
+    }
+
+    /// Whether it left telem's process group, so that what is sent to that does not reach it.
+    pub fn stands_apart(&self) -> bool {
+        self.ending.is_none() && getpgid(Some(self.pid)).is_ok_and(|group| group != getpgrp())
+    }
+
+    /// Whether it is stopped.
+    pub fn is_stopped(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero())).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    }
+
+    /// Gives it the signal of that number, unless it has ended.
+    pub fn pass_on(&self, number: i32) {
+        if self.ending.is_some() {
             return;
         }
         // It may have ended since; until it is waited for, its number is nobody else's.
-        if let Err(error) = kill_process(Pid::from_child(&self.process), signal) {
-            tracing::warn!(%error, ?signal, "a signal could not be passed on");
+        let passed = match Signal::from_named_raw(number) {
+            Some(signal) => kill_process(self.pid, signal).map_err(io::Error::from),
+            // Real-time signals have no names, and a shell knows their numbers.
+            None => {
+                let kill = format!("kill -{number} {}", self.pid.as_raw_nonzero());
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", &kill]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                shell.spawn().map(|_| ())
+            }
+        };
+        if let Err(error) = passed {
+            tracing::warn!(%error, number, "a signal could not be passed on");
         }
     }
 }
@@ -164,16 +196,21 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
+    use rustix::process::{WaitOptions, waitpid};
+
     use super::*;
 
     #[test]
     fn ends_have_the_codes_that_shells_give_them() {
-        assert_eq!(Ending::of(ExitStatus::from_raw(0)).exit_code(), 0);
-        assert_eq!(Ending::of(ExitStatus::from_raw(3 << 8)).exit_code(), 3);
-        assert_eq!(Ending::of(ExitStatus::from_raw(255 << 8)).exit_code(), 255);
-        assert_eq!(Ending::of(ExitStatus::from_raw(15)), Ending::Killed { signal: 15 });
-        assert_eq!(Ending::of(ExitStatus::from_raw(9)).exit_code(), 137);
-        assert_eq!(Ending::of(ExitStatus::from_raw(11 | 0x80)).exit_code(), 139, "with a core dump");
+        let code = |script: &str| {
+            let child = Child::start(&["sh".into(), "-c".into(), script.into()], &[]).unwrap();
+            let (_, status) = waitpid(Some(child.pid), WaitOptions::empty()).unwrap().unwrap();
+            Ending::of(status).unwrap().exit_code()
+        };
+        assert_eq!(code("exit 0"), 0);
+        assert_eq!(code("exit 255"), 255);
+        assert_eq!(code("kill -TERM $$"), 143);
+        assert_eq!(code("kill -KILL $$"), 137);
     }
 
     #[test]
@@ -188,9 +225,11 @@ mod tests {
     #[test]
     fn the_end_of_the_command_is_an_event_and_its_code_is_there_then() {
         let mut child = Child::start(&["sh".into(), "-c".into(), "exit 7".into()], &[]).unwrap();
-        let (send, events) = channel();
+        let (send, events) = channel::<Caught>();
         child.watch(send).unwrap();
-        assert!(matches!(events.recv_timeout(Duration::from_secs(60)), Ok(Event::ChildChanged)));
+        assert_eq!(events.recv_timeout(Duration::from_secs(60)), Ok(Caught::Child));
+        let (_, status) = waitpid(Some(child.pid), WaitOptions::NOHANG).unwrap().unwrap();
+        child.became(status);
         assert_eq!(child.ending(), Some(Ending::Exited(7)));
     }
 }

@@ -81,12 +81,13 @@ pub fn started(start: &Start, env: impl Fn(&str) -> Option<String>) -> Json {
     })
 }
 
-/// The same job when its command has ended.
-pub fn ended(mut description: Json, ending: Ending, time: Timestamp) -> Json {
+/// The same job when its command has ended; how is not known where telem's own parent process was killed.
+pub fn ended(mut description: Json, ending: Option<Ending>, time: Timestamp) -> Json {
     description["end"] = rfc3339(time).into();
     match ending {
-        Ending::Exited(code) => description["exit_code"] = code.into(),
-        Ending::Killed { signal } => description["signal"] = signal.into(),
+        Some(Ending::Exited(code)) => description["exit_code"] = code.into(),
+        Some(Ending::Killed { signal }) => description["signal"] = signal.into(),
+        None => {}
     }
     description
 }
@@ -136,9 +137,11 @@ mod tests {
         assert!(!job.to_string().contains("hush") && job.get("end").is_none());
 
         let end = Timestamp::from_micros(1_767_225_601_500_000);
-        let done = ended(job.clone(), Ending::Exited(3), end);
+        let done = ended(job.clone(), Some(Ending::Exited(3)), end);
         assert_eq!((&done["exit_code"], &done["id"]), (&json!(3), &json!("77")));
         assert!(done["end"].as_str().unwrap() > done["start"].as_str().unwrap(), "{done}");
-        assert_eq!(ended(job, Ending::Killed { signal: 9 }, end)["signal"], 9);
+        assert_eq!(ended(job.clone(), Some(Ending::Killed { signal: 9 }), end)["signal"], 9);
+        let unknown = ended(job, None, end);
+        assert!(unknown.get("end").is_some() && unknown.get("exit_code").is_none() && unknown.get("signal").is_none());
     }
 }

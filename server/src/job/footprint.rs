@@ -20,8 +20,8 @@ pub fn yield_processor() {
     }
 }
 
-/// Puts telem before the job when the kernel must kill. To be called when the job's process is there, so that
-/// it does not inherit this.
+/// Puts this process before the job when the kernel must kill. For the recorder: whose end nobody takes for the end of
+/// the job, and which starts no process that would inherit this.
 pub fn yield_memory() {
     let path = "/proc/self/oom_score_adj";
     let now = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<i32>().ok()).unwrap_or(0);
@@ -31,8 +31,7 @@ pub fn yield_memory() {
     }
 }
 
-/// As many descriptors as we may have: connections and segments need them. Also to be called when the job's
-/// process is there.
+/// As many descriptors as we may have: connections and segments need them. A process that is started later inherits it.
 pub fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {

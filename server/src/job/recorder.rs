@@ -1,0 +1,495 @@
+//! The process beside the command that records it: service, collectors, saving, and the last words.
+//!
+//! It stands in a session of its own, so that nothing sent to the command's group or terminal reaches it; it is the
+//! first to give way when processor time or memory is short. Whatever may hang (disks, networks) happens on threads
+//! that the main thread stops waiting for when a deadline has passed. When the supervisor is gone, it goes on until
+//! the command is gone, and saves.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, setsid, test_kill_process};
+use serde_json::Value as Json;
+use telem_engine::Clock;
+use tokio::runtime::Runtime;
+
+use super::child::Ending;
+use super::link::{self, ToRecorder, ToSupervisor};
+use super::notes::{AtWork, Notes};
+use super::save::{Destination, Saved, Saver};
+use super::service::Service;
+use super::signals::{self, Caught};
+use super::summary::Summary;
+use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, footprint, tunnel};
+use crate::config;
+use crate::service::{Ready, ServiceOptions};
+
+/// How long something takes before it is worth a word.
+const SLOW: Duration = Duration::from_secs(1);
+/// How often a command without a parent is looked for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Makes the directories that a service needs, and says with what it is to be started.
+pub type Prepare = Box<dyn FnOnce() -> Result<Prepared, String> + Send>;
+
+#[derive(Debug)]
+pub struct Prepared {
+    pub options: ServiceOptions,
+    pub places: Places,
+}
+
+/// The directories of a run.
+#[derive(Debug, Default)]
+pub struct Places {
+    /// Where the database is saved, if it is.
+    pub destination: Option<Destination>,
+    /// The live data, where nobody asked for them to stay: they go when they are saved.
+    pub passing: Option<PathBuf>,
+}
+
+impl Places {
+    /// Leaves no trace of a run that did not begin.
+    pub fn discard(mut self) {
+        if let Some(mut destination) = self.destination.take() {
+            destination.discard();
+        }
+        self.remove_live();
+    }
+
+    fn remove_live(&self) {
+        let Some(dir) = &self.passing else { return };
+        if let Err(error) = fs::remove_dir_all(dir)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(dir = %dir.display(), %error, "the live data stay");
+            return;
+        }
+        if let Some(of_job) = dir.parent() {
+            // Another run of the job may still have data there.
+            let _ = fs::remove_dir(of_job);
+        }
+    }
+}
+
+/// A service that is ready.
+#[derive(Debug)]
+pub struct Up {
+    pub ready: Ready,
+    pub places: Places,
+}
+
+/// What is to be recorded, and how.
+pub struct RecordOptions {
+    pub id: String,
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    pub node: String,
+    pub level: u8,
+    /// Makes the threads of the service.
+    pub runtime: fn() -> Result<Runtime, String>,
+    pub prepare: Prepare,
+    /// That of the service's options: set when the end must come soon.
+    pub hurry: Arc<AtomicBool>,
+    /// How often the saved copy is brought up to date.
+    pub save_interval: Duration,
+    /// Longest that the last step of saving may take.
+    pub save_timeout: Duration,
+    pub notes: Notes,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for RecordOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordOptions").field("id", &self.id).field("command", &self.command).finish_non_exhaustive()
+    }
+}
+
+/// What the main thread waits for.
+#[derive(Debug)]
+pub enum Event {
+    /// A signal that was meant for every process of a job.
+    Caught(Caught),
+    Told(ToRecorder),
+    /// The supervisor is gone.
+    Silence,
+    Ready(Box<Up>),
+    /// The service ended, with what kept it from serving or from closing its database.
+    Stopped(Result<(), String>),
+    Saved(Saved),
+}
+
+impl From<Caught> for Event {
+    fn from(caught: Caught) -> Self {
+        Self::Caught(caught)
+    }
+}
+
+/// Says something to the supervisor.
+fn tell(word: &ToSupervisor) {
+    // One that is gone needs no answer.
+    let _ = link::tell(io::stdout(), word);
+}
+
+/// Records, as the supervisor says over stdin, and answers over stdout.
+pub fn record(options: RecordOptions) {
+    if let Err(error) = setsid() {
+        tracing::debug!(%error, "what is sent to the command's group reaches the recorder");
+    }
+    footprint::yield_processor();
+    footprint::yield_memory();
+    footprint::raise_descriptor_limit();
+    let (send, events) = channel();
+    let runtime = match threads(options.runtime, &send) {
+        Ok(runtime) => runtime,
+        Err(why) => return tell(&ToSupervisor::Failed { why }),
+    };
+    let RecordOptions { id, command, node, level, prepare, hurry, save_interval, save_timeout, notes, clock, .. } =
+        options;
+    let service = Service::start(runtime, prepare, send.clone());
+    let start = describe::Start { id, command, node, level, time: clock.now() };
+    let mut job = Job {
+        service,
+        up: None,
+        stopped: false,
+        command: None,
+        alone: false,
+        hurry,
+        events,
+        send,
+        save_interval,
+        save_timeout,
+        notes,
+        clock,
+    };
+    match job.start(start) {
+        Some(description) => job.see_through(description),
+        None => job.abandon(),
+    }
+    tell(&ToSupervisor::Done);
+    job.service.leave();
+}
+
+/// The threads that tell the main thread what happens, and those of the service.
+fn threads(runtime: fn() -> Result<Runtime, String>, events: &Sender<Event>) -> Result<Runtime, String> {
+    signals::start(events.clone()).map_err(|error| format!("cannot catch signals: {error}"))?;
+    let heard = events.clone();
+    let listen = move || {
+        link::listen(io::stdin(), |word| heard.send(Event::Told(word)).is_ok());
+        let _ = heard.send(Event::Silence);
+    };
+    let listening = thread::Builder::new().name("telem-link".to_owned()).spawn(listen);
+    listening.map_err(|error| format!("cannot start a thread: {error}"))?;
+    // tokio panics where the system has no thread left, which is no news worth a backtrace.
+    let told = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let made = panic::catch_unwind(AssertUnwindSafe(runtime));
+    panic::set_hook(told);
+    made.unwrap_or_else(|_| Err("cannot start the threads of the service: the system has none left".to_owned()))
+}
+
+struct Job {
+    service: Service,
+    /// The service, from when it is ready.
+    up: Option<Box<Up>>,
+    /// Whether the service has ended.
+    stopped: bool,
+    /// The process of the command, from when it runs.
+    command: Option<Command>,
+    /// Whether the supervisor is gone.
+    alone: bool,
+    /// Tells the service that the end must come soon.
+    hurry: Arc<AtomicBool>,
+    events: Receiver<Event>,
+    send: Sender<Event>,
+    save_interval: Duration,
+    save_timeout: Duration,
+    notes: Notes,
+    clock: Arc<dyn Clock>,
+}
+
+impl Job {
+    /// Waits for the service and then for the command. The description of that; `None` where it never runs.
+    fn start(&mut self, mut start: describe::Start) -> Option<Json> {
+        loop {
+            match self.next(Duration::MAX) {
+                Some(Event::Ready(up)) => {
+                    tell(&ToSupervisor::Ready {
+                        environment: environment(&up.ready, &start),
+                        live: up.ready.data.clone().into(),
+                    });
+                    self.up = Some(up);
+                }
+                Some(Event::Stopped(ended)) => {
+                    self.stopped = true;
+                    let why = ended.err().unwrap_or_else(|| "it stopped".to_owned());
+                    tell(&ToSupervisor::Failed { why });
+                    return None;
+                }
+                Some(Event::Told(ToRecorder::Started { pid })) => {
+                    self.command = Command::find(pid);
+                    start.time = self.clock.now();
+                    let description = describe::started(&start, config::environment);
+                    if let Some(Up { ready, .. }) = self.up.as_deref() {
+                        self.service.describe(&ready.db, description.clone());
+                        self.notes.say(greeting(ready, &start.id));
+                        self.notes.say(tunnel(&ready.url, &config::host_name()));
+                    }
+                    return Some(description);
+                }
+                Some(Event::Told(ToRecorder::NotStarted) | Event::Silence) => return None,
+                Some(Event::Told(_) | Event::Caught(_) | Event::Saved(_)) | None => {}
+            }
+        }
+    }
+
+    /// From the start of the command to the last words.
+    fn see_through(&mut self, description: Json) {
+        let destination = self.up.as_deref().and_then(|up| up.places.destination.as_ref());
+        let place = destination.map(|destination| destination.path().to_path_buf()).unwrap_or_default();
+        let saver = self.start_saving();
+        let End { ending, hurried } = self.until_ended(saver.as_ref());
+        let Some(up) = self.up.take() else { return };
+        let Up { ready, places } = *up;
+        let now = self.clock.monotonic();
+        let mut deadline = now + if hurried { HURRIED_TIMEOUT } else { STOP_TIMEOUT };
+        self.hurry.store(hurried, Ordering::Relaxed);
+        let description = describe::ended(description, ending, self.clock.now());
+        self.service.stop(Some((ready.db.clone(), description)));
+        self.await_stop(&mut deadline);
+        let saved = saver.map(|saver| {
+            saver.finish();
+            if !self.hurry.load(Ordering::Relaxed) {
+                deadline = self.clock.monotonic() + self.save_timeout;
+            }
+            let saving = format!("saving the rest of {}", ready.data.display());
+            let saved = self.wait(&mut deadline, &saving, |event| match event {
+                Event::Saved(saved) => Some(saved),
+                _ => None,
+            });
+            saved.unwrap_or_else(|| Saved::not_in_time(place))
+        });
+        // What could not be closed was saved from memory.
+        let complete = self.stopped && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
+        let lacking = saved.as_ref().is_some_and(|saved| saved.failed.is_some());
+        let summary = Summary::of(&ready, self.stopped, saved);
+        if lacking {
+            self.notes.error(summary);
+        } else {
+            self.notes.say(summary);
+        }
+        if complete {
+            places.remove_live();
+        }
+    }
+
+    fn start_saving(&mut self) -> Option<Saver> {
+        let up = self.up.as_deref_mut()?;
+        let destination = up.places.destination.take()?;
+        match Saver::start(up.ready.db.clone(), destination, self.save_interval, self.send.clone()) {
+            Ok(saver) => Some(saver),
+            Err(error) => {
+                self.notes.warn(format_args!("the samples are not saved: no thread for that: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Waits for the end of the command.
+    fn until_ended(&mut self, saver: Option<&Saver>) -> End {
+        let mut hurried = false;
+        loop {
+            let farewell = match self.next_look() {
+                Some(Event::Told(ToRecorder::Ended { ending, hurried })) => {
+                    return End { ending: Some(ending), hurried };
+                }
+                Some(Event::Told(ToRecorder::Farewell)) => true,
+                // Some send what they send to every process of a job.
+                Some(Event::Caught(Caught::Signal(got))) => {
+                    hurried |= got.hurries();
+                    got.is_a_farewell()
+                }
+                Some(Event::Silence) => {
+                    self.alone = true;
+                    false
+                }
+                Some(Event::Stopped(ended)) => {
+                    self.service_ended(ended);
+                    false
+                }
+                Some(Event::Caught(Caught::Child) | Event::Told(_) | Event::Ready(_) | Event::Saved(_)) | None => false,
+            };
+            if let (true, Some(saver)) = (farewell, saver) {
+                saver.save_now();
+            }
+            if self.alone && self.command.as_ref().is_none_or(Command::has_ended) {
+                return End { ending: None, hurried };
+            }
+        }
+    }
+
+    fn service_ended(&mut self, ended: Result<(), String>) {
+        if !std::mem::replace(&mut self.stopped, true) && self.up.is_some() {
+            let why = ended.err().unwrap_or_else(|| "it stopped".to_owned());
+            self.notes.warn(format_args!("the command runs on, but telem does not record it any more: {why}"));
+        }
+    }
+
+    /// Whether the service has closed its database in order, before the deadline.
+    fn await_stop(&mut self, deadline: &mut Duration) -> bool {
+        if self.stopped {
+            return false;
+        }
+        let ended = self.wait(deadline, "closing the database", |event| match event {
+            Event::Stopped(ended) => Some(ended),
+            _ => None,
+        });
+        self.stopped = ended.is_some();
+        match ended {
+            Some(Ok(())) => true,
+            Some(Err(error)) => {
+                self.notes.error(error);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Waits for what `pick` picks, until `deadline`. A signal to the supervisor brings that near, a second one ends it.
+    fn wait<T>(&mut self, deadline: &mut Duration, at_what: &str, pick: impl Fn(Event) -> Option<T>) -> Option<T> {
+        let slow = self.clock.monotonic() + SLOW;
+        let mut shown: Option<AtWork> = None;
+        loop {
+            let until = if shown.is_none() { slow.min(*deadline) } else { *deadline };
+            match self.next(until) {
+                Some(Event::Told(ToRecorder::Hurry)) => {
+                    let now = self.clock.monotonic();
+                    let soon = now + HURRIED_TIMEOUT;
+                    self.hurry.store(true, Ordering::Relaxed);
+                    *deadline = if *deadline > soon { soon } else { now };
+                }
+                Some(event) => {
+                    if let Some(picked) = pick(event) {
+                        return Some(picked);
+                    }
+                }
+                None if self.clock.monotonic() >= *deadline => return None,
+                None => shown = Some(self.notes.at_work(at_what.to_owned())),
+            }
+        }
+    }
+
+    /// Stops the service of a command that never ran, and leaves no trace of it.
+    fn abandon(&mut self) {
+        self.hurry.store(true, Ordering::Relaxed);
+        self.service.stop(None);
+        let mut deadline = self.clock.monotonic() + HURRIED_TIMEOUT;
+        if !self.stopped
+            && self.await_stop(&mut deadline)
+            && let Some(up) = self.up.take()
+        {
+            up.places.discard();
+        }
+    }
+
+    /// The next event; `None` when it is time to look for the command.
+    fn next_look(&self) -> Option<Event> {
+        let soon = self.clock.monotonic() + LOOK_INTERVAL;
+        self.next(if self.alone { soon } else { Duration::MAX })
+    }
+
+    /// The next event; `None` when `deadline` has passed.
+    fn next(&self, deadline: Duration) -> Option<Event> {
+        let patience = deadline.saturating_sub(self.clock.monotonic());
+        // It is never disconnected: we hold a sender.
+        self.events.recv_timeout(patience).ok()
+    }
+}
+
+/// The end of a command.
+struct End {
+    /// `None` where nobody was left to say.
+    ending: Option<Ending>,
+    /// Somebody said that telem is to end too.
+    hurried: bool,
+}
+
+/// The process of a command that is not ours to wait for.
+#[derive(Debug)]
+struct Command {
+    pid: Pid,
+    /// When it began, in ticks: its number may become another's.
+    began: Option<String>,
+}
+
+impl Command {
+    fn find(pid: i32) -> Option<Self> {
+        let pid = Pid::from_raw(pid)?;
+        Some(Self { pid, began: stat_of(pid).map(|(_, began)| began) })
+    }
+
+    fn has_ended(&self) -> bool {
+        match stat_of(self.pid) {
+            // One that has ended and that nobody waited for.
+            Some((state, _)) if state == "Z" || state == "X" => true,
+            Some((_, began)) => self.began.as_ref().is_some_and(|first| *first != began),
+            None => test_kill_process(self.pid).is_err(),
+        }
+    }
+}
+
+/// The state of a process and when it began: fields 3 and 22 of proc_pid_stat(5).
+fn stat_of(pid: Pid) -> Option<(String, String)> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    Some((fields.next()?.to_owned(), fields.nth(18)?.to_owned()))
+}
+
+/// What the command is told, so that its processes find the service.
+fn environment(ready: &Ready, start: &describe::Start) -> Vec<(String, OsString)> {
+    let told: [(&str, OsString); 5] = [
+        ("TELEM_CONNECTION", absolute(&ready.connection_file).into()),
+        ("TELEM_SOCKET", absolute(&ready.socket).into()),
+        ("TELEM_URL", ready.url.clone().into()),
+        ("TELEM_LEVEL", start.level.to_string().into()),
+        ("TELEM_JOB", start.id.clone().into()),
+    ];
+    told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The command may go elsewhere.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+fn greeting(ready: &Ready, job: &str) -> String {
+    let recovery = ready.recovery.as_ref().map(|text| format!(" · recovered: {text}")).unwrap_or_default();
+    format!("listening on {} · job {job} · live data in {}{recovery}", ready.url, ready.data.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpid;
+
+    use super::*;
+
+    #[test]
+    fn a_process_has_ended_when_it_is_gone_and_when_its_number_is_anothers() {
+        let me = getpid().as_raw_nonzero().get();
+        assert!(!Command::find(me).unwrap().has_ended());
+        let another = Command { began: Some("1".to_owned()), ..Command::find(me).unwrap() };
+        assert!(another.has_ended());
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let found = Command::find(child.id().try_into().unwrap()).unwrap();
+        child.wait().unwrap();
+        assert!(found.has_ended());
+    }
+}
