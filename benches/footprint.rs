@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
-use std::{fs, thread};
+use std::{fs, iter, thread};
 
 use telem_benches::node_tree::{NodeSize, grow};
 use telem_engine::{Clock, SystemClock};
@@ -36,7 +36,8 @@ struct Question {
     lasting: Duration,
 }
 
-/// A process at one moment. Bytes.
+/// telem at one moment. Bytes.
+#[derive(Default)]
 struct Reading {
     cpu: Duration,
     resident: u64,
@@ -143,24 +144,49 @@ impl Drop for Running {
 }
 
 impl Running {
+    /// Of all processes of telem together: `telem run` is two, beside the command and a witness of signals.
     fn read(&self) -> Result<Reading> {
-        let file = |name: &str| fs::read_to_string(format!("/proc/{}/{name}", self.0.id()));
-        let (stat, status) = (file("stat")?, file("status")?);
-        // Behind the name, which may hold anything: utime is the 14th field of all, stime the 15th.
-        let fields = stat.rsplit_once(')').map(|(_, fields)| fields).ok_or("a stat without a name")?;
-        let ticks: f64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-        let number = |name: &str| -> u64 {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-            line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
-        };
-        let bytes = |name: &str| number(name) * 1_024;
-        Ok(Reading {
-            cpu: Duration::from_secs_f64(ticks / TICKS_PER_SECOND),
-            resident: bytes("VmRSS:"),
-            own: bytes("RssAnon:"),
-            file: bytes("RssFile:"),
-            peak: bytes("VmHWM:"),
-            threads: number("Threads:"),
+        let telem = self.0.id();
+        let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let children = fs::read_to_string(format!("/proc/{telem}/task/{telem}/children"))?;
+        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        let ours = children.filter(|pid| exe(*pid) == exe(telem));
+        iter::once(telem).chain(ours).map(read_process).sum()
+    }
+}
+
+fn read_process(pid: u32) -> Result<Reading> {
+    let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
+    let (stat, status, shares) = (file("stat")?, file("status")?, file("smaps_rollup")?);
+    // Behind the name, which may hold anything: utime is the 14th field of all, stime the 15th.
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).ok_or("a stat without a name")?;
+    let ticks: f64 = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+    let number = |text: &str, name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
+    };
+    let bytes = |text: &str, name: &str| number(text, name) * 1_024;
+    Ok(Reading {
+        cpu: Duration::from_secs_f64(ticks / TICKS_PER_SECOND),
+        // What processes share counts once, in parts.
+        resident: bytes(&shares, "Pss:"),
+        own: bytes(&status, "RssAnon:"),
+        file: bytes(&shares, "Pss_File:"),
+        peak: bytes(&status, "VmHWM:"),
+        threads: number(&status, "Threads:"),
+    })
+}
+
+impl iter::Sum for Reading {
+    fn sum<I: Iterator<Item = Self>>(readings: I) -> Self {
+        readings.fold(Self::default(), |sum, one| Self {
+            cpu: sum.cpu + one.cpu,
+            resident: sum.resident + one.resident,
+            own: sum.own + one.own,
+            file: sum.file + one.file,
+            // Not at one time; the recorder's is by far the largest.
+            peak: sum.peak.max(one.peak),
+            threads: sum.threads + one.threads,
         })
     }
 }
