@@ -37,7 +37,7 @@ const MEMORY_BYTES_MAX: u64 = 1 << 30;
 /// A service that takes samples.
 #[derive(Debug, Args)]
 pub struct ServiceArgs {
-    /// Directory of the database, made if there is none [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE]
+    /// Directory of the database, made if there is none [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE; where that cannot be used, `run` takes /tmp, /dev/shm, or a place beside --save]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The node that these samples belong to [default: the short host name]

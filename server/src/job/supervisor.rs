@@ -1,12 +1,14 @@
 //! The process that somebody started as `telem run`: the command's parent, and as little else as can be.
 //!
 //! It starts the recorder, asks it what the command is to be told, starts the command, gives it its signals, and exits
-//! with its code. It opens no file, holds no samples and waits for nothing without a deadline; the recorder may hang,
+//! with its code. It opens no file outside of /proc, holds no samples and waits for nothing without a deadline; the recorder may hang,
 //! crash or be killed, and the command runs on with its place, its terminal and its parent as they were.
 //!
 //! Signals reach the command exactly as often as without telem: those of a terminal are left to the terminal, those
 //! sent to the whole group to their sender ([`Witness`]), those sent to telem alone are passed on. URG, which kills
-//! nobody and so tells no witness, is passed on always.
+//! nobody and so tells no witness, is passed on always; so is what comes while there is no witness.
+//!
+//! It keeps the streams that it was started with: whoever reads the command's output sees its end when telem ends.
 
 use std::ffi::OsString;
 use std::fmt;
