@@ -30,7 +30,8 @@ pub struct Witness {
     alive: Option<Alive>,
     /// One could not be had, or ended without a signal: there is to be no other.
     useless: bool,
-    death: Option<Death>,
+    /// Those that still tell something: one may follow before the signal of the last was handled.
+    deaths: Vec<Death>,
 }
 
 #[derive(Debug)]
@@ -78,7 +79,9 @@ impl Witness {
         }
         self.alive = None;
         self.useless = !status.signaled();
-        self.death = status.terminating_signal().map(|signal| Death { signal, until: time + VALIDITY, told: false });
+        let death = status.terminating_signal().map(|signal| Death { signal, until: time + VALIDITY, told: false });
+        self.deaths.retain(|old| time < old.until && death.is_none_or(|death| death.signal != old.signal));
+        self.deaths.extend(death);
     }
 
     /// Whether `signal`, which telem has just got, was sent to the group. `now` tells the time, and `reap` waits for
@@ -88,7 +91,7 @@ impl Witness {
         loop {
             reap(self);
             let time = now();
-            if let Some(death) = self.death.as_mut().filter(|death| death.signal == signal && time < death.until) {
+            if let Some(death) = self.deaths.iter_mut().find(|death| death.signal == signal && time < death.until) {
                 if !std::mem::replace(&mut death.told, true) {
                     death.until = time + ECHO;
                 }
