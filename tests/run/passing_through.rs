@@ -76,6 +76,20 @@ fn a_reader_that_leaves_is_the_commands_business_and_every_line_of_telem_is_name
 }
 
 #[test]
+fn who_reads_the_output_sees_its_end_when_the_command_closes_it() {
+    let place = Place::new();
+    let goes_on = place.path().join("goes-on");
+    let script = format!("echo all; exec >&-; until [ -e '{}' ]; do sleep 0.02; done; exit 3", goes_on.display());
+    let mut running = Running::start(place.run(&[], &["sh", "-c", &script]));
+    let mut came = String::new();
+    running.stdout.read_to_string(&mut came).unwrap();
+    assert_eq!(came, "all\n");
+    std::fs::write(goes_on, "").unwrap();
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(3), "{said}");
+}
+
+#[test]
 fn closed_streams_do_not_disturb_anybody() {
     let place = Place::new();
     let mut shell = Command::new("sh");

@@ -13,6 +13,7 @@ use std::{fs, io, thread};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitStatus, getpgid, getpgrp, kill_process, waitid};
+use rustix::stdio::{dup2_stdin, dup2_stdout};
 use serde::{Deserialize, Serialize};
 
 use super::signals::Caught;
@@ -80,6 +81,17 @@ pub fn replace_this_process(command: &[OsString]) -> u8 {
     let error = StartError { command: program.to_owned(), source };
     tracing::error!("{error}");
     error.exit_code()
+}
+
+/// Lets go of this process's standard input and output, which the command that was started has too.
+///
+/// # Errors
+/// When there is no `/dev/null`; then nothing has changed.
+pub fn leave_it_the_streams() -> io::Result<()> {
+    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    Ok(())
 }
 
 fn split(command: &[OsString]) -> (&OsStr, &[OsString]) {

@@ -8,7 +8,8 @@
 //! sent to the whole group to their sender ([`Witness`]), those sent to telem alone are passed on. URG, which kills
 //! nobody and so tells no witness, is passed on always; so is what comes while there is no witness.
 //!
-//! It keeps the streams that it was started with: whoever reads the command's output sees its end when telem ends.
+//! Once the command runs, telem lets go of the input and the output that they share: whoever reads the command's output
+//! sees its end when the command closes it, and telem speaks on stderr alone.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -254,6 +255,9 @@ impl Supervisor {
                 return Err(error.exit_code());
             }
         };
+        if let Err(error) = child::leave_it_the_streams() {
+            tracing::debug!(%error, "the command's input and output stay open as long as telem");
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.tell(ToRecorder::Started { pid: child.pid().as_raw_nonzero().get() });
         }
