@@ -178,6 +178,9 @@ fn save_interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
+/// Longest that the start waits for the place that is saved to: a file system that hangs is no reason not to record.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Makes the directories. One that cannot be saved to is tried again later.
 fn prepare(
     service: ServiceArgs,
@@ -186,7 +189,7 @@ fn prepare(
     strict: bool,
 ) -> Result<Prepared, String> {
     if let Some(destination) = &mut destination {
-        let claimed = destination.claim().map(|_| ());
+        let claimed = destination.claim_within(CLAIM_TIMEOUT);
         let cannot = |error| format!("cannot save in {}: {error}", destination.path().display());
         if let (true, Err(error)) = (strict, claimed) {
             return Err(cannot(error));

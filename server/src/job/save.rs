@@ -51,6 +51,31 @@ impl Destination {
         Ok(self.path())
     }
 
+    /// As [`Destination::claim`], but not waited for longer than `patience`: a file system that hangs is for the saving
+    /// thread to wait for, which claims again.
+    ///
+    /// # Errors
+    /// When it cannot be made, and TimedOut.
+    pub fn claim_within(&mut self, patience: Duration) -> io::Result<()> {
+        let (send, claimed) = channel();
+        let mut own = Self { claimed: self.claimed.clone(), parent: self.parent.clone(), name: self.name.clone() };
+        let claim = move || {
+            let made = own.claim().map(|_| ());
+            if let Err(unheard) = send.send((made, own.claimed.clone())) {
+                // Nobody waited: what was made at last is nobody's.
+                own.claimed = unheard.0.1;
+                own.discard();
+            }
+        };
+        thread::Builder::new().name("telem-claim".to_owned()).spawn(claim)?;
+        let (made, path) = claimed.recv_timeout(patience).map_err(|_| {
+            let why = format!("its file system has not answered for {} s", patience.as_secs_f64());
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        })?;
+        self.claimed = path;
+        made
+    }
+
     /// The directory above.
     pub fn parent(&self) -> &Path {
         &self.parent
