@@ -1,0 +1,489 @@
+"""telem beside VictoriaMetrics, Prometheus, InfluxDB, DuckDB and SQLite: the same data and the same questions, in one run.
+
+    benches/peers/run [--quick] [--out DIR]
+
+Writes figures.json (everything that was measured), figures.md (tables) and figures.png. benches/README.md says how each
+number is made. Every server listens on loopback, on free ports, with a directory of its own, and ends with the run.
+"""
+
+import argparse
+import dataclasses
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from . import machine, report
+from .embedded import Embedded
+from .influx import InfluxDB
+from .machine import say
+from .prometheus import Prometheus
+from .questions import compare, questions
+from .server import ANSWER_S, Failed, Process
+from .telem import Telem
+from .tools import CACHE, CHECKOUT, Tools
+from .victoria import VictoriaMetrics
+
+SERVERS = [Telem, VictoriaMetrics, Prometheus, InfluxDB]
+#: Repetitions of a question in a round end after this, once there are five.
+ASK_S_MAX = 8.0
+#: Repetitions before those that are measured.
+WARM = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How much of everything."""
+
+    hosts: int
+    #: Seconds of data: of the rounds of ingest, by line protocol and by put; to be asked; and jittered.
+    ingest_s: int
+    put_s: int
+    asked_s: int
+    jittered_s: int
+    #: Rounds of ingest: of telem and VictoriaMetrics, and of the others.
+    rounds: int
+    rounds_others: int
+    ask_rounds: int
+    ask_times: int
+    cold_times: int
+    sqlite_samples: int
+    record_s: int
+    deadline_s: int
+
+
+FULL = Plan(100, 1_200, 400, 3_600, 1_200, 3, 2, 3, 10, 3, 500_000, 190, 45 * 60)
+QUICK = Plan(20, 300, 100, 300, 300, 1, 1, 1, 5, 1, 20_000, 10, 15 * 60)
+
+
+class Run:
+    def __init__(self, plan, tools, servers, scratch, recording):
+        self.plan, self.tools, self.servers, self.scratch = plan, tools, servers, scratch
+        self.recording = recording
+        self.bodies = {}
+        self.figures = {
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "machine": machine.facts(),
+            "plan": dataclasses.asdict(plan),
+            "versions": {},
+            "data": {},
+            "client": {},
+            "ingest": [],
+            "sizes": [],
+            "asked": [],
+            "cold": [],
+            "answers": {},
+            "embedded": {},
+        }
+
+    # Data
+
+    def make_data(self):
+        plan = self.plan
+        nodes = ["--hosts", plan.hosts]
+        self.sets = {
+            "aligned": [*nodes, "--seconds", plan.asked_s],
+            "jittered": [*nodes, "--seconds", plan.jittered_s, "--jitter-ms", 5],
+            "recording": ["--recording", self.recording],
+        }
+        protocols = sorted({server.protocol for server in self.servers})
+        for name, data in self.sets.items():
+            for protocol in protocols:
+                self._render(name, protocol, data)
+            out = self.scratch / f"{name}.columns"
+            self.figures["data"][f"{name} as columns"] = self.tools.run_loader("columns", *data, "--out", out)
+        self._render("aligned", "put", [*nodes, "--seconds", plan.put_s])
+
+    def _render(self, name, protocol, data):
+        say(f"rendering {name} as {protocol}")
+        out = self.scratch / f"{name}.{protocol}"
+        made = self.tools.run_loader("bodies", "--protocol", protocol, *data, "--out", out)
+        self.bodies[name, protocol] = out
+        self.figures["data"][f"{name} as {protocol}"] = made
+
+    def columns(self, name):
+        return str(self.scratch / f"{name}.columns")
+
+    def samples(self, seconds):
+        return self.plan.hosts * 50 * seconds
+
+    # What the client itself takes
+
+    def measure_client(self):
+        sink = Process([self.tools.load, "sink"], self.scratch / "sink.log", stdout=subprocess.PIPE, text=True)
+        port = int(sink.child.stdout.readline())
+        for protocol in sorted({protocol for name, protocol in self.bodies if name == "aligned"}):
+            before = sink.cpu_s()
+            sent = self.tools.run_loader(
+                "send", "--bodies", self.bodies["aligned", protocol], "--to", f"127.0.0.1:{port}", "--path", "/"
+            )
+            sent["sink_cpu_s"] = sink.cpu_s() - before
+            self.figures["client"][protocol] = sent
+            rate = sent["samples"] / sent["seconds"] / 1e6
+            cpu = per_million(sent["client_cpu_s"], sent)
+            say(f"no-op sink, {protocol}: {rate:.1f} M samples/s, client {cpu:.3f} CPU-s/M")
+        sink.end()
+
+    # Ingest
+
+    def send(self, server, name, protocol, samples_max=None):
+        port, path, header = server.write_target(protocol)
+        arguments = ["send", "--bodies", self.bodies[name, protocol], "--to", f"127.0.0.1:{port}", "--path", path]
+        arguments += ["--connections", server.connections]
+        if header:
+            arguments += ["--header", header]
+        if samples_max:
+            arguments += ["--samples-max", samples_max]
+        return self.tools.run_loader(*arguments)
+
+    def ingest(self):
+        plan = self.plan
+        first = [Telem, VictoriaMetrics]
+        for at in range(plan.rounds):
+            for protocol in ("lines", "put"):
+                others = protocol == "lines" and at < plan.rounds_others
+                peers = [peer for peer in self.servers if peer in first or others]
+                # Nobody is always first.
+                for peer in peers[at % len(peers) :] + peers[: at % len(peers)]:
+                    seconds = plan.ingest_s if protocol == "lines" else plan.put_s
+                    taken = peer.protocol if protocol == "lines" else protocol
+                    self._ingest_once(peer, taken, at, self.samples(seconds))
+
+    def _ingest_once(self, peer, protocol, at, samples_max):
+        directory = self.scratch / "ingest" / peer.name
+        server = peer(self.tools, directory)
+        load_before = machine.load_average()
+        server.start()
+        self.figures["versions"].setdefault(peer.name, server.version())
+        start_cpu = server.process.cpu_s()
+        sent = self.send(server, "aligned", protocol, samples_max)
+        loaded = server.process.cpu_s()
+        memory = server.process.memory()
+        # What a server does in the seconds after: it writes what it has gathered.
+        server.process.settle()
+        settled = server.process.cpu_s()
+        ended = server.end_of_load()
+        figure = {
+            "peer": peer.name,
+            "protocol": protocol,
+            "round": at,
+            **sent,
+            "start_cpu_s": start_cpu,
+            "loaded_cpu_s": loaded - start_cpu,
+            "settled_cpu_s": settled - start_cpu,
+            **{f"{name}_cpu_s": cpu - start_cpu for name, cpu in ended.items()},
+            "memory": memory,
+            "bytes_at_end": server.sizes(),
+            "load_before": load_before,
+            "load_after": machine.load_average(),
+        }
+        self.figures["ingest"].append(figure)
+        shutil.rmtree(directory.parent)
+        say(
+            f"round {at + 1}: {peer.name:17} {protocol:6} {per_million(figure['loaded_cpu_s'], sent):6.3f} CPU-s/M to the last "
+            f"answer, {per_million(figure['flushed_cpu_s'], sent):6.3f} flushed, {sent['samples'] / sent['seconds'] / 1e6:5.2f} "
+            f"M/s, {memory['peak_mb']:.0f} MB"
+        )
+
+    # Sizes, and the databases that are asked
+
+    def load_sets(self):
+        for name in self.sets:
+            for peer in self.servers:
+                self._load_set(peer, name)
+            if name != "aligned":
+                shutil.rmtree(self.scratch / name)
+
+    def _load_set(self, peer, name):
+        server = peer(self.tools, self.scratch / name / peer.name)
+        server.prepare_to_merge()
+        server.start()
+        start_cpu = server.process.cpu_s()
+        sent = self.send(server, name, peer.protocol)
+        loaded = server.process.cpu_s() - start_cpu
+        memory = server.process.memory()
+        began = time.monotonic()
+        server.end_merged()
+        bytes_by_part = server.sizes()
+        figure = {
+            "set": name,
+            "peer": peer.name,
+            **sent,
+            "loaded_cpu_s": loaded,
+            "memory": memory,
+            "merging_s": time.monotonic() - began,
+            "bytes": bytes_by_part,
+            "bytes_a_sample": bytes_by_part["all"] / sent["samples"],
+        }
+        if peer is Telem:
+            figure["files"] = server.files()
+            parquet = self.scratch / f"{name}.parquet"
+            figure["export_s"] = server.export(parquet)
+            duck = self._duck(":memory:")
+            same = duck.do("same", columns_directory=self.columns(name), parquet=str(parquet))
+            duck.end()
+            figure["lossless"] = same
+            if not same["same"]:
+                say(f"  telem's export is NOT what was sent: {same}")
+        self.figures["sizes"].append(figure)
+        say(f"{name}: {peer.name:17} {figure['bytes_a_sample']:.3f} bytes a sample")
+
+    def _duck(self, path):
+        duck = Embedded("duckdb", self.scratch / "duckdb.log")
+        self.figures["versions"]["duckdb"] = duck.do("open", path=str(path))["version"]
+        return duck
+
+    def load_embedded(self):
+        arrived, merged = self.scratch / "arrived.duckdb", self.scratch / "sorted.duckdb"
+        duck = self._duck(arrived)
+        load = duck.do("load", columns_directory=self.columns("aligned"))
+        memory = duck.process.memory()
+        merge = duck.do("merge", path=str(merged))
+        duck.end()
+        sizes = {"arrived": arrived.stat().st_size, "sorted": merged.stat().st_size}
+        self.figures["embedded"]["duckdb"] = {"load": load, "merge": merge, "memory": memory, "bytes": sizes}
+        say(
+            f"duckdb: {per_million(load['cpu_s'], load):.3f} CPU-s/M, sorted {per_million(merge['cpu_s'], load):.3f} more"
+        )
+        dragon = Embedded("sqlite", self.scratch / "sqlite.log")
+        path = self.scratch / "dragon.db"
+        self.figures["versions"]["sqlite"] = dragon.do("open", path=str(path))["version"]
+        load = dragon.do("load", columns_directory=self.columns("aligned"), samples_max=self.plan.sqlite_samples)
+        question = dataclasses.asdict(self.questions()[0])
+        asked = dragon.do("ask", question=question, warm=1, times=3)
+        memory = dragon.process.memory()
+        dragon.end()
+        figure = {"load": load, "asked": asked, "memory": memory, "bytes": path.stat().st_size}
+        self.figures["embedded"]["sqlite"] = figure
+        say(f"sqlite, Dragon's schema: {per_million(load['cpu_s'], load):.2f} CPU-s/M of {load['samples']} samples")
+
+    # Questions
+
+    def questions(self):
+        return questions(self.plan.hosts, self.plan.asked_s)
+
+    def expected(self):
+        """DuckDB's answers on what telem exported."""
+        duck = self._duck(":memory:")
+        source = str(self.scratch / "aligned.parquet")
+        answers = {}
+        for question in self.questions():
+            said = duck.do("ask", question=dataclasses.asdict(question), source=source, show=True)
+            answers[question.name] = {as_key(key): value for key, value in said["answer"]}
+        sixth = dataclasses.asdict(self.questions()[5])
+        other = duck.do("percentiles", question=sixth, source=source)
+        duck.end()
+        self.other_p99 = {
+            "victoria-metrics": other["greatest_of_series"],
+            "prometheus": other["greatest_of_series"],
+            "influxdb": other["nearest_rank"],
+        }
+        return answers
+
+    def ask_all(self):
+        expected = self.expected()
+        for at in range(self.plan.ask_rounds):
+            for peer in self.servers:
+                self._ask_server(peer, at, expected)
+            self._ask_duck("duckdb", self.scratch / "sorted.duckdb", "samples", at)
+            self._ask_duck("duckdb on telem's Parquet", ":memory:", str(self.scratch / "aligned.parquet"), at)
+
+    def _ask_server(self, peer, at, expected):
+        server = peer(self.tools, self.scratch / "aligned" / peer.name)
+        load_before = machine.load_average()
+        server.start()
+        server.process.settle()
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_S)
+        for question in self.questions():
+            body = b""
+            for _ in range(WARM):
+                body = ask(connection, server.request(question))
+            if at == 0:
+                self._judge(peer, question, expected, server.answer(question, body))
+            walls, cpu, began = [], server.process.cpu_s(), time.monotonic()
+            while len(walls) < self.plan.ask_times and (time.monotonic() - began < ASK_S_MAX or len(walls) < 5):
+                asked = time.monotonic()
+                ask(connection, server.request(question))
+                walls.append(time.monotonic() - asked)
+            cpu = server.process.cpu_s() - cpu
+            self._asked(peer.name, question, at, cpu, walls, len(body), load_before)
+        self.figures["asked"][-1]["memory"] = server.process.memory()
+        connection.close()
+        server.stop()
+
+    def _asked(self, name, question, at, cpu, walls, size, load_before):
+        figure = {
+            "peer": name,
+            "question": question.name,
+            "round": at,
+            "times": len(walls),
+            "cpu_ms": cpu / len(walls) * 1e3,
+            "wall_ms": statistics.median(walls) * 1e3,
+            "wall_ms_least": min(walls) * 1e3,
+            "answer_bytes": size,
+            "load_before": load_before,
+        }
+        self.figures["asked"].append(figure)
+        say(f"round {at + 1}: {name:26} {question.name} {figure['cpu_ms']:8.2f} CPU ms {figure['wall_ms']:8.2f} ms")
+
+    def _judge(self, peer, question, expected, found):
+        wanted = expected[question.name]
+        if question.name == "q6" and peer.name in self.other_p99:
+            wanted = {"p99": self.other_p99[peer.name]}
+        wrong = compare(wanted, found)
+        self.figures["answers"].setdefault(peer.name, {})[question.name] = {"values": len(found), "differs": wrong}
+        if wrong:
+            say(f"  {peer.name} {question.name}: {wrong}")
+
+    def _ask_duck(self, name, path, source, at):
+        load_before = machine.load_average()
+        duck = self._duck(path)
+        for question in self.questions():
+            order = {"question": dataclasses.asdict(question), "source": source}
+            took = duck.do("ask", **order, warm=1)["walls"][0]
+            times = max(5, min(self.plan.ask_times, int(ASK_S_MAX / max(took, 1e-3))))
+            said = duck.do("ask", **order, times=times)
+            self._asked(name, question, at, said["cpu_s"], said["walls"], 0, load_before)
+        duck.end()
+
+    def ask_cold(self):
+        """After a restart with no data in the page cache."""
+        for at in range(self.plan.cold_times):
+            for peer in self.servers:
+                walls = {}
+                for question in self.questions():
+                    server = peer(self.tools, self.scratch / "aligned" / peer.name)
+                    machine.forget(server.directory)
+                    server.start()
+                    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_S)
+                    began = time.monotonic()
+                    ask(connection, server.request(question))
+                    wall = time.monotonic() - began
+                    connection.close()
+                    server.stop()
+                    walls[question.name] = wall
+                    figure = {"peer": peer.name, "question": question.name, "round": at, "wall_ms": wall * 1e3}
+                    self.figures["cold"].append({**figure, "start_s": server.started_s})
+                said = ", ".join(f"{name} {wall * 1e3:.0f}" for name, wall in walls.items())
+                say(f"cold {at + 1}: {peer.name:17} {said} ms")
+
+    def all(self):
+        self.make_data()
+        self.measure_client()
+        self.ingest()
+        self.load_sets()
+        self.load_embedded()
+        self.ask_all()
+        self.ask_cold()
+
+
+def ask(connection, request):
+    method, path, body, headers = request
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    said = answer.read()
+    if answer.status != 200:
+        raise Failed(f"{method} {path[:200]}: {answer.status} {said[:500]!r}")
+    return said
+
+
+def as_key(key):
+    """A key of an answer after JSON: lists are tuples again."""
+    return tuple(as_key(part) for part in key) if isinstance(key, list) else key
+
+
+def per_million(cpu_s, sent):
+    return cpu_s / sent["samples"] * 1e6
+
+
+def recording(given, seconds):
+    """The recording that is used: the one given, or one that is made once and kept."""
+    if given:
+        return pathlib.Path(given).resolve()
+    kept = CACHE / "peers" / f"recording-{seconds}s.tsv"
+    if not kept.exists():
+        say(f"recording this machine's /proc for {seconds} s, once; kept at {kept}")
+        unfinished = kept.with_suffix(".part")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, CHECKOUT / "benches/record_proc.py", unfinished, seconds]
+        recorder = Process(command, kept.with_suffix(".log"))
+        if recorder.child.wait(timeout=seconds + 60):
+            raise Failed(f"no recording: {recorder.tail()}")
+        Process.running.remove(recorder)
+        unfinished.rename(kept)
+    return kept
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="little data, one round: a few minutes")
+    parser.add_argument("--telem", default=os.environ.get("TELEM"), help="the binary [TELEM, or target/release/telem]")
+    parser.add_argument("--out", type=pathlib.Path, help="where the figures go [benches/peers/results/TIME]")
+    parser.add_argument("--recording", help="a file of benches/record_proc.py [one that is made once and kept]")
+    parser.add_argument("--peers", help="only these, with commas between [all]; telem always")
+    parser.add_argument("--scratch", type=pathlib.Path, help="for the databases, on a disk [in the cache]")
+    parser.add_argument("--keep", action="store_true", help="keep the databases")
+    parser.add_argument(
+        "--report", type=pathlib.Path, help="only make table and plot anew from the figures in this directory"
+    )
+    return parser.parse_args()
+
+
+def cut_off(number, _):
+    raise KeyboardInterrupt("the deadline is over" if number == signal.SIGALRM else signal.Signals(number).name)
+
+
+def main():
+    given = options()
+    if given.report:
+        report.write(json.loads((given.report / "figures.json").read_text()), given.report)
+        return 0
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, cut_off)
+    plan = QUICK if given.quick else FULL
+    signal.alarm(plan.deadline_s)
+    wanted = given.peers.split(",") if given.peers else [server.name for server in SERVERS]
+    servers = [server for server in SERVERS if server is Telem or server.name in wanted]
+    out = given.out or CHECKOUT / "benches/peers/results" / time.strftime("%Y%m%d-%H%M%S")
+    parent = given.scratch or CACHE / "peers"
+    parent.mkdir(parents=True, exist_ok=True)
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=parent))
+    # Sockets have short names.
+    runtime_dir = tempfile.mkdtemp(prefix="telem-bench-")
+    run = None
+    try:
+        tools = Tools(given.telem, runtime_dir)
+        for server in servers:
+            if hasattr(server, "package"):
+                tools.binary(server.package, "")
+        run = Run(plan, tools, servers, scratch, recording(given.recording, plan.record_s))
+        run.all()
+        return 0
+    except (Failed, KeyboardInterrupt) as error:
+        say(f"stopped: {type(error).__name__}: {error}")
+        return 1
+    finally:
+        signal.alarm(0)
+        Process.kill_all()
+        if run and run.figures["ingest"]:
+            run.figures["ended"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "figures.json").write_text(json.dumps(run.figures, indent=1))
+            report.write(run.figures, out)
+            say(f"figures: {out}")
+        shutil.rmtree(runtime_dir, ignore_errors=True)
+        if given.keep:
+            say(f"databases: {scratch}")
+        else:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
