@@ -14,6 +14,11 @@ const CALLBACK_BYTES_MAX: usize = 128;
 pub enum Endpoint {
     Put,
     Query,
+    /// The newest samples.
+    Last,
+    Annotation,
+    /// Many at once.
+    Annotations,
     Suggest,
     Lookup,
     /// A search other than lookup, by its name.
@@ -101,6 +106,9 @@ fn endpoint(path: &str) -> Result<Endpoint, Failure> {
     match (parts.next(), parts.next()) {
         (Some("put"), None) => Ok(Endpoint::Put),
         (Some("query"), None) => Ok(Endpoint::Query),
+        (Some("query"), Some("last")) => Ok(Endpoint::Last),
+        (Some("annotation"), None) => Ok(Endpoint::Annotation),
+        (Some("annotation"), Some("bulk")) => Ok(Endpoint::Annotations),
         (Some("suggest"), None) => Ok(Endpoint::Suggest),
         (Some("search"), Some("lookup")) => Ok(Endpoint::Lookup),
         (Some("search"), Some(kind)) => Ok(Endpoint::Search(kind.to_owned())),

@@ -5,10 +5,12 @@
 //! [`call`] reads what is asked, one file per endpoint answers it, [`errors`] renders what went wrong.
 
 mod aggregators;
+mod annotation;
 mod call;
 mod describe;
 mod errors;
 mod json;
+mod last;
 mod lookup;
 mod put;
 mod query;
@@ -88,6 +90,9 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
     match call.endpoint {
         Endpoint::Put => put::answer(state, call, request).await,
         Endpoint::Query => query::answer(state, call, request).await,
+        Endpoint::Last => last::answer(state, call, request).await,
+        Endpoint::Annotation => annotation::one(state, call, request).await,
+        Endpoint::Annotations => annotation::bulk(state, call, request).await,
         Endpoint::Suggest => suggest::answer(state, call, request).await,
         Endpoint::Lookup => lookup::answer(state, call, request).await,
         Endpoint::Search(ref kind) => Err(lookup::other(kind)),

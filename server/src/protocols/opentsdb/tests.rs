@@ -653,3 +653,110 @@ fn strings_are_escaped() {
     super::json::string(&mut out, "a\"b\\c\n\u{1}\u{7f}é");
     assert_eq!(String::from_utf8(out).unwrap(), r#""a\"b\\c\n\u0001\u007fé""#);
 }
+
+#[tokio::test]
+async fn the_newest_sample_of_each_series_is_had_from_memory_however_old_it_is() {
+    let server = server();
+    let point = |host: &str, at: u32, value: &str| {
+        format!(r#"{{"metric":"m","timestamp":{at},"value":{value},"tags":{{"host":"{host}"}}}}"#)
+    };
+    let points = [point("a", 1_356_998_400, "1"), point("a", 1_356_998_399, "7"), point("b", 1_356_998_401, "2.5")];
+    assert_eq!(server.post("/api/put", &format!("[{}]", points.join(","))).await, "204");
+    let a = r#"{"metric":"m","tags":{"host":"a"},"timestamp":1356998400000,"value":"1","tsuid":"000001000001000001"}"#;
+    let b =
+        r#"{"metric":"m","tags":{"host":"b"},"timestamp":1356998401000,"value":"2.5","tsuid":"000001000001000002"}"#;
+    let bare = r#"{"timestamp":1356998401000,"value":"2.5","tsuid":"000001000001000002"}"#;
+    for (question, expected) in [
+        ("timeseries=m&resolve", format!("200 [{a},{b}]")),
+        ("timeseries=m{host=*}&resolve=true", format!("200 [{a},{b}]")),
+        ("timeseries=m{host=b}", format!("200 [{bare}]")),
+        ("timeseries=m{host=b}&timeseries=m{host=a}&resolve", format!("200 [{b},{a}]")),
+        ("tsuids=000001000001000002", format!("200 [{bare}]")),
+        ("tsuids=000009000001000002", "200 []".to_owned()),
+        // The samples are eleven years old.
+        ("timeseries=m&back_scan=24", "200 []".to_owned()),
+        ("timeseries=m&back_scan=200000&resolve", format!("200 [{a},{b}]")),
+        // What telem itself defines is known before it has a sample.
+        ("timeseries=node_load1", "200 []".to_owned()),
+    ] {
+        let path = format!("/api/query/last?{}", question.replace('{', "%7B").replace('}', "%7D"));
+        assert_eq!(server.get(&path).await, expected, "{question}");
+    }
+    let body = r#"{"queries":[{"metric":"m","tags":{"host":"b"}}],"resolveNames":true,"backScan":0}"#;
+    assert_eq!(server.post("/api/query/last", body).await, format!("200 [{b}]"));
+}
+
+#[tokio::test]
+async fn a_question_for_newest_samples_that_makes_no_sense_is_refused_with_the_reason() {
+    let server = server();
+    server.post("/api/put", GOOD).await;
+    for (question, expected) in [
+        ("", "Missing sub queries"),
+        ("timeseries=nope", "No such name for 'metrics': 'nope'"),
+        ("timeseries=m%7Bhost=x%7D", "No such name for 'tagv': 'x'"),
+        ("timeseries=m%7Bhost=a", "Missing '}' at the end of: m{host=a"),
+        ("timeseries=m%7Bhost%7D", "invalid tag: host"),
+        ("timeseries=m&back_scan=x", "Unable to parse back_scan parameter"),
+        ("tsuids=00000G000001000002", "holds more than hexadecimal digits"),
+    ] {
+        let answer = server.get(&format!("/api/query/last?{question}")).await;
+        assert!(answer.starts_with("400 ") && answer.contains(expected), "{question}: {answer}");
+    }
+    let exact = server.get("/api/query/last?timeseries=m&back_scan=24&exact=true").await;
+    assert!(exact.contains("Tags cannot be null or empty"), "{exact}");
+    // Without metadata tables the original knows nothing, unless it is told how far to look back.
+    assert_eq!(server.get("/api/query/last?timeseries=m&exact=true").await, "200 []");
+}
+
+#[tokio::test]
+async fn an_annotation_is_merged_by_post_replaced_by_put_and_gone_when_deleted() {
+    let server = server();
+    let path = "/api/annotation";
+    let first = r#"{"startTime":1356998460,"description":"d","custom":{"owner":"x"}}"#;
+    let stored = |description: &str, notes: &str, custom: &str| {
+        format!(
+            r#"200 {{"tsuid":"","description":"{description}","notes":"{notes}"{custom},"startTime":1356998460,"endTime":0}}"#
+        )
+    };
+    let custom = r#","custom":{"owner":"x"}"#;
+    assert_eq!(server.post(path, first).await, stored("d", "", custom));
+    assert_eq!(server.post(path, r#"{"startTime":1356998460,"notes":"n"}"#).await, stored("d", "n", custom));
+    assert_eq!(server.post(path, r#"{"startTime":1356998460}"#).await, "304");
+    assert_eq!(server.get("/api/annotation?start_time=1356998460").await, stored("d", "n", custom));
+    assert_eq!(server.line("PUT", path, r#"{"startTime":1356998460,"notes":"m"}"#).await, stored("", "m", ""));
+    assert_eq!(server.line("DELETE", "/api/annotation?start_time=1356998460", "").await, "204");
+    let missing = r#"404 {"error":{"code":404,"message":"Unable to locate annotation in storage"}}"#;
+    assert_eq!(server.get("/api/annotation?start_time=1356998460").await, missing);
+    let unset = r#"400 {"error":{"code":400,"message":"The start timestamp has not been set","details":"The start timestamp has not been set"}}"#;
+    assert_eq!(server.post(path, r#"{"description":"x"}"#).await, unset);
+}
+
+#[tokio::test]
+async fn annotations_come_and_go_in_bulk() {
+    let server = server();
+    let note = |start: u32| format!(r#"{{"startTime":{start},"description":"b"}}"#);
+    let shown = |start: u32| format!(r#"{{"tsuid":"","description":"b","notes":"","startTime":{start},"endTime":0}}"#);
+    let body = format!("[{},{}]", note(1_356_998_430), note(1_356_998_431));
+    let expected = format!("200 [{},{}]", shown(1_356_998_430), shown(1_356_998_431));
+    assert_eq!(server.post("/api/annotation/bulk", &body).await, expected);
+    let range = r#"{"startTime":1356998429,"endTime":1356998430,"global":true}"#;
+    let gone =
+        r#"200 {"tsuids":null,"global":true,"startTime":1356998429000,"endTime":1356998430000,"totalDeleted":1}"#;
+    assert_eq!(server.line("DELETE", "/api/annotation/bulk", range).await, gone);
+    assert_eq!(server.get("/api/annotation?start_time=1356998431").await, format!("200 {}", shown(1_356_998_431)));
+    // Nothing goes by accident.
+    for (body, expected) in [
+        (r#"{"endTime":1356998430,"global":true}"#, "Missing the start time value"),
+        (r#"{"startTime":1}"#, "Missing the TSUIDs or global annotations flag"),
+    ] {
+        let answer = server.line("DELETE", "/api/annotation/bulk", body).await;
+        assert!(answer.starts_with("400 ") && answer.contains(expected), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_served_read_only_takes_no_annotation() {
+    let server = server_with(Access::ReadOnly, WriterOptions::default());
+    let answer = server.post("/api/annotation", r#"{"startTime":1356998460,"description":"d"}"#).await;
+    assert!(answer.starts_with("403 ") && answer.contains("read-only"), "{answer}");
+}

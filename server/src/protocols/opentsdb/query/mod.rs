@@ -17,12 +17,14 @@ use axum::http::{HeaderValue, Method};
 use telem_engine::{Clock, NameKind};
 use telem_ingest::collect;
 use telem_query::TsGroup;
+use telem_query::pipeline::window::window;
 use telem_query::run::MissingNode;
 use telem_query::tsq::Fidelity;
 
 use self::parse::Asked;
 use self::render::Out;
 use self::resolve::{Resolved, Source};
+use super::annotation::Delivered;
 use super::call::Call;
 use super::errors::Failure;
 use super::{Answer, allow, beside, text_body};
@@ -46,7 +48,8 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let round = state.queries.round();
     let values_max = state.queries.options().answer_values_max;
     let mut values = 0;
-    let mut out = Out::new(Arc::new(asked), state.limits.answers.start());
+    let notes = notes(state, &asked, &question);
+    let mut out = Out::new(Arc::new(asked), notes, state.limits.answers.start());
     let mut missing: Vec<MissingNode> = Vec::new();
     for sub in question {
         // One after another: one request takes one place among the running queries.
@@ -87,6 +90,23 @@ fn understand(
     asked.arrays |= call.params.has("arrays");
     let question = resolve::resolve(&asked, state.db.index(), now_millis(&*state.clock), fidelity)?;
     Ok((asked, question))
+}
+
+/// The annotations of the stretch that all sub-queries share.
+fn notes(state: &State, asked: &Asked, question: &[Resolved]) -> Delivered {
+    let query = question.iter().find_map(|sub| match &sub.source {
+        Source::Query(query) => Some(query),
+        Source::Nothing => None,
+    });
+    let snapshot = state.db.snapshot();
+    match (query, snapshot.meta().annotations()) {
+        (_, []) | (None, _) => Delivered::default(),
+        _ if asked.no_annotations => Delivered::default(),
+        (Some(query), held) => {
+            let (start, end) = (query.start, query.end);
+            Delivered::new(held, window(start, end, None), start, end, asked.global_annotations)
+        }
+    }
 }
 
 /// Writes the groups of one sub-query, many values on a thread of their own: on the threads of the

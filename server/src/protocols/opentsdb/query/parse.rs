@@ -33,6 +33,10 @@ pub struct Asked {
     pub ms_resolution: bool,
     pub show_query: bool,
     pub show_tsuids: bool,
+    /// No notes are delivered.
+    pub no_annotations: bool,
+    /// Notes on no single series are delivered too.
+    pub global_annotations: bool,
     /// Points are `[time, value]` pairs instead of an object.
     pub arrays: bool,
     pub delete: bool,
@@ -151,6 +155,8 @@ struct RawQuery<'a> {
     show_query: Flag,
     #[serde(rename = "showTSUIDs")]
     show_tsuids: Flag,
+    no_annotations: Flag,
+    global_annotations: Flag,
     delete: Flag,
     #[serde(borrow)]
     queries: Option<AtMost<RawSub<'a>, { SUBS_MAX + 1 }>>,
@@ -248,6 +254,8 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
         ms_resolution: raw.ms_resolution.0,
         show_query: raw.show_query.0,
         show_tsuids: raw.show_tsuids.0,
+        no_annotations: raw.no_annotations.0,
+        global_annotations: raw.global_annotations.0,
         arrays: false,
         delete: raw.delete.0,
         subs: subs.done(),

@@ -11,6 +11,7 @@ use super::parse::{Asked, RateOptions, Sub};
 use super::resolve::Resolved;
 use crate::answers::Held;
 use crate::http::ApiError;
+use crate::protocols::opentsdb::annotation::Delivered;
 use crate::protocols::opentsdb::{json, tsuid};
 
 /// What a rendered point takes at most, roughly: room is made for all of a group's at once.
@@ -19,13 +20,14 @@ const POINT_BYTES: usize = 32;
 /// The answer in the making.
 pub struct Out {
     asked: Arc<Asked>,
+    notes: Delivered,
     bytes: Vec<u8>,
     held: Held,
 }
 
 impl Out {
-    pub fn new(asked: Arc<Asked>, held: Held) -> Self {
-        Out { asked, bytes: vec![b'['], held }
+    pub fn new(asked: Arc<Asked>, notes: Delivered, held: Held) -> Self {
+        Out { asked, notes, bytes: vec![b'['], held }
     }
 
     /// Adds the groups of one sub-query.
@@ -65,10 +67,15 @@ impl Out {
             out.extend_from_slice(b",\"query\":");
             query(out, asked, sub.index);
         }
-        if self.asked.show_tsuids {
-            out.extend_from_slice(b",\"tsuids\":");
-            json::list(out, &group.series, |out, key| json::string(out, &tsuid::of(index, key)));
+        if self.asked.show_tsuids || self.notes.of_any_series() {
+            let tsuids: Vec<String> = group.series.iter().map(|key| tsuid::of(index, key)).collect();
+            if self.asked.show_tsuids {
+                out.extend_from_slice(b",\"tsuids\":");
+                json::list(out, &tsuids, |out, tsuid| json::string(out, tsuid));
+            }
+            self.notes.of_series(out, &tsuids);
         }
+        self.notes.global(out);
         out.extend_from_slice(b",\"dps\":");
         out.reserve(group.points.len() * POINT_BYTES);
         let shown = Shown { millis: self.asked.ms_resolution, gaps_are_null: sub.gaps_are_null };

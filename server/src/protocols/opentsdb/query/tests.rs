@@ -16,6 +16,7 @@ use super::parse::{self, Asked, RateOptions, Sub};
 use super::resolve::{self, Resolved, Source};
 use super::{render, uri};
 use crate::answers::AnswerBudget;
+use crate::protocols::opentsdb::annotation::Delivered;
 use crate::protocols::opentsdb::call::Params;
 
 const NOW_MILLIS: i64 = 1_700_000_000_000;
@@ -323,7 +324,8 @@ fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> St
         points: points.into_iter().map(|(millis, value)| (Timestamp::from_millis(millis), value)).collect(),
     };
     let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null };
-    let mut out = render::Out::new(Arc::new(asked.clone()), AnswerBudget::new(1 << 20).start());
+    let held = AnswerBudget::new(1 << 20).start();
+    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), held);
     out.groups(&sub, &[group], &SeriesIndex::default()).unwrap();
     String::from_utf8(out.finish().0).unwrap()
 }

@@ -30,6 +30,8 @@ pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
         ms_resolution: params.has("ms") || params.has("msResolution"),
         show_query: params.has("show_query"),
         show_tsuids: params.has("show_tsuids"),
+        no_annotations: params.has("no_annotations"),
+        global_annotations: params.has("global_annotations"),
         arrays: params.has("arrays"),
         delete: params.has("delete"),
         subs,
