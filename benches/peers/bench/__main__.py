@@ -32,8 +32,9 @@ from .tools import CACHE, CHECKOUT, Tools
 from .victoria import VictoriaMetrics
 
 SERVERS = [Telem, VictoriaMetrics, Prometheus, InfluxDB]
-#: Repetitions of a question in a round end after this, once there are five.
-ASK_S_MAX = 8.0
+#: Repetitions of a question in a round: quick ones go on for a while, slow ones end once there are five.
+ASK_S_MIN, ASK_S_MAX = 0.4, 8.0
+ASK_TIMES_MAX = 200
 #: Repetitions before those that are measured.
 WARM = 3
 
@@ -61,6 +62,14 @@ class Plan:
 
 FULL = Plan(100, 1_200, 400, 3_600, 1_200, 3, 2, 3, 10, 3, 500_000, 190, 45 * 60)
 QUICK = Plan(20, 300, 100, 300, 300, 1, 1, 1, 5, 1, 20_000, 10, 15 * 60)
+AMOUNTS = [field.name for field in dataclasses.fields(Plan)]
+
+
+def planned(quick, changes):
+    amounts = dict(change.split("=", 1) for change in changes)
+    if strange := amounts.keys() - set(AMOUNTS):
+        raise Failed(f"--change {', '.join(strange)}: there are {', '.join(AMOUNTS)}")
+    return dataclasses.replace(QUICK if quick else FULL, **{name: int(amount) for name, amount in amounts.items()})
 
 
 class Run:
@@ -81,7 +90,22 @@ class Run:
             "cold": [],
             "answers": {},
             "embedded": {},
+            "failed": [],
         }
+
+    def attempt(self, peer, what, *arguments):
+        """One database that fails leaves the run; the others, and what it gave before, stay."""
+        if peer not in self.servers:
+            return
+        try:
+            what(peer, *arguments)
+        except (Failed, OSError, http.client.HTTPException, subprocess.SubprocessError) as error:
+            Process.kill_all()
+            if peer is Telem:
+                raise
+            say(f"  {peer.name} leaves the run: {error}")
+            self.figures["failed"].append({"peer": peer.name, "what": what.__name__.strip("_"), "why": str(error)})
+            self.servers = [server for server in self.servers if server is not peer]
 
     # Data
 
@@ -154,7 +178,7 @@ class Run:
                 for peer in peers[at % len(peers) :] + peers[: at % len(peers)]:
                     seconds = plan.ingest_s if protocol == "lines" else plan.put_s
                     taken = peer.protocol if protocol == "lines" else protocol
-                    self._ingest_once(peer, taken, at, self.samples(seconds))
+                    self.attempt(peer, self._ingest_once, taken, at, self.samples(seconds))
 
     def _ingest_once(self, peer, protocol, at, samples_max):
         directory = self.scratch / "ingest" / peer.name
@@ -197,7 +221,7 @@ class Run:
     def load_sets(self):
         for name in self.sets:
             for peer in self.servers:
-                self._load_set(peer, name)
+                self.attempt(peer, self._load_set, name)
             if name != "aligned":
                 shutil.rmtree(self.scratch / name)
 
@@ -291,7 +315,7 @@ class Run:
         expected = self.expected()
         for at in range(self.plan.ask_rounds):
             for peer in self.servers:
-                self._ask_server(peer, at, expected)
+                self.attempt(peer, self._ask_server, at, expected)
             self._ask_duck("duckdb", self.scratch / "sorted.duckdb", "samples", at)
             self._ask_duck("duckdb on telem's Parquet", ":memory:", str(self.scratch / "aligned.parquet"), at)
 
@@ -308,7 +332,7 @@ class Run:
             if at == 0:
                 self._judge(peer, question, expected, server.answer(question, body))
             walls, cpu, began = [], server.process.cpu_s(), time.monotonic()
-            while len(walls) < self.plan.ask_times and (time.monotonic() - began < ASK_S_MAX or len(walls) < 5):
+            while go_on(len(walls), self.plan.ask_times, time.monotonic() - began):
                 asked = time.monotonic()
                 ask(connection, server.request(question))
                 walls.append(time.monotonic() - asked)
@@ -348,7 +372,7 @@ class Run:
         for question in self.questions():
             order = {"question": dataclasses.asdict(question), "source": source}
             took = duck.do("ask", **order, warm=1)["walls"][0]
-            times = max(5, min(self.plan.ask_times, int(ASK_S_MAX / max(took, 1e-3))))
+            times = next(n for n in range(ASK_TIMES_MAX + 1) if not go_on(n, self.plan.ask_times, n * took))
             said = duck.do("ask", **order, times=times)
             self._asked(name, question, at, said["cpu_s"], said["walls"], 0, load_before)
         duck.end()
@@ -357,22 +381,25 @@ class Run:
         """After a restart with no data in the page cache."""
         for at in range(self.plan.cold_times):
             for peer in self.servers:
-                walls = {}
-                for question in self.questions():
-                    server = peer(self.tools, self.scratch / "aligned" / peer.name)
-                    machine.forget(server.directory)
-                    server.start()
-                    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_S)
-                    began = time.monotonic()
-                    ask(connection, server.request(question))
-                    wall = time.monotonic() - began
-                    connection.close()
-                    server.stop()
-                    walls[question.name] = wall
-                    figure = {"peer": peer.name, "question": question.name, "round": at, "wall_ms": wall * 1e3}
-                    self.figures["cold"].append({**figure, "start_s": server.started_s})
-                said = ", ".join(f"{name} {wall * 1e3:.0f}" for name, wall in walls.items())
-                say(f"cold {at + 1}: {peer.name:17} {said} ms")
+                self.attempt(peer, self._ask_cold, at)
+
+    def _ask_cold(self, peer, at):
+        walls = {}
+        for question in self.questions():
+            server = peer(self.tools, self.scratch / "aligned" / peer.name)
+            machine.forget(server.directory)
+            server.start()
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_S)
+            began = time.monotonic()
+            ask(connection, server.request(question))
+            wall = time.monotonic() - began
+            connection.close()
+            server.stop()
+            walls[question.name] = wall
+            figure = {"peer": peer.name, "question": question.name, "round": at, "wall_ms": wall * 1e3}
+            self.figures["cold"].append({**figure, "start_s": server.started_s})
+        said = ", ".join(f"{name} {wall * 1e3:.0f}" for name, wall in walls.items())
+        say(f"cold {at + 1}: {peer.name:17} {said} ms")
 
     def all(self):
         self.make_data()
@@ -392,6 +419,13 @@ def ask(connection, request):
     if answer.status != 200:
         raise Failed(f"{method} {path[:200]}: {answer.status} {said[:500]!r}")
     return said
+
+
+def go_on(times, wanted, seconds):
+    """Whether a question is asked once more."""
+    if seconds > ASK_S_MAX and times >= 5:
+        return False
+    return times < wanted or (seconds < ASK_S_MIN and times < ASK_TIMES_MAX)
 
 
 def as_key(key):
@@ -431,6 +465,13 @@ def options():
     parser.add_argument("--scratch", type=pathlib.Path, help="for the databases, on a disk [in the cache]")
     parser.add_argument("--keep", action="store_true", help="keep the databases")
     parser.add_argument(
+        "--change",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="another amount of something: " + ", ".join(AMOUNTS),
+    )
+    parser.add_argument(
         "--report", type=pathlib.Path, help="only make table and plot anew from the figures in this directory"
     )
     return parser.parse_args()
@@ -447,7 +488,7 @@ def main():
         return 0
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, cut_off)
-    plan = QUICK if given.quick else FULL
+    plan = planned(given.quick, given.change)
     signal.alarm(plan.deadline_s)
     wanted = given.peers.split(",") if given.peers else [server.name for server in SERVERS]
     servers = [server for server in SERVERS if server is Telem or server.name in wanted]
@@ -466,8 +507,10 @@ def main():
         run = Run(plan, tools, servers, scratch, recording(given.recording, plan.record_s))
         run.all()
         return 0
-    except (Failed, KeyboardInterrupt) as error:
+    except (Failed, OSError, http.client.HTTPException, subprocess.SubprocessError, KeyboardInterrupt) as error:
         say(f"stopped: {type(error).__name__}: {error}")
+        if run:
+            run.figures["failed"].append({"peer": "", "what": "run", "why": f"{type(error).__name__}: {error}"})
         return 1
     finally:
         signal.alarm(0)
@@ -486,4 +529,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Failed as error:
+        sys.exit(f"error: {error}")

@@ -211,6 +211,8 @@ def heading(figures):
     ]
     if plan["asked_s"] < 3_600:
         text.append("Little data was used: limits and aims are those for an hour of 100 hosts.\n")
+    for failed in figures.get("failed", []):
+        text.append(f"* **{failed['peer'] or 'The run'} did not go on ({failed['what']}): {failed['why']}**\n")
     text.append("Where telem loses to the best other of this run:\n" if lost else "In this run telem loses nowhere.\n")
     return text + [f"* {line}" for line in lost] + [""]
 

@@ -13,6 +13,8 @@ use crate::{Failed, http};
 
 /// How long a server that says it is busy (429, 503) is left alone.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
+/// How long an answer is waited for.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// The first bytes of an answer that is an error are shown.
 const SHOWN_BYTES: usize = 500;
 
@@ -85,10 +87,7 @@ fn connection(work: &Work, to: &str) -> Result<(), Failed> {
 }
 
 fn send_all(work: &Work, to: &str) -> Result<(), Failed> {
-    let mut stream = TcpStream::connect(to)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
-    let mut answers = BufReader::new(stream.try_clone()?);
+    let (mut stream, mut answers) = connect(to)?;
     let (mut request, mut answer) = (Vec::new(), Vec::new());
     while !work.stop.load(Ordering::Relaxed) {
         let Some(body) = work.bodies.get(work.next.fetch_add(1, Ordering::Relaxed)) else { break };
@@ -102,6 +101,10 @@ fn send_all(work: &Work, to: &str) -> Result<(), Failed> {
             stream.write_all(&request)?;
             let head = http::head(&mut answers)?.ok_or("the server closed the connection")?;
             http::body(&mut answers, &head, &mut answer)?;
+            if head.close {
+                // Some servers end a connection that is a few minutes old.
+                (stream, answers) = connect(to)?;
+            }
             let status = head.first.split(' ').nth(1).unwrap_or("");
             match status {
                 status if status.starts_with('2') => break,
@@ -119,7 +122,15 @@ fn send_all(work: &Work, to: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// CPU time of all threads that live, to the nanosecond.
+fn connect(to: &str) -> Result<(TcpStream, BufReader<TcpStream>), Failed> {
+    let stream = TcpStream::connect(to)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let answers = BufReader::new(stream.try_clone()?);
+    Ok((stream, answers))
+}
+
+/// CPU time of all threads, to a hundredth of a second.
 fn cpu_seconds() -> Result<f64, Failed> {
     let fields = fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = fields.rsplit_once(')').ok_or("no name in /proc/self/stat")?.1.split_whitespace().collect();
