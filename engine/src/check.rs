@@ -14,8 +14,10 @@ use crate::manifest::{Manifest, SegmentEntry};
 use crate::meta::Meta;
 use crate::options::Options;
 use crate::recover::read_entry;
+use crate::repair::{DAMAGED, UNFINISHED};
 use crate::segment::Run;
 use crate::segment::read::Loaded;
+use crate::segment::rebuild::Label;
 use crate::series_file;
 use crate::time::Timestamp;
 use crate::wal::Record;
@@ -81,6 +83,14 @@ pub struct Progress<'a> {
     pub bytes_total: u64,
 }
 
+/// Whether `dir` holds a database, be it one that has lost its manifest.
+///
+/// # Errors
+/// Io when that cannot be told.
+pub fn stands_in(dir: &Path, disk: &dyn Disk) -> Result<bool> {
+    layout::holds_database(disk, &Layout::new(dir))
+}
+
 /// Checks the database in `dir`.
 ///
 /// # Errors
@@ -93,6 +103,17 @@ pub fn check(dir: &Path, options: &Options, progress: &mut dyn FnMut(Progress<'_
         tries += 1;
         let (manifest, report) = match Manifest::load(disk, &layout) {
             Ok(Some(manifest)) => (Some(manifest), CheckReport::default()),
+            Ok(None) if layout::holds_database(disk, &layout)? => {
+                let mut report = CheckReport::default();
+                report.add(
+                    Severity::Error,
+                    &layout.manifest(),
+                    "the file",
+                    "none",
+                    "the manifest of the files beside it",
+                );
+                (None, report)
+            }
             Ok(None) => {
                 let why = format!("it has no {}", layout::MANIFEST);
                 return Err(Error::NotADatabase { path: dir.to_path_buf(), why });
@@ -136,8 +157,10 @@ impl Check<'_> {
                 self.done(&self.layout.named(&entry.file.file), entry.file.bytes, progress);
             }
             self.sequences(manifest);
+            self.names(manifest);
             self.unnamed(manifest)?;
         }
+        self.strange()?;
         let last = wal.last().map(|(number, _)| *number);
         for (number, path) in &wal {
             if *number < first_wal {
@@ -238,6 +261,7 @@ impl Check<'_> {
             let show = |(first, last): (Option<Timestamp>, Option<Timestamp>)| format!("{first:?} to {last:?}");
             self.wrong(&path, "its first and last time", &show((first, last)), &show(expected));
         }
+        self.label(manifest, entry, &path, &loaded);
         let count = manifest.series_count();
         if let Some(run) = runs.iter().find(|run| u64::from(run.series.0) >= count) {
             let found = format!("series {}", run.series.0);
@@ -249,6 +273,65 @@ impl Check<'_> {
         if let Some(pair) = keys.windows(2).find(|pair| pair[0] >= pair[1]) {
             self.wrong(&path, "its order", &format!("{} before {}", pair[0], pair[1]), "the order of keys");
         }
+    }
+
+    /// What the file says of itself is what the manifest says of it, and its name too.
+    fn label(&mut self, manifest: &Manifest, entry: &SegmentEntry, path: &Path, loaded: &Loaded) {
+        let expected = Label::of(entry, &manifest.node);
+        match loaded.label() {
+            Err(error) => self.report.error(path, &error),
+            Ok(found) if found != expected => {
+                self.wrong(path, "its label", &format!("{found:?}"), &format!("{expected:?}, as the manifest says"));
+            }
+            Ok(_) => {}
+        }
+        let name = layout::segment_name(expected.window, 0);
+        let stem = name.trim_end_matches("000000.parquet");
+        let number = entry.file.file.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".parquet"));
+        if number.is_none_or(|number| number.parse::<u64>().is_err()) {
+            self.wrong(path, "its name", &entry.file.file, &format!("{stem}NUMBER.parquet, after its window"));
+        }
+    }
+
+    /// Every file once, and none with a number that is still to be given out.
+    fn names(&mut self, manifest: &Manifest) {
+        let path = self.layout.manifest();
+        let mut names: Vec<&str> = manifest.files().map(|entry| &*entry.file).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            self.wrong(&path, "its files", &format!("{} twice", pair[0]), "every file once");
+        }
+        for name in names {
+            let (what, next) = if name.starts_with(SEGMENTS) {
+                ("next_sequence", manifest.next_sequence)
+            } else {
+                ("next_file", manifest.next_file)
+            };
+            if layout::number_in(name).is_some_and(|number| number >= next) {
+                self.wrong(&path, what, &next.to_string(), &format!("more than the number of {name}"));
+            }
+        }
+    }
+
+    /// What lies in the directory and is no part of a database.
+    fn strange(&mut self) -> Result<()> {
+        for path in self.layout.list(self.disk, "")? {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            match name {
+                layout::MANIFEST => {}
+                // Also that of a process that died while it took one over.
+                _ if name.starts_with(layout::WRITER) => {}
+                layout::MANIFEST_NEW => {
+                    self.warn(&path, "a file", "a manifest that did not come to its place", "none");
+                }
+                _ => self.warn(&path, "a file", "one that is no part of a database", "none"),
+            }
+        }
+        let unfinished = self.layout.sub(DAMAGED).join(UNFINISHED);
+        if self.disk.open(&unfinished).is_ok() {
+            self.wrong(&unfinished, "a repair", "one that was cut off", "one that came to its end: run it again");
+        }
+        Ok(())
     }
 
     fn sequences(&mut self, manifest: &Manifest) {
@@ -333,10 +416,14 @@ impl Check<'_> {
             let good = match record {
                 Record::Meta(_) => true,
                 Record::Samples(batch) => {
-                    self.report.samples += batch.len() as u64;
-                    batch.series().iter().all(|id| (id.0 as usize) < known)
+                    let good = batch.iter().all(|(id, time, _)| (id.0 as usize) < known && time != Timestamp::MAX);
+                    self.report.samples += if good { batch.len() as u64 } else { 0 };
+                    good
                 }
-                Record::Series { id, key } => self.index.get_or_insert(&key, u32::MAX)?.0 == id,
+                Record::Series { id, key } => match self.index.id(&key) {
+                    Some(found) => found == id,
+                    None => id.0 as usize == known && self.index.get_or_insert(&key, u32::MAX)?.0 == id,
+                },
             };
             if !good {
                 return Ok((file.len(), file.refuse(at)));

@@ -4,6 +4,7 @@
 //! and no tag ever becomes part of a path.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
@@ -92,6 +93,27 @@ impl Layout {
     }
 }
 
+/// Whether the directory holds something of a database, be it damaged: a manifest, or files where only ours stand.
+///
+/// # Errors
+/// Io when a folder cannot be read.
+pub fn holds_database(disk: &dyn Disk, layout: &Layout) -> Result<bool> {
+    for path in [layout.manifest(), layout.manifest_new()] {
+        match disk.open(&path) {
+            Ok(_) => return Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(Error::io("open", &path)(error)),
+        }
+    }
+    for (folder, suffix) in [(SEGMENTS, ".parquet"), (SERIES, ".parquet"), (META, ".json"), (WAL, ".wal")] {
+        let is_ours = |path: &PathBuf| path.as_os_str().as_encoded_bytes().ends_with(suffix.as_bytes());
+        if layout.list(disk, folder)?.iter().any(is_ours) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The name of a file while a mirror copies it: no reader takes it for one of the database.
 pub fn unfinished(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
@@ -106,6 +128,12 @@ pub fn is_unfinished(path: &Path) -> bool {
 /// The number of a WAL file; `None` for a file that is none.
 pub fn wal_number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_suffix(".wal")?.parse().ok()
+}
+
+/// The number at the end of the name of a segment, series or metadata file.
+pub fn number_in(name: &str) -> Option<u64> {
+    let stem = name.rsplit('/').next()?.split('.').next()?;
+    stem.rsplit('-').next()?.parse().ok()
 }
 
 /// The manifest's name of a segment over `window`: sorts by time, then by sequence.

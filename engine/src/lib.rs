@@ -24,6 +24,7 @@ pub mod meta;
 pub mod mirror;
 pub mod options;
 mod recover;
+pub mod repair;
 pub mod sample;
 mod segment;
 pub mod series;

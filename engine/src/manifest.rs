@@ -19,7 +19,7 @@ const MAGIC: &str = "telem-database";
 /// What stood there before format 1 was final; nothing reads those any more.
 const MAGIC_BEFORE: &str = "telem-manifest";
 /// A manifest of a million segments has some 300 MB; beyond this it is not one of ours.
-const BYTES_MAX: u64 = 1 << 30;
+pub const BYTES_MAX: u64 = 1 << 30;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -162,9 +162,16 @@ impl Manifest {
     /// # Errors
     /// Io; Corrupt when it is not what was written; Unavailable when a newer telem wrote it.
     pub fn load(disk: &dyn Disk, layout: &Layout) -> Result<Option<Self>> {
-        let path = layout.manifest();
-        match disk::read_file(disk, &path, BYTES_MAX) {
-            Ok(bytes) => Self::decode(&path, &bytes).map(Some),
+        Self::read(disk, &layout.manifest())
+    }
+
+    /// The manifest in one file; `None` where there is none.
+    ///
+    /// # Errors
+    /// As [`Manifest::load`].
+    pub fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Self>> {
+        match disk::read_file(disk, path, BYTES_MAX) {
+            Ok(bytes) => Self::decode(path, &bytes).map(Some),
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

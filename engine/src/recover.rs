@@ -242,7 +242,7 @@ fn create(options: &Options, layout: &Layout) -> Result<Recovered> {
 }
 
 /// Two databases that are made in different places, by different processes or at different times differ in it.
-fn database_id(options: &Options, layout: &Layout) -> String {
+pub fn database_id(options: &Options, layout: &Layout) -> String {
     let process = options.machine.this_process().ok();
     let place = format!("{process:?} {} {}", options.node, layout.dir().display());
     format!("{:016x}{:08x}", options.clock.now().micros(), crc32fast::hash(place.as_bytes()))

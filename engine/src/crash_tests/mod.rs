@@ -5,6 +5,8 @@
 //! - [`every_operation`]: one scenario, stopped or failed at each of its disk operations.
 //! - [`mirroring`]: a copy of a database, with either machine stopped or failed at each of its disk operations.
 //! - [`decay`]: flipped bits and cut files.
+//! - [`repairing`]: what a repair makes of them, and a repair that is itself stopped at each of its disk operations.
+//! - [`extremes`]: the values at the borders of every encoding, through everything that stores or moves them.
 //!
 //! `PROPTEST_CASES=10000 cargo test -p telem-engine crash_tests` runs more of each (128 unless
 //! asked otherwise; the exhaustive tests try more crash images of every moment then). A failure of
@@ -13,10 +15,12 @@
 
 mod decay;
 mod every_operation;
+mod extremes;
 mod mirroring;
 mod model;
 mod observe;
 mod random_steps;
+mod repairing;
 mod report;
 mod sim_machine;
 mod world;

@@ -170,3 +170,10 @@ pub fn assert_sound(dir: &Path, options: &Options) {
     report.findings.retain(|finding| !finding.file.to_string_lossy().contains(".damaged"));
     assert!(report.findings.is_empty(), "check finds: {:?}", report.findings);
 }
+
+/// A repair would find nothing to do but to put away what a recovery set aside.
+pub fn assert_nothing_to_repair(dir: &Path, options: &Options) {
+    let mut report = crate::repair::look(dir, options, &mut |_| {}).unwrap();
+    report.actions.retain(|action| !action.file.contains(".damaged"));
+    assert!(report.is_nothing(), "a repair would do {report:?}");
+}

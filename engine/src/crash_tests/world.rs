@@ -353,6 +353,7 @@ impl World {
             Ok(()) => {
                 self.compare();
                 self.check();
+                observe::assert_nothing_to_repair(Path::new(DIR), &self.options());
             }
             Err(_) if self.disk.is_dead() => self.recover_from_death(),
             Err(error) => {

@@ -11,6 +11,7 @@ mod cache;
 mod decimal;
 mod index;
 pub mod read;
+pub mod rebuild;
 mod summary;
 mod times;
 mod varint;

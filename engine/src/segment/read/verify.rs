@@ -7,6 +7,7 @@ use crate::disk::ReadFile;
 use crate::error::{Error, Result};
 use crate::manifest::SegmentEntry;
 use crate::segment::index::Run;
+use crate::segment::rebuild::{self, Label};
 use crate::segment::summary::Summing;
 use crate::time::{TimeRange, Timestamp};
 
@@ -24,6 +25,15 @@ struct Current<'a> {
 }
 
 impl Loaded {
+    /// What the file says of itself in its footer.
+    ///
+    /// # Errors
+    /// Corrupt when it does not.
+    pub fn label(&self) -> Result<Label> {
+        let footer = self.footer()?;
+        rebuild::label_in(&self.path, footer.metadata().file_metadata(), self.blocks.file().len())
+    }
+
     /// Checks all bytes against `entry`, and that the columns hold what the run index says.
     ///
     /// # Errors
