@@ -1,0 +1,28 @@
+//! Writes the saved databases of `fixtures/db/v1` and what they answer.
+//!
+//! ```text
+//! cargo run -p telem-engine --example format_v1 -- DIR
+//! ```
+//! The directories in DIR must not exist. Format 1 is frozen: this is how the fixtures were made, and not a way to
+//! make them again when a test fails.
+
+#[path = "../../fixtures/db/v1/written.rs"]
+mod written;
+
+use std::path::PathBuf;
+
+use telem_engine::Db;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = std::env::args_os().nth(1).map(PathBuf::from).ok_or("name a directory")?;
+    for name in written::NAMES {
+        let database = dir.join(name);
+        if database.exists() {
+            return Err(format!("{} exists", database.display()).into());
+        }
+        written::write(name, &database)?;
+        let db = Db::open_read_only(&database, written::options())?;
+        std::fs::write(dir.join(format!("{name}.answers")), written::answers(&db)?)?;
+    }
+    Ok(())
+}
