@@ -327,14 +327,15 @@ class Run:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_S)
         for question in self.questions():
             body = b""
+            request = server.request(question)
             for _ in range(WARM):
-                body = ask(connection, server.request(question))
+                body = ask(connection, request)
             if at == 0:
                 self._judge(peer, question, expected, server.answer(question, body))
             walls, cpu, began = [], server.process.cpu_s(), time.monotonic()
             while go_on(len(walls), self.plan.ask_times, time.monotonic() - began):
                 asked = time.monotonic()
-                ask(connection, server.request(question))
+                ask(connection, request)
                 walls.append(time.monotonic() - asked)
             cpu = server.process.cpu_s() - cpu
             self._asked(peer.name, question, at, cpu, walls, len(body), load_before)
@@ -390,8 +391,9 @@ class Run:
             machine.forget(server.directory)
             server.start()
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_S)
+            request = server.request(question)
             began = time.monotonic()
-            ask(connection, server.request(question))
+            ask(connection, request)
             wall = time.monotonic() - began
             connection.close()
             server.stop()
@@ -490,7 +492,7 @@ def main():
         signal.signal(number, cut_off)
     plan = planned(given.quick, given.change)
     signal.alarm(plan.deadline_s)
-    wanted = given.peers.split(",") if given.peers else [server.name for server in SERVERS]
+    wanted = given.peers.split(",") if given.peers is not None else [server.name for server in SERVERS]
     servers = [server for server in SERVERS if server is Telem or server.name in wanted]
     out = given.out or CHECKOUT / "benches/peers/results" / time.strftime("%Y%m%d-%H%M%S")
     parent = given.scratch or CACHE / "peers"

@@ -1,12 +1,15 @@
 """telem: line protocol or /api/put in, OpenTSDB queries and SQL out."""
 
 import datetime
+import functools
 import json
 import subprocess
 import time
 
 from . import machine
 from .server import Failed, Server
+
+JSON = {"Content-Type": "application/json"}
 
 
 class Telem(Server):
@@ -58,12 +61,14 @@ class Telem(Server):
 
     def request(self, question):
         sql = {
-            "q5": "SELECT metric, tags, last_value FROM series",
             "q6": f"SELECT quantile_cont(value, 0.99) AS p99 FROM {question.metric}",
             "q7": f"SELECT ts, host, value FROM {question.metric} WHERE value > 90",
         }
         if question.name in sql:
             return "POST", "/api/sql", sql[question.name], {}
+        if question.name == "q5":
+            wanted = {"queries": [{"metric": metric} for metric in self.metrics()], "resolveNames": True}
+            return "POST", "/api/query/last", json.dumps(wanted), JSON
         asked = {"start": question.start_ms, "end": question.end_ms - 1, "msResolution": True}
         host = {"tagk": "host", "type": "wildcard", "filter": "*", "groupBy": True}
         one = {"tagk": "host", "type": "literal_or", "filter": question.host, "groupBy": False}
@@ -73,7 +78,11 @@ class Telem(Server):
             "q3": [{"metric": question.metric, "aggregator": "max", "downsample": "5m-max", "filters": [host]}],
             "q4": [{"metric": metric, "aggregator": "avg", "downsample": "1m-avg"} for metric in question.metrics],
         }[question.name]
-        return "POST", "/api/query", json.dumps(asked), {"Content-Type": "application/json"}
+        return "POST", "/api/query", json.dumps(asked), JSON
+
+    @functools.cache
+    def metrics(self):
+        return json.loads(self.get("/api/suggest?type=metrics&max=10000")[1])
 
     def answer(self, question, body):
         rows = json.loads(body)
@@ -85,7 +94,7 @@ class Telem(Server):
             case "q4":
                 return {(row["metric"], int(at)): v for row in rows for at, v in row["dps"].items()}
             case "q5":
-                return {(row["metric"], *sorted(row["tags"].items())): row["last_value"] for row in rows}
+                return {(row["metric"], *sorted(row["tags"].items())): float(row["value"]) for row in rows}
             case "q6":
                 return {"p99": rows[0]["p99"]}
             case "q7":
