@@ -7,6 +7,7 @@
 
 mod architecture;
 mod bad_input;
+mod check;
 mod collect;
 mod dashboards;
 mod export;

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
+use telem_engine::check;
 use telem_engine::disk::OsDisk;
 use telem_engine::{Clock, Db, Options};
 
@@ -71,9 +72,24 @@ pub fn engine_options(databases: usize, clock: Arc<dyn Clock>) -> Options {
 /// # Errors
 /// The first directory that is no database and holds none, or that cannot be read; too many databases.
 pub fn databases(named: &[PathBuf]) -> Result<Vec<PathBuf>, SavedError> {
+    databases_where(named, |dir| Db::stands_in(dir, &OsDisk))
+}
+
+/// As [`databases`], and those too that have lost their manifest.
+///
+/// # Errors
+/// As [`databases`].
+pub fn databases_even_damaged(named: &[PathBuf]) -> Result<Vec<PathBuf>, SavedError> {
+    databases_where(named, |dir| check::stands_in(dir, &OsDisk))
+}
+
+fn databases_where(
+    named: &[PathBuf],
+    stands_in: impl Fn(&Path) -> telem_engine::Result<bool>,
+) -> Result<Vec<PathBuf>, SavedError> {
     let mut found = Vec::new();
     for dir in named {
-        found.extend(databases_of(dir)?);
+        found.extend(databases_of(dir, &stands_in)?);
         if found.len() > DATABASES_MAX {
             return Err(SavedError::TooMany { found: found.len() });
         }
@@ -101,7 +117,10 @@ pub fn several(databases: &[PathBuf]) -> Option<String> {
     Some(format!("{} databases read as one: {}", databases.len(), names.join(", ")))
 }
 
-fn databases_of(dir: &Path) -> Result<Vec<PathBuf>, SavedError> {
+fn databases_of(
+    dir: &Path,
+    stands_in: &impl Fn(&Path) -> telem_engine::Result<bool>,
+) -> Result<Vec<PathBuf>, SavedError> {
     match fs::metadata(dir) {
         Ok(found) if found.is_dir() => {}
         Ok(_) => return Err(SavedError::NotADirectory { path: dir.to_path_buf() }),
@@ -112,7 +131,7 @@ fn databases_of(dir: &Path) -> Result<Vec<PathBuf>, SavedError> {
         }
         Err(source) => return Err(io_error("look at", dir)(source)),
     }
-    if Db::stands_in(dir, &OsDisk)? {
+    if stands_in(dir)? {
         return Ok(vec![dir.to_path_buf()]);
     }
     let (mut databases, mut directories) = (Vec::new(), 0);
@@ -121,7 +140,7 @@ fn databases_of(dir: &Path) -> Result<Vec<PathBuf>, SavedError> {
         // Links are followed: a directory of links is how saved databases of several jobs are put side by side.
         if path.is_dir() {
             directories += 1;
-            if Db::stands_in(&path, &OsDisk)? {
+            if stands_in(&path)? {
                 databases.push(path);
             }
         }

@@ -1,28 +1,43 @@
-//! `telem check`: every checksum and every invariant of databases, and nothing changed.
+//! `telem check`: every checksum and every invariant of databases, and nothing changed unless asked for.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use telem_engine::Options;
-use telem_engine::check::{CheckReport, Finding, Severity, check};
+use telem_engine::check::{CheckReport, Finding, Progress, Severity, check};
+use telem_engine::repair::{RepairReport, look, repair};
 
 use super::Failure;
 use crate::info::grouped;
 use crate::saved;
 
-/// Verify every checksum and invariant of databases, changing nothing
+/// Verify every checksum and invariant of databases, and say what a repair would do
 ///
-/// Safe beside a server that writes them. Warnings name what the next open tidies up: nothing is lost. Exit code 0
-/// when nothing is lost, 1 when something is or the check cannot be made, 2 when used wrongly.
+/// Nothing is changed without --repair, and a check is safe beside a server that writes. Warnings name what the next
+/// open tidies up: nothing is lost.
+///
+/// A repair keeps everything that can still be read, puts what cannot be read, and every file that it writes anew, into
+/// DIR/damaged, and names each loss; that report stays in DIR/damaged too. It refuses a database that somebody writes,
+/// asks nothing, and may be run again after whatever stopped it. It reads every file twice and needs room for new
+/// copies of damaged ones.
+///
+/// Exit code 0 when nothing is lost, 1 when something is (with --repair: when something could not be kept) or the check
+/// or repair cannot be made, 2 when used wrongly.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     /// Directories of databases or of saved jobs
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
+    /// Make damaged databases ones that open again
+    #[arg(long)]
+    repair: bool,
+    /// Repair also where another host, or a live process, seems to write
+    #[arg(long, requires = "repair")]
+    take_over: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -32,33 +47,68 @@ const EXAMPLES: &str = "\
 Examples:
   telem check ./trial
   telem check ./telem-4711                  every node of a saved job
-  telem check ./trial --json | jq '.findings[]'";
+  telem check ./trial --json | jq '.findings[]'
+  telem check ./trial --repair              after damage: keep what can be read";
+
+/// What is known of one database.
+struct Looked {
+    dir: PathBuf,
+    /// After the repair, if there was one.
+    report: CheckReport,
+    /// What a repair did, or would do to one that is not sound; or why there can be none.
+    repair: Option<Result<RepairReport, String>>,
+}
+
+impl Looked {
+    fn was_repaired(&self) -> bool {
+        self.repair.iter().flatten().any(|repair| repair.done)
+    }
+
+    fn is_well(&self) -> bool {
+        let lost = |repair: &RepairReport| repair.done && !repair.losses.is_empty();
+        self.report.is_sound() && !self.repair.iter().flatten().any(lost)
+    }
+}
 
 /// # Errors
 /// BadNews when something is lost; Failed when there is no database to check, or one cannot be.
 pub fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let dirs = saved::databases(&args.dirs).map_err(Failure::failed)?;
-    let mut reports = Vec::with_capacity(dirs.len());
+    let dirs = saved::databases_even_damaged(&args.dirs).map_err(Failure::failed)?;
+    let mut all = Vec::with_capacity(dirs.len());
     let mut out = io::stdout().lock();
     for dir in dirs {
-        let bar = progress_bar();
-        let report = check(&dir, &Options::default(), &mut |progress| {
-            bar.set_length(progress.bytes_total);
-            bar.set_position(progress.bytes_done);
-            bar.set_message(progress.file.file_name().unwrap_or_default().to_string_lossy().into_owned());
-        });
-        bar.finish_and_clear();
-        let report = report.map_err(Failure::failed)?;
+        let one = look_at(dir, args)?;
         if !args.json {
-            out.write_all(as_text(&dir, &report).as_bytes())?;
+            out.write_all(as_text(&one).as_bytes())?;
         }
-        reports.push((dir, report));
+        all.push(one);
     }
     if args.json {
-        out.write_all(as_json(&reports).as_bytes())?;
+        out.write_all(as_json(&all).as_bytes())?;
     }
     out.flush()?;
-    if reports.iter().all(|(_, report)| report.is_sound()) { Ok(()) } else { Err(Failure::BadNews) }
+    if all.iter().all(Looked::is_well) { Ok(()) } else { Err(Failure::BadNews) }
+}
+
+fn look_at(dir: PathBuf, args: &CheckArgs) -> Result<Looked, Failure> {
+    let options = Options { take_over: args.take_over, ..Options::default() };
+    let bar = progress_bar();
+    let mut show = |progress: Progress<'_>| {
+        bar.set_length(progress.bytes_total);
+        bar.set_position(progress.bytes_done);
+        bar.set_message(progress.file.file_name().unwrap_or_default().to_string_lossy().into_owned());
+    };
+    let done = (|| {
+        let mut repaired = if args.repair { Some(Ok(repair(&dir, &options, &mut show)?)) } else { None };
+        let report = check(&dir, &options, &mut show)?;
+        if repaired.is_none() && !report.is_sound() {
+            repaired = Some(look(&dir, &options, &mut show).map_err(|error| error.to_string()));
+        }
+        Ok::<_, telem_engine::Error>((report, repaired))
+    })();
+    bar.finish_and_clear();
+    let (report, repair) = done.map_err(Failure::failed)?;
+    Ok(Looked { dir, report, repair })
 }
 
 fn progress_bar() -> ProgressBar {
@@ -70,8 +120,10 @@ fn progress_bar() -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn as_text(dir: &Path, report: &CheckReport) -> String {
-    let mut text: String = report.findings.iter().map(|finding| format!("{finding}\n")).collect();
+fn as_text(one: &Looked) -> String {
+    let Looked { dir, report, repair } = one;
+    let mut text = repair.as_ref().filter(|_| one.was_repaired()).map_or(String::new(), repair_as_text);
+    text.extend(report.findings.iter().map(|finding| format!("{finding}\n")));
     let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
     let verdict = match (count(Severity::Error), count(Severity::Warning)) {
         (0, 0) => "sound".to_owned(),
@@ -87,30 +139,53 @@ fn as_text(dir: &Path, report: &CheckReport) -> String {
         grouped(report.files),
         grouped(report.bytes)
     ));
+    if let Some(would) = repair.as_ref().filter(|_| !one.was_repaired()) {
+        text.push_str(&repair_as_text(would));
+    }
+    text
+}
+
+fn repair_as_text(repair: &Result<RepairReport, String>) -> String {
+    let repair = match repair {
+        Ok(repair) => repair,
+        Err(why) => return format!("cannot be repaired: {why}\n"),
+    };
+    if repair.is_nothing() {
+        return "nothing to repair\n".to_owned();
+    }
+    let (did, lost) = if repair.done { ("repaired", "lost") } else { ("--repair would", "would be lost") };
+    let mut text = String::new();
+    text.extend(repair.actions.iter().map(|action| format!("{did}: {action}\n")));
+    text.extend(repair.losses.iter().map(|loss| format!("{lost}: {loss}\n")));
+    text.extend(repair.unproven.iter().map(|what| format!("unproven: {what}\n")));
+    if let Some(file) = &repair.report_file {
+        text.push_str(&format!("all of this stands in {}\n", file.display()));
+    }
     text
 }
 
 /// Of one database what is found in it; of several the sum, and each under `databases`.
-fn as_json(reports: &[(PathBuf, CheckReport)]) -> String {
-    let json = match reports {
-        [(dir, report)] => one_as_json(dir, report),
+fn as_json(all: &[Looked]) -> String {
+    let json = match all {
+        [one] => one_as_json(one),
         several => {
-            let sum = |of: fn(&CheckReport) -> u64| several.iter().map(|(_, report)| of(report)).sum::<u64>();
+            let sum = |of: fn(&CheckReport) -> u64| several.iter().map(|one| of(&one.report)).sum::<u64>();
             json!({
-                "sound": several.iter().all(|(_, report)| report.is_sound()),
+                "sound": several.iter().all(|one| one.report.is_sound()),
                 "files": sum(|report| report.files),
                 "bytes": sum(|report| report.bytes),
                 "series": sum(|report| report.series),
                 "segments": sum(|report| report.segments),
                 "samples": sum(|report| report.samples),
-                "databases": several.iter().map(|(dir, report)| one_as_json(dir, report)).collect::<Vec<_>>(),
+                "databases": several.iter().map(one_as_json).collect::<Vec<_>>(),
             })
         }
     };
     format!("{json:#}\n")
 }
 
-fn one_as_json(dir: &Path, report: &CheckReport) -> serde_json::Value {
+fn one_as_json(one: &Looked) -> serde_json::Value {
+    let Looked { dir, report, repair } = one;
     let findings = report.findings.iter().map(|Finding { severity, file, what, found, expected }| {
         let severity = match severity {
             Severity::Warning => "warning",
@@ -118,7 +193,7 @@ fn one_as_json(dir: &Path, report: &CheckReport) -> serde_json::Value {
         };
         json!({"severity": severity, "file": file, "what": what, "found": found, "expected": expected})
     });
-    json!({
+    let mut json = json!({
         "data": dir,
         "sound": report.is_sound(),
         "findings": findings.collect::<Vec<_>>(),
@@ -127,5 +202,11 @@ fn one_as_json(dir: &Path, report: &CheckReport) -> serde_json::Value {
         "series": report.series,
         "segments": report.segments,
         "samples": report.samples,
-    })
+    });
+    match repair {
+        Some(Ok(repair)) => json["repair"] = json!(repair),
+        Some(Err(why)) => json["repair"] = json!({ "impossible": why }),
+        None => {}
+    }
+    json
 }
