@@ -198,7 +198,7 @@ impl Subject {
     }
 }
 
-fn is_wal(file: &PathBuf) -> bool {
+fn is_wal(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "wal")
 }
 
@@ -238,7 +238,7 @@ fn a_sound_database_is_not_touched() {
 fn a_flipped_bit_is_turned_back_and_costs_nothing() {
     let subject = Subject::new();
     let mut random = Random::new(1);
-    let last_wal = subject.files().into_iter().rfind(is_wal).unwrap();
+    let last_wal = subject.files().into_iter().rfind(|file| is_wal(file)).unwrap();
     for file in subject.files() {
         for (at, bit) in subject.some_places(&file, &mut random) {
             let what = format!("{} with bit {bit} of byte {at} flipped", file.display());
@@ -355,7 +355,7 @@ fn without_a_manifest_a_damaged_segment_is_repaired_or_named_too() {
 #[test]
 fn damage_in_a_wal_file_that_another_follows_costs_the_damaged_frame_alone() {
     let subject = Subject::new();
-    let first = subject.files().into_iter().find(is_wal).unwrap();
+    let first = subject.files().into_iter().find(|file| is_wal(file)).unwrap();
     let len = subject.disk.content(&first).unwrap().len();
     // The header is not in the way of the frames.
     let (report, found) =

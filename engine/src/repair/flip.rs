@@ -31,10 +31,10 @@ const fn table() -> [u32; 256] {
 /// `bytes` with the one bit turned back whose turn makes `crc32` their checksum; `None` when there is no such bit, or
 /// these are more than `bytes_max`.
 pub fn turned_back(bytes: &[u8], crc32: u32, bytes_max: usize) -> Option<Vec<u8>> {
-    if bytes.len() > bytes_max {
+    let difference = crc32fast::hash(bytes) ^ crc32;
+    if difference == 0 || bytes.len() > bytes_max {
         return None;
     }
-    let difference = crc32fast::hash(bytes) ^ crc32;
     // What each bit of a byte makes of the checksum, from the last byte to the first.
     let mut of_bit: [u32; 8] = std::array::from_fn(|bit| TABLE[1 << bit]);
     for at in (0..bytes.len()).rev() {
