@@ -7,6 +7,7 @@
 
 mod json;
 mod number;
+mod order;
 pub mod scan;
 #[cfg(test)]
 mod tests;
@@ -175,11 +176,11 @@ impl DataPoint<'_> {
             timestamp: self.timestamp,
             value: number::stored_bytes(value),
             metric: metric.to_owned(),
-            tags: braced(tags),
+            tags: shown(tags),
         })?;
         let found = tags.entries.len() + tags.beyond;
         if found > rules.tags_max {
-            return Err(PointError::TooManyTags { found, max: rules.tags_max, tags: braced(tags) });
+            return Err(PointError::TooManyTags { found, max: rules.tags_max, tags: shown(tags) });
         }
         check_name(|| "metric name".to_owned(), metric)?;
         let mut checked = Vec::with_capacity(tags.entries.len());
@@ -221,9 +222,15 @@ fn check_name(what: impl FnOnce() -> String, name: &str) -> Result<(), PointErro
     }
 }
 
-/// `{host=a, colo=lga}`; with `...` for what was counted only.
-fn braced(tags: &TextMap<'_>) -> String {
-    let shown = tags.entries.iter().map(|(key, value)| format!("{key}={}", value.as_deref().unwrap_or("null")));
-    let more = (tags.beyond > 0).then(|| "...".to_owned());
+fn shown(tags: &TextMap<'_>) -> String {
+    let entries = tags.entries.iter().map(|(key, value)| (&**key, value.as_deref().unwrap_or("null")));
+    braced(entries.collect(), tags.beyond)
+}
+
+/// `{host=a, colo=lga}`, in the order of the original; with `...` for the `beyond` that were counted only.
+fn braced(mut tags: Vec<(&str, &str)>, beyond: usize) -> String {
+    order::of_hash_map(&mut tags, |(key, _)| key);
+    let shown = tags.iter().map(|(key, value)| format!("{key}={value}"));
+    let more = (beyond > 0).then(|| "...".to_owned());
     format!("{{{}}}", shown.chain(more).collect::<Vec<String>>().join(", "))
 }
