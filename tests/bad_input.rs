@@ -386,15 +386,23 @@ fn another_user_of_the_machine_is_refused() {
          printf 'GET /api/version HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
          read -r protocol status reason <&3; echo \"$status\""
     );
-    let as_user = |uid: &str| {
+    let telnet = format!(
+        "exec 3<>/dev/tcp/{host}/{port}; printf 'put stranger 1356998400 1 host=a\\nversion\\nexit\\n' >&3; cat <&3"
+    );
+    let as_user = |uid: &str, ask: &str| {
         let mut command = Command::new("setpriv");
-        command.args(["--reuid", uid, "--regid", uid, "--clear-groups", "bash", "-c", &ask]);
+        command.args(["--reuid", uid, "--regid", uid, "--clear-groups", "bash", "-c", ask]);
         let done = command.output().unwrap();
         String::from_utf8(done.stdout).unwrap().trim().to_owned()
     };
-    let stranger = as_user("65533");
+    let stranger = as_user("65533", &ask);
     assert!(["401", "403", ""].contains(&stranger.as_str()), "a stranger is answered {stranger}");
-    assert_eq!(as_user("0"), "200");
+    assert_eq!(as_user("0", &ask), "200");
+    let told = as_user("65533", &telnet);
+    assert!(told.starts_with("refused: a token is needed because it comes from a process of uid 65533"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(stored(&server, "stranger").is_empty());
+    assert!(as_user("0", &telnet).starts_with("net.opentsdb.tools 2.4.1"));
     lives(&server);
 }
 

@@ -1,4 +1,5 @@
-//! Connections: accepts them, finds out whose they are, and hands their requests to the router.
+//! Connections: accepts them, finds out whose they are and what they speak ([`sniff`]), and hands their requests to the
+//! router, or all they say to the telnet protocol.
 //!
 //! Every connection has a place, and places are limited. Who may ask what is decided here ([`access`])
 //! before a request reaches a handler, so no protocol can forget it.
@@ -6,8 +7,9 @@
 pub mod access;
 pub mod listen;
 pub mod proc_net;
+mod sniff;
 pub mod socket;
-mod stall;
+pub(crate) mod stall;
 #[cfg(test)]
 mod tests;
 
@@ -26,13 +28,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use self::access::{Access, Rules};
+use self::sniff::{Protocol, Whole};
 use self::socket::Socket;
 use self::stall::StallGuard;
+use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::ServerLimits;
 
 /// How long accepting rests after the operating system had no descriptor for one more connection.
@@ -49,21 +53,30 @@ pub struct Listeners {
     pub socket: Option<Socket>,
 }
 
+/// Who answers what comes.
+#[derive(Clone, Debug)]
+pub struct Protocols {
+    pub http: Router,
+    /// `None`: everything is taken for HTTP.
+    pub telnet: Option<Arc<Telnet>>,
+}
+
 enum Incoming {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-/// Serves `router` until `stop` comes; then finishes the requests that run, within the limit for that.
+/// Serves `protocols` until `stop` comes; then finishes the requests that run, within the limit for that.
 pub async fn serve(
     listeners: Listeners,
-    router: Router,
+    protocols: Protocols,
     rules: Rules,
     limits: &ServerLimits,
     stop: impl Future<Output = ()>,
 ) {
     let places = Arc::new(Places::new(limits.connections_max));
-    let door = Arc::new(Door { router, rules, limits: limits.clone() });
+    let (stopping, stopped) = watch::channel(false);
+    let door = Arc::new(Door { protocols, rules, limits: limits.clone(), stopped });
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
@@ -86,6 +99,7 @@ pub async fn serve(
         }
     }
     drop(listeners);
+    stopping.send_replace(true);
     if tokio::time::timeout(limits.shutdown_timeout, graceful.shutdown()).await.is_err() {
         tracing::warn!(waited = ?limits.shutdown_timeout, "requests that still ran were cut off");
     }
@@ -123,9 +137,11 @@ impl Places {
 
 /// What every connection needs.
 struct Door {
-    router: Router,
+    protocols: Protocols,
     rules: Rules,
     limits: ServerLimits,
+    /// True once the server stops.
+    stopped: watch::Receiver<bool>,
 }
 
 impl Door {
@@ -151,7 +167,37 @@ impl Door {
         }
     }
 
-    async fn converse<S>(&self, stream: S, access: Access, watcher: Watcher)
+    async fn converse<S>(&self, mut stream: S, access: Access, watcher: Watcher)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let Some(telnet) = &self.protocols.telnet else { return self.speak_http(stream, access, watcher).await };
+        let mut stopped = self.stopped.clone();
+        let first = tokio::select! {
+            biased;
+            first = tokio::time::timeout(self.limits.header_timeout, sniff::first_bytes(&mut stream)) => first,
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        };
+        let Ok(Ok(first)) = first else { return };
+        let Some(byte) = first.first() else { return };
+        match (sniff::protocol(*byte), &access) {
+            (Protocol::Http, _) => self.speak_http(Whole::new(first, stream), access, watcher).await,
+            (Protocol::Telnet, Access::Socket | Access::Loopback) => {
+                telnet.converse(stream, first, stopped).await;
+                // Only now: whoever stops the server waits for what this client sent.
+                drop(watcher);
+            }
+            (Protocol::Telnet, Access::Stranger { reason }) => {
+                let what = format!(
+                    "a token is needed because {reason}, and telnet cannot carry one; send to /api/put over HTTP with \
+                     'Authorization: Bearer TOKEN' and the token of the connection file"
+                );
+                telnet.refuse(stream, &what).await;
+            }
+        }
+    }
+
+    async fn speak_http<S>(&self, stream: S, access: Access, watcher: Watcher)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -173,7 +219,7 @@ impl Door {
         if let Err(refusal) = self.rules.admit(request.headers(), access) {
             return refusal.into_response();
         }
-        match self.router.clone().oneshot(request).await {
+        match self.protocols.http.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         }

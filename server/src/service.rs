@@ -1,6 +1,6 @@
 //! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
 
-mod own;
+pub(crate) mod own;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +26,8 @@ use crate::http;
 use crate::net::access::Rules;
 use crate::net::listen::{ListenError, listen};
 use crate::net::socket::{self, Socket, SocketError};
-use crate::net::{self, Listeners};
+use crate::net::{self, Listeners, Protocols};
+use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::{ServerLimits, State, VERSION};
 use crate::token::{Token, TokenError};
 
@@ -204,7 +205,9 @@ async fn serve(
         limits: options.limits.clone(),
         version: VERSION,
     };
-    let router = http::router(Arc::new(state));
+    let state = Arc::new(state);
+    let telnet = Some(Arc::new(Telnet::new(Arc::clone(&state))));
+    let protocols = Protocols { http: http::router(state), telnet };
     let rules = Rules::new(token, options.uid, options.allowed_uids);
     // Held until the last request is answered.
     let _file = connection.publish(&path).map_err(|source| ServiceError::Connection { path: path.clone(), source })?;
@@ -217,7 +220,7 @@ async fn serve(
         socket: socket.path().to_path_buf(),
         connection_file: path,
     });
-    net::serve(Listeners { tcp, socket: Some(socket) }, router, rules, &options.limits, stop).await;
+    net::serve(Listeners { tcp, socket: Some(socket) }, protocols, rules, &options.limits, stop).await;
     // Takes as long as one tick: what it sampled is to be written before the database is closed.
     if let Some(collectors) = collectors {
         collectors.stop();

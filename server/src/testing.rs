@@ -44,11 +44,16 @@ impl Answer {
 impl Served {
     /// An empty database.
     pub fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// An empty database, served by a state with a `change`.
+    pub fn with(change: impl FnOnce(&mut State)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let options = Options { node: "n1".to_owned(), ..Options::default() };
         let db = Db::open(&dir.path().join("db"), options).unwrap();
-        let state = Arc::new(State {
+        let mut state = State {
             writer: Some(Writer::start(db.clone(), WriterOptions::default()).unwrap()),
             queries: Queries::new(db.clone(), QueryOptions::new(Arc::clone(&clock))).unwrap(),
             db,
@@ -57,7 +62,9 @@ impl Served {
             clock,
             limits: ServerLimits { body_bytes_max: 64 << 10, ..ServerLimits::default() },
             version: VERSION,
-        });
+        };
+        change(&mut state);
+        let state = Arc::new(state);
         Self { router: http::router(Arc::clone(&state)), state, _dir: dir }
     }
 

@@ -1,6 +1,7 @@
 //! Recorded requests and answers of a real OpenTSDB 2.4.1 (`fixtures/opentsdb`), and their replay.
 
 mod judge;
+mod telnet;
 mod tests;
 
 use std::path::{Path, PathBuf};

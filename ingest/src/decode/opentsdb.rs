@@ -9,6 +9,7 @@ mod json;
 mod number;
 mod order;
 pub mod scan;
+pub mod telnet;
 #[cfg(test)]
 mod tests;
 

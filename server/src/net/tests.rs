@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -17,9 +18,12 @@ use tokio::sync::oneshot;
 use super::access::{Access, Rules};
 use super::listen::{ListenError, listen};
 use super::proc_net::{self, Owner};
+use super::sniff::{Protocol, protocol};
 use super::socket::{self, Socket, SocketError};
-use super::{Listeners, serve};
+use super::{Listeners, Protocols, serve};
+use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::ServerLimits;
+use crate::testing::Served;
 use crate::token::Token;
 
 const SECRET: &str = "0123456789abcdef";
@@ -231,13 +235,17 @@ struct Running {
     task: tokio::task::JoinHandle<()>,
 }
 
-async fn start(router: Router, rules: Rules, limits: ServerLimits) -> Running {
+async fn start(http: Router, rules: Rules, limits: ServerLimits) -> Running {
+    start_with(Protocols { http, telnet: None }, rules, limits).await
+}
+
+async fn start_with(protocols: Protocols, rules: Rules, limits: ServerLimits) -> Running {
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let address = tcp.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        serve(Listeners { tcp, socket: None }, router, rules, &limits, stopped).await;
+        serve(Listeners { tcp, socket: None }, protocols, rules, &limits, stopped).await;
     });
     Running { address, stop, task }
 }
@@ -324,6 +332,56 @@ async fn a_client_that_takes_no_byte_of_its_answer_is_hung_up_on() {
     running.task.await.unwrap();
 }
 
+/// A server that speaks telnet too.
+async fn start_both(rules: Rules) -> (Served, Running) {
+    let served = Served::new();
+    let telnet = Some(Arc::new(Telnet::new(Arc::clone(&served.state))));
+    let http = Router::new().route("/x", get(|| async { "hello" }).post(|body: String| async { body }));
+    let running = start_with(Protocols { http, telnet }, rules, ServerLimits::default()).await;
+    (served, running)
+}
+
+#[test]
+fn the_first_byte_says_what_a_client_speaks() {
+    for first in ["GET / HTTP/1.1", "PRI * HTTP/2.0", "\x16\x03\x01", "\0"] {
+        assert_eq!(protocol(first.as_bytes()[0]), Protocol::Http, "{first}");
+    }
+    for first in ["put m 1 1 a=b", "version", "\n", "\r\n", " ", "\u{ff}", "{", "@", "["] {
+        assert_eq!(protocol(first.as_bytes()[0]), Protocol::Telnet, "{first}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_comes_byte_by_byte_is_a_request() {
+    let (_served, running) = start_both(own_rules()).await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let request = "POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nConnection: close\r\n\r\nput\nexit\n";
+    for byte in request.bytes() {
+        stream.write_all(&[byte]).await.unwrap();
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("put\nexit\n"), "{answer}");
+    assert!(ask(running.address, "version\nexit\n").await.starts_with("net.opentsdb.tools 2.4.1"));
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap();
+}
+
+#[tokio::test]
+async fn stopping_waits_for_what_a_telnet_client_sent_and_not_for_the_client() {
+    let (served, running) = start_both(own_rules()).await;
+    let mut idle = TcpStream::connect(running.address).await.unwrap();
+    idle.write_all(b"version\n").await.unwrap();
+    assert!(idle.read(&mut [0; 1_024]).await.unwrap() > 0);
+    let silent = TcpStream::connect(running.address).await.unwrap();
+    idle.write_all(b"put m 1356998400 1 host=a\n").await.unwrap();
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap();
+    assert_eq!(served.state.db.index().len(), 1);
+    drop((idle, silent));
+}
+
 #[tokio::test]
 async fn stopping_finishes_the_requests_that_run() {
     let (entered, inside) = oneshot::channel::<()>();
@@ -354,10 +412,11 @@ async fn the_socket_serves_the_same_router() {
     let path = socket.path().to_path_buf();
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    let router = Router::new().route("/x", get(|| async { (StatusCode::OK, "hello") }));
+    let http = Router::new().route("/x", get(|| async { (StatusCode::OK, "hello") }));
+    let protocols = Protocols { http, telnet: None };
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        serve(Listeners { tcp, socket: Some(socket) }, router, own_rules(), &ServerLimits::default(), stopped).await;
+        serve(Listeners { tcp, socket: Some(socket) }, protocols, own_rules(), &ServerLimits::default(), stopped).await;
     });
     let answer = tokio::task::spawn_blocking({
         let path = path.clone();

@@ -10,7 +10,7 @@ use super::{Answer, allow, json};
 use crate::state::State;
 
 /// The version of OpenTSDB whose API this is. Clients choose their dialect by it.
-const OPENTSDB_VERSION: &str = "2.4.1";
+pub(super) const OPENTSDB_VERSION: &str = "2.4.1";
 
 pub fn aggregators(call: &Call) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST])?;

@@ -1,4 +1,4 @@
-//! The OpenTSDB 2.4 HTTP API: what Grafana and OpenTSDB's clients speak.
+//! The OpenTSDB 2.4 HTTP API, and its [`telnet`] protocol: what Grafana and OpenTSDB's clients speak.
 //!
 //! OpenTSDB's paths ignore case and a trailing slash, carry an optional version and may override
 //! their method, so one handler takes everything below `/api` that no other protocol claims:
@@ -15,6 +15,7 @@ mod lookup;
 mod put;
 mod query;
 mod suggest;
+pub mod telnet;
 #[cfg(test)]
 mod tests;
 mod time;

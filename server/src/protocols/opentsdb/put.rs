@@ -19,7 +19,7 @@ use crate::http::body;
 use crate::state::{ServerLimits, State};
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
-const LEVEL: u8 = 1;
+pub(super) const LEVEL: u8 = 1;
 
 /// Most bad points that an answer lists, and how many bytes those may take; the others are counted.
 const LISTED_MAX: usize = REJECTS_TOLD_MAX;

@@ -1,0 +1,92 @@
+//! Which protocol a client speaks, by the first byte that it sends.
+//!
+//! Requests of HTTP begin with the name of a method, which is in capitals; commands of OpenTSDB's telnet are not. That
+//! one byte decides, as in OpenTSDB, so a request that comes byte by byte is understood as well. What begins as no text
+//! does is refused by HTTP at once; somebody who tries TLS would wait for ever for an answer to a line without end.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+/// Most bytes that are taken before it is known who is to have them.
+const FIRST_BYTES_MAX: usize = 4 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http,
+    /// Lines of text.
+    Telnet,
+}
+
+/// What a client speaks whose first byte is `first`.
+pub fn protocol(first: u8) -> Protocol {
+    match first {
+        b'\r' | b'\n' => Protocol::Telnet,
+        b'A'..=b'Z' | 0..=0x1F => Protocol::Http,
+        _ => Protocol::Telnet,
+    }
+}
+
+/// The first bytes that come, whatever they are; none when the client has nothing to say.
+///
+/// # Errors
+/// Those of the connection.
+pub async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<BytesMut> {
+    let mut first = BytesMut::with_capacity(FIRST_BYTES_MAX);
+    stream.read_buf(&mut first).await?;
+    Ok(first)
+}
+
+/// A stream of which the first bytes were taken, and are there again.
+#[derive(Debug)]
+pub struct Whole<S> {
+    first: BytesMut,
+    rest: S,
+}
+
+impl<S> Whole<S> {
+    pub fn new(first: BytesMut, rest: S) -> Self {
+        Self { first, rest }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Whole<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.first.is_empty() {
+            return Pin::new(&mut self.rest).poll_read(cx, buf);
+        }
+        let bytes = self.first.len().min(buf.remaining());
+        buf.put_slice(&self.first[..bytes]);
+        self.first.advance(bytes);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Whole<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.rest).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.rest).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.rest.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.rest).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.rest).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,40 @@
+//! What a line is answered that is no `put`.
+
+use bytes::BytesMut;
+
+use super::super::describe::OPENTSDB_VERSION;
+use super::{Telnet, lines, stats};
+
+/// What follows a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    GoOn,
+    HangUp,
+}
+
+/// Answers the line with a command. What follows the command in it counts for nothing, as in OpenTSDB.
+pub fn answer(telnet: &Telnet, line: &[u8], answers: &mut BytesMut) -> Next {
+    let said: &str = match lines::command(line) {
+        b"exit" => return Next::HangUp,
+        b"version" => &version(telnet),
+        b"stats" => &stats::lines(telnet),
+        b"help" => "available commands: put version stats help dropcaches exit\n",
+        b"dropcaches" => "Caches dropped.\n",
+        b"rollup" => "rollup: illegal argument: No rollup or aggregations were configured\n",
+        b"histogram" => {
+            "histogram: illegal argument: Histogram storage has not been enabled. Check the \
+             'tsd.core.histograms.config' configuration.\n"
+        }
+        b"diediedie" => {
+            "diediedie: illegal argument: a client does not stop this server; send SIGTERM to its process\n"
+        }
+        other => &format!("unknown command: {}.  Try `help'.\n", String::from_utf8_lossy(other)),
+    };
+    answers.extend_from_slice(said.as_bytes());
+    Next::GoOn
+}
+
+/// The API's version where clients look for it, and whose it is.
+fn version(telnet: &Telnet) -> String {
+    format!("net.opentsdb.tools {OPENTSDB_VERSION} built at revision telem-{} (MINT)\n", telnet.state.version)
+}
