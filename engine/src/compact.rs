@@ -1,23 +1,24 @@
-//! A merge of small segments into large ones: what makes a saved database a handful of files.
+//! A merge of small segments into large ones: what keeps a database, and makes a saved one, a handful of files.
 //!
-//! [`choose`] decides which, and says why that is allowed. Each merge is committed as a flush is:
-//! the new file is durable, then a manifest names it in the place of the old ones. Those are
+//! [`choose`] and [`due`] decide which, and say why that is allowed. The new file is written beside everything else
+//! that happens; then it is committed as a flush is: a manifest names it in the place of the old ones. Those are
 //! removed when the last snapshot that reads them is gone.
 //!
-//! Memory: the new file while it is encoded (1 to 3 bytes a row as a rule, 20 at the worst, for
-//! [`Options::compact_rows_max`](crate::Options) rows), what a snapshot's reader holds, and at most
-//! [`SERIES_ROWS_MAX`] rows of one series where its times are spread evenly.
+//! Memory: the new file while it is encoded (no more than [`Options::compact_bytes_max`](crate::Options) as a rule,
+//! which is what its rows take before), what a snapshot's reader holds, and at most [`SERIES_ROWS_MAX`] rows of one
+//! series where its times are spread evenly.
 
 pub mod choose;
+pub mod due;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::flush::{Flusher, take};
+use crate::flush::{Files, Flusher};
 use crate::index::SeriesIndex;
 use crate::layout::{self, SEGMENTS, SERIES};
-use crate::manifest::{Manifest, SegmentEntry, SeriesEntry};
+use crate::manifest::{SegmentEntry, SeriesEntry};
 use crate::segment::SegmentWriter;
 use crate::series::{SeriesId, SeriesKey};
 use crate::series_file;
@@ -29,7 +30,7 @@ use choose::Merge;
 /// A series with more rows in one merge is read in stretches of time that hold about this many.
 const SERIES_ROWS_MAX: u64 = 1 << 20;
 /// Series files are merged up to this many series: all their keys are in memory then.
-const SERIES_MAX: u64 = 256 << 10;
+pub const SERIES_MAX: u64 = 256 << 10;
 
 /// What a compaction did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,75 +64,126 @@ impl CompactReport {
     }
 }
 
-impl Flusher {
-    /// Puts one segment in the place of those of `merge`, which are the segments of `source`. False when `go_on` said no.
-    ///
-    /// # Errors
-    /// Io and Corrupt; or what `guard` says. Nothing became true then.
-    pub fn merge(
-        &mut self,
-        merge: &Merge,
-        source: &Snapshot,
-        guard: impl FnOnce() -> Result<()>,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<bool> {
-        self.change(guard, |flusher, next, written| {
-            let Some(entry) = flusher.write_merged(merge, source, next, written, go_on)? else { return Ok(None) };
-            next.segments.retain(|segment| !merge.files.contains(&segment.file.file));
-            next.segments.push(entry);
-            Ok(Some(()))
-        })
-        .map(|done| done.is_some())
-    }
+/// Files that stand on the disk, each durable, and that no manifest names yet.
+#[derive(Debug)]
+pub struct Staged<T> {
+    pub entry: T,
+    written: Vec<String>,
+}
 
-    fn write_merged(
-        &self,
-        merge: &Merge,
-        source: &Snapshot,
-        next: &mut Manifest,
-        written: &mut Vec<String>,
-        go_on: &dyn Fn() -> bool,
-    ) -> Result<Option<SegmentEntry>> {
-        let (min, max) = (merge.sequence_min, merge.sequence_max);
-        let mut writer = SegmentWriter::new(&next.node, merge.window, min, max)?;
-        for (series, range) in portions(source, merge.window)? {
-            for points in source.points(series, range) {
-                if !go_on() {
-                    return Ok(None);
-                }
-                let points = points?;
-                let values = (0..points.values.len()).map(|at| points.values.get(at));
-                let samples: Vec<(Timestamp, Value)> = points.times.iter().copied().zip(values).collect();
-                writer.push(points.series, &samples)?;
+impl<T> Staged<T> {
+    /// Removes them: there is something better.
+    pub fn discard(self, files: &Files) {
+        files.discard(&self.written);
+    }
+}
+
+/// Writes one segment from those of `merge`, which are the segments of `source`, under the number `sequence` that no
+/// file had. `None` when `go_on` said no; nothing is left then.
+///
+/// # Errors
+/// Io and Corrupt; nothing is left then, as far as the disk allows.
+pub fn write_merged(
+    files: &Files,
+    node: &str,
+    sequence: u64,
+    merge: &Merge,
+    source: &Snapshot,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Option<Staged<SegmentEntry>>> {
+    let (min, max) = (merge.sequence_min, merge.sequence_max);
+    let mut writer = SegmentWriter::new(node, merge.window, min, max)?;
+    for (series, range) in portions(source, merge.window)? {
+        for points in source.points(series, range) {
+            if !go_on() {
+                return Ok(None);
             }
+            let points = points?;
+            let values = (0..points.values.len()).map(|at| points.values.get(at));
+            let samples: Vec<(Timestamp, Value)> = points.times.iter().copied().zip(values).collect();
+            writer.push(points.series, &samples)?;
         }
-        // The merged range is that of several flushes; the name needs a number that no file had.
-        let name = layout::segment_name(merge.window, take(&mut next.next_sequence));
-        let Some(encoded) = writer.finish()? else { return Ok(None) };
-        let entry = self.write_segment(name, merge.window, (min, max), &encoded, written)?;
-        self.sync_dir(SEGMENTS)?;
-        Ok(Some(entry))
     }
+    let Some(encoded) = writer.finish()? else { return Ok(None) };
+    let name = layout::segment_name(merge.window, sequence);
+    stage(files, |written| {
+        let entry = files.write_segment(name, merge.window, (min, max), &encoded, written)?;
+        files.sync_dir(SEGMENTS)?;
+        Ok(entry)
+    })
+    .map(Some)
+}
 
-    /// Puts one series file in the place of many. Gives back how many these were: none when there is nothing to gain.
+/// Writes one series file from `before`, which follow each other, under the number `file` that no file had.
+///
+/// # Errors
+/// Io; nothing is left then, as far as the disk allows.
+pub fn write_series(
+    files: &Files,
+    file: u64,
+    before: &[SeriesEntry],
+    index: &SeriesIndex,
+) -> Result<Staged<SeriesEntry>> {
+    let first_id = before.first().map_or(0, |entry| entry.first_id);
+    let end = before.last().map_or(first_id, |entry| entry.first_id + entry.count);
+    let keys: Vec<SeriesKey> = (first_id..end).filter_map(|id| index.key(SeriesId(id))).collect();
+    let bytes = series_file::encode(first_id, &keys)?;
+    stage(files, |written| {
+        let file = files.write_file(layout::series_name(file), &bytes, written)?;
+        files.sync_dir(SERIES)?;
+        Ok(SeriesEntry { file, first_id, count: end - first_id })
+    })
+}
+
+fn stage<T>(files: &Files, write: impl FnOnce(&mut Vec<String>) -> Result<T>) -> Result<Staged<T>> {
+    let mut written = Vec::new();
+    match write(&mut written) {
+        Ok(entry) => Ok(Staged { entry, written }),
+        Err(error) => {
+            files.discard(&written);
+            Err(error)
+        }
+    }
+}
+
+impl Flusher {
+    /// Puts `merged`, or nothing, in the place of the segments called `gone`.
     ///
     /// # Errors
-    /// Io; or what `guard` says. Nothing became true then.
-    pub fn merge_series(&mut self, index: &SeriesIndex, guard: impl FnOnce() -> Result<()>) -> Result<u64> {
-        let files = self.manifest().series.len() as u64;
-        let count = self.manifest().series_count();
-        if files < 2 || count > SERIES_MAX {
-            return Ok(0);
-        }
-        self.change(guard, |flusher, next, written| {
-            let keys: Vec<SeriesKey> = (0..count as u32).filter_map(|id| index.key(SeriesId(id))).collect();
-            let name = layout::series_name(take(&mut next.next_file));
-            let file = flusher.write_file(name, &series_file::encode(0, &keys)?, written)?;
-            flusher.sync_dir(SERIES)?;
-            next.series = vec![SeriesEntry { file, first_id: 0, count: keys.len() as u32 }];
+    /// Io; or what `guard` says. Nothing became true then, and `merged` is removed.
+    pub fn replace(
+        &mut self,
+        gone: &[String],
+        merged: Option<Staged<SegmentEntry>>,
+        guard: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        self.change(guard, |_, next, written| {
+            next.segments.retain(|segment| !gone.contains(&segment.file.file));
+            if let Some(staged) = merged {
+                written.extend(staged.written);
+                next.segments.push(staged.entry);
+            }
             Ok(Some(()))
         })?;
-        Ok(files)
+        Ok(())
+    }
+
+    /// Puts `merged` in the place of the series files `before`, of which none is gone since.
+    ///
+    /// # Errors
+    /// As [`Flusher::replace`].
+    pub fn replace_series(
+        &mut self,
+        before: std::ops::Range<usize>,
+        merged: Staged<SeriesEntry>,
+        guard: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        self.change(guard, |_, next, written| {
+            written.extend(merged.written);
+            next.series.splice(before, [merged.entry]);
+            Ok(Some(()))
+        })?;
+        Ok(())
     }
 }
 

@@ -4,7 +4,10 @@
 //! [`Db::flush`] swaps the memtable for a fresh one under that lock and turns the old one into
 //! segments outside of it. A [`Snapshot`] copies a few pointers and sees what it saw for ever.
 //!
-//! Locks are taken in this order: flush, sync, append, view. No disk is waited for under `view`.
+//! Locks are taken in this order: upkeep, flush, sync, append, view. No disk is waited for under `view`.
+
+mod counters;
+mod upkeep;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,8 +17,6 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::compact::choose::choose;
-use crate::compact::{self, CompactReport};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
@@ -38,6 +39,9 @@ use crate::together::{Member, Nodes, Together};
 use crate::value::Value;
 use crate::wal::frame::{self, SAMPLES_MAX};
 use crate::wal::{Extent, Position, Wal};
+use counters::Counters;
+use upkeep::Upkeep;
+pub use upkeep::{DropReport, UpkeepReport};
 
 /// What an acknowledged append survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,6 +103,8 @@ pub(crate) struct Durable {
 struct Write {
     lock: WriterLock,
     closed: AtomicBool,
+    /// Held by whoever merges or drops segments. Flushes go on meanwhile.
+    upkeep: Mutex<Upkeep>,
     flusher: Mutex<Flusher>,
     /// How far the WAL is durable. Held while an fsync runs, so that one serves all who wait.
     synced: Mutex<Position>,
@@ -107,6 +113,7 @@ struct Write {
     flush_not_before: AtomicU64,
     /// The last append was refused because the files may not grow.
     full: AtomicBool,
+    counters: Counters,
 }
 
 /// What the append lock guards.
@@ -140,7 +147,9 @@ impl Db {
             db.recovery.taken_over_from = Some(lock);
         }
         info!(dir = %dir.display(), recovery = %db.recovery, "opened a database");
-        Ok(Db { inner: Arc::new(db) })
+        let db = Db { inner: Arc::new(db) };
+        db.retain_at_open();
+        Ok(db)
     }
 
     /// Opens the database in `dir` without writing anything, not even a lock: it may lie where nobody
@@ -321,25 +330,6 @@ impl Db {
         self.inner.flush(write)
     }
 
-    /// Merges segments into one for each day, or for each hour where a day has too many rows, and series files into
-    /// one. What is not flushed stays as it is: for the fewest files, [`Db::flush`] before and [`Db::close`] after.
-    /// Appends and readers go on meanwhile; flushes wait.
-    ///
-    /// # Errors
-    /// As [`Db::flush`]; Corrupt when a segment is damaged. What was merged before stays merged, and nothing is lost.
-    pub fn compact(&self) -> Result<CompactReport> {
-        self.compact_while(&|| true)
-    }
-
-    /// As [`Db::compact`], and stops soon after `go_on` says no: asked before each series of a merge.
-    ///
-    /// # Errors
-    /// As [`Db::compact`].
-    pub fn compact_while(&self, go_on: &dyn Fn() -> bool) -> Result<CompactReport> {
-        let write = self.inner.write("merge segments")?;
-        self.inner.compact(write, go_on)
-    }
-
     /// Whether a flush should run now: memtable or WAL are long or old enough, or an fsync failed.
     pub fn flush_due(&self) -> bool {
         let Ok(write) = self.inner.write("flush") else { return false };
@@ -358,7 +348,8 @@ impl Db {
             let view = self.inner.view();
             (view.active.bytes(), !view.frozen.is_empty())
         };
-        let wal_bytes_flush = options.wal_bytes_flush.min(options.bytes_max / 4);
+        let bytes_max = options.retention.bytes.map_or(options.bytes_max, |bytes| bytes.min(options.bytes_max));
+        let wal_bytes_flush = options.wal_bytes_flush.min(bytes_max / 4);
         failed || frozen || old || active >= options.memtable_bytes_flush || wal_bytes >= wal_bytes_flush
     }
 
@@ -377,6 +368,9 @@ impl Db {
             write.closed.store(false, Ordering::Release);
             return Err(error);
         }
+        // A merge that runs notices that this is the end.
+        let mut upkeep = lock(&write.upkeep);
+        upkeep.let_go();
         lock(&write.flusher).remove_unnamed();
         write.lock.release().inspect_err(|_| write.closed.store(false, Ordering::Release))
     }
@@ -391,8 +385,8 @@ impl Db {
     /// Io and Corrupt, from the segments that must be read.
     pub fn last(&self, series: SeriesId) -> Result<Option<(Timestamp, Value)>> {
         match self.inner.last.get(series) {
-            Some(newest) => Ok(newest),
-            None => Ok(self.inner.last.fill(series, self.snapshot().last(series)?)),
+            Ok(newest) => Ok(newest),
+            Err(unread) => Ok(self.inner.last.fill(series, unread, self.snapshot().last(series)?)),
         }
     }
 
@@ -441,7 +435,7 @@ impl Db {
         self.inner.write.as_ref().is_some_and(|write| write.closed.load(Ordering::Acquire))
     }
 
-    /// Waits until no flush and no merge runs.
+    /// Waits until no flush runs and no manifest is being changed.
     pub(crate) fn wait_for_flush(&self) {
         if let Some(write) = &self.inner.write {
             drop(lock(&write.flusher));
@@ -491,6 +485,7 @@ impl Inner {
         let write = lock.map(|lock| Write {
             lock,
             closed: AtomicBool::new(false),
+            upkeep: Mutex::default(),
             flusher: Mutex::new(Flusher::new(Arc::clone(&options.disk), layout.clone(), manifest.clone())),
             synced: Mutex::default(),
             append: Mutex::new(Appender {
@@ -501,6 +496,7 @@ impl Inner {
             }),
             flush_not_before: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            counters: Counters::default(),
         });
         let mut inner = Self {
             nodes: Nodes::One(Arc::from(&*manifest.node)),
@@ -722,41 +718,12 @@ impl Inner {
                 view.manifest = manifest;
             }
             write.appender().wal.covered(frozen.first_wal);
+            write.counters.flushed(&done);
             report.samples += done.samples;
             report.segments += done.segments;
             report.bytes += done.bytes;
             report.series += done.series;
         }
-    }
-
-    fn compact(&self, write: &Write, go_on: &dyn Fn() -> bool) -> Result<CompactReport> {
-        let mut flusher = lock(&write.flusher);
-        let mut report = CompactReport::default();
-        for merge in choose(&flusher.manifest().segments, self.options.compact_rows_max) {
-            let source = compact::only(&self.snapshot(), &merge.files);
-            if !flusher.merge(&merge, &source, || write.lock.check(), go_on)? {
-                report.stopped = true;
-                return Ok(report);
-            }
-            let manifest = Arc::new(flusher.manifest().clone());
-            if let Some(merged) = manifest.segments.last() {
-                report.count(&source, merged);
-            }
-            let mut view = self.view_mut();
-            let stays = |segment: &&Arc<Segment>| !merge.files.contains(&segment.entry().file.file);
-            let known: Vec<Arc<Segment>> = view.segments.iter().filter(stays).cloned().collect();
-            view.segments = self.segments(&known, &manifest);
-            view.manifest = manifest;
-            drop(view);
-            // The files go when `source` and every snapshot that reads them are gone.
-            source.segments.iter().for_each(|segment| segment.retire());
-        }
-        report.series_files = flusher.merge_series(&self.index, || write.lock.check())?;
-        if report.series_files > 0 {
-            self.view_mut().manifest = Arc::new(flusher.manifest().clone());
-        }
-        flusher.remove_unnamed();
-        Ok(report)
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -779,12 +746,16 @@ impl Inner {
     }
 
     fn info(&self) -> DbInfo {
-        if let Some(info) = Together::info(&self.members, self.layout.dir(), &self.index, &self.nodes) {
+        if let Some(mut info) = Together::info(&self.members, self.layout.dir(), &self.index, &self.nodes) {
+            info.storage.cache = self.cache.figures();
             return info;
         }
-        let wal_bytes = match &self.write {
-            Some(write) => write.appender().wal.bytes(),
-            None => self.recovery.bytes,
+        let (wal_bytes, written) = match &self.write {
+            Some(write) => {
+                let appender = write.appender();
+                (appender.wal.bytes(), Some(write.counters.figures(appender.wal.written())))
+            }
+            None => (self.recovery.bytes, None),
         };
         let view = self.view();
         let memtables: Vec<&Memtable> =
@@ -798,6 +769,9 @@ impl Inner {
             series: self.index.len(),
             wal_bytes,
             read_only: self.write.is_none(),
+            removed_bytes: self.write.as_ref().map_or(0, |write| write.counters.removed()),
+            cache: self.cache.figures(),
+            written,
         })
     }
 }

@@ -52,22 +52,88 @@ pub struct FlushReport {
     pub series: u64,
 }
 
-/// Writes flushes and merges and commits their manifests; there is one at a time.
-#[derive(Debug)]
-pub struct Flusher {
+/// Writes the files of a database, each whole and durable before a manifest names it.
+#[derive(Clone, Debug)]
+pub struct Files {
     disk: Arc<dyn Disk>,
     layout: Layout,
+}
+
+/// Writes flushes and commits manifests; there is one at a time.
+#[derive(Debug)]
+pub struct Flusher {
+    files: Files,
     /// What is durable. Its numbers for the next files grow with every attempt, also a failed one.
     manifest: Manifest,
 }
 
+impl Files {
+    pub fn write_segment(
+        &self,
+        name: String,
+        window: TimeRange,
+        (sequence_min, sequence_max): (u64, u64),
+        encoded: &Encoded,
+        written: &mut Vec<String>,
+    ) -> Result<SegmentEntry> {
+        let file = self.write_file(name, &encoded.bytes, written)?;
+        Ok(SegmentEntry {
+            file,
+            rows: encoded.rows,
+            window_start: window.start.micros(),
+            window_end: window.end.micros(),
+            first: encoded.first.micros(),
+            last: encoded.last.micros(),
+            sequence_min,
+            sequence_max,
+            tail: encoded.tail,
+            tail_crc32: encoded.tail_crc32,
+        })
+    }
+
+    pub fn write_file(&self, file: String, bytes: &[u8], written: &mut Vec<String>) -> Result<FileEntry> {
+        written.push(file.clone());
+        disk::write_file(&*self.disk, &self.layout.named(&file), bytes)?;
+        Ok(FileEntry { file, bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) })
+    }
+
+    pub fn sync_dir(&self, folder: &str) -> Result<()> {
+        let dir = self.layout.sub(folder);
+        self.disk.sync_dir(&dir).map_err(Error::io("sync", &dir))
+    }
+
+    /// Best effort, to give a full disk its space back; what stays is removed at the next open.
+    pub fn discard(&self, written: &[String]) {
+        for file in written {
+            if let Err(error) = disk::remove_if_there(&*self.disk, &self.layout.named(file)) {
+                warn!(%error, "a file of a failed flush or merge stays until the next open");
+            }
+        }
+    }
+}
+
 impl Flusher {
     pub fn new(disk: Arc<dyn Disk>, layout: Layout, manifest: Manifest) -> Self {
-        Self { disk, layout, manifest }
+        Self { files: Files { disk, layout }, manifest }
     }
 
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// For who writes a file that a later [`Flusher::change`] names.
+    pub fn files(&self) -> Files {
+        self.files.clone()
+    }
+
+    /// A number for the name of a segment that is written while flushes go on.
+    pub fn reserve_sequence(&mut self) -> u64 {
+        take(&mut self.manifest.next_sequence)
+    }
+
+    /// The same for a series file.
+    pub fn reserve_file(&mut self) -> u64 {
+        take(&mut self.manifest.next_file)
     }
 
     /// Makes `frozen` durable outside the WAL; gives back the new segments.
@@ -104,7 +170,7 @@ impl Flusher {
         let prepared = make(self, &mut next, &mut written).and_then(|made| {
             if made.is_some() {
                 guard()?;
-                next.prepare(&*self.disk, &self.layout)?;
+                next.prepare(&*self.files.disk, &self.files.layout)?;
             }
             Ok(made)
         });
@@ -115,12 +181,12 @@ impl Flusher {
         let made = match prepared {
             Ok(Some(made)) => made,
             other => {
-                self.discard(&written);
+                self.files.discard(&written);
                 return other;
             }
         };
         // From here on a reader may find either manifest, so no file of either is removed.
-        Manifest::install(&*self.disk, &self.layout)?;
+        Manifest::install(&*self.files.disk, &self.files.layout)?;
         self.manifest = next;
         Ok(Some(made))
     }
@@ -139,8 +205,8 @@ impl Flusher {
             let keys: Vec<SeriesKey> = (first_id..frozen.series_end).filter_map(|id| index.key(SeriesId(id))).collect();
             report.series = keys.len() as u64;
             let name = layout::series_name(take(&mut next.next_file));
-            let file = self.write_file(name, &series_file::encode(first_id, &keys)?, written)?;
-            self.sync_dir(SERIES)?;
+            let file = self.files.write_file(name, &series_file::encode(first_id, &keys)?, written)?;
+            self.files.sync_dir(SERIES)?;
             next.series.push(SeriesEntry { file, first_id, count: keys.len() as u32 });
         }
         if let Some(meta) = &frozen.meta {
@@ -148,13 +214,13 @@ impl Flusher {
                 .map_err(|error| Error::Internal { what: format!("metadata cannot be written as JSON: {error}") })?;
             let name = layout::meta_name(take(&mut next.next_file));
             // The file before it stays until the next open: a reader of the old manifest may want it.
-            next.meta = Some(self.write_file(name, &json, written)?);
-            self.sync_dir(META)?;
+            next.meta = Some(self.files.write_file(name, &json, written)?);
+            self.files.sync_dir(META)?;
         }
         let sequence = take(&mut next.next_sequence);
         let mut entries = self.write_segments(&frozen.memtable, index, sequence, &next.node, written)?;
         if !entries.is_empty() {
-            self.sync_dir(SEGMENTS)?;
+            self.files.sync_dir(SEGMENTS)?;
         }
         for entry in &entries {
             report.segments += 1;
@@ -195,63 +261,20 @@ impl Flusher {
             for (window, writer) in writers {
                 if let Some(encoded) = writer.finish()? {
                     let name = layout::segment_name(window, sequence);
-                    entries.push(self.write_segment(name, window, (sequence, sequence), &encoded, written)?);
+                    entries.push(self.files.write_segment(name, window, (sequence, sequence), &encoded, written)?);
                 }
             }
         }
         Ok(entries)
     }
 
-    pub fn write_segment(
-        &self,
-        name: String,
-        window: TimeRange,
-        (sequence_min, sequence_max): (u64, u64),
-        encoded: &Encoded,
-        written: &mut Vec<String>,
-    ) -> Result<SegmentEntry> {
-        let file = self.write_file(name, &encoded.bytes, written)?;
-        Ok(SegmentEntry {
-            file,
-            rows: encoded.rows,
-            window_start: window.start.micros(),
-            window_end: window.end.micros(),
-            first: encoded.first.micros(),
-            last: encoded.last.micros(),
-            sequence_min,
-            sequence_max,
-            tail: encoded.tail,
-            tail_crc32: encoded.tail_crc32,
-        })
-    }
-
-    pub fn write_file(&self, file: String, bytes: &[u8], written: &mut Vec<String>) -> Result<FileEntry> {
-        written.push(file.clone());
-        disk::write_file(&*self.disk, &self.layout.named(&file), bytes)?;
-        Ok(FileEntry { file, bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) })
-    }
-
-    pub fn sync_dir(&self, folder: &str) -> Result<()> {
-        let dir = self.layout.sub(folder);
-        self.disk.sync_dir(&dir).map_err(Error::io("sync", &dir))
-    }
-
-    /// Best effort, to give a full disk its space back; what stays is removed at the next open.
-    fn discard(&self, written: &[String]) {
-        for file in written {
-            if let Err(error) = disk::remove_if_there(&*self.disk, &self.layout.named(file)) {
-                warn!(%error, "a file of a failed flush stays until the next open");
-            }
-        }
-    }
-
     /// Removes the series and metadata files that the manifest does not name any more: a reader of an older manifest
     /// that misses one starts over. Best effort.
     pub fn remove_unnamed(&self) {
         for folder in [SERIES, META] {
-            for path in self.layout.list(&*self.disk, folder).unwrap_or_default() {
-                let named = self.manifest.files().any(|entry| self.layout.named(&entry.file) == path);
-                if !named && let Err(error) = disk::remove_if_there(&*self.disk, &path) {
+            for path in self.files.layout.list(&*self.files.disk, folder).unwrap_or_default() {
+                let named = self.manifest.files().any(|entry| self.files.layout.named(&entry.file) == path);
+                if !named && let Err(error) = disk::remove_if_there(&*self.files.disk, &path) {
                     warn!(%error, "a file that is not needed any more stays until the next open");
                 }
             }
@@ -260,9 +283,9 @@ impl Flusher {
 
     /// Best effort: recovery skips what stays, and tries again.
     fn remove_wal(&self) {
-        let files = self.layout.wal_files(&*self.disk).unwrap_or_default();
+        let files = self.files.layout.wal_files(&*self.files.disk).unwrap_or_default();
         for (_, path) in files.iter().filter(|(number, _)| *number < self.manifest.first_wal) {
-            if let Err(error) = disk::remove_if_there(&*self.disk, path) {
+            if let Err(error) = disk::remove_if_there(&*self.files.disk, path) {
                 warn!(%error, "a WAL file that is not needed any more stays until the next open");
             }
         }

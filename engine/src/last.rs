@@ -1,7 +1,7 @@
 //! The last value of every series, in memory.
 //!
 //! Appends keep it up to date. After an open the samples in segments are not known yet; the first
-//! question about a series reads them, once.
+//! question about a series reads them, once. So it is with series whose newest sample may have been dropped.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -15,9 +15,22 @@ type Newest = Option<(Timestamp, Value)>;
 
 #[derive(Debug)]
 pub struct LastValues {
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
     /// Series below this id may have samples in segments that were there at the open.
     unread_below: u32,
-    entries: RwLock<Vec<Entry>>,
+    /// How often something was forgotten.
+    forgotten: u64,
+    entries: Vec<Entry>,
+}
+
+/// Segments must be asked: what [`LastValues::fill`] wants to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread {
+    forgotten: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,31 +42,40 @@ struct Entry {
 
 impl LastValues {
     pub fn new(unread_below: u32) -> Self {
-        Self { unread_below, entries: RwLock::default() }
+        Self { known: RwLock::new(Known { unread_below, ..Known::default() }) }
     }
 
     /// Callers hold the append lock, so that equal times come in the order of writing.
     pub fn update(&self, batch: &SampleBatch) {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         for (series, time, value) in batch.iter() {
-            let entry = slot(&mut entries, series);
+            let entry = slot(&mut known.entries, series);
             if entry.newest.is_none_or(|(newest, _)| newest <= time) {
                 entry.newest = Some((time, value));
             }
         }
     }
 
-    /// The outer `None`: segments must be asked first, see [`LastValues::fill`].
-    pub fn get(&self, series: SeriesId) -> Option<Newest> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let entry = entries.get(series.0 as usize).copied().unwrap_or_default();
-        (entry.read || series.0 >= self.unread_below).then_some(entry.newest)
+    /// # Errors
+    /// Segments must be asked first, see [`LastValues::fill`].
+    pub fn get(&self, series: SeriesId) -> Result<Newest, Unread> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = known.entries.get(series.0 as usize).copied().unwrap_or_default();
+        if entry.read || series.0 >= known.unread_below {
+            return Ok(entry.newest);
+        }
+        Err(Unread { forgotten: known.forgotten })
     }
 
-    /// Takes in what a snapshot found. What was appended since is newer where times are equal.
-    pub fn fill(&self, series: SeriesId, found: Newest) -> Newest {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        let entry = slot(&mut entries, series);
+    /// Takes in what a snapshot found that was taken after `unread`. What was appended since is newer where times are
+    /// equal.
+    pub fn fill(&self, series: SeriesId, unread: Unread, found: Newest) -> Newest {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.forgotten != unread.forgotten {
+            // It may have been dropped since.
+            return found;
+        }
+        let entry = slot(&mut known.entries, series);
         entry.read = true;
         if let Some((time, _)) = found
             && entry.newest.is_none_or(|(newest, _)| newest < time)
@@ -61,6 +83,23 @@ impl LastValues {
             entry.newest = found;
         }
         entry.newest
+    }
+
+    /// Samples up to `last` were dropped, and snapshots do not see them any more.
+    pub fn forget_until(&self, last: Timestamp) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let before = known.unread_below as usize;
+        for (at, entry) in known.entries.iter_mut().enumerate() {
+            let gone = entry.newest.is_some_and(|(time, _)| time <= last);
+            if gone {
+                *entry = Entry::default();
+            } else if at >= before {
+                // What it has was all there ever was.
+                entry.read = true;
+            }
+        }
+        known.forgotten += 1;
+        known.unread_below = known.unread_below.max(u32::try_from(known.entries.len()).unwrap_or(u32::MAX));
     }
 }
 
@@ -71,3 +110,6 @@ fn slot(entries: &mut Vec<Entry>, series: SeriesId) -> &mut Entry {
     }
     &mut entries[at]
 }
+
+#[cfg(test)]
+mod tests;

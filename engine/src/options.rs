@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock};
 use crate::disk::{Disk, OsDisk};
 use crate::lock::{Linux, Machine};
+use crate::retention::Retention;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -23,6 +24,9 @@ pub struct Options {
     /// Appends are refused (Unavailable) when the files of the database hold this much. A WAL that grows to a quarter
     /// of it is flushed, which makes it small. No limit by default.
     pub bytes_max: u64,
+    /// What is dropped after a while. Nothing by default. With a limit of bytes, a WAL that grows to a quarter of it is
+    /// flushed, and no merge makes a segment of more than an eighth of it.
+    pub retention: Retention,
     /// Most series in one database.
     pub series_max: u32,
     /// Take over a writer lock that another host, or a live process, seems to hold.
@@ -31,8 +35,13 @@ pub struct Options {
     pub segment_files_max: usize,
     /// Most memory for the run indexes and footers of those.
     pub segment_bytes_max: u64,
-    /// Most rows of a segment that [`crate::Db::compact`] makes, and with them most of what it holds in memory.
+    /// Most rows of a segment that a merge makes.
     pub compact_rows_max: u64,
+    /// Most bytes of the segments that go into one merge, and with them most of what it holds in memory: the new file.
+    pub compact_bytes_max: u64,
+    /// How long a segment that [`crate::Db::upkeep`] merged stays on the disk for other processes that have the database
+    /// open for reading. At once removed where `bytes_max` is set.
+    pub removed_kept: Duration,
     /// How long after a failed flush the next is due.
     pub flush_retry: Duration,
     pub disk: Arc<dyn Disk>,
@@ -50,11 +59,14 @@ impl Default for Options {
             memtable_bytes_max: 384 << 20,
             wal_bytes_flush: 256 << 20,
             bytes_max: u64::MAX,
+            retention: Retention::default(),
             series_max: 10_000_000,
             take_over: false,
             segment_files_max: 256,
             segment_bytes_max: 64 << 20,
             compact_rows_max: 8 << 20,
+            compact_bytes_max: 64 << 20,
+            removed_kept: Duration::from_secs(60),
             flush_retry: Duration::from_secs(1),
             disk: Arc::new(OsDisk),
             machine: Arc::new(Linux),

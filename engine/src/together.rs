@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::meta::Meta;
 use crate::options::Options;
 use crate::recover::{self, Recovered, RecoveryReport};
-use crate::segment::{self, Segment, SegmentCache};
+use crate::segment::{self, CacheFigures, Segment, SegmentCache};
 use crate::series::SeriesId;
 use crate::snapshot::Visible;
 
@@ -187,6 +187,9 @@ impl Together {
             series: index.len(),
             wal_bytes: report.bytes,
             read_only: true,
+            removed_bytes: 0,
+            cache: CacheFigures::default(),
+            written: None,
         });
         match self.members.is_empty() {
             true => self.meta = meta,

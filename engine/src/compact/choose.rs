@@ -20,29 +20,70 @@ pub struct Merge {
     pub window: TimeRange,
     pub sequence_min: u64,
     pub sequence_max: u64,
+    /// Of all files together: the new one has no more.
+    pub rows: u64,
+    pub bytes: u64,
 }
 
-/// One file for every day of UTC with at most `rows_max` rows, else one for every hour; more than one where an hour has
-/// more rows, or where a file over more time lies between them in sequence. A file that is alone stays as it is.
-pub fn choose(entries: &[SegmentEntry], rows_max: u64) -> Vec<Merge> {
+/// How large a merged file may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub rows_max: u64,
+    /// Of what goes in.
+    pub bytes_max: u64,
+    /// Whether hours may be joined to a day.
+    pub days: bool,
+}
+
+/// What one flush wrote, of the files in question. Never cut.
+pub(super) type Cluster<'a> = Vec<&'a SegmentEntry>;
+
+/// One file for every day of UTC where it is within `bounds`, else one for every hour; more than one where an hour is
+/// too large, or where a file over more time lies between them in sequence. A file that is alone stays as it is.
+pub fn choose(entries: &[SegmentEntry], bounds: &Bounds) -> Vec<Merge> {
     let mut merges = Vec::new();
     for (day, members) in by_bucket(entries.iter(), DAY) {
         if members.len() < 2 {
             continue;
         }
-        if rows(&members) <= rows_max {
-            merges.extend(neighbours(members, entries, window(day, DAY), rows_max));
+        if bounds.days && bounds.hold(&members) {
+            let window = window(day, DAY);
+            merges.extend(neighbours(members, entries, window, bounds).iter().map(|files| merge(files, window)));
             continue;
         }
         for (hour, members) in by_bucket(members.into_iter(), HOUR) {
-            merges.extend(neighbours(members, entries, window(hour, HOUR), rows_max));
+            let window = window(hour, HOUR);
+            merges.extend(neighbours(members, entries, window, bounds).iter().map(|files| merge(files, window)));
         }
     }
     merges
 }
 
+impl Bounds {
+    pub(super) fn hold(&self, entries: &[&SegmentEntry]) -> bool {
+        rows(entries) <= self.rows_max && bytes(entries) <= self.bytes_max
+    }
+}
+
+/// One file in the place of `clusters`, which lie in `window`.
+pub(super) fn merge(clusters: &[Cluster<'_>], window: TimeRange) -> Merge {
+    let members: Vec<&SegmentEntry> = clusters.iter().flatten().copied().collect();
+    let span = Span::around(members.iter().copied());
+    Merge {
+        files: members.iter().map(|entry| entry.file.file.clone()).collect(),
+        window,
+        sequence_min: span.min,
+        sequence_max: span.max,
+        rows: rows(&members),
+        bytes: bytes(&members),
+    }
+}
+
 /// The entries whose window lies in one bucket of `width`, by bucket.
-fn by_bucket<'a>(entries: impl Iterator<Item = &'a SegmentEntry>, width: i64) -> BTreeMap<i64, Vec<&'a SegmentEntry>> {
+pub(super) fn by_bucket<'a>(
+    entries: impl Iterator<Item = &'a SegmentEntry>,
+    width: i64,
+) -> BTreeMap<i64, Vec<&'a SegmentEntry>> {
     let mut buckets: BTreeMap<i64, Vec<&SegmentEntry>> = BTreeMap::new();
     for entry in entries {
         let first = entry.window_start.div_euclid(width);
@@ -54,47 +95,67 @@ fn by_bucket<'a>(entries: impl Iterator<Item = &'a SegmentEntry>, width: i64) ->
     buckets
 }
 
-/// The longest stretches of `members`, which lie in `window`, that may become one file each.
-fn neighbours(
-    mut members: Vec<&SegmentEntry>,
+/// The longest stretches of `members`, which lie in `window`, that may become one file each: two or more, oldest first.
+pub(super) fn neighbours<'a>(
+    mut members: Vec<&'a SegmentEntry>,
     entries: &[SegmentEntry],
     window: TimeRange,
-    rows_max: u64,
-) -> Vec<Merge> {
+    bounds: &Bounds,
+) -> Vec<Vec<Cluster<'a>>> {
     members.sort_by_key(|entry| (entry.sequence_min, entry.sequence_max, entry.window_start));
     let others: Vec<Span> = entries
         .iter()
         .filter(|entry| shares_time(entry, window) && !members.iter().any(|member| std::ptr::eq(*member, *entry)))
         .map(Span::of)
         .collect();
-    let mut stretches: Vec<Vec<&SegmentEntry>> = Vec::new();
+    let mut stretches: Vec<Stretch<'a>> = Vec::new();
     for cluster in clusters(&members) {
+        let cluster = Stretch::of(cluster);
         if let Some(stretch) = stretches.last_mut() {
-            let span = Span::around(stretch.iter().chain(&cluster).copied());
-            let fits = rows(stretch) + rows(&cluster) <= rows_max;
+            let fits =
+                stretch.rows + cluster.rows <= bounds.rows_max && stretch.bytes + cluster.bytes <= bounds.bytes_max;
+            let span = stretch.span.with(cluster.span);
             if fits && !others.iter().any(|other| other.meets(span)) {
-                stretch.extend(cluster);
+                stretch.join(cluster);
                 continue;
             }
         }
         stretches.push(cluster);
     }
-    let whole = |stretch: &Vec<&SegmentEntry>| {
-        let span = Span::around(stretch.iter().copied());
-        stretch.len() > 1 && rows(stretch) <= rows_max && !others.iter().any(|other| other.meets(span))
+    let whole = |stretch: &Stretch<'_>| {
+        let files: usize = stretch.clusters.iter().map(Vec::len).sum();
+        let fits = stretch.rows <= bounds.rows_max && stretch.bytes <= bounds.bytes_max;
+        files > 1 && fits && !others.iter().any(|other| other.meets(stretch.span))
     };
     stretches.retain(whole);
-    let merge = |stretch: Vec<&SegmentEntry>| {
-        let span = Span::around(stretch.iter().copied());
-        let files = stretch.iter().map(|entry| entry.file.file.clone()).collect();
-        Merge { files, window, sequence_min: span.min, sequence_max: span.max }
-    };
-    stretches.into_iter().map(merge).collect()
+    stretches.into_iter().map(|stretch| stretch.clusters).collect()
+}
+
+/// Clusters that follow each other in sequence.
+struct Stretch<'a> {
+    clusters: Vec<Cluster<'a>>,
+    span: Span,
+    rows: u64,
+    bytes: u64,
+}
+
+impl<'a> Stretch<'a> {
+    fn of(cluster: Cluster<'a>) -> Self {
+        let span = Span::around(cluster.iter().copied());
+        Self { span, rows: rows(&cluster), bytes: bytes(&cluster), clusters: vec![cluster] }
+    }
+
+    fn join(&mut self, later: Self) {
+        self.clusters.extend(later.clusters);
+        self.span = self.span.with(later.span);
+        self.rows += later.rows;
+        self.bytes += later.bytes;
+    }
 }
 
 /// Cuts `members`, sorted by sequence, wherever no sequence is on both sides. What one flush wrote stays together.
-fn clusters<'a>(members: &[&'a SegmentEntry]) -> Vec<Vec<&'a SegmentEntry>> {
-    let mut clusters: Vec<Vec<&SegmentEntry>> = Vec::new();
+fn clusters<'a>(members: &[&'a SegmentEntry]) -> Vec<Cluster<'a>> {
+    let mut clusters: Vec<Cluster<'a>> = Vec::new();
     let mut end = None;
     for member in members {
         match clusters.last_mut() {
@@ -106,8 +167,12 @@ fn clusters<'a>(members: &[&'a SegmentEntry]) -> Vec<Vec<&'a SegmentEntry>> {
     clusters
 }
 
-fn rows(entries: &[&SegmentEntry]) -> u64 {
+pub(super) fn rows(entries: &[&SegmentEntry]) -> u64 {
     entries.iter().map(|entry| entry.rows).sum()
+}
+
+fn bytes(entries: &[&SegmentEntry]) -> u64 {
+    entries.iter().map(|entry| entry.file.bytes).sum()
 }
 
 fn shares_time(entry: &SegmentEntry, window: TimeRange) -> bool {
@@ -127,11 +192,11 @@ impl Span {
     }
 
     fn around<'a>(entries: impl Iterator<Item = &'a SegmentEntry>) -> Self {
-        let all = Self { min: u64::MAX, max: 0 };
-        entries.fold(all, |span, entry| Self {
-            min: span.min.min(entry.sequence_min),
-            max: span.max.max(entry.sequence_max),
-        })
+        entries.fold(Self { min: u64::MAX, max: 0 }, |span, entry| span.with(Self::of(entry)))
+    }
+
+    fn with(self, other: Span) -> Self {
+        Self { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
     fn meets(self, other: Span) -> bool {
@@ -140,4 +205,4 @@ impl Span {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

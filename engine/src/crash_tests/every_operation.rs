@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 use crate::value::Value;
 
 /// Creation, new series at different moments, both acknowledgements, overwriting, metadata, flushes of
-/// one window and of several, a merge, a reopening, and an unflushed rest.
+/// one window and of several, merges, a reopening, and an unflushed rest.
 fn scenario() -> Vec<Step> {
     let append = |durability: Durability, samples: Vec<Sample>| Step::Append { durability, samples };
     let meta = |number| Step::PutMeta { metric: 0, number, durability: Buffered };
@@ -33,6 +33,15 @@ fn scenario() -> Vec<Step> {
         Step::CloseAndOpen,
         append(Buffered, ticks(&[2], 100..130, 80)),
         append(Synced, ticks(&[2, 5], 110..112, 90)),
+        append(Buffered, ticks(&[0, 1, 2, 3, 4, 5], 9_000..9_001, 10)),
+        Step::Flush,
+        append(Buffered, ticks(&[0, 3], 8_999..9_003, 11)),
+        Step::Flush,
+        append(Synced, ticks(&[1], 12_500..12_502, 12)),
+        Step::Flush,
+        Step::HoldSnapshot,
+        // Two hours of two files each are over.
+        Step::Upkeep,
         append(Buffered, ticks(&[0, 1, 2, 3, 4, 5], 9_000..9_001, 10)),
         append(Buffered, ticks(&[0, 1, 2, 3, 4, 5], 9_001..9_002, 11)),
     ]

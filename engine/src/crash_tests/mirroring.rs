@@ -170,6 +170,11 @@ fn scenario() -> Vec<Step> {
         Step::Compact,
         append(Synced, &[5, 0], 1..3, 70),
         append(Buffered, &[2], 3..9, 75),
+        Step::Flush,
+        append(Buffered, &[1], 9_000..9_002, 80),
+        Step::Flush,
+        Step::Upkeep,
+        append(Buffered, &[2], 3..9, 85),
         Step::CloseAndOpen,
     ]
 }
@@ -314,7 +319,7 @@ fn random_action(pair: &mut Pair, random: &mut Random, number: i64) {
         }
         5 => pair.run(&Step::PutMeta { metric: random.below(super::SERIES), number, durability: Buffered }),
         6 => pair.run(&Step::Flush),
-        7 => pair.run(&Step::Compact),
+        7 => pair.run(if random.coin() { &Step::Compact } else { &Step::Upkeep }),
         8..=10 => {
             pair.step();
         }
@@ -400,10 +405,17 @@ fn append(db: &Db, series: usize, at: i64, start: i64) {
     db.append(&batch, Synced).unwrap();
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Merges {
+    None,
+    WhatIsDue,
+    All,
+}
+
 #[test]
 fn a_flush_and_a_merge_under_a_step_make_it_start_over() {
     for opens in 0..12 {
-        for merges in [false, true] {
+        for merges in [Merges::None, Merges::WhatIsDue, Merges::All] {
             let busy = Busy { disk: super::world::empty_disk(opens), does: Arc::default() };
             let options_of_source = Options { disk: Arc::new(busy.clone()), ..options(&busy.disk) };
             let db = Db::open(Path::new(super::world::DIR), options_of_source).unwrap();
@@ -411,15 +423,17 @@ fn a_flush_and_a_merge_under_a_step_make_it_start_over() {
             let mut mirror = Mirror::begin(&db, Path::new(COPY), Arc::new(to.clone())).unwrap();
             append(&db, 0, 0, 1);
             mirror.step().unwrap();
-            for at in 0..3 {
+            for at in [0, 1, 2, 9_000] {
                 append(&db, 1, at, 2 + at);
                 db.flush().unwrap();
             }
             append(&db, 2, 5, 9);
             let (writer, expected) = (db.clone(), observe::content(&db.snapshot()));
             let act = Box::new(move || {
-                if merges {
-                    writer.compact().unwrap();
+                match merges {
+                    Merges::None => {}
+                    Merges::WhatIsDue => while !writer.upkeep(&|| true).unwrap().is_idle() {},
+                    Merges::All => drop(writer.compact().unwrap()),
                 }
                 writer.flush().unwrap();
                 append(&writer, 3, 7, 10);
@@ -429,7 +443,7 @@ fn a_flush_and_a_merge_under_a_step_make_it_start_over() {
             let copy = Db::open_read_only(Path::new(COPY), options(&to)).unwrap();
             let found = observe::database(&copy);
             let now = observe::content(&db.snapshot());
-            assert!(found == expected || found == now, "open {opens}, merge {merges}");
+            assert!(found == expected || found == now, "open {opens}, {merges:?}");
             observe::assert_sound(Path::new(COPY), &options(&to));
             drop(copy);
             busy.does.lock().unwrap().take();

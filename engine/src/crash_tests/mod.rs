@@ -3,6 +3,7 @@
 //!
 //! - [`random_steps`]: any sequence of steps, faults and deaths, against the [`model`].
 //! - [`every_operation`]: one scenario, stopped or failed at each of its disk operations.
+//! - [`keeping`]: merges in the background and retention, stopped or failed at each of their disk operations.
 //! - [`mirroring`]: a copy of a database, with either machine stopped or failed at each of its disk operations.
 //! - [`decay`]: flipped bits and cut files.
 //! - [`repairing`]: what a repair makes of them, and a repair that is itself stopped at each of its disk operations.
@@ -16,6 +17,7 @@
 mod decay;
 mod every_operation;
 mod extremes;
+mod keeping;
 mod mirroring;
 mod model;
 mod observe;

@@ -87,6 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Sync),
         4 => Just(Step::Flush),
         2 => Just(Step::Compact),
+        2 => Just(Step::Upkeep),
         1 => Just(Step::Compare),
         1 => Just(Step::HoldSnapshot),
         1 => Just(Step::ReadOnly),

@@ -40,6 +40,8 @@ pub enum Step {
     Flush,
     /// Merges segments.
     Compact,
+    /// Merges what is due while the database is open.
+    Upkeep,
     /// Compares all that a reader sees.
     Compare,
     /// Takes a snapshot, to be compared when the next one is taken or the database closed, whatever happened since.
@@ -187,6 +189,7 @@ impl World {
             Step::Sync => self.sync(),
             Step::Flush => self.flush(),
             Step::Compact => self.compact(),
+            Step::Upkeep => self.upkeep(),
             Step::Compare => self.compare(),
             Step::HoldSnapshot => self.hold_snapshot(),
             Step::ReadOnly => self.read_only(),
@@ -273,6 +276,18 @@ impl World {
     /// Nothing that a reader sees changes, whatever becomes of it.
     fn compact(&mut self) {
         match self.attempt(|db| db.compact().map(drop)) {
+            Outcome::Done | Outcome::Failed if !self.disk.is_dead() => self.compare(),
+            _ => self.recover_from_death(),
+        }
+    }
+
+    /// As [`World::compact`].
+    fn upkeep(&mut self) {
+        let all = |db: &Db| {
+            while !db.upkeep(&|| true)?.is_idle() {}
+            Ok(())
+        };
+        match self.attempt(all) {
             Outcome::Done | Outcome::Failed if !self.disk.is_dead() => self.compare(),
             _ => self.recover_from_death(),
         }

@@ -51,6 +51,8 @@ pub struct Wal {
     failed: Option<(u64, String)>,
     /// Files that no flush has covered, ascending.
     closed: Vec<Extent>,
+    /// Bytes that were appended since the open, headers included.
+    written: u64,
 }
 
 #[derive(Debug)]
@@ -74,7 +76,7 @@ impl Open {
 impl Wal {
     /// A WAL whose next file gets the number `next`, behind `closed` ones that were replayed.
     pub fn new(disk: Arc<dyn Disk>, layout: Layout, next: u64, closed: Vec<Extent>) -> Self {
-        Self { disk, layout, next, open: None, failed: None, closed }
+        Self { disk, layout, next, open: None, failed: None, closed, written: 0 }
     }
 
     /// Appends `frames` in one write. `series_before` goes into the header if that needs a new file.
@@ -89,12 +91,15 @@ impl Wal {
                 let number = self.next;
                 // Taken even if it fails: a name that could not be removed again must not be met twice.
                 self.next += 1;
-                none.insert(create(&*self.disk, &self.layout, Header { number, series_before })?)
+                let open = create(&*self.disk, &self.layout, Header { number, series_before })?;
+                self.written += open.end;
+                none.insert(open)
             }
         };
         match open.file.append(frames) {
             Ok(()) => {
                 open.end += frames.len() as u64;
+                self.written += frames.len() as u64;
                 Ok(())
             }
             Err(source) => {
@@ -176,6 +181,11 @@ impl Wal {
 
     pub fn is_failed(&self) -> bool {
         self.failed.is_some()
+    }
+
+    /// Bytes that were appended since the open.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     /// Bytes of WAL that a recovery would replay.

@@ -2,7 +2,7 @@ use super::*;
 use crate::manifest::FileEntry;
 
 /// Segments, one a line: `name window rows sequence`; a window is hours (`5`, `0-24` for the first day) or `all`.
-fn entries(text: &str) -> Vec<SegmentEntry> {
+pub fn entries(text: &str) -> Vec<SegmentEntry> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines
         .map(|line| {
@@ -35,19 +35,22 @@ fn entries(text: &str) -> Vec<SegmentEntry> {
         .collect()
 }
 
-/// With at most 10 rows in a file: the merges, one a line: `window: files (sequence)`, windows in hours.
+/// At most 10 rows in a file.
+pub const TEN_ROWS: Bounds = Bounds { rows_max: 10, bytes_max: u64::MAX, days: true };
+
+/// The merges, one a line: `window: files (sequence)`, windows in hours.
+pub fn lines(merges: &[Merge]) -> Vec<String> {
+    let line = |merge: &Merge| {
+        let hours = |time: Timestamp| time.micros() / HOUR;
+        let (start, end) = (hours(merge.window.start), hours(merge.window.end));
+        let (min, max) = (merge.sequence_min, merge.sequence_max);
+        format!("{start}-{end}: {} ({min}-{max})", merge.files.join(" "))
+    };
+    merges.iter().map(line).collect()
+}
+
 fn check(text: &str, expected: &[&str]) {
-    let merges = choose(&entries(text), 10);
-    let lines: Vec<String> = merges
-        .iter()
-        .map(|merge| {
-            let hours = |time: Timestamp| time.micros() / HOUR;
-            let (start, end) = (hours(merge.window.start), hours(merge.window.end));
-            let (min, max) = (merge.sequence_min, merge.sequence_max);
-            format!("{start}-{end}: {} ({min}-{max})", merge.files.join(" "))
-        })
-        .collect();
-    assert_eq!(lines, expected);
+    assert_eq!(lines(&choose(&entries(text), &TEN_ROWS)), expected);
 }
 
 #[test]
@@ -104,12 +107,22 @@ fn what_one_flush_wrote_stays_together() {
 }
 
 #[test]
+fn a_file_has_no_more_bytes_than_it_may_and_days_only_where_they_may_be() {
+    let text = "a 0 1 1 \n b 0 1 2 \n c 0 1 3 \n d 1 1 4";
+    let all = entries(text);
+    let two = choose(&all, &Bounds { bytes_max: 2, ..TEN_ROWS });
+    assert_eq!(lines(&two), ["0-1: a b (1-2)"]);
+    let hours = choose(&all, &Bounds { days: false, ..TEN_ROWS });
+    assert_eq!(lines(&hours), ["0-1: a b c (1-3)"]);
+}
+
+#[test]
 fn hours_before_1970_have_days_too() {
     let mut old = entries("a 0 1 1 \n b 1 1 2");
     for entry in &mut old {
         entry.window_start -= DAY;
         entry.window_end -= DAY;
     }
-    let merges = choose(&old, 10);
+    let merges = choose(&old, &TEN_ROWS);
     assert_eq!((merges.len(), merges[0].window), (1, window(-1, DAY)));
 }
