@@ -30,6 +30,8 @@ pub struct Limits {
     /// How far ahead of the clock a sample may lie. Further ahead it would stay the newest of its
     /// series for as long as the clocks differ. 1 h by default.
     pub ahead_max: Duration,
+    /// How old a sample may be: what the database would drop at once is not taken. Any age by default.
+    pub age_max: Option<Duration>,
     /// Most samples in one batch; the rest of it is rejected. A million by default.
     pub batch_samples_max: usize,
     /// Most tags on a sample; the engine takes no more than [`telem_engine::series::TAGS_MAX`],
@@ -41,6 +43,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             ahead_max: Duration::from_secs(3_600),
+            age_max: None,
             batch_samples_max: 1_000_000,
             tags_max: telem_engine::series::TAGS_MAX,
         }
@@ -58,6 +61,11 @@ pub enum Reason {
         time.millis(), ahead.as_secs_f64(), max.as_secs()
     )]
     Ahead { time: Timestamp, ahead: Duration, max: Duration },
+    #[error(
+        "timestamp {} ms is {:.1} s old, and this database keeps samples for {:.1} s (its retention by age)",
+        time.millis(), age.as_secs_f64(), max.as_secs_f64()
+    )]
+    TooOld { time: Timestamp, age: Duration, max: Duration },
     #[error("timestamp {0} is the end of time: no sample may carry it")]
     EndOfTime(Timestamp),
     #[error("{found} tags; at most {max} are allowed")]
@@ -161,7 +169,7 @@ fn judge(
     if batch.len() >= limits.batch_samples_max {
         return Err(Reason::BatchFull { max: limits.batch_samples_max });
     }
-    check_time(sample.time, now, limits.ahead_max)?;
+    check_time(sample.time, now, limits)?;
     if sample.tags.len() > limits.tags_max {
         return Err(Reason::TooManyTags { found: sample.tags.len(), max: limits.tags_max });
     }
@@ -175,14 +183,21 @@ fn judge(
     Ok(db.series(&SeriesKey::new(&sample.metric, tags)?)?)
 }
 
-fn check_time(time: Timestamp, now: Timestamp, ahead_max: Duration) -> Result<(), Reason> {
+fn check_time(time: Timestamp, now: Timestamp, limits: &Limits) -> Result<(), Reason> {
     if time == Timestamp::MAX {
         return Err(Reason::EndOfTime(time));
     }
-    let ahead = u64::try_from(time.micros().saturating_sub(now.micros())).unwrap_or(0);
-    let ahead = Duration::from_micros(ahead);
-    if ahead > ahead_max {
-        return Err(Reason::Ahead { time, ahead, max: ahead_max });
+    let apart = |later: Timestamp, earlier: Timestamp| {
+        Duration::from_micros(u64::try_from(later.micros().saturating_sub(earlier.micros())).unwrap_or(0))
+    };
+    let ahead = apart(time, now);
+    if ahead > limits.ahead_max {
+        return Err(Reason::Ahead { time, ahead, max: limits.ahead_max });
+    }
+    if let Some(max) = limits.age_max
+        && apart(now, time) > max
+    {
+        return Err(Reason::TooOld { time, age: apart(now, time), max });
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 pub(crate) mod own;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use std::fmt;
 use std::future::Future;
@@ -30,6 +31,7 @@ use crate::net::{self, Listeners, Protocols};
 use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::{ServerLimits, State, VERSION};
 use crate::token::{Token, TokenError};
+use upkeep::Upkeep;
 
 /// How long a sample waits for its fsync on a shared file system: one node should not ask its server more often.
 const SHARED_SYNC_INTERVAL: Duration = Duration::from_secs(5);
@@ -149,7 +151,10 @@ pub async fn run(
     let writer_options = WriterOptions { sync_interval: sync_interval(&options), ..options.writer.clone() };
     let writer = Writer::start(db.clone(), writer_options).map_err(ServiceError::Thread)?;
     let merge = Merge { db: db.clone(), hurry: Arc::clone(&options.hurry), clock: Arc::clone(&options.clock) };
+    let upkeep = Upkeep::start(db.clone(), Arc::clone(&options.clock));
+    let upkeep = upkeep.inspect_err(|error| tracing::warn!(%error, "no thread to merge files while the server serves"));
     let served = serve(options, tcp, db, Some(writer.clone()), ready, stop).await;
+    drop(upkeep);
     if served.is_ok() {
         merge.run(&writer).await;
     }

@@ -150,7 +150,7 @@ impl Sorter<'_> {
                 return accepted.reject(number, LineReason::Broken { text, error: LineError::TimestampRange });
             }
         };
-        if let Err(reason) = check_time(time, self.now, self.limits.ahead_max) {
+        if let Err(reason) = check_time(time, self.now, self.limits) {
             return accepted.reject(number, reason);
         }
         if let Err(reason) = self.resolve(seer, accepted, number, line, fields) {

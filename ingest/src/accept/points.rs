@@ -74,7 +74,7 @@ impl Sorter<'_> {
             if batch.len() + new.len() >= self.limits.batch_samples_max {
                 return None;
             }
-            check_time(point.time, self.now, self.limits.ahead_max).ok()?;
+            check_time(point.time, self.now, self.limits).ok()?;
             let series = match seer.known(&point, &mut raw_key) {
                 Some(known) if known.tags > tags_max => return None,
                 Some(known) => Some(known.series),

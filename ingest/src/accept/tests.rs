@@ -71,6 +71,18 @@ fn a_sample_may_lie_an_hour_ahead_and_not_a_microsecond_more() {
 }
 
 #[test]
+fn what_retention_would_drop_at_once_is_not_taken() {
+    let limits = Limits { age_max: Some(Duration::from_secs(7_200)), ..Limits::default() };
+    let old = NOW.saturating_add_micros(-7_200_000_000);
+    let samples =
+        vec![sample("m", &[], old), sample("m", &[], old.saturating_add_micros(-1)), sample("m", &[], Timestamp::MIN)];
+    let told = rejects(&limits, samples);
+    let expected = "timestamp 1699992799999 ms is 7200.0 s old, and this database keeps samples for 7200.0 s (its \
+                    retention by age)";
+    assert_eq!((told.len(), &told[0]), (2, &(1, expected.to_owned())));
+}
+
+#[test]
 fn tags_are_taken_up_to_their_limit() {
     let limits = Limits { tags_max: 2, ..Limits::default() };
     let three = sample("m", &[("a", "1"), ("b", "2"), ("c", "3")], NOW);

@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use telem_engine::{Clock, Options, SystemClock};
+use telem_engine::{Clock, Options, Retention, SystemClock};
+use telem_ingest::accept::Limits;
 use telem_ingest::collect::CollectOptions;
 use telem_ingest::writer::WriterOptions;
 use telem_query::QueryOptions;
@@ -50,10 +51,23 @@ pub struct ServiceArgs {
     collect: CollectArgs,
     #[command(flatten)]
     reach: ReachArgs,
+    #[command(flatten, next_help_heading = "Retention")]
+    retention: RetentionArgs,
     #[command(flatten, next_help_heading = "Limits")]
     limits: LimitArgs,
     #[command(flatten, next_help_heading = "Limits")]
     write_limits: WriteLimitArgs,
+}
+
+/// What is dropped, a file at a time: here, and with it from the copy of `--save`.
+#[derive(Debug, Args)]
+struct RetentionArgs {
+    /// Drop samples this much older than the newest, and take none that are older than that; some stay a quarter longer, or an hour [default: keep all]
+    #[arg(long, value_name = "TIME", value_parser = units::age)]
+    retention_age: Option<Duration>,
+    /// Drop the oldest samples while the files of the database hold more [default: keep all]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    retention_bytes: Option<usize>,
 }
 
 /// Who reaches a service where, and how it answers.
@@ -185,11 +199,15 @@ impl ServiceArgs {
             node: node.clone(),
             take_over: self.take_over,
             bytes_max,
+            retention: Retention {
+                age: self.retention.retention_age,
+                bytes: self.retention.retention_bytes.map(|bytes| bytes as u64),
+            },
             series_max: self.write_limits.series_max.unwrap_or(engine.series_max),
             clock: Arc::clone(&clock),
             ..engine
         };
-        let writer = writer_options(&self.write_limits, &clock);
+        let writer = writer_options(&self.write_limits, self.retention.retention_age, &clock);
         let options = options(self.reach, &self.limits, Shown { data, job: purpose.job, node }, clock)?;
         Ok(ServiceOptions { level: purpose.level, collect, engine, writer, ..options })
     }
@@ -265,9 +283,10 @@ fn server_limits(args: &LimitArgs) -> ServerLimits {
     }
 }
 
-fn writer_options(args: &WriteLimitArgs, clock: &Arc<dyn Clock>) -> WriterOptions {
+fn writer_options(args: &WriteLimitArgs, age_max: Option<Duration>, clock: &Arc<dyn Clock>) -> WriterOptions {
     let default = WriterOptions::default();
     WriterOptions {
+        limits: Limits { age_max, ..default.limits },
         queue_samples_max: args.queue_samples_max.unwrap_or(default.queue_samples_max),
         queue_batches_max: args.queue_batches_max.unwrap_or(default.queue_batches_max),
         clock: Arc::clone(clock),

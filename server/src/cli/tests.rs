@@ -39,6 +39,19 @@ fn a_listening_address_may_be_short() {
 }
 
 #[test]
+fn retention_is_an_age_and_a_number_of_bytes() {
+    for command in [&["serve"][..], &["run"]] {
+        let parse = |args: &[&str]| {
+            let args = command.iter().chain(args).chain(if command == ["run"] { &["--", "true"][..] } else { &[] });
+            Cli::try_parse_from(["telem"].iter().chain(args)).is_ok()
+        };
+        assert!(parse(&["--retention-age", "30d", "--retention-bytes", "10GiB"]));
+        assert!(!parse(&["--retention-age", "0d"]) && !parse(&["--retention-bytes", "0"]));
+    }
+    assert!(Cli::try_parse_from(["telem", "replay", "./a", "--retention-age", "1d"]).is_err(), "nothing is dropped");
+}
+
+#[test]
 fn a_query_comes_from_one_place() {
     let parse = |args: &[&str]| Cli::try_parse_from(["telem", "sql", "./db"].iter().chain(args)).is_ok();
     assert!(parse(&["SELECT 1"]) && parse(&["-"]) && parse(&["--file", "q.sql"]) && parse(&["./db2", "SELECT 1"]));

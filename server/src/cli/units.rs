@@ -47,6 +47,25 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How long something is kept: as [`duration`], and days and weeks, `30d` and `2w`.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn age(text: &str) -> Result<Duration, String> {
+    let trimmed = text.trim();
+    let (number, hours) = match trimmed.strip_suffix('d') {
+        Some(days) => (days, 24),
+        None => (trimmed.strip_suffix('w').unwrap_or(trimmed), if trimmed.ends_with('w') { 168 } else { 0 }),
+    };
+    if hours == 0 {
+        return duration(trimmed).map_err(|_| format!("'{text}' is no time above 0; write 12h, 30d or 2w"));
+    }
+    match decimal(number.trim_end(), hours * 3_600_000) {
+        Some(0) | None => Err(format!("'{text}' is no time above 0; write 12h, 30d or 2w")),
+        Some(millis) => Ok(Duration::from_millis(millis)),
+    }
+}
+
 /// `number`, which may have decimals, times `scale`; `None` where that is not whole.
 fn decimal(number: &str, scale: u64) -> Option<u64> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));

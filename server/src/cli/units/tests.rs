@@ -30,3 +30,14 @@ fn times_come_with_units() {
         assert!(duration(bad).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn what_is_kept_is_kept_for_days_and_weeks_too() {
+    const DAY: u64 = 86_400;
+    for (text, seconds) in [("30d", 30 * DAY), ("2 w", 14 * DAY), ("1.5d", DAY * 3 / 2), ("12h", DAY / 2), ("90", 90)] {
+        assert_eq!(age(text).unwrap(), Duration::from_secs(seconds), "{text}");
+    }
+    for bad in ["", "d", "0d", "-1d", "1y", "3dd", "99999999999999999w"] {
+        assert!(age(bad).is_err(), "{bad}");
+    }
+}

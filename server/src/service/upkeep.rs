@@ -1,0 +1,86 @@
+//! Files are merged, and dropped where retention says so, while the server serves: a thread that mostly rests.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use telem_engine::{Clock, Db, ErrorKind, Result, UpkeepReport};
+
+/// How often it is asked whether something is due.
+const PAUSE: Duration = Duration::from_secs(5);
+/// After an hour's work would come four of rest: a fifth of one processor at most, and that only where it is idle.
+const REST: u32 = 4;
+/// After a failure, unless that was a damaged file, which is not tried again.
+const RETRY: Duration = Duration::from_secs(60);
+const NICENESS: i32 = 19;
+
+/// Works from [`Upkeep::start`] until it is dropped; a merge that runs then stops soon, and nobody waits for it here.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    stop: Arc<Stop>,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Upkeep {
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start(db: Db, clock: Arc<dyn Clock>) -> std::io::Result<Upkeep> {
+        let stop = Arc::new(Stop::default());
+        let its = Arc::clone(&stop);
+        thread::Builder::new().name("telem-upkeep".to_owned()).spawn(move || work(&db, &*clock, &its))?;
+        Ok(Upkeep { stop })
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        *self.stop.lock() = true;
+        self.stop.changed.notify_all();
+    }
+}
+
+impl Stop {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rests for `time`; true when it is the end.
+    fn rest(&self, time: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), time, |stopped| !*stopped);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+fn work(db: &Db, clock: &dyn Clock, stop: &Stop) {
+    // Of this thread only: that is what "this process" means to Linux here. Where it is refused merges are merely
+    // less polite.
+    let _ = rustix::process::setpriority_process(None, NICENESS);
+    let mut rest = PAUSE;
+    while !stop.rest(rest) && !db.is_closed() {
+        let began = clock.monotonic();
+        let done = db.upkeep(&|| !*stop.lock());
+        rest = rest_after(&done, clock.monotonic().saturating_sub(began));
+        if let Err(error) = done
+            && !db.is_closed()
+        {
+            tracing::warn!(%error, ?rest, "files are not merged or dropped");
+        }
+    }
+}
+
+fn rest_after(done: &Result<UpkeepReport>, took: Duration) -> Duration {
+    match done {
+        Ok(report) if report.is_idle() => PAUSE,
+        Ok(_) => took.saturating_mul(REST),
+        Err(error) if error.kind() == ErrorKind::Corrupt => PAUSE,
+        Err(_) => RETRY,
+    }
+}
+
+#[cfg(test)]
+mod tests;
