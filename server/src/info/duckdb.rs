@@ -1,6 +1,6 @@
 //! The view that gives DuckDB the table `samples` straight from the Parquet files.
 //!
-//! A sample that was written again stands in a later segment too, and the later segment counts. Segments cover
+//! A sample that was written again stands in a later segment too, and the later segment in the list counts. Segments cover
 //! windows of time that are known from their names, so only those that share a window with another are
 //! searched for such samples; the others are read as they are.
 
@@ -88,12 +88,13 @@ fn rows(segments: &[PathBuf]) -> String {
         parts.push(format!("  SELECT {COLUMNS} FROM read_parquet({})", list(alone)));
     }
     if !shared.is_empty() {
-        // File names end in -SEQUENCE.parquet.
+        // The number in a name does not say it: that of a merged file is higher than those of flushes after its own.
+        let in_order: Vec<String> = shared.iter().map(|file| quoted(&file.display().to_string())).collect();
         parts.push(format!(
             "  SELECT {COLUMNS} FROM read_parquet({}, filename = true)\n  \
-             QUALIFY row_number() OVER (PARTITION BY series, ts\n    \
-             ORDER BY CAST(regexp_extract(filename, '([0-9]+)\\.parquet$', 1) AS UBIGINT) DESC) = 1",
-            list(shared)
+             QUALIFY row_number() OVER (PARTITION BY series, ts ORDER BY list_position([\n    {}], filename) DESC) = 1",
+            list(shared),
+            in_order.join(",\n    ")
         ));
     }
     if parts.is_empty() {
