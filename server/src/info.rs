@@ -2,6 +2,7 @@
 
 pub mod duckdb;
 mod job;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -11,10 +12,11 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+pub use storage::Storage;
 use telem_engine::{Db, DbInfo, Timestamp};
 
 /// The answer of `GET /api/info` and of `telem info --json`. Of several databases the sum, and each of them below.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Info {
     /// The directory, on the machine where it was opened; of several databases the one around all of them.
     pub data: PathBuf,
@@ -49,6 +51,9 @@ pub struct Info {
     /// The description of the job, if there is one; of several databases the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Json>,
+    /// What storing them costs. Older servers do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
     /// Every database, in the order in which they were named; those have no such list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<Info>,
@@ -82,6 +87,7 @@ impl Info {
 
 impl From<DbInfo> for Info {
     fn from(info: DbInfo) -> Self {
+        let storage = Some(Storage::of(&info));
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         Self {
             data: absolute(info.dir),
@@ -101,6 +107,7 @@ impl From<DbInfo> for Info {
             segment_files: info.segment_files.into_iter().map(absolute).collect(),
             series_files: info.series_files.into_iter().map(absolute).collect(),
             job: info.job,
+            storage,
             databases: Vec::new(),
         }
     }
@@ -154,6 +161,9 @@ impl fmt::Display for Info {
             _ => writeln!(f, "time       no samples")?,
         }
         write!(f, "segments   {}", grouped(self.segment_files.len() as u64))?;
+        if let Some(storage) = &self.storage {
+            write!(f, "{storage}")?;
+        }
         if let several @ [_, _, ..] = &*self.databases {
             for database in several {
                 write!(f, "\n{}", database.line(&self.data))?;

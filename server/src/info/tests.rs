@@ -24,7 +24,18 @@ fn info(segments: &[&str]) -> Info {
         segment_files: segments.iter().map(|name| format!("/d/segments/{name}.parquet").into()).collect(),
         series_files: vec!["/d/series/000001.parquet".into()],
         job: None,
+        storage: None,
         databases: Vec::new(),
+    }
+}
+
+fn storage() -> Storage {
+    Storage {
+        segments_hour: 24,
+        segments_day: 3,
+        segment_bytes: 1_900_000,
+        space_amplification: Some(1.053),
+        ..Storage::default()
     }
 }
 
@@ -45,6 +56,40 @@ fn info_is_one_line_a_fact() {
         bytes      2,000,000, 1.50 a flushed sample, 150,000 in the WAL
         time       2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
         segments   2"#]],
+    );
+}
+
+#[test]
+fn what_storing_costs_is_said_as_far_as_it_is_known() {
+    let of_a_directory = Info { storage: Some(storage()), ..info(&["a", "b"]) };
+    check(
+        of_a_directory.to_string().split_once("segments").unwrap().1,
+        &expect![[r#"
+               2: 24 of an hour, 3 of a day, 0 of more
+            space      1.05 bytes on disk a byte of segments"#]],
+    );
+    let written = storage::Written {
+        wal_bytes: 9_000_000,
+        flush_bytes: 1_000_000,
+        merge_bytes: 2_100_000,
+        merges: 31,
+        segments_merged: 99,
+        segments_dropped: 2,
+        samples_dropped: 123_456,
+        bytes_dropped: 150_000,
+    };
+    let cache = storage::Cache { hits: 12_345, misses: 67, evictions: 0, segments: 27, bytes: 80_000 };
+    let of_a_server = Storage { write_amplification: Some(12.1), written: Some(written), cache, ..storage() };
+    let json = serde_json::to_value(&of_a_server).unwrap();
+    assert_eq!((&json["written"]["merges"], &json["cache"]["hits"]), (&json!(31), &json!(12_345)));
+    check(
+        Info { storage: Some(of_a_server), ..info(&[]) }.to_string().split_once("segments").unwrap().1,
+        &expect![[r#"
+               0: 24 of an hour, 3 of a day, 0 of more
+            space      1.05 bytes on disk a byte of segments
+            written    12.10 bytes a flushed byte: 9,000,000 to the WAL, 1,000,000 by flushes, 2,100,000 by 31 merges
+            dropped    2 segments with 123,456 samples
+            cache      12,345 hits, 67 misses, 0 evictions, 80,000 bytes of 27 segments"#]],
     );
 }
 
@@ -89,8 +134,9 @@ fn the_view_looks_for_repeated_samples_only_where_segments_share_a_window() {
           SELECT series, ts, "int", scale, "float" FROM read_parquet([
             '/d/segments/20260101T010000Z-20260101T015959Z-000002.parquet',
             '/d/segments/20260101T010000Z-20260101T015959Z-000007.parquet'], filename = true)
-          QUALIFY row_number() OVER (PARTITION BY series, ts
-            ORDER BY CAST(regexp_extract(filename, '([0-9]+)\.parquet$', 1) AS UBIGINT) DESC) = 1
+          QUALIFY row_number() OVER (PARTITION BY series, ts ORDER BY list_position([
+            '/d/segments/20260101T010000Z-20260101T015959Z-000002.parquet',
+            '/d/segments/20260101T010000Z-20260101T015959Z-000007.parquet'], filename) DESC) = 1
         ) r JOIN read_parquet([
             '/d/series/000001.parquet']) k ON k.id = r.series;
     "#]],
@@ -170,7 +216,7 @@ fn json_holds_the_sum_and_every_database_and_older_answers_are_understood() {
     assert_eq!((&json["databases"][2]["job"]["id"], &json["job"]["id"]), (&json!("78"), &json!("78")));
     assert!(json["databases"][0].get("databases").is_none());
     let mut older = serde_json::to_value(info(&[])).unwrap();
-    for name in ["job", "databases"] {
+    for name in ["job", "databases", "storage"] {
         older.as_object_mut().unwrap().remove(name);
     }
     assert_eq!(serde_json::from_value::<Info>(older).unwrap(), info(&[]));

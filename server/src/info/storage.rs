@@ -1,0 +1,123 @@
+//! What storing the samples costs besides them: amplification, tiers, the cache. `docs/storage.md` defines every figure.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use telem_engine::DbInfo;
+
+use super::grouped;
+
+/// Of a server since its start; of a directory what its files say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Storage {
+    /// Segments over an hour, over a day, and over more.
+    pub segments_hour: u64,
+    pub segments_day: u64,
+    pub segments_wide: u64,
+    /// Bytes of all segments.
+    pub segment_bytes: u64,
+    /// Bytes of merged or dropped segments that stay for other readers for a moment.
+    pub removed_bytes: u64,
+    /// Bytes on disk for each byte of segments; null without segments.
+    pub space_amplification: Option<f64>,
+    /// Bytes written for each byte that flushes wrote; null where nothing is written, and before the first flush.
+    pub write_amplification: Option<f64>,
+    /// Null where nothing is written.
+    pub written: Option<Written>,
+    pub cache: Cache,
+}
+
+/// Since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Written {
+    pub wal_bytes: u64,
+    pub flush_bytes: u64,
+    pub merge_bytes: u64,
+    pub merges: u64,
+    pub segments_merged: u64,
+    pub segments_dropped: u64,
+    pub samples_dropped: u64,
+    pub bytes_dropped: u64,
+}
+
+/// Run indexes and footers in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cache {
+    pub hits: u64,
+    pub misses: u64,
+    pub evictions: u64,
+    pub segments: u64,
+    pub bytes: u64,
+}
+
+impl Storage {
+    pub fn of(info: &DbInfo) -> Storage {
+        let figures = &info.storage;
+        let written = figures.written.as_ref();
+        Storage {
+            segments_hour: figures.segments_hour,
+            segments_day: figures.segments_day,
+            segments_wide: figures.segments_wide,
+            segment_bytes: figures.segment_bytes,
+            removed_bytes: figures.removed_bytes,
+            space_amplification: info.space_amplification().map(rounded),
+            write_amplification: written.and_then(|written| written.amplification()).map(rounded),
+            written: written.map(|written| Written {
+                wal_bytes: written.wal_bytes,
+                flush_bytes: written.flush_bytes,
+                merge_bytes: written.merge_bytes,
+                merges: written.merges,
+                segments_merged: written.segments_merged,
+                segments_dropped: written.segments_dropped,
+                samples_dropped: written.samples_dropped,
+                bytes_dropped: written.bytes_dropped,
+            }),
+            cache: Cache {
+                hits: figures.cache.hits,
+                misses: figures.cache.misses,
+                evictions: figures.cache.evictions,
+                segments: figures.cache.segments,
+                bytes: figures.cache.bytes,
+            },
+        }
+    }
+}
+
+fn rounded(ratio: f64) -> f64 {
+    (ratio * 1_000.0).round() / 1_000.0
+}
+
+/// What follows the number of segments: the rest of that line, and the lines after it.
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [hours, days, wide] = [self.segments_hour, self.segments_day, self.segments_wide].map(grouped);
+        write!(f, ": {hours} of an hour, {days} of a day, {wide} of more")?;
+        if let Some(space) = self.space_amplification {
+            write!(f, "\nspace      {space:.2} bytes on disk a byte of segments")?;
+        }
+        if let Some(written) = &self.written {
+            let [wal, flush, merge] = [written.wal_bytes, written.flush_bytes, written.merge_bytes].map(grouped);
+            write!(f, "\nwritten    ")?;
+            if let Some(write) = self.write_amplification {
+                write!(f, "{write:.2} bytes a flushed byte: ")?;
+            }
+            write!(f, "{wal} to the WAL, {flush} by flushes, {merge} by {} merges", grouped(written.merges))?;
+            if written.segments_dropped > 0 {
+                let [segments, samples] = [written.segments_dropped, written.samples_dropped].map(grouped);
+                write!(f, "\ndropped    {segments} segments with {samples} samples")?;
+            }
+        }
+        let Cache { hits, misses, evictions, segments, bytes } = self.cache;
+        if hits + misses > 0 {
+            let [hits, misses, evictions, segments, bytes] = [hits, misses, evictions, segments, bytes].map(grouped);
+            write!(
+                f,
+                "\ncache      {hits} hits, {misses} misses, {evictions} evictions, {bytes} bytes of {segments} segments"
+            )?;
+        }
+        Ok(())
+    }
+}
