@@ -8,12 +8,12 @@ fn it_rests_four_times_as_long_as_it_worked_and_a_while_when_nothing_is_due() {
     let worked = UpkeepReport { merged, ..UpkeepReport::default() };
     let second = Duration::from_secs(1);
     assert_eq!(rest_after(&Ok(worked), second), 4 * second);
+    assert_eq!(rest_after(&Ok(worked), 100 * second), REST_MAX);
     assert_eq!(rest_after(&Ok(UpkeepReport::default()), second), PAUSE);
     let full = Error::DatabaseFull { path: "/db".into(), found: 2, max: 1 };
     assert_eq!(rest_after(&Err(full), second), RETRY);
-    let corrupt = |text: &str| text.to_owned();
-    let damaged =
-        Error::Corrupt { path: "/db".into(), what: corrupt("a block"), found: corrupt("1"), expected: corrupt("2") };
+    let text = |text: &str| text.to_owned();
+    let damaged = Error::Corrupt { path: "/db".into(), what: text("a block"), found: text("1"), expected: text("2") };
     assert_eq!(rest_after(&Err(damaged), second), PAUSE);
 }
 
