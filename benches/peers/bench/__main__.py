@@ -354,6 +354,7 @@ class Run:
             "wall_ms_least": min(walls) * 1e3,
             "answer_bytes": size,
             "load_before": load_before,
+            "load_after": machine.load_average(),
         }
         self.figures["asked"].append(figure)
         say(f"round {at + 1}: {name:26} {question.name} {figure['cpu_ms']:8.2f} CPU ms {figure['wall_ms']:8.2f} ms")

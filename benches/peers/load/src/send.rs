@@ -87,7 +87,7 @@ fn connection(work: &Work, to: &str) -> Result<(), Failed> {
 }
 
 fn send_all(work: &Work, to: &str) -> Result<(), Failed> {
-    let (mut stream, mut answers) = connect(to)?;
+    let mut kept = None;
     let (mut request, mut answer) = (Vec::new(), Vec::new());
     while !work.stop.load(Ordering::Relaxed) {
         let Some(body) = work.bodies.get(work.next.fetch_add(1, Ordering::Relaxed)) else { break };
@@ -98,12 +98,13 @@ fn send_all(work: &Work, to: &str) -> Result<(), Failed> {
             request.clear();
             write!(request, "{}{}\r\n\r\n", work.head, body.bytes.len())?;
             request.extend_from_slice(&body.bytes);
+            let (mut stream, mut answers) = kept.take().map_or_else(|| connect(to), Ok)?;
             stream.write_all(&request)?;
             let head = http::head(&mut answers)?.ok_or("the server closed the connection")?;
             http::body(&mut answers, &head, &mut answer)?;
-            if head.close {
-                // Some servers end a connection that is a few minutes old.
-                (stream, answers) = connect(to)?;
+            // Some servers end a connection that is a few minutes old.
+            if !head.close {
+                kept = Some((stream, answers));
             }
             let status = head.first.split(' ').nth(1).unwrap_or("");
             match status {

@@ -1,6 +1,10 @@
-use crate::bodies::{Protocol, render};
+use std::io::{BufReader, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use crate::bodies::{self, Protocol, render};
 use crate::synthetic::Nodes;
-use crate::{Data, Failed, http};
+use crate::{Data, Failed, http, send};
 
 fn bodies(nodes: Nodes, protocol: Protocol) -> Vec<(u32, Vec<u8>)> {
     let mut all = Vec::new();
@@ -91,5 +95,39 @@ fn answers_in_chunks_are_read_to_their_end() -> Result<(), Failed> {
     http::body(&mut text, &head, &mut body)?;
     assert_eq!(body, b"abc");
     assert_eq!(http::head(&mut text)?.ok_or("nothing")?.first, "HTTP/1.1 204 X");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_closes_every_connection_is_sent_all_bodies() -> Result<(), Failed> {
+    let file = std::env::temp_dir().join(format!("telem-load-test-{}", std::process::id()));
+    bodies::write(&SMALL, Protocol::Put, &file, u64::MAX)?;
+    let wanted = bodies::read(&file, u64::MAX)?.len();
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let to = listener.local_addr()?.to_string();
+    let server = thread::spawn(move || {
+        let mut body = Vec::new();
+        for stream in listener.incoming().take(wanted) {
+            let stream = stream?;
+            let mut request = BufReader::new(stream.try_clone()?);
+            let head = http::head(&mut request)?.ok_or("nothing")?;
+            http::body(&mut request, &head, &mut body)?;
+            (&stream).write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")?;
+        }
+        Ok::<_, Failed>(())
+    });
+    let options = send::Options {
+        bodies: file.clone(),
+        to,
+        path: "/".to_owned(),
+        connections: 1,
+        deadline_s: 60,
+        headers: String::new(),
+        samples_max: u64::MAX,
+    };
+    let said = send::send(&options)?;
+    std::fs::remove_file(file)?;
+    server.join().map_err(|_| "the server died")??;
+    assert!(said.contains(&format!(r#""bodies":{wanted},"#)), "{said}");
     Ok(())
 }
