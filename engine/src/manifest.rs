@@ -146,6 +146,11 @@ impl Manifest {
         if format != FORMAT {
             return Err(Error::Format { path: path.to_path_buf(), found: format, max: FORMAT });
         }
+        // Digits in another case are numbers too, and not what was written.
+        let written = format!("{MAGIC} {FORMAT} {crc:08x} {len}");
+        if head != written {
+            return Err(corrupt("its first line", format!("'{}'", head.escape_debug()), format!("'{written}'")));
+        }
         let body = &bytes[end + 1..];
         if body.len() != len {
             return Err(corrupt("its length", format!("{} bytes", body.len()), format!("{len} bytes")));

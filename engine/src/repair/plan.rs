@@ -637,8 +637,8 @@ fn body_of(disk: &dyn Disk, path: &Path) -> Result<Option<Manifest>> {
     };
     let Some(end) = bytes.iter().take(128).position(|byte| *byte == b'\n') else { return Ok(None) };
     let (head, body) = (String::from_utf8_lossy(&bytes[..end]), &bytes[end + 1..]);
-    let crc = format!("{:08x}", crc32fast::hash(body));
-    if head.split(' ').any(|word| word == crc) {
+    let crc = crc32fast::hash(body);
+    if head.split(' ').any(|word| u32::from_str_radix(word, 16) == Ok(crc)) {
         return Ok(parsed(body));
     }
     let crc = head.split(' ').nth(2).and_then(|word| u32::from_str_radix(word, 16).ok());
