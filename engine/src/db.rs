@@ -126,7 +126,12 @@ struct Appender {
     meta_changed: bool,
     /// When the first sample since the last freeze was appended (monotonic).
     active_since: Option<Duration>,
+    /// Room for the frames of an append, used again for the next.
+    frames: Vec<u8>,
 }
+
+/// Room for frames that is kept between appends: most batches have at most 10,000 samples.
+const FRAMES_BYTES_KEPT: usize = 1 << 20;
 
 impl Db {
     /// Opens the database in `dir` for writing, made if there is none.
@@ -230,14 +235,12 @@ impl Db {
         let write = self.inner.write("append")?;
         self.inner.check_batch(batch)?;
         if !batch.is_empty() {
-            let mut samples = Vec::with_capacity(batch.len() * 21 + 64);
-            frame::put_samples(&mut samples, batch);
             let mut appender = write.appender();
             write.check_open(&self.inner.layout)?;
             self.inner.check_room(batch)?;
-            self.inner.check_space(write, samples.len() as u64 + appender.wal.bytes())?;
-            let series_end = batch.series().iter().map(|id| id.0 + 1).max().unwrap_or(0);
-            self.inner.log(&mut appender, series_end, &samples)?;
+            self.inner.check_space(write, frame::samples_len(batch) + appender.wal.bytes())?;
+            let series_end = batch.highest_series().map_or(0, |id| id.0 + 1);
+            self.inner.log(&mut appender, series_end, |frames| frame::put_samples(frames, batch))?;
             // Only a freeze swaps the active memtable, and that needs the append lock.
             let active = Arc::clone(&self.inner.view().active);
             active.append(batch);
@@ -265,7 +268,7 @@ impl Db {
         active.append(batch);
         // A WAL that went on would speak of series that it never named.
         appender.wal.outgrown();
-        let series_end = batch.series().iter().map(|id| id.0 + 1).max().unwrap_or(0);
+        let series_end = batch.highest_series().map_or(0, |id| id.0 + 1);
         appender.series_logged = appender.series_logged.max(series_end);
         appender.active_since.get_or_insert_with(|| self.inner.options.clock.monotonic());
         self.inner.last.update(batch);
@@ -281,12 +284,10 @@ impl Db {
         change.check()?;
         let json = serde_json::to_vec(&change)
             .map_err(|error| Error::Internal { what: format!("metadata cannot be written as JSON: {error}") })?;
-        let mut frames = Vec::with_capacity(json.len() + 16);
-        frame::put_meta(&mut frames, &json);
         {
             let mut appender = write.appender();
             write.check_open(&self.inner.layout)?;
-            self.inner.log(&mut appender, 0, &frames)?;
+            self.inner.log(&mut appender, 0, |frames| frame::put_meta(frames, &json))?;
             appender.meta_changed = true;
             Arc::make_mut(&mut self.inner.view_mut().meta).apply(change);
         }
@@ -493,6 +494,7 @@ impl Inner {
                 series_logged: series,
                 meta_changed,
                 active_since: None,
+                frames: Vec::new(),
             }),
             flush_not_before: AtomicU64::new(0),
             full: AtomicBool::new(false),
@@ -581,14 +583,12 @@ impl Inner {
             return Err(Error::LargeBatch { found: batch.len(), max: SAMPLES_MAX });
         }
         let known = self.index.len();
-        for (series, time, _) in batch.iter() {
-            if series.0 as usize >= known {
-                return Err(Error::UnknownSeries { id: series.0 });
-            }
-            // Half-open ranges cannot reach it.
-            if time == Timestamp::MAX {
-                return Err(Error::LastTime { id: series.0, time });
-            }
+        if let Some(id) = batch.highest_series().filter(|id| id.0 as usize >= known) {
+            return Err(Error::UnknownSeries { id: id.0 });
+        }
+        // Half-open ranges cannot reach it.
+        if let Some(at) = batch.times().iter().position(|time| *time == Timestamp::MAX) {
+            return Err(Error::LastTime { id: batch.series()[at].0, time: Timestamp::MAX });
         }
         Ok(())
     }
@@ -624,20 +624,22 @@ impl Inner {
         Err(error)
     }
 
-    /// Appends `frames` to the WAL, in the same write behind the frames of series that have none yet.
-    fn log(&self, appender: &mut Appender, series_end: u32, frames: &[u8]) -> Result<()> {
-        if series_end <= appender.series_logged {
-            return appender.wal.append(frames, appender.series_logged);
-        }
-        let mut all = Vec::with_capacity(frames.len() + 128);
+    /// Appends the frames that `put` makes to the WAL, in the same write behind the frames of series that have none yet.
+    fn log(&self, appender: &mut Appender, series_end: u32, put: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let mut frames = std::mem::take(&mut appender.frames);
+        frames.clear();
         // All below, so that ids are dense after a recovery too.
         for id in (appender.series_logged..series_end).map(SeriesId) {
             let key = self.index.key(id).ok_or(Error::UnknownSeries { id: id.0 })?;
-            frame::put_series(&mut all, id, &key);
+            frame::put_series(&mut frames, id, &key);
         }
-        all.extend_from_slice(frames);
-        appender.wal.append(&all, appender.series_logged)?;
-        appender.series_logged = series_end;
+        put(&mut frames);
+        let logged = appender.wal.append(&frames, appender.series_logged);
+        if frames.capacity() <= FRAMES_BYTES_KEPT {
+            appender.frames = frames;
+        }
+        logged?;
+        appender.series_logged = appender.series_logged.max(series_end);
         Ok(())
     }
 

@@ -33,11 +33,26 @@ pub struct Unread {
     forgotten: u64,
 }
 
+/// 24 bytes: the state of the sample, if there is one, beside its time and the bits of its value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    newest: Newest,
+    time: i64,
+    bits: u64,
+    is_known: bool,
+    is_int: bool,
     /// Whether segments were asked.
     read: bool,
+}
+
+impl Entry {
+    fn newest(&self) -> Newest {
+        self.is_known.then(|| (Timestamp::from_micros(self.time), Value::from_bits(self.bits, self.is_int)))
+    }
+
+    fn set(&mut self, time: Timestamp, value: Value) {
+        (self.time, self.bits) = (time.micros(), value.to_bits());
+        (self.is_known, self.is_int) = (true, value.is_int());
+    }
 }
 
 impl LastValues {
@@ -50,8 +65,8 @@ impl LastValues {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         for (series, time, value) in batch.iter() {
             let entry = slot(&mut known.entries, series);
-            if entry.newest.is_none_or(|(newest, _)| newest <= time) {
-                entry.newest = Some((time, value));
+            if !entry.is_known || entry.time <= time.micros() {
+                entry.set(time, value);
             }
         }
     }
@@ -62,7 +77,7 @@ impl LastValues {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let entry = known.entries.get(series.0 as usize).copied().unwrap_or_default();
         if entry.read || series.0 >= known.unread_below {
-            return Ok(entry.newest);
+            return Ok(entry.newest());
         }
         Err(Unread { forgotten: known.forgotten })
     }
@@ -77,12 +92,12 @@ impl LastValues {
         }
         let entry = slot(&mut known.entries, series);
         entry.read = true;
-        if let Some((time, _)) = found
-            && entry.newest.is_none_or(|(newest, _)| newest < time)
+        if let Some((time, value)) = found
+            && entry.newest().is_none_or(|(newest, _)| newest < time)
         {
-            entry.newest = found;
+            entry.set(time, value);
         }
-        entry.newest
+        entry.newest()
     }
 
     /// Samples up to `last` were dropped, and snapshots do not see them any more.
@@ -90,7 +105,7 @@ impl LastValues {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let before = known.unread_below as usize;
         for (at, entry) in known.entries.iter_mut().enumerate() {
-            let gone = entry.newest.is_some_and(|(time, _)| time <= last);
+            let gone = entry.newest().is_some_and(|(time, _)| time <= last);
             if gone {
                 *entry = Entry::default();
             } else if at >= before {

@@ -3,29 +3,31 @@
 //! Every sample carries its row: the how-manieth sample of this memtable it is. A snapshot
 //! remembers how many rows there were and sees exactly those, so it costs nothing to take and
 //! readers never see half a batch. Order by time and last-write-wins are made when reading.
+//!
+//! The samples of a series stand in a chain of small blocks, see [`chain`]: what an append touches
+//! is the end of each chain, and a series that sends little takes little.
+
+mod chain;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use ahash::AHashMap;
-
+use self::chain::{Chains, Sample};
 use crate::sample::SampleBatch;
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::together::Ids;
 use crate::value::Value;
 
-/// Readers of one series wait for a writer of another only within a shard.
-const SHARDS: usize = 16;
-/// What a sample costs: time, value, row and type.
-pub const SAMPLE_BYTES: u64 = 8 + 8 + 4;
-/// What an empty series costs besides, by measure of its three vectors and its map entry.
-const SERIES_BYTES: u64 = 128;
-/// The row number's top bit holds the type of the value.
-const INT_BIT: u32 = 1 << 31;
+/// What a sample costs, besides its share of a block's head and of what is empty in its series' last block.
+pub const SAMPLE_BYTES: u64 = size_of::<chain::Entry>() as u64;
 /// Most samples in one memtable; the limit in bytes is reached long before.
-pub const ROWS_MAX: u32 = INT_BIT - 1;
+pub const ROWS_MAX: u32 = chain::ROWS_MAX;
+/// Samples that are appended before readers who wait get their turn.
+const APPENDED_AT_ONCE: usize = 8 << 10;
 
 /// How much of a memtable a snapshot may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +35,8 @@ pub struct Rows(u32);
 
 #[derive(Debug)]
 pub struct Memtable {
-    shards: [Mutex<AHashMap<SeriesId, Buffer>>; SHARDS],
-    /// Written by the one appender, after the samples stand in their buffers.
+    chains: RwLock<Chains>,
+    /// Written by the one appender, after the samples stand in their chains.
     rows: AtomicU32,
     bytes: AtomicU64,
     /// Earliest and latest time, microseconds; crossed while there is no sample.
@@ -45,7 +47,7 @@ pub struct Memtable {
 impl Default for Memtable {
     fn default() -> Self {
         Self {
-            shards: Default::default(),
+            chains: RwLock::default(),
             rows: AtomicU32::default(),
             bytes: AtomicU64::default(),
             first: AtomicI64::new(i64::MAX),
@@ -54,36 +56,26 @@ impl Default for Memtable {
     }
 }
 
-#[derive(Debug, Default)]
-struct Buffer {
-    times: Vec<i64>,
-    bits: Vec<u64>,
-    /// Ascending in the low 31 bits, because samples arrive one after another.
-    rows: Vec<u32>,
-}
-
 impl Memtable {
     /// Callers hold the database's append lock: there is one appender at a time.
     pub fn append(&self, batch: &SampleBatch) {
         let mut row = self.rows.load(Ordering::Relaxed);
-        let mut new_series = 0;
-        for (series, time, value) in batch.iter() {
-            let mut shard = self.shard(series);
-            let buffer = shard.entry(series).or_insert_with(|| {
-                new_series += 1;
-                Buffer::default()
-            });
-            buffer.times.push(time.micros());
-            buffer.bits.push(value.to_bits());
-            buffer.rows.push(row | if value.is_int() { INT_BIT } else { 0 });
-            row += 1;
+        let (mut first, mut last) = (Timestamp::MAX, Timestamp::MIN);
+        let mut samples = batch.iter();
+        while samples.len() > 0 {
+            let mut chains = self.chains.write().unwrap_or_else(PoisonError::into_inner);
+            for (series, time, value) in samples.by_ref().take(APPENDED_AT_ONCE) {
+                chains.push(series, time, value, row);
+                row += 1;
+                first = first.min(time);
+                last = last.max(time);
+            }
+            self.bytes.store(chains.bytes(), Ordering::Relaxed);
         }
-        if let (Some(first), Some(last)) = (batch.times().iter().min(), batch.times().iter().max()) {
+        if !batch.is_empty() {
             self.first.fetch_min(first.micros(), Ordering::Relaxed);
             self.last.fetch_max(last.micros(), Ordering::Relaxed);
         }
-        let bytes = batch.len() as u64 * SAMPLE_BYTES + new_series * SERIES_BYTES;
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.rows.store(row, Ordering::Release);
     }
 
@@ -116,20 +108,22 @@ impl Memtable {
 
     /// Which buckets of `width` microseconds, counted from the epoch, hold samples; `None` when more than `max` do.
     pub fn time_buckets(&self, width: i64, max: usize) -> Option<BTreeSet<i64>> {
+        let Some((first, last)) = self.time_bounds() else { return Some(BTreeSet::new()) };
+        let bucket_of = |time: Timestamp| time.micros().div_euclid(width);
+        // Samples come as they are taken: mostly all lie in one bucket or two neighbours, and both have one then.
+        if bucket_of(last) - bucket_of(first) <= 1 && max >= 2 {
+            return Some(BTreeSet::from([bucket_of(first), bucket_of(last)]));
+        }
         let mut buckets = BTreeSet::new();
-        for shard in &self.shards {
-            for buffer in lock(shard).values() {
-                let mut before = None;
-                for time in &buffer.times {
-                    let bucket = time.div_euclid(width);
-                    // Neighbours are mostly in one bucket.
-                    if before != Some(bucket) {
-                        before = Some(bucket);
-                        buckets.insert(bucket);
-                        if buckets.len() > max {
-                            return None;
-                        }
-                    }
+        // Neighbours are mostly in one bucket.
+        let mut before: Option<i64> = None;
+        for sample in self.read_chains().all() {
+            let bucket = bucket_of(sample.time);
+            if before != Some(bucket) {
+                before = Some(bucket);
+                buckets.insert(bucket);
+                if buckets.len() > max {
+                    return None;
                 }
             }
         }
@@ -138,10 +132,7 @@ impl Memtable {
 
     /// Every series with a sample, in the order of ids.
     pub fn series(&self) -> Vec<SeriesId> {
-        let mut ids: Vec<SeriesId> = Vec::new();
-        for shard in &self.shards {
-            ids.extend(lock(shard).keys().copied());
-        }
+        let mut ids: Vec<SeriesId> = self.read_chains().series().collect();
         ids.sort_unstable();
         ids
     }
@@ -151,80 +142,59 @@ impl Memtable {
     /// # Errors
     /// The series that `ids` do not know.
     pub fn renamed(self, ids: &Ids) -> Result<Self, SeriesId> {
-        let mut shards: [Mutex<AHashMap<SeriesId, Buffer>>; SHARDS] = Default::default();
-        for shard in self.shards {
-            for (series, buffer) in shard.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                let series = ids.translate(series).ok_or(series)?;
-                let shard = shards[series.0 as usize % SHARDS].get_mut().unwrap_or_else(PoisonError::into_inner);
-                shard.insert(series, buffer);
-            }
-        }
-        let Self { rows, bytes, first, last, .. } = self;
-        Ok(Self { shards, rows, bytes, first, last })
+        let Self { chains, rows, bytes, first, last } = self;
+        let mut chains = chains.into_inner().unwrap_or_else(PoisonError::into_inner);
+        chains.rename(|series| ids.translate(series))?;
+        Ok(Self { chains: RwLock::new(chains), rows, bytes, first, last })
     }
 
     /// How many samples of `series` it holds, each write counted.
     pub fn count(&self, series: SeriesId) -> u64 {
-        self.shard(series).get(&series).map_or(0, |buffer| buffer.times.len() as u64)
+        self.read_chains().count(series)
     }
 
     /// The visible samples of one series in `range`, sorted by time, the last write of each time.
     pub fn read(&self, series: SeriesId, range: TimeRange, visible: Rows) -> Vec<(Timestamp, Value)> {
         let mut samples: Vec<(Timestamp, Value)> = Vec::new();
-        {
-            let shard = self.shard(series);
-            let Some(buffer) = shard.get(&series) else { return samples };
-            let end = buffer.rows.partition_point(|row| row & !INT_BIT < visible.0);
-            for at in 0..end {
-                let time = Timestamp::from_micros(buffer.times[at]);
-                if range.contains(time) {
-                    samples.push((time, Value::from_bits(buffer.bits[at], buffer.rows[at] & INT_BIT != 0)));
-                }
-            }
-        }
-        keep_last_writes(&mut samples);
+        self.read_into(series, range, visible, &mut samples);
         samples
     }
-}
 
-impl Memtable {
+    /// [`Memtable::read`] into a vector whose room is used again.
+    pub fn read_into(&self, series: SeriesId, range: TimeRange, visible: Rows, samples: &mut Vec<(Timestamp, Value)>) {
+        samples.clear();
+        let wanted = |sample: &Sample| range.contains(sample.time);
+        samples
+            .extend(self.read_chains().of(series, visible.0).filter(wanted).map(|sample| (sample.time, sample.value)));
+        keep_last_writes(samples);
+    }
+
     /// Whether a visible sample of `series` lies in `range`.
     pub fn has(&self, series: SeriesId, range: TimeRange, visible: Rows) -> bool {
-        let shard = self.shard(series);
-        let Some(buffer) = shard.get(&series) else { return false };
-        let end = buffer.rows.partition_point(|row| row & !INT_BIT < visible.0);
-        buffer.times[..end].iter().any(|time| range.contains(Timestamp::from_micros(*time)))
+        self.read_chains().of(series, visible.0).any(|sample| range.contains(sample.time))
     }
 
     /// The earliest and the latest time of the visible samples of `series`.
     pub fn bounds_of(&self, series: SeriesId, visible: Rows) -> Option<(Timestamp, Timestamp)> {
-        let shard = self.shard(series);
-        let buffer = shard.get(&series)?;
-        let end = buffer.rows.partition_point(|row| row & !INT_BIT < visible.0);
-        let times = &buffer.times[..end];
-        Some((Timestamp::from_micros(*times.iter().min()?), Timestamp::from_micros(*times.iter().max()?)))
+        let chains = self.read_chains();
+        let bounds = |(first, last): (Timestamp, Timestamp), time: Timestamp| (first.min(time), last.max(time));
+        let mut times = chains.of(series, visible.0).map(|sample| sample.time);
+        let first = times.next()?;
+        Some(times.fold((first, first), bounds))
     }
 
     /// The visible sample of the latest time of `series`; of those the one that arrived last.
     pub fn last(&self, series: SeriesId, visible: Rows) -> Option<(Timestamp, Value)> {
-        let shard = self.shard(series);
-        let buffer = shard.get(&series)?;
-        let end = buffer.rows.partition_point(|row| row & !INT_BIT < visible.0);
         // The last of equal maxima.
-        let at = (0..end).max_by_key(|at| buffer.times[*at])?;
-        let value = Value::from_bits(buffer.bits[at], buffer.rows[at] & INT_BIT != 0);
-        Some((Timestamp::from_micros(buffer.times[at]), value))
+        let last = self.read_chains().of(series, visible.0).max_by_key(|sample| sample.time)?;
+        Some((last.time, last.value))
     }
 
-    fn shard(&self, series: SeriesId) -> MutexGuard<'_, AHashMap<SeriesId, Buffer>> {
-        lock(&self.shards[series.0 as usize % SHARDS])
+    /// A push that panicked for want of memory leaves a chain that ends early, and the process is past saving;
+    /// nothing else panics under this lock.
+    fn read_chains(&self) -> RwLockReadGuard<'_, Chains> {
+        self.chains.read().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A push that panicked for want of memory leaves three vectors of unequal length, but the
-/// process is then past saving; nothing else panics under this lock.
-fn lock(shard: &Mutex<AHashMap<SeriesId, Buffer>>) -> MutexGuard<'_, AHashMap<SeriesId, Buffer>> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sorts samples in order of arrival by time; of those with one time only the last stays.

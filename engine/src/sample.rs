@@ -21,6 +21,7 @@ impl SampleBatch {
         }
     }
 
+    #[inline]
     pub fn push(&mut self, series: SeriesId, time: Timestamp, value: Value) {
         self.series.push(series);
         self.times.push(time);
@@ -41,6 +42,11 @@ impl SampleBatch {
         self.values.clear();
     }
 
+    /// The highest id among its series; `None` when it is empty.
+    pub(crate) fn highest_series(&self) -> Option<SeriesId> {
+        self.series.iter().copied().max()
+    }
+
     pub(crate) fn series(&self) -> &[SeriesId] {
         &self.series
     }
@@ -54,6 +60,7 @@ impl SampleBatch {
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (SeriesId, Timestamp, Value)> + Clone + '_ {
-        (0..self.len()).map(|at| (self.series[at], self.times[at], self.values[at]))
+        let samples = self.series.iter().zip(&self.times).zip(&self.values);
+        samples.map(|((series, time), value)| (*series, *time, *value))
     }
 }

@@ -50,6 +50,12 @@ pub fn put_series(out: &mut Vec<u8>, id: SeriesId, key: &SeriesKey) {
     });
 }
 
+/// The bytes of a frame with `batch`, at most.
+pub fn samples_len(batch: &SampleBatch) -> u64 {
+    let samples = batch.len() as u64;
+    FRAME_HEAD_BYTES as u64 + 4 + 1 + samples * (4 + 8 + 8) + samples.div_ceil(8)
+}
+
 /// Callers have checked that the batch holds at most [`SAMPLES_MAX`].
 pub fn put_samples(out: &mut Vec<u8>, batch: &SampleBatch) {
     assert!(batch.len() <= SAMPLES_MAX, "Db::append refuses larger batches");
@@ -57,22 +63,24 @@ pub fn put_samples(out: &mut Vec<u8>, batch: &SampleBatch) {
     let one_time = times.windows(2).all(|pair| pair[0] == pair[1]);
     frame(out, SAMPLES, |out| {
         out.extend_from_slice(&(batch.len() as u32).to_le_bytes());
-        for series in batch.series() {
-            out.extend_from_slice(&series.0.to_le_bytes());
-        }
+        put_all(out, batch.series(), |series| series.0.to_le_bytes());
         out.push(if one_time { TIMES_ONE } else { TIMES_EACH });
         let written = if one_time { times.len().min(1) } else { times.len() };
-        for time in &times[..written] {
-            out.extend_from_slice(&time.micros().to_le_bytes());
-        }
-        for value in batch.values() {
-            out.extend_from_slice(&value.to_bits().to_le_bytes());
-        }
+        put_all(out, &times[..written], |time| time.micros().to_le_bytes());
+        put_all(out, batch.values(), |value| value.to_bits().to_le_bytes());
         for eight in batch.values().chunks(8) {
             let bits = eight.iter().enumerate().map(|(at, value)| u8::from(value.is_int()) << at);
             out.push(bits.fold(0, |all, bit| all | bit));
         }
     });
+}
+
+/// `N` bytes of each; room is made once, not for each of them.
+fn put_all<T, const N: usize>(out: &mut Vec<u8>, all: &[T], bytes: impl Fn(&T) -> [u8; N]) {
+    let start = out.len();
+    out.resize(start + N * all.len(), 0);
+    let (room, _) = out[start..].as_chunks_mut::<N>();
+    room.iter_mut().zip(all).for_each(|(room, one)| *room = bytes(one));
 }
 
 pub fn put_meta(out: &mut Vec<u8>, json: &[u8]) {
