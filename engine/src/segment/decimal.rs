@@ -41,11 +41,25 @@ pub fn to_floats(ints: &[i64], scale: u8) -> Vec<f64> {
     ints.iter().map(|int| *int as f64 / power).collect()
 }
 
+/// Makes integers of `floats`, if all are exactly those at the scale that [`scale_of`] finds for some of them.
+pub fn to_ints(floats: &[f64], ints: &mut Vec<i64>) -> Option<u8> {
+    let scale = best(&sample(floats), 0)?;
+    ints.clear();
+    for float in floats {
+        ints.push(to_int(*float, scale)?);
+    }
+    Some(scale)
+}
+
+/// Some of `floats`, evenly.
+fn sample(floats: &[f64]) -> Vec<f64> {
+    let stride = floats.len().div_ceil(SAMPLE).max(1);
+    floats.iter().copied().step_by(stride).collect()
+}
+
 /// The scale at which at least three of four of `floats` are integers, and most of all; the smallest such.
 pub fn scale_of(floats: &[f64]) -> Option<u8> {
-    let stride = floats.len().div_ceil(SAMPLE).max(1);
-    let sample: Vec<f64> = floats.iter().copied().step_by(stride).collect();
-    let scale = best(&sample, 0)?;
+    let scale = best(&sample(floats), 0)?;
     // What the sample did not show: values with more decimals than it had.
     let exceptions: Vec<f64> = floats.iter().copied().filter(|float| to_int(*float, scale).is_none()).collect();
     let at = |scale: u8| floats.iter().filter(|float| to_int(**float, scale).is_some()).count();
@@ -66,7 +80,7 @@ fn best(floats: &[f64], from: u8) -> Option<u8> {
     let mut best = None;
     let mut most = 0;
     for scale in from..=SCALE_WRITTEN_MAX {
-        let exact = floats.iter().filter(|float| to_int(**float, scale).is_some()).count();
+        let exact = count_exact(floats, scale);
         if exact > most {
             most = exact;
             best = Some(scale);
@@ -76,6 +90,21 @@ fn best(floats: &[f64], from: u8) -> Option<u8> {
         }
     }
     best.filter(|_| is_enough(most, floats.len()))
+}
+
+/// How many of `floats` are integers at `scale`; where these are not enough, maybe fewer than there are.
+fn count_exact(floats: &[f64], scale: u8) -> usize {
+    let (mut exact, mut others) = (0, 0);
+    for float in floats {
+        match to_int(*float, scale) {
+            Some(_) => exact += 1,
+            None => others += 1,
+        }
+        if !is_enough(floats.len() - others, floats.len()) {
+            break;
+        }
+    }
+    exact
 }
 
 fn is_enough(exact: usize, of: usize) -> bool {

@@ -112,6 +112,52 @@ impl Summing {
         }
     }
 
+    /// [`Summing::add`] of one after the other.
+    pub fn add_ints(&mut self, ints: &[i64]) {
+        let (Kind::Int, Value::Int(first), Some(summary)) = (self.kind, self.first, &mut self.summary) else {
+            return ints.iter().for_each(|int| self.add(Value::Int(*int), Kind::Int));
+        };
+        let (Sum::Int(sum), Value::Int(min), Value::Int(max)) = (&mut summary.sum, &mut summary.min, &mut summary.max)
+        else {
+            return;
+        };
+        for int in ints {
+            *sum += i128::from(*int);
+            *min = (*min).min(*int);
+            *max = (*max).max(*int);
+            self.constant &= *int == first;
+        }
+        if let Some(last) = ints.last() {
+            summary.last = Value::Int(*last);
+        }
+    }
+
+    /// [`Summing::add`] of one after the other, all of this kind.
+    pub fn add_floats(&mut self, floats: &[f64], kind: Kind) {
+        let general = kind != self.kind || kind == Kind::Mixed || floats.iter().any(|float| float.is_nan());
+        let (false, Value::Float(first), Some(summary)) = (general, self.first, &mut self.summary) else {
+            return floats.iter().for_each(|float| self.add(Value::Float(*float), kind));
+        };
+        let (Sum::Float(sum), Value::Float(min), Value::Float(max)) =
+            (&mut summary.sum, &mut summary.min, &mut summary.max)
+        else {
+            return;
+        };
+        for float in floats {
+            *sum += float;
+            if *float < *min {
+                *min = *float;
+            }
+            if *float > *max {
+                *max = *float;
+            }
+            self.constant &= float.to_bits() == first.to_bits();
+        }
+        if let Some(last) = floats.last() {
+            summary.last = Value::Float(*last);
+        }
+    }
+
     pub fn finish(self) -> (Kind, Option<Summary>, bool) {
         (self.kind, self.summary, self.constant && self.kind != Kind::Mixed && self.summary.is_some())
     }

@@ -43,6 +43,7 @@ pub struct SegmentWriter {
     values: Vec<Value>,
     runs: Vec<OpenRun>,
     shared_times: SharedTimes,
+    scratch: Scratch,
 }
 
 /// A run to which more samples may come.
@@ -83,6 +84,7 @@ impl SegmentWriter {
             values: Vec::new(),
             runs: Vec::new(),
             shared_times: SharedTimes::default(),
+            scratch: Scratch::default(),
         })
     }
 
@@ -153,9 +155,10 @@ impl SegmentWriter {
         let rows = u32::try_from(times.len()).map_err(|_| too_many())?;
         self.rows.checked_add(rows).ok_or_else(too_many)?;
         let step = regular_step(&times);
-        let stored = store(&values);
-        self.note_run(&times, &values, &stored, step);
-        let stretch = Stretch { series: self.series, times: &times, values: &values, stored: &stored, step };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let stored = scratch.store(&values);
+        self.note_run(&times, &stored, step);
+        let stretch = Stretch { series: self.series, times: &times, stored, step };
         let mut from = 0;
         while from < times.len() {
             let group = match &mut self.group {
@@ -171,6 +174,7 @@ impl SegmentWriter {
         }
         self.rows += rows;
         // Their room is used again.
+        self.scratch = scratch;
         self.times = times;
         self.values = values;
         self.times.clear();
@@ -179,11 +183,10 @@ impl SegmentWriter {
     }
 
     /// Makes the entry of the run index, or goes on with that of a run that was cut.
-    fn note_run(&mut self, times: &[i64], values: &[Value], stored: &[Stored], step: Option<i64>) {
-        let kinds = values.iter().zip(stored).map(|(value, stored)| (*value, stored.kind));
+    fn note_run(&mut self, times: &[i64], stored: &Stored<'_>, step: Option<i64>) {
         let (first, last) = (Timestamp::from_micros(times[0]), Timestamp::from_micros(times[times.len() - 1]));
         if let Some(open) = self.runs.last_mut().filter(|open| open.run.series == self.series) {
-            kinds.for_each(|(value, kind)| open.summing.add(value, kind));
+            stored.add_to(&mut open.summing, 0);
             let same = |before: i64| {
                 let gap = first.micros().checked_sub(open.run.last.micros());
                 gap == Some(before) && (step == Some(before) || times.len() == 1)
@@ -200,10 +203,9 @@ impl SegmentWriter {
             Some(step) => Times::Regular { step },
             None => self.shared_times.find(times).unwrap_or(Times::Column),
         };
-        let mut kinds = kinds;
-        let Some((value, kind)) = kinds.next() else { return };
+        let (value, kind) = stored.first();
         let mut summing = Summing::start(value, kind);
-        kinds.for_each(|(value, kind)| summing.add(value, kind));
+        stored.add_to(&mut summing, 1);
         let run = Run {
             series: self.series,
             row: self.rows,
@@ -226,27 +228,98 @@ impl OpenRun {
     }
 }
 
-/// How a value is stored.
+/// How the values of a run are stored: mostly all in one way.
+enum Stored<'a> {
+    Ints(&'a [i64]),
+    /// Floats as integers, and the floats.
+    Decimals {
+        scale: u8,
+        ints: &'a [i64],
+        floats: &'a [f64],
+    },
+    Floats(&'a [f64]),
+    Mixed(&'a [Each]),
+}
+
+/// How one value is stored.
 #[derive(Clone, Copy)]
-struct Stored {
+struct Each {
+    value: Value,
     kind: Kind,
     /// What stands in the column `int`, unless the kind is Float.
     int: i64,
 }
 
-/// Finds the scale of the floats among the values of a run, and what becomes of each.
-fn store(values: &[Value]) -> Vec<Stored> {
-    let floats: Vec<f64> = values.iter().filter(|value| !value.is_int()).map(|value| value.as_f64()).collect();
-    let scale = decimal::scale_of(&floats);
-    let of_float = |float: f64| {
-        let scaled = scale.and_then(|scale| Some((scale, decimal::to_int(float, scale)?)));
-        scaled.map_or(Stored { kind: Kind::Float, int: 0 }, |(scale, int)| Stored { kind: Kind::Scaled(scale), int })
-    };
-    let stored = values.iter().map(|value| match value {
-        Value::Int(int) => Stored { kind: Kind::Int, int: *int },
-        Value::Float(float) => of_float(*float),
-    });
-    stored.collect()
+impl Stored<'_> {
+    /// There is one.
+    fn first(&self) -> (Value, Kind) {
+        match self {
+            Stored::Ints(ints) => (Value::Int(ints[0]), Kind::Int),
+            Stored::Decimals { scale, floats, .. } => (Value::Float(floats[0]), Kind::Scaled(*scale)),
+            Stored::Floats(floats) => (Value::Float(floats[0]), Kind::Float),
+            Stored::Mixed(each) => (each[0].value, each[0].kind),
+        }
+    }
+
+    /// Takes the values from `from` on in.
+    fn add_to(&self, summing: &mut Summing, from: usize) {
+        match self {
+            Stored::Ints(ints) => summing.add_ints(&ints[from..]),
+            Stored::Decimals { scale, floats, .. } => summing.add_floats(&floats[from..], Kind::Scaled(*scale)),
+            Stored::Floats(floats) => summing.add_floats(&floats[from..], Kind::Float),
+            Stored::Mixed(each) => each[from..].iter().for_each(|each| summing.add(each.value, each.kind)),
+        }
+    }
+}
+
+/// Room for the values of a run that is used again for the next.
+#[derive(Default)]
+struct Scratch {
+    ints: Vec<i64>,
+    floats: Vec<f64>,
+    each: Vec<Each>,
+}
+
+impl Scratch {
+    /// Finds the scale of the floats among the values of a run, and what becomes of each.
+    fn store(&mut self, values: &[Value]) -> Stored<'_> {
+        let Self { ints, floats, each } = self;
+        ints.clear();
+        floats.clear();
+        for value in values {
+            match value {
+                Value::Int(int) => ints.push(*int),
+                Value::Float(float) => floats.push(*float),
+            }
+        }
+        if floats.is_empty() {
+            return Stored::Ints(ints);
+        }
+        if !ints.is_empty() {
+            let scale = decimal::scale_of(floats);
+            return Self::store_each(each, values, scale);
+        }
+        if let Some(scale) = decimal::to_ints(floats, ints) {
+            return Stored::Decimals { scale, ints, floats };
+        }
+        match decimal::scale_of(floats) {
+            None => Stored::Floats(floats),
+            scale => Self::store_each(each, values, scale),
+        }
+    }
+
+    fn store_each<'a>(each: &'a mut Vec<Each>, values: &[Value], scale: Option<u8>) -> Stored<'a> {
+        each.clear();
+        each.extend(values.iter().map(|value| match *value {
+            Value::Int(int) => Each { value: *value, kind: Kind::Int, int },
+            Value::Float(float) => {
+                let scaled = scale.and_then(|scale| Some((Kind::Scaled(scale), decimal::to_int(float, scale)?)));
+                let (kind, int) = scaled.unwrap_or((Kind::Float, 0));
+                Each { value: *value, kind, int }
+            }
+        }));
+        Stored::Mixed(each)
+    }
 }
 
 fn new_file(properties: &Arc<WriterProperties>) -> Result<SerializedFileWriter<Vec<u8>>> {

@@ -13,12 +13,11 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 
-use super::{Stored, internal, new_file};
+use super::{Each, Stored, internal, new_file};
 use crate::error::Result;
 use crate::segment::summary::Kind;
 use crate::segment::{PAGE_ROWS, ROW_GROUP_ROWS, schema};
 use crate::series::SeriesId;
-use crate::value::Value;
 
 const TS: usize = 1;
 /// A page is cut by rows; its bytes reach this limit only where that is the whole row group.
@@ -28,8 +27,7 @@ const PAGE_BYTES_MAX: usize = 16 << 20;
 pub struct Stretch<'a> {
     pub series: SeriesId,
     pub times: &'a [i64],
-    pub values: &'a [Value],
-    pub stored: &'a [Stored],
+    pub stored: Stored<'a>,
     /// Of times that tick regularly.
     pub step: Option<i64>,
 }
@@ -123,8 +121,15 @@ impl Group {
             Some(_) => {}
             None => self.irregular = true,
         }
-        for at in from..from + count {
-            self.push_value(stretch.values[at], stretch.stored[at]);
+        match &stretch.stored {
+            Stored::Ints(ints) => self.push_ints(&ints[from..from + count], None),
+            Stored::Decimals { ints, scale, .. } => self.push_ints(&ints[from..from + count], Some(*scale)),
+            Stored::Floats(floats) => {
+                self.ints.append_nulls(count);
+                self.scales.append_nulls(count);
+                self.floats.append_slice(&floats[from..from + count]);
+            }
+            Stored::Mixed(each) => each[from..from + count].iter().for_each(|each| self.push_value(each)),
         }
         if self.times.len() == PAGE_ROWS {
             self.write(encodings)?;
@@ -132,18 +137,24 @@ impl Group {
         Ok(count)
     }
 
-    fn push_value(&mut self, value: Value, stored: Stored) {
-        let scale = match stored.kind {
-            Kind::Scaled(scale) => Some(scale.cast_signed()),
-            _ => None,
-        };
-        self.scales.append_option(scale);
-        if stored.kind == Kind::Float {
-            self.ints.append_null();
-            self.floats.append_value(value.as_f64());
-        } else {
-            self.ints.append_value(stored.int);
-            self.floats.append_null();
+    fn push_ints(&mut self, ints: &[i64], scale: Option<u8>) {
+        self.ints.append_slice(ints);
+        match scale {
+            Some(scale) => self.scales.append_value_n(scale.cast_signed(), ints.len()),
+            None => self.scales.append_nulls(ints.len()),
+        }
+        self.floats.append_nulls(ints.len());
+    }
+
+    fn push_value(&mut self, each: &Each) {
+        match each.kind {
+            Kind::Float => {
+                self.ints.append_null();
+                self.scales.append_null();
+                self.floats.append_value(each.value.as_f64());
+            }
+            Kind::Scaled(scale) => self.push_ints(&[each.int], Some(scale)),
+            Kind::Int | Kind::Mixed => self.push_ints(&[each.int], None),
         }
     }
 
@@ -156,11 +167,11 @@ impl Group {
             self.whole_times = Some(self.start_whole_times(encodings)?);
         }
         let columns: [ArrayRef; 5] = [
-            Arc::new(UInt32Array::from(std::mem::take(&mut self.series))),
-            times_array(std::mem::take(&mut self.times)),
-            Arc::new(self.ints.finish()),
-            Arc::new(self.scales.finish()),
-            Arc::new(self.floats.finish()),
+            Arc::new(UInt32Array::from(std::mem::replace(&mut self.series, Vec::with_capacity(rows)))),
+            times_array(std::mem::replace(&mut self.times, Vec::with_capacity(rows))),
+            Arc::new(std::mem::replace(&mut self.ints, Int64Builder::with_capacity(rows)).finish()),
+            Arc::new(std::mem::replace(&mut self.scales, Int8Builder::with_capacity(rows)).finish()),
+            Arc::new(std::mem::replace(&mut self.floats, Float64Builder::with_capacity(rows)).finish()),
         ];
         for (at, (writer, array)) in self.columns.iter_mut().zip(&columns).enumerate() {
             write_column(writer, at, array)?;
