@@ -16,7 +16,7 @@ use crate::memtable::Memtable;
 use crate::meta::Meta;
 use crate::segment::SegmentWriter;
 use crate::segment::write::Encoded;
-use crate::series::{SeriesId, SeriesKey};
+use crate::series::SeriesId;
 use crate::series_file;
 use crate::time::{TimeRange, Timestamp};
 
@@ -202,12 +202,13 @@ impl Flusher {
         next.first_wal = frozen.first_wal;
         let first_id = u32::try_from(next.series_count()).unwrap_or(u32::MAX);
         if frozen.series_end > first_id {
-            let keys: Vec<SeriesKey> = (first_id..frozen.series_end).filter_map(|id| index.key(SeriesId(id))).collect();
-            report.series = keys.len() as u64;
+            let count = frozen.series_end - first_id;
+            report.series = u64::from(count);
             let name = layout::series_name(take(&mut next.next_file));
-            let file = self.files.write_file(name, &series_file::encode(first_id, &keys)?, written)?;
+            let keys = (first_id..frozen.series_end).map_while(|id| index.key(SeriesId(id)));
+            let file = self.files.write_file(name, &series_file::encode(first_id, keys)?, written)?;
             self.files.sync_dir(SERIES)?;
-            next.series.push(SeriesEntry { file, first_id, count: keys.len() as u32 });
+            next.series.push(SeriesEntry { file, first_id, count });
         }
         if let Some(meta) = &frozen.meta {
             let json = serde_json::to_vec_pretty(&**meta)
@@ -248,8 +249,9 @@ impl Flusher {
                 writers.push((*window, SegmentWriter::new(node, *window, sequence, sequence)?));
             }
             let span = TimeRange::new(windows[0].start, windows[windows.len() - 1].end);
+            let mut samples = Vec::new();
             for id in &series {
-                let samples = memtable.read(*id, span, memtable.rows());
+                memtable.read_into(*id, span, memtable.rows(), &mut samples);
                 for (window, writer) in &mut writers {
                     let from = samples.partition_point(|(time, _)| *time < window.start);
                     let to = samples.partition_point(|(time, _)| *time < window.end);

@@ -4,16 +4,25 @@
 //! Append-only and shared by every snapshot: a series that appears after a snapshot was taken
 //! may be selected through it, and has no samples there. Everything is derived from the keys in
 //! the order of their ids, so that order is all that needs to be durable.
+//!
+//! Names are kept once and are numbers everywhere else, so that a series of three tags takes some 70 bytes.
 
-use std::collections::BTreeMap;
+mod keys;
+mod names;
+mod numbers;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
 use std::fmt;
-use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 
+use self::keys::{Keys, WORDS_MAX};
+use self::names::Names;
 use crate::error::{Error, Result};
-use crate::series::{SeriesId, SeriesKey, TagSet};
+use crate::series::{self, RawKey, SeriesId, SeriesKey, TagSet};
 
 /// The three kinds of name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,8 +47,6 @@ impl fmt::Debug for TagPredicate<'_> {
 
 /// Sorted, without duplicates.
 type Postings = Vec<SeriesId>;
-/// Name to its ordinal: the how-manieth name of its kind this database saw, from 0.
-type Names = BTreeMap<Arc<str>, u32>;
 
 #[derive(Debug, Default)]
 pub struct SeriesIndex {
@@ -48,18 +55,23 @@ pub struct SeriesIndex {
 
 #[derive(Debug, Default)]
 struct Inner {
-    keys: Vec<SeriesKey>,
-    ids: AHashMap<SeriesKey, SeriesId>,
     metrics: Names,
     tag_keys: Names,
     tag_values: Names,
-    by_metric: AHashMap<Arc<str>, MetricEntry>,
+    keys: Keys,
+    /// By ordinal of the metric.
+    by_metric: Vec<Metric>,
+    /// By ordinals of key and value.
+    by_tag: AHashMap<(u32, u32), Postings>,
+    /// By ordinal of the key: the ordinals of its values, in the order of first sight.
+    values_of: Vec<Vec<u32>>,
 }
 
 #[derive(Debug, Default)]
-struct MetricEntry {
+struct Metric {
     series: Postings,
-    tags: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Postings>>,
+    /// Ordinals of the keys that any of its series carries, sorted.
+    tag_keys: Vec<u32>,
 }
 
 impl SeriesIndex {
@@ -73,24 +85,50 @@ impl SeriesIndex {
         }
         let mut inner = self.write();
         // Another thread may have come between the two locks.
-        if let Some(id) = inner.ids.get(key) {
-            return Ok((*id, false));
+        if let Some(id) = inner.id(key) {
+            return Ok((id, false));
         }
         let next = u32::try_from(inner.keys.len()).unwrap_or(u32::MAX);
         if next >= series_max {
             return Err(Error::TooManySeries { key: key.to_string(), max: series_max });
         }
-        let id = SeriesId(next);
-        inner.insert(id, key);
+        let mut words = [0; WORDS_MAX];
+        let words = inner.intern(key, &mut words);
+        inner.insert(words);
+        Ok((SeriesId(next), true))
+    }
+
+    /// [`SeriesIndex::get_or_insert`] of a key whose names are not checked yet; each is checked when it is seen first.
+    ///
+    /// # Errors
+    /// Invalid when a name breaks its rule, a tag stands twice, or there are too many.
+    pub(crate) fn get_or_insert_raw(&self, key: &RawKey<'_>) -> Result<(SeriesId, bool)> {
+        if !key.is_sorted() {
+            let tags = TagSet::new(key.tags.iter().copied())?;
+            return self.get_or_insert(&SeriesKey::new(key.metric, tags)?, u32::MAX);
+        }
+        let mut inner = self.write();
+        let mut words = [0; WORDS_MAX];
+        let words = inner.intern_raw(key, &mut words)?;
+        if let Some(id) = inner.keys.find(words) {
+            return Ok((id, false));
+        }
+        let id = SeriesId(u32::try_from(inner.keys.len()).unwrap_or(u32::MAX));
+        inner.insert(words);
         Ok((id, true))
     }
 
+    /// Makes room for so many more series.
+    pub(crate) fn reserve(&self, series: usize) {
+        self.write().keys.reserve(series);
+    }
+
     pub fn id(&self, key: &SeriesKey) -> Option<SeriesId> {
-        self.read().ids.get(key).copied()
+        self.read().id(key)
     }
 
     pub fn key(&self, id: SeriesId) -> Option<SeriesKey> {
-        self.read().keys.get(id.0 as usize).cloned()
+        self.read().key(id)
     }
 
     pub fn len(&self) -> usize {
@@ -103,33 +141,37 @@ impl SeriesIndex {
 
     /// All metrics, sorted by bytes.
     pub fn metrics(&self) -> Vec<Arc<str>> {
-        self.read().metrics.keys().cloned().collect()
+        self.metrics_before(SeriesId(u32::MAX))
     }
 
     /// The tag keys that series of `metric` carry, sorted by bytes.
     pub fn tag_keys(&self, metric: &str) -> Vec<Arc<str>> {
-        self.read().by_metric.get(metric).map_or_else(Vec::new, |entry| entry.tags.keys().cloned().collect())
+        let inner = self.read();
+        let Some(metric) = inner.metrics.ordinal(metric) else { return Vec::new() };
+        inner.tag_keys.in_order(inner.by_metric[metric as usize].tag_keys.iter().copied())
     }
 
     /// The values of tag `key` among the series of `metric`, sorted by bytes.
     pub fn tag_values(&self, metric: &str, key: &str) -> Vec<Arc<str>> {
         let inner = self.read();
-        let values = inner.by_metric.get(metric).and_then(|entry| entry.tags.get(key));
-        values.map_or_else(Vec::new, |values| values.keys().cloned().collect())
+        let (Some(metric), Some(key)) = (inner.metrics.ordinal(metric), inner.tag_keys.ordinal(key)) else {
+            return Vec::new();
+        };
+        let series = &inner.by_metric[metric as usize].series;
+        let values: AHashSet<u32> = series.iter().filter_map(|id| inner.value_of(*id, key)).collect();
+        inner.tag_values.in_order(values.into_iter())
     }
 
     /// The first `max` names of `kind` that start with `prefix`, sorted by bytes.
     pub fn suggest(&self, kind: NameKind, prefix: &str, max: usize) -> Vec<String> {
         let inner = self.read();
-        let from = (Bound::Included(prefix), Bound::Unbounded);
-        inner
-            .names(kind)
-            .range::<str, _>(from)
-            .map(|(name, _)| name)
-            .take_while(|name| name.starts_with(prefix))
-            .take(max)
-            .map(|name| name.to_string())
-            .collect()
+        let names = inner.names(kind);
+        let text = |ordinal: &u32| &**names.text(*ordinal);
+        names.sorted(|sorted| {
+            let from = sorted.partition_point(|ordinal| text(ordinal) < prefix);
+            let found = sorted[from..].iter().map(text).take_while(|name| name.starts_with(prefix));
+            found.take(max).map(str::to_owned).collect()
+        })
     }
 
     /// Whether any series of the database carries this name.
@@ -139,16 +181,15 @@ impl SeriesIndex {
 
     /// The how-manieth name of its kind this database saw, from 0; stable for ever.
     pub fn ordinal(&self, kind: NameKind, name: &str) -> Option<u32> {
-        self.read().names(kind).get(name).copied()
+        self.read().names(kind).ordinal(name)
     }
 
     /// The metrics of the series below `end`, sorted by bytes.
     pub(crate) fn metrics_before(&self, end: SeriesId) -> Vec<Arc<str>> {
         let inner = self.read();
-        let known = |metric: &&Arc<str>| {
-            inner.by_metric.get(*metric).is_some_and(|entry| entry.series.first().is_some_and(|first| *first < end))
-        };
-        inner.metrics.keys().filter(known).cloned().collect()
+        let known = |metric: &&u32| inner.by_metric[**metric as usize].series.first().is_some_and(|id| *id < end);
+        let text = |metric: &u32| Arc::clone(inner.metrics.text(*metric));
+        inner.metrics.sorted(|sorted| sorted.iter().filter(known).map(text).collect())
     }
 
     /// The series of `metric` that satisfy every predicate, in canonical order.
@@ -159,31 +200,20 @@ impl SeriesIndex {
     /// [`SeriesIndex::select`] among the series below `end`.
     pub(crate) fn select_before(&self, end: SeriesId, metric: &str, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
         let inner = self.read();
-        let Some(entry) = inner.by_metric.get(metric) else { return Vec::new() };
-        let mut selected: Option<Postings> = None;
+        let Some(metric) = inner.metrics.ordinal(metric) else { return Vec::new() };
+        let series = &inner.by_metric[metric as usize].series;
+        let mut ids = series[..series.partition_point(|id| *id < end)].to_vec();
         for predicate in predicates {
-            let Some(values) = entry.tags.get(predicate.key) else { return Vec::new() };
-            let accepted = values.iter().filter(|(value, _)| (predicate.accepts)(value));
-            let mut ids: Postings = accepted.flat_map(|(_, ids)| ids.iter().copied()).collect();
-            ids.sort_unstable();
-            selected = Some(match selected {
-                Some(before) => intersect(&before, &ids),
-                None => ids,
-            });
+            let Some(key) = inner.tag_keys.ordinal(predicate.key) else { return Vec::new() };
+            inner.keep(&mut ids, key, predicate.accepts);
         }
-        let mut ids = selected.unwrap_or_else(|| entry.series.clone());
-        ids.truncate(ids.partition_point(|id| *id < end));
-        ids.sort_unstable_by(|a, b| inner.keys[a.0 as usize].cmp(&inner.keys[b.0 as usize]));
+        inner.sort(&mut ids);
         ids
     }
 
     /// Sorts ids in canonical order (of their keys). Ids this index does not know come last.
     pub fn sort_canonical(&self, ids: &mut [SeriesId]) {
-        let inner = self.read();
-        ids.sort_unstable_by(|a, b| match (inner.keys.get(a.0 as usize), inner.keys.get(b.0 as usize)) {
-            (Some(a), Some(b)) => a.cmp(b),
-            (known_a, known_b) => known_b.is_some().cmp(&known_a.is_some()).then(a.cmp(b)),
-        });
+        self.read().sort(ids);
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
@@ -205,49 +235,145 @@ impl Inner {
         }
     }
 
-    fn insert(&mut self, id: SeriesId, key: &SeriesKey) {
-        let metric = intern(&mut self.metrics, key.metric_shared());
-        let mut tags = Vec::with_capacity(key.tags().len());
+    fn id(&self, key: &SeriesKey) -> Option<SeriesId> {
+        let mut words = [0; WORDS_MAX];
+        words[0] = self.metrics.ordinal(key.metric())?;
+        let tags = key.tags().iter();
+        let len = 1 + 2 * tags.len();
+        for ((tag_key, tag_value), pair) in tags.zip(words[1..].chunks_exact_mut(2)) {
+            pair[0] = self.tag_keys.ordinal(tag_key)?;
+            pair[1] = self.tag_values.ordinal(tag_value)?;
+        }
+        self.keys.find(&words[..len])
+    }
+
+    fn key(&self, id: SeriesId) -> Option<SeriesKey> {
+        let (metric, tags) = self.keys.get(id)?.split_first()?;
+        let text = |names: &Names, ordinal| Arc::clone(names.text(ordinal));
+        let tags = tags.chunks_exact(2);
+        let tags = tags.map(|tag| (text(&self.tag_keys, tag[0]), text(&self.tag_values, tag[1])));
+        Some(SeriesKey::from_interned(text(&self.metrics, *metric), TagSet::from_interned(tags.collect())))
+    }
+
+    /// The value of tag `key` of a series.
+    fn value_of(&self, id: SeriesId, key: u32) -> Option<u32> {
+        let tags = self.keys.get(id)?.get(1..)?;
+        tags.chunks_exact(2).find(|tag| tag[0] == key).map(|tag| tag[1])
+    }
+
+    /// The words of a key, its names made known.
+    fn intern<'w>(&mut self, key: &SeriesKey, words: &'w mut [u32; WORDS_MAX]) -> &'w [u32] {
+        let mut len = 1;
+        words[0] = self.metrics.intern(key.metric_shared());
         for (tag_key, tag_value) in key.tags().shared() {
-            tags.push((intern(&mut self.tag_keys, tag_key), intern(&mut self.tag_values, tag_value)));
+            words[len] = self.tag_keys.intern(tag_key);
+            words[len + 1] = self.tag_values.intern(tag_value);
+            len += 2;
         }
-        let entry = self.by_metric.entry(Arc::clone(&metric)).or_default();
+        &words[..len]
+    }
+
+    /// [`Inner::intern`] of a key with sorted tags. Nothing is made known unless all its names are good.
+    fn intern_raw<'w>(&mut self, key: &RawKey<'_>, words: &'w mut [u32; WORDS_MAX]) -> Result<&'w [u32]> {
+        let len = 1 + 2 * key.tags.len();
+        if self.find_words(key, &mut words[..len]).is_none() {
+            let tags = key.tags.iter().map(|(tag_key, tag_value)| -> Result<_> {
+                Ok((series::tag_key(tag_key)?, series::tag_value(tag_value)?))
+            });
+            let checked = TagSet::from_interned(tags.collect::<Result<_>>()?);
+            return Ok(self.intern(&SeriesKey::from_interned(series::metric(key.metric)?, checked), words));
+        }
+        Ok(&words[..len])
+    }
+
+    /// Fills in the words of a key whose names are all known.
+    fn find_words(&self, key: &RawKey<'_>, words: &mut [u32]) -> Option<()> {
+        words[0] = self.metrics.ordinal(key.metric)?;
+        for ((tag_key, tag_value), pair) in key.tags.iter().zip(words[1..].chunks_exact_mut(2)) {
+            pair[0] = self.tag_keys.ordinal(tag_key)?;
+            pair[1] = self.tag_values.ordinal(tag_value)?;
+        }
+        Some(())
+    }
+
+    /// Adds the series with this key, which has the next id.
+    fn insert(&mut self, words: &[u32]) {
+        let id = SeriesId(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
+        let (metric, tags) = (words[0] as usize, words[1..].chunks_exact(2));
+        self.by_metric.resize_with(self.metrics.len(), Metric::default);
+        self.values_of.resize_with(self.tag_keys.len(), Vec::new);
+        let metric = &mut self.by_metric[metric];
         // Ids grow, so pushing keeps every posting list sorted.
-        entry.series.push(id);
-        for (tag_key, tag_value) in &tags {
-            let values = entry.tags.entry(Arc::clone(tag_key)).or_default();
-            values.entry(Arc::clone(tag_value)).or_default().push(id);
-        }
-        let key = SeriesKey::from_interned(metric, TagSet::from_interned(tags));
-        self.keys.push(key.clone());
-        self.ids.insert(key, id);
-    }
-}
-
-/// The one shared copy of `name`.
-fn intern(names: &mut Names, name: &Arc<str>) -> Arc<str> {
-    if let Some((known, _)) = names.get_key_value(name) {
-        return Arc::clone(known);
-    }
-    let ordinal =
-        u32::try_from(names.len()).expect("names are fewer than series times tags, and series_max bounds those");
-    names.insert(Arc::clone(name), ordinal);
-    Arc::clone(name)
-}
-
-fn intersect(a: &[SeriesId], b: &[SeriesId]) -> Postings {
-    let mut both = Vec::with_capacity(a.len().min(b.len()));
-    let (mut at_a, mut at_b) = (0, 0);
-    while at_a < a.len() && at_b < b.len() {
-        match a[at_a].cmp(&b[at_b]) {
-            std::cmp::Ordering::Less => at_a += 1,
-            std::cmp::Ordering::Greater => at_b += 1,
-            std::cmp::Ordering::Equal => {
-                both.push(a[at_a]);
-                at_a += 1;
-                at_b += 1;
+        metric.series.push(id);
+        for tag in tags {
+            let (key, value) = (tag[0], tag[1]);
+            if let Err(at) = metric.tag_keys.binary_search(&key) {
+                metric.tag_keys.insert(at, key);
             }
+            let postings = self.by_tag.entry((key, value)).or_default();
+            if postings.is_empty() {
+                self.values_of[key as usize].push(value);
+            }
+            postings.push(id);
+        }
+        self.keys.push(words);
+    }
+
+    /// Keeps those of `ids`, which are sorted, whose value of `key` is accepted.
+    fn keep(&self, ids: &mut Postings, key: u32, accepts: &dyn Fn(&str) -> bool) {
+        let accepts = |value: u32| accepts(self.tag_values.text(value));
+        let values = &self.values_of[key as usize];
+        if values.len() > ids.len() {
+            // Most values are those of other series.
+            let mut known: AHashMap<u32, bool> = AHashMap::new();
+            ids.retain(|id| {
+                self.value_of(*id, key).is_some_and(|value| *known.entry(value).or_insert_with(|| accepts(value)))
+            });
+            return;
+        }
+        let accepted: AHashSet<u32> = values.iter().copied().filter(|value| accepts(*value)).collect();
+        let postings = || accepted.iter().filter_map(|value| self.by_tag.get(&(key, *value)));
+        let found: usize = postings().map(Vec::len).sum();
+        // Looking one up among `ids` takes a few steps.
+        if found < ids.len() / 8 {
+            let mut kept: Postings = postings().flatten().filter(|id| ids.binary_search(id).is_ok()).copied().collect();
+            kept.sort_unstable();
+            *ids = kept;
+        } else {
+            ids.retain(|id| self.value_of(*id, key).is_some_and(|value| accepted.contains(&value)));
         }
     }
-    both
+
+    fn sort(&self, ids: &mut [SeriesId]) {
+        let names = self.metrics.len() + self.tag_keys.len() + self.tag_values.len();
+        if ids.len() < names / 4 {
+            return ids.sort_unstable_by(|a, b| self.compare(*a, *b));
+        }
+        let ranks = [self.metrics.ranks(), self.tag_keys.ranks(), self.tag_values.ranks()];
+        let rank = |(at, word): (usize, &u32)| {
+            let kind = if at == 0 { 0 } else { 2 - at % 2 };
+            ranks[kind][*word as usize]
+        };
+        let ranks_of = |id: SeriesId| self.keys.get(id).map(|words| words.iter().enumerate().map(rank));
+        ids.sort_unstable_by(|a, b| match (ranks_of(*a), ranks_of(*b)) {
+            (Some(a), Some(b)) => a.cmp(b),
+            (known_a, known_b) => known_b.is_some().cmp(&known_a.is_some()).then(a.cmp(b)),
+        });
+    }
+
+    /// As keys compare: by metric, and then tag by tag.
+    fn compare(&self, a: SeriesId, b: SeriesId) -> Ordering {
+        let (Some(words_a), Some(words_b)) = (self.keys.get(a), self.keys.get(b)) else {
+            return self.keys.get(b).is_some().cmp(&self.keys.get(a).is_some()).then(a.cmp(&b));
+        };
+        let Some(at) = words_a.iter().zip(words_b).position(|(a, b)| a != b) else {
+            return words_a.len().cmp(&words_b.len());
+        };
+        let names = match at {
+            0 => &self.metrics,
+            at if at % 2 == 1 => &self.tag_keys,
+            _ => &self.tag_values,
+        };
+        names.text(words_a[at]).cmp(names.text(words_b[at]))
+    }
 }

@@ -251,15 +251,18 @@ pub fn database_id(options: &Options, layout: &Layout) -> String {
 /// Reads the series and metadata that the manifest names.
 fn load(disk: &dyn Disk, layout: &Layout, manifest: Manifest) -> Result<Recovered> {
     let index = SeriesIndex::default();
+    // A damaged manifest may say anything: no more room than the files can fill.
+    let bytes: u64 = manifest.series.iter().map(|entry| entry.file.bytes).sum();
+    index.reserve(manifest.series_count().min(bytes) as usize);
     for entry in &manifest.series {
         let path = layout.named(&entry.file.file);
         let bytes = read_entry(disk, layout, &entry.file)?;
-        series_file::decode(&path, bytes, entry.first_id, entry.count, |id, key| {
-            let (found, new) = index.get_or_insert(&key, u32::MAX)?;
+        series_file::decode_raw(&path, bytes, entry.first_id, entry.count, |id, key| {
+            let (found, new) = index.get_or_insert_raw(key)?;
             if new && found == id {
                 return Ok(());
             }
-            let what = format!("the id of {key}");
+            let what = index.key(found).map_or_else(|| "an id".to_owned(), |key| format!("the id of {key}"));
             Err(Error::Corrupt { path: path.clone(), what, found: id.0.to_string(), expected: found.0.to_string() })
         })?;
     }

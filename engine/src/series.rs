@@ -34,10 +34,7 @@ impl TagSet {
     pub fn new<K: AsRef<str>, V: AsRef<str>>(tags: impl IntoIterator<Item = (K, V)>) -> Result<Self> {
         let mut sorted: Vec<(Arc<str>, Arc<str>)> = Vec::new();
         for (key, value) in tags {
-            let (key, value) = (key.as_ref(), value.as_ref());
-            check_name("tag key", key, TAG_KEY_BYTES_MAX)?;
-            check_name("tag value", value, TAG_VALUE_BYTES_MAX)?;
-            sorted.push((Arc::from(key), Arc::from(value)));
+            sorted.push((tag_key(key.as_ref())?, tag_value(value.as_ref())?));
         }
         if sorted.len() > TAGS_MAX {
             return Err(Error::TooManyTags { found: sorted.len(), max: TAGS_MAX });
@@ -89,8 +86,7 @@ impl SeriesKey {
     /// # Errors
     /// Invalid when the metric's name breaks its rule.
     pub fn new(metric: &str, tags: TagSet) -> Result<Self> {
-        check_name("metric", metric, METRIC_BYTES_MAX)?;
-        Ok(Self { metric: Arc::from(metric), tags })
+        Ok(Self { metric: self::metric(metric)?, tags })
     }
 
     pub(crate) fn from_interned(metric: Arc<str>, tags: TagSet) -> Self {
@@ -121,6 +117,35 @@ impl fmt::Display for SeriesKey {
     }
 }
 
+/// A key whose names nobody checked yet, as a file has it: borrowed, so that one whose names are known costs nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawKey<'a> {
+    pub metric: &'a str,
+    pub tags: &'a [(&'a str, &'a str)],
+}
+
+impl RawKey<'_> {
+    /// Whether its tags are as many and in the order as those of a [`TagSet`].
+    pub fn is_sorted(&self) -> bool {
+        self.tags.len() <= TAGS_MAX && self.tags.is_sorted_by(|before, after| before.0 < after.0)
+    }
+}
+
+/// A good name of a metric.
+pub(crate) fn metric(name: &str) -> Result<Arc<str>> {
+    check_name("metric", name, METRIC_BYTES_MAX).map(|()| Arc::from(name))
+}
+
+/// A good key of a tag.
+pub(crate) fn tag_key(name: &str) -> Result<Arc<str>> {
+    check_name("tag key", name, TAG_KEY_BYTES_MAX).map(|()| Arc::from(name))
+}
+
+/// A good value of a tag.
+pub(crate) fn tag_value(name: &str) -> Result<Arc<str>> {
+    check_name("tag value", name, TAG_VALUE_BYTES_MAX).map(|()| Arc::from(name))
+}
+
 fn check_name(what: &'static str, name: &str, bytes_max: usize) -> Result<()> {
     if name.is_empty() {
         return Err(Error::EmptyName { what });
@@ -133,3 +158,6 @@ fn check_name(what: &'static str, name: &str, bytes_max: usize) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

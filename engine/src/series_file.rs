@@ -3,10 +3,11 @@
 //! Columns `id u32`, `metric utf8`, `tags map<utf8, utf8>`, rows in the order of ids. An increment
 //! is durable before the first segment that uses its ids.
 
+use std::borrow::Borrow;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, MapArray, MapBuilder, StringArray, StringBuilder, UInt32Array};
+use arrow::array::{ArrayRef, MapArray, MapBuilder, StringArray, StringBuilder, UInt32Array};
 use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
@@ -16,27 +17,31 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
-use crate::error::{Error, Result};
-use crate::series::{SeriesId, SeriesKey, TagSet};
+use crate::error::{Error, ErrorKind, Result};
+use crate::series::{RawKey, SeriesId, SeriesKey, TagSet};
 
 /// Rows handled at a time.
 const BATCH_ROWS: usize = 16 << 10;
 
-/// The bytes of an increment with `keys`, whose ids start at `first_id`.
+/// The bytes of an increment with `keys`, whose ids start at `first_id`; they are asked for as they are written.
 ///
 /// # Errors
 /// Internal when Parquet refuses them.
-pub fn encode(first_id: u32, keys: &[SeriesKey]) -> Result<Vec<u8>> {
+pub fn encode<K: Borrow<SeriesKey>>(first_id: u32, keys: impl IntoIterator<Item = K>) -> Result<Vec<u8>> {
     let internal =
         |error: &dyn std::fmt::Display| Error::Internal { what: format!("a series file cannot be encoded: {error}") };
+    let mut keys = keys.into_iter();
     let mut writer: Option<ArrowWriter<Vec<u8>>> = None;
     let mut id = first_id;
-    // One empty chunk for no keys: the schema comes from a batch.
-    let empty: [&[SeriesKey]; 1] = [&[]];
-    let chunks: Box<dyn Iterator<Item = &[SeriesKey]>> =
-        if keys.is_empty() { Box::new(empty.into_iter()) } else { Box::new(keys.chunks(BATCH_ROWS)) };
-    for chunk in chunks {
-        let batch = batch(id, chunk).map_err(|error| internal(&error))?;
+    loop {
+        let chunk: Vec<K> = keys.by_ref().take(BATCH_ROWS).collect();
+        if chunk.is_empty()
+            && let Some(writer) = writer.take()
+        {
+            return writer.into_inner().map_err(|error| internal(&error));
+        }
+        // Also of no keys: the schema comes from a batch.
+        let batch = batch(id, &chunk).map_err(|error| internal(&error))?;
         id += chunk.len() as u32;
         let writer = match &mut writer {
             Some(writer) => writer,
@@ -56,16 +61,14 @@ pub fn encode(first_id: u32, keys: &[SeriesKey]) -> Result<Vec<u8>> {
         };
         writer.write(&batch).map_err(|error| internal(&error))?;
     }
-    let writer = writer.ok_or_else(|| internal(&"no rows"))?;
-    writer.into_inner().map_err(|error| internal(&error))
 }
 
-fn batch(first_id: u32, keys: &[SeriesKey]) -> std::result::Result<RecordBatch, arrow::error::ArrowError> {
+fn batch(first_id: u32, keys: &[impl Borrow<SeriesKey>]) -> std::result::Result<RecordBatch, arrow::error::ArrowError> {
     let ids: UInt32Array = (first_id..).take(keys.len()).collect();
-    let metrics = StringArray::from_iter_values(keys.iter().map(SeriesKey::metric));
+    let metrics = StringArray::from_iter_values(keys.iter().map(|key| key.borrow().metric()));
     let mut tags = MapBuilder::new(None, StringBuilder::new(), StringBuilder::new());
     for key in keys {
-        for (tag_key, tag_value) in key.tags().iter() {
+        for (tag_key, tag_value) in key.borrow().tags().iter() {
             tags.keys().append_value(tag_key);
             tags.values().append_value(tag_value);
         }
@@ -89,50 +92,90 @@ pub fn decode(
     count: u32,
     mut take: impl FnMut(SeriesId, SeriesKey) -> Result<()>,
 ) -> Result<()> {
-    let corrupt = |what: &str, found: String, expected: String| Error::Corrupt {
-        path: path.to_path_buf(),
-        what: what.to_owned(),
-        found,
-        expected,
-    };
+    decode_raw(path, bytes, first_id, count, |id, raw| {
+        let key = TagSet::new(raw.tags.iter().copied()).and_then(|tags| SeriesKey::new(raw.metric, tags));
+        take(id, key.map_err(|error| bad_key(path, &error))?)
+    })
+}
+
+/// [`decode`] without looking at names: `take` says of a key that breaks a rule that it is Invalid, and
+/// then the increment is Corrupt.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_raw(
+    path: &Path,
+    bytes: Vec<u8>,
+    first_id: u32,
+    count: u32,
+    mut take: impl FnMut(SeriesId, &RawKey<'_>) -> Result<()>,
+) -> Result<()> {
     let unreadable =
-        |error: &dyn std::fmt::Display| corrupt("its Parquet", error.to_string(), "a series file".to_owned());
+        |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", error.to_string(), "a series file".to_owned());
     let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes))
         .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
         .map_err(|error| unreadable(&error))?;
     let mut next = first_id;
     for batch in reader {
         let batch = batch.map_err(|error| unreadable(&error))?;
-        let wrong_column = |name: &str| corrupt("its columns", format!("no `{name}`"), "id, metric, tags".to_owned());
-        let ids = batch.column_by_name("id").and_then(|column| column.as_any().downcast_ref::<UInt32Array>());
-        let metrics = batch.column_by_name("metric").and_then(|column| column.as_any().downcast_ref::<StringArray>());
-        let tags = batch.column_by_name("tags").and_then(|column| column.as_any().downcast_ref::<MapArray>());
-        let ids = ids.ok_or_else(|| wrong_column("id"))?;
-        let metrics = metrics.ok_or_else(|| wrong_column("metric"))?;
-        let tags = tags.ok_or_else(|| wrong_column("tags"))?;
+        let columns = Columns::of(&batch)
+            .map_err(|name| corrupt(path, "its columns", format!("no `{name}`"), "id, metric, tags".to_owned()))?;
+        let mut tags = Vec::new();
         for row in 0..batch.num_rows() {
-            if ids.value(row) != next {
-                return Err(corrupt("its ids", ids.value(row).to_string(), next.to_string()));
+            let id = columns.ids.value(row);
+            if id != next {
+                return Err(corrupt(path, "its ids", id.to_string(), next.to_string()));
             }
-            let key = key(metrics.value(row), &tags.value(row))
-                .map_err(|why| corrupt("a series key", why, "valid names".to_owned()))?;
-            take(SeriesId(next), key)?;
+            tags.clear();
+            let pairs = columns.ends[row] as usize..columns.ends[row + 1] as usize;
+            tags.extend(pairs.map(|at| (columns.keys.value(at), columns.values.value(at))));
+            take(SeriesId(next), &RawKey { metric: columns.metrics.value(row), tags: &tags }).map_err(|error| {
+                match error.kind() {
+                    ErrorKind::Invalid => bad_key(path, &error),
+                    _ => error,
+                }
+            })?;
             next += 1;
         }
     }
     if next - first_id != count {
-        return Err(corrupt("its number of series", (next - first_id).to_string(), count.to_string()));
+        return Err(corrupt(path, "its number of series", (next - first_id).to_string(), count.to_string()));
     }
     Ok(())
 }
 
-fn key(metric: &str, tags: &arrow::array::StructArray) -> std::result::Result<SeriesKey, String> {
-    let texts = |at: usize| tags.columns().get(at).and_then(|column| column.as_any().downcast_ref::<StringArray>());
-    let (Some(keys), Some(values)) = (texts(0), texts(1)) else {
-        return Err("tags that are no text".to_owned());
-    };
-    let pairs = (0..tags.len()).map(|at| (keys.value(at), values.value(at)));
-    TagSet::new(pairs).and_then(|tags| SeriesKey::new(metric, tags)).map_err(|error| error.to_string())
+fn corrupt(path: &Path, what: &str, found: String, expected: String) -> Error {
+    Error::Corrupt { path: path.to_path_buf(), what: what.to_owned(), found, expected }
+}
+
+fn bad_key(path: &Path, why: &Error) -> Error {
+    corrupt(path, "a series key", why.to_string(), "valid names".to_owned())
+}
+
+/// The columns of an increment.
+struct Columns<'a> {
+    ids: &'a UInt32Array,
+    metrics: &'a StringArray,
+    /// Where the tags of each row end among all tags.
+    ends: &'a [i32],
+    keys: &'a StringArray,
+    values: &'a StringArray,
+}
+
+impl<'a> Columns<'a> {
+    /// # Errors
+    /// The name of the column that is not there.
+    fn of(batch: &'a RecordBatch) -> std::result::Result<Self, &'static str> {
+        let column = |name: &'static str| batch.column_by_name(name).map(|column| column.as_any()).ok_or(name);
+        let tags = column("tags")?.downcast_ref::<MapArray>().ok_or("tags")?;
+        Ok(Self {
+            ids: column("id")?.downcast_ref().ok_or("id")?,
+            metrics: column("metric")?.downcast_ref().ok_or("metric")?,
+            ends: tags.value_offsets(),
+            keys: tags.keys().as_any().downcast_ref().ok_or("tags")?,
+            values: tags.values().as_any().downcast_ref().ok_or("tags")?,
+        })
+    }
 }
 
 #[cfg(test)]

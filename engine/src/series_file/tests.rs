@@ -36,7 +36,7 @@ fn a_hundred_thousand_series_are_read_back() {
 
 #[test]
 fn ids_other_than_the_manifests_are_corrupt() {
-    let bytes = encode(0, &[key("a", &[]), key("b", &[])]).unwrap();
+    let bytes = encode(0, [key("a", &[]), key("b", &[])]).unwrap();
     assert!(read(bytes.clone(), 1, 2).is_err());
     assert!(read(bytes.clone(), 0, 3).is_err());
     assert!(read(bytes[..bytes.len() - 5].to_vec(), 0, 2).is_err());
