@@ -312,6 +312,40 @@ fn a_full_memtable_refuses_a_batch_whole_and_takes_it_after_a_flush() {
 }
 
 #[test]
+fn a_flush_is_due_when_memtable_or_wal_have_grown_to_their_limits_and_not_before() {
+    let tick = |bed: &mut Bed, second: i64| bed.append(&[("a", second * 1_000_000, Value::Int(second))]);
+    for by_wal in [false, true] {
+        let mut bed = Bed::new();
+        tick(&mut bed, 0);
+        let (memtable, wal) = (bed.db.inner.view().active.bytes(), bed.db.info().unwrap().wal_bytes);
+        let limited = move |options: &mut Options| match by_wal {
+            true => options.wal_bytes_flush = wal + 1,
+            false => options.memtable_bytes_flush = memtable + 1,
+        };
+        let mut bed = Bed::with(options(limited));
+        tick(&mut bed, 0);
+        assert!(!bed.db.flush_due(), "one byte is missing, by the WAL: {by_wal}");
+        tick(&mut bed, 1);
+        assert!(bed.db.flush_due(), "by the WAL: {by_wal}");
+        bed.db.flush().unwrap();
+        assert!(!bed.db.flush_due());
+    }
+}
+
+#[test]
+fn a_database_takes_as_many_series_as_it_may_and_those_for_ever() {
+    let bed = Bed::with(options(|options| options.series_max = 3));
+    for metric in ["a", "b", "c"] {
+        bed.db.series(&key(metric)).unwrap();
+    }
+    let error = bed.db.series(&key("d")).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
+    assert!(error.to_string().contains("series_max"), "{error}");
+    assert_eq!(bed.db.series(&key("a")).unwrap(), crate::SeriesId(0));
+    assert_eq!(bed.db.index().len(), 3);
+}
+
+#[test]
 fn files_that_may_not_grow_refuse_appends_and_what_is_there_stays() {
     let bed = Bed::with(options(|options| options.bytes_max = 20_000));
     let mut at = 0;
