@@ -94,6 +94,10 @@ pub fn accept(
     let mut seer = Seer { keys, current: None, found: Vec::new() };
     let mut fields = Vec::new();
     let mut accepted = AcceptedLines::default();
+    if rules.keep {
+        // A sample takes about 25 bytes where fields of one subject share a line.
+        accepted.batch = SampleBatch::with_capacity((body.len() / 24).min(limits.batch_samples_max));
+    }
     while let Some(read) = lines.read(&mut seer, &mut fields) {
         let number = lines.number();
         match read {

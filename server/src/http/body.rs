@@ -20,6 +20,8 @@ use crate::state::ServerLimits;
 /// Larger bodies are decoded on a thread of their own: on the threads of the network they would
 /// delay every other connection.
 const INLINE_BYTES_MAX: usize = 64 << 10;
+/// Room that is made for a body before its bytes come, at most.
+const ROOM_BYTES_MAX: usize = 1 << 20;
 /// Memory is counted in blocks of this size.
 const BLOCK_BYTES: usize = 64 << 10;
 
@@ -92,7 +94,7 @@ pub async fn read(request: Request, limits: &ServerLimits) -> Result<Bytes, ApiE
         return Err(too_large("as sent", limits));
     }
     let mut charge = Charge::default();
-    let sent = receive(body, &mut charge, limits).await?;
+    let sent = receive(body, announced.unwrap_or(0), &mut charge, limits).await?;
     if !gzip {
         return Ok(Bytes::from_owner(Charged { bytes: sent, _charge: charge }));
     }
@@ -125,8 +127,16 @@ pub async fn decode<R: Send + 'static>(
     decoding.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))
 }
 
-async fn receive(mut body: axum::body::Body, charge: &mut Charge, limits: &ServerLimits) -> Result<Vec<u8>, ApiError> {
-    let mut received = Vec::new();
+/// All bytes of `body`, which says that it has `announced`.
+async fn receive(
+    mut body: axum::body::Body,
+    announced: u64,
+    charge: &mut Charge,
+    limits: &ServerLimits,
+) -> Result<Vec<u8>, ApiError> {
+    // Made once instead of moved as it grows. Untouched room is no memory: it is charged as bytes come.
+    let room = usize::try_from(announced).map_or(ROOM_BYTES_MAX, |bytes| bytes.min(ROOM_BYTES_MAX));
+    let mut received = Vec::with_capacity(room);
     loop {
         let frame = tokio::time::timeout(limits.body_idle_timeout, body.frame()).await.map_err(|_| {
             let what = format!(
