@@ -65,7 +65,7 @@ impl Default for Options {
             take_over: false,
             segment_files_max: 256,
             segment_bytes_max: 64 << 20,
-            compact_rows_max: 8 << 20,
+            compact_rows_max: 32 << 20,
             compact_bytes_max: 64 << 20,
             removed_kept: Duration::from_secs(60),
             flush_retry: Duration::from_secs(1),
