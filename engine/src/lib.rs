@@ -11,6 +11,7 @@ mod compact;
 mod crash_tests;
 pub mod db;
 pub mod disk;
+pub mod downsample;
 pub mod error;
 mod flush;
 pub mod index;

@@ -2,6 +2,9 @@
 //!
 //! Owned and cheap: nothing is copied, and what it needs lives until it is dropped.
 
+mod slices;
+pub(crate) mod sources;
+
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,12 +23,12 @@ use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::together::Nodes;
 use crate::value::Value;
+use slices::Slices;
+use sources::{Cluster, Sources};
 
 /// Rows of one batch of a [`Scan`], unless asked otherwise.
 pub const SCAN_BATCH_ROWS: usize = 8_192;
 
-/// Runs that [`Points`] looks for in one go, unless a single series has more (40 bytes each).
-const FIND_RUNS: usize = 256 << 10;
 /// Rows of segments that [`Points`] reads in one go, unless a single series has more: enough that
 /// pages with many series are decoded once, few enough to stay small (24 bytes each).
 const READ_ROWS: u64 = 256 << 10;
@@ -176,21 +179,7 @@ impl Snapshot {
 
     /// The samples of every series that has any in `range`, in the order of `series`.
     pub fn points(&self, series: Vec<SeriesId>, range: TimeRange) -> Points {
-        let all = self.segments.iter().enumerate();
-        let kept: Vec<usize> = all.filter(|(_, one)| one.entry().overlaps(range)).map(|(at, _)| at).collect();
-        let among_kept = |before: usize| kept.partition_point(|at| *at < before);
-        let memtables = self.memtables.iter().map(|visible| {
-            let segments_before = among_kept(visible.segments_before);
-            Visible { segments_before, ..visible.clone() }
-        });
-        Points {
-            memtables: memtables.collect(),
-            segments: kept.iter().map(|at| Arc::clone(&self.segments[*at])).collect(),
-            series: series.into(),
-            range,
-            found: VecDeque::new(),
-            ready: VecDeque::new(),
-        }
+        Points { sources: Sources::new(self, series, range), ready: VecDeque::new(), slicing: Slicing::Whole }
     }
 
     /// Whether `series` has a sample in `range`; reads as little as that takes.
@@ -280,112 +269,115 @@ impl Snapshot {
         Ok(bounds)
     }
 
-    /// The samples as Arrow batches of [`scan_schema`], sorted by the order of the request and time.
+    /// The samples as Arrow batches of [`scan_schema`], sorted by the order of the request and time. Of a long series
+    /// no more than a part is held.
     pub fn scan(&self, request: ScanRequest) -> Scan {
         let batch_rows = request.batch_rows.max(1);
-        Scan { points: self.points(request.series, request.range), batch_rows, schema: scan_schema(), pending: None }
+        let points = Points { slicing: Slicing::Parts(None), ..self.points(request.series, request.range) };
+        Scan { points, batch_rows, schema: scan_schema(), pending: None }
     }
 }
 
 /// See [`Snapshot::points`].
 #[derive(Debug)]
 pub struct Points {
-    /// Those that overlap the range, oldest first.
-    segments: Vec<Arc<Segment>>,
-    /// Oldest first, placed between those segments.
-    memtables: Vec<Visible>,
-    /// Not looked for yet.
-    series: VecDeque<SeriesId>,
-    range: TimeRange,
-    /// Found in segments and not read yet.
-    found: VecDeque<(SeriesId, Vec<Found>)>,
+    sources: Sources,
     /// Read from segments and not handed out.
     ready: VecDeque<(SeriesId, Pieces)>,
+    slicing: Slicing,
 }
 
-/// A run that has samples in the range, as far as that is known without reading it.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    /// The place of its segment.
-    segment: usize,
-    run: Run,
-    /// In the range, at most.
-    rows: u64,
+/// How series are handed out that have more than [`READ_ROWS`].
+#[derive(Debug)]
+enum Slicing {
+    /// Whole, as all others.
+    Whole,
+    /// Part after part; what is left of one.
+    Parts(Option<Slices>),
 }
 
 /// Samples of one series in the order of writing, so that the last of equal times counts.
 type Pieces = Vec<Piece>;
 
 impl Points {
-    /// Finds the runs of the next series, as many as stay within [`FIND_RUNS`]. Segments are gone
-    /// through once and not held, so that only wanted runs take memory.
-    fn find(&mut self) -> Result<()> {
-        let count = (FIND_RUNS / self.segments.len().max(1)).clamp(1, self.series.len());
-        self.found = self.series.drain(..count).map(|series| (series, Vec::new())).collect();
-        for (at, segment) in self.segments.iter().enumerate() {
-            if !self.found.iter().any(|(series, _)| segment.may_hold(*series)) {
-                continue;
-            }
-            let loaded = segment.load()?;
-            for (series, runs) in &mut self.found {
-                let run = loaded.run(*series).filter(|run| self.range.overlaps_closed(run.first, run.last));
-                let found = run.map(|run| Found { segment: at, run: *run, rows: loaded.rows_in(run, self.range) });
-                runs.extend(found.filter(|found| found.rows > 0));
-            }
-        }
-        Ok(())
-    }
-
     /// Reads the next series from segments, as many as stay within [`READ_ROWS`].
     fn read(&mut self) -> Result<()> {
-        if self.found.is_empty() {
-            self.find()?;
+        let newest = self.sources.segments.len();
+        let older = |visible: &&Visible| visible.segments_before < newest;
+        let between: Vec<Visible> = self.sources.memtables.iter().filter(older).cloned().collect();
+        let taken = self.sources.take(READ_ROWS, |series, runs| {
+            let rows: u64 = runs.iter().map(|found| found.rows).sum();
+            rows + between.iter().map(|visible| visible.memtable.count(series)).sum::<u64>()
+        })?;
+        if let (Slicing::Parts(left), [(series, found)]) = (&mut self.slicing, &taken[..]) {
+            let clusters = self.sources.clusters(*series, found);
+            if clusters.iter().map(Cluster::rows).sum::<u64>() > READ_ROWS {
+                *left = Some(Slices::new(*series, clusters));
+                return Ok(());
+            }
         }
         // Per segment the wanted runs, each with the place of its series in `batch`.
-        let mut wanted: Vec<Vec<(Run, usize)>> = vec![Vec::new(); self.segments.len()];
-        let mut batch: Vec<(SeriesId, Pieces)> = Vec::new();
-        let between: Vec<Visible> =
-            self.memtables.iter().filter(|visible| visible.segments_before < self.segments.len()).cloned().collect();
-        let mut rows = 0;
-        while let Some((series, runs)) = self.found.front() {
-            rows += runs.iter().map(|found| found.rows).sum::<u64>();
-            rows += between.iter().map(|visible| visible.memtable.count(*series)).sum::<u64>();
-            if !batch.is_empty() && rows > READ_ROWS {
-                break;
-            }
-            let Some((series, runs)) = self.found.pop_front() else { break };
+        let mut wanted: Vec<Vec<(Run, usize)>> = vec![Vec::new(); newest];
+        let mut batch: Vec<(SeriesId, Pieces)> = Vec::with_capacity(taken.len());
+        for (series, runs) in taken {
             for found in runs {
                 wanted[found.segment].push((found.run, batch.len()));
             }
             batch.push((series, Vec::new()));
         }
-        for (at, (segment, wanted)) in self.segments.iter().zip(&mut wanted).enumerate() {
+        let range = self.sources.range;
+        for (at, (segment, wanted)) in self.sources.segments.iter().zip(&mut wanted).enumerate() {
             for visible in between.iter().filter(|visible| visible.segments_before == at) {
                 for (series, pieces) in &mut batch {
-                    pieces.push(visible.piece(*series, self.range));
+                    pieces.push(visible.piece(*series, range));
                 }
             }
             if !wanted.is_empty() {
-                read_runs(&*segment.load()?, wanted, self.range, &mut batch)?;
+                read_runs(&*segment.load()?, wanted, range, &mut batch)?;
             }
         }
         self.ready.extend(batch);
         Ok(())
     }
 
+    /// The next part of a long series.
+    fn slice(&mut self) -> Result<Option<SeriesPoints>> {
+        let Slicing::Parts(left) = &mut self.slicing else { return Ok(None) };
+        let Some(slices) = left else { return Ok(None) };
+        let piece = slices.next(&self.sources, READ_ROWS)?;
+        let points = piece.map(|piece| piece.of(slices.series));
+        if points.is_none() {
+            *left = None;
+        }
+        Ok(points)
+    }
+
     /// Adds what the memtables that are newer than all segments have of a series.
     fn merge(&self, series: SeriesId, mut pieces: Pieces) -> Option<SeriesPoints> {
-        for visible in self.memtables.iter().filter(|visible| visible.segments_before == self.segments.len()) {
-            pieces.push(visible.piece(series, self.range));
+        let Sources { memtables, segments, range, .. } = &self.sources;
+        for visible in memtables.iter().filter(|visible| visible.segments_before == segments.len()) {
+            pieces.push(visible.piece(series, *range));
         }
-        let Piece { times, values } = merge(pieces)?;
-        let times = times.into_iter().map(Timestamp::from_micros).collect();
-        Some(SeriesPoints { series, times, values })
+        merge(pieces).map(|piece| piece.of(series))
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        self.sources.clear();
+        self.ready.clear();
+        self.slicing = Slicing::Whole;
+        error
+    }
+}
+
+impl Piece {
+    fn of(self, series: SeriesId) -> SeriesPoints {
+        let Piece { times, values } = self;
+        SeriesPoints { series, times: times.into_iter().map(Timestamp::from_micros).collect(), values }
     }
 }
 
 impl Visible {
-    fn piece(&self, series: SeriesId, range: TimeRange) -> Piece {
+    pub(crate) fn piece(&self, series: SeriesId, range: TimeRange) -> Piece {
         let samples = self.memtable.read(series, range, self.rows);
         let times = samples.iter().map(|(time, _)| time.micros()).collect();
         Piece { times, values: samples.into_iter().map(|(_, value)| value).collect() }
@@ -393,7 +385,7 @@ impl Visible {
 }
 
 /// One piece of several, each sorted by time; of equal times the last piece counts. `None` when all are empty.
-fn merge(mut pieces: Pieces) -> Option<Piece> {
+fn merge(mut pieces: Vec<Piece>) -> Option<Piece> {
     pieces.retain(|piece| !piece.times.is_empty());
     let mut by_time: Vec<usize> = (0..pieces.len()).collect();
     by_time.sort_by_key(|at| pieces[*at].times[0]);
@@ -448,14 +440,16 @@ impl Iterator for Points {
                     return Some(Ok(points));
                 }
             }
-            if self.series.is_empty() && self.found.is_empty() {
+            match self.slice() {
+                Ok(None) => {}
+                Ok(Some(points)) => return Some(Ok(points)),
+                Err(error) => return Some(Err(self.fail(error))),
+            }
+            if self.sources.is_empty() {
                 return None;
             }
             if let Err(error) = self.read() {
-                // What follows an error would have holes.
-                self.series.clear();
-                self.found.clear();
-                return Some(Err(error));
+                return Some(Err(self.fail(error)));
             }
         }
     }
@@ -478,7 +472,7 @@ pub struct Scan {
     points: Points,
     batch_rows: usize,
     schema: SchemaRef,
-    /// The series being handed out and how many of its rows are out.
+    /// The series, or the part of one, that is being handed out and how many of its rows are out.
     pending: Option<(SeriesPoints, usize)>,
 }
 

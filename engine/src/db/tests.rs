@@ -541,3 +541,36 @@ fn answers_do_not_depend_on_how_many_segments_stay_in_memory() {
     }
     bed.check();
 }
+
+#[test]
+fn a_long_series_is_scanned_in_parts_and_loses_nothing() {
+    const ROWS: i64 = 300_000;
+    for late in [0, 1] {
+        let mut bed = Bed::new();
+        // Ticks that are regular, or come late each in its own way; the first part mixed with a short series.
+        let time = |at: i64| at * 1_000 + late * (at * at % 911);
+        bed.append(&(0..ROWS).map(|at| ("a", time(at), Value::Int(at))).collect::<Vec<_>>());
+        bed.append(&[("b", 5, Value::Float(0.5)), ("b", 6, Value::Int(2))]);
+        bed.db.flush().unwrap();
+        bed.check();
+        // Over the middle of it: overwritten in a second segment and in memory.
+        bed.append(&(1_000..5_000).map(|at| ("a", time(at), Value::Int(-at))).collect::<Vec<_>>());
+        bed.db.flush().unwrap();
+        bed.append(&(4_000..9_000).map(|at| ("a", time(at) + 1, Value::Float(0.25))).collect::<Vec<_>>());
+        bed.check();
+        let (a, b) = (bed.db.index().id(&key("a")).unwrap(), bed.db.index().id(&key("b")).unwrap());
+        let range = TimeRange::new(Timestamp::from_micros(time(3)), Timestamp::from_micros(time(ROWS - 3)));
+        let request = ScanRequest { series: vec![a, b, a], range, batch_rows: 1 << 20 };
+        let mut rows = Vec::new();
+        for batch in bed.db.snapshot().scan(request) {
+            let batch = batch.unwrap();
+            let series = batch.column(0).as_any().downcast_ref::<arrow::array::UInt32Array>().unwrap();
+            let times = batch.column(1).as_any().downcast_ref::<arrow::array::TimestampMicrosecondArray>().unwrap();
+            rows.extend(series.values().iter().copied().zip(times.values().iter().copied()));
+        }
+        let inside = bed.expected["a"].range(time(3)..time(ROWS - 3)).map(|(time, _)| (a.0, *time));
+        let of_a: Vec<(u32, i64)> = inside.collect();
+        let of_b: Vec<(u32, i64)> = bed.expected["b"].range(time(3)..).map(|(time, _)| (b.0, *time)).collect();
+        assert!(rows == [of_a.clone(), of_b, of_a].concat());
+    }
+}

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::SCALE_MAX;
+use super::read::Ticks;
 use super::summary::{self, Kind, Summary};
 use super::times::{self, SharedTimes, Times};
 use super::varint::{self, Bytes, Malformed};
@@ -207,18 +208,37 @@ impl RunIndex {
         summary::take(&mut Bytes::new(&self.body, run.summary_at as usize), run.kind, run.constant).ok()
     }
 
+    /// As [`RunIndex::times`], without making any.
+    pub fn ticks(&self, run: &Run, range: TimeRange) -> Option<(std::ops::Range<usize>, Ticks<'_>)> {
+        let rows = self.rows_in(run, range)?;
+        let ticks = match run.times {
+            Times::Regular { step } => {
+                let ticks = Ticks::Regular { first: run.first.micros(), step };
+                if rows.is_empty() { ticks } else { ticks.from(rows.start) }
+            }
+            Times::Shared { .. } => Ticks::List(&self.list(run)?[rows.clone()]),
+            Times::Column => return None,
+        };
+        Some((rows, ticks))
+    }
+
     /// The rows of `run` in `range`, counted from its first, and their times; `None` where only the column tells.
     pub fn times(&self, run: &Run, range: TimeRange) -> Option<(std::ops::Range<usize>, Vec<i64>)> {
         let rows = self.rows_in(run, range)?;
-        let times = match run.times {
+        let times = self.times_of(run, rows.clone())?;
+        Some((rows, times))
+    }
+
+    /// The times of these rows of `run`, counted from its first; `None` where only the column tells.
+    pub fn times_of(&self, run: &Run, rows: std::ops::Range<usize>) -> Option<Vec<i64>> {
+        match run.times {
             Times::Regular { step } => {
                 let first = run.first.micros();
-                rows.clone().map(|row| first + row as i64 * step).collect()
+                Some(rows.map(|row| first + row as i64 * step).collect())
             }
-            Times::Shared { .. } => self.list(run)?[rows.clone()].to_vec(),
-            Times::Column => return None,
-        };
-        Some((rows, times))
+            Times::Shared { .. } => self.list(run)?.get(rows).map(<[i64]>::to_vec),
+            Times::Column => None,
+        }
     }
 
     /// The rows of `run` in `range`, counted from its first; `None` where only the column tells.

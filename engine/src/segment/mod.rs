@@ -22,8 +22,10 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
 pub use cache::{CacheFigures, SegmentCache};
+pub use decimal::power as power_of_ten;
 pub use index::Run;
 pub use read::Segment;
+pub use summary::{Sum, Summary};
 pub use write::SegmentWriter;
 
 /// The version of a segment's layout.

@@ -27,7 +27,6 @@ use super::cache::SegmentCache;
 use super::decimal;
 use super::index::{Run, RunIndex};
 use super::summary::Kind;
-#[cfg(test)]
 use super::summary::Summary;
 use super::times::Times;
 use super::{SCALE_MAX, schema};
@@ -216,7 +215,6 @@ impl Loaded {
     }
 
     /// What the values of `run` come to; `None` for one with NaN or with values of two kinds.
-    #[cfg(test)]
     pub fn summary(&self, run: &Run) -> Option<Summary> {
         self.index.summary(run)
     }
@@ -224,6 +222,11 @@ impl Loaded {
     /// How many rows of `run` are in `range`: at most so many.
     pub fn rows_in(&self, run: &Run, range: TimeRange) -> u64 {
         self.index.rows_in(run, range).map_or(u64::from(run.rows), |rows| rows.len() as u64)
+    }
+
+    /// The rows of `run` that may be in `range`, counted from its first.
+    pub fn rows(&self, run: &Run, range: TimeRange) -> Range<usize> {
+        self.index.rows_in(run, range).unwrap_or(0..run.rows as usize)
     }
 
     fn bytes(&self) -> u64 {
@@ -273,6 +276,31 @@ impl Loaded {
     /// Io and Corrupt.
     pub fn read(&self, runs: &[Run], range: TimeRange) -> Result<Vec<Piece>> {
         let (rows, times) = self.times(runs, range)?;
+        let values = self.values(runs, &rows)?;
+        Ok(times.into_iter().zip(values).map(|(times, values)| Piece { times, values }).collect())
+    }
+
+    /// The samples of these rows of `run`, counted from its first, as far as they are in `range`.
+    ///
+    /// # Errors
+    /// Io and Corrupt.
+    pub fn read_rows(&self, run: &Run, rows: Range<usize>, range: TimeRange) -> Result<Piece> {
+        let first = run.row as usize + rows.start;
+        let times = match self.index.times_of(run, rows.clone()) {
+            Some(times) => times,
+            None => {
+                let rows = first..run.row as usize + rows.end;
+                self.numbers::<TimestampMicrosecondType>("ts", slice::from_ref(&rows))?.swap_remove(0)
+            }
+        };
+        let (rows, times) = within(times, range);
+        let rows = first + rows.start..first + rows.end;
+        let mut values = self.values(slice::from_ref(run), slice::from_ref(&rows))?;
+        Ok(Piece { times, values: values.swap_remove(0) })
+    }
+
+    /// The values of `rows` of each of `runs`.
+    fn values(&self, runs: &[Run], rows: &[Range<usize>]) -> Result<Vec<Values>> {
         let wanted = |kind: fn(Kind) -> bool| -> Vec<usize> {
             (0..runs.len()).filter(|at| kind(runs[*at].kind) && !runs[*at].constant && !rows[*at].is_empty()).collect()
         };
@@ -301,7 +329,7 @@ impl Loaded {
                 };
             }
         }
-        Ok(times.into_iter().zip(values).map(|(times, values)| Piece { times, values }).collect())
+        Ok(values)
     }
 
     /// The rows of each run in `range`, and their times.
@@ -315,14 +343,7 @@ impl Loaded {
         for run in runs {
             let (rows, times) = match self.index.times(run, range) {
                 Some(known) => known,
-                None => {
-                    let mut times = from_column.next().unwrap_or_default();
-                    let from = times.partition_point(|time| *time < range.start.micros());
-                    times.truncate(times.partition_point(|time| *time < range.end.micros()));
-                    let rows = from.min(times.len())..times.len();
-                    times.drain(..rows.start);
-                    (rows, times)
-                }
+                None => within(from_column.next().unwrap_or_default(), range),
             };
             let row = run.row as usize;
             all_rows.push(row + rows.start..row + rows.end);
@@ -334,7 +355,19 @@ impl Loaded {
     /// The values of one column in each of `ranges` (rows, sorted, apart), where none may be absent.
     fn numbers<T: ArrowPrimitiveType>(&self, name: &str, ranges: &[Range<usize>]) -> Result<Vec<Vec<T::Native>>> {
         let mut found: Vec<Vec<T::Native>> = ranges.iter().map(|range| Vec::with_capacity(range.len())).collect();
-        let mut at = 0;
+        self.each::<T>(name, ranges, &mut |at, _, values| found[at].extend_from_slice(values))?;
+        Ok(found)
+    }
+
+    /// Hands out the values of one column in each of `ranges` (rows, sorted, apart, none empty), where none may be
+    /// absent: the place of the range, from where in it, and these.
+    fn each<T: ArrowPrimitiveType>(
+        &self,
+        name: &str,
+        ranges: &[Range<usize>],
+        take: &mut impl FnMut(usize, usize, &[T::Native]),
+    ) -> Result<()> {
+        let (mut at, mut from) = (0, 0);
         for batch in self.batches(&[name], ranges)? {
             let batch = batch?;
             let array: &PrimitiveArray<T> = column(&batch, name, &self.path)?;
@@ -344,19 +377,20 @@ impl Loaded {
             }
             let mut rest: &[T::Native] = array.values();
             while !rest.is_empty() && at < ranges.len() {
-                let count = (ranges[at].len() - found[at].len()).min(rest.len());
+                let count = (ranges[at].len() - from).min(rest.len());
                 let (these, others) = rest.split_at(count);
-                found[at].extend_from_slice(these);
+                take(at, from, these);
                 rest = others;
-                if found[at].len() == ranges[at].len() {
-                    at += 1;
+                from += count;
+                if from == ranges[at].len() {
+                    (at, from) = (at + 1, 0);
                 }
             }
         }
         if at < ranges.len() {
             return Err(corrupt(&self.path, "its rows", format!("{at} of the runs asked for"), "all"));
         }
-        Ok(found)
+        Ok(())
     }
 
     /// The values in each of `ranges`, however each is stored.
@@ -417,6 +451,15 @@ impl Loaded {
         check_schema(&self.path, &footer)?;
         Ok(self.footer.get_or_init(|| footer))
     }
+}
+
+/// Of `times`, ascending, those in `range`: their places, and they themselves.
+fn within(mut times: Vec<i64>, range: TimeRange) -> (Range<usize>, Vec<i64>) {
+    let from = times.partition_point(|time| *time < range.start.micros());
+    times.truncate(times.partition_point(|time| *time < range.end.micros()));
+    let rows = from.min(times.len())..times.len();
+    times.drain(..rows.start);
+    (rows, times)
 }
 
 /// The columns that make a value.
@@ -484,3 +527,6 @@ fn unreadable(path: &Path, error: &dyn fmt::Display) -> Error {
 }
 
 mod verify;
+mod visit;
+
+pub use visit::{Need, Numbers, Ticks};

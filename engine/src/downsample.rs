@@ -1,0 +1,300 @@
+//! Buckets of a fixed step, series by series, made where the samples are.
+//!
+//! A run that no other source of its series overlaps is folded while its pages are decoded, or not decoded at all
+//! where it lies in one bucket and its summary says enough. Where sources overlap, the last write of each time is
+//! found first, as for [`Snapshot::points`]. Stretches of one series come in the order of time, so that the answer
+//! does not depend on where its samples stand. (But for the last bits of sums of floats in buckets that hold whole runs.)
+
+mod kernel;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::slice;
+
+use crate::error::Result;
+use crate::segment::read::{Loaded, Need, Numbers, Piece, Ticks};
+use crate::segment::{Run, power_of_ten};
+use crate::series::SeriesId;
+use crate::snapshot::sources::{Cluster, Found, Sources};
+use crate::snapshot::{Snapshot, Values};
+use crate::time::{Step, TimeRange, Timestamp};
+use kernel::{Buckets, Grid};
+
+/// Rows of segments that are read in one go, unless a single series has more. None are held, but for times that only
+/// the column tells (8 bytes each).
+const READ_ROWS: u64 = 1 << 20;
+/// Rows of overlapping sources that are merged in one go, as far as they are spread evenly (48 bytes each).
+const MERGE_ROWS: u64 = 256 << 10;
+/// Values that become floats at a time: they stay in a near cache.
+const FLOATS: usize = 8 << 10;
+
+/// What is made of the values in a bucket. Integers count as floats; NaN is nothing, but to `First` and `Last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Function {
+    /// NaN where there is nothing.
+    Sum,
+    Count,
+    /// NaN where there is nothing, and where there are only infinities.
+    Min,
+    Max,
+    Avg,
+    First,
+    Last,
+    /// Population standard deviation by Welford's method.
+    Dev,
+}
+
+/// What a downsampling reads and makes.
+#[derive(Clone, Debug)]
+pub struct DownsampleRequest {
+    pub series: Vec<SeriesId>,
+    /// What is read. A bucket that begins before it is left out: a part of it was not read.
+    pub range: TimeRange,
+    /// Buckets start at multiples of it, counted from the epoch.
+    pub step: Step,
+    pub function: Function,
+}
+
+/// The buckets of one series that hold samples, ascending; none when those in the range stand in buckets that are
+/// left out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesBuckets {
+    pub series: SeriesId,
+    /// Where each bucket starts.
+    pub starts: Vec<Timestamp>,
+    pub values: Vec<f64>,
+}
+
+impl Snapshot {
+    /// The buckets of every series that has a sample in the range, in the order of the request.
+    pub fn downsample(&self, request: DownsampleRequest) -> Downsampled {
+        let DownsampleRequest { series, range, step, function } = request;
+        let admitted = TimeRange::new(step.ceil(range.start), range.end);
+        let sources = Sources::new(self, series, range);
+        Downsampled { sources, admitted, step, function, ready: VecDeque::new() }
+    }
+}
+
+/// See [`Snapshot::downsample`].
+#[derive(Debug)]
+pub struct Downsampled {
+    sources: Sources,
+    /// The part of the range that enters buckets.
+    admitted: TimeRange,
+    step: Step,
+    function: Function,
+    ready: VecDeque<SeriesBuckets>,
+}
+
+impl Iterator for Downsampled {
+    type Item = Result<SeriesBuckets>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(buckets) = self.ready.pop_front() {
+                return Some(Ok(buckets));
+            }
+            if self.sources.is_empty() {
+                return None;
+            }
+            if let Err(error) = self.read() {
+                self.sources.clear();
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+/// A series whose buckets are being made.
+struct Open {
+    series: SeriesId,
+    clusters: Vec<Cluster>,
+    /// The first cluster that is not yet taken in.
+    next: usize,
+    /// Whether a sample was seen in the range.
+    seen: bool,
+    buckets: Box<dyn Buckets>,
+}
+
+impl Downsampled {
+    fn read(&mut self) -> Result<()> {
+        let batch = self.sources.take(READ_ROWS, |_, runs| runs.iter().map(|found: &Found| found.rows).sum::<u64>())?;
+        let mut open: Vec<Open> = Vec::with_capacity(batch.len());
+        // Per segment the runs that stand alone: the series and the cluster that each is.
+        let mut alone: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.sources.segments.len()];
+        for (series, found) in batch {
+            let clusters = self.sources.clusters(series, &found);
+            for (at, cluster) in clusters.iter().enumerate() {
+                if let Some((segment, _)) = cluster.alone() {
+                    alone[segment].push((open.len(), at));
+                }
+            }
+            open.push(Open { series, clusters, next: 0, seen: false, buckets: self.buckets() });
+        }
+        // Mostly the order of time, so that most runs are taken in with all others of their segment.
+        let mut order: Vec<usize> = (0..alone.len()).filter(|at| !alone[*at].is_empty()).collect();
+        order.sort_by_key(|at| alone[*at].iter().map(|(series, cluster)| open[*series].clusters[*cluster].first).min());
+        let mut floats = Vec::new();
+        for segment in order {
+            self.segment(segment, &alone[segment], &mut open, &mut floats)?;
+        }
+        for one in &mut open {
+            self.drain(one, usize::MAX, &mut floats)?;
+        }
+        for one in open.into_iter().filter(|one| one.seen) {
+            let (starts, values) = one.buckets.finish();
+            self.ready.push_back(SeriesBuckets { series: one.series, starts, values });
+        }
+        Ok(())
+    }
+
+    fn buckets(&self) -> Box<dyn Buckets> {
+        match self.function {
+            Function::Sum => Box::new(Grid::<kernel::Sum>::new(self.step)),
+            Function::Count => Box::new(Grid::<kernel::Count>::new(self.step)),
+            Function::Min => Box::new(Grid::<kernel::Min>::new(self.step)),
+            Function::Max => Box::new(Grid::<kernel::Max>::new(self.step)),
+            Function::Avg => Box::new(Grid::<kernel::Avg>::new(self.step)),
+            Function::First => Box::new(Grid::<kernel::First>::new(self.step)),
+            Function::Last => Box::new(Grid::<kernel::Last>::new(self.step)),
+            Function::Dev => Box::new(Grid::<kernel::Dev>::new(self.step)),
+        }
+    }
+
+    fn need(&self) -> Need {
+        if self.function == Function::Count { Need::NaN } else { Need::Values }
+    }
+
+    /// Takes in the runs of a segment that stand alone.
+    fn segment(
+        &self,
+        segment: usize,
+        alone: &[(usize, usize)],
+        open: &mut [Open],
+        floats: &mut Vec<f64>,
+    ) -> Result<()> {
+        let loaded = self.sources.segments[segment].load()?;
+        let mut wanted: Vec<(Run, usize)> = Vec::with_capacity(alone.len());
+        for (place, cluster) in alone {
+            let one = &mut open[*place];
+            if *cluster < one.next {
+                continue;
+            }
+            self.drain(one, *cluster, floats)?;
+            one.next = cluster + 1;
+            if let Some((_, run)) = one.clusters[*cluster].alone()
+                && !self.known(&loaded, &run, one)?
+            {
+                wanted.push((run, *place));
+            }
+        }
+        // A series may be asked for twice, a run be visited once at a time.
+        wanted.sort_unstable_by_key(|(run, place)| (run.row, *place));
+        while !wanted.is_empty() {
+            let mut again = Vec::new();
+            let mut now: Vec<(Run, usize)> = Vec::with_capacity(wanted.len());
+            for one in wanted {
+                let seen = now.last().is_some_and(|(run, _)| run.row == one.0.row);
+                if seen { again.push(one) } else { now.push(one) }
+            }
+            let runs: Vec<Run> = now.iter().map(|(run, _)| *run).collect();
+            loaded.visit(&runs, self.admitted, self.need(), &mut |at, ticks, numbers| {
+                open[now[at].1].push(ticks, numbers, floats);
+            })?;
+            wanted = again;
+        }
+        Ok(())
+    }
+
+    /// Whether no value of a run need be looked at: it has no row in the range, or its summary says enough.
+    fn known(&self, loaded: &Loaded, run: &Run, one: &mut Open) -> Result<bool> {
+        let refused = TimeRange::new(self.sources.range.start, self.admitted.start);
+        one.seen = one.seen || !refused.is_empty() && loaded.has_row(run, refused)?;
+        let whole = self.admitted.contains(run.first) && self.admitted.contains(run.last);
+        // A summary is read only where it may help: nearly all runs are longer than a bucket.
+        let one_bucket = whole && self.step.floor(run.first) == self.step.floor(run.last);
+        let summary = if one_bucket { loaded.summary(run) } else { None };
+        let known = summary.is_some_and(|summary| one.buckets.whole(run.first, run.last, run.rows, &summary));
+        one.seen |= known;
+        Ok(known)
+    }
+
+    /// Takes in the clusters of a series before the one at `end`.
+    fn drain(&self, one: &mut Open, end: usize, floats: &mut Vec<f64>) -> Result<()> {
+        while one.next < end.min(one.clusters.len()) {
+            let cluster = std::mem::take(&mut one.clusters[one.next]);
+            one.next += 1;
+            match cluster.alone() {
+                Some((segment, run)) => {
+                    let loaded = self.sources.segments[segment].load()?;
+                    if !self.known(&loaded, &run, one)? {
+                        let runs = slice::from_ref(&run);
+                        loaded.visit(runs, self.admitted, self.need(), &mut |_, ticks, numbers| {
+                            one.push(ticks, numbers, floats);
+                        })?;
+                    }
+                }
+                None => self.merged(one, &cluster)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in sources that overlap, or a memtable: part after part of their time.
+    fn merged(&self, one: &mut Open, cluster: &Cluster) -> Result<()> {
+        for span in self.sources.spans(cluster, MERGE_ROWS) {
+            let Some(Piece { times, values }) = self.sources.read(one.series, cluster, span)? else { continue };
+            one.seen = true;
+            let from = times.partition_point(|time| *time < self.admitted.start.micros());
+            let numbers = matches!(values, Values::Int(_));
+            let values = values.into_f64s();
+            let numbers = numbers || !has_nan(&values);
+            one.buckets.push(Ticks::List(&times[from..]), &values[from..], numbers);
+        }
+        Ok(())
+    }
+}
+
+impl Open {
+    /// Takes in values, as floats.
+    fn push(&mut self, ticks: Ticks<'_>, numbers: Numbers<'_>, floats: &mut Vec<f64>) {
+        self.seen = true;
+        match numbers {
+            Numbers::Floats(values) => self.buckets.push(ticks, values, !has_nan(values)),
+            Numbers::Ints(ints) => self.convert(ticks, ints, floats, |int| *int as f64, true),
+            Numbers::Scaled(ints, scale) => {
+                let power = power_of_ten(scale);
+                self.convert(ticks, ints, floats, |int| *int as f64 / power, true);
+            }
+            Numbers::Mixed(values) => self.convert(ticks, values, floats, |value| value.as_f64(), false),
+            Numbers::Same(value, count) => {
+                floats.clear();
+                floats.resize(count.min(FLOATS), value.as_f64());
+                for from in (0..count).step_by(FLOATS) {
+                    self.buckets.push(ticks.from(from), &floats[..FLOATS.min(count - from)], true);
+                }
+            }
+        }
+    }
+
+    fn convert<T>(
+        &mut self,
+        ticks: Ticks<'_>,
+        values: &[T],
+        floats: &mut Vec<f64>,
+        float: impl Fn(&T) -> f64,
+        numbers: bool,
+    ) {
+        for (part, values) in values.chunks(FLOATS).enumerate() {
+            floats.clear();
+            floats.extend(values.iter().map(&float));
+            self.buckets.push(ticks.from(part * FLOATS), floats, numbers || !has_nan(floats));
+        }
+    }
+}
+
+fn has_nan(values: &[f64]) -> bool {
+    // Without an early end, so that many are looked at at once.
+    values.iter().fold(false, |found, value| found | value.is_nan())
+}
