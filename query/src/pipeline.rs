@@ -12,7 +12,8 @@ pub mod rate;
 pub mod trim;
 pub mod window;
 
-use telem_engine::{TimeRange, Timestamp, Values};
+use telem_engine::downsample::Function;
+use telem_engine::{Step, TimeRange, Timestamp, Values};
 
 use crate::functions::Aggregator;
 use crate::tsq::{Fidelity, Fill, Rate, TsQuery};
@@ -97,15 +98,44 @@ impl Pipeline {
         Self { start: query.start, end: query.end, window, buckets, rate: query.rate, between }
     }
 
-    /// Everything, from the samples of a series in [`Pipeline::window`].
-    pub fn contribution(&self, samples: Line) -> Contribution {
-        Contribution::new(self.rate(self.fill(self.downsample(samples))), self.between)
+    /// The first step, from the samples of a series in [`Pipeline::window`].
+    pub fn downsample(&self, samples: Line) -> Line {
+        match self.buckets {
+            Some(buckets) => downsample::downsample(samples, buckets.grid, self.window, buckets.function),
+            None => samples,
+        }
     }
 
-    /// The part of the work that makes samples fewer, from the samples of a series in
-    /// [`Pipeline::window`]. Buckets are filled where they arrive.
-    pub fn ship(&self, samples: Line) -> Line {
-        let line = self.downsample(samples);
+    /// The first step as the engine makes it, from all samples in [`Pipeline::window`]; `None` where it cannot.
+    /// [`Pipeline::downsample`] gives the same.
+    pub fn in_engine(&self) -> Option<(Step, Function)> {
+        let Buckets { grid: Grid::Fixed(step), function, .. } = self.buckets? else { return None };
+        let function = match function {
+            Aggregator::Sum | Aggregator::ZimSum | Aggregator::PfSum => Function::Sum,
+            Aggregator::Min | Aggregator::MimMin => Function::Min,
+            Aggregator::Max | Aggregator::MimMax => Function::Max,
+            Aggregator::Avg => Function::Avg,
+            Aggregator::Count => Function::Count,
+            Aggregator::First => Function::First,
+            Aggregator::Last => Function::Last,
+            Aggregator::Dev => Function::Dev,
+            Aggregator::Median
+            | Aggregator::None
+            | Aggregator::Mult
+            | Aggregator::Diff
+            | Aggregator::SquareSum
+            | Aggregator::Percentile(_) => return None,
+        };
+        Some((step, function))
+    }
+
+    /// The rest, from a series that is downsampled if it is to be.
+    pub fn contribution(&self, line: Line) -> Contribution {
+        Contribution::new(self.rate(self.fill(line)), self.between)
+    }
+
+    /// What is sent of a series that is downsampled if it is to be. Buckets are filled where they arrive.
+    pub fn ship(&self, line: Line) -> Line {
         if self.fill_len_max() > 0 {
             return line;
         }
@@ -122,13 +152,6 @@ impl Pipeline {
     /// How many points a fill policy gives to every series, at most; 0 without one.
     pub fn fill_len_max(&self) -> u64 {
         self.buckets.and_then(|buckets| buckets.filled).map_or(0, |filled| filled.len_max)
-    }
-
-    fn downsample(&self, samples: Line) -> Line {
-        match self.buckets {
-            Some(buckets) => downsample::downsample(samples, buckets.grid, self.window, buckets.function),
-            None => samples,
-        }
     }
 
     fn fill(&self, line: Line) -> Line {

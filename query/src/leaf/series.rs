@@ -14,11 +14,12 @@ use arrow::array::{ArrayRef, StringViewBuilder, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
-use telem_engine::{SeriesId, Timestamp};
+use telem_engine::downsample::{DownsampleRequest, SeriesBuckets};
+use telem_engine::{SeriesId, SeriesPoints, Timestamp, Values};
 
 use super::{Batches, LeafContext, Part};
 use crate::error::Error;
-use crate::pipeline::Line;
+use crate::pipeline::{Line, Pipeline};
 use crate::selection;
 use crate::session::BATCH_ROWS;
 use crate::tsq::TsQuery;
@@ -112,14 +113,20 @@ struct Source {
 type Lines = Box<dyn Iterator<Item = telem_engine::Result<(SeriesId, Line)>> + Send>;
 
 impl Source {
-    /// The samples in `window` of every series that has any.
-    fn lines(&self, window: telem_engine::TimeRange) -> Lines {
-        let points = self.context.snapshot.points(self.series.clone(), window);
-        Box::new(
-            points.map(|points| {
-                points.map(|points| (points.series, Line { times: points.times, values: points.values }))
-            }),
-        )
+    /// Every series that has a sample in the window, downsampled if it is to be: by the engine, where it can.
+    fn lines(&self, pipeline: &Pipeline) -> Lines {
+        let (pipeline, snapshot, series) = (*pipeline, &self.context.snapshot, self.series.clone());
+        if let Some((step, function)) = pipeline.in_engine() {
+            let request = DownsampleRequest { series, range: pipeline.window, step, function };
+            let line =
+                |made: SeriesBuckets| (made.series, Line { times: made.starts, values: Values::Float(made.values) });
+            return Box::new(snapshot.downsample(request).map(move |made| made.map(line)));
+        }
+        let points = snapshot.points(series, pipeline.window);
+        let line = move |points: SeriesPoints| {
+            (points.series, pipeline.downsample(Line { times: points.times, values: points.values }))
+        };
+        Box::new(points.map(move |points| points.map(line)))
     }
 
     fn key(&self, series: SeriesId) -> Result<telem_engine::SeriesKey, DataFusionError> {

@@ -24,7 +24,7 @@ pub(super) struct Buckets {
 impl Buckets {
     pub(super) fn new(source: Source) -> Self {
         let pipeline = Pipeline::new(&source.query);
-        let lines = source.lines(pipeline.window);
+        let lines = source.lines(&pipeline);
         Self { source, pipeline, lines, walk: None }
     }
 
@@ -58,8 +58,8 @@ impl Buckets {
     fn next_series(&mut self) -> Result<bool, DataFusionError> {
         for line in self.lines.by_ref() {
             self.source.check_wanted()?;
-            let (series, samples) = line.map_err(|error| external(error.into()))?;
-            let contribution = self.pipeline.contribution(samples);
+            let (series, line) = line.map_err(|error| external(error.into()))?;
+            let contribution = self.pipeline.contribution(line);
             if let Some(walk) = Walk::new(contribution, &self.pipeline) {
                 let group = group_key(&self.source.query, &self.source.key(series)?);
                 self.walk = Some(Walk { group, ..walk });

@@ -26,7 +26,7 @@ pub(super) struct Points {
 impl Points {
     pub(super) fn new(source: Source, points_max: u64) -> Self {
         let pipeline = Pipeline::new(&source.query);
-        let lines = source.lines(pipeline.window);
+        let lines = source.lines(&pipeline);
         Self { source, pipeline, lines, points_max, points: 0, pending: None }
     }
 
@@ -68,8 +68,8 @@ impl Points {
         }
         for line in self.lines.by_ref() {
             self.source.check_wanted()?;
-            let (series, samples) = line.map_err(|error| external(error.into()))?;
-            let line = self.pipeline.ship(samples);
+            let (series, line) = line.map_err(|error| external(error.into()))?;
+            let line = self.pipeline.ship(line);
             if !line.is_empty() {
                 return Ok(Some((encode_tags(self.source.key(series)?.tags()), line, 0)));
             }
