@@ -149,6 +149,15 @@ impl Pipeline {
         Contribution::new(line, self.between)
     }
 
+    /// How many buckets of a grid that all series share lie between start and end; `None` without such a grid.
+    pub fn steps(&self) -> Option<u64> {
+        match self.buckets?.grid {
+            Grid::Fixed(step) => Some(downsample::steps(step, self.start, self.end)),
+            Grid::All { .. } => Some(1),
+            Grid::Calendar { .. } => None,
+        }
+    }
+
     /// How many points a fill policy gives to every series, at most; 0 without one.
     pub fn fill_len_max(&self) -> u64 {
         self.buckets.and_then(|buckets| buckets.filled).map_or(0, |filled| filled.len_max)

@@ -18,10 +18,9 @@ use telem_engine::{Snapshot, Timestamp, Value};
 
 use crate::error::{Error, Result};
 use crate::functions::Aggregator;
-use crate::leaf::series::{SeriesRequest, Yield};
+use crate::leaf::series::{STATES_MAX, SeriesRequest, Yield};
 use crate::leaf::{NodeLeafExec, Request};
-use crate::pipeline::grid::Grid;
-use crate::pipeline::{Pipeline, downsample};
+use crate::pipeline::Pipeline;
 use crate::run::{QueryOptions, TsAnswer};
 use crate::selection;
 use crate::tsq::TsQuery;
@@ -70,7 +69,7 @@ pub async fn explain(query: &TsQuery, context: &PlanContext<'_>) -> Result<Strin
     let (query, pipeline) = prepare(query, context)?;
     let groups = read_groups(&query, context).await?;
     let plan = match route(&query, &pipeline, &groups, context.options) {
-        Route::Pushdown => pushdown::plan(&query, leaf(&query, Yield::Buckets, groups.series(), context))?,
+        Route::Pushdown => pushdown_plan(&query, &pipeline, &groups, context)?,
         Route::Points => points_leaf(&query, &groups, context),
     };
     let groups = leaf(&query, Yield::Groups, 1, context);
@@ -98,11 +97,7 @@ async fn read_groups(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<
 /// Pushdown needs a grid that all series share and an aggregate that can be made of parts, and it
 /// must not make far more rows than there are points.
 fn route(query: &TsQuery, pipeline: &Pipeline, groups: &Groups, options: &QueryOptions) -> Route {
-    let steps = match pipeline.buckets.map(|buckets| buckets.grid) {
-        Some(Grid::Fixed(step)) => downsample::steps(step, query.start, query.end),
-        Some(Grid::All { .. }) => 1,
-        Some(Grid::Calendar { .. }) | None => return Route::Points,
-    };
+    let Some(steps) = pipeline.steps() else { return Route::Points };
     let times = |count: usize| steps.saturating_mul(count as u64);
     let small = times(groups.len()) <= options.answer_values_max && times(groups.series()) <= GRID_ROWS_MAX;
     if small && pushdown::can(query.aggregator) { Route::Pushdown } else { Route::Points }
@@ -118,8 +113,7 @@ async fn answer_by(
     let lines = Lines::new(&groups, pipeline, context);
     let lines = match route {
         Route::Pushdown => {
-            let leaf = leaf(query, Yield::Buckets, groups.series(), context);
-            let rows = execute(pushdown::plan(query, leaf)?, context)?;
+            let rows = execute(pushdown_plan(query, pipeline, &groups, context)?, context)?;
             pushdown::finish(query.aggregator, rows, &groups, lines).await?
         }
         Route::Points => {
@@ -128,6 +122,20 @@ async fn answer_by(
         }
     };
     Ok(TsAnswer { groups: groups.with_lines(lines.finish()?), missing: Vec::new() })
+}
+
+fn pushdown_plan(
+    query: &Arc<TsQuery>,
+    pipeline: &Pipeline,
+    groups: &Groups,
+    context: &PlanContext<'_>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let leaf = leaf(query, Yield::Buckets, groups.series(), context);
+    // One leaf that adds everything up leaves nothing to those above.
+    let states = pipeline.steps().map(|steps| steps.saturating_mul(groups.len() as u64));
+    let whole =
+        leaf.properties().partitioning.partition_count() == 1 && states.is_some_and(|states| states <= STATES_MAX);
+    if whole && query.aggregator != Aggregator::None { Ok(leaf) } else { pushdown::plan(query, leaf) }
 }
 
 fn points_leaf(query: &Arc<TsQuery>, groups: &Groups, context: &PlanContext<'_>) -> Arc<dyn ExecutionPlan> {

@@ -7,6 +7,8 @@ mod buckets;
 mod groups;
 mod points;
 
+pub use buckets::STATES_MAX;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,8 +39,9 @@ pub enum Yield {
     /// `series`: the tags of every series that has a sample in the window (see
     /// [`selection::encode_tags`](crate::selection)). It belongs to a group, whatever its values.
     Groups,
-    /// `group, ts, value, real`: what each series contributes to every bucket of a fixed grid, with
-    /// aggregates in view: NULL where the aggregator skips NaN. `real` marks a value that is no stand-in.
+    /// `group, ts, value, count, real`: what series contribute to every bucket of a fixed grid, with aggregates in
+    /// view: the `value` of `count` contributions that count to the aggregator, NULL where there are none. Those of
+    /// one group and bucket may be added up, or stand on rows of their own. `real` marks one that is no stand-in.
     Buckets,
     /// `series, ts, int, float`: the downsampled, unfilled or else the raw points of each series,
     /// and of `int` and `float` the one that the point is. An error past `points_max` of them.
@@ -56,6 +59,7 @@ impl SeriesRequest {
                 name("group"),
                 ts,
                 Field::new("value", DataType::Float64, true),
+                Field::new("count", DataType::Int64, false),
                 Field::new("real", DataType::Boolean, false),
             ],
             Yield::Points { .. } => vec![

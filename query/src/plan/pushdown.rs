@@ -9,7 +9,6 @@ use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::functions_aggregate::bool_and_or::bool_or_udaf;
-use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::AggregateUDF;
@@ -32,14 +31,16 @@ pub(super) fn can(aggregator: Aggregator) -> bool {
     aggregator == Aggregator::None || !parts(aggregator).is_empty()
 }
 
-/// The aggregates that the final value is made of, by the name of their column.
+/// The aggregates that the final value is made of, by the name of the column that they are made of and become.
 fn parts(aggregator: Aggregator) -> Vec<(&'static str, Arc<AggregateUDF>)> {
     match aggregator {
-        Aggregator::Sum | Aggregator::ZimSum | Aggregator::PfSum | Aggregator::SquareSum => vec![("sum", sum_udaf())],
-        Aggregator::Avg => vec![("sum", sum_udaf()), ("count", count_udaf())],
-        Aggregator::Count => vec![("count", count_udaf())],
-        Aggregator::Min | Aggregator::MimMin => vec![("min", min_udaf())],
-        Aggregator::Max | Aggregator::MimMax => vec![("max", max_udaf())],
+        Aggregator::Sum | Aggregator::ZimSum | Aggregator::PfSum | Aggregator::SquareSum => {
+            vec![("value", sum_udaf())]
+        }
+        Aggregator::Avg => vec![("value", sum_udaf()), ("count", sum_udaf())],
+        Aggregator::Count => vec![("count", sum_udaf())],
+        Aggregator::Min | Aggregator::MimMin => vec![("value", min_udaf())],
+        Aggregator::Max | Aggregator::MimMax => vec![("value", max_udaf())],
         Aggregator::None
         | Aggregator::Median
         | Aggregator::Mult
@@ -62,12 +63,11 @@ pub(super) fn plan(query: &TsQuery, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<
 
 fn aggregate(aggregator: Aggregator, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let schema = leaf.schema();
-    let mut wanted =
-        parts(aggregator).into_iter().map(|(name, function)| (name, function, "value")).collect::<Vec<_>>();
-    wanted.push(("real", bool_or_udaf(), "real"));
+    let mut wanted = parts(aggregator);
+    wanted.push(("real", bool_or_udaf()));
     let mut aggregates: Vec<Arc<AggregateFunctionExpr>> = Vec::new();
-    for (name, function, column) in wanted {
-        let built = AggregateExprBuilder::new(function, vec![col(column, &schema)?]).schema(Arc::clone(&schema));
+    for (name, function) in wanted {
+        let built = AggregateExprBuilder::new(function, vec![col(name, &schema)?]).schema(Arc::clone(&schema));
         aggregates.push(Arc::new(built.alias(name).build()?));
     }
     let filters = vec![None; aggregates.len()];
@@ -128,15 +128,15 @@ fn final_value(aggregator: Aggregator, batch: &RecordBatch) -> Box<dyn Fn(usize)
     };
     match aggregator {
         Aggregator::Avg => {
-            let (sum, count) = (float("sum"), count("count"));
+            let (sum, count) = (float("value"), count("count"));
             Box::new(move |row| sum(row) / count(row))
         }
         Aggregator::Count => Box::new(count("count")),
-        Aggregator::Min | Aggregator::MimMin => Box::new(float("min")),
-        Aggregator::Max | Aggregator::MimMax => Box::new(float("max")),
-        Aggregator::None => Box::new(float("value")),
+        Aggregator::Min | Aggregator::MimMin | Aggregator::Max | Aggregator::MimMax | Aggregator::None => {
+            Box::new(float("value"))
+        }
         _ => {
-            let sum = float("sum");
+            let sum = float("value");
             // The sum of one -0.0 is 0.0.
             Box::new(move |row| sum(row) + 0.0)
         }

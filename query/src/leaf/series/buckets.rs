@@ -1,8 +1,10 @@
-//! What each series contributes to every bucket of a fixed grid, ready to be aggregated.
+//! What series contribute to every bucket of a fixed grid, added up group by group as far as memory for that is
+//! given ([`STATES_MAX`]), so that little is left for those above.
 
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, Float64Array};
+use ahash::AHashMap;
+use arrow::array::{BooleanArray, Float64Array, Int64Array};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use telem_engine::Timestamp;
@@ -14,21 +16,71 @@ use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
 use crate::selection::group_key;
 
+/// Buckets of groups that are added up before they are handed out (24 bytes each).
+pub const STATES_MAX: u64 = 64 << 10;
+
 pub(super) struct Buckets {
     source: Source,
     pipeline: Pipeline,
     lines: Lines,
     walk: Option<Walk>,
+    /// `None` where series are handed out as they are.
+    sums: Option<Sums>,
+    /// Added up, and the next to be handed out.
+    ready: std::vec::IntoIter<RecordBatch>,
 }
 
 impl Buckets {
     pub(super) fn new(source: Source) -> Self {
         let pipeline = Pipeline::new(&source.query);
         let lines = source.lines(&pipeline);
-        Self { source, pipeline, lines, walk: None }
+        let sums = Sums::new(source.query.aggregator, &pipeline);
+        Self { source, pipeline, lines, walk: None, sums, ready: Vec::new().into_iter() }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
+        if let Some(batch) = self.ready.next() {
+            return Ok(Some(batch));
+        }
+        while let Some(mut sums) = self.sums.take() {
+            let more = self.add_up(&mut sums)?;
+            let mut batches = sums.batches(&self.source)?.into_iter();
+            let first = batches.next();
+            self.ready = batches;
+            if !more {
+                // What is left is handed out, and then nothing follows.
+                self.lines = Box::new(std::iter::empty());
+                return Ok(first);
+            }
+            self.sums = Some(sums);
+            if first.is_some() {
+                return Ok(first);
+            }
+        }
+        self.rows()
+    }
+
+    /// Adds up series until the room for that is taken; whether more come.
+    fn add_up(&mut self, sums: &mut Sums) -> Result<bool, DataFusionError> {
+        let aggregator = self.source.query.aggregator;
+        let mut rows = Rows::default();
+        loop {
+            if self.walk.is_none() && !self.next_series()? {
+                return Ok(false);
+            }
+            let Some(walk) = &mut self.walk else { return Ok(false) };
+            let Some(group) = sums.group(&walk.group) else { return Ok(true) };
+            let finished = walk.fill(&mut rows, BATCH_ROWS, aggregator);
+            sums.add(group, &rows);
+            rows.clear();
+            if finished {
+                self.walk = None;
+            }
+        }
+    }
+
+    /// What series contribute, one after the other.
+    fn rows(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
         let aggregator = self.source.query.aggregator;
         let mut names = Names::default();
         let mut rows = Rows::default();
@@ -48,11 +100,8 @@ impl Buckets {
             return Ok(None);
         }
         let nothing = nothing(aggregator);
-        let values: Float64Array =
-            rows.values.into_iter().map(|value| if nothing(value) { None } else { Some(value) }).collect();
-        let columns =
-            vec![names.finish(), times_array(rows.times), Arc::new(values), Arc::new(BooleanArray::from(rows.reals))];
-        Ok(Some(RecordBatch::try_new(Arc::clone(&self.source.schema), columns)?))
+        let counts = rows.values.iter().map(|value| i64::from(!nothing(*value))).collect();
+        batch(&self.source, names, rows, counts).map(Some)
     }
 
     fn next_series(&mut self) -> Result<bool, DataFusionError> {
@@ -78,11 +127,149 @@ impl Iterator for Buckets {
     }
 }
 
+/// A value that stands for none is NULL.
+fn batch(source: &Source, mut names: Names, rows: Rows, counts: Vec<i64>) -> Result<RecordBatch, DataFusionError> {
+    let values: Float64Array =
+        rows.values.into_iter().zip(&counts).map(|(value, count)| (*count > 0).then_some(value)).collect();
+    let columns = vec![
+        names.finish(),
+        times_array(rows.times),
+        Arc::new(values),
+        Arc::new(Int64Array::from(counts)),
+        Arc::new(BooleanArray::from(rows.reals)),
+    ];
+    Ok(RecordBatch::try_new(Arc::clone(&source.schema), columns)?)
+}
+
+/// Contributions added up: of each group every bucket of the grid between start and end.
+struct Sums {
+    aggregator: Aggregator,
+    first: Timestamp,
+    step_micros: i64,
+    /// Buckets of a group.
+    steps: usize,
+    places: AHashMap<String, usize>,
+    groups: Vec<String>,
+    /// Group by group.
+    states: Vec<State>,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    value: f64,
+    /// How many contributions are in it.
+    count: i64,
+    /// Whether any series has this bucket in its contribution, and whether one really has a value there.
+    there: bool,
+    real: bool,
+}
+
+impl Sums {
+    /// `None` where series are not added up, or a group has too many buckets for that, or none.
+    fn new(aggregator: Aggregator, pipeline: &Pipeline) -> Option<Self> {
+        if aggregator == Aggregator::None {
+            return None;
+        }
+        let (first, step_micros) = match pipeline.buckets?.grid {
+            Grid::Fixed(step) => (step.ceil(pipeline.start), step.micros()),
+            Grid::All { start, .. } => (start, i64::MAX),
+            Grid::Calendar { .. } => return None,
+        };
+        let steps = pipeline.steps().filter(|steps| (1..=STATES_MAX).contains(steps))?;
+        let steps = usize::try_from(steps).ok()?;
+        let (places, groups, states) = (AHashMap::new(), Vec::new(), Vec::new());
+        Some(Self { aggregator, first, step_micros, steps, places, groups, states })
+    }
+
+    /// The place of a group; `None` for a new one when there is no room for it.
+    fn group(&mut self, name: &str) -> Option<usize> {
+        if let Some(place) = self.places.get(name) {
+            return Some(*place);
+        }
+        if (self.states.len() + self.steps) as u64 > STATES_MAX {
+            return None;
+        }
+        let place = self.groups.len();
+        self.groups.push(name.to_owned());
+        self.places.insert(name.to_owned(), place);
+        let empty = State { value: empty(self.aggregator), count: 0, there: false, real: false };
+        self.states.resize(self.states.len() + self.steps, empty);
+        Some(place)
+    }
+
+    /// Takes in what one series contributes.
+    fn add(&mut self, group: usize, rows: &Rows) {
+        let nothing = nothing(self.aggregator);
+        let states = &mut self.states[group * self.steps..][..self.steps];
+        for ((time, value), real) in rows.times.iter().zip(&rows.values).zip(&rows.reals) {
+            let at = time.micros().saturating_sub(self.first.micros()) / self.step_micros;
+            let Some(state) = usize::try_from(at).ok().and_then(|at| states.get_mut(at)) else { continue };
+            state.there = true;
+            state.real |= real;
+            if !nothing(*value) {
+                state.count += 1;
+                state.value = match self.aggregator {
+                    Aggregator::Min | Aggregator::MimMin => state.value.min(*value),
+                    Aggregator::Max | Aggregator::MimMax => state.value.max(*value),
+                    _ => state.value + value,
+                };
+            }
+        }
+    }
+
+    /// What was added up, and forgets it.
+    fn batches(&mut self, source: &Source) -> Result<Vec<RecordBatch>, DataFusionError> {
+        let mut batches = Vec::new();
+        let (mut names, mut rows, mut counts) = (Names::default(), Rows::default(), Vec::new());
+        for (name, states) in self.groups.iter().zip(self.states.chunks(self.steps)) {
+            for (from, states) in states.chunks(BATCH_ROWS).enumerate() {
+                let before = rows.times.len();
+                for (at, state) in states.iter().enumerate().filter(|(_, state)| state.there) {
+                    let after = ((from * BATCH_ROWS + at) as i64).saturating_mul(self.step_micros);
+                    rows.times.push(self.first.saturating_add_micros(after));
+                    rows.values.push(state.value);
+                    rows.reals.push(state.real);
+                    counts.push(state.count);
+                }
+                names.push(name, rows.times.len() - before)?;
+                if rows.times.len() >= BATCH_ROWS {
+                    let rows = std::mem::take(&mut rows);
+                    batches.push(batch(source, std::mem::take(&mut names), rows, std::mem::take(&mut counts))?);
+                }
+            }
+        }
+        if !rows.times.is_empty() {
+            batches.push(batch(source, names, rows, counts)?);
+        }
+        self.places.clear();
+        self.groups.clear();
+        self.states.clear();
+        Ok(batches)
+    }
+}
+
+/// What nothing adds up to, as far as it is seen.
+fn empty(aggregator: Aggregator) -> f64 {
+    match aggregator {
+        Aggregator::Min | Aggregator::MimMin => f64::INFINITY,
+        Aggregator::Max | Aggregator::MimMax => f64::NEG_INFINITY,
+        _ => 0.0,
+    }
+}
+
 #[derive(Default)]
 struct Rows {
     times: Vec<Timestamp>,
     values: Vec<f64>,
     reals: Vec<bool>,
+}
+
+impl Rows {
+    fn clear(&mut self) {
+        self.times.clear();
+        self.values.clear();
+        self.reals.clear();
+    }
 }
 
 /// A series on its way along the grid.

@@ -23,7 +23,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn pushdown_and_points_agree(
-        data in prop::collection::vec((0..3_usize, series()), 1..7),
+        data in prop::collection::vec((0..3_usize, series(), any::<bool>()), 1..7),
         aggregator in prop::sample::select(vec![
             "sum", "zimsum", "pfsum", "avg", "min", "max", "mimmin", "mimmax", "count", "squareSum", "none",
         ]),
@@ -37,9 +37,15 @@ proptest! {
         (start, length) in (3_600_i64..16_000, 1_i64..9_000),
     ) {
         let world = World::new();
-        for (number, (dc, samples)) in data.iter().enumerate() {
+        for (number, (dc, samples, flushed)) in data.iter().enumerate() {
             let (host, dc) = (format!("h{number}"), format!("d{dc}"));
-            world.put("m", &[("host", host.as_str()), ("dc", dc.as_str())], samples.iter().copied());
+            let tags = [("host", host.as_str()), ("dc", dc.as_str())];
+            let (before, after) = samples.split_at(samples.len() / 2);
+            world.put("m", &tags, before.iter().copied());
+            if *flushed {
+                world.flush();
+            }
+            world.put("m", &tags, after.iter().copied());
         }
         let exact = if exact { "!" } else { "" };
         let asked = query(&format!("{exact}{start} {} {aggregator}:{downsample}:{rate}{group}", start + length));

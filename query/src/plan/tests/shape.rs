@@ -10,14 +10,25 @@ fn check(asked: &str, expected: Expect) {
 }
 
 #[test]
-fn decomposable_aggregates_are_partial_at_the_leaf() {
+fn one_leaf_with_room_for_all_buckets_adds_them_up() {
     check(
         "0 3600 avg:1m-max:rate:m",
         expect![[r#"
             NodeLeafExec: Series: groups of m, downsample max, rate, for avg
-            AggregateExec: mode=Final, gby=[group@0 as group, ts@1 as ts], aggr=[sum, count, real]
+            NodeLeafExec: Series: buckets of m, downsample max, rate, for avg
+        "#]],
+    );
+}
+
+#[test]
+fn decomposable_aggregates_are_partial_at_the_leaf() {
+    check(
+        "0 86400 avg:1s-max:rate:m",
+        expect![[r#"
+            NodeLeafExec: Series: groups of m, downsample max, rate, for avg
+            AggregateExec: mode=Final, gby=[group@0 as group, ts@1 as ts], aggr=[value, count, real]
               CoalescePartitionsExec
-                AggregateExec: mode=Partial, gby=[group@0 as group, ts@1 as ts], aggr=[sum, count, real]
+                AggregateExec: mode=Partial, gby=[group@0 as group, ts@1 as ts], aggr=[value, count, real]
                   NodeLeafExec: Series: buckets of m, downsample max, rate, for avg
         "#]],
     );

@@ -78,6 +78,11 @@ impl World {
         self.db.append(&batch, Durability::Buffered).unwrap();
     }
 
+    /// What was put so far stands in segments from now on.
+    pub fn flush(&self) {
+        self.db.flush().unwrap();
+    }
+
     pub fn ask(&self, query: &TsQuery) -> Result<TsAnswer> {
         self.with_context(|context| block_on(plan::answer(query, &context)))
     }
