@@ -1,7 +1,7 @@
 //! Random series and random questions: the real path must agree with the oracle.
 //!
-//! Half of the writes are flushed to segments before the rest comes, some samples are overwritten. The seed
-//! is printed when a case fails; `TELEM_SEED=N` starts from it again, `PROPTEST_CASES=N` sets how many.
+//! Writes are flushed to segments now and then, and these merged, before more comes: samples that are late or
+//! overwritten stand above, below and beside others in time. The seed is printed when a case fails; `TELEM_SEED=N` starts from it again, `PROPTEST_CASES=N` sets how many.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -55,20 +55,37 @@ fn telem_answers_random_questions_as_the_oracle_does() {
     let cases = std::env::var("PROPTEST_CASES").ok().map_or(CASES, |cases| cases.parse().unwrap());
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let strategy = (prop::collection::vec(load(), 1..9), prop::collection::vec(question(), QUESTIONS_PER_CASE));
-    let result = runner.run(&strategy, |(loads, questions)| check(&loads, &questions).map_err(TestCaseError::fail));
+    let after = prop_oneof![3 => Just(After::Nothing), 2 => Just(After::Flush), 1 => Just(After::Merge)];
+    let loads = prop::collection::vec((load(), after), 1..9);
+    let strategy = (loads, prop::collection::vec(question(), QUESTIONS_PER_CASE));
+    let result = runner.run(&strategy, |(loads, questions)| {
+        let (loads, after): (Vec<Load>, Vec<After>) = loads.into_iter().unzip();
+        check(&loads, &after, &questions).map_err(TestCaseError::fail)
+    });
     if let Err(failure) = result {
         panic!("seed {seed} (TELEM_SEED={seed}): {failure}");
     }
 }
 
-fn check(loads: &[Load], questions: &[Question]) -> Result<(), String> {
+/// What becomes of the samples in memory once a load is written.
+#[derive(Clone, Copy, Debug)]
+enum After {
+    Nothing,
+    Flush,
+    /// Flushed, and all segments of an hour become one.
+    Merge,
+}
+
+fn check(loads: &[Load], after: &[After], questions: &[Question]) -> Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
     let db = real::open(dir.path());
-    for (at, load) in loads.iter().enumerate() {
+    for (load, after) in loads.iter().zip(after) {
         real::write(&db, load);
-        if at == loads.len() / 2 {
+        if matches!(after, After::Flush | After::Merge) {
             db.flush().unwrap();
+        }
+        if matches!(after, After::Merge) {
+            db.compact().unwrap();
         }
     }
     let queries = real::queries(&db);
