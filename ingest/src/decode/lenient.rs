@@ -25,9 +25,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// The content of a quoted string; borrowed when nothing is escaped.
-fn string(quoted: &str) -> Result<Cow<'_, str>, serde_json::Error> {
+fn string(quoted: &str) -> Result<Cow<'_, str>, String> {
     let inner = &quoted[1..quoted.len() - 1];
-    if inner.contains('\\') { serde_json::from_str(quoted).map(Cow::Owned) } else { Ok(Cow::Borrowed(inner)) }
+    if !inner.contains('\\') {
+        return Ok(Cow::Borrowed(inner));
+    }
+    // A place in the string would be taken for one in the body.
+    serde_json::from_str(quoted).map(Cow::Owned).map_err(|error| without_place(&error))
+}
+
+/// What is wrong, without where.
+pub fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(&text).to_owned()
 }
 
 /// A whole number, also in a string; the fraction of a float is cut off; null is 0.

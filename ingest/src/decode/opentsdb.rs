@@ -77,7 +77,18 @@ pub enum BodyError {
     #[error("The JSON must start as an object or an array")]
     NotAnObjectOrArray,
     #[error("Unable to parse the given JSON")]
-    NotJson(#[source] serde_json::Error),
+    NotJson(#[source] JsonError),
+}
+
+/// What is wrong with the JSON of a body, and where in the body as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} at line {line} column {column}")]
+pub struct JsonError {
+    pub what: String,
+    /// From 1.
+    pub line: usize,
+    /// How many bytes of the line were read.
+    pub column: usize,
 }
 
 /// One element of a body, as sent. What is missing or null is `None`.
@@ -138,7 +149,10 @@ pub fn with_points<R>(body: &[u8], points_max: usize, take: impl FnOnce(Points<'
     match points(&text, points_max) {
         Ok(points) => Ok(take(points)),
         Err(BodyError::NotJson(error)) => match json::quote_non_numbers(&text) {
-            Some(quoted) => points(&quoted, points_max).map(take),
+            Some(quoted) => match points(&quoted, points_max) {
+                Err(BodyError::NotJson(error)) => Err(BodyError::NotJson(json::without_quotes(error, &text))),
+                read => read.map(take),
+            },
             None => Err(BodyError::NotJson(error)),
         },
         Err(error) => Err(error),
@@ -146,10 +160,14 @@ pub fn with_points<R>(body: &[u8], points_max: usize, take: impl FnOnce(Points<'
 }
 
 fn points(body: &str, points_max: usize) -> Result<Points<'_>, BodyError> {
-    let body = body.trim();
+    let trimmed = body.trim_start();
+    let before = &body[..body.len() - trimmed.len()];
+    let body = trimmed.trim_end();
     match body.as_bytes().first() {
         None => Err(BodyError::Empty),
-        Some(b'{' | b'[') => json::points(body, points_max).map_err(BodyError::NotJson),
+        Some(b'{' | b'[') => {
+            json::points(body, points_max).map_err(|error| BodyError::NotJson(json::place(&error, before)))
+        }
         Some(_) => Err(BodyError::NotAnObjectOrArray),
     }
 }

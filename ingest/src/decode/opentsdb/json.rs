@@ -1,11 +1,12 @@
 //! The JSON of data points, and of the bare words that are none.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{DataPoint, Points};
-use crate::decode::lenient::{Long, Text, TextMap};
+use super::{DataPoint, JsonError, Points};
+use crate::decode::lenient::{self, Long, Text, TextMap};
 
 /// The points of a body that starts with `{` or `[`, `points_max` at most; those beyond are counted. What follows the
 /// JSON is not looked at.
@@ -78,34 +79,77 @@ impl<'de> Visitor<'de> for PointVisitor {
     }
 }
 
+/// What is wrong, and where in the body that begins with `before`, which was not read.
+pub fn place(error: &serde_json::Error, before: &str) -> JsonError {
+    let (line, column) = (error.line(), error.column());
+    let what = lenient::without_place(error);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    let skipped = if line <= 1 { before.len() - line_start } else { 0 };
+    JsonError { what, line: line.max(1) + before.matches('\n').count(), column: column + skipped }
+}
+
+/// The error of a body in which words were quoted, placed in the body as it was sent.
+pub fn without_quotes(error: JsonError, body: &str) -> JsonError {
+    let mut lines = body.split_inclusive('\n').map(str::len);
+    let line_start = lines.by_ref().take(error.line - 1).sum::<usize>();
+    let line = line_start..line_start + lines.next().unwrap_or(0);
+    let mut quotes = 0;
+    let words = BareWords::new(body).skip_while(|word| word.start < line.start);
+    for word in words.take_while(|word| word.start < line.end) {
+        let before = word.start - line_start;
+        for end in [before, before + word.len()] {
+            quotes += usize::from(error.column > end + quotes);
+        }
+    }
+    JsonError { column: error.column - quotes, ..error }
+}
+
 /// A body in which every bare `NaN` and `Infinity` is quoted; `None` when there is none. JSON has
 /// no such numbers, so this is for bodies that turned out to be no JSON.
 pub fn quote_non_numbers(body: &str) -> Option<String> {
-    const WORDS: [&str; 5] = ["NaN", "-Infinity", "Infinity", "-INF", "INF"];
     let mut quoted = String::with_capacity(body.len() + 64);
-    let mut found = false;
-    let mut rest = body;
-    while let Some(at) = rest.find(['"', 'N', '-', 'I']) {
-        quoted.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let taken = if rest.starts_with('"') {
-            let end = end_of_string(rest);
-            quoted.push_str(&rest[..end]);
-            end
-        } else if let Some(word) = WORDS.iter().find(|word| rest.starts_with(**word)) {
-            found = true;
-            quoted.push('"');
-            quoted.push_str(word);
-            quoted.push('"');
-            word.len()
-        } else {
-            quoted.push_str(&rest[..1]);
-            1
-        };
-        rest = &rest[taken..];
+    let mut done = 0;
+    for word in BareWords::new(body) {
+        quoted.push_str(&body[done..word.start]);
+        quoted.push('"');
+        quoted.push_str(&body[word.clone()]);
+        quoted.push('"');
+        done = word.end;
     }
-    quoted.push_str(rest);
-    found.then_some(quoted)
+    quoted.push_str(&body[done..]);
+    (done > 0).then_some(quoted)
+}
+
+/// Where in a body `NaN` and `Infinity` stand outside of strings.
+struct BareWords<'a> {
+    body: &'a str,
+    at: usize,
+}
+
+impl<'a> BareWords<'a> {
+    fn new(body: &'a str) -> Self {
+        Self { body, at: 0 }
+    }
+}
+
+impl Iterator for BareWords<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        const WORDS: [&str; 5] = ["NaN", "-Infinity", "Infinity", "-INF", "INF"];
+        loop {
+            let start = self.at + self.body[self.at..].find(['"', 'N', '-', 'I'])?;
+            let rest = &self.body[start..];
+            if rest.starts_with('"') {
+                self.at = start + end_of_string(rest);
+            } else if let Some(word) = WORDS.iter().find(|word| rest.starts_with(**word)) {
+                self.at = start + word.len();
+                return Some(start..self.at);
+            } else {
+                self.at = start + 1;
+            }
+        }
+    }
 }
 
 /// The length of the quoted string at the start of `text`, quotes included.

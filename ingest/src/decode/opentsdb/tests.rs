@@ -352,3 +352,25 @@ proptest! {
         }
     }
 }
+
+/// Blanks before the JSON, and the quotes that bare words get, moved the place: nothing stood where the error said.
+#[test]
+fn an_error_names_its_place_in_the_body_as_it_was_sent() {
+    let place = |body: &str| match judge_bytes(&RECORDED, body.as_bytes()) {
+        Err(BodyError::NotJson(error)) => (error.line, error.column, error.what),
+        other => panic!("{other:?}"),
+    };
+    let expected = |line, column| (line, column, "expected value".to_owned());
+    assert_eq!(place(r#"{"value":x}"#), expected(1, 10));
+    assert_eq!(place(" \n\u{b}\n {\"value\":x}"), expected(3, 11));
+    assert_eq!(place(" {\n\"value\":x}"), expected(2, 9));
+    assert_eq!(place(r#"[{"value":NaN},{"value":x}]"#), expected(1, 25));
+    assert_eq!(place(r#"[{"value":NaN,"tags":{"a":-INF}},{"value":x}]"#), expected(1, 43));
+    assert_eq!(place("[{\"value\":NaN},\n {\"value\":INF},{\"value\":x}]"), expected(2, 25));
+    let what = "lone leading surrogate in hex escape".to_owned();
+    assert_eq!(place("{\n \"metric\": \"\\ud800\"}").0, 2, "not the first line, where the string has it");
+    assert_eq!(place("{\n \"metric\": \"\\ud800\"}").2, what);
+    let error = judge_bytes(&RECORDED, b"{\"value\":\n x}").unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, "expected value at line 2 column 2");
+}
