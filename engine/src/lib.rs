@@ -14,6 +14,7 @@ pub mod disk;
 pub mod downsample;
 pub mod error;
 mod flush;
+mod guarded;
 pub mod index;
 pub mod info;
 mod last;

@@ -12,12 +12,13 @@ use arrow::datatypes::{Field, Schema};
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::guarded::guarded;
 use crate::series::{RawKey, SeriesId, SeriesKey, TagSet};
 
 /// Rows handled at a time.
@@ -112,12 +113,16 @@ pub fn decode_raw(
 ) -> Result<()> {
     let unreadable =
         |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", error.to_string(), "a series file".to_owned());
-    let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes))
-        .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
-        .map_err(|error| unreadable(&error))?;
+    // Parquet's own schema says enough; of the one that Arrow leaves beside it a part that it does not know ends the
+    // process.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let mut reader = guarded(path, || {
+        ParquetRecordBatchReaderBuilder::try_new_with_options(Bytes::from(bytes), options)
+            .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
+            .map_err(|error| unreadable(&error))
+    })?;
     let mut next = first_id;
-    for batch in reader {
-        let batch = batch.map_err(|error| unreadable(&error))?;
+    while let Some(batch) = guarded(path, || reader.next().transpose().map_err(|error| unreadable(&error)))? {
         let columns = Columns::of(&batch)
             .map_err(|name| corrupt(path, "its columns", format!("no `{name}`"), "id, metric, tags".to_owned()))?;
         let mut tags = Vec::new();
@@ -135,7 +140,7 @@ pub fn decode_raw(
                     _ => error,
                 }
             })?;
-            next += 1;
+            next = next.checked_add(1).ok_or_else(|| corrupt(path, "its ids", next.to_string(), "less".to_owned()))?;
         }
     }
     if next - first_id != count {

@@ -17,7 +17,8 @@ use arrow::datatypes::{ArrowPrimitiveType, Float64Type, Int64Type, TimestampMicr
 use arrow::record_batch::RecordBatch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
+    RowSelectionPolicy,
 };
 use parquet::file::metadata::PageIndexPolicy;
 use tracing::warn;
@@ -32,6 +33,7 @@ use super::times::Times;
 use super::{SCALE_MAX, schema};
 use crate::disk::{self, Disk, ReadFile};
 use crate::error::{Error, Result};
+use crate::guarded::guarded;
 use crate::layout::Layout;
 use crate::manifest::SegmentEntry;
 use crate::series::SeriesId;
@@ -433,9 +435,19 @@ impl Loaded {
                 // Selected rows come in long stretches; a mask would decode the pages between them.
                 .with_row_selection_policy(RowSelectionPolicy::Selectors)
                 .with_row_selection(selection);
-            Some(builder.build().map_err(|error| unreadable(&self.path, &error))?)
+            Some(guarded(&self.path, || builder.build().map_err(|error| unreadable(&self.path, &error)))?)
         };
-        Ok(reader.into_iter().flatten().map(|batch| batch.map_err(|error| unreadable(&self.path, &error))))
+        let mut reader = reader;
+        Ok(std::iter::from_fn(move || {
+            let next = |reader: &mut ParquetRecordBatchReader| reader.next().transpose();
+            let batch = guarded(&self.path, || {
+                reader.as_mut().map_or(Ok(None), next).map_err(|error| unreadable(&self.path, &error))
+            });
+            if batch.is_err() {
+                reader = None;
+            }
+            batch.transpose()
+        }))
     }
 
     fn footer(&self) -> Result<&ArrowReaderMetadata> {
@@ -443,11 +455,13 @@ impl Loaded {
             return Ok(footer);
         }
         // Where pages are is needed, what is in them is not: the run index knows better.
+        // And a schema of Arrow's beside Parquet's own, which we do not write, could hold anything.
         let options = ArrowReaderOptions::new()
+            .with_skip_arrow_metadata(true)
             .with_offset_index_policy(PageIndexPolicy::Optional)
             .with_column_index_policy(PageIndexPolicy::Skip);
-        let footer =
-            ArrowReaderMetadata::load(&self.blocks, options).map_err(|error| unreadable(&self.path, &error))?;
+        let load = || ArrowReaderMetadata::load(&self.blocks, options);
+        let footer = guarded(&self.path, || load().map_err(|error| unreadable(&self.path, &error)))?;
         check_schema(&self.path, &footer)?;
         Ok(self.footer.get_or_init(|| footer))
     }
