@@ -114,6 +114,13 @@ pub fn holds_database(disk: &dyn Disk, layout: &Layout) -> Result<bool> {
     Ok(false)
 }
 
+/// Whether `file` is what a manifest may call a file in `folder`: that folder and a plain name.
+pub fn is_named_in(folder: &str, file: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let name = file.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
+    name.is_some_and(|name| !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain))
+}
+
 /// The name of a file while a mirror copies it: no reader takes it for one of the database.
 pub fn unfinished(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);

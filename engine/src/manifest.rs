@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
-use crate::layout::Layout;
+use crate::layout::{self, Layout};
 use crate::time::{TimeRange, Timestamp};
 
 /// The version of the whole directory's layout that this code writes, and the newest it reads.
@@ -20,6 +20,10 @@ const MAGIC: &str = "telem-database";
 const MAGIC_BEFORE: &str = "telem-manifest";
 /// A manifest of a million segments has some 300 MB; beyond this it is not one of ours.
 pub const BYTES_MAX: u64 = 1 << 30;
+/// No database lives long enough to count further, and whoever adds one to it need not look.
+const COUNTER_MAX: u64 = 1 << 62;
+/// As much of what was found as an error shows.
+const SHOWN_CHARS_MAX: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -159,7 +163,28 @@ impl Manifest {
         if found != crc {
             return Err(corrupt("its checksum", format!("{found:08x}"), format!("{crc:08x}")));
         }
-        serde_json::from_slice(body).map_err(|error| corrupt("its JSON", error.to_string(), "a manifest".to_owned()))
+        let manifest: Self = serde_json::from_slice(body)
+            .map_err(|error| corrupt("its JSON", shortened(error.to_string()), "a manifest".to_owned()))?;
+        match manifest.fault() {
+            Some((what, found, expected)) => Err(corrupt(what, shortened(found), expected.to_owned())),
+            None => Ok(manifest),
+        }
+    }
+
+    /// What no telem writes: what it is, what was found and what was expected. A manifest with a good checksum that
+    /// somebody else made must not lead to files outside of the database, which a merge would remove.
+    fn fault(&self) -> Option<(&'static str, String, &'static str)> {
+        let files = self.series.iter().map(|entry| (layout::SERIES, &entry.file));
+        let files = files.chain(self.meta.iter().map(|file| (layout::META, file)));
+        let mut files = files.chain(self.segments.iter().map(|entry| (layout::SEGMENTS, &entry.file)));
+        if let Some((_, bad)) = files.find(|(folder, entry)| !layout::is_named_in(folder, &entry.file)) {
+            return Some(("a file's name", format!("'{}'", bad.file.escape_debug()), "a name in its folder"));
+        }
+        let counters = [self.generation, self.next_sequence, self.next_file, self.first_wal];
+        if let Some(beyond) = counters.into_iter().find(|counter| *counter > COUNTER_MAX) {
+            return Some(("a counter", beyond.to_string(), "at most 2^62"));
+        }
+        None
     }
 
     /// The manifest of a directory; `None` where there is none.
@@ -203,6 +228,17 @@ impl Manifest {
         disk.rename(&from, &to).map_err(Error::io("rename", &from))?;
         disk.sync_dir(layout.dir()).map_err(Error::io("sync", layout.dir()))
     }
+}
+
+/// The end stays: it may say where.
+fn shortened(text: String) -> String {
+    let count = text.chars().count();
+    if count <= SHOWN_CHARS_MAX {
+        return text;
+    }
+    let half = SHOWN_CHARS_MAX / 2;
+    let (start, end): (String, String) = (text.chars().take(half).collect(), text.chars().skip(count - half).collect());
+    format!("{start}...{end}")
 }
 
 #[cfg(test)]

@@ -68,3 +68,36 @@ fn a_manifest_from_before_format_1_was_final_says_what_to_do() {
     assert!(error.starts_with("/db/MANIFEST was written before format 1 was final"), "{error}");
     assert!(error.contains("export it with the telem that wrote it"), "{error}");
 }
+
+/// A merge removes the files that it replaces, and a mirror writes those that it copies, wherever a manifest says that
+/// they are: `../../precious` was such a place.
+#[test]
+fn a_manifest_that_names_a_file_outside_of_its_folders_is_refused() {
+    for name in
+        ["../x.parquet", "segments/../../x", "/etc/x", "segments/a/b", "series/a.parquet", "segments/", "segments/.x"]
+    {
+        let mut manifest = manifest();
+        manifest.segments[0].file.file = name.to_owned();
+        let error = Manifest::decode(Path::new("MANIFEST"), &manifest.encode().unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with("MANIFEST: a file's name: found '"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_manifest_whose_counters_are_at_their_end_is_refused() {
+    for counter in [COUNTER_MAX, COUNTER_MAX + 1, u64::MAX] {
+        let manifest = Manifest { next_sequence: counter, ..manifest() };
+        let read = Manifest::decode(Path::new("MANIFEST"), &manifest.encode().unwrap());
+        assert_eq!(read.is_ok(), counter <= COUNTER_MAX, "{counter}");
+    }
+}
+
+/// The reader of JSON quotes what it found, however long that is.
+#[test]
+fn an_error_about_the_json_of_a_manifest_is_short_and_says_where() {
+    let body = format!("{{\"format\": \"{}\"}}", "x".repeat(1 << 20));
+    let head = format!("{MAGIC} {FORMAT} {:08x} {}\n", crc32fast::hash(body.as_bytes()), body.len());
+    let error = Manifest::decode(Path::new("MANIFEST"), (head + &body).as_bytes()).unwrap_err().to_string();
+    assert!(error.len() < 400, "{} bytes", error.len());
+    assert!(error.contains("at line 1 column 1048"), "{error}");
+}

@@ -21,6 +21,10 @@ const MAGIC: &[u8; 8] = b"TELEMRUN";
 const VERSION: u32 = 1;
 /// Bytes of a record and its part of the lists of times, at most: bounds what a reader makes room for.
 const RECORD_BYTES_MAX: u64 = 160;
+/// Bytes of a record at least: series, row, rows, flags and a time.
+const RUN_BYTES_MIN: usize = 5;
+/// A byte that zstd packed unpacks to at most this many: a block of 128 KiB takes four.
+const UNPACKED_PER_BYTE_MAX: usize = 32 << 10;
 
 const TIMES: u8 = 0b11;
 const TIMES_REGULAR: u8 = 0;
@@ -314,7 +318,8 @@ fn decode(tail: &[u8], data_bytes: u64, rows: u64, window: TimeRange) -> Result<
     if found != crc {
         return Err(bytes.malformed(format!("checksum {found:08x}"), format!("{crc:08x}")));
     }
-    let body = zstd::bulk::decompress(packed, body_len as usize);
+    let room = (body_len as usize).min(packed.len().saturating_mul(UNPACKED_PER_BYTE_MAX));
+    let body = zstd::bulk::decompress(packed, room);
     let body = body.map_err(|error| bytes.malformed(error.to_string(), "a body packed by zstd"))?;
     let (runs, lists) = decode_body(&body, rows, window)?;
     Ok((RunIndex { runs, lists, body, checksums }, bytes.at()))
@@ -327,7 +332,8 @@ fn decode_body(body: &[u8], rows: u64, window: TimeRange) -> Result<(Vec<Run>, V
     if count > rows {
         return Err(bytes.malformed(format!("{count} runs"), format!("at most {rows}, one a row")));
     }
-    let mut runs = Vec::with_capacity(count as usize);
+    // Room for as many as the bytes can hold: a number alone takes no memory.
+    let mut runs = Vec::with_capacity((count as usize).min(bytes.left() / RUN_BYTES_MIN));
     let mut before = Before::default();
     for _ in 0..count {
         runs.push(take_run(&mut bytes, &lists, &mut before)?);

@@ -10,7 +10,7 @@ use ahash::AHashMap;
 
 use super::varint::{self, Bytes, Malformed};
 
-/// Times that a writer holds in lists at most; runs that come later and share none stay in the column.
+/// Times in the lists of a file at most; runs that come later and share none stay in the column.
 const HELD_MAX: usize = 2 << 20;
 /// SharedTimes that a run is compared with besides those that start with it, the newest first.
 const TRIED_MAX: usize = 64;
@@ -163,11 +163,12 @@ fn put_equal(bytes: &mut Vec<u8>, equal: &mut u64) {
     }
 }
 
-/// Reads the lists of times of a segment; they have at most `rows_max` times together.
+/// Reads the lists of times of a segment; they have at most `rows_max` times together, and never more than writers
+/// write: few bytes may stand for many times.
 pub fn decode(bytes: &mut Bytes<'_>, rows_max: u64) -> Result<Vec<Arc<[i64]>>, Malformed> {
     let count = bytes.small()?;
     let mut lists = Vec::new();
-    let mut left = rows_max;
+    let mut left = rows_max.min(HELD_MAX as u64);
     for _ in 0..count {
         let len = bytes.number()?;
         if len == 0 || len > left {

@@ -68,6 +68,11 @@ impl<'a> Bytes<'a> {
         self.at >= self.bytes.len()
     }
 
+    /// Bytes that were not read yet.
+    pub fn left(&self) -> usize {
+        self.bytes.len().saturating_sub(self.at)
+    }
+
     pub fn malformed(&self, found: impl Into<String>, expected: impl Into<String>) -> Malformed {
         Malformed { at: self.at, found: found.into(), expected: expected.into() }
     }

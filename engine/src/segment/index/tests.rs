@@ -115,3 +115,11 @@ fn a_damaged_index_is_refused_and_never_panics() {
         assert!(decode_body(&body[..at], 35, TimeRange::ALL).is_err());
     }
 }
+
+/// Room was made for as many runs as the number in front said, which ended the process.
+#[test]
+fn a_number_of_runs_that_the_bytes_cannot_hold_takes_no_memory() {
+    let mut body = vec![0];
+    varint::put(&mut body, 1 << 40);
+    assert!(decode_body(&body, u64::MAX, TimeRange::ALL).is_err());
+}

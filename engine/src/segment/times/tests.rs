@@ -63,3 +63,18 @@ fn bytes_that_are_no_lists_are_refused() {
         assert!(decode(&mut Bytes::new(&bytes, 0), 10).is_err(), "{bytes:?}");
     }
 }
+
+/// Six bytes stood for as many times as the file has rows, and those are what a manifest says that they are: 32 GiB of
+/// times came out of a file that somebody made by hand.
+#[test]
+fn lists_have_as_many_times_as_a_writer_writes_and_no_more_whatever_the_rows() {
+    for (len, good) in [(HELD_MAX as u64, true), (HELD_MAX as u64 + 1, false), (u64::from(u32::MAX), false)] {
+        let mut bytes = Vec::new();
+        varint::put(&mut bytes, 1);
+        varint::put(&mut bytes, len);
+        varint::put_signed(&mut bytes, 0);
+        varint::put_signed(&mut bytes, 1);
+        put_equal(&mut bytes, &mut (len - 2));
+        assert_eq!(decode(&mut Bytes::new(&bytes, 0), u64::MAX).is_ok(), good, "{len} times");
+    }
+}
