@@ -152,3 +152,20 @@ fn the_writer_makes_a_new_file_after_each_close_and_counts_bytes() {
     assert_eq!(names, [4, 5]);
     assert!(Path::new(&layout.wal(5)).is_file());
 }
+
+#[test]
+fn the_longest_series_that_may_be_is_read_back_and_one_tag_more_is_refused() {
+    use crate::series::{METRIC_BYTES_MAX, TAG_KEY_BYTES_MAX, TAG_VALUE_BYTES_MAX, TAGS_MAX};
+    let tags = (0..TAGS_MAX).map(|at| (format!("{at:0TAG_KEY_BYTES_MAX$}"), "v".repeat(TAG_VALUE_BYTES_MAX)));
+    let key = SeriesKey::new(&"m".repeat(METRIC_BYTES_MAX), TagSet::new(tags).unwrap()).unwrap();
+    let record = Record::Series { id: SeriesId(u32::MAX), key };
+    let bytes = encode(&record);
+    let payload = &bytes[frame::FRAME_HEAD_BYTES..];
+    assert_eq!(frame::decode(bytes[8], payload), Some(record));
+    let mut more = payload.to_vec();
+    let count_at = 4 + 2 + METRIC_BYTES_MAX;
+    assert_eq!(more[count_at..count_at + 2], [TAGS_MAX as u8, 0]);
+    more[count_at] += 1;
+    more.extend_from_slice(b"\x01\0k\x01\0v");
+    assert_eq!(frame::decode(bytes[8], &more), None);
+}
