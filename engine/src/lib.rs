@@ -14,6 +14,9 @@ pub mod disk;
 pub mod downsample;
 pub mod error;
 mod flush;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guarded;
 pub mod index;
 pub mod info;

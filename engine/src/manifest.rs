@@ -4,6 +4,9 @@
 //! the one moment in which a new manifest takes the old one's name. First line: format, CRC-32
 //! and length of the rest; the rest is JSON.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};

@@ -3,6 +3,9 @@
 //! Columns `id u32`, `metric utf8`, `tags map<utf8, utf8>`, rows in the order of ids. An increment
 //! is durable before the first segment that uses its ids.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
 use std::borrow::Borrow;
 use std::path::Path;
 use std::sync::Arc;

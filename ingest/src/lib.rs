@@ -6,6 +6,9 @@
 pub mod accept;
 pub mod collect;
 pub mod decode;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod known;
 pub mod schedule;
 pub mod writer;

@@ -5,6 +5,9 @@
 //! series only, and needs no times of a run that ticks regularly or shares them.
 //! `docs/format` says what is where, byte by byte.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -9,6 +9,8 @@
 mod blocks;
 mod cache;
 mod decimal;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod index;
 pub mod read;
 pub mod rebuild;

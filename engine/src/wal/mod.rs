@@ -5,6 +5,8 @@
 //! file is never written again after the process that made it is gone. [`replay`] reads it back.
 
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod replay;
 pub mod writer;
 

@@ -1,0 +1,50 @@
+//! What must hold of the decoders for any bytes: the bodies of the fuzz targets in `tests/fuzz`.
+//!
+//! They panic where it does not. They stand here and not there, so that ordinary tests replay the corpora through the
+//! same code ([`mod@tests`]) with no fuzzer at hand. Each holds a decoder against a second one: the memory of what was
+//! sent against none, the fast way against the thorough one, our reading of a number against the standard library's.
+
+mod line_protocol;
+mod memory_disk;
+mod numbers;
+mod plain_line;
+mod put_json;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use telem_engine::{Db, Options, SampleBatch, Timestamp};
+
+use memory_disk::MemoryDisk;
+
+pub use line_protocol::line_protocol;
+pub use numbers::numbers;
+pub use put_json::put_json;
+
+/// Panics where the bytes do not hold what they must.
+pub type Target = fn(&[u8]);
+
+/// By the name of their folders in `tests/fuzz`.
+pub const TARGETS: [(&str, Target); 3] =
+    [("line_protocol", line_protocol), ("numbers", numbers), ("put_json", put_json)];
+
+/// The clock of those who accept: later than most times that are sent.
+const NOW: Timestamp = Timestamp::from_seconds(4_000_000_000);
+
+/// An empty database that touches no file.
+fn database() -> Db {
+    let options = Options {
+        disk: Arc::new(MemoryDisk::default()),
+        machine: Arc::new(memory_disk::NoMachine),
+        ..Options::default()
+    };
+    Db::open(Path::new("/db"), options).expect("a disk of memory does not fail")
+}
+
+/// Samples with the names of their series.
+fn named(db: &Db, batch: &SampleBatch) -> Vec<String> {
+    let key = |series| db.index().key(series).expect("the database gave out this id");
+    batch.iter().map(|(series, time, value)| format!("{} {time} {value} {}", key(series), value.is_int())).collect()
+}
