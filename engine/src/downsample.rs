@@ -245,7 +245,7 @@ impl Downsampled {
     fn merged(&self, one: &mut Open, cluster: &Cluster) -> Result<()> {
         for span in self.sources.spans(cluster, MERGE_ROWS) {
             let Some(Piece { times, values }) = self.sources.read(one.series, cluster, span)? else { continue };
-            one.seen = true;
+            one.seen |= !times.is_empty();
             let from = times.partition_point(|time| *time < self.admitted.start.micros());
             let numbers = matches!(values, Values::Int(_));
             let values = values.into_f64s();
@@ -259,7 +259,8 @@ impl Downsampled {
 impl Open {
     /// Takes in values, as floats.
     fn push(&mut self, ticks: Ticks<'_>, numbers: Numbers<'_>, floats: &mut Vec<f64>) {
-        self.seen = true;
+        // A run may begin before the range and end after it, and have nothing within.
+        self.seen |= numbers.count() > 0;
         match numbers {
             Numbers::Floats(values) => self.buckets.push(ticks, values, !has_nan(values)),
             Numbers::Ints(ints) => self.convert(ticks, ints, floats, |int| *int as f64, true),

@@ -299,6 +299,21 @@ fn the_ends_of_all_time_have_buckets_too() {
 }
 
 #[test]
+fn a_run_around_the_range_with_no_sample_within_is_no_series_of_the_answer() {
+    let mut bed = Bed::new();
+    for (number, times) in [(0, [0, 1_000, 3_780 * SECOND]), (1, [0, 1_890 * SECOND, 3_780 * SECOND])] {
+        bed.put(number, times.map(|time| (time, Value::Float(0.5))));
+    }
+    bed.db.flush().unwrap();
+    bed.db.compact().unwrap();
+    let range = TimeRange::new(Timestamp::from_seconds(600), Timestamp::from_seconds(1_800));
+    for function in FUNCTIONS {
+        bed.check(range, 60 * SECOND, function).unwrap();
+        bed.check(range, HOUR, function).unwrap();
+    }
+}
+
+#[test]
 fn a_series_may_be_asked_for_twice_and_one_without_samples_is_left_out() {
     let mut bed = Bed::new();
     bed.put(0, (0..100).map(|at| (at * SECOND, Value::Int(at))));

@@ -85,6 +85,17 @@ pub enum Numbers<'a> {
     Same(Value, usize),
 }
 
+impl Numbers<'_> {
+    pub fn count(&self) -> usize {
+        match self {
+            Numbers::Ints(values) | Numbers::Scaled(values, _) => values.len(),
+            Numbers::Floats(values) => values.len(),
+            Numbers::Mixed(values) => values.len(),
+            Numbers::Same(_, count) => *count,
+        }
+    }
+}
+
 /// What is looked at besides how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
