@@ -387,7 +387,40 @@ impl Planner<'_> {
                 }
             }
         }
+        if self.manifest.is_none() {
+            self.agree_on_the_node(&mut parts);
+        }
         parts
+    }
+
+    /// Without a manifest nothing proves the labels of segments: what most of them say of the node counts, and the
+    /// others are written anew.
+    fn agree_on_the_node(&mut self, parts: &mut [SegmentPart]) {
+        let said = |part: &SegmentPart| match part {
+            SegmentPart::Made { label, .. } => Some(label.node.clone()).filter(|node| !node.is_empty()),
+            SegmentPart::Kept(entry) => node_of(self.disk, self.layout, entry),
+        };
+        let nodes: Vec<Option<String>> = parts.iter().map(said).collect();
+        let mut votes: BTreeMap<&String, usize> = BTreeMap::new();
+        for node in nodes.iter().flatten() {
+            *votes.entry(node).or_default() += 1;
+        }
+        let Some((chosen, _)) = votes.into_iter().max_by_key(|(node, count)| (*count, is_node_name(node))) else {
+            return;
+        };
+        for (part, said) in parts.iter_mut().zip(&nodes) {
+            match part {
+                SegmentPart::Made { label, .. } => label.node.clone_from(chosen),
+                SegmentPart::Kept(entry) if said.as_ref() != Some(chosen) => {
+                    let (file, entry) = (entry.file.file.clone(), entry.clone());
+                    self.act(Act::RebuildSegment, &file, "it names another node than the other files do");
+                    self.aside.insert(file.clone());
+                    let label = Label::of(&entry, chosen);
+                    *part = SegmentPart::Made { file, label, source: Source::Runs(entry) };
+                }
+                SegmentPart::Kept(_) => {}
+            }
+        }
     }
 
     fn note_damage(
@@ -608,17 +641,18 @@ impl Hints {
             found.filter(|number| *number < Self::NUMBER_MAX).unwrap_or(0)
         };
         let is_id = |text: &String| text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let is_name = |text: &String| {
-            let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            !text.is_empty() && text.len() <= 255 && text.bytes().all(good)
-        };
         Self {
             database: field("database").filter(is_id),
-            node: field("node").filter(is_name),
+            node: field("node").filter(|name| is_node_name(name)),
             generation: number("generation"),
             first_wal: number("first_wal"),
         }
     }
+}
+
+fn is_node_name(text: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !text.is_empty() && text.len() <= 255 && text.bytes().all(good)
 }
 
 fn node_of(disk: &dyn Disk, layout: &Layout, entry: &SegmentEntry) -> Option<String> {
