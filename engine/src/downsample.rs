@@ -209,7 +209,9 @@ impl Downsampled {
 
     /// Whether no value of a run need be looked at: it has no row in the range, or its summary says enough.
     fn known(&self, loaded: &Loaded, run: &Run, one: &mut Open) -> Result<bool> {
-        let refused = TimeRange::new(self.sources.range.start, self.admitted.start);
+        // A step may be longer than the range, and the next bucket begin after its end.
+        let range = self.sources.range;
+        let refused = TimeRange::new(range.start, self.admitted.start.min(range.end));
         one.seen = one.seen || !refused.is_empty() && loaded.has_row(run, refused)?;
         let whole = self.admitted.contains(run.first) && self.admitted.contains(run.last);
         // A summary is read only where it may help: nearly all runs are longer than a bucket.

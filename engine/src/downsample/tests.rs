@@ -310,6 +310,8 @@ fn a_run_around_the_range_with_no_sample_within_is_no_series_of_the_answer() {
     for function in FUNCTIONS {
         bed.check(range, 60 * SECOND, function).unwrap();
         bed.check(range, HOUR, function).unwrap();
+        // The next bucket begins after the last sample.
+        bed.check(range, 5 * HOUR, function).unwrap();
     }
 }
 
