@@ -76,7 +76,11 @@ pub async fn explain(query: &TsQuery, context: &PlanContext<'_>) -> Result<Strin
     Ok(format!("{}{}", displayable(&*groups).indent(false), displayable(&*plan).indent(false)))
 }
 
-fn prepare(query: &TsQuery, context: &PlanContext<'_>) -> Result<(Arc<TsQuery>, Pipeline)> {
+/// That `query` can be answered at all.
+///
+/// # Errors
+/// Invalid, UnknownName.
+pub(crate) fn check(query: &TsQuery, snapshot: &Snapshot) -> Result<()> {
     if query.end < query.start {
         let (start, end) = (query.start.millis(), query.end.millis());
         return Err(Error::Invalid(format!("the query ends at {end} ms, before its start at {start} ms")));
@@ -84,7 +88,11 @@ fn prepare(query: &TsQuery, context: &PlanContext<'_>) -> Result<(Arc<TsQuery>, 
     if query.downsample.as_ref().is_some_and(|downsample| downsample.function == Aggregator::None) {
         return Err(Error::Invalid("'none' cannot downsample: it makes no one value of several".to_owned()));
     }
-    selection::check_names(query, context.snapshot.index())?;
+    selection::check_names(query, snapshot.index())
+}
+
+fn prepare(query: &TsQuery, context: &PlanContext<'_>) -> Result<(Arc<TsQuery>, Pipeline)> {
+    check(query, &context.snapshot)?;
     Ok((Arc::new(query.clone()), Pipeline::new(query)))
 }
 

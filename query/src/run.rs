@@ -165,8 +165,8 @@ impl Queries {
     }
 
     /// Begins the questions of one request; their deadline runs from here on.
-    pub fn round(&self) -> Round<'_> {
-        Round { queries: self, snapshot: self.inner.db.snapshot(), due: self.inner.workers.due() }
+    pub fn round(&self) -> Round {
+        Round { queries: self.clone(), snapshot: self.inner.db.snapshot(), due: self.inner.workers.due() }
     }
 
     /// Answers one question, a round of its own.
@@ -226,13 +226,21 @@ impl Queries {
 /// Questions of one request, asked one after another: together they have the time of one query, and they
 /// see one state of the database.
 #[derive(Debug)]
-pub struct Round<'a> {
-    queries: &'a Queries,
+pub struct Round {
+    queries: Queries,
     snapshot: Snapshot,
     due: Due,
 }
 
-impl Round<'_> {
+impl Round {
+    /// What can be known to be wrong with `query` before it is answered.
+    ///
+    /// # Errors
+    /// Invalid, UnknownName.
+    pub fn check(&self, query: &TsQuery) -> Result<()> {
+        plan::check(query, &self.snapshot)
+    }
+
     /// # Errors
     /// See [`crate::Error`].
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {

@@ -1,7 +1,7 @@
-//! Memory that finished answers take until their clients have read them.
+//! Memory that answers take until their clients have read them.
 //!
-//! An answer grows within a budget that all answers share and holds its part until its last byte is
-//! written, so that many clients that read slowly get `503` instead of filling the memory of the node.
+//! An answer grows within a budget that all answers share, and gives back what is read of it, so that many clients
+//! that read slowly get `503` instead of filling the memory of the node.
 
 #[cfg(test)]
 mod tests;
@@ -73,6 +73,14 @@ impl Held {
             none => *none = Some(more),
         }
         Ok(())
+    }
+
+    /// Gives back what is held beyond `bytes` in all.
+    pub fn shrink(&mut self, bytes: usize) {
+        let needed = bytes.div_ceil(BLOCK_BYTES);
+        if let Some(blocks) = &mut self.blocks {
+            drop(blocks.split(blocks.num_permits().saturating_sub(needed)));
+        }
     }
 
     /// Bytes that hold this until the last of them is dropped.

@@ -45,6 +45,9 @@ pub struct ServerLimits {
     pub bodies: BodyBudget,
     /// Memory that answers to OpenTSDB's queries share until they are read.
     pub answers: AnswerBudget,
+    /// Values that wait until all sub-queries of a request are answered, so that an error still has a status of its
+    /// own; with more of them the answer begins. 1 million by default, 24 MB.
+    pub answer_values_waiting: u64,
     /// Places for large bodies of samples that are decoded at once; one more waits. 2 by default: samples
     /// are appended one body after another anyway.
     pub large_bodies: Arc<Semaphore>,
@@ -97,6 +100,7 @@ impl Default for ServerLimits {
             question_bytes_max: 1 << 20,
             bodies: BodyBudget::new(256 << 20),
             answers: AnswerBudget::new(512 << 20),
+            answer_values_waiting: 1_000_000,
             large_bodies: Arc::new(Semaphore::new(2)),
             connections_max: 512,
             header_timeout: Duration::from_secs(90),

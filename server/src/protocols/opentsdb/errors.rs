@@ -86,6 +86,13 @@ impl From<ApiError> for Failure {
     }
 }
 
+/// Where an answer has no place for OpenTSDB's form of an error.
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> Self {
+        ApiError { status: failure.status, message: failure.message, retry_after: failure.retry_after }
+    }
+}
+
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
         ApiError::of_kind(error.kind(), error.to_string()).into()

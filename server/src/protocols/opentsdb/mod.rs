@@ -24,11 +24,13 @@ mod tsuid;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State as FromState};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use bytes::Bytes;
+use futures::StreamExt;
 use telem_engine::ErrorKind;
 use telem_query::tsq::Fidelity;
 
@@ -54,6 +56,8 @@ pub fn routes() -> Router<Arc<State>> {
 struct Answer {
     status: StatusCode,
     json: Vec<u8>,
+    /// In place of `json`, what is sent while it is made.
+    pieces: Option<query::Pieces>,
     /// Nodes that did not answer, for the header `X-Telem-Missing`.
     missing: Option<HeaderValue>,
     /// What a large answer holds of the memory for answers.
@@ -62,15 +66,15 @@ struct Answer {
 
 impl Answer {
     fn ok(json: Vec<u8>) -> Self {
-        Answer { status: StatusCode::OK, json, missing: None, held: None }
+        Answer::with_status(StatusCode::OK, json)
     }
 
     fn with_status(status: StatusCode, json: Vec<u8>) -> Self {
-        Answer { status, json, missing: None, held: None }
+        Answer { status, json, pieces: None, missing: None, held: None }
     }
 
     fn no_content() -> Self {
-        Answer { status: StatusCode::NO_CONTENT, json: Vec::new(), missing: None, held: None }
+        Answer::with_status(StatusCode::NO_CONTENT, Vec::new())
     }
 }
 
@@ -106,27 +110,35 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
 }
 
 fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response {
-    let (status, body, missing, retry_after) = match answer {
-        Ok(Answer { status, json, missing, held }) => {
+    let (status, body, pieces, missing, retry_after) = match answer {
+        Ok(Answer { status, json, pieces, missing, held }) => {
             let body = match held {
                 Some(held) => held.around(json),
                 None => Bytes::from(json),
             };
-            (status, body, missing, None)
+            (status, body, pieces, missing, None)
         }
-        Err(failure) => (failure.status, Bytes::from(failure.json()), None, failure.retry_after),
+        Err(failure) => (failure.status, Bytes::from(failure.json()), None, None, failure.retry_after),
     };
-    let mut response = if body.is_empty() {
-        status.into_response()
-    } else {
-        let (kind, body) = match callback {
-            None => ("application/json; charset=UTF-8", body),
-            Some(callback) => {
-                let wrapped = [callback.as_bytes(), b"(", &body, b")"].concat();
-                ("application/javascript; charset=UTF-8", Bytes::from(wrapped))
-            }
-        };
-        (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+    let kind = match callback {
+        None => "application/json; charset=UTF-8",
+        Some(_) => "application/javascript; charset=UTF-8",
+    };
+    let kind = [(header::CONTENT_TYPE, kind)];
+    let around = callback.map(|callback| [format!("{callback}("), ")".to_owned()]);
+    let mut response = match (pieces, around) {
+        (Some(pieces), None) => (status, kind, Body::from_stream(pieces)).into_response(),
+        (Some(pieces), Some(around)) => {
+            let [before, behind] = around.map(|text| futures::stream::iter([Ok(Bytes::from(text))]));
+            // Fused: compression asks once more after the end.
+            (status, kind, Body::from_stream(before.chain(pieces).chain(behind).fuse())).into_response()
+        }
+        (None, _) if body.is_empty() => status.into_response(),
+        (None, None) => (status, kind, body).into_response(),
+        (None, Some([before, behind])) => {
+            let wrapped = [before.as_bytes(), &body, behind.as_bytes()].concat();
+            (status, kind, wrapped).into_response()
+        }
     };
     if let Some(missing) = missing {
         response.headers_mut().insert("x-telem-missing", missing);

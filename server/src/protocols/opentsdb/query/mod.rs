@@ -1,9 +1,11 @@
 //! `/api/query`: a question in JSON ([`parse`]) or in a URI ([`uri`]) becomes time-series queries
-//! ([`resolve`]), and their answers become OpenTSDB's JSON ([`render`]).
+//! ([`resolve`]), and their answers become OpenTSDB's JSON ([`render`]),
+//! at once or, when it is large, while the client reads ([`pieces`]).
 
 mod downsample;
 pub mod filters;
 pub mod parse;
+mod pieces;
 mod render;
 mod resolve;
 #[cfg(test)]
@@ -16,12 +18,13 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, Method};
 use telem_engine::{Clock, NameKind};
 use telem_ingest::collect;
-use telem_query::TsGroup;
+use telem_query::TsAnswer;
 use telem_query::pipeline::window::window;
-use telem_query::run::MissingNode;
+use telem_query::run::{MissingNode, Round};
 use telem_query::tsq::Fidelity;
 
 use self::parse::Asked;
+pub use self::pieces::Pieces;
 use self::render::Out;
 use self::resolve::{Resolved, Source};
 use super::annotation::Delivered;
@@ -30,8 +33,8 @@ use super::errors::Failure;
 use super::{Answer, allow, beside, text_body};
 use crate::state::State;
 
-/// Most values that are rendered on the threads of the network: some tenths of a millisecond.
-const INLINE_VALUES_MAX: usize = 10_000;
+/// Answers that are written on the threads of the network, in points: some tenths of a millisecond.
+const INLINE_WEIGHT_MAX: usize = 10_000;
 
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
@@ -45,31 +48,73 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         let (state, call) = (Arc::clone(state), call.clone());
         beside(move || understand(&state, &call, body.as_deref(), fidelity)).await?
     };
-    let round = state.queries.round();
-    let values_max = state.queries.options().answer_values_max;
-    let mut values = 0;
     let notes = notes(state, &asked, &question);
-    let mut out = Out::new(Arc::new(asked), notes, state.limits.answers.start());
+    let mut out = Out::new(Arc::new(asked), notes, Arc::clone(state.db.index()), state.limits.answers.start());
     let mut missing: Vec<MissingNode> = Vec::new();
-    for sub in question {
-        // One after another: one request takes one place among the running queries.
-        let answer = match &sub.source {
-            Source::Nothing => continue,
-            Source::Query(query) => match round.timeseries((**query).clone()).await {
-                Err(error) if fidelity == Fidelity::Sensible && is_of_telem(&error) => continue,
-                answered => answered?,
-            },
-        };
-        let more: usize = answer.groups.iter().map(|group| group.points.len()).sum();
-        values += more as u64;
-        if values > values_max {
-            return Err(telem_query::Error::TooLarge { what: "values", max: values_max }.into());
-        }
+    let mut answering = Answering {
+        round: state.queries.round(),
+        rest: question.into_iter(),
+        fidelity,
+        values: 0,
+        values_max: state.queries.options().answer_values_max,
+    };
+    while answering.values <= state.limits.answer_values_waiting {
+        let Some((sub, answer)) = answering.next().await? else { break };
         missing.extend(answer.missing);
-        out = render(out, sub, answer.groups, more, state).await?;
+        out.add(&sub, answer.groups)?;
     }
-    let (json, held) = out.finish();
-    Ok(Answer { missing: missing_header(missing), held: Some(held), ..Answer::ok(json) })
+    let missing = missing_header(missing);
+    if answering.is_done() && out.weight() <= INLINE_WEIGHT_MAX {
+        let (json, held) = out.whole()?;
+        return Ok(Answer { missing, held: Some(held), ..Answer::ok(json) });
+    }
+    answering.check_rest()?;
+    Ok(Answer { missing, pieces: Some(Pieces::new(out, answering)), ..Answer::ok(Vec::new()) })
+}
+
+/// The sub-queries of a request, answered one after another: one request takes one place among the running queries.
+struct Answering {
+    round: Round,
+    rest: std::vec::IntoIter<Resolved>,
+    fidelity: Fidelity,
+    /// Of all answers together.
+    values: u64,
+    values_max: u64,
+}
+
+impl Answering {
+    /// The next sub-query that has an answer, and its answer.
+    async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer)>, Failure> {
+        for sub in self.rest.by_ref() {
+            let Source::Query(query) = &sub.source else { continue };
+            let answer = match self.round.timeseries((**query).clone()).await {
+                Err(error) if self.fidelity == Fidelity::Sensible && is_of_telem(&error) => continue,
+                answered => answered?,
+            };
+            self.values += answer.groups.iter().map(|group| group.points.len() as u64).sum::<u64>();
+            if self.values > self.values_max {
+                return Err(telem_query::Error::TooLarge { what: "values", max: self.values_max }.into());
+            }
+            return Ok(Some((sub, answer)));
+        }
+        Ok(None)
+    }
+
+    fn is_done(&self) -> bool {
+        self.rest.as_slice().is_empty()
+    }
+
+    /// What can be known to be wrong before the answer begins: later it could only be cut off.
+    fn check_rest(&self) -> Result<(), Failure> {
+        for sub in self.rest.as_slice() {
+            let Source::Query(query) = &sub.source else { continue };
+            match self.round.check(query) {
+                Err(error) if self.fidelity == Fidelity::Sensible && is_of_telem(&error) => {}
+                checked => checked?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What is asked, in a body or else in the URI. Regular expressions and series by number take their time.
@@ -107,27 +152,6 @@ fn notes(state: &State, asked: &Asked, question: &[Resolved]) -> Delivered {
             Delivered::new(held, window(start, end, None), start, end, asked.global_annotations)
         }
     }
-}
-
-/// Writes the groups of one sub-query, many values on a thread of their own: on the threads of the
-/// network they would delay every other connection.
-async fn render(
-    mut out: Out,
-    sub: Resolved,
-    groups: Vec<TsGroup>,
-    values: usize,
-    state: &Arc<State>,
-) -> Result<Out, Failure> {
-    if values <= INLINE_VALUES_MAX {
-        out.groups(&sub, &groups, state.db.index())?;
-        return Ok(out);
-    }
-    let index = Arc::clone(state.db.index());
-    beside(move || {
-        out.groups(&sub, &groups, &index)?;
-        Ok(out)
-    })
-    .await
 }
 
 /// What telem defines is known before it has a sample: a dashboard may ask for what the level leaves out.

@@ -1,7 +1,8 @@
-//! Answers of time-series queries as OpenTSDB's JSON, written straight into bytes.
+//! Answers of time-series queries as OpenTSDB's JSON, written straight into bytes, as many at a time as are wanted.
 //!
 //! Keys of `dps` ascend: Grafana draws points in the order of the document.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use telem_engine::{SeriesIndex, Timestamp, Value};
@@ -14,47 +15,162 @@ use crate::http::ApiError;
 use crate::protocols::opentsdb::annotation::Delivered;
 use crate::protocols::opentsdb::{json, tsuid};
 
-/// What a rendered point takes at most, roughly: room is made for all of a group's at once.
+/// What a rendered point takes at most, roughly: room is made for all that are written at once.
 const POINT_BYTES: usize = 32;
+/// Points that are written between two looks at how much is written.
+const STEP_POINTS: usize = 1_024;
+/// What a group takes beside its points, roughly: names, tags, series.
+const GROUP_BYTES: usize = 256;
+/// Work that a group is beside its points, in points.
+const GROUP_POINTS: usize = 8;
 
-/// The answer in the making.
+/// The answer in the making: groups wait here, as they were computed, until they are written.
 pub struct Out {
-    asked: Arc<Asked>,
-    notes: Delivered,
-    bytes: Vec<u8>,
+    form: Form,
+    index: Arc<SeriesIndex>,
+    waiting: VecDeque<(Of, std::vec::IntoIter<TsGroup>)>,
+    open: Option<Open>,
+    /// Whether a group was begun, so that the next needs a comma.
+    begun: bool,
+    weight: usize,
+    /// What waits takes, in bytes.
+    taken: usize,
     held: Held,
 }
 
+/// The sub-query that a group answers.
+#[derive(Clone, Copy, Debug)]
+struct Of {
+    /// Its place among those that were asked.
+    sub: usize,
+    gaps_are_null: bool,
+}
+
+/// A group of which the head and some points are written.
+struct Open {
+    of: Of,
+    group: TsGroup,
+    written: usize,
+    /// Whether one of its points was shown, so that the next needs a comma.
+    shown: bool,
+}
+
 impl Out {
-    pub fn new(asked: Arc<Asked>, notes: Delivered, held: Held) -> Self {
-        Out { asked, notes, bytes: vec![b'['], held }
+    pub fn new(asked: Arc<Asked>, notes: Delivered, index: Arc<SeriesIndex>, held: Held) -> Self {
+        Out {
+            form: Form { asked, notes },
+            index,
+            waiting: VecDeque::new(),
+            open: None,
+            begun: false,
+            weight: 0,
+            taken: 0,
+            held,
+        }
     }
 
     /// Adds the groups of one sub-query.
     ///
     /// # Errors
-    /// When the answer is larger than the memory for answers, or than what others leave of it.
-    pub fn groups(&mut self, sub: &Resolved, groups: &[TsGroup], index: &SeriesIndex) -> Result<(), ApiError> {
-        for group in groups {
-            self.held.grow(self.bytes.len() + group.points.len() * POINT_BYTES)?;
-            if self.bytes.len() > 1 {
-                self.bytes.push(b',');
-            }
-            self.group(sub, group, index);
-            self.held.grow(self.bytes.capacity())?;
-        }
+    /// When what waits takes more than the memory for answers, or than others leave of it.
+    pub fn add(&mut self, sub: &Resolved, groups: Vec<TsGroup>) -> Result<(), ApiError> {
+        self.taken += groups.iter().map(taken).sum::<usize>();
+        self.held.grow(self.taken)?;
+        self.weight += groups.iter().map(|group| self.form.weight(group)).sum::<usize>();
+        let of = Of { sub: sub.index, gaps_are_null: sub.gaps_are_null };
+        self.waiting.push_back((of, groups.into_iter()));
         Ok(())
     }
 
-    /// The whole answer, and what it holds of the memory for answers.
-    pub fn finish(mut self) -> (Vec<u8>, Held) {
-        self.bytes.push(b']');
-        (self.bytes, self.held)
+    /// How much work it is to write all that was added, in points.
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 
-    fn group(&mut self, sub: &Resolved, group: &TsGroup, index: &SeriesIndex) {
-        let asked = &self.asked.subs[sub.index];
-        let out = &mut self.bytes;
+    /// The next piece of the answer, of about `bytes_max`; `None` when all that was added is written.
+    pub fn piece(&mut self, bytes_max: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(bytes_max + STEP_POINTS * POINT_BYTES);
+        self.write(&mut out, bytes_max);
+        self.held.shrink(self.taken);
+        (!out.is_empty()).then_some(out)
+    }
+
+    /// What stands before the first group.
+    pub const START: &[u8] = b"[";
+    /// What stands behind the last.
+    pub const END: &[u8] = b"]";
+
+    /// The whole answer at once, and the memory that it holds.
+    ///
+    /// # Errors
+    /// When it is larger than the memory for answers, or than what others leave of it.
+    pub fn whole(mut self) -> Result<(Vec<u8>, Held), ApiError> {
+        let mut out = Vec::with_capacity(self.weight * POINT_BYTES);
+        out.extend_from_slice(Self::START);
+        self.write(&mut out, usize::MAX);
+        out.extend_from_slice(Self::END);
+        self.held.grow(out.capacity())?;
+        self.held.shrink(out.capacity());
+        Ok((out, self.held))
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>, bytes_max: usize) {
+        while out.len() < bytes_max {
+            let Some(mut open) = self.open.take().or_else(|| self.open_next(out)) else { return };
+            let to = open.group.points.len().min(open.written + STEP_POINTS);
+            self.form.points(out, &mut open, to);
+            if to < open.group.points.len() {
+                self.open = Some(open);
+                continue;
+            }
+            self.form.tail(out);
+            self.taken = self.taken.saturating_sub(taken(&open.group));
+        }
+    }
+
+    fn open_next(&mut self, out: &mut Vec<u8>) -> Option<Open> {
+        let (of, group) = loop {
+            let (of, groups) = self.waiting.front_mut()?;
+            match groups.next() {
+                Some(group) => break (*of, group),
+                None => drop(self.waiting.pop_front()),
+            }
+        };
+        if self.begun {
+            out.push(b',');
+        }
+        self.begun = true;
+        self.form.head(out, of, &group, &self.index);
+        Some(Open { of, group, written: 0, shown: false })
+    }
+}
+
+/// Bytes of memory.
+fn taken(group: &TsGroup) -> usize {
+    GROUP_BYTES + group.points.capacity() * size_of::<(Timestamp, Value)>()
+}
+
+/// What all groups of an answer share.
+struct Form {
+    asked: Arc<Asked>,
+    notes: Delivered,
+}
+
+impl Form {
+    /// How much work a group is, in points.
+    fn weight(&self, group: &TsGroup) -> usize {
+        let numbers = if self.numbers() { group.series.len() } else { 0 };
+        GROUP_POINTS + group.points.len() + numbers
+    }
+
+    /// Whether the TSUIDs of the series are needed.
+    fn numbers(&self) -> bool {
+        self.asked.show_tsuids || self.notes.of_any_series()
+    }
+
+    /// A group up to its first point.
+    fn head(&self, out: &mut Vec<u8>, of: Of, group: &TsGroup, index: &SeriesIndex) {
+        let asked = &self.asked.subs[of.sub];
         // By number every group has the metric of its series; by name they are the same.
         let metric = group.series.first().map(|key| key.metric()).or(asked.metric.as_deref());
         out.extend_from_slice(b"{\"metric\":");
@@ -65,9 +181,9 @@ impl Out {
         json::list(out, &group.aggregate_tags, |out, key| json::string(out, key));
         if self.asked.show_query {
             out.extend_from_slice(b",\"query\":");
-            query(out, asked, sub.index);
+            query(out, asked, of.sub);
         }
-        if self.asked.show_tsuids || self.notes.of_any_series() {
+        if self.numbers() {
             let tsuids: Vec<String> = group.series.iter().map(|key| tsuid::of(index, key)).collect();
             if self.asked.show_tsuids {
                 out.extend_from_slice(b",\"tsuids\":");
@@ -76,21 +192,25 @@ impl Out {
             self.notes.of_series(out, &tsuids);
         }
         self.notes.global(out);
-        out.extend_from_slice(b",\"dps\":");
-        out.reserve(group.points.len() * POINT_BYTES);
-        let shown = Shown { millis: self.asked.ms_resolution, gaps_are_null: sub.gaps_are_null };
+        out.extend_from_slice(if self.asked.arrays { b",\"dps\":[" } else { b",\"dps\":{" });
+    }
+
+    /// The points of a group from those that are written up to `to`.
+    fn points(&self, out: &mut Vec<u8>, open: &mut Open, to: usize) {
+        let from = std::mem::replace(&mut open.written, to);
+        out.reserve((to - from) * POINT_BYTES);
+        let shown = Shown { millis: self.asked.ms_resolution, gaps_are_null: open.of.gaps_are_null };
         if self.asked.arrays {
-            json::list(out, &group.points, |out, (time, value)| {
-                out.push(b'[');
-                json::int(out, shown.time(*time));
-                out.push(b',');
-                shown.value(out, *value);
-                out.push(b']');
-            });
+            shown.pairs(out, &open.group.points[from..to], &mut open.shown);
         } else {
-            shown.object(out, &group.points);
+            let next = open.group.points.get(to).map(|(time, _)| *time);
+            shown.object(out, &open.group.points[from..to], next, &mut open.shown);
         }
-        out.push(b'}');
+    }
+
+    /// What stands behind the last point of a group.
+    fn tail(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if self.asked.arrays { b"]}" } else { b"}}" });
     }
 }
 
@@ -106,22 +226,33 @@ impl Shown {
         if self.millis { time.millis() } else { time.seconds() }
     }
 
-    /// A JSON object holds a key once: of several points in one second the last is shown.
-    fn object(self, out: &mut Vec<u8>, points: &[(Timestamp, Value)]) {
-        out.push(b'{');
-        let mut first = true;
+    /// `[time,value]` each, with commas; `any` says whether others stand before them.
+    fn pairs(self, out: &mut Vec<u8>, points: &[(Timestamp, Value)], any: &mut bool) {
+        for (time, value) in points {
+            out.extend_from_slice(if *any { b",[" } else { b"[" });
+            *any = true;
+            json::int(out, self.time(*time));
+            out.push(b',');
+            self.value(out, *value);
+            out.push(b']');
+        }
+    }
+
+    /// `"time":value` each, with commas; `any` says whether others stand before them. A JSON object holds a key once:
+    /// of several points in one second the last is shown, which may be the one at `next`, behind these.
+    fn object(self, out: &mut Vec<u8>, points: &[(Timestamp, Value)], next: Option<Timestamp>, any: &mut bool) {
         for (at, (time, value)) in points.iter().enumerate() {
             let key = self.time(*time);
-            if points.get(at + 1).is_some_and(|(next, _)| self.time(*next) == key) {
+            let next = points.get(at + 1).map(|(time, _)| *time).or(next);
+            if next.is_some_and(|next| self.time(next) == key) {
                 continue;
             }
-            out.extend_from_slice(if first { b"\"" } else { b",\"" });
-            first = false;
+            out.extend_from_slice(if *any { b",\"" } else { b"\"" });
+            *any = true;
             json::int(out, key);
             out.extend_from_slice(b"\":");
             self.value(out, *value);
         }
-        out.push(b'}');
     }
 
     fn value(self, out: &mut Vec<u8>, value: Value) {

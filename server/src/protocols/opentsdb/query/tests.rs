@@ -325,9 +325,10 @@ fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> St
     };
     let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null };
     let held = AnswerBudget::new(1 << 20).start();
-    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), held);
-    out.groups(&sub, &[group], &SeriesIndex::default()).unwrap();
-    String::from_utf8(out.finish().0).unwrap()
+    let index = Arc::new(SeriesIndex::default());
+    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), index, held);
+    out.add(&sub, vec![group]).unwrap();
+    String::from_utf8(out.whole().unwrap().0).unwrap()
 }
 
 fn plain() -> Asked {
@@ -370,6 +371,47 @@ fn a_query_is_shown_as_it_was_asked() {
         rendered(&asked, false, vec![]),
         r#"[{"metric":"m","tags":{"host":"a\"b"},"aggregateTags":["dc"],"query":{"aggregator":"sum","metric":"m","tsuids":null,"downsample":null,"rate":false,"filters":[{"tagk":"host","filter":"a","group_by":true,"type":"literal_or"}],"rateOptions":null,"explicitTags":false,"index":0,"tags":{"host":"literal_or(a)"}},"tsuids":["000000000000000000"],"dps":{}}]"#
     );
+}
+
+/// The answer to one sub-query with groups of these points, in pieces of `bytes` each or at once.
+fn in_pieces(asked: &Asked, points: &[Vec<i64>], bytes: Option<usize>) -> String {
+    let groups = points.iter().map(|points| TsGroup {
+        tags: BTreeMap::new(),
+        aggregate_tags: vec![],
+        series: vec![SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap()],
+        points: points.iter().map(|millis| (Timestamp::from_millis(*millis), Value::Int(*millis))).collect(),
+    });
+    let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null: false };
+    let held = AnswerBudget::new(64 << 20).start();
+    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), Arc::default(), held);
+    out.add(&sub, groups.collect()).unwrap();
+    let text = match bytes {
+        None => out.whole().unwrap().0,
+        Some(bytes) => {
+            let pieces = std::iter::from_fn(|| out.piece(bytes));
+            [render::Out::START.to_vec(), pieces.flatten().collect(), render::Out::END.to_vec()].concat()
+        }
+    };
+    String::from_utf8(text).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pieces_are_together_what_is_written_at_once(
+        groups in prop::collection::vec((0..3_000_usize, 1..2_000_i64), 0..4),
+        bytes in 1..20_000_usize,
+        (ms_resolution, arrays) in (any::<bool>(), any::<bool>()),
+    ) {
+        let asked = Asked { ms_resolution, arrays, ..plain() };
+        let points: Vec<Vec<i64>> =
+            groups.iter().map(|(len, step)| (0..*len as i64).map(|at| at * step).collect()).collect();
+        let whole = in_pieces(&asked, &points, None);
+        prop_assert_eq!(&in_pieces(&asked, &points, Some(bytes)), &whole);
+        let json: serde_json::Value = serde_json::from_str(&whole).unwrap();
+        prop_assert_eq!(json.as_array().map(Vec::len), Some(points.len()));
+    }
 }
 
 proptest! {

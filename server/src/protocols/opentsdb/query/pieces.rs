@@ -1,0 +1,89 @@
+//! A large answer on its way out: computed and written while the client reads, a piece at a time.
+//!
+//! What is computed waits as points, which take less than their JSON, and is written when the client has taken what was
+//! written before. Nothing works on when the client is gone: the work lives in the body of the answer and is dropped with it.
+
+#[cfg(test)]
+mod tests;
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use super::Answering;
+use super::render::Out;
+use crate::http::ApiError;
+use crate::protocols::opentsdb::beside;
+use crate::protocols::opentsdb::errors::Failure;
+
+/// What is written at once, roughly: a millisecond of work.
+const PIECE_BYTES: usize = 256 << 10;
+/// Pieces that are written ahead of a client that reads slowly.
+const PIECES_AHEAD: usize = 1;
+
+/// The bytes of an answer that has begun. An error cuts it off: it never looks whole.
+pub struct Pieces {
+    /// Taken when it is over.
+    work: Option<BoxFuture<'static, Result<(), Failure>>>,
+    written: mpsc::Receiver<Bytes>,
+}
+
+impl Pieces {
+    /// The answer of what `out` holds, and of what is still to be computed.
+    pub(super) fn new(out: Out, rest: Answering) -> Self {
+        let (to, written) = mpsc::channel(PIECES_AHEAD);
+        Pieces { work: Some(Box::pin(work(out, rest, to))), written }
+    }
+}
+
+async fn work(mut out: Out, mut rest: Answering, to: mpsc::Sender<Bytes>) -> Result<(), Failure> {
+    // Who receives them polls this, so they are received as long as this is polled.
+    let send = async |piece: Vec<u8>| drop(to.send(Bytes::from(piece)).await);
+    send(Out::START.to_vec()).await;
+    loop {
+        loop {
+            let piece;
+            (out, piece) = beside(move || {
+                let piece = out.piece(PIECE_BYTES);
+                Ok((out, piece))
+            })
+            .await?;
+            let Some(piece) = piece else { break };
+            send(piece).await;
+        }
+        let Some((sub, answer)) = rest.next().await? else { break };
+        if let Some(node) = answer.missing.first() {
+            // The head of the answer, which would say so, is sent.
+            let what = format!("node {} did not answer after the answer had begun: {}", node.node, node.reason);
+            return Err(ApiError::of_kind(telem_engine::ErrorKind::Unavailable, what).into());
+        }
+        out.add(&sub, answer.groups)?;
+    }
+    send(Out::END.to_vec()).await;
+    Ok(())
+}
+
+impl Stream for Pieces {
+    type Item = Result<Bytes, ApiError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(work) = &mut self.work {
+            match work.as_mut().poll(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => self.work = None,
+                Poll::Ready(Err(failure)) => {
+                    tracing::warn!(error = failure.message, "a query failed after its answer had begun");
+                    self.work = None;
+                    self.written.close();
+                    while self.written.try_recv().is_ok() {}
+                    return Poll::Ready(Some(Err(failure.into())));
+                }
+            }
+        }
+        self.written.poll_recv(cx).map(|piece| piece.map(Ok))
+    }
+}
