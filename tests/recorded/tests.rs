@@ -1,4 +1,5 @@
-//! The recorded cases against the real binary: fresh, restarted, killed, replayed, and replayed from two databases.
+//! The recorded cases against the real binary: fresh, restarted, killed, half in segments, merged, replayed, and
+//! replayed from two databases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use serde_json::Value as Json;
 use super::judge::{Verdict, judge};
 use super::{Case, cases, dataset_samples};
 use crate::process::{Response, Server, gzip};
+use crate::real;
 
 /// Files of which every case must pass.
 const WHOLE: [&str; 6] = [
@@ -105,6 +107,37 @@ fn every_recorded_query_is_answered_as_opentsdb_does_also_after_kill_flush_and_r
     every_case_passes(&over_http(&server), "replayed");
     assert!(server.terminate().0.success());
     assert_eq!(files(&data), before, "reading has written");
+}
+
+#[test]
+fn every_recorded_query_is_answered_half_from_segments_half_from_memory_and_from_merged_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("db");
+    // Of every series some samples come first and those between them later.
+    let (first, second): (Vec<_>, Vec<_>) = dataset_samples().into_iter().enumerate().partition(|(at, _)| at % 2 == 0);
+    let samples = |half: Vec<(usize, Json)>| half.into_iter().map(|(_, sample)| sample).collect::<Vec<Json>>();
+
+    let server = Server::serve(&data, &["--opentsdb-exact"]);
+    load(&server, &samples(first));
+    assert!(server.terminate().0.success());
+    let server = Server::serve(&data, &["--opentsdb-exact"]);
+    load(&server, &samples(second));
+    every_case_passes(&over_http(&server), "half in segments, half in memory");
+    server.kill();
+    let server = Server::serve(&data, &["--opentsdb-exact"]);
+    every_case_passes(&over_http(&server), "half in segments, half recovered from the WAL");
+    assert!(server.terminate().0.success());
+
+    let db = real::open(&data);
+    let merged = db.compact().unwrap();
+    assert!(merged.segments_before > merged.segments_after, "nothing was merged: {merged:?}");
+    db.close().unwrap();
+    let server = Server::serve(&data, &["--opentsdb-exact"]);
+    every_case_passes(&over_http(&server), "from merged segments");
+    assert!(server.terminate().0.success());
+    let server = Server::replay([&data], &["--opentsdb-exact"]);
+    every_case_passes(&over_http(&server), "from merged segments, replayed");
+    assert!(server.terminate().0.success());
 }
 
 #[test]
