@@ -6,17 +6,18 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
+use chrono_tz::Tz;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-use crate::oracle::{self, Aggregator, Filter, Group, Number, Question, RateOptions, Refusal};
+use crate::oracle::{self, Aggregator, Downsample, Filter, Group, Number, Question, RateOptions, Refusal};
 use crate::script::{self, EPOCH_MS, Load};
 use crate::{real, runtime};
 
 const CASES: u32 = 64;
 const QUESTIONS_PER_CASE: usize = 8;
-const AGGREGATORS: [&str; 26] = [
+const AGGREGATORS: [&str; 35] = [
     "sum",
     "min",
     "max",
@@ -41,13 +42,49 @@ const AGGREGATORS: [&str; 26] = [
     "p99",
     "p999",
     "ep50r3",
-    "ep90r7",
+    "ep75r3",
+    "ep90r3",
+    "ep95r3",
     "ep99r3",
+    "ep999r3",
+    "ep50r7",
+    "ep75r7",
+    "ep90r7",
+    "ep95r7",
+    "ep99r7",
+    "ep999r7",
 ];
 const INTERVALS: [&str; 12] = ["500ms", "1s", "10s", "30s", "1m", "7m", "13m", "1h", "100m", "5h", "1d", "0all"];
 
+const CALENDARS: [&str; 16] =
+    ["1hc", "6hc", "7hc", "12hc", "90mc", "45mc", "1dc", "2dc", "5dc", "1wc", "2wc", "3wc", "1nc", "2nc", "5nc", "1yc"];
+/// With and without daylight saving time, on either side of the equator, with odd offsets. All have every midnight.
+const ZONES: [Tz; 6] = [
+    Tz::UTC,
+    Tz::America__New_York,
+    Tz::Europe__Berlin,
+    Tz::Australia__Lord_Howe,
+    Tz::Asia__Kolkata,
+    Tz::Pacific__Kiritimati,
+];
+
 #[test]
 fn telem_answers_random_questions_as_the_oracle_does() {
+    ask(loads(load().boxed()), question().boxed());
+}
+
+#[test]
+fn telem_answers_questions_about_calendars_as_the_oracle_does() {
+    ask(loads(prop_oneof![4 => sparse_load(), 1 => load()].boxed()), calendar_question().boxed());
+}
+
+fn loads(load: BoxedStrategy<Load>) -> BoxedStrategy<Vec<(Load, After)>> {
+    let after = prop_oneof![3 => Just(After::Nothing), 2 => Just(After::Flush), 1 => Just(After::Merge)];
+    prop::collection::vec((load, after), 1..9).boxed()
+}
+
+/// As many cases as are wanted, from a seed that is printed when one fails.
+fn ask(loads: BoxedStrategy<Vec<(Load, After)>>, question: BoxedStrategy<Question>) {
     let chosen = std::env::var("TELEM_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let seed = chosen.unwrap_or_else(|| RandomState::new().hash_one("seed"));
     let mut bytes = [0; 32];
@@ -55,9 +92,7 @@ fn telem_answers_random_questions_as_the_oracle_does() {
     let cases = std::env::var("PROPTEST_CASES").ok().map_or(CASES, |cases| cases.parse().unwrap());
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let after = prop_oneof![3 => Just(After::Nothing), 2 => Just(After::Flush), 1 => Just(After::Merge)];
-    let loads = prop::collection::vec((load(), after), 1..9);
-    let strategy = (loads, prop::collection::vec(question(), QUESTIONS_PER_CASE));
+    let strategy = (loads, prop::collection::vec(question, QUESTIONS_PER_CASE));
     let result = runner.run(&strategy, |(loads, questions)| {
         let (loads, after): (Vec<Load>, Vec<After>) = loads.into_iter().unzip();
         check(&loads, &after, &questions).map_err(TestCaseError::fail)
@@ -188,25 +223,37 @@ fn compare(
 }
 
 fn load() -> impl Strategy<Value = Load> {
+    let start = prop_oneof![Just(0), -7_200_000..9_000_000_i64, (-120..150_i64).prop_map(|minutes| minutes * 60_000)];
+    load_of(start.boxed(), vec![1, 250, 1_000, 10_000, 30_000, 60_000, 61_000, 600_000, 1_800_000])
+}
+
+/// Samples over weeks and months, across the days on which clocks change.
+fn sparse_load() -> impl Strategy<Value = Load> {
+    let start = (-60 * 24..200 * 24_i64).prop_map(|hours| hours * 3_600_000);
+    load_of(start.boxed(), vec![600_000, 3_600_000, 11_220_000, 21_600_000, 86_400_000, 259_200_000, 604_800_000])
+}
+
+fn load_of(start: BoxedStrategy<i64>, steps: Vec<i64>) -> impl Strategy<Value = Load> {
     let metric = prop_oneof![9 => Just("m"), 1 => Just("other")];
     let tags = (
         prop::option::weighted(0.9, select(vec!["a", "b", "c", "Web01", "web.x"])),
         prop::option::of(select(vec!["x", "y"])),
     );
-    let start = prop_oneof![Just(0), -7_200_000..9_000_000_i64, (-120..150_i64).prop_map(|minutes| minutes * 60_000)];
-    let step = select(vec![1, 250, 1_000, 10_000, 30_000, 60_000, 61_000, 600_000, 1_800_000]);
+    let step = select(steps);
     (metric, tags, start, step, values()).prop_map(|(metric, (host, dc), start, step, values)| Load {
         metric: metric.into(),
-        tags: [("host", host), ("dc", dc)]
-            .into_iter()
-            .filter_map(|(key, value)| Some((key.into(), value?.into())))
-            .collect::<BTreeMap<String, String>>(),
+        tags: tag_map(host, dc),
         samples: values
             .into_iter()
             .enumerate()
             .filter_map(|(at, value)| Some((EPOCH_MS + start + at as i64 * step, value?)))
             .collect(),
     })
+}
+
+fn tag_map(host: Option<&str>, dc: Option<&str>) -> BTreeMap<String, String> {
+    let given = [("host", host), ("dc", dc)].into_iter();
+    given.filter_map(|(key, value)| Some((key.into(), value?.into()))).collect()
 }
 
 /// One kind of values a load: small ints, a counter that restarts, any ints, floats, both, with gaps.
@@ -224,9 +271,31 @@ fn values() -> impl Strategy<Value = Vec<Option<Number>>> {
 }
 
 fn question() -> impl Strategy<Value = Question> {
+    let start = prop_oneof![Just(0), -3_600_000..7_200_000_i64, (-60..120_i64).prop_map(|minutes| minutes * 60_000)];
+    let length = prop_oneof![1..60_000_i64, 60_000..7_200_000_i64, (1..120_i64).prop_map(|minutes| minutes * 60_000)];
     let downsample =
         (select(INTERVALS.to_vec()), select(AGGREGATORS.to_vec()), select(vec!["", "-nan", "-null", "-zero"]))
-            .prop_map(|(interval, function, fill)| oracle::downsample(&format!("{interval}-{function}{fill}")));
+            .prop_map(|(interval, function, fill)| {
+                oracle::downsample(&format!("{interval}-{function}{fill}"), Tz::UTC)
+            });
+    let downsample = prop::option::weighted(0.6, downsample).prop_map(Option::flatten);
+    question_of(downsample.boxed(), start.boxed(), length.boxed())
+}
+
+fn calendar_question() -> impl Strategy<Value = Question> {
+    let start = (-70 * 24..200 * 24_i64, -90..90_i64).prop_map(|(hours, minutes)| (hours * 60 + minutes) * 60_000);
+    let length = prop_oneof![1..96_i64, 96..2_400_i64].prop_map(|hours| hours * 3_600_000);
+    let fill = select(vec!["", "-nan", "-null", "-zero"]);
+    let downsample = (select(CALENDARS.to_vec()), select(AGGREGATORS.to_vec()), fill, select(ZONES.to_vec()))
+        .prop_map(|(interval, function, fill, zone)| oracle::downsample(&format!("{interval}-{function}{fill}"), zone));
+    question_of(downsample.boxed(), start.boxed(), length.boxed())
+}
+
+fn question_of(
+    downsample: BoxedStrategy<Option<Downsample>>,
+    start: BoxedStrategy<i64>,
+    length: BoxedStrategy<i64>,
+) -> impl Strategy<Value = Question> {
     let rate = (any::<bool>(), prop::option::of(1_i64..2_000_000), prop_oneof![Just(0), 1_i64..500], any::<bool>())
         .prop_map(|(counter, max, reset_value, drop_resets)| RateOptions {
             counter,
@@ -234,33 +303,38 @@ fn question() -> impl Strategy<Value = Question> {
             reset_value,
             drop_resets,
         });
-    let start = prop_oneof![Just(0), -3_600_000..7_200_000_i64, (-60..120_i64).prop_map(|minutes| minutes * 60_000)];
-    let length = prop_oneof![1..60_000_i64, 60_000..7_200_000_i64, (1..120_i64).prop_map(|minutes| minutes * 60_000)];
+    let only = prop::collection::vec((select(vec!["a", "b", "c", "Web01"]), any::<bool>()), 1..3);
+    let only = only
+        .prop_map(|series| series.into_iter().map(|(host, in_x)| tag_map(Some(host), in_x.then_some("x"))).collect());
     let metric = prop_oneof![30 => Just("m"), 2 => Just("other"), 1 => Just("unknown")];
     (
         (
             metric,
             select(AGGREGATORS.to_vec()),
-            prop::option::weighted(0.6, downsample),
+            downsample,
             prop::option::weighted(0.4, rate),
+            prop::option::weighted(0.1, only),
         ),
         (prop::collection::vec(filter(), 0..3), prop::bool::weighted(0.15), start, length, any::<bool>()),
     )
-        .prop_map(|((metric, aggregator, downsample, rate), (filters, explicit_tags, start, length, exact))| {
-            let mut question = Question {
-                metric: metric.into(),
-                filters,
-                explicit_tags,
-                aggregator: oracle::aggregator(aggregator).unwrap(),
-                downsample: downsample.flatten(),
-                rate,
-                start_ms: EPOCH_MS + start,
-                end_ms: EPOCH_MS + start + length,
-                exact,
-            };
-            tame(&mut question);
-            question
-        })
+        .prop_map(
+            |((metric, aggregator, downsample, rate, only), (filters, explicit_tags, start, length, exact))| {
+                let mut question = Question {
+                    metric: metric.into(),
+                    filters,
+                    explicit_tags,
+                    only,
+                    aggregator: oracle::aggregator(aggregator).unwrap(),
+                    downsample,
+                    rate,
+                    start_ms: EPOCH_MS + start,
+                    end_ms: EPOCH_MS + start + length,
+                    exact,
+                };
+                tame(&mut question);
+                question
+            },
+        )
 }
 
 /// Steers clear of what has no defined answer: products and variances beyond what a double holds depend on

@@ -1,5 +1,6 @@
 //! The real path behind the oracle's types: a database on disk, and its answers to the same questions.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use telem_query::functions::aggregator::{Estimation, Percentile};
 use telem_query::tsq;
 use telem_query::{Error, Queries, QueryOptions, TsQuery};
 
-use crate::oracle::{Aggregator, Estimate, Fill, Group, Matching, Number, Question, Refusal, Width};
+use crate::oracle::{Aggregator, Calendar, Estimate, Fill, Group, Matching, Number, Question, Refusal, Unit, Width};
 use crate::script::Load;
 
 pub fn open(dir: &Path) -> Db {
@@ -24,8 +25,7 @@ pub fn queries(db: &Db) -> Queries {
 }
 
 pub fn write(db: &Db, load: &Load) {
-    let key = SeriesKey::new(&load.metric, TagSet::new(&load.tags).unwrap()).unwrap();
-    let id = db.series(&key).unwrap();
+    let id = db.series(&key(&load.metric, &load.tags)).unwrap();
     let mut batch = SampleBatch::default();
     for (time, value) in &load.samples {
         let value = match value {
@@ -35,6 +35,10 @@ pub fn write(db: &Db, load: &Load) {
         batch.push(id, Timestamp::from_micros(time * 1000), value);
     }
     db.append(&batch, Durability::Buffered).unwrap();
+}
+
+fn key(metric: &str, tags: &BTreeMap<String, String>) -> SeriesKey {
+    SeriesKey::new(metric, TagSet::new(tags).unwrap()).unwrap()
 }
 
 /// The answer of `queries`, in the oracle's words.
@@ -93,11 +97,15 @@ fn ts_query(question: &Question) -> TsQuery {
         metric: question.metric.clone(),
         filters: filters.collect(),
         explicit_tags: question.explicit_tags,
+        series: question.only.as_ref().map(|only| only.iter().map(|tags| key(&question.metric, tags)).collect()),
         aggregator: aggregator(question.aggregator),
         downsample: question.downsample.map(|downsample| tsq::Downsample {
             interval: match downsample.width {
                 Width::All => tsq::Interval::All,
                 Width::Millis(millis) => tsq::Interval::Fixed(Step::from_micros(millis * 1000).unwrap()),
+                Width::Calendar(Calendar { count, unit, zone }) => {
+                    tsq::Interval::Calendar { count, unit: calendar_unit(unit), zone }
+                }
             },
             function: aggregator(downsample.function),
             fill: match downsample.fill {
@@ -116,6 +124,19 @@ fn ts_query(question: &Question) -> TsQuery {
         start: Timestamp::from_micros(question.start_ms * 1000),
         end: Timestamp::from_micros(question.end_ms * 1000),
         fidelity: if question.exact { tsq::Fidelity::OpenTsdb } else { tsq::Fidelity::Sensible },
+    }
+}
+
+fn calendar_unit(unit: Unit) -> tsq::CalendarUnit {
+    match unit {
+        Unit::Millisecond => tsq::CalendarUnit::Millisecond,
+        Unit::Second => tsq::CalendarUnit::Second,
+        Unit::Minute => tsq::CalendarUnit::Minute,
+        Unit::Hour => tsq::CalendarUnit::Hour,
+        Unit::Day => tsq::CalendarUnit::Day,
+        Unit::Week => tsq::CalendarUnit::Week,
+        Unit::Month => tsq::CalendarUnit::Month,
+        Unit::Year => tsq::CalendarUnit::Year,
     }
 }
 

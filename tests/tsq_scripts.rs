@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use chrono_tz::Tz;
+
 use crate::oracle::{self, Filter, Group, Number, Question, RateOptions, Refusal};
 use crate::script::{self, EPOCH_MS, Load};
 use crate::{real, runtime};
@@ -91,14 +93,20 @@ fn read(name: &str, text: &str) -> (Vec<Load>, Vec<Eval>) {
     (loads, evals)
 }
 
-/// `AGG[:DOWNSAMPLE][:rate...]:METRIC{group by}{other filters} FROM..TO [exact|sensible] [explicit_tags]`.
+/// `AGG[:DOWNSAMPLE][:rate...]:METRIC{group by}{other filters} FROM..TO` and then any of `exact` or `sensible`,
+/// `explicit_tags`, `tz=ZONE`, `series={tags}`.
 fn questions(text: &str) -> Result<Vec<Question>, String> {
     let mut words = text.split_whitespace();
     let what = words.next().ok_or("a query is missing")?;
     let range = words.next().and_then(|range| range.split_once("..")).ok_or("a range FROM..TO is missing")?;
-    let options: Vec<&str> = words.collect();
-    if let Some(unknown) = options.iter().find(|option| !["exact", "sensible", "explicit_tags"].contains(option)) {
-        return Err(format!("'{unknown}' is not exact, sensible or explicit_tags"));
+    let (mut options, mut zone, mut only): (Vec<&str>, _, Vec<_>) = (Vec::new(), Tz::UTC, Vec::new());
+    for option in words {
+        match option.split_once('=') {
+            None if ["exact", "sensible", "explicit_tags"].contains(&option) => options.push(option),
+            Some(("tz", name)) => zone = name.parse().map_err(|_| format!("'{name}' is no time zone"))?,
+            Some(("series", tags)) => only.push(script::series(&format!("m{tags}"))?.1),
+            _ => return Err(format!("'{option}' is not exact, sensible, explicit_tags, tz=ZONE or series={{tags}}")),
+        }
     }
     // Colons also stand in rate{...} never, so the metric begins after the last colon before its braces.
     let mut parts: Vec<&str> = what.split(':').collect();
@@ -109,7 +117,7 @@ fn questions(text: &str) -> Result<Vec<Question>, String> {
         if let Some(options) = part.strip_prefix("rate") {
             rate = Some(rate_options(options)?);
         } else {
-            downsample = Some(oracle::downsample(part).ok_or_else(|| format!("'{part}' is no downsample"))?);
+            downsample = Some(oracle::downsample(part, zone).ok_or_else(|| format!("'{part}' is no downsample"))?);
         }
     }
     let (metric, groups) = target.split_once('{').unwrap_or((target, "}"));
@@ -121,6 +129,7 @@ fn questions(text: &str) -> Result<Vec<Question>, String> {
             metric: metric.to_owned(),
             filters: filters.clone(),
             explicit_tags: options.contains(&"explicit_tags"),
+            only: (!only.is_empty()).then(|| only.clone()),
             aggregator,
             downsample,
             rate,

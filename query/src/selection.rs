@@ -43,6 +43,10 @@ pub(crate) fn select(query: &TsQuery, snapshot: &Snapshot) -> Vec<SeriesId> {
         // Every filter's key is there, so as many tags as keys are exactly these keys.
         selected.retain(|id| snapshot.index().key(*id).is_some_and(|key| key.tags().len() == keys.len()));
     }
+    if let Some(series) = &query.series {
+        let wanted: Vec<SeriesId> = series.iter().filter_map(|key| snapshot.index().id(key)).collect();
+        selected.retain(|id| wanted.contains(id));
+    }
     selected
 }
 

@@ -1,7 +1,7 @@
 //! A time-series query as plain data: what is asked, free of any wire format.
 
 use chrono_tz::Tz;
-use telem_engine::{Step, Timestamp};
+use telem_engine::{SeriesKey, Step, Timestamp};
 
 use crate::expression::Expression;
 use crate::functions::Aggregator;
@@ -14,6 +14,8 @@ pub struct TsQuery {
     pub filters: Vec<TagFilter>,
     /// Keep only series whose tag keys are exactly those of `filters`; without filters it has no effect.
     pub explicit_tags: bool,
+    /// Only these series of the metric; `None` is all.
+    pub series: Option<Vec<SeriesKey>>,
     pub aggregator: Aggregator,
     pub downsample: Option<Downsample>,
     pub rate: Option<Rate>,

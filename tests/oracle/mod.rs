@@ -4,9 +4,8 @@
 //! does, not the way telem does: a merge iterator walks the series of a group side by side over the union
 //! of their timestamps ([`merge`]). What agrees with it was therefore arrived at twice. It is slow, holds
 //! everything in memory and knows time only in whole milliseconds.
-//!
-//! Not covered: calendar intervals.
 
+mod calendar;
 mod merge;
 mod parse;
 mod reduce;
@@ -16,6 +15,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+pub use calendar::{Calendar, Unit};
 pub use parse::{aggregator, downsample, filter};
 pub use reduce::{Aggregator, Estimate};
 pub use select::{Filter, Matching};
@@ -65,6 +65,8 @@ pub struct Question {
     pub metric: String,
     pub filters: Vec<Filter>,
     pub explicit_tags: bool,
+    /// Only the series with these tags, as TSUIDs ask for them.
+    pub only: Option<Vec<BTreeMap<String, String>>>,
     pub aggregator: Aggregator,
     pub downsample: Option<Downsample>,
     pub rate: Option<RateOptions>,

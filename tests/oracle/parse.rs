@@ -1,9 +1,10 @@
 //! The words of OpenTSDB's queries: aggregator names, downsample specifications, tag filters.
 
+use chrono_tz::Tz;
 use regex::Regex;
 
 use super::reduce::Estimate;
-use super::{Aggregator, Downsample, Fill, Filter, Matching, Width};
+use super::{Aggregator, Calendar, Downsample, Fill, Filter, Matching, Unit, Width};
 
 pub fn aggregator(name: &str) -> Option<Aggregator> {
     use Aggregator::*;
@@ -46,8 +47,8 @@ pub fn aggregator(name: &str) -> Option<Aggregator> {
     })
 }
 
-/// `1m-avg`, `0all-sum`, `30s-max-nan`. `None` for anything the oracle does not cover.
-pub fn downsample(text: &str) -> Option<Downsample> {
+/// `1m-avg`, `0all-sum`, `30s-max-nan`, `1dc-sum` in the calendar of `zone`. `None` for anything the oracle does not cover.
+pub fn downsample(text: &str, zone: Tz) -> Option<Downsample> {
     let mut parts = text.split('-');
     let interval = parts.next()?;
     let function = aggregator(parts.next()?).filter(|function| *function != Aggregator::None)?;
@@ -58,8 +59,31 @@ pub fn downsample(text: &str) -> Option<Downsample> {
         Some("zero") => Fill::Zero,
         Some(_) => return None,
     };
-    let width = if interval.ends_with("all") { Width::All } else { Width::Millis(millis(interval)?) };
+    let width = if interval.ends_with("all") {
+        Width::All
+    } else if let Some(interval) = interval.strip_suffix('c') {
+        Width::Calendar(calendar(interval, zone)?)
+    } else {
+        Width::Millis(millis(interval)?)
+    };
     Some(Downsample { width, function, fill })
+}
+
+fn calendar(text: &str, zone: Tz) -> Option<Calendar> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let unit = match &text[unit_at..] {
+        "ms" => Unit::Millisecond,
+        "s" => Unit::Second,
+        "m" => Unit::Minute,
+        "h" => Unit::Hour,
+        "d" => Unit::Day,
+        "w" => Unit::Week,
+        "n" => Unit::Month,
+        "y" => Unit::Year,
+        _ => return None,
+    };
+    let count = text[..unit_at].parse().ok().filter(|count| *count > 0)?;
+    Some(Calendar { count, unit, zone })
 }
 
 /// `90s`, `1m`, `500ms`.

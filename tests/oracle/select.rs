@@ -103,6 +103,7 @@ pub fn groups<'a>(all: &'a [Series], question: &Question, from: i64, to: i64) ->
             let asked: BTreeSet<&String> = question.filters.iter().map(|filter| &filter.key).collect();
             passes &= series.tags.keys().collect::<BTreeSet<_>>() == asked;
         }
+        passes &= question.only.as_ref().is_none_or(|only| only.contains(&series.tags));
         if passes {
             chosen.push(series);
         }

@@ -1,5 +1,6 @@
 //! What happens to one series on its own: the window that is read, downsampling, fill, rate.
 
+use super::calendar::Calendar;
 use super::{Aggregator, Number, Question};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,11 +10,12 @@ pub struct Downsample {
     pub fill: Fill,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Width {
     Millis(i64),
     /// One bucket over the whole range.
     All,
+    Calendar(Calendar),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,7 @@ const HOUR_S: i64 = 3_600;
 pub fn window(start_ms: i64, end_ms: i64, downsample: Option<&Downsample>) -> (i64, i64) {
     let interval = match downsample {
         Some(Downsample { width: Width::Millis(millis), .. }) => *millis,
+        Some(Downsample { width: Width::Calendar(calendar), .. }) => calendar.nominal_millis(),
         _ => 0,
     };
     let mut first = start_ms / 1000;
@@ -66,6 +69,7 @@ pub fn pipeline(read: Vec<(i64, Number)>, question: &Question, from: i64, to: i6
         points = match downsample.width {
             Width::Millis(interval) => buckets(&points, downsample, interval, from, to),
             Width::All => whole_range(&points, downsample.function, question.start_ms, question.end_ms),
+            Width::Calendar(calendar) => calendar_buckets(&points, downsample, calendar, from, to, question.exact),
         };
     }
     if let Some(options) = &question.rate {
@@ -109,6 +113,62 @@ fn buckets(points: &[(i64, Number)], downsample: &Downsample, interval: i64, fro
         bucket += interval;
     }
     filled
+}
+
+/// The original counts the intervals of every series from the first of its own points; the sensible grid is one, and
+/// counted from the start of what is read. Both fill the grid that is counted from there.
+fn calendar_buckets(
+    points: &[(i64, Number)],
+    downsample: &Downsample,
+    calendar: Calendar,
+    from: i64,
+    to: i64,
+    exact: bool,
+) -> Vec<(i64, Number)> {
+    let first = calendar.previous(from);
+    let seek = if first == from { from } else { calendar.next(first) };
+    let mut points = points.iter().filter(|(time, _)| *time >= seek).peekable();
+    let mut made: Vec<(i64, Number)> = Vec::new();
+    let mut start = match points.peek() {
+        Some((time, _)) if exact => calendar.previous(*time),
+        _ => first,
+    };
+    while points.peek().is_some() {
+        let end = calendar.next(start);
+        let mut values = Vec::new();
+        while let Some((_, value)) = points.next_if(|(time, _)| *time < end) {
+            values.push(value.as_f64());
+        }
+        if !values.is_empty() {
+            made.push((start, Number::Float(downsample.function.floats(&values))));
+        }
+        start = end;
+    }
+    let gap = match downsample.fill {
+        Fill::None => return made,
+        Fill::Nan | Fill::Null => f64::NAN,
+        Fill::Zero => 0.0,
+    };
+    let mut last = if exact { calendar.previous(to) } else { walk(calendar, first, to) };
+    if last == first {
+        last = calendar.next(last);
+    }
+    let mut filled = Vec::new();
+    let mut bucket = first;
+    while bucket < last {
+        let value = made.iter().find(|(time, _)| *time == bucket).map_or(Number::Float(gap), |(_, value)| *value);
+        filled.push((bucket, value));
+        bucket = calendar.next(bucket);
+    }
+    filled
+}
+
+/// The start of the interval that holds `time`, counted from `start`.
+fn walk(calendar: Calendar, mut start: i64, time: i64) -> i64 {
+    while calendar.next(start) <= time {
+        start = calendar.next(start);
+    }
+    start
 }
 
 fn whole_range(points: &[(i64, Number)], function: Aggregator, start: i64, end: i64) -> Vec<(i64, Number)> {

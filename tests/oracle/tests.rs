@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use chrono_tz::Tz;
 use serde_json::Value as Json;
 
 use super::{Filter, Number, Question, RateOptions, Refusal, Series};
@@ -98,7 +99,10 @@ fn question(body: &Json, sub: &Json) -> Option<Question> {
         }
     }
     let downsample = match sub["downsample"].as_str() {
-        Some(text) => Some(super::downsample(text)?),
+        Some(text) => {
+            let zone = body["timezone"].as_str().unwrap_or("UTC").parse().ok()?;
+            Some(super::downsample(text, zone)?)
+        }
         None => None,
     };
     let options = &sub["rateOptions"];
@@ -112,6 +116,7 @@ fn question(body: &Json, sub: &Json) -> Option<Question> {
         metric: sub["metric"].as_str()?.to_owned(),
         filters,
         explicit_tags: sub["explicitTags"].as_bool().unwrap_or(false),
+        only: None,
         aggregator: super::aggregator(sub["aggregator"].as_str()?)?,
         downsample,
         rate,
@@ -136,6 +141,7 @@ fn ask(aggregator: &str, filter: &str) -> Result<Vec<(i64, Number)>, Refusal> {
         metric: "a".into(),
         filters: vec![super::filter("host", filter, false).unwrap()],
         explicit_tags: false,
+        only: None,
         aggregator: super::aggregator(aggregator).unwrap(),
         downsample: None,
         rate: None,
@@ -164,7 +170,7 @@ fn the_window_reads_whole_hours_around_the_range() {
     let hour = 3_600_000;
     assert_eq!(super::window(hour + 1, 2 * hour - 1_001, None), (hour, 2 * hour));
     assert_eq!(super::window(hour, 2 * hour, None), (hour, 3 * hour));
-    let minute = super::downsample("1m-avg");
+    let minute = super::downsample("1m-avg", Tz::UTC);
     assert_eq!(super::window(hour, 2 * hour, minute.as_ref()), (hour, 3 * hour));
     assert_eq!(super::window(hour, 2 * hour - 61_000, minute.as_ref()), (hour, 2 * hour));
 }

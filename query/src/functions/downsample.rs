@@ -108,6 +108,7 @@ impl Downsampled {
             metric: arguments.metric.clone(),
             filters: by.chain(filters).collect(),
             explicit_tags: false,
+            series: None,
             aggregator: arguments.aggregate,
             downsample: Some(Downsample {
                 interval: arguments.interval,

@@ -393,6 +393,7 @@ fn load() -> TsQuery {
         metric: "load".to_owned(),
         filters: Vec::new(),
         explicit_tags: false,
+        series: None,
         aggregator: Aggregator::Sum,
         downsample: None,
         rate: None,

@@ -106,6 +106,7 @@ fn query(body: &Json, asked: &Json) -> TsQuery {
         metric: asked["metric"].as_str().unwrap().to_owned(),
         filters: tags.map(|(key, value)| filter(key, value.as_str().unwrap())).collect(),
         explicit_tags: asked["explicitTags"] == true,
+        series: None,
         aggregator: asked["aggregator"].as_str().unwrap().parse().unwrap(),
         downsample: asked["downsample"].as_str().map(downsample),
         rate: (asked["rate"] == true).then(|| rate(&asked["rateOptions"])),

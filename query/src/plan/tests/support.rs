@@ -181,6 +181,7 @@ pub fn query(text: &str) -> TsQuery {
         metric: metric.to_owned(),
         filters: braces.split('{').skip(1).enumerate().flat_map(|(at, tags)| filters(tags, at == 0)).collect(),
         explicit_tags: false,
+        series: None,
         aggregator: parts[0].parse().unwrap(),
         downsample: None,
         rate: None,

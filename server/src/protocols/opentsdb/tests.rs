@@ -25,7 +25,7 @@ use crate::state::{ServerLimits, State};
 const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
 #[derive(Debug)]
-struct Still;
+pub(super) struct Still;
 
 impl Clock for Still {
     fn now(&self) -> Timestamp {

@@ -22,7 +22,7 @@ pub fn parse(text: &str, now_millis: i64, zone: Tz) -> Result<i64, String> {
         let before = duration(before)?;
         return Ok(now_millis.saturating_sub(before.millis));
     }
-    if text.contains(['/', ':']) {
+    if is_date(text) {
         return date(text, zone);
     }
     if let Some((seconds, fraction)) = text.split_once('.') {
@@ -39,6 +39,50 @@ pub fn parse(text: &str, now_millis: i64, zone: Tz) -> Result<i64, String> {
     }
     Ok(if text.len() <= 10 { number * 1_000 } else { number })
 }
+
+/// Whether `text` is a date, which needs a time zone.
+pub fn is_date(text: &str) -> bool {
+    text.contains(['/', ':'])
+}
+
+/// The zone of this name; without one UTC. Also the three letters that Java still knows.
+///
+/// # Errors
+/// Says that there is none.
+pub fn zone(name: Option<&str>) -> Result<Tz, String> {
+    let Some(name) = name else { return Ok(Tz::UTC) };
+    let known = SHORT_ZONES.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| *long);
+    known.parse().map_err(|_| format!("Invalid timezone name: '{name}', expected one such as Europe/Paris"))
+}
+
+/// Names of zones that are not in the time zone database, but in Java.
+const SHORT_ZONES: [(&str, &str); 25] = [
+    ("ACT", "Australia/Darwin"),
+    ("AET", "Australia/Sydney"),
+    ("AGT", "America/Argentina/Buenos_Aires"),
+    ("ART", "Africa/Cairo"),
+    ("AST", "America/Anchorage"),
+    ("BET", "America/Sao_Paulo"),
+    ("BST", "Asia/Dhaka"),
+    ("CAT", "Africa/Harare"),
+    ("CNT", "America/St_Johns"),
+    ("CST", "America/Chicago"),
+    ("CTT", "Asia/Shanghai"),
+    ("EAT", "Africa/Addis_Ababa"),
+    ("ECT", "Europe/Paris"),
+    ("IET", "America/Indiana/Indianapolis"),
+    ("IST", "Asia/Kolkata"),
+    ("JST", "Asia/Tokyo"),
+    ("MIT", "Pacific/Apia"),
+    ("NET", "Asia/Yerevan"),
+    ("NST", "Pacific/Auckland"),
+    ("PLT", "Asia/Karachi"),
+    ("PNT", "America/Phoenix"),
+    ("PRT", "America/Puerto_Rico"),
+    ("PST", "America/Los_Angeles"),
+    ("SST", "Pacific/Guadalcanal"),
+    ("VST", "Asia/Ho_Chi_Minh"),
+];
 
 fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())

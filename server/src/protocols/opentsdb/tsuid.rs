@@ -8,7 +8,7 @@ use std::sync::Arc;
 use telem_engine::{NameKind, SeriesIndex, SeriesKey};
 
 /// Digits of one number.
-const DIGITS: usize = 6;
+pub const DIGITS: usize = 6;
 
 /// The TSUID of a series. Numbers beyond three bytes take more digits, so that they stay distinct.
 pub fn of(index: &SeriesIndex, key: &SeriesKey) -> String {
@@ -21,6 +21,20 @@ pub fn of(index: &SeriesIndex, key: &SeriesKey) -> String {
     tags.sort_unstable();
     let metric = format!("{:06X}", number(NameKind::Metric, key.metric()));
     tags.into_iter().fold(metric, |tsuid, (name, value)| format!("{tsuid}{name:06X}{value:06X}"))
+}
+
+/// That after a metric come whole pairs of key and value.
+///
+/// # Errors
+/// Says what is wrong, in OpenTSDB's words.
+pub fn check_width(tsuid: &str) -> Result<(), String> {
+    match tsuid.len().saturating_sub(DIGITS) {
+        0 => Err("TSUID is too short, may be missing tags".to_owned()),
+        tags if !tags.is_multiple_of(2 * DIGITS) => {
+            Err("The TSUID appears to be malformed, improper tag width".to_owned())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The series that `tsuid` names, if any.

@@ -116,7 +116,13 @@ impl Filter {
         TagFilter { key: self.key.clone(), matcher: self.matcher.clone(), group_by: self.group_by }
     }
 
-    fn same_but_grouping(&self, other: &Filter) -> bool {
+    /// The values of a `literal_or`; none of any other kind.
+    fn literals(&self) -> &[String] {
+        if let Matcher::LiteralOr(values) = &self.matcher { values } else { &[] }
+    }
+
+    /// Whether both select the same series, whatever they group.
+    pub fn same_but_grouping(&self, other: &Filter) -> bool {
         (self.kind, &self.key, &self.text) == (other.kind, &other.key, &other.text)
     }
 
@@ -149,6 +155,27 @@ pub fn add(filters: &mut Vec<Filter>, filter: Filter) -> Result<(), String> {
     }
     filters.push(filter);
     Ok(())
+}
+
+/// What OpenTSDB makes of filters that share a key, which is not what they say. Keys are looked at in the order in
+/// which they were first seen (`place`). Of the first key literal values are one choice, whichever filters they stand
+/// in. Of any other key the literal values of a filter that another follows are forgotten.
+pub fn as_opentsdb(filters: &[Filter], place: impl Fn(&str) -> Option<u32>) -> Vec<TagFilter> {
+    let mut sorted: Vec<&Filter> = filters.iter().collect();
+    sorted.sort_by_key(|filter| place(&filter.key));
+    let mut meant = Vec::new();
+    for (at, same_key) in sorted.chunk_by(|a, b| a.key == b.key).enumerate() {
+        let group_by = same_key.iter().any(|filter| filter.group_by);
+        let choice: Vec<String> = match at {
+            0 => same_key.iter().flat_map(|filter| filter.literals()).cloned().collect(),
+            _ => same_key.last().map_or(&[][..], |last| last.literals()).to_vec(),
+        };
+        let kept = same_key.iter().filter(|filter| filter.literals().is_empty()).map(|filter| filter.matcher.clone());
+        let choice = (!choice.is_empty()).then_some(Matcher::LiteralOr(choice));
+        let key = &same_key[0].key;
+        meant.extend(choice.into_iter().chain(kept).map(|matcher| TagFilter { key: key.clone(), matcher, group_by }));
+    }
+    meant
 }
 
 fn matcher(kind: &str, key: &str, text: &str) -> Result<Matcher, String> {

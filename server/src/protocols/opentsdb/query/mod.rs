@@ -8,11 +8,13 @@ pub mod parse;
 mod pieces;
 mod render;
 mod resolve;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod uri;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method};
@@ -27,6 +29,7 @@ use self::parse::Asked;
 pub use self::pieces::Pieces;
 use self::render::Out;
 use self::resolve::{Resolved, Source};
+use self::stats::Stats;
 use super::annotation::Delivered;
 use super::call::Call;
 use super::errors::Failure;
@@ -44,24 +47,27 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     } else {
         None
     };
+    let stats = Stats::new(Arc::clone(&state.clock));
     let (asked, question) = {
         let (state, call) = (Arc::clone(state), call.clone());
         beside(move || understand(&state, &call, body.as_deref(), fidelity)).await?
     };
     let notes = notes(state, &asked, &question);
-    let mut out = Out::new(Arc::new(asked), notes, Arc::clone(state.db.index()), state.limits.answers.start());
+    let held = state.limits.answers.start();
+    let mut out = Out::new(Arc::new(asked), notes, Arc::clone(state.db.index()), held, stats);
     let mut missing: Vec<MissingNode> = Vec::new();
     let mut answering = Answering {
         round: state.queries.round(),
+        clock: Arc::clone(&state.clock),
         rest: question.into_iter(),
         fidelity,
         values: 0,
         values_max: state.queries.options().answer_values_max,
     };
     while answering.values <= state.limits.answer_values_waiting {
-        let Some((sub, answer)) = answering.next().await? else { break };
+        let Some((sub, answer, took)) = answering.next().await? else { break };
         missing.extend(answer.missing);
-        out.add(&sub, answer.groups)?;
+        out.add(&sub, answer.groups, took)?;
     }
     let missing = missing_header(missing);
     if answering.is_done() && out.weight() <= INLINE_WEIGHT_MAX {
@@ -75,6 +81,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
 /// The sub-queries of a request, answered one after another: one request takes one place among the running queries.
 struct Answering {
     round: Round,
+    clock: Arc<dyn Clock>,
     rest: std::vec::IntoIter<Resolved>,
     fidelity: Fidelity,
     /// Of all answers together.
@@ -83,10 +90,11 @@ struct Answering {
 }
 
 impl Answering {
-    /// The next sub-query that has an answer, and its answer.
-    async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer)>, Failure> {
+    /// The next sub-query that has an answer, its answer, and how long it took.
+    async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer, Duration)>, Failure> {
         for sub in self.rest.by_ref() {
             let Source::Query(query) = &sub.source else { continue };
+            let began = self.clock.monotonic();
             let answer = match self.round.timeseries((**query).clone()).await {
                 Err(error) if self.fidelity == Fidelity::Sensible && is_of_telem(&error) => continue,
                 answered => answered?,
@@ -95,7 +103,8 @@ impl Answering {
             if self.values > self.values_max {
                 return Err(telem_query::Error::TooLarge { what: "values", max: self.values_max }.into());
             }
-            return Ok(Some((sub, answer)));
+            let took = self.clock.monotonic().saturating_sub(began);
+            return Ok(Some((sub, answer, took)));
         }
         Ok(None)
     }
@@ -128,12 +137,25 @@ fn understand(
         Some(body) => parse::body(body, fidelity)?,
         None => uri::query(&call.params, fidelity)?,
     };
-    if call.method == Method::DELETE || asked.delete {
-        return Err(Failure::bad_request("Deleting data is not enabled")
-            .details("telem keeps what it was sent; ask without delete"));
+    let delete = call.method == Method::DELETE || asked.delete;
+    let refused = || {
+        Failure::bad_request("Deleting data is not enabled").details("telem keeps what it was sent; ask without delete")
+    };
+    if delete && fidelity == Fidelity::Sensible {
+        return Err(refused());
     }
     asked.arrays |= call.params.has("arrays");
     let question = resolve::resolve(&asked, state.db.index(), now_millis(&*state.clock), fidelity)?;
+    if delete {
+        // The original looks names up before it deletes.
+        let round = state.queries.round();
+        for sub in &question {
+            if let Source::Query(query) = &sub.source {
+                round.check(query)?;
+            }
+        }
+        return Err(refused());
+    }
     Ok((asked, question))
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Unknown fields are ignored (Grafana 12.4 sends all it has), but in `rateOptions`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
@@ -22,6 +24,9 @@ pub const REGEXPS_MAX: usize = 64;
 /// Most series asked for by number in one request: the search for each walks through the series of a metric.
 pub const TSUIDS_MAX: usize = 64;
 
+/// Most percentiles of histograms in one sub-query.
+pub const PERCENTILES_MAX: usize = 64;
+
 /// A request to `/api/query`, from JSON or from a URI.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
@@ -33,6 +38,10 @@ pub struct Asked {
     pub ms_resolution: bool,
     pub show_query: bool,
     pub show_tsuids: bool,
+    /// Every group is followed by what its sub-query took.
+    pub show_stats: bool,
+    /// The groups are followed by what the request took.
+    pub show_summary: bool,
     /// No notes are delivered.
     pub no_annotations: bool,
     /// Notes on no single series are delivered too.
@@ -55,6 +64,18 @@ pub struct Sub {
     pub rate_options: Option<RateOptions>,
     pub filters: Vec<Filter>,
     pub explicit_tags: bool,
+    /// Asks for histograms: their percentiles, or `Some` of none for their buckets.
+    pub histogram: Option<Vec<f32>>,
+    /// Asks for what was aggregated when it was written.
+    pub pre_aggregate: bool,
+}
+
+impl Sub {
+    fn but_filters(&self) -> impl PartialEq + '_ {
+        let (metric, aggregator, downsample) = (&self.metric, &self.aggregator, &self.downsample);
+        let kinds = (self.explicit_tags, self.pre_aggregate, &self.histogram);
+        (metric, aggregator, &self.tsuids, downsample, self.rate, self.rate_options, kinds)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +93,9 @@ impl Default for RateOptions {
 }
 
 /// The sub-queries of a request as they are read: every one once, and all within limits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Subs {
+    fidelity: Fidelity,
     kept: Vec<Sub>,
     given: usize,
     regexps: usize,
@@ -81,6 +103,10 @@ pub struct Subs {
 }
 
 impl Subs {
+    pub fn new(fidelity: Fidelity) -> Self {
+        Subs { fidelity, kept: Vec::new(), given: 0, regexps: 0, tsuids: 0 }
+    }
+
     /// # Errors
     /// 400 when there are too many, or too much in them.
     pub fn add(&mut self, sub: Sub) -> Result<(), Failure> {
@@ -97,10 +123,22 @@ impl Subs {
                     .details("ask for the others in another request"));
             }
         }
-        if !self.kept.contains(&sub) {
+        if !self.kept.iter().any(|kept| self.same(kept, &sub)) {
             self.kept.push(sub);
         }
         Ok(())
+    }
+
+    /// To the original two sub-queries are the same if they only group differently.
+    fn same(&self, kept: &Sub, sub: &Sub) -> bool {
+        let filters = match self.fidelity {
+            Fidelity::Sensible => kept.filters == sub.filters,
+            Fidelity::OpenTsdb => {
+                let pairs = || kept.filters.iter().zip(&sub.filters);
+                kept.filters.len() == sub.filters.len() && pairs().all(|(a, b)| a.same_but_grouping(b))
+            }
+        };
+        filters && kept.but_filters() == sub.but_filters()
     }
 
     pub fn done(self) -> Vec<Sub> {
@@ -155,11 +193,13 @@ struct RawQuery<'a> {
     show_query: Flag,
     #[serde(rename = "showTSUIDs")]
     show_tsuids: Flag,
+    show_stats: Flag,
+    show_summary: Flag,
     no_annotations: Flag,
     global_annotations: Flag,
     delete: Flag,
     #[serde(borrow)]
-    queries: Option<AtMost<RawSub<'a>, { SUBS_MAX + 1 }>>,
+    queries: Option<AtMost<&'a RawValue, { SUBS_MAX + 1 }>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -180,6 +220,48 @@ struct RawSub<'a> {
     #[serde(borrow)]
     filters: Option<AtMost<RawFilter<'a>, { FILTERS_MAX + 1 }>>,
     explicit_tags: Flag,
+    #[serde(borrow)]
+    percentiles: Option<AtMost<Text<'a>, { PERCENTILES_MAX + 1 }>>,
+    show_histogram_buckets: Flag,
+    pre_aggregate: Flag,
+}
+
+/// Which of two fields of a sub-query stands last in the document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LastWord {
+    #[default]
+    Neither,
+    Tags,
+    Filters,
+}
+
+impl<'de> Deserialize<'de> for LastWord {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_map(LastWordVisitor)
+    }
+}
+
+struct LastWordVisitor;
+
+impl<'de> Visitor<'de> for LastWordVisitor {
+    type Value = LastWord;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sub-query")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<LastWord, A::Error> {
+        let mut last = LastWord::Neither;
+        while let Some(name) = fields.next_key::<Cow<'de, str>>()? {
+            let given = fields.next_value::<Option<IgnoredAny>>()?.is_some();
+            last = match &*name {
+                "tags" if given => LastWord::Tags,
+                "filters" if given => LastWord::Filters,
+                _ => last,
+            };
+        }
+        Ok(last)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -210,7 +292,7 @@ struct Big(i64);
 
 impl<'de> Deserialize<'de> for Big {
     fn deserialize<D: serde::Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        let raw = <&serde_json::value::RawValue>::deserialize(json)?.get();
+        let raw = <&RawValue>::deserialize(json)?.get();
         if raw.parse::<f64>().is_ok_and(|float| float >= i64::MAX as f64) {
             return Ok(Big(i64::MAX));
         }
@@ -242,9 +324,9 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
     }
     let raw: RawQuery<'_> = from_json(body)?;
     let raw_subs = raw.queries.ok_or_else(|| nothing().details("found no 'queries', expected a list of them"))?;
-    let mut subs = Subs::default();
+    let mut subs = Subs::new(fidelity);
     for raw in raw_subs.0 {
-        subs.add(sub(raw).map_err(Failure::not_json)?)?;
+        subs.add(sub(raw.get(), fidelity).map_err(Failure::not_json)?)?;
     }
     Ok(Asked {
         start: filled(raw.start),
@@ -254,6 +336,8 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
         ms_resolution: raw.ms_resolution.0,
         show_query: raw.show_query.0,
         show_tsuids: raw.show_tsuids.0,
+        show_stats: raw.show_stats.0,
+        show_summary: raw.show_summary.0,
         no_annotations: raw.no_annotations.0,
         global_annotations: raw.global_annotations.0,
         arrays: false,
@@ -262,10 +346,19 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
     })
 }
 
-fn sub(raw: RawSub<'_>) -> Result<Sub, String> {
+fn sub(text: &str, fidelity: Fidelity) -> Result<Sub, String> {
+    let raw: RawSub<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut all = Vec::new();
-    let tags = raw.tags.unwrap_or_default();
-    let filters = raw.filters.unwrap_or_default().0;
+    let mut tags = raw.tags.unwrap_or_default();
+    let mut filters = raw.filters.unwrap_or_default().0;
+    if fidelity == Fidelity::OpenTsdb {
+        // The original sets one field after the other, and both set its filters.
+        match serde_json::from_str(text).map_err(|error| error.to_string())? {
+            LastWord::Tags => filters.clear(),
+            LastWord::Filters => tags = TextMap::default(),
+            LastWord::Neither => {}
+        }
+    }
     check_filters(tags.entries.len() + tags.beyond + filters.len())?;
     for (key, value) in tags.entries {
         filters::add(&mut all, Filter::from_tag(&key, value.as_deref().unwrap_or_default())?.grouped(true))?;
@@ -288,7 +381,29 @@ fn sub(raw: RawSub<'_>) -> Result<Sub, String> {
         }),
         filters: all,
         explicit_tags: raw.explicit_tags.0,
+        histogram: histogram(raw.percentiles, raw.show_histogram_buckets.0)?,
+        pre_aggregate: raw.pre_aggregate.0,
     })
+}
+
+fn histogram(
+    percentiles: Option<AtMost<Text<'_>, { PERCENTILES_MAX + 1 }>>,
+    buckets: bool,
+) -> Result<Option<Vec<f32>>, String> {
+    let texts: Vec<String> = percentiles.unwrap_or_default().0.into_iter().filter_map(filled).collect();
+    let percentiles = self::percentiles(texts.iter().map(String::as_str))?;
+    Ok((buckets || !percentiles.is_empty()).then_some(percentiles))
+}
+
+/// # Errors
+/// Says which is no number, or that there are too many.
+pub fn percentiles<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<f32>, String> {
+    let number = |text: &str| text.trim().parse().map_err(|_| format!("the percentile '{text}' is no number"));
+    let percentiles = texts.map(number).collect::<Result<Vec<f32>, String>>()?;
+    match percentiles.len() > PERCENTILES_MAX {
+        true => Err(format!("more than {PERCENTILES_MAX} percentiles in one sub-query")),
+        false => Ok(percentiles),
+    }
 }
 
 /// # Errors

@@ -55,15 +55,15 @@ async fn work(mut out: Out, mut rest: Answering, to: mpsc::Sender<Bytes>) -> Res
             let Some(piece) = piece else { break };
             send(piece).await;
         }
-        let Some((sub, answer)) = rest.next().await? else { break };
+        let Some((sub, answer, took)) = rest.next().await? else { break };
         if let Some(node) = answer.missing.first() {
             // The head of the answer, which would say so, is sent.
             let what = format!("node {} did not answer after the answer had begun: {}", node.node, node.reason);
             return Err(ApiError::of_kind(telem_engine::ErrorKind::Unavailable, what).into());
         }
-        out.add(&sub, answer.groups)?;
+        out.add(&sub, answer.groups, took)?;
     }
-    send(Out::END.to_vec()).await;
+    send(out.end()).await;
     Ok(())
 }
 

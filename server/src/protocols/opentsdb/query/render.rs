@@ -2,14 +2,17 @@
 //!
 //! Keys of `dps` ascend: Grafana draws points in the order of the document.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use telem_engine::{SeriesIndex, Timestamp, Value};
+use telem_engine::{NameKind, SeriesIndex, Timestamp, Value};
 use telem_query::TsGroup;
 
+use super::filters::Filter;
 use super::parse::{Asked, RateOptions, Sub};
 use super::resolve::Resolved;
+use super::stats::{self, Stats};
 use crate::answers::Held;
 use crate::http::ApiError;
 use crate::protocols::opentsdb::annotation::Delivered;
@@ -27,6 +30,7 @@ const GROUP_POINTS: usize = 8;
 /// The answer in the making: groups wait here, as they were computed, until they are written.
 pub struct Out {
     form: Form,
+    stats: Stats,
     index: Arc<SeriesIndex>,
     waiting: VecDeque<(Of, std::vec::IntoIter<TsGroup>)>,
     open: Option<Open>,
@@ -44,6 +48,8 @@ struct Of {
     /// Its place among those that were asked.
     sub: usize,
     gaps_are_null: bool,
+    /// How long it took.
+    took: Duration,
 }
 
 /// A group of which the head and some points are written.
@@ -56,8 +62,9 @@ struct Open {
 }
 
 impl Out {
-    pub fn new(asked: Arc<Asked>, notes: Delivered, index: Arc<SeriesIndex>, held: Held) -> Self {
+    pub fn new(asked: Arc<Asked>, notes: Delivered, index: Arc<SeriesIndex>, held: Held, stats: Stats) -> Self {
         Out {
+            stats,
             form: Form { asked, notes },
             index,
             waiting: VecDeque::new(),
@@ -69,15 +76,16 @@ impl Out {
         }
     }
 
-    /// Adds the groups of one sub-query.
+    /// Adds the groups of one sub-query, and how long it took.
     ///
     /// # Errors
     /// When what waits takes more than the memory for answers, or than others leave of it.
-    pub fn add(&mut self, sub: &Resolved, groups: Vec<TsGroup>) -> Result<(), ApiError> {
+    pub fn add(&mut self, sub: &Resolved, groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
+        self.stats.add(took, groups.iter().map(|group| group.points.len()).sum());
         self.taken += groups.iter().map(taken).sum::<usize>();
         self.held.grow(self.taken)?;
         self.weight += groups.iter().map(|group| self.form.weight(group)).sum::<usize>();
-        let of = Of { sub: sub.index, gaps_are_null: sub.gaps_are_null };
+        let of = Of { sub: sub.index, gaps_are_null: sub.gaps_are_null, took };
         self.waiting.push_back((of, groups.into_iter()));
         Ok(())
     }
@@ -98,7 +106,15 @@ impl Out {
     /// What stands before the first group.
     pub const START: &[u8] = b"[";
     /// What stands behind the last.
-    pub const END: &[u8] = b"]";
+    pub fn end(&self) -> Vec<u8> {
+        let mut end = Vec::new();
+        if self.form.asked.show_summary {
+            end.extend_from_slice(if self.begun { b"," } else { b"" });
+            self.stats.summary(&mut end);
+        }
+        end.push(b']');
+        end
+    }
 
     /// The whole answer at once, and the memory that it holds.
     ///
@@ -108,7 +124,7 @@ impl Out {
         let mut out = Vec::with_capacity(self.weight * POINT_BYTES);
         out.extend_from_slice(Self::START);
         self.write(&mut out, usize::MAX);
-        out.extend_from_slice(Self::END);
+        out.extend_from_slice(&self.end());
         self.held.grow(out.capacity())?;
         self.held.shrink(out.capacity());
         Ok((out, self.held))
@@ -123,7 +139,7 @@ impl Out {
                 self.open = Some(open);
                 continue;
             }
-            self.form.tail(out);
+            self.form.tail(out, &open);
             self.taken = self.taken.saturating_sub(taken(&open.group));
         }
     }
@@ -181,7 +197,7 @@ impl Form {
         json::list(out, &group.aggregate_tags, |out, key| json::string(out, key));
         if self.asked.show_query {
             out.extend_from_slice(b",\"query\":");
-            query(out, asked, of.sub);
+            query(out, asked, of.sub, index);
         }
         if self.numbers() {
             let tsuids: Vec<String> = group.series.iter().map(|key| tsuid::of(index, key)).collect();
@@ -209,8 +225,13 @@ impl Form {
     }
 
     /// What stands behind the last point of a group.
-    fn tail(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(if self.asked.arrays { b"]}" } else { b"}}" });
+    fn tail(&self, out: &mut Vec<u8>, open: &Open) {
+        out.push(if self.asked.arrays { b']' } else { b'}' });
+        if self.asked.show_stats {
+            out.extend_from_slice(b",\"stats\":");
+            stats::of_group(out, open.of.took, open.group.points.len());
+        }
+        out.push(b'}');
     }
 }
 
@@ -268,7 +289,7 @@ impl Shown {
 }
 
 /// A sub-query as it was asked; Grafana finds its target by `index`.
-fn query(out: &mut Vec<u8>, sub: &Sub, index: usize) {
+fn query(out: &mut Vec<u8>, sub: &Sub, at: usize, index: &SeriesIndex) {
     let text = |out: &mut Vec<u8>, name: &str, text: Option<&str>| {
         json::string(out, name);
         out.push(b':');
@@ -309,8 +330,17 @@ fn query(out: &mut Vec<u8>, sub: &Sub, index: usize) {
     }
     out.extend_from_slice(b",\"explicitTags\":");
     json::bool(out, sub.explicit_tags);
+    out.extend_from_slice(b",\"preAggregate\":");
+    json::bool(out, sub.pre_aggregate);
+    out.extend_from_slice(b",\"filterTagKs\":");
+    filter_tag_keys(out, sub, index);
+    // What the original shows of features that telem has not: its defaults.
+    out.extend_from_slice(
+        b",\"percentiles\":null,\"showHistogramBuckets\":false,\"histogramQuery\":false,\"rollupUsage\":null,\
+          \"rollupTable\":\"raw\",\"useFuzzyFilter\":true,\"useMultiGets\":true",
+    );
     out.extend_from_slice(b",\"index\":");
-    json::int(out, i64::try_from(index).unwrap_or(i64::MAX));
+    json::int(out, i64::try_from(at).unwrap_or(i64::MAX));
     out.extend_from_slice(b",\"tags\":");
     let tags: Vec<(&str, String)> = sub
         .filters
@@ -321,6 +351,22 @@ fn query(out: &mut Vec<u8>, sub: &Sub, index: usize) {
     json::string_map(out, tags.iter().map(|(key, text)| (*key, text.as_str())));
     out.push(b'}');
 }
+
+/// The numbers of the filtered tag keys, three bytes each in base64; null where nothing is filtered.
+fn filter_tag_keys(out: &mut Vec<u8>, sub: &Sub, index: &SeriesIndex) {
+    if sub.filters.is_empty() {
+        return out.extend_from_slice(b"null");
+    }
+    let number = |filter: &Filter| index.ordinal(NameKind::TagKey, &filter.key).map(|ordinal| ordinal + 1);
+    let numbers: BTreeSet<u32> = sub.filters.iter().filter_map(number).collect();
+    json::list(out, numbers, |out, number| {
+        out.push(b'"');
+        out.extend([18, 12, 6, 0].map(|shift| BASE64[(number >> shift & 0x3f) as usize]));
+        out.push(b'"');
+    });
+}
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 fn rate_options(out: &mut Vec<u8>, options: &RateOptions) {
     out.extend_from_slice(b"{\"counter\":");

@@ -1,14 +1,20 @@
 //! From what was asked to what is queried: times, aggregators, intervals, series by number.
 
+use axum::http::StatusCode;
 use chrono_tz::Tz;
-use telem_engine::{SeriesIndex, SeriesKey, Timestamp};
+use telem_engine::{NameKind, SeriesIndex, SeriesKey, Timestamp};
 use telem_query::TsQuery;
+use telem_query::functions::Aggregator;
 use telem_query::tsq::{Downsample, Fidelity, Fill, Matcher, Rate, TagFilter};
 
 use super::downsample::{self, Calendar};
+use super::filters::{self, Filter};
 use super::parse::{Asked, RateOptions, Sub};
 use crate::protocols::opentsdb::errors::Failure;
 use crate::protocols::opentsdb::{aggregators, time, tsuid};
+
+/// The last time that OpenTSDB takes in a query: 13 digits of milliseconds.
+const OPENTSDB_MILLIS_MAX: i64 = 9_999_999_999_999;
 
 /// A sub-query ready to be answered.
 #[derive(Clone, Debug)]
@@ -22,7 +28,7 @@ pub struct Resolved {
 
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Series by numbers that nobody has.
+    /// Series by numbers that nobody has, or histograms.
     Nothing,
     Query(Box<TsQuery>),
 }
@@ -31,7 +37,9 @@ pub enum Source {
 struct Frame {
     start: Timestamp,
     end: Timestamp,
-    calendar: Calendar,
+    always_calendar: bool,
+    /// Or what is wrong with its name, which matters only where it is needed.
+    zone: Result<Tz, String>,
     fidelity: Fidelity,
 }
 
@@ -43,13 +51,16 @@ pub fn resolve(
     now_millis: i64,
     fidelity: Fidelity,
 ) -> Result<Vec<Resolved>, Failure> {
-    let zone = zone(asked.timezone.as_deref())?;
-    let start = asked.start.as_deref().ok_or_else(|| Failure::bad_request("Missing start time"))?;
-    let start = time::parse(start, now_millis, zone).map_err(Failure::bad_request)?;
-    let end = match asked.end.as_deref() {
-        Some(end) => time::parse(end, now_millis, zone).map_err(Failure::bad_request)?,
-        None => now_millis,
+    let zone = time::zone(asked.timezone.as_deref());
+    if fidelity == Fidelity::Sensible {
+        zone.clone().map_err(Failure::bad_request)?;
+    }
+    let read = |text: &str| match &zone {
+        Err(why) if time::is_date(text) => Err(Failure::bad_request(why)),
+        _ => time::parse(text, now_millis, zone.clone().unwrap_or(Tz::UTC)).map_err(Failure::bad_request),
     };
+    let start = read(asked.start.as_deref().ok_or_else(|| Failure::bad_request("Missing start time"))?)?;
+    let end = asked.end.as_deref().map_or(Ok(now_millis), read)?;
     if end <= start {
         let text = format!("End time [{end}] must be greater than the start time [{start}]");
         return Err(Failure::bad_request(text));
@@ -60,21 +71,35 @@ pub fn resolve(
     let frame = Frame {
         start: Timestamp::from_millis(start),
         end: Timestamp::from_millis(end),
-        calendar: Calendar { always: asked.use_calendar, zone },
+        always_calendar: asked.use_calendar,
+        zone,
         fidelity,
     };
-    asked.subs.iter().enumerate().map(|(at, sub)| frame.sub(at, sub, index)).collect()
+    // Every sub-query is looked at before a name of any is.
+    let valid: Vec<Valid> = asked.subs.iter().map(|sub| frame.check(sub)).collect::<Result<_, _>>()?;
+    if fidelity == Fidelity::OpenTsdb {
+        storable(start)?;
+        storable(end)?;
+    }
+    asked.subs.iter().zip(valid).enumerate().map(|(at, (sub, valid))| frame.sub(at, sub, valid, index)).collect()
 }
 
-fn zone(name: Option<&str>) -> Result<Tz, Failure> {
-    let Some(name) = name else { return Ok(Tz::UTC) };
-    name.parse().map_err(|_| {
-        Failure::bad_request(format!("Invalid timezone name: '{name}'")).details("expected a name such as Europe/Paris")
-    })
+/// OpenTSDB fails at a time that its rows cannot name.
+fn storable(millis: i64) -> Result<(), Failure> {
+    match (0..=OPENTSDB_MILLIS_MAX).contains(&millis) {
+        true => Ok(()),
+        false => Err(Failure::unforeseen(Fidelity::OpenTsdb, format!("Invalid timestamp: {millis}"))),
+    }
+}
+
+/// The parts of a sub-query that make sense by themselves.
+struct Valid {
+    aggregator: Aggregator,
+    downsample: Option<Downsample>,
 }
 
 impl Frame {
-    fn sub(&self, at: usize, sub: &Sub, index: &SeriesIndex) -> Result<Resolved, Failure> {
+    fn check(&self, sub: &Sub) -> Result<Valid, Failure> {
         let aggregator =
             sub.aggregator.as_deref().ok_or_else(|| Failure::bad_request("Missing the aggregation function"))?;
         let aggregator = aggregators::by_name(aggregator)
@@ -82,21 +107,73 @@ impl Frame {
         if sub.metric.is_none() && sub.tsuids.is_empty() {
             return Err(Failure::bad_request("Missing the metric or tsuids, provide at least one"));
         }
-        let downsample = sub.downsample.as_deref().map(|text| downsample::parse(text, self.calendar));
+        let downsample = sub.downsample.as_deref().map(|text| {
+            let zone = self.zone.clone().unwrap_or(Tz::UTC);
+            downsample::parse(text, Calendar { always: self.always_calendar, zone })
+        });
         let downsample: Option<Downsample> = downsample.transpose().map_err(Failure::bad_request)?;
+        if let Some(percentiles) = &sub.histogram {
+            let function = downsample.as_ref().map(|downsample| downsample.function);
+            self.check_histogram(aggregator, function, percentiles).map_err(Failure::bad_request)?;
+        }
+        if downsample.is_some() {
+            self.zone.clone().map_err(Failure::bad_request)?;
+        }
+        Ok(Valid { aggregator, downsample })
+    }
+
+    /// telem keeps no histograms. The original, asked for them where there are only numbers, finds nothing.
+    fn check_histogram(
+        &self,
+        aggregator: Aggregator,
+        downsample: Option<Aggregator>,
+        percentiles: &[f32],
+    ) -> Result<(), String> {
+        if self.fidelity == Fidelity::Sensible {
+            return Err("telem keeps no histograms: ask for an aggregator such as p99 instead".to_owned());
+        }
+        if !matches!(aggregator, Aggregator::None | Aggregator::Sum) {
+            return Err("Only NONE or SUM aggregation function supported for histogram query".to_owned());
+        }
+        if downsample.is_some_and(|function| function != Aggregator::Sum) {
+            return Err("Only SUM downsampling aggregation supported for histogram query".to_owned());
+        }
+        match percentiles.iter().find(|percentile| !(0.0..=100.0).contains(*percentile)) {
+            Some(percentile) => Err(format!("Invalid percentile parameters: {percentile}")),
+            None => Ok(()),
+        }
+    }
+
+    fn sub(&self, at: usize, sub: &Sub, valid: Valid, index: &SeriesIndex) -> Result<Resolved, Failure> {
+        let Valid { aggregator, downsample } = valid;
         let gaps_are_null = downsample.as_ref().is_some_and(|downsample| downsample.fill == Fill::Null);
-        let selected = match &sub.metric {
-            Some(metric) => {
-                let filters = sub.filters.iter().map(|filter| filter.to_tag_filter()).collect();
-                Some(Selected { metric: metric.clone(), filters, explicit_tags: sub.explicit_tags })
+        if sub.pre_aggregate && self.fidelity == Fidelity::OpenTsdb {
+            return Err(Failure::bad_request("An internal null pointer exception was thrown")
+                .details("nothing was aggregated when it was written"));
+        }
+        let selected = match (&sub.metric, &sub.tsuids[..]) {
+            (Some(metric), []) => Some(Selected {
+                metric: metric.clone(),
+                filters: self.filters(sub, index),
+                explicit_tags: sub.explicit_tags,
+                series: None,
+            }),
+            // Numbers come first: the metric and its filters are then not looked at.
+            (_, tsuids) => self.by_numbers(tsuids, index)?,
+        };
+        let selected = match (selected, &sub.histogram) {
+            (Some(selected), Some(_)) => {
+                selected.check_names(index)?;
+                None
             }
-            None => self.by_numbers(&sub.tsuids, index)?,
+            (selected, _) => selected,
         };
         let source = selected.map_or(Source::Nothing, |selected| {
             Source::Query(Box::new(TsQuery {
                 metric: selected.metric,
                 filters: selected.filters,
                 explicit_tags: selected.explicit_tags,
+                series: selected.series,
                 aggregator,
                 downsample,
                 rate: sub.rate.then(|| rate(sub.rate_options.unwrap_or_default())),
@@ -108,21 +185,40 @@ impl Frame {
         Ok(Resolved { index: at, source, gaps_are_null })
     }
 
+    fn filters(&self, sub: &Sub, index: &SeriesIndex) -> Vec<TagFilter> {
+        match self.fidelity {
+            Fidelity::Sensible => sub.filters.iter().map(Filter::to_tag_filter).collect(),
+            Fidelity::OpenTsdb => filters::as_opentsdb(&sub.filters, |key| index.ordinal(NameKind::TagKey, key)),
+        }
+    }
+
     /// The series of TSUIDs; `None` when there are none.
     fn by_numbers(&self, tsuids: &[String], index: &SeriesIndex) -> Result<Option<Selected>, Failure> {
+        let metric_of = |number: &String| number.get(..tsuid::DIGITS).map(str::to_uppercase);
+        if let [first, others @ ..] = tsuids
+            && let Some(other) = others.iter().find(|other| metric_of(other) != metric_of(first))
+        {
+            let [first, other] = [first, other].map(|number| metric_of(number).unwrap_or_default());
+            let text = format!("One or more TSUIDs did not share the same metric [{first}] [{other}]");
+            return Err(Failure::unforeseen(self.fidelity, text));
+        }
         let mut keys: Vec<SeriesKey> = Vec::new();
         for number in tsuids {
-            let found = tsuid::find(index, number).map_err(|why| Failure::unforeseen(self.fidelity, why))?;
+            if number.len() < tsuid::DIGITS {
+                let text = format!("begin 0, end {}, length {}", tsuid::DIGITS, number.len());
+                return Err(Failure::unforeseen(self.fidelity, text));
+            }
+            let found = tsuid::find(index, number).map_err(Failure::bad_request)?;
+            if found.is_none() && self.fidelity == Fidelity::OpenTsdb {
+                tsuid::check_width(number).map_err(Failure::bad_request)?;
+            }
             keys.extend(found);
         }
         keys.sort();
         keys.dedup();
-        match keys.as_slice() {
-            [] => Ok(None),
-            [key] => Ok(Some(Selected::one(key))),
-            _ => Err(Failure::bad_request("several tsuids in one sub-query are not supported")
-                .details("ask for each in a sub-query of its own, or for a metric with filters")),
-        }
+        let metric = keys.first().map(|key| key.metric().to_owned());
+        let selected = |metric| Selected { metric, filters: Vec::new(), explicit_tags: false, series: Some(keys) };
+        Ok(metric.map(selected))
     }
 }
 
@@ -131,16 +227,23 @@ struct Selected {
     metric: String,
     filters: Vec<TagFilter>,
     explicit_tags: bool,
+    series: Option<Vec<SeriesKey>>,
 }
 
 impl Selected {
-    fn one(key: &SeriesKey) -> Self {
-        let filters = key.tags().iter().map(|(name, value)| TagFilter {
-            key: name.to_owned(),
-            matcher: Matcher::LiteralOr(vec![value.to_owned()]),
-            group_by: false,
+    /// That somebody knows the metric, the tag keys and the literal values.
+    fn check_names(&self, index: &SeriesIndex) -> Result<(), Failure> {
+        let keys = self.filters.iter().map(|filter| (NameKind::TagKey, &filter.key));
+        let values = self.filters.iter().flat_map(|filter| match &filter.matcher {
+            Matcher::LiteralOr(values) => &values[..],
+            _ => &[],
         });
-        Selected { metric: key.metric().to_owned(), filters: filters.collect(), explicit_tags: true }
+        let names = [(NameKind::Metric, &self.metric)].into_iter().chain(keys);
+        let mut names = names.chain(values.map(|value| (NameKind::TagValue, value)));
+        match names.find(|(kind, name)| !index.knows(*kind, name)) {
+            Some((kind, name)) => Err(Failure::unknown_name(StatusCode::BAD_REQUEST, kind, name)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono_tz::Tz;
 use proptest::prelude::*;
-use telem_engine::{SeriesIndex, SeriesKey, TagSet, Timestamp, Value};
+use telem_engine::{Db, Options, SeriesIndex, SeriesKey, TagSet, Timestamp, Value};
 use telem_query::TsGroup;
 use telem_query::functions::Aggregator;
 use telem_query::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter};
@@ -14,10 +15,12 @@ use super::downsample::{self, Calendar};
 use super::filters::Filter;
 use super::parse::{self, Asked, RateOptions, Sub};
 use super::resolve::{self, Resolved, Source};
+use super::stats::Stats;
 use super::{render, uri};
 use crate::answers::AnswerBudget;
 use crate::protocols::opentsdb::annotation::Delivered;
 use crate::protocols::opentsdb::call::Params;
+use crate::protocols::opentsdb::tests::Still;
 
 const NOW_MILLIS: i64 = 1_700_000_000_000;
 
@@ -93,7 +96,6 @@ fn what_is_wrong_with_a_query_is_told_in_opentsdbs_words() {
             "400 End time [1356998400000] must be greater than the start time [1356998400000]",
             "",
         ),
-        (format!("{{{start},\"timezone\":\"Mars\",\"queries\":[]}}"), "400 Invalid timezone name: 'Mars'", ""),
     ] {
         assert_eq!(verdict(parse::body(&body, Fidelity::Sensible), Fidelity::Sensible), sensible, "{body}");
         let expected = if exact.is_empty() { sensible.to_owned() } else { sensible.replacen("400", exact, 1) };
@@ -268,17 +270,214 @@ fn a_uri_that_is_no_question_is_refused() {
         ("start=1&m=", "400 The query string was empty", ""),
         ("start=1&m=sum", "400 Invalid parameter m=sum (not enough :-separated parts)", ""),
         ("start=1&m=a:b:c:d:e:f", "400 Invalid parameter m=a:b:c:d:e:f (too many :-separated parts)", ""),
-        ("start=1&m=sum:rate{x:m", "400 Invalid rate options specification: rate{x", ""),
+        ("start=1&m=sum:rate{:m", "400 Invalid rate options specification: rate{", ""),
         ("start=1&m=sum:rate{counter,x}:m", "400 Max value of counter was not a number, received 'x'", ""),
         ("start=1&m=sum:m{host", "400 Missing '}' at the end of: m{host", "500"),
         ("start=1&m=sum:m{host=}", "400 When parsing tag 'host=': invalid tag: host=", "500"),
-        ("start=1&m=sum:", "400 Missing the metric or tsuids, provide at least one", ""),
+        ("start=1&m=sum:percentiles:m", "400 Malformed percentiles: percentiles", ""),
+        ("start=1&m=sum:percentiles[x]:m", "400 the percentile 'x' is no number", "500"),
+        ("start=1&m=sum:m{host=a,}", "400 When parsing tag '': invalid tag: ", "500"),
+        ("start=1&m=sum:m{host=a,}{}", "ok", ""),
     ] {
         let params = Params::parse(query);
         assert_eq!(verdict(uri::query(&params, Fidelity::Sensible), Fidelity::Sensible), sensible, "{query}");
         let expected = if exact.is_empty() { sensible.to_owned() } else { sensible.replacen("400", exact, 1) };
         assert_eq!(verdict(uri::query(&params, Fidelity::OpenTsdb), Fidelity::OpenTsdb), expected, "{query}");
     }
+}
+
+#[test]
+fn where_a_uri_is_understood_by_letters_so_are_mistakes() {
+    let ask = |query: &str, fidelity| verdict(uri::query(&Params::parse(query), fidelity), fidelity);
+    let (sensible, exact) = (Fidelity::Sensible, Fidelity::OpenTsdb);
+    assert_eq!(ask("start=1&m=sum:", sensible), "400 Missing the metric or tsuids, provide at least one");
+    assert_eq!(ask("start=1&m=sum:", exact), "500 Metric cannot be null or empty");
+    assert_eq!(ask("start=1&m=sum::m", sensible), "ok");
+    assert_eq!(ask("start=1&m=sum::m", exact), "500 String index out of range: 0");
+    // The bracket that is missing takes the last letter with it.
+    let asked = uri::query(&Params::parse("start=1&m=sum:rate{counter:m"), exact).unwrap();
+    assert_eq!(asked.subs[0].rate_options, Some(RateOptions::default()));
+}
+
+#[test]
+fn a_zone_is_looked_up_where_opentsdb_needs_it() {
+    let ask =
+        |rest: &str, fidelity| verdict(uri::query(&Params::parse(&format!("{rest}&tz=Mars")), fidelity), fidelity);
+    let unknown = "400 Invalid timezone name: 'Mars', expected one such as Europe/Paris";
+    for (rest, exact) in [
+        ("start=1&m=sum:m", "ok"),
+        ("start=2013/01/01&m=sum:m", unknown),
+        ("start=1&end=2013/01/01&m=sum:m", unknown),
+        ("start=1&m=sum:1m-avg:m", unknown),
+    ] {
+        assert_eq!(ask(rest, Fidelity::Sensible), unknown, "{rest}");
+        assert_eq!(ask(rest, Fidelity::OpenTsdb), exact, "{rest}");
+    }
+    let short = uri::query(&Params::parse("start=2013/01/01&m=sum:m&tz=PST"), Fidelity::OpenTsdb).unwrap();
+    let resolved = resolve::resolve(&short, &SeriesIndex::default(), NOW_MILLIS, Fidelity::OpenTsdb).unwrap();
+    let Source::Query(query) = &resolved[0].source else { panic!("{resolved:?}") };
+    assert_eq!(query.start.seconds(), 1_356_998_400 + 8 * 3_600);
+}
+
+#[test]
+fn opentsdb_fails_at_times_that_its_rows_cannot_name() {
+    let ask = |start: &str, end: &str, fidelity| {
+        verdict(uri::query(&Params::parse(&format!("start={start}&end={end}&m=sum:m")), fidelity), fidelity)
+    };
+    for (start, end, exact) in [
+        ("1", "9999999999999", "ok"),
+        ("1", "10000000000000", "500 Invalid timestamp: 10000000000000"),
+        ("100y-ago", "now", "500 Invalid timestamp: -1453600000000"),
+    ] {
+        assert_eq!(ask(start, end, Fidelity::Sensible), "ok", "{start} {end}");
+        assert_eq!(ask(start, end, Fidelity::OpenTsdb), exact, "{start} {end}");
+    }
+}
+
+#[test]
+fn histograms_are_refused_and_to_be_exact_looked_for_in_vain() {
+    let index = index(&[("m", &[("host", "a")])]);
+    for (m, sensible, exact) in [
+        (
+            "sum:percentiles[50,99.9]:m",
+            "400 telem keeps no histograms: ask for an aggregator such as p99 instead",
+            "nothing",
+        ),
+        (
+            "none:1m-sum:show-histogram-buckets:m",
+            "400 telem keeps no histograms: ask for an aggregator such as p99 instead",
+            "nothing",
+        ),
+        ("avg:percentiles[50]:m", "400 ", "400 Only NONE or SUM aggregation function supported for histogram query"),
+        ("sum:1m-avg:percentiles[50]:m", "400 ", "400 Only SUM downsampling aggregation supported for histogram query"),
+        ("sum:percentiles[101]:m", "400 ", "400 Invalid percentile parameters: 101"),
+        ("sum:percentiles[50]:x", "400 ", "400 No such name for 'metrics': 'x'"),
+        ("sum:percentiles[50]:m{rack=*}", "400 ", "400 No such name for 'tagk': 'rack'"),
+        ("sum:percentiles[50]:m{host=b}", "400 ", "400 No such name for 'tagv': 'b'"),
+        ("sum:pre-agg:m", "a query", "400 An internal null pointer exception was thrown"),
+    ] {
+        let m = m.replace('{', "%7B").replace('}', "%7D");
+        for (fidelity, expected) in [(Fidelity::Sensible, sensible), (Fidelity::OpenTsdb, exact)] {
+            let said = source(&format!("start=1&m={m}"), &index, fidelity);
+            assert!(said.starts_with(expected), "{m}: {said}");
+        }
+    }
+}
+
+/// An index of these series.
+fn index(series: &[(&str, &[(&str, &str)])]) -> Arc<SeriesIndex> {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), Options::default()).unwrap();
+    for (metric, tags) in series {
+        db.series(&SeriesKey::new(metric, TagSet::new(tags.iter().copied()).unwrap()).unwrap()).unwrap();
+    }
+    Arc::clone(db.index())
+}
+
+/// What the one sub-query of a URI reads: `a query`, `nothing` or what is wrong.
+fn source(query: &str, index: &SeriesIndex, fidelity: Fidelity) -> String {
+    let resolved = uri::query(&Params::parse(query), fidelity)
+        .and_then(|asked| resolve::resolve(&asked, index, NOW_MILLIS, fidelity));
+    match resolved.map(|resolved| resolved.into_iter().next().map(|sub| sub.source)) {
+        Ok(Some(Source::Query(_))) => "a query".to_owned(),
+        Ok(_) => "nothing".to_owned(),
+        Err(failure) => format!("{} {}", failure.status.as_u16(), failure.message),
+    }
+}
+
+#[test]
+fn series_are_asked_for_by_number() {
+    let index = index(&[("m", &[("host", "a")]), ("m", &[("host", "b")]), ("other", &[("host", "a")])]);
+    let by_number = |tsuids: &str, fidelity| source(&format!("start=1&tsuid=sum:{tsuids}"), &index, fidelity);
+    for (tsuids, sensible, exact) in [
+        ("000001000001000001", "a query", "a query"),
+        ("000001000001000001,000001000001000002", "a query", "a query"),
+        ("000001000001000001,000001000001000009", "a query", "a query"),
+        ("000001000001000009", "nothing", "nothing"),
+        ("zz", "400 begin 0, end 6, length 2", "500 begin 0, end 6, length 2"),
+        ("000001", "nothing", "400 TSUID is too short, may be missing tags"),
+        ("00000100000100", "nothing", "400 The TSUID appears to be malformed, improper tag width"),
+        (
+            "000001000001000001,000002000001000001",
+            "400 One or more TSUIDs did not share the same metric [000001] [000002]",
+            "500 One or more TSUIDs did not share the same metric [000001] [000002]",
+        ),
+    ] {
+        assert_eq!(by_number(tsuids, Fidelity::Sensible), sensible, "{tsuids}");
+        assert_eq!(by_number(tsuids, Fidelity::OpenTsdb), exact, "{tsuids}");
+    }
+    // A metric beside them is not looked at.
+    let body = r#"{"start":1,"queries":[{"aggregator":"sum","metric":"unknown","tags":{"x":"y"},
+        "tsuids":["000001000001000002"]}]}"#;
+    let resolved = resolve::resolve(&ask(body), &index, NOW_MILLIS, Fidelity::Sensible).unwrap();
+    let Source::Query(query) = &resolved[0].source else { panic!("{resolved:?}") };
+    let series: Vec<String> = query.series.iter().flatten().map(ToString::to_string).collect();
+    assert_eq!((query.metric.as_str(), &series[..], query.filters.len()), ("m", &["m{host=b}".to_owned()][..], 0));
+}
+
+#[test]
+fn filters_that_share_a_key_are_to_opentsdb_not_what_they_say() {
+    let place = |key: &str| ["host", "dc"].iter().position(|known| *known == key).map(|at| at as u32);
+    let filter = |text: &str| {
+        let (key, value) = text.trim_end_matches('!').split_once('=').unwrap();
+        Filter::from_tag(key, value).unwrap().grouped(text.ends_with('!'))
+    };
+    for (filters, expected) in [
+        // Of the key that was seen first, literal values are one choice, wherever they stand.
+        ("host=a host=b", "host=a|b"),
+        ("host=a host=b!", "host=a|b!"),
+        ("host=a|b dc=x host=b|c", "host=a|b|b|c dc=x"),
+        ("host=a host=regexp(b)", "host=a host=~b"),
+        ("host=a host=not_literal_or(b)", "host=a host=-b"),
+        // Of any other the last filter decides whether there are literal values.
+        ("host=* dc=x dc=y", "host=* dc=y"),
+        ("host=* dc=x dc=regexp(y)", "host=* dc=~y"),
+        ("host=* dc=x! dc=regexp(y)", "host=* dc=~y!"),
+        ("host=* dc=regexp(y) dc=x", "host=* dc=x dc=~y"),
+        ("dc=x dc=y", "dc=x|y"),
+    ] {
+        let filters: Vec<Filter> = filters.split(' ').map(filter).collect();
+        let meant = super::filters::as_opentsdb(&filters, place).into_iter().map(|filter| {
+            let matcher = match filter.matcher {
+                Matcher::LiteralOr(values) => values.join("|"),
+                Matcher::NotLiteralOr(values) => format!("-{}", values.join("|")),
+                Matcher::IWildcard(pattern) => pattern,
+                Matcher::Regexp(expression) => format!("~{}", expression.pattern()),
+                other => format!("{other:?}"),
+            };
+            format!("{}={matcher}{}", filter.key, if filter.group_by { "!" } else { "" })
+        });
+        assert_eq!(meant.collect::<Vec<_>>().join(" "), expected);
+    }
+}
+
+#[test]
+fn tags_and_filters_together_all_hold_and_to_opentsdb_those_that_come_last() {
+    let tags = r#""tags":{"host":"a"}"#;
+    let filters = r#""filters":[{"type":"literal_or","tagk":"dc","filter":"x"}]"#;
+    for (fields, sensible, exact) in [
+        (format!("{tags},{filters}"), "host=literal_or(a)* dc=literal_or(x)", "dc=literal_or(x)"),
+        (format!("{filters},{tags}"), "host=literal_or(a)* dc=literal_or(x)", "host=literal_or(a)*"),
+        (format!("{filters},\"tags\":{{}}"), "dc=literal_or(x)", ""),
+        (format!("{filters},\"tags\":null"), "dc=literal_or(x)", "dc=literal_or(x)"),
+    ] {
+        let body = format!(r#"{{"start":1,"queries":[{{"metric":"m","aggregator":"sum",{fields}}}]}}"#);
+        for (fidelity, expected) in [(Fidelity::Sensible, sensible), (Fidelity::OpenTsdb, exact)] {
+            assert_eq!(shown(&parse::body(&body, fidelity).unwrap().subs[0].filters), expected, "{fields}");
+        }
+    }
+}
+
+#[test]
+fn sub_queries_that_only_group_differently_are_the_same_to_opentsdb() {
+    let sub = |group_by| {
+        format!(
+            r#"{{"metric":"m","aggregator":"sum","filters":[{{"type":"wildcard","tagk":"h","filter":"*","groupBy":{group_by}}}]}}"#
+        )
+    };
+    let body = format!(r#"{{"start":1,"queries":[{},{}]}}"#, sub(true), sub(false));
+    assert_eq!(parse::body(&body, Fidelity::Sensible).unwrap().subs.len(), 2);
+    assert_eq!(parse::body(&body, Fidelity::OpenTsdb).unwrap().subs.len(), 1);
 }
 
 #[test]
@@ -326,9 +525,36 @@ fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> St
     let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null };
     let held = AnswerBudget::new(1 << 20).start();
     let index = Arc::new(SeriesIndex::default());
-    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), index, held);
-    out.add(&sub, vec![group]).unwrap();
+    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), index, held, stats());
+    out.add(&sub, vec![group], Duration::from_millis(3)).unwrap();
     String::from_utf8(out.whole().unwrap().0).unwrap()
+}
+
+/// On a clock that stands still.
+fn stats() -> Stats {
+    Stats::new(Arc::new(Still))
+}
+
+#[test]
+fn what_a_question_took_is_told_of_every_group_and_of_all() {
+    let points = vec![(1_000, Value::Int(5)), (2_000, Value::Int(6))];
+    let asked = Asked { show_stats: true, show_summary: true, ..plain() };
+    let text = rendered(&asked, false, points.clone());
+    assert!(
+        text.ends_with(
+            r#""dps":{"1":5,"2":6},"stats":{"aggregationTime":3.0,"emittedDPs":2}},{"statsSummary":{"avgAggregationTime":3.0,"maxAggregationTime":3.0,"emittedDPs":2,"totalTime":0.0}}]"#
+        ),
+        "{text}"
+    );
+    let arrays = Asked { arrays: true, show_stats: true, ..plain() };
+    let text = rendered(&arrays, false, points);
+    assert!(text.ends_with(r#""dps":[[1,5],[2,6]],"stats":{"aggregationTime":3.0,"emittedDPs":2}}]"#), "{text}");
+    for asked in [
+        ask(r#"{"start":1,"showStats":true,"showSummary":true,"queries":[]}"#),
+        uri::query(&Params::parse("start=1&m=sum:m&show_stats&show_summary"), Fidelity::Sensible).unwrap(),
+    ] {
+        assert!(asked.show_stats && asked.show_summary);
+    }
 }
 
 fn plain() -> Asked {
@@ -369,7 +595,7 @@ fn a_query_is_shown_as_it_was_asked() {
     let asked = Asked { show_query: true, show_tsuids: true, ..plain() };
     assert_eq!(
         rendered(&asked, false, vec![]),
-        r#"[{"metric":"m","tags":{"host":"a\"b"},"aggregateTags":["dc"],"query":{"aggregator":"sum","metric":"m","tsuids":null,"downsample":null,"rate":false,"filters":[{"tagk":"host","filter":"a","group_by":true,"type":"literal_or"}],"rateOptions":null,"explicitTags":false,"index":0,"tags":{"host":"literal_or(a)"}},"tsuids":["000000000000000000"],"dps":{}}]"#
+        r#"[{"metric":"m","tags":{"host":"a\"b"},"aggregateTags":["dc"],"query":{"aggregator":"sum","metric":"m","tsuids":null,"downsample":null,"rate":false,"filters":[{"tagk":"host","filter":"a","group_by":true,"type":"literal_or"}],"rateOptions":null,"explicitTags":false,"preAggregate":false,"filterTagKs":[],"percentiles":null,"showHistogramBuckets":false,"histogramQuery":false,"rollupUsage":null,"rollupTable":"raw","useFuzzyFilter":true,"useMultiGets":true,"index":0,"tags":{"host":"literal_or(a)"}},"tsuids":["000000000000000000"],"dps":{}}]"#
     );
 }
 
@@ -383,13 +609,13 @@ fn in_pieces(asked: &Asked, points: &[Vec<i64>], bytes: Option<usize>) -> String
     });
     let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null: false };
     let held = AnswerBudget::new(64 << 20).start();
-    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), Arc::default(), held);
-    out.add(&sub, groups.collect()).unwrap();
+    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), Arc::default(), held, stats());
+    out.add(&sub, groups.collect(), Duration::ZERO).unwrap();
     let text = match bytes {
         None => out.whole().unwrap().0,
         Some(bytes) => {
             let pieces = std::iter::from_fn(|| out.piece(bytes));
-            [render::Out::START.to_vec(), pieces.flatten().collect(), render::Out::END.to_vec()].concat()
+            [render::Out::START.to_vec(), pieces.flatten().collect(), out.end()].concat()
         }
     };
     String::from_utf8(text).unwrap()

@@ -12,8 +12,8 @@ use crate::protocols::opentsdb::errors::Failure;
 pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
     let start = params.required("start")?.to_owned();
     let filled = |name: &str| params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let mut subs = Subs::default();
-    let by_number = params.all("tsuid").map(by_number);
+    let mut subs = Subs::new(fidelity);
+    let by_number = params.all("tsuid").map(|tsuids| by_number(tsuids, fidelity));
     let by_metric = params.all("m").map(|m| by_metric(m, fidelity));
     for sub in by_number.chain(by_metric) {
         subs.add(sub?)?;
@@ -30,6 +30,8 @@ pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
         ms_resolution: params.has("ms") || params.has("msResolution"),
         show_query: params.has("show_query"),
         show_tsuids: params.has("show_tsuids"),
+        show_stats: params.has("show_stats"),
+        show_summary: params.has("show_summary"),
         no_annotations: params.has("no_annotations"),
         global_annotations: params.has("global_annotations"),
         arrays: params.has("arrays"),
@@ -41,7 +43,10 @@ pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
 /// `aggregator:[part:]*metric{...}{...}`
 fn by_metric(text: &str, fidelity: Fidelity) -> Result<Sub, Failure> {
     let mut sub = Sub::default();
-    let last = parts(text, "m", &mut sub)?;
+    let last = parts(text, "m", &mut sub, fidelity)?;
+    if last.is_empty() && fidelity == Fidelity::OpenTsdb {
+        return Err(Failure::unforeseen(fidelity, "Metric cannot be null or empty"));
+    }
     let (metric, filters) = metric_and_filters(last).map_err(|why| Failure::unforeseen(fidelity, why))?;
     sub.metric = Some(metric).filter(|metric| !metric.is_empty());
     sub.filters = filters;
@@ -49,15 +54,15 @@ fn by_metric(text: &str, fidelity: Fidelity) -> Result<Sub, Failure> {
 }
 
 /// `aggregator:[part:]*TSUID,TSUID`
-fn by_number(text: &str) -> Result<Sub, Failure> {
+fn by_number(text: &str, fidelity: Fidelity) -> Result<Sub, Failure> {
     let mut sub = Sub::default();
-    let last = parts(text, "tsuid", &mut sub)?;
+    let last = parts(text, "tsuid", &mut sub, fidelity)?;
     sub.tsuids = last.split(',').filter(|tsuid| !tsuid.is_empty()).map(str::to_owned).collect();
     Ok(sub)
 }
 
 /// Fills `sub` from all parts but the last, which is given back. Parts that say nothing known are ignored.
-fn parts<'a>(text: &'a str, param: &str, sub: &mut Sub) -> Result<&'a str, Failure> {
+fn parts<'a>(text: &'a str, param: &str, sub: &mut Sub, fidelity: Fidelity) -> Result<&'a str, Failure> {
     if text.is_empty() {
         return Err(Failure::bad_request("The query string was empty"));
     }
@@ -82,15 +87,34 @@ fn parts<'a>(text: &'a str, param: &str, sub: &mut Sub) -> Result<&'a str, Failu
             sub.downsample = Some((*part).to_owned());
         } else if lower.starts_with("explicit_tags") {
             sub.explicit_tags = true;
+        } else if lower.starts_with("percentiles") {
+            sub.histogram = Some(percentiles(part, fidelity)?);
+        } else if lower.starts_with("show-histogram-buckets") {
+            sub.histogram.get_or_insert_default();
+        } else if lower == "pre-agg" {
+            sub.pre_aggregate = true;
+        } else if part.is_empty() && fidelity == Fidelity::OpenTsdb {
+            return Err(Failure::unforeseen(fidelity, "String index out of range: 0"));
         }
     }
     Ok(last)
 }
 
-/// `rate{counter|dropcounter[,max[,reset]]}`
+/// `percentiles[50,99.9]`
+fn percentiles(text: &str, fidelity: Fidelity) -> Result<Vec<f32>, Failure> {
+    let inner = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(inner, _)| inner);
+    let inner = inner.ok_or_else(|| {
+        Failure::bad_request(format!("Malformed percentiles: {text}")).details("expected percentiles[50,99.9]")
+    })?;
+    parse::percentiles(inner.split(',')).map_err(|why| Failure::unforeseen(fidelity, why))
+}
+
+/// `rate{counter|dropcounter[,max[,reset]]}`. The options are what stands between the fifth character and the last,
+/// as in the original: a bracket that is missing takes a letter with it.
 fn rate_options(text: &str) -> Result<RateOptions, Failure> {
     let wrong = |why: String| Failure::bad_request(why);
-    let inner = text.split_once('{').and_then(|(_, rest)| rest.strip_suffix('}'));
+    let end = text.char_indices().next_back().map_or(0, |(at, _)| at);
+    let inner = text.get("rate{".len()..end).filter(|_| text.len() > "rate{".len());
     let inner = inner.ok_or_else(|| wrong(format!("Invalid rate options specification: {text}")))?;
     let parts: Vec<&str> = inner.split(',').collect();
     if parts.len() > 3 {
@@ -127,7 +151,9 @@ fn metric_and_filters(text: &str) -> Result<(String, Vec<Filter>), String> {
         filters.push(tag_filter(tag).map_err(|why| format!("When parsing filter '{tag}': {why}"))?);
     }
     if !grouping.is_empty() {
-        for tag in grouping.split(',') {
+        // An empty tag ends the list where other tags follow it.
+        let ended = |tag: &str| tag.is_empty() && inner.contains('}');
+        for tag in grouping.split(',').take_while(|tag| !ended(tag)) {
             let filter = tag_filter(tag).map_err(|why| format!("When parsing tag '{tag}': {why}"))?;
             filters::add(&mut filters, filter.grouped(true))?;
         }
