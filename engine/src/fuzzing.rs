@@ -6,6 +6,7 @@
 
 pub(crate) mod files;
 #[cfg(test)]
+#[path = "../../tests/fuzz/replay.rs"]
 mod tests;
 
 pub use crate::manifest::fuzzing::manifest;

@@ -10,6 +10,7 @@ mod numbers;
 mod plain_line;
 mod put_json;
 #[cfg(test)]
+#[path = "../../tests/fuzz/replay.rs"]
 mod tests;
 
 use std::path::Path;

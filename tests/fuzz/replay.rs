@@ -1,3 +1,6 @@
+//! Replays the corpora through the targets of a crate: `fuzzing.rs` of `engine` and of `ingest` have this file as their
+//! tests, so that every ordinary test run does what a fuzzer once did.
+
 use std::path::Path;
 
 use super::TARGETS;
@@ -17,6 +20,6 @@ fn every_file_of_the_corpora_holds_what_its_target_demands() {
                 seen += usize::from(folder == "corpus");
             }
         }
-        assert!(seen > 0, "no corpus of {name}: run tests/fuzz/seeds.py");
+        assert!(seen > 0, "no corpus of {name}: run the example `seeds` of tests/fuzz");
     }
 }
