@@ -154,6 +154,23 @@ impl ReadFile for OsReadFile {
     }
 }
 
+/// A file that was read whole, or that never was on a disk.
+#[derive(Debug)]
+pub struct InMemory<B>(pub B);
+
+impl<B: AsRef<[u8]> + Debug + Send + Sync> ReadFile for InMemory<B> {
+    fn len(&self) -> u64 {
+        self.0.as_ref().len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let part = self.0.as_ref().get(from..).and_then(|rest| rest.get(..buffer.len()));
+        buffer.copy_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
 /// Writes a whole new file and makes its bytes durable; its name is durable after `sync_dir`.
 ///
 /// # Errors

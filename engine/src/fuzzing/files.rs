@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::clock::SystemClock;
 use crate::db::Db;
-use crate::disk::{Disk, ReadFile, WriteFile};
+use crate::disk::{Disk, InMemory, ReadFile, WriteFile};
 use crate::error::Result;
 use crate::options::Options;
 
@@ -40,7 +40,7 @@ impl Disk for Files {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        Ok(Arc::new(File(self.0.get(path).cloned().ok_or(io::ErrorKind::NotFound)?)))
+        Ok(Arc::new(InMemory(self.0.get(path).cloned().ok_or(io::ErrorKind::NotFound)?)))
     }
 
     fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
@@ -60,23 +60,6 @@ impl Disk for Files {
     }
 
     fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// One of them, open.
-#[derive(Debug)]
-pub struct File(pub Vec<u8>);
-
-impl ReadFile for File {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let from = usize::try_from(offset).map_err(io::Error::other)?;
-        let bytes = self.0.get(from..).and_then(|rest| rest.get(..buffer.len()));
-        buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{Loss, LossKind, LostRun, flip};
 use crate::error::{Error, Result};
+use crate::guarded::guarded;
 use crate::index::SeriesIndex;
 use crate::manifest::SegmentEntry;
 use crate::segment::read::Loaded;
@@ -49,7 +50,7 @@ pub struct Hole {
 /// Judges the segment whose bytes these are. `entry` is what the manifest says of it, if there is a manifest; then
 /// checksums prove every byte that is kept. Without, the file's own label and checksums must do.
 pub fn examine(path: &Path, file: &str, bytes: &Bytes, entry: Option<&SegmentEntry>, node: &str) -> Examined {
-    let judged = rebuild::guarded(path, || {
+    let judged = guarded(path, || {
         Ok(match entry {
             Some(entry) => against(path, bytes, entry, node),
             None => alone(path, file, bytes),

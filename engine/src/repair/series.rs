@@ -9,11 +9,11 @@ use std::path::Path;
 
 use arrow::array::{Array, UInt32Array};
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
 use crate::error::{Error, Result};
+use crate::guarded::guarded;
 use crate::manifest::SeriesEntry;
-use crate::segment::rebuild::guarded;
 use crate::series::{SeriesId, SeriesKey, TagSet};
 use crate::series_file;
 
@@ -57,18 +57,16 @@ pub fn read(path: &Path, bytes: &[u8]) -> Result<(u32, Vec<SeriesKey>)> {
         expected: "a series file".to_owned(),
     };
     guarded(path, || {
-        let mut reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::copy_from_slice(bytes))
-            .and_then(|builder| builder.with_batch_size(1).build())
+        // Of a schema that Arrow left beside Parquet's own, see `series_file::decode_raw`.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(Bytes::copy_from_slice(bytes), options)
             .map_err(|error| corrupt(error.to_string()))?;
+        let rows = builder.metadata().file_metadata().num_rows();
+        let mut reader = builder.with_batch_size(1).build().map_err(|error| corrupt(error.to_string()))?;
         let first = reader.next().transpose().map_err(|error| corrupt(error.to_string()))?;
         let id = first.as_ref().and_then(|batch| batch.column_by_name("id"));
         let ids = id.and_then(|column| column.as_any().downcast_ref::<UInt32Array>()).filter(|ids| !ids.is_empty());
         let first_id = ids.ok_or_else(|| corrupt("no ids".to_owned()))?.value(0);
-        let rows = ParquetRecordBatchReaderBuilder::try_new(Bytes::copy_from_slice(bytes))
-            .map_err(|error| corrupt(error.to_string()))?
-            .metadata()
-            .file_metadata()
-            .num_rows();
         let count = u32::try_from(rows).map_err(|_| corrupt(format!("{rows} rows")))?;
         Ok((first_id, decode(path, bytes, first_id, count)?))
     })
@@ -141,3 +139,6 @@ pub fn chain(found: &[Found], in_wal: &BTreeMap<u32, SeriesKey>, end: u32) -> Re
         chain.parts.push(Part::Made { first_id: next, keys });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::blocks::{self, BLOCK_BYTES};
 use super::index::Run;
 use super::read::{Loaded, Piece};
-use crate::fuzzing::files::File;
+use crate::disk::InMemory;
 use crate::manifest::{FileEntry, SegmentEntry};
 use crate::time::{TimeRange, Timestamp};
 
@@ -40,7 +40,7 @@ pub fn segment(bytes: &[u8]) {
         tail: tail as u64,
         tail_crc32: crc32fast::hash(&bytes[tail..]),
     };
-    let Ok(loaded) = Loaded::parse(Arc::new(File(bytes)), Path::new("x.parquet"), &entry, None) else { return };
+    let Ok(loaded) = Loaded::parse(Arc::new(InMemory(bytes)), Path::new("x.parquet"), &entry, None) else { return };
     if rows <= ROWS_MAX {
         let good = loaded.verify(&entry).is_ok();
         check_rows(&loaded, good);

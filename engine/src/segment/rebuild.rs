@@ -5,20 +5,20 @@
 //! that is one more way of being damaged.
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{TimestampMicrosecondArray, UInt32Array};
 use bytes::Bytes;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::FileMetaData;
 
 use super::read::{Loaded, Piece, ValueColumns, column, corrupt};
 use super::write::Encoded;
 use super::{FORMAT, Run, SegmentWriter};
-use crate::disk::ReadFile;
+use crate::disk::InMemory;
 use crate::error::Result;
+use crate::guarded::guarded;
 use crate::manifest::{FileEntry, SegmentEntry};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
@@ -73,13 +73,18 @@ impl Label {
     }
 }
 
+/// Parquet's own schema says enough; one of Arrow's beside it, which we do not write, could hold anything.
+fn options() -> ArrowReaderOptions {
+    ArrowReaderOptions::new().with_skip_arrow_metadata(true)
+}
+
 /// Reads the label of a segment.
 ///
 /// # Errors
 /// Corrupt when there is no footer of format 1.
 pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
     guarded(path, || {
-        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone())
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes.clone(), options())
             .map_err(|error| corrupt(path, "its Parquet footer", error.to_string(), "that of a segment"))?;
         label_in(path, reader.metadata().file_metadata(), bytes.len() as u64)
     })
@@ -138,7 +143,7 @@ pub fn rewrite(path: &Path, bytes: &Bytes, label: &Label) -> Result<Encoded> {
     guarded(path, || {
         let unreadable =
             |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", error.to_string(), "a segment of format 1");
-        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone())
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes.clone(), options())
             .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
             .map_err(|error| unreadable(&error))?;
         let mut writer = SegmentWriter::new(&label.node, label.window, label.sequence_min, label.sequence_max)?;
@@ -206,30 +211,6 @@ impl OpenRun<'_> {
     }
 }
 
-/// Runs `read`; a panic in it is damage.
-pub fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
-        Err(corrupt(path, "its Parquet", "bytes that its reader cannot bear".to_owned(), "a file of format 1"))
-    })
-}
-
-/// A file that was read whole.
-#[derive(Debug)]
-struct InMemory(Bytes);
-
-impl ReadFile for InMemory {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
-        let part = self.0.get(from..).and_then(|rest| rest.get(..buffer.len()));
-        buffer.copy_from_slice(part.ok_or(std::io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-}
-
 /// The segment whose bytes these are, held against `entry` as [`Loaded::open`] does a file.
 ///
 /// # Errors
@@ -281,3 +262,6 @@ fn read_stretch(
     read_stretch(loaded, run, TimeRange::new(range.start, middle), halvings - 1, take, lost)?;
     read_stretch(loaded, run, TimeRange::new(middle, range.end), halvings - 1, take, lost)
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use telem_engine::disk::{Disk, ReadFile, SyncFile, WriteFile};
+use telem_engine::disk::{Disk, InMemory, ReadFile, SyncFile, WriteFile};
 use telem_engine::lock::{Machine, Process};
 
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ impl Disk for MemoryDisk {
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         let bytes = self.files().get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(MemoryRead(bytes)))
+        Ok(Arc::new(InMemory(bytes)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -97,22 +97,6 @@ struct Synced;
 
 impl SyncFile for Synced {
     fn sync(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct MemoryRead(Vec<u8>);
-
-impl ReadFile for MemoryRead {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let from = usize::try_from(offset).map_err(io::Error::other)?;
-        let bytes = self.0.get(from..).and_then(|rest| rest.get(..buffer.len()));
-        buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 }
