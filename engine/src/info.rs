@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::flush::{DAY, HOUR};
 use crate::layout::Layout;
 use crate::manifest::{Manifest, SegmentEntry};
@@ -59,7 +61,8 @@ pub struct StorageFigures {
 }
 
 /// What was written and dropped since the open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WrittenFigures {
     pub wal_bytes: u64,
     /// Of segments that flushes wrote.

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use serde::{Deserialize, Serialize};
+
 use super::Segment;
 
 /// Of segments that were used again since they came in or were last spared, the oldest is spared once.
@@ -24,7 +26,8 @@ struct Held {
 }
 
 /// How well a cache of segments does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CacheFigures {
     /// Questions answered from memory, and those for which a run index was read.
     pub hits: u64,

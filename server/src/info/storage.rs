@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use telem_engine::DbInfo;
+use telem_engine::{CacheFigures, DbInfo, WrittenFigures};
 
 use super::grouped;
 
@@ -23,34 +23,10 @@ pub struct Storage {
     pub space_amplification: Option<f64>,
     /// Bytes written for each byte that flushes wrote; null where nothing is written, and before the first flush.
     pub write_amplification: Option<f64>,
-    /// Null where nothing is written.
-    pub written: Option<Written>,
-    pub cache: Cache,
-}
-
-/// Since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Written {
-    pub wal_bytes: u64,
-    pub flush_bytes: u64,
-    pub merge_bytes: u64,
-    pub merges: u64,
-    pub segments_merged: u64,
-    pub segments_dropped: u64,
-    pub samples_dropped: u64,
-    pub bytes_dropped: u64,
-}
-
-/// Run indexes and footers in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Cache {
-    pub hits: u64,
-    pub misses: u64,
-    pub evictions: u64,
-    pub segments: u64,
-    pub bytes: u64,
+    /// Since the start; null where nothing is written.
+    pub written: Option<WrittenFigures>,
+    /// Run indexes and footers in memory.
+    pub cache: CacheFigures,
 }
 
 impl Storage {
@@ -65,23 +41,8 @@ impl Storage {
             removed_bytes: figures.removed_bytes,
             space_amplification: info.space_amplification().map(rounded),
             write_amplification: written.and_then(|written| written.amplification()).map(rounded),
-            written: written.map(|written| Written {
-                wal_bytes: written.wal_bytes,
-                flush_bytes: written.flush_bytes,
-                merge_bytes: written.merge_bytes,
-                merges: written.merges,
-                segments_merged: written.segments_merged,
-                segments_dropped: written.segments_dropped,
-                samples_dropped: written.samples_dropped,
-                bytes_dropped: written.bytes_dropped,
-            }),
-            cache: Cache {
-                hits: figures.cache.hits,
-                misses: figures.cache.misses,
-                evictions: figures.cache.evictions,
-                segments: figures.cache.segments,
-                bytes: figures.cache.bytes,
-            },
+            written: figures.written,
+            cache: figures.cache,
         }
     }
 }
@@ -110,7 +71,7 @@ impl fmt::Display for Storage {
                 write!(f, "\ndropped    {segments} segments with {samples} samples")?;
             }
         }
-        let Cache { hits, misses, evictions, segments, bytes } = self.cache;
+        let CacheFigures { hits, misses, evictions, segments, bytes } = self.cache;
         if hits + misses > 0 {
             let [hits, misses, evictions, segments, bytes] = [hits, misses, evictions, segments, bytes].map(grouped);
             write!(

@@ -2,6 +2,7 @@
 
 use expect_test::{Expect, expect};
 use serde_json::json;
+use telem_engine::{CacheFigures, WrittenFigures};
 
 use super::*;
 
@@ -68,7 +69,7 @@ fn what_storing_costs_is_said_as_far_as_it_is_known() {
                2: 24 of an hour, 3 of a day, 0 of more
             space      1.05 bytes on disk a byte of segments"#]],
     );
-    let written = storage::Written {
+    let written = WrittenFigures {
         wal_bytes: 9_000_000,
         flush_bytes: 1_000_000,
         merge_bytes: 2_100_000,
@@ -78,7 +79,7 @@ fn what_storing_costs_is_said_as_far_as_it_is_known() {
         samples_dropped: 123_456,
         bytes_dropped: 150_000,
     };
-    let cache = storage::Cache { hits: 12_345, misses: 67, evictions: 0, segments: 27, bytes: 80_000 };
+    let cache = CacheFigures { hits: 12_345, misses: 67, evictions: 0, segments: 27, bytes: 80_000 };
     let of_a_server = Storage { write_amplification: Some(12.1), written: Some(written), cache, ..storage() };
     let json = serde_json::to_value(&of_a_server).unwrap();
     assert_eq!((&json["written"]["merges"], &json["cache"]["hits"]), (&json!(31), &json!(12_345)));
