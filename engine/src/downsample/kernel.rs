@@ -4,6 +4,8 @@
 //! fast because a run that ticks regularly fills buckets of equal size: their bounds need no times, and four of them
 //! are worked on side by side, so that one addition need not wait for the one before it.
 
+use std::marker::PhantomData;
+
 use crate::segment::read::Ticks;
 use crate::segment::{Sum as SumOfRun, Summary};
 use crate::time::{Step, Timestamp};
@@ -58,13 +60,45 @@ pub(super) struct Total {
     count: u64,
 }
 
-impl Total {
-    fn fold(&mut self, values: &[f64]) {
-        self.sum = values.iter().fold(self.sum, |sum, value| sum + value);
-        self.count += values.len() as u64;
+/// What a [`Total`] comes to.
+pub(super) trait Outcome: Send {
+    fn of(total: Total) -> f64;
+}
+
+pub(super) struct Plain;
+
+impl Outcome for Plain {
+    fn of(total: Total) -> f64 {
+        total.sum
+    }
+}
+
+pub(super) struct Mean;
+
+impl Outcome for Mean {
+    fn of(total: Total) -> f64 {
+        total.sum / total.count as f64
+    }
+}
+
+pub(super) struct Added<O>(PhantomData<O>);
+
+pub(super) type Sum = Added<Plain>;
+pub(super) type Avg = Added<Mean>;
+
+impl<O: Outcome> Kernel for Added<O> {
+    type State = Total;
+
+    fn empty() -> Total {
+        Total::default()
     }
 
-    fn side_by_side(values: &[f64]) -> [Self; SIDE_BY_SIDE] {
+    fn fold(state: &mut Total, values: &[f64]) {
+        state.sum = values.iter().fold(state.sum, |sum, value| sum + value);
+        state.count += values.len() as u64;
+    }
+
+    fn side_by_side(values: &[f64]) -> [Total; SIDE_BY_SIDE] {
         let mut sums = [0.0; SIDE_BY_SIDE];
         for values in quarters(values) {
             for (sum, value) in sums.iter_mut().zip(values) {
@@ -74,73 +108,25 @@ impl Total {
         sums.map(|sum| Total { sum, count: (values.len() / SIDE_BY_SIDE) as u64 })
     }
 
-    fn whole(&mut self, rows: u32, summary: &Summary) -> bool {
+    fn whole(state: &mut Total, rows: u32, summary: &Summary) -> bool {
         match (summary.sum, summary.min, summary.max) {
-            (SumOfRun::Float(sum), ..) => self.sum += sum,
+            (SumOfRun::Float(sum), ..) => state.sum += sum,
             (SumOfRun::Int(sum), Value::Int(min), Value::Int(max)) => {
                 // Beyond, rounding depends on the order.
                 let largest = i128::from(min.unsigned_abs().max(max.unsigned_abs()));
                 if largest * i128::from(rows) >= EXACT {
                     return false;
                 }
-                self.sum += sum as f64;
+                state.sum += sum as f64;
             }
             (SumOfRun::Int(_), ..) => return false,
         }
-        self.count += u64::from(rows);
+        state.count += u64::from(rows);
         true
     }
-}
-
-pub(super) struct Sum;
-
-impl Kernel for Sum {
-    type State = Total;
-
-    fn empty() -> Total {
-        Total::default()
-    }
-
-    fn fold(state: &mut Total, values: &[f64]) {
-        state.fold(values);
-    }
-
-    fn side_by_side(values: &[f64]) -> [Total; SIDE_BY_SIDE] {
-        Total::side_by_side(values)
-    }
-
-    fn whole(state: &mut Total, rows: u32, summary: &Summary) -> bool {
-        state.whole(rows, summary)
-    }
 
     fn finish(state: Total) -> f64 {
-        if state.count == 0 { f64::NAN } else { state.sum }
-    }
-}
-
-pub(super) struct Avg;
-
-impl Kernel for Avg {
-    type State = Total;
-
-    fn empty() -> Total {
-        Total::default()
-    }
-
-    fn fold(state: &mut Total, values: &[f64]) {
-        state.fold(values);
-    }
-
-    fn side_by_side(values: &[f64]) -> [Total; SIDE_BY_SIDE] {
-        Total::side_by_side(values)
-    }
-
-    fn whole(state: &mut Total, rows: u32, summary: &Summary) -> bool {
-        state.whole(rows, summary)
-    }
-
-    fn finish(state: Total) -> f64 {
-        if state.count == 0 { f64::NAN } else { state.sum / state.count as f64 }
+        if state.count == 0 { f64::NAN } else { O::of(state) }
     }
 }
 
@@ -167,71 +153,80 @@ impl Kernel for Count {
     }
 }
 
-pub(super) struct Min;
+/// Which of two values an [`Extreme`] keeps.
+pub(super) trait Order: Send {
+    /// What any other value beats.
+    const WORST: f64;
 
-impl Kernel for Min {
+    fn beats(value: f64, other: f64) -> bool;
+
+    /// The value of a run that beats all others of it.
+    fn best(summary: &Summary) -> Value;
+}
+
+pub(super) struct Lower;
+
+impl Order for Lower {
+    const WORST: f64 = f64::INFINITY;
+
+    fn beats(value: f64, other: f64) -> bool {
+        value < other
+    }
+
+    fn best(summary: &Summary) -> Value {
+        summary.min
+    }
+}
+
+pub(super) struct Higher;
+
+impl Order for Higher {
+    const WORST: f64 = f64::NEG_INFINITY;
+
+    fn beats(value: f64, other: f64) -> bool {
+        value > other
+    }
+
+    fn best(summary: &Summary) -> Value {
+        summary.max
+    }
+}
+
+/// The first of the values that no other beats.
+pub(super) struct Extreme<O>(PhantomData<O>);
+
+pub(super) type Min = Extreme<Lower>;
+pub(super) type Max = Extreme<Higher>;
+
+impl<O: Order> Kernel for Extreme<O> {
     type State = f64;
 
     fn empty() -> f64 {
-        f64::INFINITY
+        O::WORST
     }
 
     fn fold(state: &mut f64, values: &[f64]) {
-        *state = values.iter().fold(*state, |min, value| if *value < min { *value } else { min });
+        *state = values.iter().fold(*state, |best, value| if O::beats(*value, best) { *value } else { best });
     }
 
     fn side_by_side(values: &[f64]) -> [f64; SIDE_BY_SIDE] {
         let mut all = [Self::empty(); SIDE_BY_SIDE];
         for values in quarters(values) {
-            for (min, value) in all.iter_mut().zip(values) {
-                *min = if value < *min { value } else { *min };
+            for (best, value) in all.iter_mut().zip(values) {
+                *best = if O::beats(value, *best) { value } else { *best };
             }
         }
         all
     }
 
     fn whole(state: &mut f64, _: u32, summary: &Summary) -> bool {
-        Self::fold(state, &[summary.min.as_f64()]);
+        Self::fold(state, &[O::best(summary).as_f64()]);
         true
     }
 
     /// Nothing at all and nothing but infinities look alike.
     fn finish(state: f64) -> f64 {
-        if state == f64::INFINITY { f64::NAN } else { state }
-    }
-}
-
-pub(super) struct Max;
-
-impl Kernel for Max {
-    type State = f64;
-
-    fn empty() -> f64 {
-        f64::NEG_INFINITY
-    }
-
-    fn fold(state: &mut f64, values: &[f64]) {
-        *state = values.iter().fold(*state, |max, value| if *value > max { *value } else { max });
-    }
-
-    fn side_by_side(values: &[f64]) -> [f64; SIDE_BY_SIDE] {
-        let mut all = [Self::empty(); SIDE_BY_SIDE];
-        for values in quarters(values) {
-            for (max, value) in all.iter_mut().zip(values) {
-                *max = if value > *max { value } else { *max };
-            }
-        }
-        all
-    }
-
-    fn whole(state: &mut f64, _: u32, summary: &Summary) -> bool {
-        Self::fold(state, &[summary.max.as_f64()]);
-        true
-    }
-
-    /// See [`Min`].
-    fn finish(state: f64) -> f64 {
-        if state == f64::NEG_INFINITY { f64::NAN } else { state }
+        if state == O::WORST { f64::NAN } else { state }
     }
 }
 
