@@ -440,16 +440,9 @@ fn live_data_that_are_removed_while_the_job_runs_are_saved_from_memory() {
 #[test]
 fn what_is_sampled_while_the_live_disk_is_full_waits_and_is_written_when_there_is_room() {
     let place = Place::new();
-    let Some((small, _mounted)) = small_disk(&place) else { return };
-    let running = sampled(&place, &["--data", "small/live", "--save-interval", "100ms"]);
-    let copy = place.path().join("out/n1");
-    poll("samples to be saved", || info(&copy).is_some_and(|info| info.samples > 0));
-    fill(&small.join("fill"));
-    let full = SystemClock::new();
+    let Some((_mounted, running, copy)) = with_a_full_disk(&place) else { return };
     let before = info(&copy).unwrap().samples;
-    // Long enough for more ticks than fit in what was left.
-    poll("some time with a full disk", || full.monotonic() > Duration::from_secs(4));
-    std::fs::remove_file(small.join("fill")).unwrap();
+    std::fs::remove_file(place.path().join("small/fill")).unwrap();
     poll("new samples to be saved", || info(&copy).is_some_and(|info| info.samples > before + 3_000));
     let (status, said) = running.end();
     assert!(status.success(), "{said}");
@@ -461,13 +454,7 @@ fn what_is_sampled_while_the_live_disk_is_full_waits_and_is_written_when_there_i
 #[test]
 fn what_is_sampled_while_the_live_disk_is_full_to_the_end_is_saved_from_memory() {
     let place = Place::new();
-    let Some((small, _mounted)) = small_disk(&place) else { return };
-    let running = sampled(&place, &["--data", "small/live", "--save-interval", "100ms"]);
-    let copy = place.path().join("out/n1");
-    poll("samples to be saved", || info(&copy).is_some_and(|info| info.samples > 0));
-    fill(&small.join("fill"));
-    let full = SystemClock::new();
-    poll("some time with a full disk", || full.monotonic() > Duration::from_secs(4));
+    let Some((_mounted, running, copy)) = with_a_full_disk(&place) else { return };
     let (status, said) = running.end();
     assert!(status.success(), "{said}");
     assert!(said.contains("samples cannot be written: ") && said.contains("No space left"), "{said}");
@@ -478,6 +465,19 @@ fn what_is_sampled_while_the_live_disk_is_full_to_the_end_is_saved_from_memory()
     assert!(longest_gap(&copy) < HOLE, "{} µs: {said}", longest_gap(&copy));
     assert_eq!(job(&copy)["exit_code"], 0, "how it ended is saved too");
     assert_sound(&copy, &said);
+}
+
+/// A job that is sampled ten times a second, where it is saved, and its live disk, which has been full for some seconds.
+fn with_a_full_disk(place: &Place) -> Option<(impl Drop, Running, PathBuf)> {
+    let (small, mounted) = small_disk(place)?;
+    let running = sampled(place, &["--data", "small/live", "--save-interval", "100ms"]);
+    let copy = place.path().join("out/n1");
+    poll("samples to be saved", || info(&copy).is_some_and(|info| info.samples > 0));
+    fill(&small.join("fill"));
+    let full = SystemClock::new();
+    // Long enough for more ticks than fit in what was left.
+    poll("some time with a full disk", || full.monotonic() > Duration::from_secs(4));
+    Some((mounted, running, copy))
 }
 
 /// Half as long as a disk is full here, in microseconds; a busy machine skips a few ticks, and not so many.
