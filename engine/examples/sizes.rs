@@ -12,6 +12,10 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
+#[path = "../../benches/peers/load/src/random.rs"]
+mod random;
+
+use random::Random;
 use telem_engine::{Db, Durability, Options, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp, Value};
 
 type Failed = Box<dyn std::error::Error>;
@@ -77,23 +81,7 @@ fn size(dir: &Path) -> Result<(u64, u64), Failed> {
     Ok((files, bytes))
 }
 
-/// Splitmix64: the same numbers everywhere.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to 1.
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
     /// About normal: mean 0, deviation 1.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
@@ -171,7 +159,7 @@ impl Source {
                 Value::Int(*level as i64)
             }
             Kind::Counter => {
-                if random.next().is_multiple_of(16) {
+                if random.one_in(16) {
                     *level += (random.unit() * 64.0).floor() * 4_096.0;
                 }
                 Value::Int(*level as i64)

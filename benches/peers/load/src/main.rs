@@ -9,6 +9,7 @@
 mod bodies;
 mod columns;
 mod http;
+mod random;
 mod recording;
 mod send;
 mod sink;

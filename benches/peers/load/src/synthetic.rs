@@ -5,6 +5,7 @@
 //! second is chosen so that each class holds about as much information as it did in the data on which telem's design was
 //! measured; what any store makes of a class follows from that.
 
+use crate::random::Random;
 use crate::{Data, Failed, Row, Subject, Value};
 
 /// 2026-01-02T03:00:00Z, the start of an hour: in the past of every server that takes only what is past.
@@ -21,31 +22,10 @@ pub struct Nodes {
     pub jitter_ms: u64,
 }
 
-/// Splitmix64: the same numbers everywhere.
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
 impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to 1.
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
     /// About normal: mean 0, deviation 1.
     fn normal(&mut self) -> f64 {
         (0..4).map(|_| self.unit()).sum::<f64>() * 1.732_050_807_568_877_2 - 3.464_101_615_137_754_6
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.next().is_multiple_of(n)
     }
 }
 
