@@ -247,7 +247,7 @@ fn a_read_only_database_reads_the_wal_and_writes_nothing() {
     bed.append(&[("a", 1, Value::Int(1))]);
     bed.db.flush().unwrap();
     bed.append(&[("b", 1, Value::Int(1))]);
-    let files = |path: &Path| -> Vec<(std::path::PathBuf, u64)> {
+    let files = |path: &std::path::Path| -> Vec<(std::path::PathBuf, u64)> {
         let mut found = Vec::new();
         for dir in ["", "wal", "segments", "series", "meta"] {
             for entry in std::fs::read_dir(path.join(dir)).unwrap() {
@@ -373,6 +373,46 @@ fn files_that_may_not_grow_refuse_appends_and_what_is_there_stays() {
     }
     assert!(flushed > 1, "a WAL makes room by being flushed");
     assert_eq!(bed.db.info().unwrap().samples, at as u64);
+}
+
+#[test]
+fn a_batch_holds_as_many_samples_as_it_may_and_with_one_more_it_is_refused_whole() {
+    let mut bed = Bed::new();
+    bed.append(&[("a", 1, Value::Int(1))]);
+    let mut largest = SampleBatch::with_capacity(SAMPLES_MAX + 1);
+    for _ in 0..SAMPLES_MAX {
+        largest.push(SeriesId(0), Timestamp::from_micros(2), Value::Int(2));
+    }
+    // To append it takes seconds and a gigabyte.
+    bed.db.inner.check_batch(&largest).unwrap();
+    largest.push(SeriesId(0), Timestamp::from_micros(2), Value::Int(2));
+    let error = bed.db.append(&largest, Durability::Buffered).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+    assert!(error.to_string().contains("10000001") && error.to_string().contains("10000000"), "{error}");
+    bed.check();
+}
+
+#[test]
+fn after_a_flush_that_failed_none_is_due_before_the_time_for_another_attempt() {
+    let clock = Arc::new(SimClock::at(Timestamp::from_seconds(1_800_000_000)));
+    let mut bed = Bed::with(options(|options| {
+        options.clock = Arc::<SimClock>::clone(&clock);
+        options.memtable_bytes_flush = 1;
+    }));
+    bed.append(&[("a", 1, Value::Int(1))]);
+    let segments = bed.path().join("segments");
+    std::fs::remove_dir_all(&segments).unwrap();
+    std::fs::write(&segments, "no directory").unwrap();
+    assert!(bed.db.flush_due());
+    bed.db.flush().unwrap_err();
+    clock.advance(Options::default().flush_retry.saturating_sub(Duration::from_millis(1)));
+    assert!(!bed.db.flush_due(), "one millisecond is missing");
+    clock.advance(Duration::from_millis(1));
+    assert!(bed.db.flush_due());
+    std::fs::remove_file(&segments).unwrap();
+    std::fs::create_dir(&segments).unwrap();
+    bed.db.flush().unwrap();
+    bed.check();
 }
 
 #[test]

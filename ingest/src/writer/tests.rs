@@ -9,6 +9,7 @@ use telem_engine::{Error, Options, SeriesId, SeriesKey, TagSet, TimeRange, Times
 use tempfile::TempDir;
 
 use super::*;
+use crate::decode::line::Precision;
 
 /// What a door of the [`GatedStore`] does to one call that arrives at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,6 +292,25 @@ async fn a_batch_that_could_never_wait_is_invalid_and_not_busy() {
     rig.writer.submit(rig.batch(1..=2), Durability::Buffered).await.unwrap();
     let error = rig.writer.submit(rig.batch(1..=3), Durability::Buffered).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn names_that_senders_repeat_are_remembered_up_to_the_limit_and_those_beyond_are_parsed_each_time() {
+    let rules = LineRules { precision: Precision::Nanos, keep: true };
+    let lines = |count: usize| (0..count).map(|n| format!("m,host=h{n:03} v=1i {n}\n")).collect::<String>();
+    let remembered = |rig: &Rig| rig.writer.handle.memories.take().lines.len();
+    let send = |rig: &Rig, count: usize| rig.writer.accept_lines(rules, lines(count).as_bytes()).good;
+    let known_bytes_max = 40_000;
+    let rig = rig(WriterOptions { known_bytes_max, ..unhurried() });
+    let fit = (1..).find(|count| send(&rig, *count) == *count && remembered(&rig) < *count).unwrap() - 1;
+    // One decoder of a few gets its share of it.
+    assert!((20..200).contains(&fit), "{fit}");
+    for _ in 0..2 {
+        assert_eq!((send(&rig, fit), remembered(&rig)), (fit, fit), "at the limit");
+        assert_eq!((send(&rig, fit + 1), remembered(&rig)), (fit + 1, fit), "one series more");
+    }
+    let without = self::rig(WriterOptions { known_bytes_max: 0, ..unhurried() });
+    assert_eq!((send(&without, fit), remembered(&without)), (fit, 0));
 }
 
 #[tokio::test]

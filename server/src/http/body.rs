@@ -19,7 +19,7 @@ use crate::state::ServerLimits;
 
 /// Larger bodies are decoded on a thread of their own: on the threads of the network they would
 /// delay every other connection.
-const INLINE_BYTES_MAX: usize = 64 << 10;
+pub(super) const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Room that is made for a body before its bytes come, at most.
 const ROOM_BYTES_MAX: usize = 1 << 20;
 /// Memory is counted in blocks of this size.

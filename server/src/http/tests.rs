@@ -1,6 +1,9 @@
 //! What every endpoint shares: errors as JSON, bodies within limits.
 
 use std::io::Write;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -8,6 +11,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use telem_engine::{ErrorKind, Value};
@@ -32,6 +36,10 @@ fn gzip(plain: &[u8]) -> Vec<u8> {
 
 fn encoded(encoding: &str, body: Vec<u8>) -> Request {
     Request::post("/").header("content-encoding", encoding).body(Body::from(body)).unwrap()
+}
+
+fn poll_once<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
 async fn refusal(request: Request, limits: &ServerLimits) -> (StatusCode, String) {
@@ -85,6 +93,52 @@ async fn bodies_share_a_budget_that_is_given_back_when_they_are_dropped() {
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     drop(first);
     assert!(body::read(request(), &limits).await.is_ok());
+}
+
+#[tokio::test]
+async fn as_many_large_bodies_are_decoded_at_once_as_have_a_place_and_one_more_waits() {
+    let limits = ServerLimits::default();
+    let places = limits.large_bodies.available_permits();
+    let large = || Bytes::from(vec![0; body::INLINE_BYTES_MAX + 1]);
+    let (entered, arrivals) = std::sync::mpsc::channel();
+    let mut decoding = Vec::new();
+    for _ in 0..places {
+        let (entered, limits) = (entered.clone(), limits.clone());
+        let (go_on, waiting) = std::sync::mpsc::channel::<()>();
+        let body = large();
+        let task = tokio::spawn(async move {
+            let work = move |_: &[u8]| {
+                entered.send(()).unwrap();
+                waiting.recv().unwrap();
+            };
+            body::decode(body, &limits, work).await.unwrap();
+        });
+        decoding.push((task, go_on));
+    }
+    let arrived = move || (0..places).for_each(|_| arrivals.recv().unwrap());
+    tokio::task::spawn_blocking(arrived).await.unwrap();
+    let mut one_more = pin!(body::decode(large(), &limits, <[u8]>::len));
+    assert!(poll_once(&mut one_more).is_pending());
+    assert_eq!(limits.large_bodies.available_permits(), 0);
+    let small = body::decode(Bytes::from(vec![0; body::INLINE_BYTES_MAX]), &limits, <[u8]>::len).await;
+    assert_eq!(small.unwrap(), body::INLINE_BYTES_MAX, "what is small waits for nobody");
+    assert!(poll_once(&mut one_more).is_pending());
+    for (task, go_on) in decoding {
+        go_on.send(()).unwrap();
+        task.await.unwrap();
+    }
+    assert_eq!(one_more.await.unwrap(), body::INLINE_BYTES_MAX + 1);
+    assert_eq!(limits.large_bodies.available_permits(), places);
+}
+
+#[tokio::test]
+async fn a_body_of_which_nothing_comes_for_too_long_is_given_up() {
+    let limits = ServerLimits { body_idle_timeout: Duration::from_millis(30), ..ServerLimits::default() };
+    let begins = futures::stream::iter([Ok::<_, std::io::Error>(vec![7; 10])]);
+    let stalls = futures::stream::StreamExt::chain(begins, futures::stream::pending());
+    let (status, message) = refusal(Request::new(Body::from_stream(stalls)), &limits).await;
+    assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
+    assert!(message.contains("no byte of the body came for 0.03 s after 10 bytes"), "{message}");
 }
 
 #[tokio::test]

@@ -405,6 +405,23 @@ async fn stopping_finishes_the_requests_that_run() {
     assert!(TcpStream::connect(running.address).await.is_err(), "nobody listens any more");
 }
 
+#[tokio::test]
+async fn stopping_cuts_off_a_request_that_runs_for_longer_than_it_may_then() {
+    let (entered, inside) = oneshot::channel::<()>();
+    let once = std::sync::Arc::new(std::sync::Mutex::new(Some(entered)));
+    let endless = move || {
+        once.lock().unwrap().take().unwrap().send(()).unwrap();
+        std::future::pending::<()>()
+    };
+    let limits = ServerLimits { shutdown_timeout: Duration::from_millis(30), ..ServerLimits::default() };
+    let running = start(Router::new().route("/x", get(endless)), own_rules(), limits).await;
+    let client = tokio::spawn(ask(running.address, GET));
+    inside.await.unwrap();
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap();
+    assert_eq!(client.await.unwrap(), "", "the connection ends without an answer");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_socket_serves_the_same_router() {
     let dir = private_dir();
