@@ -9,6 +9,7 @@ mod architecture;
 mod bad_input;
 mod check;
 mod collect;
+mod compact;
 mod dashboards;
 mod export;
 mod grafana;

@@ -50,6 +50,14 @@ pub struct CompactReport {
     pub stopped: bool,
 }
 
+/// How far a compaction is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactProgress {
+    /// Rows of all segments that are merged: those that were read, and all of them.
+    pub rows_done: u64,
+    pub rows_total: u64,
+}
+
 impl CompactReport {
     /// Counts a merge of the segments of `source`.
     pub(crate) fn count(&mut self, source: &Snapshot, merged: &SegmentEntry) {
@@ -79,7 +87,7 @@ impl<T> Staged<T> {
 }
 
 /// Writes one segment from those of `merge`, which are the segments of `source`, under the number `sequence` that no
-/// file had. `None` when `go_on` said no; nothing is left then.
+/// file had. `None` when `go_on`, which is told how many rows were read, said no; nothing is left then.
 ///
 /// # Errors
 /// Io and Corrupt; nothing is left then, as far as the disk allows.
@@ -89,16 +97,18 @@ pub fn write_merged(
     sequence: u64,
     merge: &Merge,
     source: &Snapshot,
-    go_on: &dyn Fn() -> bool,
+    go_on: &dyn Fn(u64) -> bool,
 ) -> Result<Option<Staged<SegmentEntry>>> {
     let (min, max) = (merge.sequence_min, merge.sequence_max);
     let mut writer = SegmentWriter::new(node, merge.window, min, max)?;
+    let mut rows = 0;
     for (series, range) in portions(source, merge.window)? {
         for points in source.points(series, range) {
-            if !go_on() {
+            if !go_on(rows) {
                 return Ok(None);
             }
             let points = points?;
+            rows += points.times.len() as u64;
             let values = (0..points.values.len()).map(|at| points.values.get(at));
             let samples: Vec<(Timestamp, Value)> = points.times.iter().copied().zip(values).collect();
             writer.push(points.series, &samples)?;

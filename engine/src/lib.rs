@@ -42,7 +42,7 @@ pub mod value;
 mod wal;
 
 pub use clock::{Clock, SystemClock};
-pub use compact::CompactReport;
+pub use compact::{CompactProgress, CompactReport};
 pub use db::{Db, DropReport, Durability, UpkeepReport};
 pub use error::{Error, ErrorKind, Result};
 pub use flush::FlushReport;

@@ -263,7 +263,7 @@ impl Merge {
         let go_on = || !self.hurry.load(Ordering::Relaxed) && self.clock.monotonic() < deadline;
         if go_on() {
             self.db.flush()?;
-            self.db.compact_while(&go_on)?;
+            self.db.compact_while(&|_| go_on())?;
         }
         Ok(())
     }
@@ -281,7 +281,7 @@ async fn open(options: &ServiceOptions) -> Result<Db, ServiceError> {
 }
 
 /// The report, unless it says that nothing happened.
-fn noteworthy(report: &RecoveryReport) -> Option<String> {
+pub fn noteworthy(report: &RecoveryReport) -> Option<String> {
     let quiet = RecoveryReport { wal_files: report.wal_files, bytes: report.bytes, ..RecoveryReport::default() };
     (!report.created && *report != quiet).then(|| report.to_string())
 }

@@ -120,12 +120,28 @@ fn a_merge_that_is_told_to_stop_changes_nothing() {
     bed.flush("a", 0..10, 1);
     bed.flush("b", 0..10, 2);
     let before = bed.content();
-    let report = bed.db.compact_while(&|| false).unwrap();
+    let report = bed.db.compact_while(&|_| false).unwrap();
     assert_eq!(report, CompactReport { stopped: true, ..CompactReport::default() });
     assert_eq!((bed.content(), bed.segments()), (before, 2));
     bed.assert_sound();
     bed.db.compact().unwrap();
     assert_eq!(bed.segments(), 1);
+}
+
+#[test]
+fn a_merge_says_how_far_it_is() {
+    let bed = Bed::new();
+    for (metric, from) in [("a", 0), ("b", 0), ("a", 10)] {
+        bed.flush(metric, from..from + 10, 1);
+    }
+    let said = std::cell::RefCell::new(Vec::new());
+    bed.db
+        .compact_while(&|progress| {
+            said.borrow_mut().push((progress.rows_done, progress.rows_total));
+            true
+        })
+        .unwrap();
+    assert_eq!(said.into_inner(), [(0, 30), (20, 30)], "asked before each series");
 }
 
 #[test]

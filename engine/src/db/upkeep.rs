@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 use super::{Db, Inner, Write, lock};
 use crate::compact::choose::{Bounds, Merge, choose};
 use crate::compact::due::{FILES_MIN, due, due_series};
-use crate::compact::{self, CompactReport, Staged};
+use crate::compact::{self, CompactProgress, CompactReport, Staged};
 use crate::error::{Error, ErrorKind, Result};
 use crate::manifest::{Manifest, SegmentEntry};
 use crate::options::Options;
@@ -114,25 +114,30 @@ impl Db {
     /// # Errors
     /// As [`Db::flush`]; Corrupt when a segment is damaged. What was merged before stays merged, and nothing is lost.
     pub fn compact(&self) -> Result<CompactReport> {
-        self.compact_while(&|| true)
+        self.compact_while(&|_| true)
     }
 
-    /// As [`Db::compact`], and stops soon after `go_on` says no: asked before each series of a merge.
+    /// As [`Db::compact`], and stops soon after `go_on` says no: asked before each series of a merge, and told how far it
+    /// is.
     ///
     /// # Errors
     /// As [`Db::compact`].
-    pub fn compact_while(&self, go_on: &dyn Fn() -> bool) -> Result<CompactReport> {
+    pub fn compact_while(&self, go_on: &dyn Fn(CompactProgress) -> bool) -> Result<CompactReport> {
         let inner = &*self.inner;
         let write = inner.write("merge segments")?;
         let mut upkeep = lock(&write.upkeep);
         let mut report = CompactReport::default();
         inner.retain(write, &mut upkeep)?;
         let manifest = Arc::clone(&inner.view().manifest);
-        for merge in choose(&manifest.segments, &inner.bounds()) {
-            inner.merge(write, &mut upkeep, &merge, Leave::AtOnce, go_on, &mut report)?;
+        let merges = choose(&manifest.segments, &inner.bounds());
+        let (rows_total, mut rows_before) = (merges.iter().map(|merge| merge.rows).sum(), 0);
+        for merge in merges {
+            let go_on = |rows| go_on(CompactProgress { rows_done: rows_before + rows, rows_total });
+            inner.merge(write, &mut upkeep, &merge, Leave::AtOnce, &go_on, &mut report)?;
             if report.stopped {
                 return Ok(report);
             }
+            rows_before += merge.rows;
         }
         inner.merge_series(write, Wanted::All, &mut report)?;
         inner.remove_unnamed(write, &mut upkeep);
@@ -201,7 +206,7 @@ impl Inner {
         let Some(merge) = merges.into_iter().find(possible) else {
             return self.merge_series(write, Wanted::WhatIsDue, report);
         };
-        let merged = self.merge(write, upkeep, &merge, Leave::InAWhile, go_on, report);
+        let merged = self.merge(write, upkeep, &merge, Leave::InAWhile, &|_| go_on(), report);
         if merged.as_ref().is_err_and(|error| !is_for_now(error)) {
             upkeep.spoiled.extend(merge.files);
         }
@@ -224,7 +229,7 @@ impl Inner {
         upkeep: &mut Upkeep,
         merge: &Merge,
         leave: Leave,
-        go_on: &dyn Fn() -> bool,
+        go_on: &dyn Fn(u64) -> bool,
         report: &mut CompactReport,
     ) -> Result<()> {
         let source = compact::only(&self.snapshot(), &merge.files);
@@ -233,7 +238,7 @@ impl Inner {
             (flusher.files(), flusher.reserve_sequence())
         };
         let is_open = || !write.closed.load(Ordering::Acquire);
-        let go_on = || is_open() && go_on();
+        let go_on = |rows| is_open() && go_on(rows);
         let node = source.node();
         let Some(staged) = compact::write_merged(&files, node, sequence, merge, &source, &go_on)? else {
             report.stopped = true;

@@ -1,16 +1,15 @@
 //! `telem check`: every checksum and every invariant of databases, and nothing changed unless asked for.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use telem_engine::Options;
 use telem_engine::check::{CheckReport, Finding, Progress, Severity, check};
 use telem_engine::repair::{RepairReport, look, repair};
 
-use super::Failure;
+use super::{Failure, progress};
 use crate::info::grouped;
 use crate::saved;
 
@@ -92,7 +91,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
 
 fn look_at(dir: PathBuf, args: &CheckArgs) -> Result<Looked, Failure> {
     let options = Options { take_over: args.take_over, ..Options::default() };
-    let bar = progress_bar();
+    let bar = progress::bar("{bar:40} {bytes}/{total_bytes} {msg}");
     let mut show = |progress: Progress<'_>| {
         bar.set_length(progress.bytes_total);
         bar.set_position(progress.bytes_done);
@@ -109,15 +108,6 @@ fn look_at(dir: PathBuf, args: &CheckArgs) -> Result<Looked, Failure> {
     bar.finish_and_clear();
     let (report, repair) = done.map_err(Failure::failed)?;
     Ok(Looked { dir, report, repair })
-}
-
-fn progress_bar() -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {msg}");
-    ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 fn as_text(one: &Looked) -> String {

@@ -5,6 +5,7 @@
 
 mod check;
 mod collect;
+mod compact;
 mod export;
 mod grafana;
 mod info;
@@ -12,6 +13,7 @@ mod live;
 mod log;
 mod output;
 mod pending;
+mod progress;
 mod put;
 mod replay;
 mod run;
@@ -75,6 +77,7 @@ enum Command {
     Sql(sql::SqlArgs),
     Info(info::InfoArgs),
     Check(check::CheckArgs),
+    Compact(compact::CompactArgs),
     Grafana(grafana::GrafanaArgs),
     Export(export::ExportArgs),
     Put(put::PutArgs),
@@ -149,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::Sql(args) => sql::run(args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Compact(args) => compact::run(&args),
         Command::Grafana(args) => grafana::run(args),
         Command::Export(args) => export::run(&args, cli.verbosity),
         Command::Put(args) => put::run(args),

@@ -1,14 +1,14 @@
 //! What an export says while it runs and when it is done: a bar on a terminal, one line at the end.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use telem_engine::{Clock, SystemClock};
 
 use super::choose::Metric;
 use super::place::Written;
-use crate::cli::Verbosity;
+use crate::cli::{Verbosity, progress};
 use crate::info::grouped;
 
 pub struct Progress {
@@ -24,13 +24,7 @@ pub struct Progress {
 impl Progress {
     pub fn start(verbosity: Verbosity) -> Self {
         let quiet = verbosity.quiet > 0;
-        let bar = if quiet || !io::stderr().is_terminal() {
-            ProgressBar::hidden()
-        } else {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {wide_msg}");
-            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
-                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        };
+        let bar = if quiet { ProgressBar::hidden() } else { progress::bar("{bar:30} {percent:>3} % {wide_msg}") };
         Self { bar, quiet, clock: SystemClock::new(), samples: 0, series_done: 0, series: 0 }
     }
 
