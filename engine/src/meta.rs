@@ -3,6 +3,8 @@
 //! Every change is one record of the WAL; a flush writes all of it into one immutable JSON file.
 //! The first-seen order of names is not here: it follows from the order of series ids.
 
+mod exact;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -72,7 +74,7 @@ pub enum MetaChange {
         start: Timestamp,
     },
     /// The description of the job, a JSON object whose fields are its writer's.
-    Job(serde_json::Value),
+    Job(#[serde(deserialize_with = "exact::deserialize")] serde_json::Value),
 }
 
 /// Everything that [`MetaChange`]s made.
@@ -83,7 +85,7 @@ pub struct Meta {
     /// Sorted by start and series, every pair once.
     #[serde(default)]
     annotations: Vec<Annotation>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "exact::deserialize_or_none")]
     job: Option<serde_json::Value>,
 }
 

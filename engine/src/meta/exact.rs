@@ -1,0 +1,92 @@
+//! JSON whose floats are read as they were written, to the last bit.
+//!
+//! serde_json reads a float by a fast way that may miss the nearest one by a bit, so what is read, written and read again
+//! could wander. It has an exact way as a feature, which would be that of every crate in the build; this is for the one
+//! place that keeps numbers of others in JSON. The price, that each level is scanned once more, is paid at an open.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Error, Map, Number, Value};
+
+/// Objects and lists in each other at most: as many as serde_json takes, less the one around the job.
+const DEPTH_MAX: usize = 126;
+
+/// For `deserialize_with`.
+///
+/// # Errors
+/// As serde_json has them for a [`Value`].
+pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+    let raw = Box::<RawValue>::deserialize(from)?;
+    value(raw.get(), 0).map_err(D::Error::custom)
+}
+
+/// As [`deserialize`], for what may be null.
+///
+/// # Errors
+/// As [`deserialize`].
+pub fn deserialize_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+    let raw = Option::<Box<RawValue>>::deserialize(from)?;
+    raw.map(|raw| value(raw.get(), 0)).transpose().map_err(D::Error::custom)
+}
+
+fn value(text: &str, depth: usize) -> Result<Value, Error> {
+    let opens = text.as_bytes().first();
+    if depth >= DEPTH_MAX && matches!(opens, Some(b'{' | b'[')) {
+        return Err(Error::custom("recursion limit exceeded"));
+    }
+    match opens {
+        Some(b'{') => {
+            let Fields(fields) = serde_json::from_str(text)?;
+            let fields = fields.into_iter().map(|(name, raw)| Ok((name, value(raw.get(), depth + 1)?)));
+            Ok(Value::Object(fields.collect::<Result<Map<_, _>, Error>>()?))
+        }
+        Some(b'[') => {
+            let items: Vec<&RawValue> = serde_json::from_str(text)?;
+            let items = items.into_iter().map(|raw| value(raw.get(), depth + 1));
+            Ok(Value::Array(items.collect::<Result<_, Error>>()?))
+        }
+        _ => scalar(text),
+    }
+}
+
+fn scalar(text: &str) -> Result<Value, Error> {
+    let read: Value = serde_json::from_str(text)?;
+    if !read.is_f64() {
+        return Ok(read);
+    }
+    // The standard library finds the nearest, and takes every number of JSON.
+    let exact = text.parse().ok().and_then(Number::from_f64);
+    Ok(exact.map_or(read, Value::Number))
+}
+
+/// In their order; of two with one name the later counts, as in a [`Value`].
+struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Collect;
+
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        from.deserialize_map(Collect)
+    }
+}
+
+#[cfg(test)]
+mod tests;
