@@ -1,13 +1,17 @@
 //! Merges in the background and retention, stopped or failed at each of their disk operations: what is to be kept is
-//! there, what was dropped stays away, and the next attempt brings both to their end.
+//! there, what was dropped stays away, and the next attempt brings both to their end. Then retention over anything
+//! that may have been written before, late or again.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::every_operation::{images, ticks};
-use super::model::Content;
+use super::model::{Content, Sample};
 use super::observe;
+use super::random_steps::{cases, samples};
 use super::sim_machine::SimMachine;
 use super::world::{DIR, empty_disk};
 use crate::clock::sim::SimClock;
@@ -178,5 +182,87 @@ fn a_fault_at_any_operation_of_them_is_reported_and_the_next_attempt_comes_to_th
                 judge(&disk, retention, &expected);
             });
         }
+    }
+}
+
+/// What is done to a database before retention comes.
+#[derive(Clone, Debug)]
+enum Act {
+    Append(Vec<Sample>),
+    Flush,
+    Compact,
+    Upkeep,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => samples().prop_map(Act::Append),
+        3 => Just(Act::Flush),
+        1 => Just(Act::Compact),
+        1 => Just(Act::Upkeep),
+    ]
+}
+
+/// Does `acts` and closes; what there is then.
+fn filled_by(acts: &[Act], disk: &SimDisk) -> Content {
+    let db = open(disk, NOTHING);
+    let mut live = Content::new();
+    for act in acts {
+        match act {
+            Act::Append(samples) => {
+                let mut batch = SampleBatch::default();
+                for (series, time, value) in samples {
+                    batch.push(db.series(&super::key(*series)).unwrap(), *time, *value);
+                    live.insert((*series, *time), *value);
+                }
+                db.append(&batch, Durability::Synced).unwrap();
+            }
+            Act::Flush => drop(db.flush().unwrap()),
+            Act::Compact => drop(db.compact().unwrap()),
+            Act::Upkeep => drop(keep(&db).unwrap()),
+        }
+    }
+    db.close().unwrap();
+    live
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn retention_drops_nothing_young_and_brings_back_nothing_that_was_overwritten(
+        seed in any::<u64>(),
+        acts in prop::collection::vec(act(), 1..30),
+        age_minutes in 1_u64..240,
+        death_after in 0_u64..60,
+        power_loss in any::<bool>(),
+    ) {
+        let disk = empty_disk(seed);
+        let live = filled_by(&acts, &disk);
+        let retention = Retention { age: Some(Duration::from_secs(age_minutes * 60)), bytes: None };
+        let newest = live.keys().map(|(_, time)| *time).max().unwrap_or(Timestamp::MIN);
+        let oldest_kept = retention.oldest_kept(newest, options(&disk, retention).clock.now()).unwrap();
+
+        disk.inject(Fault { failure: Failure::Death, after: death_after });
+        // It dies on the way, or comes to its end.
+        let _ = Db::open(Path::new(DIR), options(&disk, retention)).and_then(|db| {
+            keep(&db)?;
+            db.close()
+        });
+        let disk = if power_loss { disk.power_loss(&mut Random::new(seed)) } else { disk.kill() };
+        let db = open(&disk, retention);
+        keep(&db).unwrap();
+        let kept = observe::database(&db);
+        for (place, value) in &kept {
+            prop_assert_eq!(live.get(place), Some(value), "{:?} is not what was written last", place);
+        }
+        for (place, value) in live.iter().filter(|((_, time), _)| *time >= oldest_kept) {
+            prop_assert_eq!(kept.get(place), Some(value), "{:?} is young and gone", place);
+        }
+        db.close().unwrap();
+        let db = open(&disk, NOTHING);
+        db.compact().unwrap();
+        observe::assert_same(&kept, &observe::database(&db), "opened to keep everything, and merged");
+        observe::assert_sound(Path::new(DIR), &options(&disk, NOTHING));
     }
 }

@@ -37,7 +37,7 @@ fn sample() -> impl Strategy<Value = Sample> {
 }
 
 /// Samples of any series and time, or one tick of all series, or one series at a regular step.
-fn samples() -> impl Strategy<Value = Vec<Sample>> {
+pub fn samples() -> impl Strategy<Value = Vec<Sample>> {
     let any_order = prop::collection::vec(sample(), 0..8);
     let tick = (time(), prop::collection::vec(value(), SERIES)).prop_map(|(time, values)| {
         values.into_iter().enumerate().map(|(series, value)| (series, time, value)).collect()

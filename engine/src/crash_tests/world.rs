@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::model::{Content, Model, Replayed, Sample};
 use super::observe;
 use super::sim_machine::SimMachine;
+use crate::clock::Clock;
 use crate::clock::sim::SimClock;
 use crate::db::{Db, Durability};
 use crate::disk::Disk;
@@ -56,6 +57,7 @@ pub enum Step {
     Heal,
     /// Removes the faults; then a flush, and everything works again.
     HealAndFlush,
+    /// Time passes. After every third wait the wall clock is set back, by more than ever passed.
     Wait {
         seconds: u16,
     },
@@ -142,7 +144,7 @@ impl World {
         Options {
             node: "node-1".to_owned(),
             disk: Arc::new(self.disk.clone()),
-            clock: Arc::clone(&self.clock) as Arc<dyn crate::Clock>,
+            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             machine: Arc::new(self.machine.clone()),
             ..Options::default()
         }
@@ -199,7 +201,12 @@ impl World {
             Step::Inject(fault) => self.disk.inject(*fault),
             Step::Heal => self.disk.heal(),
             Step::HealAndFlush => self.heal_and_flush(),
-            Step::Wait { seconds } => self.clock.advance(Duration::from_secs(u64::from(*seconds))),
+            Step::Wait { seconds } => {
+                self.clock.advance(Duration::from_secs(u64::from(*seconds)));
+                if seconds.is_multiple_of(3) {
+                    self.clock.jump_to(self.clock.now().saturating_add_micros(-86_400_000_000));
+                }
+            }
         }
     }
 
