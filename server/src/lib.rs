@@ -10,6 +10,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 pub mod connection;
+pub mod cors;
 pub mod http;
 pub mod info;
 pub mod job;

@@ -216,7 +216,10 @@ impl Door {
     }
 
     async fn answer(&self, request: axum::extract::Request, access: &Access) -> Response {
-        if let Err(refusal) = self.rules.admit(request.headers(), access) {
+        let (method, headers) = (request.method(), request.headers());
+        if let Err(refusal) = self.rules.admit(headers, access)
+            && !self.rules.is_preflight(method, headers)
+        {
             return refusal.into_response();
         }
         match self.protocols.http.clone().oneshot(request).await {

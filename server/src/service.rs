@@ -23,11 +23,13 @@ use tokio::net::TcpListener;
 
 use crate::config::{self, FileSystem};
 use crate::connection::{Connection, FILE_NAME};
+use crate::cors::Cors;
 use crate::http;
 use crate::net::access::Rules;
 use crate::net::listen::{ListenError, listen};
 use crate::net::socket::{self, Socket, SocketError};
 use crate::net::{self, Listeners, Protocols};
+use crate::protocols::opentsdb::Told;
 use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::{ServerLimits, State, VERSION};
 use crate::token::{Token, TokenError};
@@ -73,6 +75,8 @@ pub struct ServiceOptions {
     /// What the node is asked for, where its level is 2 or higher.
     pub collect: CollectOptions,
     pub fidelity: Fidelity,
+    /// Which pages of other origins may ask.
+    pub cors: Cors,
     pub limits: ServerLimits,
     pub engine: Options,
     pub writer: WriterOptions,
@@ -208,12 +212,14 @@ async fn serve(
         fidelity: options.fidelity,
         clock: options.clock,
         limits: options.limits.clone(),
+        cors: options.cors.clone(),
+        opentsdb: Told::default(),
         version: VERSION,
     };
     let state = Arc::new(state);
     let telnet = Some(Arc::new(Telnet::new(Arc::clone(&state))));
     let protocols = Protocols { http: http::router(state), telnet };
-    let rules = Rules::new(token, options.uid, options.allowed_uids);
+    let rules = Rules::new(token, options.uid, options.allowed_uids).with_pages(options.cors);
     // Held until the last request is answered.
     let _file = connection.publish(&path).map_err(|source| ServiceError::Connection { path: path.clone(), source })?;
     ready(&Ready {

@@ -1,6 +1,6 @@
 //! What every request handler is given: the database, the way in, the way out, and the limits.
 //!
-//! Shared as `Arc<State>` and never changed while the server runs.
+//! Shared as `Arc<State>`; but for what is counted, nothing in it changes while the server runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,9 @@ use telem_query::tsq::Fidelity;
 use tokio::sync::Semaphore;
 
 use crate::answers::AnswerBudget;
+use crate::cors::Cors;
 use crate::http::body::BodyBudget;
+use crate::protocols::opentsdb::Told;
 
 /// The state of one running server.
 #[derive(Debug)]
@@ -27,6 +29,10 @@ pub struct State {
     pub fidelity: Fidelity,
     pub clock: Arc<dyn Clock>,
     pub limits: ServerLimits,
+    /// Which pages of other origins may ask.
+    pub cors: Cors,
+    /// What the OpenTSDB protocols tell of themselves.
+    pub opentsdb: Told,
     /// The version of telem, as in `telem --version`.
     pub version: &'static str,
 }

@@ -15,7 +15,9 @@ use telem_query::{Queries, QueryOptions};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
+use crate::cors::Cors;
 use crate::http;
+use crate::protocols::opentsdb::Told;
 use crate::state::{ServerLimits, State, VERSION};
 
 pub struct Served {
@@ -61,6 +63,8 @@ impl Served {
             fidelity: Fidelity::Sensible,
             clock,
             limits: ServerLimits { body_bytes_max: 64 << 10, ..ServerLimits::default() },
+            cors: Cors::default(),
+            opentsdb: Told::default(),
             version: VERSION,
         };
         change(&mut state);

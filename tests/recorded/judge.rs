@@ -41,6 +41,22 @@ pub fn judge(case: &Case, response: &Response) -> Verdict {
         };
         return if fields(&case.body) == fields(&got) { Pass } else { Fail(format!("not a version: {got}")) };
     }
+    match (&case.body, case.compare.as_str()) {
+        (Json::Object(expected), how) if how.starts_with("uids") || how.starts_with("keys") => {
+            let missing = expected.keys().find(|key| got.get(key.as_str()).is_none());
+            return match missing {
+                None => Pass,
+                Some(key) if how.starts_with("keys") => Semantic(format!("no '{key}'")),
+                Some(key) => Fail(format!("no '{key}' in {got}")),
+            };
+        }
+        (Json::Array(expected), "as a set") => {
+            let sorted = |list: &[Json]| list.iter().map(Json::to_string).collect::<BTreeSet<_>>();
+            let agrees = got.as_array().is_some_and(|got| sorted(got) == sorted(expected));
+            return if agrees { Pass } else { Fail(format!("{got}, expected {expected:?} in any order")) };
+        }
+        _ => {}
+    }
     match &case.body {
         Json::Null => Pass,
         Json::Object(expected) if expected.contains_key("error") => error(&case.body["error"], &got["error"]),
@@ -108,6 +124,11 @@ fn query(expected: &[Json], got: &[Json]) -> Verdict {
         let keys = |group: &Json| serde_json::from_value::<BTreeSet<String>>(group["aggregateTags"].clone()).ok();
         if keys(found) != keys(group) {
             return Fail(format!("aggregateTags {}, expected {}", found["aggregateTags"], group["aggregateTags"]));
+        }
+        for notes in ["annotations", "globalAnnotations"].iter().filter(|notes| group.get(**notes).is_some()) {
+            if let Some(why) = any(&group[*notes], &found[*notes], notes) {
+                return Fail(why);
+            }
         }
         if group.get("query").is_some()
             && let Some(why) = any(&group["query"], &found["query"], "query")

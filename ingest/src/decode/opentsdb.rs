@@ -230,7 +230,10 @@ fn time(timestamp: i64, precision: Precision) -> Option<Timestamp> {
 
 /// Letters, ASCII digits and `-_./`. Letters are those with Unicode's property Alphabetic: besides
 /// the letters that OpenTSDB takes, the vowel signs that many scripts need.
-fn check_name(what: impl FnOnce() -> String, name: &str) -> Result<(), PointError> {
+///
+/// # Errors
+/// EmptyName, IllegalCharacter; `what` says what it would name.
+pub fn check_name(what: impl FnOnce() -> String, name: &str) -> Result<(), PointError> {
     if name.is_empty() {
         return Err(PointError::EmptyName { what: what() });
     }

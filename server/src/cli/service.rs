@@ -20,6 +20,7 @@ use telem_query::tsq::Fidelity;
 use super::collect::CollectArgs;
 use super::{Failure, units};
 use crate::config::{self, FileSystem};
+use crate::cors::Cors;
 use crate::http::body::BodyBudget;
 use crate::net::socket;
 use crate::saved;
@@ -79,6 +80,9 @@ pub struct ReachArgs {
     /// Answer like OpenTSDB 2.4 also where that misleads
     #[arg(long)]
     pub opentsdb_exact: bool,
+    /// Origins (SCHEME://HOST[:PORT], with commas between them) whose pages may ask from a browser, or * for every page there is: with it any page that you open reads and writes what you may [default: none]
+    #[arg(long, value_name = "LIST", value_parser = Cors::parse)]
+    pub cors_domains: Option<Cors>,
     /// A user (name or number) whose processes need no token, as Grafana's on this machine; may be repeated
     #[arg(long, value_name = "NAME")]
     pub allow_user: Vec<String>,
@@ -263,6 +267,7 @@ fn options(
         socket_dir: socket::directory(runtime_dir.as_deref(), uid),
         level: 0,
         fidelity: if reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
+        cors: reach.cors_domains.unwrap_or_default(),
         limits: server_limits(limits),
         engine: Options { clock: Arc::clone(&clock), ..Options::default() },
         writer: WriterOptions { clock: Arc::clone(&clock), ..WriterOptions::default() },

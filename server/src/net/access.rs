@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::proc_net::{self, Owner};
+use crate::cors::Cors;
 use crate::http::ApiError;
 use crate::token::Token;
 
@@ -32,13 +33,25 @@ pub struct Rules {
     token: Token,
     uids: BTreeSet<u32>,
     own_uid: u32,
+    /// Whose pages a browser here may let ask.
+    pages: Cors,
 }
 
 impl Rules {
     /// Admits `own_uid`, root and `allowed`; others by `token`.
     pub fn new(token: Token, own_uid: u32, allowed: impl IntoIterator<Item = u32>) -> Self {
         let uids = allowed.into_iter().chain([own_uid, ROOT]).collect();
-        Self { token, uids, own_uid }
+        Self { token, uids, own_uid, pages: Cors::default() }
+    }
+
+    /// Also admits pages of other origins, where a browser of an admitted user shows them.
+    pub fn with_pages(self, pages: Cors) -> Self {
+        Self { pages, ..self }
+    }
+
+    /// Whether this only asks if a page may ask: a browser sends no token with that.
+    pub fn is_preflight(&self, method: &Method, headers: &HeaderMap) -> bool {
+        *method == Method::OPTIONS && self.pages.admits(headers)
     }
 
     pub async fn of_tcp(&self, stream: &TcpStream) -> Access {
@@ -94,7 +107,7 @@ impl Rules {
         }
         match access {
             Access::Socket => Ok(()),
-            Access::Loopback => names_of_this_machine(headers),
+            Access::Loopback => names_of_this_machine(headers, &self.pages),
             Access::Stranger { reason } => {
                 let wrong = if headers.contains_key(header::AUTHORIZATION) { "the token is wrong" } else { "no token" };
                 let what = format!(
@@ -134,8 +147,10 @@ const FETCH_SITE: &str = "sec-fetch-site";
 /// A page from elsewhere can make the user's own browser ask us: under a name of its own that leads to
 /// 127.0.0.1, as a form sent across sites, or as a script or picture of ours that it shows. The first two show
 /// in Host and Origin, the last only in Sec-Fetch-Site; none can be forged by a page.
-fn names_of_this_machine(headers: &HeaderMap) -> Result<(), ApiError> {
+fn names_of_this_machine(headers: &HeaderMap, pages: &Cors) -> Result<(), ApiError> {
+    let admitted = pages.admits(headers);
     if let Some(site) = headers.get(FETCH_SITE)
+        && !admitted
         && ![b"same-origin".as_slice(), b"none"].contains(&site.as_bytes())
     {
         let what = format!(
@@ -145,7 +160,7 @@ fn names_of_this_machine(headers: &HeaderMap) -> Result<(), ApiError> {
         return Err(ApiError::new(StatusCode::FORBIDDEN, what));
     }
     for (name, scheme) in [(header::HOST, ""), (header::ORIGIN, "://")] {
-        let Some(value) = headers.get(&name) else { continue };
+        let Some(value) = headers.get(&name).filter(|_| !admitted || name != header::ORIGIN) else { continue };
         let text = value.to_str().unwrap_or("?");
         let authority = if scheme.is_empty() { text } else { text.split_once(scheme).map_or(text, |(_, rest)| rest) };
         if !is_own_name(authority) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::routing::get;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,6 +21,7 @@ use super::proc_net::{self, Owner};
 use super::sniff::{Protocol, protocol};
 use super::socket::{self, Socket, SocketError};
 use super::{Listeners, Protocols, serve};
+use crate::cors::Cors;
 use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::ServerLimits;
 use crate::testing::Served;
@@ -152,6 +153,28 @@ fn a_page_from_elsewhere_cannot_use_the_browser_of_our_user() {
     assert_eq!(status(&Access::Loopback, &[]), 200, "an HTTP/1.0 client names no host");
     assert_eq!(status(&Access::Loopback, &[("host", "node7"), ("authorization", "Bearer 0123456789abcdef")]), 200);
     assert_eq!(status(&Access::Socket, &[("host", "whatever")]), 200);
+}
+
+#[test]
+fn pages_that_are_named_may_let_a_browser_here_ask_but_not_under_a_name_of_their_own() {
+    let page = "https://board.example";
+    let open = rules().with_pages(Cors::parse(page).unwrap());
+    let stranger = Access::Stranger { reason: "of a test".to_owned() };
+    let status = |access: &Access, of: &[(&'static str, &str)]| {
+        open.admit(&headers(of), access).map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
+    };
+    let asked = |host: &'static str, origin: &'static str| {
+        [("host", host), ("origin", origin), ("sec-fetch-site", "cross-site")]
+    };
+    assert_eq!(status(&Access::Loopback, &asked("localhost:4242", page)), 200);
+    assert_eq!(status(&Access::Loopback, &asked("localhost:4242", "https://evil.example")), 403);
+    assert_eq!(status(&Access::Loopback, &asked("board.example", page)), 403);
+    assert_eq!(status(&stranger, &asked("localhost:4242", page)), 401);
+    // A browser asks without the token whether it may ask with it.
+    assert!(open.is_preflight(&Method::OPTIONS, &headers(&[("origin", page)])));
+    assert!(!open.is_preflight(&Method::GET, &headers(&[("origin", page)])));
+    assert!(!open.is_preflight(&Method::OPTIONS, &headers(&[("origin", "https://evil.example")])));
+    assert!(!rules().is_preflight(&Method::OPTIONS, &headers(&[("origin", page)])));
 }
 
 #[tokio::test]

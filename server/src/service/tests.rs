@@ -28,6 +28,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         level: 1,
         collect: CollectOptions::new(1, "n1"),
         fidelity: Fidelity::Sensible,
+        cors: Cors::default(),
         limits: ServerLimits::default(),
         engine: Options { node: "n1".to_owned(), ..Options::default() },
         writer: WriterOptions::default(),

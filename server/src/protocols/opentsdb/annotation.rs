@@ -10,7 +10,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use chrono_tz::Tz;
@@ -21,7 +20,7 @@ use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use super::call::Call;
 use super::errors::Failure;
 use super::query::parse::{AtMost, from_json};
-use super::{Answer, allow, beside, json, text_body, time};
+use super::{Answer, allow, beside, has_body, json, text_body, time};
 use crate::state::State;
 
 /// Most annotations in one request.
@@ -94,7 +93,9 @@ pub async fn one(state: &Arc<State>, call: &Call, request: Request) -> Result<An
             Ok(Answer::ok(out))
         }
         Method::DELETE => {
-            let start = started(&note)?;
+            let start = started(&note).map_err(|error| {
+                Failure::bad_request("Unable to delete Annotation information").details(error.message)
+            })?;
             remove(writable(&state)?, note.tsuid, start)?;
             Ok(Answer::no_content())
         }
@@ -109,6 +110,26 @@ pub async fn one(state: &Arc<State>, call: &Call, request: Request) -> Result<An
         }
     })
     .await
+}
+
+/// Those on no single series that lie in a stretch of time, both ends included; without an end until now.
+pub async fn global(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+    if call.method != Method::GET {
+        return one(state, call, request).await;
+    }
+    let now = state.clock.now();
+    let note = match has_body(&request) {
+        true => from_body(from_json(&text_body(state, request).await?)?)?,
+        false => from_params(call, now.millis())?,
+    };
+    let (start, end) = (started(&note)?, note.end.unwrap_or(now));
+    let snapshot = state.db.snapshot();
+    let found = snapshot.meta().annotations().iter().filter(|note| {
+        note.tsuid.is_none() && start <= note.start && note.start <= end && note.end.is_none_or(|note| note <= end)
+    });
+    let mut out = Vec::new();
+    json::list(&mut out, found, render);
+    Ok(Answer::ok(out))
 }
 
 pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
@@ -127,8 +148,9 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
         return beside(move || remove_range(writable(&state)?, range)).await;
     }
     let body = text_body(state, request).await?;
-    let list: AtMost<Body<'_>, { NOTES_MAX + 1 }> =
-        serde_json::from_str(&body).map_err(|error| Failure::not_json(error.to_string()))?;
+    // What follows the list is not looked at.
+    let list = AtMost::<Body<'_>, { NOTES_MAX + 1 }>::deserialize(&mut serde_json::Deserializer::from_str(&body))
+        .map_err(|error| Failure::not_json(error.to_string()))?;
     if list.0.len() > NOTES_MAX {
         return Err(Failure::bad_request(format!("more than {NOTES_MAX} annotations in one request")));
     }
@@ -143,11 +165,8 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
         let db = writable(&state)?;
         let mut stored = Vec::with_capacity(notes.len());
         for note in notes {
-            let unchanged = note.clone();
-            match store(db, note, existing)? {
-                Some(note) => stored.push(note),
-                None => stored.extend(held(db, unchanged.tsuid.as_deref(), started(&unchanged)?)),
-            }
+            // What says nothing new is left out.
+            stored.extend(store(db, note, existing)?);
         }
         let mut out = Vec::new();
         json::list(&mut out, &stored, render);
@@ -156,17 +175,12 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
     .await
 }
 
-/// A request without a body says all in its parameters.
-fn has_body(request: &Request) -> bool {
-    !request.body().is_end_stream()
-}
-
 fn from_params(call: &Call, now: i64) -> Result<Note, Failure> {
     let text = |name: &str| call.params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
     let moment = |name: &str| text(name).map(|text| parse_time(&text, now)).transpose();
     Ok(Note {
         tsuid: tsuid(text("tsuid"))?,
-        start: moment("start_time")?,
+        start: Some(moment("start_time")?.ok_or_else(|| Failure::bad_request("Missing start time"))?),
         end: moment("end_time")?,
         description: text("description"),
         notes: text("notes"),
@@ -176,6 +190,8 @@ fn from_params(call: &Call, now: i64) -> Result<Note, Failure> {
 
 fn from_body(body: Body<'_>) -> Result<Note, Failure> {
     let text = |text: Text<'_>| text.0.map(Cow::into_owned);
+    // Nothing is what there was before.
+    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
     let custom = body.custom.map(|custom| {
         let entries = custom.entries.into_iter();
         entries.map(|(key, value)| (key.into_owned(), value.unwrap_or_default().into_owned())).collect()
@@ -184,8 +200,8 @@ fn from_body(body: Body<'_>) -> Result<Note, Failure> {
         tsuid: tsuid(text(body.tsuid).filter(|tsuid| !tsuid.is_empty()))?,
         start: moment(body.start_time)?,
         end: moment(body.end_time)?,
-        description: text(body.description),
-        notes: text(body.notes),
+        description: filled(text(body.description)),
+        notes: filled(text(body.notes)),
         custom,
     })
 }
@@ -223,7 +239,7 @@ fn started(note: &Note) -> Result<Timestamp, Failure> {
     note.start.ok_or_else(|| Failure::bad_request(text).details(text))
 }
 
-fn writable(state: &State) -> Result<&Db, Failure> {
+pub fn writable(state: &State) -> Result<&Db, Failure> {
     if state.writer.is_some() {
         return Ok(&state.db);
     }
@@ -254,11 +270,8 @@ fn store(db: &Db, note: Note, existing: Existing) -> Result<Option<Annotation>, 
         Existing::Merged => before.clone().unwrap_or_default(),
         Existing::Replaced => Annotation::default(),
     };
-    let says_something = note.end.is_some()
-        || note.description.is_some()
-        || note.notes.is_some()
-        || note.custom.is_some()
-        || existing == Existing::Replaced;
+    let says_something =
+        note.end.is_some() || note.description.is_some() || note.notes.is_some() || note.custom.is_some();
     let stored = Annotation {
         tsuid: note.tsuid,
         start,
@@ -328,7 +341,7 @@ fn remove_range(db: &Db, range: Range) -> Result<Answer, Failure> {
     let wanted = |note: &&Annotation| {
         let whose = match &note.tsuid {
             None => range.global,
-            Some(tsuid) => !range.global && range.tsuids.contains(tsuid),
+            Some(tsuid) => range.tsuids.contains(tsuid),
         };
         whose && range.start <= note.start && note.start <= range.end
     };

@@ -8,6 +8,8 @@ use super::errors::Failure;
 
 /// Longest name of a JSONP callback.
 const CALLBACK_BYTES_MAX: usize = 128;
+/// The newest version of the API that there is.
+const VERSION_MAX: u32 = 1;
 
 /// The endpoints that are answered here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub enum Endpoint {
     /// The newest samples.
     Last,
     Annotation,
+    /// Those on no single series, of a stretch of time.
+    GlobalAnnotations,
     /// Many at once.
     Annotations,
     Suggest,
@@ -28,32 +32,81 @@ pub enum Endpoint {
     Config,
     Version,
     DropCaches,
+    Stats,
+    QueryStats,
+    ProcessStats,
+    ThreadStats,
+    /// Connections to the store of the original.
+    RegionClients,
+    UidAssign,
+    UidRename,
+    UidMeta,
+    TsMeta,
+    /// Graphs, of which only the numbers are had.
+    Graph,
+    Rollup,
+    Histogram,
+    /// By what follows `tree`, if anything does.
+    Tree(String),
+    Logs,
+    /// Stops the original.
+    Die,
+}
+
+impl Endpoint {
+    /// Whether a GET may say that it means another method.
+    fn heeds_override(&self) -> bool {
+        matches!(
+            self,
+            Endpoint::Query
+                | Endpoint::Annotation
+                | Endpoint::GlobalAnnotations
+                | Endpoint::Annotations
+                | Endpoint::Lookup
+                | Endpoint::Search(_)
+                | Endpoint::UidMeta
+                | Endpoint::TsMeta
+                | Endpoint::Tree(_)
+        )
+    }
+}
+
+/// Which of OpenTSDB's two generations a path belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// Below `/api`.
+    Api,
+    /// A name of its own, from before there was an API: answers are for people, and errors are 400.
+    Old,
 }
 
 #[derive(Clone, Debug)]
 pub struct Call {
     pub endpoint: Endpoint,
+    pub generation: Generation,
+    /// What is meant: of a GET what it says, where that counts.
     pub method: Method,
     pub params: Params,
 }
 
 impl Call {
     /// # Errors
-    /// 404, 405 or 501 in OpenTSDB's words; 400 for an unknown serializer.
+    /// 404, 405 or 501 in OpenTSDB's words and in its order of checks; 400 for an unknown serializer.
     pub fn read(request: &Request) -> Result<Call, Failure> {
         let params = Params::parse(request.uri().query().unwrap_or_default());
-        let method = request.method();
-        if matches!(*method, Method::OPTIONS | Method::HEAD | Method::TRACE | Method::CONNECT) {
-            let details = format!("The HTTP method [{method}] is not permitted");
-            return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed").details(details));
-        }
-        let endpoint = endpoint(request.uri().path())?;
+        let (generation, parts) = route(request.uri().path())?;
         if let Some(name) = params.get("serializer").filter(|name| *name != "json") {
             return Err(Failure::bad_request("Requested serializer was not found")
                 .details(format!("Could not find a serializer with the name: {name}")));
         }
-        let method = overridden(method, &params)?;
-        Ok(Call { endpoint, method, params })
+        let method = request.method();
+        if *method == Method::OPTIONS {
+            let details = format!("The HTTP method [{method}] is not permitted");
+            return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed").details(details));
+        }
+        let endpoint = endpoint(generation, &parts)?;
+        let method = if endpoint.heeds_override() { overridden(method, &params)? } else { method.clone() };
+        Ok(Call { endpoint, generation, method, params })
     }
 
     /// The JSONP callback to wrap the answer in. Names that could be more than a name are ignored.
@@ -85,46 +138,89 @@ fn overridden(method: &Method, params: &Params) -> Result<Method, Failure> {
         "put" => Ok(Method::PUT),
         "delete" => Ok(Method::DELETE),
         "patch" => Ok(Method::PATCH),
+        "" => Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Missing method override value")),
         _ => Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Unknown or unsupported method override value")
             .details(format!("found '{name}', expected get, post, put, delete or patch"))),
     }
 }
 
-/// `/api[/v1]/<endpoint>`, whatever the case, with or without a slash at the end.
-fn endpoint(path: &str) -> Result<Endpoint, Failure> {
-    let path = path.to_ascii_lowercase();
-    let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
-    parts.next_if_eq(&"api");
-    if let Some(version) = parts.peek().and_then(|part| version(part)) {
-        if version > 1 {
+/// The parts of `/api[/v1]/<part>...` or `/<part>...`, in lower case, with or without a slash at the end.
+fn route(path: &str) -> Result<(Generation, Vec<String>), Failure> {
+    let mut parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(str::to_ascii_lowercase).collect();
+    if parts.first().is_none_or(|part| part != "api") {
+        return Ok((Generation::Old, parts));
+    }
+    parts.remove(0);
+    if let Some(number) = parts.first().and_then(|part| version(part)) {
+        let version: u32 = number.parse().map_err(|_| {
+            Failure::bad_request("Invalid API version format supplied")
+                .details(format!("API version [{number}] cannot be parsed to an integer"))
+        })?;
+        if version > VERSION_MAX {
             let message = "Requested API version is greater than the max implemented";
             return Err(Failure::new(StatusCode::NOT_IMPLEMENTED, message)
-                .details(format!("API version [{version}] is greater than the max [1]")));
+                .details(format!("API version [{version}] is greater than the max [{VERSION_MAX}]")));
         }
-        parts.next();
+        parts.remove(0);
     }
-    match (parts.next(), parts.next()) {
-        (Some("put"), None) => Ok(Endpoint::Put),
-        (Some("query"), None) => Ok(Endpoint::Query),
-        (Some("query"), Some("last")) => Ok(Endpoint::Last),
-        (Some("annotation"), None) => Ok(Endpoint::Annotation),
-        (Some("annotation"), Some("bulk")) => Ok(Endpoint::Annotations),
-        (Some("suggest"), None) => Ok(Endpoint::Suggest),
-        (Some("search"), Some("lookup")) => Ok(Endpoint::Lookup),
-        (Some("search"), Some(kind)) => Ok(Endpoint::Search(kind.to_owned())),
-        (Some("aggregators"), None) => Ok(Endpoint::Aggregators),
-        (Some("config"), Some("filters")) => Ok(Endpoint::Filters),
-        (Some("config"), None) => Ok(Endpoint::Config),
-        (Some("version"), None) => Ok(Endpoint::Version),
-        (Some("dropcaches"), None) => Ok(Endpoint::DropCaches),
-        _ => Err(Failure::new(StatusCode::NOT_FOUND, "Endpoint not found")),
-    }
+    Ok((Generation::Api, parts))
 }
 
-/// The number in `v2`.
-fn version(part: &str) -> Option<u32> {
-    let digits = part.strip_prefix('v')?;
-    digits.starts_with(|c: char| c.is_ascii_digit()).then(|| digits.parse().unwrap_or(u32::MAX))
+/// What follows the `v` of a version.
+fn version(part: &str) -> Option<&str> {
+    part.strip_prefix('v').filter(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// What follows the name of an endpoint counts only where it has a meaning.
+fn endpoint(generation: Generation, parts: &[String]) -> Result<Endpoint, Failure> {
+    let part = |at: usize| parts.get(at).map_or("", String::as_str);
+    let not_found = || Failure::new(StatusCode::NOT_FOUND, "Endpoint not found");
+    if generation == Generation::Old {
+        return match part(0) {
+            "aggregators" => Ok(Endpoint::Aggregators),
+            "suggest" => Ok(Endpoint::Suggest),
+            "version" => Ok(Endpoint::Version),
+            "dropcaches" => Ok(Endpoint::DropCaches),
+            "stats" => Ok(Endpoint::Stats),
+            "q" => Ok(Endpoint::Graph),
+            "logs" => Ok(Endpoint::Logs),
+            "diediedie" => Ok(Endpoint::Die),
+            _ => Err(not_found()),
+        };
+    }
+    match (part(0), part(1)) {
+        ("put", _) => Ok(Endpoint::Put),
+        ("aggregators", _) => Ok(Endpoint::Aggregators),
+        ("suggest", _) => Ok(Endpoint::Suggest),
+        ("version", _) => Ok(Endpoint::Version),
+        ("dropcaches", _) => Ok(Endpoint::DropCaches),
+        ("query", "last") => Ok(Endpoint::Last),
+        ("query", _) => Ok(Endpoint::Query),
+        ("annotation" | "annotations", bulk) if bulk.ends_with("bulk") => Ok(Endpoint::Annotations),
+        ("annotation", _) => Ok(Endpoint::Annotation),
+        ("annotations", _) => Ok(Endpoint::GlobalAnnotations),
+        ("search", "lookup") => Ok(Endpoint::Lookup),
+        ("search", kind) => Ok(Endpoint::Search(kind.to_owned())),
+        ("config", "filters") => Ok(Endpoint::Filters),
+        ("config", _) => Ok(Endpoint::Config),
+        ("stats", "query") => Ok(Endpoint::QueryStats),
+        ("stats", "jvm") => Ok(Endpoint::ProcessStats),
+        ("stats", "threads") => Ok(Endpoint::ThreadStats),
+        ("stats", "region_clients") => Ok(Endpoint::RegionClients),
+        ("stats", _) => Ok(Endpoint::Stats),
+        ("uid", "assign") => Ok(Endpoint::UidAssign),
+        ("uid", "rename") => Ok(Endpoint::UidRename),
+        ("uid", "uidmeta") => Ok(Endpoint::UidMeta),
+        ("uid", "tsmeta") => Ok(Endpoint::TsMeta),
+        ("uid", _) => {
+            let message = "Other UID endpoints have not been implemented yet";
+            Err(Failure::new(StatusCode::NOT_IMPLEMENTED, message))
+        }
+        ("rollup", _) => Ok(Endpoint::Rollup),
+        ("histogram", _) => Ok(Endpoint::Histogram),
+        ("tree", of) => Ok(Endpoint::Tree(of.to_owned())),
+        _ => Err(not_found()),
+    }
 }
 
 /// The parameters of a URI, decoded, in order.

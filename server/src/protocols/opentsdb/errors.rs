@@ -7,7 +7,7 @@ use telem_engine::NameKind;
 use telem_ingest::writer::WriteError;
 use telem_query::tsq::Fidelity;
 
-use super::json;
+use super::{JSON, TEXT, json};
 use crate::http::ApiError;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -17,11 +17,23 @@ pub struct Failure {
     pub details: Option<String>,
     /// When it makes sense to try again, for the header `Retry-After`.
     pub retry_after: Option<Duration>,
+    shape: Shape,
+}
+
+/// How it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Shape {
+    #[default]
+    Api,
+    /// `{"err":"..."}`, where a path from before the API is asked for JSON.
+    OldJson,
+    /// A few lines of text, where it is not.
+    OldText,
 }
 
 impl Failure {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Failure { status, message: message.into(), details: None, retry_after: None }
+        Failure { status, message: message.into(), details: None, retry_after: None, shape: Shape::Api }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -55,7 +67,39 @@ impl Failure {
         Failure { details: Some(details.into()), ..self }
     }
 
-    pub fn json(&self) -> Vec<u8> {
+    /// A browser's page asked, which nobody named among those that may. Browsers take the status for the server's.
+    pub fn strange_page(origin: &str) -> Self {
+        Failure::new(StatusCode::OK, "CORS domain not allowed")
+            .details(format!("The domain [{origin}] is not permitted access"))
+    }
+
+    /// As a path from before the API tells it: 400 whatever was wrong with the request.
+    pub fn of_old(self, json: bool) -> Self {
+        let status = if self.status.is_client_error() { StatusCode::BAD_REQUEST } else { self.status };
+        Failure { status, shape: if json { Shape::OldJson } else { Shape::OldText }, ..self }
+    }
+
+    /// The type of [`Failure::body`].
+    pub fn kind(&self) -> &'static str {
+        if self.shape == Shape::OldText { TEXT } else { JSON }
+    }
+
+    pub fn body(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self.shape {
+            Shape::Api => return self.json(),
+            Shape::OldJson => json::string_map(&mut out, [("err", self.message.as_str())]),
+            Shape::OldText => {
+                for line in std::iter::once(&self.message).chain(&self.details) {
+                    out.extend_from_slice(line.as_bytes());
+                    out.push(b'\n');
+                }
+            }
+        }
+        out
+    }
+
+    fn json(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(b"{\"error\":{\"code\":");
         json::int(&mut out, self.status.as_u16().into());
@@ -82,7 +126,7 @@ pub fn no_such_name(kind: NameKind, name: &str) -> String {
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
-        Failure { status: error.status, message: error.message, details: None, retry_after: error.retry_after }
+        Failure { retry_after: error.retry_after, ..Failure::new(error.status, error.message) }
     }
 }
 

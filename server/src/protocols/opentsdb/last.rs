@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use serde::Deserialize;
-use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, TagPredicate, Timestamp, Value};
+use telem_engine::{Db, NameKind, SeriesId, SeriesIndex, SeriesKey, TagPredicate, Timestamp, Value};
 use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
@@ -17,7 +17,7 @@ use super::call::Call;
 use super::errors::Failure;
 use super::query::defined_by_telem;
 use super::query::parse::{AtMost, SUBS_MAX, TSUIDS_MAX, from_json};
-use super::{Answer, allow, beside, json, text_body, tsuid};
+use super::{Answer, allow, beside, json, names, text_body, tsuid};
 use crate::state::State;
 
 /// Most series in one answer.
@@ -92,14 +92,17 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
 }
 
 fn from_params(call: &Call, fidelity: Fidelity) -> Result<Wanted, Failure> {
-    let back_scan = match call.params.get("back_scan").filter(|hours| !hours.is_empty()) {
+    let back_scan = match call.params.get("back_scan") {
         None => 0,
-        Some(hours) => hours.parse().map_err(|_| {
+        Some(hours) => hours.parse::<i32>().map(|hours| u32::try_from(hours).unwrap_or(0)).map_err(|_| {
             Failure::bad_request("Unable to parse back_scan parameter")
                 .details(format!("found '{hours}', expected a number of hours"))
         })?,
     };
-    let by_name = call.params.all("timeseries").map(|text| series(text).map_err(|why| (text, why)));
+    let by_name = call.params.all("timeseries").map(|text| match series(text) {
+        Ok((metric, tags)) => Ok(Sub::Metric { metric, tags }),
+        Err(why) => Err((text, why)),
+    });
     let mut subs = by_name
         .collect::<Result<Vec<Sub>, _>>()
         .map_err(|(text, why)| Failure::unforeseen(fidelity, why).details(format!("in timeseries={text}")))?;
@@ -109,7 +112,7 @@ fn from_params(call: &Call, fidelity: Fidelity) -> Result<Wanted, Failure> {
             subs.push(Sub::Tsuids(tsuids));
         }
     }
-    let resolve = call.params.get("resolve").is_some_and(|value| value != "false");
+    let resolve = call.params.get("resolve").is_some_and(|value| value != "false" || fidelity == Fidelity::OpenTsdb);
     Ok(Wanted { subs, resolve, back_scan })
 }
 
@@ -150,8 +153,14 @@ fn check(wanted: &Wanted) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A metric, and tags with their values.
+pub type Named = (String, Vec<(String, String)>);
+
 /// `metric` or `metric{key=value,...}`.
-fn series(text: &str) -> Result<Sub, String> {
+///
+/// # Errors
+/// Says what is wrong, in the words of the original.
+pub fn series(text: &str) -> Result<Named, String> {
     let (metric, tags) = match text.split_once('{') {
         None => (text, ""),
         Some((metric, braces)) => {
@@ -159,7 +168,11 @@ fn series(text: &str) -> Result<Sub, String> {
         }
     };
     if metric.is_empty() {
-        return Err("The metric was empty".to_owned());
+        return Err(if text.is_empty() {
+            "Metric string was empty".to_owned()
+        } else {
+            format!("Missing metric: {text}")
+        });
     }
     let tag = |tag: &str| match tag.split_once('=') {
         Some((key, value)) if !key.is_empty() && !value.is_empty() && !value.contains('=') => {
@@ -168,7 +181,7 @@ fn series(text: &str) -> Result<Sub, String> {
         _ => Err(format!("invalid tag: {tag}")),
     };
     let tags = tags.split(',').filter(|tag| !tag.is_empty()).map(tag).collect::<Result<_, String>>()?;
-    Ok(Sub::Metric { metric: metric.to_owned(), tags })
+    Ok((metric.to_owned(), tags))
 }
 
 /// The newest sample of every series that is asked for and has one, in the order of the question and then canonical.
@@ -177,10 +190,10 @@ fn find(state: &State, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<Newest
     let mut ids: Vec<SeriesId> = Vec::new();
     for sub in &wanted.subs {
         match sub {
-            Sub::Metric { metric, tags } => ids.extend(by_name(index, metric, tags, wanted, fidelity)?),
+            Sub::Metric { metric, tags } => ids.extend(by_name(&state.db, metric, tags, wanted, fidelity)?),
             Sub::Tsuids(tsuids) => {
                 for number in tsuids {
-                    let found = tsuid::find(index, number).map_err(|why| Failure::unforeseen(fidelity, why))?;
+                    let found = tsuid::find(index, number).map_err(Failure::bad_request)?;
                     ids.extend(found.and_then(|key| index.id(&key)));
                 }
             }
@@ -206,13 +219,13 @@ fn find(state: &State, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<Newest
 }
 
 fn by_name(
-    index: &SeriesIndex,
+    db: &Db,
     metric: &str,
     tags: &[(String, String)],
     wanted: &Wanted,
     fidelity: Fidelity,
 ) -> Result<Vec<SeriesId>, Failure> {
-    let exact = fidelity == Fidelity::OpenTsdb;
+    let (index, exact) = (db.index(), fidelity == Fidelity::OpenTsdb);
     if exact && wanted.back_scan > 0 && tags.is_empty() {
         return Err(Failure::bad_request("Tags cannot be null or empty when getting a TSUID")
             .details(format!("'{metric}' with back_scan needs all its tags")));
@@ -220,11 +233,12 @@ fn by_name(
     let any = |value: &str| value == "*" && !exact;
     let keys = tags.iter().map(|(key, _)| (NameKind::TagKey, key.as_str()));
     let values = tags.iter().filter(|(_, value)| !any(value)).map(|(_, value)| (NameKind::TagValue, value.as_str()));
-    let mut names = std::iter::once((NameKind::Metric, metric)).chain(keys).chain(values);
-    match names.find(|(kind, name)| !index.knows(*kind, name)) {
+    let mut all = std::iter::once((NameKind::Metric, metric)).chain(keys).chain(values);
+    match all.find(|(kind, name)| !index.knows(*kind, name)) {
         None => {}
         // Known before it has a sample.
         Some((kind, name)) if !exact && defined_by_telem(kind, name) => return Ok(Vec::new()),
+        Some((kind, name)) if names::is_assigned(db, kind, name) => return Ok(Vec::new()),
         Some((kind, name)) => return Err(Failure::unknown_name(StatusCode::BAD_REQUEST, kind, name)),
     }
     let accepts: Vec<_> =

@@ -7,7 +7,8 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use serde::Deserialize;
-use telem_engine::{NameKind, SeriesIndex, SeriesKey, TagPredicate};
+use serde::de::IgnoredAny;
+use telem_engine::{Db, NameKind, SeriesIndex, SeriesKey, TagPredicate};
 use telem_ingest::decode::lenient::{Long, Text};
 use telem_query::tsq::Fidelity;
 
@@ -15,11 +16,11 @@ use super::call::Call;
 use super::errors::{Failure, no_such_name};
 use super::query::defined_by_telem;
 use super::query::parse::AtMost;
-use super::{Answer, allow, beside, json, text_body, tsuid};
+use super::{Answer, beside, has_body, json, names, text_body, tsuid};
 use crate::state::State;
 
 /// Series in an answer, unless the request says otherwise.
-const LIMIT_DEFAULT: usize = 25;
+const LIMIT_DEFAULT: i64 = 25;
 /// Most series in one answer, also when the request sets no limit.
 const LIMIT_MAX: usize = 100_000;
 
@@ -31,25 +32,44 @@ struct Wanted {
     /// `None` for any; shown as it was asked.
     metric: Option<String>,
     tags: Vec<Tag>,
-    /// As asked; 0 is as many as there are.
-    limit: usize,
+    /// As asked; 0 or less is as many as there are.
+    limit: i64,
+    /// Only told again: everything is in the first answer.
+    start_index: i64,
 }
 
-/// A key, a value, or both; `None` is any.
+/// A key, a value, or both, as they were asked.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tag {
-    key: Option<String>,
-    value: Option<String>,
+    shown_key: Option<String>,
+    shown_value: Option<String>,
+}
+
+impl Tag {
+    /// `None` for any.
+    fn key(&self) -> Option<&str> {
+        given(self.shown_key.as_deref())
+    }
+
+    /// `None` for any.
+    fn value(&self) -> Option<&str> {
+        given(self.shown_value.as_deref())
+    }
+}
+
+fn given(name: Option<&str>) -> Option<&str> {
+    name.filter(|name| !matches!(*name, "" | "*"))
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Body<'a> {
     #[serde(borrow)]
     metric: Text<'a>,
     #[serde(borrow)]
     tags: Option<AtMost<BodyTag<'a>, { TAGS_MAX + 1 }>>,
     limit: Option<Long>,
+    start_index: Long,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -62,12 +82,8 @@ struct BodyTag<'a> {
 }
 
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
-    allow(call, &[Method::GET, Method::POST])?;
-    let wanted = if call.method == Method::POST && request.method() == Method::POST {
-        from_body(&text_body(state, request).await?)?
-    } else {
-        from_params(call)?
-    };
+    allow_search(call)?;
+    let wanted = if has_body(&request) { from_body(&text_body(state, request).await?)? } else { from_params(call)? };
     if wanted.tags.len() > TAGS_MAX {
         return Err(Failure::bad_request(format!("more than {TAGS_MAX} tags in one search")));
     }
@@ -77,51 +93,66 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     // A metric may have millions of series.
     beside(move || {
         let index = state.db.index();
-        let keys = find(index, &wanted, fidelity)?;
+        let keys = find(&state.db, &wanted, fidelity)?;
         let took = state.clock.monotonic().saturating_sub(started);
         Ok(Answer::ok(render(index, &wanted, &keys, took)))
     })
     .await
 }
 
-/// A search for something else.
-pub fn other(kind: &str) -> Failure {
+fn allow_search(call: &Call) -> Result<(), Failure> {
+    let refused = || Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Unsupported method");
+    if matches!(call.method, Method::GET | Method::POST) { Ok(()) } else { Err(refused()) }
+}
+
+/// A search for something else: refused as by an OpenTSDB without the plugin, once it makes sense.
+pub async fn other(state: &State, call: &Call, kind: &str, request: Request) -> Result<Answer, Failure> {
+    allow_search(call)?;
+    let unknown = |details: String| Failure::bad_request("Invalid search query type supplied").details(details);
     match kind {
-        "tsmeta" | "tsmeta_summary" | "tsuids" | "uidmeta" | "annotation" => {
-            Failure::bad_request("Searching is not enabled").details("Searching has not been enabled on this TSD")
-        }
-        _ => Failure::bad_request("Invalid search query type supplied").details(format!("Unknown type: {kind}")),
+        "tsmeta" | "tsmeta_summary" | "tsuids" | "uidmeta" | "annotation" => {}
+        "" => return Err(unknown("Type provided was null or empty".to_owned())),
+        _ => return Err(unknown(format!("Unknown type: {kind}"))),
     }
+    if has_body(&request) {
+        super::query::parse::from_json::<IgnoredAny>(&text_body(state, request).await?)?;
+    } else {
+        call.params.required("query")?;
+        number(call, "limit")?;
+        number(call, "start_index")?;
+    }
+    Err(Failure::bad_request("Searching is not enabled").details("Searching has not been enabled on this TSD"))
+}
+
+/// A parameter that is a number, if it is there.
+fn number(call: &Call, name: &str) -> Result<Option<i64>, Failure> {
+    let wrong = |_| Failure::bad_request(format!("Unable to convert '{name}' to a valid number"));
+    call.params.get(name).map(|text| text.parse::<i32>().map(i64::from).map_err(wrong)).transpose()
 }
 
 fn from_params(call: &Call) -> Result<Wanted, Failure> {
     let (metric, tags) =
         parse(call.params.required("m")?).map_err(|why| Failure::bad_request("Unable to parse query").details(why))?;
-    let limit = match call.params.get("limit").filter(|limit| !limit.is_empty()) {
-        None => LIMIT_DEFAULT,
-        Some(limit) => {
-            let limit: i32 =
-                limit.parse().map_err(|_| Failure::bad_request("Unable to convert 'limit' to a valid number"))?;
-            usize::try_from(limit).unwrap_or(0)
-        }
-    };
-    Ok(Wanted { metric, tags, limit })
+    Ok(Wanted { metric, tags, limit: number(call, "limit")?.unwrap_or(LIMIT_DEFAULT), start_index: 0 })
 }
 
 fn from_body(body: &str) -> Result<Wanted, Failure> {
     let body: Body<'_> = super::query::parse::from_json(body)?;
     let some = |text: Text<'_>| text.0.map(Cow::into_owned);
-    let any = |name: Option<String>| name.filter(|name| !matches!(name.as_str(), "" | "*"));
     let tags = body.tags.unwrap_or_default().0.into_iter();
     Ok(Wanted {
         metric: Some(some(body.metric).filter(|metric| !metric.is_empty()).unwrap_or_else(|| "*".to_owned())),
-        tags: tags.map(|tag| Tag { key: any(some(tag.key)), value: any(some(tag.value)) }).collect(),
-        limit: body.limit.map_or(LIMIT_DEFAULT, |limit| usize::try_from(limit.0).unwrap_or(0)),
+        tags: tags.map(|tag| Tag { shown_key: some(tag.key), shown_value: some(tag.value) }).collect(),
+        limit: body.limit.map_or(LIMIT_DEFAULT, |limit| limit.0),
+        start_index: body.start_index.0,
     })
 }
 
 /// `metric{key=value,...}`; either part may be missing, `*` and nothing are any.
 fn parse(text: &str) -> Result<(Option<String>, Vec<Tag>), String> {
+    if text.is_empty() {
+        return Err("Metric string was empty".to_owned());
+    }
     let Some((metric, braces)) = text.split_once('{') else { return Ok((Some(text.to_owned()), Vec::new())) };
     let inner = braces.strip_suffix('}').ok_or_else(|| format!("Missing '}}' at the end of: {text}"))?;
     if metric.is_empty() && inner.is_empty() {
@@ -136,28 +167,34 @@ fn parse(text: &str) -> Result<(Option<String>, Vec<Tag>), String> {
 }
 
 fn parse_tag(tag: &str) -> Result<Tag, String> {
+    if tag.len() < 2 {
+        return Err(format!("When parsing tag '{tag}': Missing tag pair"));
+    }
     let (key, value) = tag.split_once('=').ok_or_else(|| format!("When parsing tag '{tag}': invalid tag: {tag}"))?;
     if (key.is_empty() && value.is_empty()) || value.contains('=') {
         return Err(format!("When parsing tag '{tag}': invalid tag: {tag}"));
     }
-    let name = |name: &str| (!matches!(name, "" | "*")).then(|| name.to_owned());
-    Ok(Tag { key: name(key), value: name(value) })
+    let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    Ok(Tag { shown_key: name(key), shown_value: name(value) })
 }
 
 /// The series, in canonical order, up to the limit.
-fn find(index: &SeriesIndex, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<SeriesKey>, Failure> {
+fn find(db: &Db, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<SeriesKey>, Failure> {
+    let index = db.index();
     let metric = wanted.metric.as_deref().filter(|metric| *metric != "*");
     match unknown_name(index, metric, &wanted.tags) {
         None => {}
         // Known before it has a sample: the variables of a dashboard are empty then, and no error.
         Some((kind, name)) if fidelity == Fidelity::Sensible && defined_by_telem(kind, name) => return Ok(Vec::new()),
+        Some((kind, name)) if names::is_assigned(db, kind, name) => return Ok(Vec::new()),
         Some((kind, name)) => {
             return Err(Failure::new(StatusCode::NOT_FOUND, "Unable to resolve one or more UIDs")
                 .details(no_such_name(kind, name)));
         }
     }
     let metrics = metric.map_or_else(|| index.metrics(), |metric| vec![Arc::from(metric)]);
-    let most = if wanted.limit == 0 { LIMIT_MAX + 1 } else { wanted.limit.min(LIMIT_MAX + 1) };
+    let limit = usize::try_from(wanted.limit).ok().filter(|limit| *limit > 0);
+    let most = limit.unwrap_or(usize::MAX).min(LIMIT_MAX + 1);
     let accepts = by_key(&wanted.tags);
     let predicates: Vec<TagPredicate<'_>> =
         accepts.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
@@ -180,8 +217,8 @@ fn find(index: &SeriesIndex, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<
 /// The first name that no series carries.
 fn unknown_name<'a>(index: &SeriesIndex, metric: Option<&'a str>, tags: &'a [Tag]) -> Option<(NameKind, &'a str)> {
     let metric = metric.map(|metric| (NameKind::Metric, metric));
-    let keys = tags.iter().filter_map(|tag| Some((NameKind::TagKey, tag.key.as_deref()?)));
-    let values = tags.iter().filter_map(|tag| Some((NameKind::TagValue, tag.value.as_deref()?)));
+    let keys = tags.iter().filter_map(|tag| Some((NameKind::TagKey, tag.key()?)));
+    let values = tags.iter().filter_map(|tag| Some((NameKind::TagValue, tag.value()?)));
     metric.into_iter().chain(keys).chain(values).find(|(kind, name)| !index.knows(*kind, name))
 }
 
@@ -191,13 +228,12 @@ type Accepts<'a> = Box<dyn Fn(&str) -> bool + 'a>;
 /// One predicate for each key. A key that is asked for several times may have any of the values:
 /// Grafana writes a choice of several so.
 fn by_key(tags: &[Tag]) -> Vec<(&str, Accepts<'_>)> {
-    let mut keys: Vec<&str> = tags.iter().filter_map(|tag| tag.key.as_deref()).collect();
+    let mut keys: Vec<&str> = tags.iter().filter_map(Tag::key).collect();
     keys.sort_unstable();
     keys.dedup();
     keys.into_iter()
         .map(|key| {
-            let values: Vec<Option<&str>> =
-                tags.iter().filter(|tag| tag.key.as_deref() == Some(key)).map(|tag| tag.value.as_deref()).collect();
+            let values: Vec<Option<&str>> = tags.iter().filter(|tag| tag.key() == Some(key)).map(Tag::value).collect();
             let any = values.contains(&None);
             let accepts: Accepts<'_> = Box::new(move |value| any || values.contains(&Some(value)));
             (key, accepts)
@@ -207,7 +243,7 @@ fn by_key(tags: &[Tag]) -> Vec<(&str, Accepts<'_>)> {
 
 /// Whether every value that was asked for without a key stands at some key.
 fn has_values(key: &SeriesKey, tags: &[Tag]) -> bool {
-    let loose = tags.iter().filter(|tag| tag.key.is_none()).filter_map(|tag| tag.value.as_deref());
+    let loose = tags.iter().filter(|tag| tag.key().is_none()).filter_map(Tag::value);
     loose.into_iter().all(|wanted| key.tags().iter().any(|(_, value)| value == wanted))
 }
 
@@ -220,11 +256,18 @@ fn render(index: &SeriesIndex, wanted: &Wanted, keys: &[SeriesKey], took: Durati
     }
     out.extend_from_slice(b",\"tags\":");
     json::list(&mut out, &wanted.tags, |out, tag| {
-        let shown = |name: &Option<String>| name.clone().unwrap_or_else(|| "*".to_owned());
-        json::string_map(out, [("key", shown(&tag.key).as_str()), ("value", shown(&tag.value).as_str())]);
+        out.push(b'{');
+        for (name, shown) in [("\"key\":", &tag.shown_key), (",\"value\":", &tag.shown_value)] {
+            out.extend_from_slice(name.as_bytes());
+            match shown {
+                Some(text) => json::string(out, text),
+                None => out.extend_from_slice(b"null"),
+            }
+        }
+        out.push(b'}');
     });
     out.extend_from_slice(b",\"limit\":");
-    json::int(&mut out, i64::try_from(wanted.limit).unwrap_or(i64::MAX));
+    json::int(&mut out, wanted.limit);
     out.extend_from_slice(b",\"time\":");
     json::float(&mut out, took.as_millis() as f64);
     out.extend_from_slice(b",\"results\":");
@@ -237,7 +280,9 @@ fn render(index: &SeriesIndex, wanted: &Wanted, keys: &[SeriesKey], took: Durati
         json::string_map(out, key.tags().iter());
         out.push(b'}');
     });
-    out.extend_from_slice(b",\"startIndex\":0,\"totalResults\":");
+    out.extend_from_slice(b",\"startIndex\":");
+    json::int(&mut out, wanted.start_index);
+    out.extend_from_slice(b",\"totalResults\":");
     json::int(&mut out, i64::try_from(keys.len()).unwrap_or(i64::MAX));
     out.push(b'}');
     out

@@ -6,25 +6,33 @@
 
 mod aggregators;
 mod annotation;
+mod asked;
 mod call;
+mod counters;
 mod describe;
 mod errors;
+mod graph;
 mod json;
 mod last;
 mod lookup;
+mod names;
 mod put;
 mod query;
+mod refused;
+mod stats;
 mod suggest;
 pub mod telnet;
 #[cfg(test)]
 mod tests;
 mod time;
 mod tsuid;
+mod uid;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State as FromState};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -35,27 +43,33 @@ use telem_engine::ErrorKind;
 use telem_query::tsq::Fidelity;
 
 pub use self::call::Params;
-use self::call::{Call, Endpoint};
+use self::call::{Call, Endpoint, Generation};
+pub use self::counters::Told;
 use self::errors::Failure;
 use crate::answers::Held;
+use crate::cors::{self, Verdict};
 use crate::http::ApiError;
 use crate::state::{ServerLimits, State};
 
 /// Every path under `/api`, and the older names without it that OpenTSDB still answers.
 pub fn routes() -> Router<Arc<State>> {
     let mut router = Router::new();
-    for path in
-        ["/api", "/api/", "/api/{*rest}", "/API", "/API/", "/API/{*rest}", "/aggregators", "/suggest", "/version"]
-    {
+    for path in ["/api", "/api/", "/api/{*rest}", "/API", "/API/", "/API/{*rest}"].into_iter().chain(OLD_PATHS) {
         router = router.route(path, any(answer));
     }
     router
 }
 
+/// Names from before there was an API.
+const OLD_PATHS: [&str; 8] =
+    ["/aggregators", "/diediedie", "/dropcaches", "/logs", "/q", "/stats", "/suggest", "/version"];
+
 /// What an endpoint answers when all is well: JSON, or nothing (204).
 struct Answer {
     status: StatusCode,
+    /// JSON, unless `kind` says what else.
     json: Vec<u8>,
+    kind: &'static str,
     /// In place of `json`, what is sent while it is made.
     pieces: Option<query::Pieces>,
     /// Nodes that did not answer, for the header `X-Telem-Missing`.
@@ -64,31 +78,70 @@ struct Answer {
     held: Option<Held>,
 }
 
+const JSON: &str = "application/json; charset=UTF-8";
+const TEXT: &str = "text/plain; charset=UTF-8";
+
 impl Answer {
     fn ok(json: Vec<u8>) -> Self {
         Answer::with_status(StatusCode::OK, json)
     }
 
     fn with_status(status: StatusCode, json: Vec<u8>) -> Self {
-        Answer { status, json, pieces: None, missing: None, held: None }
+        Answer { status, json, kind: JSON, pieces: None, missing: None, held: None }
     }
 
     fn no_content() -> Self {
         Answer::with_status(StatusCode::NO_CONTENT, Vec::new())
     }
+
+    /// For people.
+    fn text(text: impl Into<Vec<u8>>) -> Self {
+        Answer { kind: TEXT, ..Answer::ok(text.into()) }
+    }
+
+    fn html(page: impl Into<Vec<u8>>) -> Self {
+        Answer { kind: "text/html; charset=UTF-8", ..Answer::ok(page.into()) }
+    }
 }
 
 async fn answer(FromState(state): FromState<Arc<State>>, request: Request) -> Response {
-    let call = Call::read(&request);
+    let told = &state.opentsdb.http;
+    told.received.fetch_add(1, Ordering::Relaxed);
+    let page = state.cors.judge(request.headers());
+    let mut response = match &page {
+        Verdict::Refused { origin } => respond(Err(Failure::strange_page(origin)), None),
+        Verdict::Admitted(_) if request.method() == Method::OPTIONS => StatusCode::OK.into_response(),
+        Verdict::Admitted(_) | Verdict::NoPage => answer_call(&state, request).await,
+    };
+    if let Verdict::Admitted(origin) = page {
+        cors::allow(response.headers_mut(), origin);
+    }
+    told.ended(response.status());
+    response
+}
+
+async fn answer_call(state: &Arc<State>, request: Request) -> Response {
+    let call = match Call::read(&request) {
+        Ok(call) => call,
+        Err(failure) => return respond(Err(failure), None),
+    };
     // Only where the original is asked for: a page that shows such an answer as a script reads it. Browsers tell
     // when another site's page asks (see `net::access`), old ones do not.
-    let wanted = state.fidelity == Fidelity::OpenTsdb;
-    let callback = call.as_ref().ok().filter(|_| wanted).and_then(Call::callback);
-    let answer = match call {
-        Ok(call) => dispatch(&state, &call, request).await,
-        Err(failure) => Err(failure),
-    };
-    respond(answer, callback.as_deref())
+    let callback = call.callback().filter(|_| state.fidelity == Fidelity::OpenTsdb);
+    let running = matches!(call.endpoint, Endpoint::Query | Endpoint::Last | Endpoint::Graph).then(|| {
+        let text = format!("{} {}", request.method(), request.uri());
+        state.opentsdb.queries.start(text, state.clock.now())
+    });
+    let answer = dispatch(state, &call, request).await;
+    let answer = answer.map_err(|failure| match call.generation {
+        Generation::Api => failure,
+        Generation::Old => failure.of_old(call.params.has("json")),
+    });
+    let response = respond(answer, callback.as_deref());
+    if let Some(running) = running {
+        running.ended(response.status(), state.clock.now());
+    }
+    response
 }
 
 async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
@@ -97,33 +150,47 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
         Endpoint::Query => query::answer(state, call, request).await,
         Endpoint::Last => last::answer(state, call, request).await,
         Endpoint::Annotation => annotation::one(state, call, request).await,
+        Endpoint::GlobalAnnotations => annotation::global(state, call, request).await,
         Endpoint::Annotations => annotation::bulk(state, call, request).await,
         Endpoint::Suggest => suggest::answer(state, call, request).await,
         Endpoint::Lookup => lookup::answer(state, call, request).await,
-        Endpoint::Search(ref kind) => Err(lookup::other(kind)),
+        Endpoint::Search(ref kind) => lookup::other(state, call, kind, request).await,
         Endpoint::Aggregators => describe::aggregators(call),
         Endpoint::Filters => describe::filters(call),
         Endpoint::Config => describe::config(state, call),
         Endpoint::Version => describe::version(state, call),
         Endpoint::DropCaches => describe::drop_caches(call),
+        Endpoint::Stats => stats::answer(state, call),
+        Endpoint::QueryStats => stats::queries(state, call),
+        Endpoint::ProcessStats => stats::process(state, call),
+        Endpoint::ThreadStats => stats::threads(call),
+        Endpoint::RegionClients => stats::region_clients(call),
+        Endpoint::UidAssign => uid::assign(state, call, request).await,
+        Endpoint::UidRename => uid::rename(state, call, request).await,
+        Endpoint::UidMeta => uid::uid_meta(state, call, request).await,
+        Endpoint::TsMeta => uid::ts_meta(state, call, request).await,
+        Endpoint::Graph => graph::answer(state, call, request.uri().query()).await,
+        Endpoint::Rollup => put::refuse(state, call, request, refused::NO_ROLLUPS).await,
+        Endpoint::Histogram => refused::histogram(call),
+        Endpoint::Tree(ref of) => refused::tree(call, of),
+        Endpoint::Logs => Err(refused::logs()),
+        Endpoint::Die => Err(refused::die()),
     }
 }
 
 fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response {
-    let (status, body, pieces, missing, retry_after) = match answer {
-        Ok(Answer { status, json, pieces, missing, held }) => {
+    let (status, kind, body, pieces, missing, retry_after) = match answer {
+        Ok(Answer { status, json, kind, pieces, missing, held }) => {
             let body = match held {
                 Some(held) => held.around(json),
                 None => Bytes::from(json),
             };
-            (status, body, pieces, missing, None)
+            (status, kind, body, pieces, missing, None)
         }
-        Err(failure) => (failure.status, Bytes::from(failure.json()), None, None, failure.retry_after),
+        Err(failure) => (failure.status, failure.kind(), Bytes::from(failure.body()), None, None, failure.retry_after),
     };
-    let kind = match callback {
-        None => "application/json; charset=UTF-8",
-        Some(_) => "application/javascript; charset=UTF-8",
-    };
+    let callback = callback.filter(|_| kind == JSON);
+    let kind = if callback.is_some() { "application/javascript; charset=UTF-8" } else { kind };
     let kind = [(header::CONTENT_TYPE, kind)];
     let around = callback.map(|callback| [format!("{callback}("), ")".to_owned()]);
     let mut response = match (pieces, around) {
@@ -152,6 +219,11 @@ fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response 
 /// Refuses every method but these.
 fn allow(call: &Call, methods: &[Method]) -> Result<(), Failure> {
     if methods.contains(&call.method) { Ok(()) } else { Err(Failure::method_not_allowed(&call.method)) }
+}
+
+/// Whether anything was sent besides the head: what may say all in its parameters says it there, else.
+fn has_body(request: &Request) -> bool {
+    !request.body().is_end_stream()
 }
 
 /// The text of a JSON body that asks something, no longer than a question may be.

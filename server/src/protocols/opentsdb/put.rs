@@ -2,6 +2,7 @@
 //! named when the request asks for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
@@ -27,7 +28,7 @@ const LISTED_BYTES_MAX: usize = 4 << 20;
 
 /// How much the answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Report {
+pub enum Report {
     /// Nothing, or that something was wrong.
     Plain,
     /// How many were good and how many were not.
@@ -80,13 +81,8 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         let what = "this database is served read-only; send samples to the telem that writes it";
         return Err(Failure::new(StatusCode::FORBIDDEN, what));
     };
-    let report = if call.params.has("details") {
-        Report::Details
-    } else if call.params.has("summary") {
-        Report::Summary
-    } else {
-        Report::Plain
-    };
+    let report = report(call);
+    let patience = patience(call, state.fidelity)?;
     let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
     let wanted = Wanted { report, rules: rules(call, state.fidelity)?, keep: state.level >= LEVEL };
     let body = body::read(request, &state.limits).await?;
@@ -94,8 +90,75 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     if sorted.good == 0 && sorted.failed == 0 {
         return Err(Failure::bad_request("No datapoints found in content"));
     }
-    writer.submit(sorted.batch, durability).await?;
+    let written = writer.submit(sorted.batch, durability);
+    let written = match patience {
+        Some(patience) => tokio::time::timeout(patience, written).await,
+        None => Ok(written.await),
+    };
+    match written {
+        Ok(written) => written?,
+        Err(_) => return timed_out(report, sorted.good, sorted.failed, &sorted.errors),
+    }
     render(report, sorted.good, sorted.failed, &sorted.errors)
+}
+
+/// Answers a body of points of which none can be stored, each for the same `reason`.
+pub async fn refuse(state: &State, call: &Call, request: Request, reason: &str) -> Result<Answer, Failure> {
+    allow(call, &[Method::POST])?;
+    let body = body::read(request, &state.limits).await?;
+    let (report, reason) = (report(call), reason.to_owned());
+    let read = body::decode(body, &state.limits, move |body| {
+        opentsdb::with_points(body, LISTED_MAX, |points| {
+            let failed = points.kept.len() + points.beyond;
+            let told: Vec<(usize, String)> = match report {
+                Report::Details => (0..points.kept.len()).map(|at| (at, reason.clone())).collect(),
+                Report::Plain | Report::Summary => Vec::new(),
+            };
+            (failed, list(&points.kept, &told))
+        })
+    });
+    let (failed, errors) = read.await?.map_err(unreadable)?;
+    if failed == 0 {
+        return Err(Failure::bad_request("No datapoints found in content"));
+    }
+    render(report, 0, failed, &errors)
+}
+
+fn report(call: &Call) -> Report {
+    if call.params.has("details") {
+        Report::Details
+    } else if call.params.has("summary") {
+        Report::Summary
+    } else {
+        Report::Plain
+    }
+}
+
+/// How long the answer waits for the points to be stored, if the request says so; 0 is for ever.
+fn patience(call: &Call, fidelity: Fidelity) -> Result<Option<Duration>, Failure> {
+    let Some(text) = call.params.get("sync_timeout") else { return Ok(None) };
+    let millis: i32 = text.parse().map_err(|_| {
+        Failure::unforeseen(call.fidelity(fidelity), "Unable to parse 'sync_timeout' as a number")
+            .details(format!("found '{text}', expected milliseconds"))
+    })?;
+    Ok(u64::try_from(millis).ok().filter(|millis| *millis > 0).map(Duration::from_millis))
+}
+
+/// Nobody knows yet what becomes of the good points: they wait in the writer's queue, and are stored in their turn.
+pub fn timed_out(report: Report, good: usize, failed: usize, errors: &[Vec<u8>]) -> Result<Answer, Failure> {
+    if report == Report::Plain {
+        let text = format!(
+            "The put call has timed out with 0 successful writes, {failed} failed writes and {good} timed out writes."
+        );
+        return Err(Failure::bad_request(text).details("what timed out is still stored, unless the server dies before"));
+    }
+    let mut out = format!("{{\"success\":0,\"failed\":{failed},\"timeouts\":{good}").into_bytes();
+    if report == Report::Details {
+        out.extend_from_slice(b",\"errors\":");
+        json::list(&mut out, errors, |out, error| out.extend_from_slice(error));
+    }
+    out.push(b'}');
+    Ok(Answer::with_status(StatusCode::BAD_REQUEST, out))
 }
 
 /// What the points of this request mean: as recorded from OpenTSDB unless the request says otherwise.
@@ -125,10 +188,14 @@ fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, Failure> {
 async fn sort(writer: &Writer, body: Bytes, wanted: Wanted, limits: &ServerLimits) -> Result<Sorted, Failure> {
     let writer = writer.clone();
     let sorted = body::decode(body, limits, move |body| sort_points(&writer, body, wanted)).await?;
-    sorted.map_err(|error| match &error {
+    sorted.map_err(unreadable)
+}
+
+fn unreadable(error: BodyError) -> Failure {
+    match &error {
         BodyError::NotJson(cause) => Failure::not_json(cause.to_string()),
         BodyError::Empty | BodyError::NotAnObjectOrArray => Failure::bad_request(error.to_string()),
-    })
+    }
 }
 
 fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, BodyError> {

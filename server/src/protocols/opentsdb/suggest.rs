@@ -8,9 +8,9 @@ use serde::Deserialize;
 use telem_engine::NameKind;
 use telem_ingest::decode::lenient::Text;
 
-use super::call::Call;
+use super::call::{Call, Generation};
 use super::errors::Failure;
-use super::{Answer, allow, beside, json, text_body};
+use super::{Answer, allow, beside, json, names, text_body};
 use crate::state::State;
 
 /// Names in an answer, unless the request says otherwise.
@@ -32,7 +32,8 @@ struct Wanted<'a> {
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST])?;
     let body;
-    let (kind, prefix, max) = if call.method == Method::POST && request.method() == Method::POST {
+    let in_body = call.method == Method::POST && call.generation == Generation::Api;
+    let (kind, prefix, max) = if in_body {
         body = text_body(state, request).await?;
         let wanted: Wanted<'_> = super::query::parse::from_json(&body)?;
         (wanted.kind.0, wanted.q.0, wanted.max.0)
@@ -41,17 +42,20 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         (of("type"), of("q"), of("max"))
     };
     let kind = kind.filter(|kind| !kind.is_empty());
-    let kind = match kind.as_deref() {
-        None => return Err(Failure::bad_request("Missing parameter <code>type</code>")),
-        Some("metrics") => NameKind::Metric,
-        Some("tagk") => NameKind::TagKey,
-        Some("tagv") => NameKind::TagValue,
-        Some(other) => return Err(Failure::bad_request(format!("Invalid 'type' parameter:{other}"))),
+    let Some(kind) = kind else {
+        let text = if in_body { "Missing 'type' parameter" } else { "Missing parameter <code>type</code>" };
+        return Err(Failure::bad_request(text));
     };
     let max = parse_max(max.as_deref())?;
+    let kind = match kind.as_ref() {
+        "metrics" => NameKind::Metric,
+        "tagk" => NameKind::TagKey,
+        "tagv" => NameKind::TagValue,
+        other => return Err(Failure::bad_request(format!("Invalid 'type' parameter:{other}"))),
+    };
     let (state, prefix) = (Arc::clone(state), prefix.unwrap_or_default().into_owned());
     beside(move || {
-        let names = state.db.index().suggest(kind, &prefix, max);
+        let names = names::suggest(&state.db, kind, &prefix, max);
         let mut out = Vec::new();
         json::list(&mut out, &names, |out, name| json::string(out, name));
         Ok(Answer::ok(out))

@@ -15,9 +15,11 @@ use telem_query::{Queries, QueryOptions};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
+use super::put::Report;
 use super::time::{self, Unit};
-use super::tsuid;
+use super::{Told, tsuid};
 use crate::answers::AnswerBudget;
+use crate::cors::Cors;
 use crate::http;
 use crate::state::{ServerLimits, State};
 
@@ -66,6 +68,8 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
         fidelity: Fidelity::Sensible,
         clock,
         limits: ServerLimits { body_bytes_max: 4_096, ..ServerLimits::default() },
+        cors: Cors::default(),
+        opentsdb: Told::default(),
         version: "1.2.3",
     };
     Server { state: Arc::new(state), _dir: dir }
@@ -130,6 +134,121 @@ async fn a_put_answers_as_much_as_it_is_asked_for() {
         ("/api/put", "5", r#"400 {"error":{"code":400,"message":"The JSON must start as an object or an array"}}"#),
     ] {
         assert_eq!(server.post(path, body).await, expected, "{path} {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_put_may_wait_no_longer_than_it_says_for_its_points_to_be_stored() {
+    let server = server();
+    for (timeout, expected) in [("1000", "204"), ("0", "204"), ("-5", "204")] {
+        assert_eq!(server.post(&format!("/api/put?sync&sync_timeout={timeout}"), GOOD).await, expected, "{timeout}");
+    }
+    for (wish, status) in [("", "400"), ("&exact", "500")] {
+        let answer = server.post(&format!("/api/put?sync&sync_timeout=soon{wish}"), GOOD).await;
+        assert!(answer.starts_with(status) && answer.contains("Unable to parse 'sync_timeout'"), "{answer}");
+    }
+    assert_eq!(server.samples(), 1);
+}
+
+#[tokio::test]
+async fn a_put_whose_time_is_over_says_how_many_points_nobody_knows_of() {
+    let errors = [br#"{"datapoint":{"timestamp":0},"error":"Metric name was empty"}"#.to_vec()];
+    let told = |report| match super::put::timed_out(report, 2, 1, &errors) {
+        Ok(answer) => format!("{} {}", answer.status.as_u16(), String::from_utf8(answer.json).unwrap()),
+        Err(failure) => format!("{} {}", failure.status.as_u16(), failure.message),
+    };
+    assert_eq!(
+        told(Report::Plain),
+        "400 The put call has timed out with 0 successful writes, 1 failed writes and 2 timed out writes."
+    );
+    assert_eq!(told(Report::Summary), r#"400 {"success":0,"failed":1,"timeouts":2}"#);
+    assert_eq!(
+        told(Report::Details),
+        r#"400 {"success":0,"failed":1,"timeouts":2,"errors":[{"datapoint":{"timestamp":0},"error":"Metric name was empty"}]}"#
+    );
+}
+
+#[tokio::test]
+async fn a_body_may_come_in_chunks_of_any_size() {
+    let server = server();
+    let body = format!("[{GOOD},{BAD}]");
+    for size in [1, 7, 4_096] {
+        let chunks: Vec<_> = body.as_bytes().chunks(size).map(<[u8]>::to_vec).collect();
+        let chunks = chunks.into_iter().map(Ok::<_, std::convert::Infallible>);
+        let body = Body::from_stream(futures::stream::iter(chunks));
+        let (status, answer) = server.send("POST", "/api/put?summary", body).await;
+        assert_eq!((status.as_u16(), answer.as_str()), (400, r#"{"success":1,"failed":1}"#), "{size}");
+    }
+}
+
+#[tokio::test]
+async fn every_fault_of_a_point_is_told_in_the_words_of_the_original() {
+    let server = server();
+    let point = |field: &str, json: &str| {
+        let mut point: serde_json::Value = serde_json::from_str(GOOD).unwrap();
+        match json {
+            "-" => drop(point.as_object_mut().unwrap().remove(field)),
+            json => point[field] = serde_json::from_str(json).unwrap(),
+        }
+        point.to_string()
+    };
+    let nine: Vec<String> = (0..9).map(|at| format!("\"t{at}\":\"v\"")).collect();
+    let nine = format!("{{{}}}", nine.join(","));
+    for (field, json, expected) in [
+        ("metric", "-", "Metric name was empty"),
+        ("metric", "null", "Metric name was empty"),
+        ("metric", "\"\"", "Metric name was empty"),
+        ("metric", "\"a b\"", "Invalid metric name (\\\"a b\\\"): illegal character:  "),
+        ("timestamp", "-", "Invalid timestamp"),
+        ("timestamp", "0", "Invalid timestamp"),
+        ("timestamp", "-1", "Invalid timestamp"),
+        ("timestamp", "null", "Invalid timestamp"),
+        ("timestamp", "1356998400000000", "bad timestamp=1356998400000000"),
+        ("value", "-", "Empty value"),
+        ("value", "null", "Empty value"),
+        ("value", "\"\"", "Empty value"),
+        ("value", "\"NaN\"", "Unable to parse value to a number"),
+        ("value", "\"-Infinity\"", "Unable to parse value to a number"),
+        ("value", "\"0x10\"", "Unable to parse value to a number"),
+        ("value", "\"1,5\"", "Unable to parse value to a number"),
+        ("value", "\" 5 \"", "Unable to parse value to a number"),
+        ("value", "true", "Unable to parse value to a number"),
+        ("value", "9223372036854775808", "Unable to parse value to a number"),
+        ("tags", "-", "Missing tags"),
+        ("tags", "null", "Missing tags"),
+        ("tags", "{}", "Missing tags"),
+        ("tags", "{\"\":\"a\"}", "empty string"),
+        ("tags", "{\"host\":\"\"}", "Invalid tag value with key [host]: empty string"),
+        ("tags", "{\"host\":null}", "Invalid tag value with key [host]: null"),
+        ("tags", "{\"host\":\"a b\"}", "Invalid tag value with key [host] (\\\"a b\\\"): illegal character:  "),
+        ("tags", &nine, "Too many tags: 9 maximum allowed: 8"),
+    ] {
+        let answer = server.post("/api/put?details&exact", &point(field, json)).await;
+        assert!(answer.starts_with(r#"400 {"success":0,"failed":1,"errors":["#), "{field} {json}: {answer}");
+        assert!(answer.contains(expected), "{field} {json}: {answer}");
+    }
+    for (field, json) in [
+        ("timestamp", "\"1356998400\""),
+        ("timestamp", "1356998400.5"),
+        ("timestamp", "13569984000"),
+        ("timestamp", "1356998400001"),
+        ("value", "\"42\""),
+        ("value", "\"1e3\""),
+        ("value", "\"+5\""),
+        ("value", "\".5\""),
+        ("value", "9223372036854775807"),
+        ("metric", "\"a-b_c.d/e9\""),
+        ("metric", "\"métrique\""),
+        ("unknown", "{\"field\":[1]}"),
+    ] {
+        assert_eq!(server.post("/api/put?exact", &point(field, json)).await, "204", "{field} {json}");
+    }
+    for json in ["\"abc\"", "{}", "[]"] {
+        let answer = server.post("/api/put?details", &point("timestamp", json)).await;
+        assert!(
+            answer.starts_with(r#"400 {"error":{"code":400,"message":"Unable to parse the given JSON""#),
+            "{answer}"
+        );
     }
 }
 
@@ -296,7 +415,14 @@ async fn paths_ignore_case_version_and_a_trailing_slash() {
         expected,
         r#"200 {"short_revision":"1.2.3","repo":"telem","host":"n1","version":"2.4.1","full_revision":"telem 1.2.3","repo_status":"MINT","user":"","branch":"","timestamp":"0"}"#
     );
-    for path in ["/api/version/", "/API/VERSION", "/api/v1/version", "/api/Version?serializer=json", "/version"] {
+    for path in [
+        "/api/version/",
+        "/API/VERSION",
+        "/api/v1/version",
+        "/api/Version?serializer=json",
+        "/version?json",
+        "/api/version/and/more",
+    ] {
         assert_eq!(server.get(path).await, expected, "{path}");
     }
     for (method, path, expected) in [
@@ -307,6 +433,16 @@ async fn paths_ignore_case_version_and_a_trailing_slash() {
             "POST",
             "/api/v2/query",
             r#"501 {"error":{"code":501,"message":"Requested API version is greater than the max implemented","details":"API version [2] is greater than the max [1]"}}"#,
+        ),
+        (
+            "GET",
+            "/api/v1x/version",
+            r#"400 {"error":{"code":400,"message":"Invalid API version format supplied","details":"API version [1x] cannot be parsed to an integer"}}"#,
+        ),
+        (
+            "GET",
+            "/api/uid/nope",
+            r#"501 {"error":{"code":501,"message":"Other UID endpoints have not been implemented yet"}}"#,
         ),
         (
             "GET",
@@ -332,18 +468,46 @@ async fn methods_are_allowed_endpoint_by_endpoint() {
         ("PATCH", "/api/query"),
         ("PUT", "/api/query"),
         ("PUT", "/api/suggest"),
-        ("DELETE", "/api/search/lookup"),
         ("PUT", "/api/aggregators"),
+        ("PUT", "/api/stats"),
+        ("DELETE", "/api/stats/jvm"),
+        ("PUT", "/api/stats/query"),
+        ("PUT", "/api/stats/threads"),
+        ("PUT", "/api/stats/region_clients"),
+        ("DELETE", "/api/config"),
+        ("DELETE", "/api/config/filters"),
+        ("PUT", "/api/dropcaches"),
+        ("DELETE", "/api/query/last"),
+        ("PATCH", "/api/annotation"),
+        ("GET", "/api/annotation/bulk"),
+        ("PUT", "/api/uid/assign"),
+        ("DELETE", "/api/uid/rename"),
+        ("PATCH", "/api/uid/uidmeta"),
+        ("PATCH", "/api/uid/tsmeta"),
+        ("PATCH", "/api/tree"),
+        ("GET", "/api/rollup"),
+        ("GET", "/api/histogram"),
     ] {
         assert_eq!(server.line(method, path, "").await, refused(method), "{method} {path}");
     }
     assert_eq!(server.line("HEAD", "/api/query", "").await, "405");
+    assert_eq!(server.line("HEAD", "/api/nope", "").await, "404");
+    assert!(server.line("OPTIONS", "/api/nope", "").await.starts_with("405 "));
+    assert!(server.line("DELETE", "/api/search/lookup", "").await.starts_with("405 "));
     assert_eq!(
         server.line("OPTIONS", "/api/query", "").await,
         r#"405 {"error":{"code":405,"message":"Method not allowed","details":"The HTTP method [OPTIONS] is not permitted"}}"#
     );
-    assert_eq!(server.get("/api/version?method_override=put").await, refused("PUT"));
-    assert!(server.get("/api/version?method_override=post").await.starts_with("200 "));
+    // It counts where notes are written, and is not looked at where there is nothing to write.
+    let overriding = "/api/annotation?start_time=5&description=d&method_override=";
+    assert!(server.get(&format!("{overriding}post")).await.starts_with("200 "));
+    assert_eq!(server.get(&format!("{overriding}DELETE")).await, "204");
+    assert_eq!(server.get(&format!("{overriding}patch")).await, refused("PATCH"));
+    for (value, text) in [("", "Missing method override value"), ("x", "Unknown or unsupported method override")] {
+        let answer = server.get(&format!("{overriding}{value}")).await;
+        assert!(answer.starts_with("405 ") && answer.contains(text), "{answer}");
+    }
+    assert!(server.get("/api/version?method_override=put").await.starts_with("200 "));
     assert!(server.line("DELETE", "/api/query?start=1&m=sum:m", "").await.contains("Deleting data is not enabled"));
 }
 
@@ -374,6 +538,10 @@ async fn names_are_suggested_by_their_prefix() {
     );
     let body = r#"{"type":"metrics","q":"sg.","max":2}"#;
     assert_eq!(server.post("/api/suggest", body).await, r#"200 ["sg.Alpha","sg.alpha"]"#);
+    let untyped = r#"400 {"error":{"code":400,"message":"Missing 'type' parameter"}}"#;
+    assert_eq!(server.post("/api/suggest?type=metrics", "{}").await, untyped);
+    assert_eq!(server.get("/suggest?type=metrics&q=other").await, r#"200 ["other"]"#);
+    assert_eq!(server.post("/suggest?type=metrics&q=other", "").await, r#"200 ["other"]"#);
     assert!(
         server.post("/api/suggest", "").await.starts_with(r#"400 {"error":{"code":400,"message":"Missing message"#)
     );
@@ -435,7 +603,24 @@ async fn a_lookup_finds_series_by_metric_and_tags() {
     }
     let body = r#"{"metric":"cpu","tags":[{"key":"host","value":"*"}],"limit":1}"#;
     assert_eq!(found(&server.post("/api/search/lookup", body).await), "cpu{colo=lga,host=web01}");
-    assert_eq!(found(&server.get("/api/search/lookup?m=cpu&limit=0").await).split(' ').count(), 4);
+    for limit in ["0", "-1"] {
+        let answer = server.get(&format!("/api/search/lookup?m=cpu&limit={limit}")).await;
+        assert!(answer.contains(&format!("\"limit\":{limit},")), "{answer}");
+        assert_eq!(found(&answer).split(' ').count(), 4);
+    }
+    // What is asked is told again as it was asked, and what a body does not say may stand in the parameters.
+    let answer = server.get("/api/search/lookup?m=cpu%7Bhost=,=web01,colo=*%7D").await;
+    let tags =
+        r#""tags":[{"key":"host","value":null},{"key":null,"value":"web01"},{"key":"colo","value":"*"}],"limit":25,"#;
+    assert!(answer.contains(tags), "{answer}");
+    let answer = server.post("/api/search/lookup", r#"{"metric":"cpu","limit":1,"startIndex":3,"useMeta":true}"#).await;
+    assert!(answer.ends_with(r#""startIndex":3,"totalResults":1}"#), "{answer}");
+    assert_eq!(found(&server.post("/api/search/lookup?m=mem", "").await), "mem{env=prod,host=web01}");
+    assert_eq!(
+        found(&server.line("GET", "/api/search/lookup", r#"{"metric":"mem"}"#).await),
+        "mem{env=prod,host=web01}"
+    );
+    assert_eq!(found(&server.post("/api/search/lookup", "{}").await).split(' ').count(), 5);
 }
 
 /// The series of an answer.
@@ -468,6 +653,18 @@ async fn a_lookup_that_cannot_be_answered_says_why() {
         ),
         ("", r#"400 {"error":{"code":400,"message":"Missing parameter <code>m</code>"}}"#.to_owned()),
         (
+            "m=",
+            r#"400 {"error":{"code":400,"message":"Missing parameter <code>m</code>"}}"#.to_owned(),
+        ),
+        (
+            "m=cpu&limit=",
+            r#"400 {"error":{"code":400,"message":"Unable to convert 'limit' to a valid number"}}"#.to_owned(),
+        ),
+        (
+            "m=cpu%7Bx%7D",
+            r#"400 {"error":{"code":400,"message":"Unable to parse query","details":"When parsing tag 'x': Missing tag pair"}}"#.to_owned(),
+        ),
+        (
             "m=cpu&limit=x",
             r#"400 {"error":{"code":400,"message":"Unable to convert 'limit' to a valid number"}}"#.to_owned(),
         ),
@@ -476,6 +673,17 @@ async fn a_lookup_that_cannot_be_answered_says_why() {
     }
     assert!(server.get("/api/search/tsmeta?query=*").await.contains("Searching is not enabled"));
     assert!(server.get("/api/search/foo").await.contains("Unknown type: foo"));
+    for (path, text) in [
+        ("/api/search", "Invalid search query type supplied\",\"details\":\"Type provided was null or empty"),
+        ("/api/search/tsmeta", "Missing parameter <code>query</code>"),
+        ("/api/search/uidmeta?query=a&limit=x", "Unable to convert 'limit' to a valid number"),
+        ("/api/search/tsuids?query=a&start_index=x", "Unable to convert 'start_index' to a valid number"),
+    ] {
+        let answer = server.get(path).await;
+        assert!(answer.starts_with("400 ") && answer.contains(text), "{path}: {answer}");
+    }
+    assert!(server.post("/api/search/annotation", "{").await.contains("Unable to parse the given JSON"));
+    assert!(server.post("/api/search/annotation", "{}").await.contains("Searching is not enabled"));
 }
 
 #[tokio::test]
@@ -697,6 +905,9 @@ async fn a_question_for_newest_samples_that_makes_no_sense_is_refused_with_the_r
         ("timeseries=m%7Bhost=a", "Missing '}' at the end of: m{host=a"),
         ("timeseries=m%7Bhost%7D", "invalid tag: host"),
         ("timeseries=m&back_scan=x", "Unable to parse back_scan parameter"),
+        ("timeseries=m&back_scan=", "Unable to parse back_scan parameter"),
+        ("timeseries=", "Metric string was empty"),
+        ("tsuids=zz&exact", "begin 0, end 6, length 2"),
         ("tsuids=00000G000001000002", "holds more than hexadecimal digits"),
     ] {
         let answer = server.get(&format!("/api/query/last?{question}")).await;
@@ -725,10 +936,26 @@ async fn an_annotation_is_merged_by_post_replaced_by_put_and_gone_when_deleted()
     assert_eq!(server.get("/api/annotation?start_time=1356998460").await, stored("d", "n", custom));
     assert_eq!(server.line("PUT", path, r#"{"startTime":1356998460,"notes":"m"}"#).await, stored("", "m", ""));
     assert_eq!(server.line("DELETE", "/api/annotation?start_time=1356998460", "").await, "204");
+    // As little is to be replaced as is to be merged.
+    assert_eq!(server.line("PUT", path, r#"{"startTime":1356998460,"notes":"","endTime":0}"#).await, "304");
     let missing = r#"404 {"error":{"code":404,"message":"Unable to locate annotation in storage"}}"#;
     assert_eq!(server.get("/api/annotation?start_time=1356998460").await, missing);
     let unset = r#"400 {"error":{"code":400,"message":"The start timestamp has not been set","details":"The start timestamp has not been set"}}"#;
     assert_eq!(server.post(path, r#"{"description":"x"}"#).await, unset);
+    for (method, path, body, text) in [
+        ("GET", "/api/annotation", "", "Missing start time"),
+        ("POST", "/api/annotation?description=x", "", "Missing start time"),
+        ("GET", "/api/annotation?start_time=soon", "", "Invalid time: soon"),
+        ("DELETE", "/api/annotation", r#"{"tsuid":"000001000001000001"}"#, "Unable to delete Annotation information"),
+        ("POST", "/api/annotation", "{", "Unable to parse the given JSON"),
+        ("POST", "/api/annotation", "[]", "Unable to parse the given JSON"),
+        ("POST", "/api/annotation/bulk", "{}", "Unable to parse the given JSON"),
+        ("POST", "/api/annotation/bulk", "", "Missing message content"),
+        ("PUT", "/api/annotation", r#"{"startTime":5,"tsuid":"zz"}"#, "holds more than hexadecimal digits"),
+    ] {
+        let answer = server.line(method, path, body).await;
+        assert!(answer.starts_with("400 ") && answer.contains(text), "{method} {path} {body}: {answer}");
+    }
 }
 
 #[tokio::test]
@@ -744,6 +971,12 @@ async fn annotations_come_and_go_in_bulk() {
         r#"200 {"tsuids":null,"global":true,"startTime":1356998429000,"endTime":1356998430000,"totalDeleted":1}"#;
     assert_eq!(server.line("DELETE", "/api/annotation/bulk", range).await, gone);
     assert_eq!(server.get("/api/annotation?start_time=1356998431").await, format!("200 {}", shown(1_356_998_431)));
+    let all = server.get("/api/annotations?start_time=1356998400&end_time=1356998500").await;
+    assert_eq!(all, format!("200 [{}]", shown(1_356_998_431)));
+    assert_eq!(server.get("/api/annotations?start_time=1356998432").await, "200 []");
+    // One that says nothing is no change.
+    let body = format!("[{{\"startTime\":7}},{}] and more", note(8));
+    assert_eq!(server.post("/api/annotation/bulk", &body).await, format!("200 [{}]", shown(8)));
     // Nothing goes by accident.
     for (body, expected) in [
         (r#"{"endTime":1356998430,"global":true}"#, "Missing the start time value"),
@@ -759,4 +992,42 @@ async fn a_database_that_is_served_read_only_takes_no_annotation() {
     let server = server_with(Access::ReadOnly, WriterOptions::default());
     let answer = server.post("/api/annotation", r#"{"startTime":1356998460,"description":"d"}"#).await;
     assert!(answer.starts_with("403 ") && answer.contains("read-only"), "{answer}");
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_ask_only_where_they_are_named() {
+    let ask = async |server: &Server, method: &str, origin: &str| {
+        let request = Request::builder().method(method).uri("/api/aggregators").header("Origin", origin);
+        let request = request.body(Body::empty()).unwrap();
+        let response = http::router(Arc::clone(&server.state)).oneshot(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let of = |name: &str| head.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+        let allowed = (of("access-control-allow-origin"), of("access-control-allow-methods"));
+        (head.status.as_u16(), allowed, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let none = (String::new(), String::new());
+    let mut server = server();
+    let (status, allowed, _) = ask(&server, "GET", "http://a.example").await;
+    assert_eq!((status, &allowed), (200, &none), "nobody is named: nothing is looked at");
+    assert_eq!(ask(&server, "OPTIONS", "http://a.example").await.0, 405);
+
+    Arc::get_mut(&mut server.state).unwrap().cors = Cors::parse("http://a.example").unwrap();
+    let some = ("http://a.example".to_owned(), "GET, POST, PUT, DELETE".to_owned());
+    let (status, allowed, body) = ask(&server, "OPTIONS", "http://a.example").await;
+    assert_eq!((status, &allowed, body.as_str()), (200, &some, ""));
+    let (status, allowed, body) = ask(&server, "GET", "http://a.example").await;
+    assert_eq!((status, &allowed), (200, &some));
+    assert!(body.starts_with('['), "{body}");
+    assert_eq!(ask(&server, "PUT", "http://a.example").await.1, some, "an error is to be read as well");
+    for method in ["GET", "OPTIONS"] {
+        let (status, allowed, body) = ask(&server, method, "http://b.example").await;
+        assert_eq!((status, &allowed), (200, &none));
+        assert_eq!(
+            body,
+            r#"{"error":{"code":200,"message":"CORS domain not allowed","details":"The domain [http://b.example] is not permitted access"}}"#
+        );
+    }
+    assert_eq!(ask(&server, "OPTIONS", "").await.0, 405);
+    assert!(server.get("/api/config").await.contains(r#""tsd.http.request.cors_domains":"http://a.example""#));
 }

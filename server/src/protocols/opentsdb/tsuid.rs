@@ -10,9 +10,25 @@ use telem_engine::{NameKind, SeriesIndex, SeriesKey};
 /// Digits of one number.
 pub const DIGITS: usize = 6;
 
+/// A number as it is shown.
+pub fn digits(number: u64) -> String {
+    format!("{number:06X}")
+}
+
+/// The number of a name that a series carries.
+pub fn number(index: &SeriesIndex, kind: NameKind, name: &str) -> Option<u64> {
+    index.ordinal(kind, name).map(|ordinal| u64::from(ordinal) + 1)
+}
+
+/// The name of a number, if a series carries it. Looks at every name of its kind.
+pub fn name(index: &SeriesIndex, kind: NameKind, number: u64) -> Option<String> {
+    let names = index.suggest(kind, "", usize::MAX);
+    names.into_iter().find(|name| self::number(index, kind, name) == Some(number))
+}
+
 /// The TSUID of a series. Numbers beyond three bytes take more digits, so that they stay distinct.
 pub fn of(index: &SeriesIndex, key: &SeriesKey) -> String {
-    let number = |kind, name| index.ordinal(kind, name).map_or(0, |ordinal| u64::from(ordinal) + 1);
+    let number = |kind, name| number(index, kind, name).unwrap_or(0);
     let mut tags: Vec<(u64, u64)> = key
         .tags()
         .iter()

@@ -33,7 +33,7 @@ use self::stats::Stats;
 use super::annotation::Delivered;
 use super::call::Call;
 use super::errors::Failure;
-use super::{Answer, allow, beside, text_body};
+use super::{Answer, allow, beside, names, text_body};
 use crate::state::State;
 
 /// Answers that are written on the threads of the network, in points: some tenths of a millisecond.
@@ -56,14 +56,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let held = state.limits.answers.start();
     let mut out = Out::new(Arc::new(asked), notes, Arc::clone(state.db.index()), held, stats);
     let mut missing: Vec<MissingNode> = Vec::new();
-    let mut answering = Answering {
-        round: state.queries.round(),
-        clock: Arc::clone(&state.clock),
-        rest: question.into_iter(),
-        fidelity,
-        values: 0,
-        values_max: state.queries.options().answer_values_max,
-    };
+    let mut answering = Answering::new(state, question, fidelity);
     while answering.values <= state.limits.answer_values_waiting {
         let Some((sub, answer, took)) = answering.next().await? else { break };
         missing.extend(answer.missing);
@@ -79,9 +72,9 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
 }
 
 /// The sub-queries of a request, answered one after another: one request takes one place among the running queries.
-struct Answering {
+pub struct Answering {
+    state: Arc<State>,
     round: Round,
-    clock: Arc<dyn Clock>,
     rest: std::vec::IntoIter<Resolved>,
     fidelity: Fidelity,
     /// Of all answers together.
@@ -90,20 +83,31 @@ struct Answering {
 }
 
 impl Answering {
+    pub fn new(state: &Arc<State>, question: Vec<Resolved>, fidelity: Fidelity) -> Self {
+        Answering {
+            round: state.queries.round(),
+            rest: question.into_iter(),
+            fidelity,
+            values: 0,
+            values_max: state.queries.options().answer_values_max,
+            state: Arc::clone(state),
+        }
+    }
+
     /// The next sub-query that has an answer, its answer, and how long it took.
-    async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer, Duration)>, Failure> {
+    pub async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer, Duration)>, Failure> {
         for sub in self.rest.by_ref() {
             let Source::Query(query) = &sub.source else { continue };
-            let began = self.clock.monotonic();
+            let began = self.state.clock.monotonic();
             let answer = match self.round.timeseries((**query).clone()).await {
-                Err(error) if self.fidelity == Fidelity::Sensible && is_of_telem(&error) => continue,
+                Err(error) if is_known(&self.state, &error, self.fidelity) => continue,
                 answered => answered?,
             };
             self.values += answer.groups.iter().map(|group| group.points.len() as u64).sum::<u64>();
             if self.values > self.values_max {
                 return Err(telem_query::Error::TooLarge { what: "values", max: self.values_max }.into());
             }
-            let took = self.clock.monotonic().saturating_sub(began);
+            let took = self.state.clock.monotonic().saturating_sub(began);
             return Ok(Some((sub, answer, took)));
         }
         Ok(None)
@@ -118,7 +122,7 @@ impl Answering {
         for sub in self.rest.as_slice() {
             let Source::Query(query) = &sub.source else { continue };
             match self.round.check(query) {
-                Err(error) if self.fidelity == Fidelity::Sensible && is_of_telem(&error) => {}
+                Err(error) if is_known(&self.state, &error, self.fidelity) => {}
                 checked => checked?,
             }
         }
@@ -127,7 +131,7 @@ impl Answering {
 }
 
 /// What is asked, in a body or else in the URI. Regular expressions and series by number take their time.
-fn understand(
+pub fn understand(
     state: &State,
     call: &Call,
     body: Option<&str>,
@@ -176,9 +180,11 @@ fn notes(state: &State, asked: &Asked, question: &[Resolved]) -> Delivered {
     }
 }
 
-/// What telem defines is known before it has a sample: a dashboard may ask for what the level leaves out.
-fn is_of_telem(error: &telem_query::Error) -> bool {
-    matches!(error, telem_query::Error::UnknownName { kind, name } if defined_by_telem(*kind, name))
+/// Whether the name that a query fails for is known, though no series carries it: it was assigned, or telem defines it,
+/// so that a dashboard may ask for what the level leaves out.
+fn is_known(state: &State, error: &telem_query::Error, fidelity: Fidelity) -> bool {
+    let telem_query::Error::UnknownName { kind, name } = error else { return false };
+    fidelity == Fidelity::Sensible && defined_by_telem(*kind, name) || names::is_assigned(&state.db, *kind, name)
 }
 
 /// Whether telem's own metrics carry this name.

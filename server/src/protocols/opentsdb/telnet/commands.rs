@@ -2,8 +2,8 @@
 
 use bytes::BytesMut;
 
-use super::super::describe::OPENTSDB_VERSION;
-use super::{Telnet, lines, stats};
+use super::super::{describe, stats};
+use super::{Telnet, lines};
 
 /// What follows a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub enum Next {
 pub fn answer(telnet: &Telnet, line: &[u8], answers: &mut BytesMut) -> Next {
     let said: &str = match lines::command(line) {
         b"exit" => return Next::HangUp,
-        b"version" => &version(telnet),
-        b"stats" => &stats::lines(telnet),
+        b"version" => &describe::version_line(&telnet.state),
+        b"stats" => &stats::lines(&telnet.state),
         b"help" => "available commands: put version stats help dropcaches exit\n",
         b"dropcaches" => "Caches dropped.\n",
         b"rollup" => "rollup: illegal argument: No rollup or aggregations were configured\n",
@@ -32,9 +32,4 @@ pub fn answer(telnet: &Telnet, line: &[u8], answers: &mut BytesMut) -> Next {
     };
     answers.extend_from_slice(said.as_bytes());
     Next::GoOn
-}
-
-/// The API's version where clients look for it, and whose it is.
-fn version(telnet: &Telnet) -> String {
-    format!("net.opentsdb.tools {OPENTSDB_VERSION} built at revision telem-{} (MINT)\n", telnet.state.version)
 }

@@ -40,7 +40,7 @@ where
         );
         return refuse(telnet, stream, &what).await;
     };
-    telnet.counters.connections.fetch_add(1, Ordering::Relaxed);
+    let _open = telnet.counters().open();
     let (reader, writer) = tokio::io::split(StallGuard::new(stream, limits.write_idle_timeout));
     let mut conversation = Conversation {
         telnet,
@@ -62,7 +62,7 @@ where
 
 /// Says in a line why, and hangs up.
 pub async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(telnet: &Telnet, mut stream: S, reason: &str) {
-    telnet.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+    telnet.counters().connections_refused.fetch_add(1, Ordering::Relaxed);
     let line = format!("refused: {reason}\n");
     let told = async {
         stream.write_all(line.as_bytes()).await?;
@@ -194,7 +194,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
     }
 
     fn answer(&mut self, line: &[u8]) {
-        self.telnet.counters.lines.fetch_add(1, Ordering::Relaxed);
+        self.telnet.counters().lines.fetch_add(1, Ordering::Relaxed);
         if line.len() > self.limits.line_bytes_max {
             self.too_long();
         } else if commands::answer(self.telnet, line, &mut self.answers) == Next::HangUp {

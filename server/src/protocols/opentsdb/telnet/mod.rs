@@ -8,12 +8,10 @@ mod commands;
 mod conversation;
 mod lines;
 mod puts;
-mod stats;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use bytes::BytesMut;
 use telem_ingest::decode::opentsdb;
@@ -22,6 +20,7 @@ use telem_query::tsq::Fidelity;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::counters::TelnetCounters;
 use crate::state::State;
 
 /// What all connections share that speak telnet.
@@ -29,26 +28,12 @@ use crate::state::State;
 pub struct Telnet {
     state: Arc<State>,
     places: Arc<Semaphore>,
-    counters: Counters,
-}
-
-/// What was said since the start.
-#[derive(Debug, Default)]
-struct Counters {
-    connections: AtomicU64,
-    connections_refused: AtomicU64,
-    lines: AtomicU64,
-    puts: AtomicU64,
-    /// Puts that were not stored, by the reason.
-    illegal_arguments: AtomicU64,
-    invalid_values: AtomicU64,
-    not_written: AtomicU64,
 }
 
 impl Telnet {
     pub fn new(state: Arc<State>) -> Self {
         let places = state.limits.telnet.connections_max.clamp(1, Semaphore::MAX_PERMITS);
-        Self { places: Arc::new(Semaphore::new(places)), state, counters: Counters::default() }
+        Self { places: Arc::new(Semaphore::new(places)), state }
     }
 
     /// Answers a client, whose `first` bytes came already, until one of both has enough. When `stopping` turns true, what
@@ -63,6 +48,11 @@ impl Telnet {
     /// Says in a line why a client is not served, and hangs up.
     pub async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, reason: &str) {
         conversation::refuse(self, stream, reason).await;
+    }
+
+    /// What was said since the start, on all connections.
+    fn counters(&self) -> &TelnetCounters {
+        &self.state.opentsdb.telnet
     }
 
     fn place(&self) -> Option<OwnedSemaphorePermit> {

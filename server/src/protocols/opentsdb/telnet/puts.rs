@@ -42,7 +42,7 @@ struct Sorted {
 pub async fn store(telnet: &Telnet, run: &[u8], answers: &mut BytesMut) {
     let text = String::from_utf8_lossy(run);
     let Sorted { batch, puts, errors, invalid_values } = sort(telnet, &text);
-    let counters = &telnet.counters;
+    let counters = telnet.counters();
     counters.lines.fetch_add(puts, Ordering::Relaxed);
     counters.puts.fetch_add(puts, Ordering::Relaxed);
     counters.invalid_values.fetch_add(invalid_values, Ordering::Relaxed);
