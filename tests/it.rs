@@ -15,6 +15,7 @@ mod export;
 mod grafana;
 mod influx;
 mod kill;
+mod opentsdb;
 mod oracle;
 mod process;
 mod property;

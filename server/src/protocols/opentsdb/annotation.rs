@@ -177,7 +177,10 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
 
 fn from_params(call: &Call, now: i64) -> Result<Note, Failure> {
     let text = |name: &str| call.params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let moment = |name: &str| text(name).map(|text| parse_time(&text, now)).transpose();
+    let moment = |name: &str| {
+        let time = text(name).map(|text| parse_time(&text, now)).transpose()?;
+        Ok::<_, Failure>(time.filter(|time| time.micros() > 0))
+    };
     Ok(Note {
         tsuid: tsuid(text("tsuid"))?,
         start: Some(moment("start_time")?.ok_or_else(|| Failure::bad_request("Missing start time"))?),

@@ -1,4 +1,5 @@
-//! Names that were assigned by `/api/uid/assign` and that no series carries yet.
+//! What is known of names besides the series that carry them: that they were assigned by `/api/uid/assign`, and what
+//! `/api/uid/uidmeta` was told about them.
 //!
 //! telem needs no assigning: a name is known with the first sample of a series that carries it. Who assigns one before is
 //! to find it again, though, also after a restart and in the saved database: each is kept as a note at the epoch, on
@@ -7,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::StatusCode;
 use telem_engine::{Annotation, Db, Durability, Meta, MetaChange, NameKind, Timestamp};
 
 use super::errors::Failure;
@@ -14,12 +16,14 @@ use super::tsuid;
 use crate::http::ApiError;
 use crate::state::State;
 
-/// Most names that were assigned before a series carried them.
-pub const ASSIGNED_MAX: usize = 10_000;
+/// Most names that are assigned or described.
+pub const NOTED_MAX: usize = 10_000;
 /// The largest number of three bytes.
 const NUMBER_MAX: u32 = 0xFF_FFFF;
-/// Where such a note holds the number.
+/// Where a note holds the number, the name that is shown, and before each key of what the client keeps there.
 const NUMBER: &str = "uid";
+const DISPLAY_NAME: &str = "displayName";
+const CUSTOM: &str = "custom.";
 const EPOCH: Timestamp = Timestamp::from_micros(0);
 
 /// OpenTSDB's word for a kind of names, as requests have it.
@@ -110,7 +114,7 @@ pub fn name(db: &Db, kind: NameKind, number: u64) -> Option<String> {
 /// When the database takes nothing.
 pub fn assign(state: &State, db: &Db, kind: NameKind, names: &[String]) -> Result<Vec<Result<u64, String>>, Failure> {
     // A panic leaves nothing half done.
-    let _giving = state.opentsdb.naming.lock();
+    let _naming = state.opentsdb.naming.lock();
     let mut given = Vec::with_capacity(names.len());
     let (mut held, mut lowest) = {
         let snapshot = db.snapshot();
@@ -121,8 +125,8 @@ pub fn assign(state: &State, db: &Db, kind: NameKind, names: &[String]) -> Resul
             given.push(Err(format!("Name already exists with UID: {}", tsuid::digits(number))));
             continue;
         }
-        if held >= ASSIGNED_MAX {
-            given.push(Err(format!("{ASSIGNED_MAX} names are assigned that no series carried, the most that may be")));
+        if held >= NOTED_MAX {
+            given.push(Err(format!("{NOTED_MAX} names are assigned or described, the most that may be")));
             continue;
         }
         let number = lowest.map_or(NUMBER_MAX, |lowest| lowest.saturating_sub(1));
@@ -139,35 +143,104 @@ fn lowest(meta: &Meta, kind: NameKind) -> Option<u32> {
 }
 
 fn put(db: &Db, kind: NameKind, name: &str, number: u32) -> Result<(), Failure> {
-    let note = Annotation {
-        tsuid: Some(subject(kind, name)),
-        start: EPOCH,
-        description: "assigned".to_owned(),
-        custom: BTreeMap::from([(NUMBER.to_owned(), tsuid::digits(number.into()))]),
-        ..Annotation::default()
-    };
-    Ok(db.put_meta(MetaChange::Annotate(note), Durability::Buffered).map_err(ApiError::from)?)
+    let custom = BTreeMap::from([(NUMBER.to_owned(), tsuid::digits(number.into()))]);
+    let note = Annotation { tsuid: Some(subject(kind, name)), start: EPOCH, custom, ..Annotation::default() };
+    write(db, MetaChange::Annotate(note), Durability::Buffered)
 }
 
-/// Gives a name that no series carries another one; its number stays.
+fn write(db: &Db, change: MetaChange, durability: Durability) -> Result<(), Failure> {
+    Ok(db.put_meta(change, durability).map_err(ApiError::from)?)
+}
+
+fn remove(db: &Db, kind: NameKind, name: &str) -> Result<(), Failure> {
+    let gone = MetaChange::RemoveAnnotation { tsuid: Some(subject(kind, name)), start: EPOCH };
+    write(db, gone, Durability::Synced)
+}
+
+/// Gives a name that no series carries another one; its number stays, and what is told about it.
 ///
 /// # Errors
 /// Says why not; a failure is the database's.
 pub fn rename(state: &State, db: &Db, kind: NameKind, from: &str, to: &str) -> Result<Result<(), String>, Failure> {
-    let _giving = state.opentsdb.naming.lock();
+    let _naming = state.opentsdb.naming.lock();
     if db.index().knows(kind, from) {
         let why =
             format!("'{from}' is carried by series, whose names do not change; assign '{to}' and send it from now on");
         return Ok(Err(why));
     }
-    let Some(number) = find(db.snapshot().meta(), kind, from).and_then(number_of) else {
-        return Ok(Err(format!("Name(\"{from}\") does not exist")));
-    };
+    let note = find(db.snapshot().meta(), kind, from).filter(|note| number_of(note).is_some()).cloned();
+    let Some(note) = note else { return Ok(Err(format!("Name(\"{from}\") does not exist"))) };
     if let Some(taken) = self::number(db, kind, to) {
         return Ok(Err(format!("'{to}' already has the UID {}", tsuid::digits(taken))));
     }
-    put(db, kind, to, number)?;
-    let gone = MetaChange::RemoveAnnotation { tsuid: Some(subject(kind, from)), start: EPOCH };
-    db.put_meta(gone, Durability::Synced).map_err(ApiError::from)?;
+    write(db, MetaChange::Annotate(Annotation { tsuid: Some(subject(kind, to)), ..note }), Durability::Buffered)?;
+    remove(db, kind, from)?;
     Ok(Ok(()))
+}
+
+/// What clients tell about a name. `None` is what was not told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Description {
+    pub display_name: Option<String>,
+    pub description: Option<String>,
+    pub notes: Option<String>,
+    pub custom: Option<BTreeMap<String, String>>,
+}
+
+impl Description {
+    /// What is told here, and else what is told in `before`.
+    pub fn over(self, before: Description) -> Description {
+        Description {
+            display_name: self.display_name.or(before.display_name),
+            description: self.description.or(before.description),
+            notes: self.notes.or(before.notes),
+            custom: self.custom.or(before.custom),
+        }
+    }
+}
+
+/// What was told about a name.
+pub fn described(meta: &Meta, kind: NameKind, name: &str) -> Description {
+    let Some(note) = find(meta, kind, name) else { return Description::default() };
+    let filled = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let custom = note.custom.iter();
+    let custom = custom.filter_map(|(key, value)| Some((key.strip_prefix(CUSTOM)?.to_owned(), value.clone())));
+    let custom: BTreeMap<String, String> = custom.collect();
+    Description {
+        display_name: note.custom.get(DISPLAY_NAME).cloned(),
+        description: filled(&note.description),
+        notes: filled(&note.notes),
+        custom: Some(custom).filter(|custom| !custom.is_empty()),
+    }
+}
+
+/// Puts `told` in the place of what was told about a name, durably.
+///
+/// # Errors
+/// 507 when there is no room for one more name; what the database says.
+pub fn describe(state: &State, db: &Db, kind: NameKind, name: &str, told: Description) -> Result<(), Failure> {
+    let _naming = state.opentsdb.naming.lock();
+    let snapshot = db.snapshot();
+    let before = find(snapshot.meta(), kind, name);
+    let number = before.and_then(|note| note.custom.get(NUMBER)).cloned();
+    if told == Description::default() && number.is_none() {
+        return remove(db, kind, name);
+    }
+    if before.is_none() && notes(snapshot.meta()).len() >= NOTED_MAX {
+        let text = format!("{NOTED_MAX} names are assigned or described, the most that may be");
+        return Err(Failure::new(StatusCode::INSUFFICIENT_STORAGE, text));
+    }
+    drop(snapshot);
+    let own = [(NUMBER, number), (DISPLAY_NAME, told.display_name)].into_iter();
+    let own = own.filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let custom = told.custom.unwrap_or_default().into_iter().map(|(key, value)| (format!("{CUSTOM}{key}"), value));
+    let note = Annotation {
+        tsuid: Some(subject(kind, name)),
+        start: EPOCH,
+        end: None,
+        description: told.description.unwrap_or_default(),
+        notes: told.notes.unwrap_or_default(),
+        custom: own.chain(custom).collect(),
+    };
+    write(db, MetaChange::Annotate(note), Durability::Synced)
 }

@@ -14,6 +14,7 @@ use telem_query::tsq::Fidelity;
 
 use super::call::Call;
 use super::errors::Failure;
+use super::names::Description;
 use super::query::parse::{AtMost, from_json};
 use super::{Answer, allow, annotation, beside, has_body, json, last, names, text_body, tsuid};
 use crate::state::State;
@@ -167,12 +168,6 @@ pub async fn rename(state: &Arc<State>, call: &Call, request: Request) -> Result
     .await
 }
 
-/// What telem would have to keep about names and series besides samples, and does not.
-fn not_kept(what: &str) -> Failure {
-    Failure::new(StatusCode::NOT_IMPLEMENTED, format!("telem keeps no {what}"))
-        .details("nothing was changed; write what is to be said about a series with POST /api/annotation")
-}
-
 /// Reads a UID as the original does: hexadecimal digits, two for a byte.
 fn number(uid: &str) -> Option<u64> {
     u64::from_str_radix(uid, 16).ok().filter(|_| uid.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -180,22 +175,16 @@ fn number(uid: &str) -> Option<u64> {
 
 pub async fn uid_meta(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST, Method::PUT, Method::DELETE])?;
-    if call.method != Method::GET {
-        check_body(state, request).await?;
-        return Err(not_kept("descriptions of names"));
-    }
     let fidelity = call.fidelity(state.fidelity);
+    if call.method != Method::GET {
+        return describe(state, call, request, fidelity).await;
+    }
     let uid = call.params.required("uid")?.to_owned();
     let word = call.params.required("type")?;
     let kind = kind(word).ok_or_else(|| Failure::unforeseen(fidelity, format!("Invalid type requested: {word}")))?;
     let state = Arc::clone(state);
     beside(move || {
-        let wrong = || Failure::unforeseen(fidelity, format!("UID '{uid}' holds more than hexadecimal digits"));
-        let number = number(&uid).ok_or_else(wrong)?;
-        let name = names::name(&state.db, kind, number).ok_or_else(|| {
-            Failure::new(StatusCode::NOT_FOUND, "Could not find the requested UID")
-                .details(format!("No such unique ID for '{}': {uid}", names::word(kind)))
-        })?;
+        let (number, name) = named(&state, kind, &uid, fidelity)?;
         let mut out = Vec::new();
         render_name(&mut out, state.db.snapshot().meta(), kind, number, &name);
         Ok(Answer::ok(out))
@@ -203,28 +192,140 @@ pub async fn uid_meta(state: &Arc<State>, call: &Call, request: Request) -> Resu
     .await
 }
 
-/// What is known of a name: of a metric what it measures.
+/// The number and the name of a UID.
+fn named(state: &State, kind: NameKind, uid: &str, fidelity: Fidelity) -> Result<(u64, String), Failure> {
+    let wrong = || Failure::unforeseen(fidelity, format!("UID '{uid}' holds more than hexadecimal digits"));
+    let number = number(uid).ok_or_else(wrong)?;
+    let name = names::name(&state.db, kind, number).ok_or_else(|| {
+        Failure::new(StatusCode::NOT_FOUND, "Could not find the requested UID")
+            .details(format!("No such unique ID for '{}': {uid}", names::word(kind)))
+    })?;
+    Ok((number, name))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct MetaBody<'a> {
+    #[serde(borrow)]
+    uid: Text<'a>,
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    display_name: Text<'a>,
+    #[serde(borrow)]
+    description: Text<'a>,
+    #[serde(borrow)]
+    notes: Text<'a>,
+    #[serde(borrow)]
+    custom: Option<TextMap<'a>>,
+}
+
+/// What a client tells about a name: merged by POST, replaced by PUT, forgotten by DELETE.
+async fn describe(state: &Arc<State>, call: &Call, request: Request, fidelity: Fidelity) -> Result<Answer, Failure> {
+    let (uid, kind, told) = match has_body(&request) {
+        true => from_body(from_json(&text_body(state, request).await?)?)?,
+        false => from_params(call, fidelity)?,
+    };
+    let (state, method) = (Arc::clone(state), call.method.clone());
+    let missing = move |what: &str| match method {
+        Method::DELETE => Failure::bad_request("Unable to delete UIDMeta information").details(what),
+        _ => Failure::bad_request(what).details(what),
+    };
+    let uid = uid.filter(|uid| !uid.is_empty()).ok_or_else(|| missing("Missing UID"))?;
+    let kind = kind.ok_or_else(|| missing("Missing type"))?;
+    let method = call.method.clone();
+    beside(move || {
+        if method != Method::DELETE && told == Description::default() {
+            return Ok(Answer::with_status(StatusCode::NOT_MODIFIED, Vec::new()));
+        }
+        let (number, name) = named(&state, kind, &uid, fidelity)?;
+        let db = annotation::writable(&state)?;
+        let before = || names::described(db.snapshot().meta(), kind, &name);
+        let told = match method {
+            Method::DELETE => Description::default(),
+            Method::PUT => told,
+            _ => told.over(before()),
+        };
+        names::describe(&state, db, kind, &name, told)?;
+        if method == Method::DELETE {
+            return Ok(Answer::no_content());
+        }
+        let mut out = Vec::new();
+        render_name(&mut out, db.snapshot().meta(), kind, number, &name);
+        Ok(Answer::ok(out))
+    })
+    .await
+}
+
+/// A UID, the kind of its name, and what is told about that.
+type Told = (Option<String>, Option<NameKind>, Description);
+
+fn from_body(body: MetaBody<'_>) -> Result<Told, Failure> {
+    // Nothing is what there was before.
+    let filled = |text: Text<'_>| text.0.map(Cow::into_owned).filter(|text| !text.is_empty());
+    let kind = filled(body.kind).map(|word| {
+        self::kind(&word)
+            .ok_or_else(|| Failure::not_json(format!("found type '{word}', expected metric, tagk or tagv")))
+    });
+    let custom = body.custom.map(|custom| {
+        let entries = custom.entries.into_iter();
+        entries.map(|(key, value)| (key.into_owned(), value.unwrap_or_default().into_owned())).collect()
+    });
+    let told = Description {
+        display_name: filled(body.display_name),
+        description: filled(body.description),
+        notes: filled(body.notes),
+        custom,
+    };
+    Ok((filled(body.uid), kind.transpose()?, told))
+}
+
+fn from_params(call: &Call, fidelity: Fidelity) -> Result<Told, Failure> {
+    let filled = |name: &str| call.params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    let (uid, word) = (call.params.required("uid")?, call.params.required("type")?);
+    let kind = kind(word).ok_or_else(|| Failure::unforeseen(fidelity, format!("Invalid type requested: {word}")))?;
+    let told = Description {
+        display_name: filled("display_name"),
+        description: filled("description"),
+        notes: filled("notes"),
+        custom: None,
+    };
+    Ok((Some(uid.to_owned()), Some(kind), told))
+}
+
+/// What is known of a name: what was told about it, and else of a metric what it measures.
 fn render_name(out: &mut Vec<u8>, meta: &Meta, kind: NameKind, number: u64, name: &str) {
+    let told = names::described(meta, kind, name);
     let help = meta.metric(name).filter(|_| kind == NameKind::Metric).map_or("", |metric| &metric.help);
     let word = names::word(kind).to_ascii_uppercase();
     out.push(b'{');
-    for (key, text) in
-        [("uid", tsuid::digits(number).as_str()), ("type", &word), ("name", name), ("description", help), ("notes", "")]
-    {
+    for (key, text) in [
+        ("uid", tsuid::digits(number).as_str()),
+        ("type", &word),
+        ("name", name),
+        ("description", told.description.as_deref().unwrap_or(help)),
+        ("notes", told.notes.as_deref().unwrap_or_default()),
+    ] {
         json::string(out, key);
         out.push(b':');
         json::string(out, text);
         out.push(b',');
     }
-    out.extend_from_slice(b"\"created\":0,\"custom\":null,\"displayName\":\"\"}");
+    out.extend_from_slice(b"\"created\":0,\"custom\":");
+    match &told.custom {
+        None => out.extend_from_slice(b"null"),
+        Some(custom) => json::string_map(out, custom.iter().map(|(key, value)| (key.as_str(), value.as_str()))),
+    }
+    out.extend_from_slice(b",\"displayName\":");
+    json::string(out, told.display_name.as_deref().unwrap_or_default());
+    out.push(b'}');
 }
 
 /// An OpenTSDB that tracks no metadata knows of no series here, and so does telem where that is to be reproduced.
 pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST, Method::PUT, Method::DELETE])?;
     if call.method != Method::GET {
-        check_body(state, request).await?;
-        return Err(not_kept("descriptions of series"));
+        return write_ts_meta(state, call, request).await;
     }
     let fidelity = call.fidelity(state.fidelity);
     let by_number = call.params.get("tsuid").map(str::to_owned);
@@ -305,14 +406,17 @@ fn render_series(out: &mut Vec<u8>, state: &State, key: &SeriesKey) -> Result<()
     Ok(())
 }
 
-/// A body that cannot be read is told so before anything else.
-async fn check_body(state: &State, request: Request) -> Result<(), Failure> {
-    if !has_body(&request) {
-        return Ok(());
+/// Where nothing is tracked there is nothing that could be changed or deleted.
+async fn write_ts_meta(state: &State, call: &Call, request: Request) -> Result<Answer, Failure> {
+    if has_body(&request) {
+        // What cannot be read is told before anything else.
+        from_json::<serde::de::IgnoredAny>(&text_body(state, request).await?)?;
     }
-    let text = text_body(state, request).await?;
-    from_json::<serde::de::IgnoredAny>(&text)?;
-    Ok(())
+    if call.method == Method::DELETE {
+        return Ok(Answer::no_content());
+    }
+    Err(Failure::bad_request("Requested TSMeta did not exist")
+        .details("telem keeps no descriptions of series; write what is to be said with POST /api/annotation"))
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ async fn a_name_is_renamed_as_long_as_no_series_carries_it() {
 }
 
 #[tokio::test]
-async fn metadata_of_a_name_says_what_telem_knows_and_is_not_written() {
+async fn a_question_for_the_metadata_of_a_name_that_makes_no_sense_is_refused_with_the_reason() {
     let served = exact();
     let nobody = get(&served, "/api/uid/uidmeta?type=metric&uid=000005").await;
     assert!(nobody.starts_with("404 ") && nobody.contains("Could not find the requested UID"), "{nobody}");
@@ -135,11 +135,51 @@ async fn metadata_of_a_name_says_what_telem_knows_and_is_not_written() {
         let answer = get(&served, &format!("/api/uid/uidmeta?{path}")).await;
         assert!(answer.starts_with(status) && answer.contains(text), "{path}: {answer}");
     }
-    for (method, path) in [("POST", "uidmeta"), ("PUT", "uidmeta"), ("DELETE", "tsmeta"), ("POST", "tsmeta?m=a")] {
-        let answer = send(&served, method, &format!("/api/uid/{path}"), r#"{"uid":"000001","type":"metric"}"#).await;
-        assert!(answer.starts_with("501 ") && answer.contains("telem keeps no descriptions"), "{answer}");
-        let answer = send(&served, method, &format!("/api/uid/{path}"), "{").await;
-        assert!(answer.starts_with("400 ") && answer.contains("Unable to parse the given JSON"), "{answer}");
+}
+
+#[tokio::test]
+async fn what_is_told_about_a_name_is_merged_by_post_replaced_by_put_and_gone_when_deleted() {
+    let served = exact();
+    served.store("m", &[("host", "a")], &[(1_356_998_400, Value::Int(1))]);
+    get(&served, "/api/uid/assign?tagk=rack").await;
+    let path = "/api/uid/uidmeta";
+    let shown = |description: &str, notes: &str, custom: &str, display_name: &str| {
+        format!(
+            r#"200 {{"uid":"000001","type":"METRIC","name":"m","description":"{description}","notes":"{notes}","created":0,"custom":{custom},"displayName":"{display_name}"}}"#
+        )
+    };
+    let first = r#"{"uid":"000001","type":"metric","description":"d","custom":{"uid":"x","owner":"y"}}"#;
+    let custom = r#"{"owner":"y","uid":"x"}"#;
+    assert_eq!(send(&served, "POST", path, first).await, shown("d", "", custom, ""));
+    let second = r#"{"uid":"1","type":"metrics","notes":"n","displayName":"M","description":""}"#;
+    assert_eq!(send(&served, "POST", path, second).await, shown("d", "n", custom, "M"));
+    assert_eq!(get(&served, "/api/uid/uidmeta?type=metric&uid=000001").await, shown("d", "n", custom, "M"));
+    assert_eq!(send(&served, "POST", path, r#"{"uid":"000001","type":"metric"}"#).await, "304 ");
+    let replaced = "/api/uid/uidmeta?uid=000001&type=metric&notes=o&method_override=put";
+    assert_eq!(get(&served, replaced).await, shown("", "o", "null", ""));
+    assert_eq!(send(&served, "DELETE", "/api/uid/uidmeta?uid=000001&type=metric", "").await, "204 ");
+    assert_eq!(get(&served, "/api/uid/uidmeta?type=metric&uid=000001").await, shown("", "", "null", ""));
+    // A name that was assigned keeps its number.
+    let told = send(&served, "POST", path, r#"{"uid":"FFFFFF","type":"tagk","notes":"where"}"#).await;
+    assert!(told.contains(r#""name":"rack","description":"","notes":"where""#), "{told}");
+    assert_eq!(send(&served, "DELETE", path, r#"{"uid":"FFFFFF","type":"tagk"}"#).await, "204 ");
+    assert!(
+        get(&served, "/api/uid/uidmeta?type=tagk&uid=FFFFFF")
+            .await
+            .contains(r#""name":"rack","description":"","notes":"""#)
+    );
+    for (method, body, status, text) in [
+        ("POST", r#"{"type":"metric","notes":"n"}"#, "400", "Missing UID"),
+        ("PUT", r#"{"uid":"000001","notes":"n"}"#, "400", "Missing type"),
+        ("DELETE", r#"{"uid":"000001"}"#, "400", "Unable to delete UIDMeta information"),
+        ("POST", r#"{"uid":"000001","type":"x"}"#, "400", "Unable to parse the given JSON"),
+        ("POST", "{", "400", "Unable to parse the given JSON"),
+        ("POST", "", "400", "Missing parameter <code>uid</code>"),
+        ("POST", r#"{"uid":"000009","type":"metric","notes":"n"}"#, "404", "Could not find the requested UID"),
+        ("DELETE", r#"{"uid":"000009","type":"metric"}"#, "404", "Could not find the requested UID"),
+    ] {
+        let answer = send(&served, method, path, body).await;
+        assert!(answer.starts_with(status) && answer.contains(text), "{method} {body}: {answer}");
     }
 }
 
@@ -174,12 +214,21 @@ async fn metadata_of_a_series_is_that_of_an_opentsdb_that_tracks_none_or_what_te
         let answer = get(&served, &format!("/api/uid/tsmeta?{query}")).await;
         assert!(answer.starts_with(status) && answer.contains(text), "{query}: {answer}");
     }
+    let body = r#"{"tsuid":"000001000001000001","notes":"n"}"#;
+    for method in ["POST", "PUT"] {
+        let answer = send(&served, method, "/api/uid/tsmeta", body).await;
+        assert!(answer.starts_with("400 ") && answer.contains("Requested TSMeta did not exist"), "{answer}");
+    }
+    assert_eq!(send(&served, "DELETE", "/api/uid/tsmeta", body).await, "204 ");
+    assert!(send(&served, "POST", "/api/uid/tsmeta", "{").await.contains("Unable to parse the given JSON"));
 }
 
 #[tokio::test]
 async fn a_database_that_is_served_read_only_assigns_nothing() {
     let served = Served::with(|state| state.writer = None);
-    for path in ["/api/uid/assign?metric=a", "/api/uid/rename?metric=a&name=b"] {
+    served.store("m", &[("host", "a")], &[(1_356_998_400, Value::Int(1))]);
+    let described = "/api/uid/uidmeta?uid=1&type=metric&notes=n&method_override=post";
+    for path in ["/api/uid/assign?metric=a", "/api/uid/rename?metric=a&name=b", described] {
         let answer = get(&served, path).await;
         assert!(answer.starts_with("403 ") && answer.contains("read-only"), "{answer}");
     }
@@ -192,12 +241,12 @@ async fn names_are_assigned_up_to_a_limit_and_the_ones_beyond_are_told() {
         |from: usize, count: usize| (from..from + count).map(|at| format!("m{at}")).collect::<Vec<_>>().join(",");
     let beyond = get(&served, &format!("/api/uid/assign?metric={}", names(0, NAMES_MAX + 1))).await;
     assert_eq!(beyond, r#"400 {"error":{"code":400,"message":"more than 1000 names of kind metric in one request"}}"#);
-    for at in 0..names::ASSIGNED_MAX / NAMES_MAX {
+    for at in 0..names::NOTED_MAX / NAMES_MAX {
         let answer = get(&served, &format!("/api/uid/assign?metric={}", names(at * NAMES_MAX, NAMES_MAX))).await;
         assert!(answer.starts_with("200 "), "{answer}");
     }
     let answer = get(&served, "/api/uid/assign?tagk=one").await;
     assert!(answer.starts_with(r#"400 {"tagk":{},"tagk_errors":{"one":"10000 names are assigned"#), "{answer}");
     let many = get(&served, "/api/suggest?type=metrics&q=m&max=20000").await;
-    assert_eq!(many.matches("\"m").count(), names::ASSIGNED_MAX);
+    assert_eq!(many.matches("\"m").count(), names::NOTED_MAX);
 }
