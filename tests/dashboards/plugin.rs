@@ -21,6 +21,9 @@ pub enum Generation {
 
 pub const GENERATIONS: [Generation; 3] = [Generation::Browser, Generation::Whole, Generation::Server];
 
+/// What the address of the data source ends with.
+const BELOW: &str = "/grafana";
+
 /// One connection, kept open as Grafana keeps its own.
 pub struct Asker(RefCell<Connection<TcpStream>>);
 
@@ -30,11 +33,11 @@ impl Asker {
     }
 
     fn get(&self, path: &str) -> Response {
-        self.0.borrow_mut().request("GET", path, &[], b"").unwrap()
+        self.0.borrow_mut().request("GET", &format!("{BELOW}{path}"), &[], b"").unwrap()
     }
 
     fn post(&self, path: &str, body: &Json) -> Response {
-        self.0.borrow_mut().request("POST", path, &[], body.to_string().as_bytes()).unwrap()
+        self.0.borrow_mut().request("POST", &format!("{BELOW}{path}"), &[], body.to_string().as_bytes()).unwrap()
     }
 }
 

@@ -25,7 +25,7 @@ pub const DASHBOARDS: [(&str, &str); 3] = [
 /// How a file of provisioning that telem wrote begins.
 const MARK: &str = "# Part of telem: `telem grafana` writes this file";
 /// What stands in [`SOURCE`] and [`PROVIDER`] for what differs.
-const URL: &str = "http://localhost:4242";
+const URL: &str = "http://localhost:4242/grafana";
 const PATH: &str = "/var/lib/grafana/dashboards/telem";
 const NO_TOKEN: &str = "      # httpHeaderName1: Authorization
     # secureJsonData:
@@ -118,7 +118,7 @@ pub fn files(dir: &Path, wanted: &Wanted) -> Result<Vec<Own>, FilesError> {
 
 fn source(wanted: &Wanted) -> Result<String, FilesError> {
     let what = "data source";
-    let text = replaced(SOURCE, what, URL, &scalar(&wanted.url))?;
+    let text = replaced(SOURCE, what, URL, &scalar(&format!("{}/grafana", wanted.url)))?;
     let Some(token) = &wanted.token else { return Ok(text) };
     let header = format!(
         "      httpHeaderName1: Authorization\n    secureJsonData:\n      httpHeaderValue1: {}\n",

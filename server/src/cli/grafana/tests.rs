@@ -32,7 +32,7 @@ const PROVIDER: &str = "provisioning/dashboards/telem.yaml";
 fn a_grafana_finds_the_data_source_the_dashboards_and_their_place() {
     let dir = tempfile::tempdir().unwrap();
     written(dir.path(), &wanted()).unwrap();
-    assert!(text(dir.path(), SOURCE).contains("    url: \"http://localhost:4242\"\n"));
+    assert!(text(dir.path(), SOURCE).contains("    url: \"http://localhost:4242/grafana\"\n"));
     let place = format!("      path: \"{}\"\n", dir.path().join("dashboards").display());
     assert!(text(dir.path(), PROVIDER).ends_with(&place), "{}", text(dir.path(), PROVIDER));
     for (uid, own) in files::DASHBOARDS {

@@ -87,6 +87,8 @@ pub struct Call {
     /// What is meant: of a GET what it says, where that counts.
     pub method: Method,
     pub params: Params,
+    /// Whether it came under `/grafana`, where answers are such as every Grafana can draw.
+    pub of_grafana: bool,
 }
 
 impl Call {
@@ -94,7 +96,8 @@ impl Call {
     /// 404, 405 or 501 in OpenTSDB's words and in its order of checks; 400 for an unknown serializer.
     pub fn read(request: &Request) -> Result<Call, Failure> {
         let params = Params::parse(request.uri().query().unwrap_or_default());
-        let (generation, parts) = route(request.uri().path())?;
+        let (of_grafana, path) = below_grafana(request.uri().path());
+        let (generation, parts) = route(path)?;
         if let Some(name) = params.get("serializer").filter(|name| *name != "json") {
             return Err(Failure::bad_request("Requested serializer was not found")
                 .details(format!("Could not find a serializer with the name: {name}")));
@@ -106,7 +109,7 @@ impl Call {
         }
         let endpoint = endpoint(generation, &parts)?;
         let method = if endpoint.heeds_override() { overridden(method, &params)? } else { method.clone() };
-        Ok(Call { endpoint, generation, method, params })
+        Ok(Call { endpoint, generation, method, params, of_grafana })
     }
 
     /// The JSONP callback to wrap the answer in. Names that could be more than a name are ignored.
@@ -141,6 +144,14 @@ fn overridden(method: &Method, params: &Params) -> Result<Method, Failure> {
         "" => Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Missing method override value")),
         _ => Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Unknown or unsupported method override value")
             .details(format!("found '{name}', expected get, post, put, delete or patch"))),
+    }
+}
+
+/// Whether `path` lies below `/grafana`, and the rest of it.
+fn below_grafana(path: &str) -> (bool, &str) {
+    match path.strip_prefix(super::GRAFANA) {
+        Some(rest) => (true, rest),
+        None => (false, path),
     }
 }
 

@@ -51,11 +51,17 @@ use crate::cors::{self, Verdict};
 use crate::http::ApiError;
 use crate::state::{ServerLimits, State};
 
-/// Every path under `/api`, and the older names without it that OpenTSDB still answers.
+/// Where a Grafana finds the same API, with gaps that it can draw (see [`query`]).
+const GRAFANA: &str = "/grafana";
+
+/// Every path under `/api`, the older names without it that OpenTSDB still answers, and what a Grafana asks.
 pub fn routes() -> Router<Arc<State>> {
     let mut router = Router::new();
     for path in ["/api", "/api/", "/api/{*rest}", "/API", "/API/", "/API/{*rest}"].into_iter().chain(OLD_PATHS) {
         router = router.route(path, any(answer));
+    }
+    for rest in ["/api", "/api/", "/api/{*rest}"] {
+        router = router.route(&format!("{GRAFANA}{rest}"), any(answer));
     }
     router
 }

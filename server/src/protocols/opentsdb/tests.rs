@@ -753,6 +753,55 @@ async fn what_was_put_is_answered_to_each_generation_of_grafana() {
 }
 
 #[tokio::test]
+async fn a_gap_is_shown_to_each_generation_of_grafana_as_it_can_draw_it() {
+    let server = server();
+    for second in [0, 120] {
+        let put = format!(r#"{{"metric":"m","timestamp":{},"value":1,"tags":{{"host":"a"}}}}"#, 1_356_998_400 + second);
+        assert_eq!(server.post("/api/put", &put).await, "204");
+    }
+    let sub = |fill: &str| format!(r#""queries":[{{"metric":"m","aggregator":"sum","downsample":"1m-sum-{fill}"}}]}}"#);
+    let browser = r#"{"start":1356998400000,"end":1356998520000,"msResolution":false,"globalAnnotations":true,"#;
+    let server_side = r#"{"start":1356998400,"end":1356998520,"#;
+    let nan = r#"{"1356998400":1.0,"1356998460":"NaN","1356998520":1.0}"#;
+    let null = r#"{"1356998400":1.0,"1356998460":null,"1356998520":1.0}"#;
+    let none = r#"{"1356998400":1.0,"1356998520":1.0}"#;
+    for (path, asked, fill, dps) in [
+        ("/api/query", browser, "nan", nan),
+        ("/api/query", server_side, "null", null),
+        ("/api/query?gaps=fill", browser, "null", null),
+        ("/api/query?gaps=null", server_side, "nan", null),
+        ("/api/query?gaps=none", browser, "null", none),
+        ("/grafana/api/query", browser, "nan", null),
+        ("/grafana/api/query", browser, "null", null),
+        ("/grafana/api/v1/query/", server_side, "nan", none),
+        ("/grafana/api/query", server_side, "null", none),
+        ("/grafana/api/query?gaps=fill", server_side, "nan", nan),
+    ] {
+        let answer = server.post(path, &format!("{asked}{}", sub(fill))).await;
+        assert!(answer.starts_with("200 ") && answer.ends_with(&format!("\"dps\":{dps}}}]")), "{path}: {answer}");
+    }
+    let arrays = server.post("/grafana/api/query?arrays=true", &format!("{server_side}{}", sub("nan"))).await;
+    assert!(arrays.ends_with(r#""dps":[[1356998400,1.0],[1356998520,1.0]]}]"#), "{arrays}");
+    let refused = server.get("/api/query?start=1h-ago&m=sum:m&gaps=zero").await;
+    assert!(refused.starts_with(r#"400 {"error":{"code":400,"message":"gaps 'zero' does not exist"#), "{refused}");
+}
+
+#[tokio::test]
+async fn a_grafana_finds_the_whole_api_below_its_path() {
+    let server = server();
+    server.post("/api/put", GOOD).await;
+    for path in ["/api/suggest?type=metrics&q=m", "/api/aggregators", "/api/config/filters", "/api/search/lookup?m=m"] {
+        let found = server.get(&format!("/grafana{path}")).await;
+        assert!(found.starts_with("200 "), "{path}: {found}");
+        if !path.contains("lookup") {
+            assert_eq!(found, server.get(path).await, "{path}");
+        }
+    }
+    assert!(server.get("/grafana/nothing").await.starts_with("404 "));
+    assert!(server.get("/grafana/api/nothing").await.starts_with("404 "));
+}
+
+#[tokio::test]
 async fn a_metric_of_telem_is_a_known_name_before_it_has_a_sample() {
     let server = server();
     let put = r#"{"metric":"m","timestamp":1356998400,"value":1,"tags":{"host":"a"}}"#;

@@ -4,6 +4,7 @@
 
 mod downsample;
 pub mod filters;
+mod gaps;
 pub mod parse;
 mod pieces;
 mod render;
@@ -25,6 +26,7 @@ use telem_query::pipeline::window::window;
 use telem_query::run::{MissingNode, Round};
 use telem_query::tsq::Fidelity;
 
+use self::gaps::Gaps;
 use self::parse::Asked;
 pub use self::pieces::Pieces;
 use self::render::Out;
@@ -149,6 +151,7 @@ pub fn understand(
         return Err(refused());
     }
     asked.arrays |= call.params.has("arrays");
+    asked.gaps = Gaps::wanted(call, &asked)?;
     let question = resolve::resolve(&asked, state.db.index(), now_millis(&*state.clock), fidelity)?;
     if delete {
         // The original looks names up before it deletes.

@@ -13,6 +13,7 @@ use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter};
+use super::gaps::Gaps;
 use crate::protocols::opentsdb::errors::Failure;
 
 /// Most sub-queries in one request.
@@ -49,6 +50,10 @@ pub struct Asked {
     /// Points are `[time, value]` pairs instead of an object.
     pub arrays: bool,
     pub delete: bool,
+    /// Whether it says in which resolution it wants times, as browsers do that show a Grafana.
+    pub by_browser: bool,
+    /// How gaps are shown.
+    pub gaps: Gaps,
     /// Every one once.
     pub subs: Vec<Sub>,
 }
@@ -189,7 +194,7 @@ struct RawQuery<'a> {
     #[serde(borrow)]
     timezone: Text<'a>,
     use_calendar: Flag,
-    ms_resolution: Flag,
+    ms_resolution: Option<Flag>,
     show_query: Flag,
     #[serde(rename = "showTSUIDs")]
     show_tsuids: Flag,
@@ -333,7 +338,9 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
         end: filled(raw.end),
         timezone: filled(raw.timezone),
         use_calendar: raw.use_calendar.0,
-        ms_resolution: raw.ms_resolution.0,
+        by_browser: raw.ms_resolution.is_some(),
+        gaps: Gaps::default(),
+        ms_resolution: raw.ms_resolution.unwrap_or_default().0,
         show_query: raw.show_query.0,
         show_tsuids: raw.show_tsuids.0,
         show_stats: raw.show_stats.0,

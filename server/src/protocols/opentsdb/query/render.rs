@@ -80,12 +80,14 @@ impl Out {
     ///
     /// # Errors
     /// When what waits takes more than the memory for answers, or than others leave of it.
-    pub fn add(&mut self, sub: &Resolved, groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
+    pub fn add(&mut self, sub: &Resolved, mut groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
+        let gaps = self.form.asked.gaps;
+        groups.iter_mut().for_each(|group| gaps.take_out(group));
         self.stats.add(took, groups.iter().map(|group| group.points.len()).sum());
         self.taken += groups.iter().map(taken).sum::<usize>();
         self.held.grow(self.taken)?;
         self.weight += groups.iter().map(|group| self.form.weight(group)).sum::<usize>();
-        let of = Of { sub: sub.index, gaps_are_null: sub.gaps_are_null, took };
+        let of = Of { sub: sub.index, gaps_are_null: gaps.are_null(sub.gaps_are_null), took };
         self.waiting.push_back((of, groups.into_iter()));
         Ok(())
     }

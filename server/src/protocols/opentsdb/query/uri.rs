@@ -3,6 +3,7 @@
 use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter};
+use super::gaps::Gaps;
 use super::parse::{self, Asked, RateOptions, Sub, Subs};
 use crate::protocols::opentsdb::call::Params;
 use crate::protocols::opentsdb::errors::Failure;
@@ -36,6 +37,8 @@ pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
         global_annotations: params.has("global_annotations"),
         arrays: params.has("arrays"),
         delete: params.has("delete"),
+        by_browser: false,
+        gaps: Gaps::default(),
         subs,
     })
 }

@@ -62,7 +62,10 @@ where
 
 /// Says in a line why, and hangs up.
 pub async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(telnet: &Telnet, mut stream: S, reason: &str) {
-    telnet.counters().connections_refused.fetch_add(1, Ordering::Relaxed);
+    if telnet.counters().connections_refused.fetch_add(1, Ordering::Relaxed) == 0 {
+        // It may be gone already, and then nobody else says that its samples are lost.
+        tracing::warn!(reason, "a telnet client was refused; of others only `stats` tells how many");
+    }
     let line = format!("refused: {reason}\n");
     let told = async {
         stream.write_all(line.as_bytes()).await?;

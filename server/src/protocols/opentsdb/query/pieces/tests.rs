@@ -1,11 +1,14 @@
 use std::io::Read;
+use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::response::Response;
 use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
 use telem_engine::Value;
 use telem_query::{Queries, QueryOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::ServiceExt;
 
 use super::*;
@@ -15,6 +18,8 @@ use crate::testing::Served;
 
 /// More points than are written at once.
 const POINTS: i64 = 50_000;
+/// Longer than any test runs.
+const PATIENCE: Duration = Duration::from_secs(60);
 const ALL: &str = "/api/query?start=1&end=100000";
 
 /// A database in which every answer of several sub-queries begins with the first.
@@ -147,4 +152,32 @@ async fn an_answer_that_nobody_reads_is_not_computed_further() {
     assert_eq!(admitted(), 1, "the second waits until the first is nearly read");
     drop(answer);
     assert_eq!((admitted(), served.state.queries.stats().running), (1, 0));
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_in_the_middle_ends_the_work() {
+    let budget = AnswerBudget::new(2 << 20);
+    let served = served(|state| state.limits.answers = budget.clone());
+    let router = http::router(std::sync::Arc::clone(&served.state));
+    for _ in 0..3 {
+        // The client's side of a connection that holds few bytes on their way.
+        let (mut client, server) = tokio::io::duplex(4 << 10);
+        let service = hyper_util::service::TowerToHyperService::new(router.clone());
+        let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(server), service);
+        let client = async move {
+            client.write_all(format!("GET {ALL}&m=none:large HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+            let mut begun = [0; 1 << 10];
+            client.read_exact(&mut begun).await.unwrap();
+            assert!(begun.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&begun));
+        };
+        let (ended, ()) = tokio::join!(connection, client);
+        assert!(ended.is_err(), "it was cut off");
+        // A piece that was being written is finished on its own thread.
+        let given_back = async {
+            while budget.start().grow(2 << 20).is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, given_back).await.expect("nothing is held any more");
+    }
 }

@@ -1,0 +1,54 @@
+//! How gaps are shown that a fill policy filled: as OpenTSDB shows them, or so that a Grafana sees gaps.
+//!
+//! Grafana up to 12.3 asks from the browser, which draws a `null` as a gap and a `"NaN"` as nothing sensible. Grafana 13
+//! asks from its server, which fails on a `"NaN"` and makes 0 of a `null`: only a point that is not there is none. The
+//! two are told apart by `msResolution`, which browsers always send and the server never.
+
+use telem_engine::Value;
+use telem_query::TsGroup;
+
+use super::parse::Asked;
+use crate::protocols::opentsdb::call::Call;
+use crate::protocols::opentsdb::errors::Failure;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gaps {
+    /// As the fill policy says: `"NaN"` or null.
+    #[default]
+    AsFilled,
+    /// Each is null.
+    Null,
+    /// Each is a point less.
+    LeftOut,
+}
+
+impl Gaps {
+    /// What `call` wants by its parameter `gaps`, or else by its path.
+    ///
+    /// # Errors
+    /// 400 for a word that is none.
+    pub fn wanted(call: &Call, asked: &Asked) -> Result<Gaps, Failure> {
+        match call.params.get("gaps") {
+            Some("fill") => Ok(Gaps::AsFilled),
+            Some("null") => Ok(Gaps::Null),
+            Some("none") => Ok(Gaps::LeftOut),
+            Some(other) => Err(Failure::bad_request(format!("gaps '{other}' does not exist"))
+                .details("there are fill, as the fill policy says, null, and none, for a point less")),
+            None if !call.of_grafana => Ok(Gaps::AsFilled),
+            None if asked.by_browser => Ok(Gaps::Null),
+            None => Ok(Gaps::LeftOut),
+        }
+    }
+
+    /// Takes gaps out of `group` that are not to be shown.
+    pub fn take_out(self, group: &mut TsGroup) {
+        if self == Gaps::LeftOut {
+            group.points.retain(|(_, value)| !matches!(value, Value::Float(float) if float.is_nan()));
+        }
+    }
+
+    /// Whether a gap is null where the fill policy says so (`null_filled`) or does not.
+    pub fn are_null(self, null_filled: bool) -> bool {
+        self == Gaps::Null || (self == Gaps::AsFilled && null_filled)
+    }
+}
