@@ -126,13 +126,14 @@ class Duck:
             "q5": f"SELECT metric, {', '.join(TAGS)}, arg_max(value, ts) FROM {source} GROUP BY ALL",
             "q6": f"SELECT quantile_cont(value, 0.99) {one}",
             "q7": f"SELECT host, epoch_ms(ts), value {one} AND value > 90",
+            "q8": f"SELECT host, {bucket.format('1 minute')} AS t, avg(value) {one} AND {time_range} GROUP BY ALL",
         }[question.name]
 
     def _answer(self, question, rows):
         match question.name:
             case "q1" | "q2":
                 return dict(rows)
-            case "q3" | "q4" | "q7":
+            case "q3" | "q4" | "q7" | "q8":
                 return {(name, at): value for name, at, value in rows}
             case "q5":
                 return {

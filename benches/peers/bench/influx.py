@@ -102,6 +102,7 @@ class InfluxDB(Server):
             "q5": "SELECT last(*) FROM /.*/ GROUP BY *",
             "q6": f'SELECT percentile("{field}", 99) FROM {measurement}',
             "q7": f'SELECT "{field}" FROM {measurement} WHERE "{field}" > 90 GROUP BY host',
+            "q8": f'SELECT mean("{field}") FROM {measurement} WHERE {time_range} GROUP BY time(1m), host',
         }[question.name]
         asked = urllib.parse.urlencode({"db": DATABASE, "epoch": "ms", "q": text})
         return "GET", f"/query?{asked}", None, {}
@@ -111,7 +112,7 @@ class InfluxDB(Server):
         match question.name:
             case "q1" | "q2":
                 return {at: value for at, value in series[0]["values"]}
-            case "q3" | "q7":
+            case "q3" | "q7" | "q8":
                 return {(one["tags"]["host"], at): value for one in series for at, value in one["values"]}
             case "q4":
                 found = {}

@@ -32,6 +32,7 @@ def request(question):
         "q5": lambda: at_once('{__name__!=""}'),
         "q6": lambda: at_once(f"max(quantile_over_time(0.99, {metric}[{question.seconds}s]))"),
         "q7": lambda: over_time(f"{metric} > 90", 1),
+        "q8": lambda: over_time(f"avg by (host) (avg_over_time({metric}[59500ms]))", 60),
     }[question.name]()
     return "GET", path, None, {}
 
@@ -62,3 +63,5 @@ def answer(question, body):
             return {"p99": float(result[0]["value"][1])}
         case "q7":
             return {(one["metric"]["host"], at): value for one in result for at, value in points(one, 1)}
+        case "q8":
+            return {(one["metric"]["host"], at): value for one in result for at, value in points(one, 60)}

@@ -1,7 +1,7 @@
-"""The seven questions, and what an answer is: a dict from what a value stands for to the value, the same for all databases.
+"""The eight questions, and what an answer is: a dict from what a value stands for to the value, the same for all databases.
 
 q1 {time: value}; q2 {minute: average}; q3 {(host, five minutes): most}; q4 {(metric, minute): average};
-q5 {(metric, its tags in order): last value}; q6 {"p99": value}; q7 {(host, time): value}. Times are milliseconds.
+q5 {(metric, its tags in order): last value}; q6 {"p99": value}; q7 {(host, time): value}; q8 {(host, minute): average}. Times are milliseconds.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ TEXT = {
     "q5": "last value of every series",
     "q6": "99th percentile of one metric",
     "q7": "samples above 90 of one metric",
+    "q8": "one metric, average by host and minute",
 }
 
 

@@ -84,6 +84,7 @@ class Telem(Server):
             "q1": [{"metric": question.metric, "aggregator": "none", "filters": [one]}],
             "q2": [{"metric": question.metric, "aggregator": "avg", "downsample": "1m-avg"}],
             "q3": [{"metric": question.metric, "aggregator": "max", "downsample": "5m-max", "filters": [host]}],
+            "q8": [{"metric": question.metric, "aggregator": "avg", "downsample": "1m-avg", "filters": [host]}],
             "q4": [{"metric": metric, "aggregator": "avg", "downsample": "1m-avg"} for metric in question.metrics],
         }[question.name]
         return "POST", "/api/query", json.dumps(asked), JSON
@@ -97,7 +98,7 @@ class Telem(Server):
         match question.name:
             case "q1" | "q2":
                 return {int(at): value for at, value in rows[0]["dps"].items()}
-            case "q3":
+            case "q3" | "q8":
                 return {(row["tags"]["host"], int(at)): v for row in rows for at, v in row["dps"].items()}
             case "q4":
                 return {(row["metric"], int(at)): v for row in rows for at, v in row["dps"].items()}
