@@ -11,6 +11,8 @@ mod call;
 mod counters;
 mod describe;
 mod errors;
+#[cfg(test)]
+mod fuzzing;
 mod graph;
 mod json;
 mod last;
