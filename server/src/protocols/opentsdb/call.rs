@@ -16,6 +16,10 @@ const VERSION_MAX: u32 = 1;
 pub enum Endpoint {
     Put,
     Query,
+    /// Arithmetic on queries.
+    Expression,
+    /// Functions of queries, as Graphite writes them.
+    Graphite,
     /// The newest samples.
     Last,
     Annotation,
@@ -206,6 +210,8 @@ fn endpoint(generation: Generation, parts: &[String]) -> Result<Endpoint, Failur
         ("version", _) => Ok(Endpoint::Version),
         ("dropcaches", _) => Ok(Endpoint::DropCaches),
         ("query", "last") => Ok(Endpoint::Last),
+        ("query", "exp") => Ok(Endpoint::Expression),
+        ("query", "gexp") => Ok(Endpoint::Graphite),
         ("query", _) => Ok(Endpoint::Query),
         ("annotation" | "annotations", bulk) if bulk.ends_with("bulk") => Ok(Endpoint::Annotations),
         ("annotation", _) => Ok(Endpoint::Annotation),

@@ -136,7 +136,11 @@ async fn answer_call(state: &Arc<State>, request: Request) -> Response {
     // Only where the original is asked for: a page that shows such an answer as a script reads it. Browsers tell
     // when another site's page asks (see `net::access`), old ones do not.
     let callback = call.callback().filter(|_| state.fidelity == Fidelity::OpenTsdb);
-    let running = matches!(call.endpoint, Endpoint::Query | Endpoint::Last | Endpoint::Graph).then(|| {
+    let running = matches!(
+        call.endpoint,
+        Endpoint::Query | Endpoint::Expression | Endpoint::Graphite | Endpoint::Last | Endpoint::Graph
+    )
+    .then(|| {
         let text = format!("{} {}", request.method(), request.uri());
         state.opentsdb.queries.start(text, state.clock.now())
     });
@@ -156,6 +160,8 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
     match call.endpoint {
         Endpoint::Put => put::answer(state, call, request).await,
         Endpoint::Query => query::answer(state, call, request).await,
+        Endpoint::Expression => query::expression::answer(state, call, request).await,
+        Endpoint::Graphite => query::graphite::answer(state, call, request).await,
         Endpoint::Last => last::answer(state, call, request).await,
         Endpoint::Annotation => annotation::one(state, call, request).await,
         Endpoint::GlobalAnnotations => annotation::global(state, call, request).await,

@@ -98,7 +98,7 @@ fn dotted(seconds: &str, fraction: &str) -> Option<i64> {
 }
 
 /// A date in `zone`. Where the clocks jump forward, a time that was skipped is an hour later; of a
-/// time that came twice the first is meant.
+/// time that came twice the second is meant, as in the original.
 fn date(text: &str, zone: Tz) -> Result<i64, String> {
     let invalid = || format!("Invalid date: {text}. Expected yyyy/MM/dd, yyyy/MM/dd-HH:mm or yyyy/MM/dd-HH:mm:ss");
     let (day, time) = match text.len() {
@@ -117,7 +117,7 @@ fn date(text: &str, zone: Tz) -> Result<i64, String> {
 }
 
 fn in_zone(local: NaiveDateTime, zone: Tz) -> Option<i64> {
-    let found = zone.from_local_datetime(&local).earliest();
+    let found = zone.from_local_datetime(&local).latest();
     let found = found.or_else(|| zone.from_local_datetime(&local.checked_add_signed(TimeDelta::hours(1))?).earliest());
     // A zone that skipped a whole day, as Samoa did.
     let found = found.or_else(|| zone.from_local_datetime(&local.checked_add_days(Days::new(1))?).earliest());

@@ -61,6 +61,10 @@ fn parse_interval(text: &str, calendar: Calendar) -> Result<Interval, String> {
     };
     let duration = time::duration(text)?;
     if follows {
+        if text[..text.len() - 1].contains(|c: char| !c.is_ascii_digit() && !matches!(c, 'm' | 'M')) {
+            let units = text.trim_start_matches(|c: char| c.is_ascii_digit());
+            return Err(format!("Invalid units in the duration: {units}"));
+        }
         let too_long = || format!("Invalid duration (too long): {text}");
         let count = u32::try_from(duration.count).map_err(|_| too_long())?;
         return Ok(Interval::Calendar { count, unit: unit(duration.unit), zone: calendar.zone });

@@ -3,8 +3,10 @@
 //! at once or, when it is large, while the client reads ([`pieces`]).
 
 mod downsample;
+pub mod expression;
 pub mod filters;
 mod gaps;
+pub mod graphite;
 pub mod parse;
 mod pieces;
 mod render;

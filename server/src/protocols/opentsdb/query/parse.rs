@@ -112,9 +112,11 @@ impl Subs {
         Subs { fidelity, kept: Vec::new(), given: 0, regexps: 0, tsuids: 0 }
     }
 
+    /// Gives back the place of `sub`, or of the one that is the same.
+    ///
     /// # Errors
     /// 400 when there are too many, or too much in them.
-    pub fn add(&mut self, sub: Sub) -> Result<(), Failure> {
+    pub fn add(&mut self, sub: Sub) -> Result<usize, Failure> {
         self.given += 1;
         self.regexps += sub.filters.iter().filter(|filter| filter.kind == "regexp").count();
         self.tsuids += sub.tsuids.len();
@@ -128,10 +130,11 @@ impl Subs {
                     .details("ask for the others in another request"));
             }
         }
-        if !self.kept.iter().any(|kept| self.same(kept, &sub)) {
-            self.kept.push(sub);
+        if let Some(place) = self.kept.iter().position(|kept| self.same(kept, &sub)) {
+            return Ok(place);
         }
-        Ok(())
+        self.kept.push(sub);
+        Ok(self.kept.len() - 1)
     }
 
     /// To the original two sub-queries are the same if they only group differently.
@@ -259,9 +262,13 @@ impl<'de> Visitor<'de> for LastWordVisitor {
         let mut last = LastWord::Neither;
         while let Some(name) = fields.next_key::<Cow<'de, str>>()? {
             let given = fields.next_value::<Option<IgnoredAny>>()?.is_some();
-            last = match &*name {
-                "tags" if given => LastWord::Tags,
-                "filters" if given => LastWord::Filters,
+            last = match (&*name, last) {
+                ("tags", LastWord::Neither) if !given => {
+                    return Err(serde::de::Error::custom("found null for 'tags', expected an object"));
+                }
+                ("tags", _) => LastWord::Tags,
+                ("filters", _) if given => LastWord::Filters,
+                ("filters", _) => LastWord::Neither,
                 _ => last,
             };
         }
@@ -363,7 +370,10 @@ fn sub(text: &str, fidelity: Fidelity) -> Result<Sub, String> {
         match serde_json::from_str(text).map_err(|error| error.to_string())? {
             LastWord::Tags => filters.clear(),
             LastWord::Filters => tags = TextMap::default(),
-            LastWord::Neither => {}
+            LastWord::Neither => {
+                filters.clear();
+                tags = TextMap::default();
+            }
         }
     }
     check_filters(tags.entries.len() + tags.beyond + filters.len())?;

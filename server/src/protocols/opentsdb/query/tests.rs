@@ -459,7 +459,8 @@ fn tags_and_filters_together_all_hold_and_to_opentsdb_those_that_come_last() {
         (format!("{tags},{filters}"), "host=literal_or(a)* dc=literal_or(x)", "dc=literal_or(x)"),
         (format!("{filters},{tags}"), "host=literal_or(a)* dc=literal_or(x)", "host=literal_or(a)*"),
         (format!("{filters},\"tags\":{{}}"), "dc=literal_or(x)", ""),
-        (format!("{filters},\"tags\":null"), "dc=literal_or(x)", "dc=literal_or(x)"),
+        (format!("{filters},\"tags\":null"), "dc=literal_or(x)", ""),
+        (format!("{tags},\"filters\":null"), "host=literal_or(a)*", ""),
     ] {
         let body = format!(r#"{{"start":1,"queries":[{{"metric":"m","aggregator":"sum",{fields}}}]}}"#);
         for (fidelity, expected) in [(Fidelity::Sensible, sensible), (Fidelity::OpenTsdb, exact)] {
@@ -506,6 +507,7 @@ fn downsampling_is_an_interval_a_function_and_a_fill() {
             "Invalid downsampling specifier '1m-a-b-c': must consist of interval, function, and optional fill policy",
         ),
         ("1x-sum", "Invalid duration (suffix): 1x"),
+        ("1.5dc-sum", "Invalid units in the duration: .5d"),
         ("0s-sum", "Zero or negative duration: 0s"),
         ("1m-sum-foo", "No such fill policy: 'foo': must be one of: none, nan, null, zero"),
     ] {

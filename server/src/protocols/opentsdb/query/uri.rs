@@ -11,19 +11,28 @@ use crate::protocols::opentsdb::errors::Failure;
 /// # Errors
 /// 400 in OpenTSDB's words; for malformed tags what OpenTSDB makes of them.
 pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
+    query_with(params, &[], fidelity).map(|(asked, _)| asked)
+}
+
+/// As [`query`], with more sub-queries, written as in `m=`; also gives the place of each of these.
+///
+/// # Errors
+/// As [`query`].
+pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Result<(Asked, Vec<usize>), Failure> {
     let start = params.required("start")?.to_owned();
     let filled = |name: &str| params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
     let mut subs = Subs::new(fidelity);
     let by_number = params.all("tsuid").map(|tsuids| by_number(tsuids, fidelity));
-    let by_metric = params.all("m").map(|m| by_metric(m, fidelity));
-    for sub in by_number.chain(by_metric) {
+    let by_name = params.all("m").map(|m| by_metric(m, fidelity));
+    for sub in by_number.chain(by_name) {
         subs.add(sub?)?;
     }
+    let places: Vec<usize> = more.iter().map(|m| subs.add(by_metric(m, fidelity)?)).collect::<Result<_, _>>()?;
     let subs = subs.done();
     if subs.is_empty() {
         return Err(Failure::bad_request("Missing sub queries"));
     }
-    Ok(Asked {
+    let asked = Asked {
         start: Some(start),
         end: filled("end"),
         timezone: filled("tz").or_else(|| filled("timezone")),
@@ -40,7 +49,8 @@ pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
         by_browser: false,
         gaps: Gaps::default(),
         subs,
-    })
+    };
+    Ok((asked, places))
 }
 
 /// `aggregator:[part:]*metric{...}{...}`

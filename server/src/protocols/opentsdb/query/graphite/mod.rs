@@ -1,0 +1,178 @@
+//! `/api/query/gexp`: functions of queries, written as Graphite does: `scale(sum:1m-avg:metric{host=*},,8)`.
+//!
+//! [`parse`] reads them, their queries are answered as those of `/api/query`, and [`functions`] works on the answers.
+
+mod functions;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::Method;
+use telem_engine::{NameKind, SeriesIndex, Timestamp};
+use telem_query::tsq::{Fidelity, Interval};
+
+use self::functions::{Curve, Range};
+use self::parse::{Argument, Function, Tree};
+use super::gaps::Gaps;
+use super::parse::Asked;
+use super::render::Out;
+use super::resolve::{Resolved, Source};
+use super::stats::Stats;
+use super::{Answering, now_millis, resolve, uri};
+use crate::answers::Held;
+use crate::protocols::opentsdb::annotation::Delivered;
+use crate::protocols::opentsdb::call::{Call, Params};
+use crate::protocols::opentsdb::errors::Failure;
+use crate::protocols::opentsdb::{Answer, allow, beside};
+use crate::state::State;
+
+const HOUR_MICROS: i64 = 3_600_000_000;
+/// What a point takes while functions work on it.
+const POINT_BYTES: usize = 48;
+
+/// The expressions of a request, and the questions in them.
+#[derive(Debug)]
+struct Expressions {
+    trees: Vec<Tree>,
+    /// Of each query in the trees its place among the sub-queries.
+    places: Vec<usize>,
+    asked: Asked,
+    question: Vec<Resolved>,
+    range: Range,
+}
+
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+    allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
+    let fidelity = call.fidelity(state.fidelity);
+    if call.method != Method::GET {
+        drop(request);
+        return Err(Failure::bad_request("An expression stands in the URI").details("send a GET with exp="));
+    }
+    let stats = Stats::new(Arc::clone(&state.clock));
+    let (state_, params) = (Arc::clone(state), call.params.clone());
+    let Expressions { trees, places, mut asked, question, range } = beside(move || {
+        let now = now_millis(&*state_.clock);
+        understand(&params, state_.db.index(), now, fidelity)
+    })
+    .await?;
+    asked.gaps = Gaps::wanted(call, &asked)?;
+    let nulls: Vec<bool> = question.iter().map(|sub| sub.gaps_are_null).collect();
+    let mut held = state.limits.answers.start();
+    let answers = collect(state, question, fidelity, &mut held).await?;
+    let (asked, index) = (Arc::new(asked), Arc::clone(state.db.index()));
+    let (json, held) = beside(move || {
+        let answers = places.iter().map(|at| answers.get(*at).cloned().unwrap_or_default()).collect::<Vec<_>>();
+        let mut out = Out::new(asked, Delivered::default(), Arc::clone(&index), held, stats);
+        for tree in &trees {
+            let curves = functions::evaluate(tree, &answers, range).map_err(Failure::bad_request)?;
+            for curve in curves {
+                let gaps_are_null = nulls.get(curve.sub).copied().unwrap_or(false);
+                let sub = Resolved { index: curve.sub, source: Source::Nothing, gaps_are_null };
+                out.add(&sub, vec![shown(curve, range, &index)?.group], std::time::Duration::ZERO)?;
+            }
+        }
+        Ok(out.whole()?)
+    })
+    .await?;
+    Ok(Answer { held: Some(held), ..Answer::ok(json) })
+}
+
+fn understand(params: &Params, index: &SeriesIndex, now: i64, fidelity: Fidelity) -> Result<Expressions, Failure> {
+    let mut queries = Vec::new();
+    let trees = params.all("exp").map(|text| parse::parse(text, &mut queries));
+    let trees: Vec<Tree> = trees.collect::<Result<_, _>>().map_err(|why| Failure::unforeseen(fidelity, why))?;
+    if fidelity == Fidelity::OpenTsdb {
+        trees.iter().try_for_each(in_opentsdb)?;
+    }
+    let (asked, places) = uri::query_with(params, &queries, fidelity)?;
+    let mut question = resolve::resolve(&asked, index, now, fidelity)?;
+    // The original counts in all sub-queries of the request, of which it keeps every one once.
+    let places = if fidelity == Fidelity::OpenTsdb { (0..queries.len()).collect() } else { places };
+    if let Some(beyond) = places.iter().find(|place| **place >= asked.subs.len()) {
+        return Err(Failure::bad_request(format!("Index: {beyond}, Size: {}", asked.subs.len())));
+    }
+    let range = question.iter().find_map(|sub| match &sub.source {
+        Source::Query(query) => Some(Range { start: query.start, end: query.end }),
+        Source::Nothing => None,
+    });
+    let range = range.unwrap_or(Range { start: Timestamp::MIN, end: Timestamp::MAX });
+    if trees.iter().any(looks_back) {
+        question.iter_mut().for_each(widen);
+    }
+    Ok(Expressions { trees, places, asked, question, range })
+}
+
+/// The original's own functions, and only its order of arguments: queries before parameters.
+fn in_opentsdb(tree: &Tree) -> Result<(), Failure> {
+    let missing = match tree.function {
+        Function::FirstDifference => Some("firstDiff"),
+        Function::Alias => Some("alias"),
+        _ => None,
+    };
+    if let Some(name) = missing {
+        let text = format!("Function {name} has not been implemented");
+        return Err(Failure::unforeseen(Fidelity::OpenTsdb, text));
+    }
+    let parameters = tree.arguments.iter().skip_while(|argument| !matches!(argument, Argument::Parameter(_)));
+    if parameters.clone().any(|argument| !matches!(argument, Argument::Parameter(_))) {
+        return Err(Failure::bad_request("Unknown parameter type: null"));
+    }
+    tree.arguments.iter().try_for_each(|argument| match argument {
+        Argument::Function(tree) => in_opentsdb(tree),
+        _ => Ok(()),
+    })
+}
+
+/// Whether points before the start decide what is shown.
+fn looks_back(tree: &Tree) -> bool {
+    let inner = |argument: &Argument| matches!(argument, Argument::Function(tree) if looks_back(tree));
+    matches!(tree.function, Function::TimeShift | Function::FirstDifference) || tree.arguments.iter().any(inner)
+}
+
+/// Lets a query answer from the start of the hour, which it reads anyway.
+fn widen(sub: &mut Resolved) {
+    let Source::Query(query) = &mut sub.source else { return };
+    let same_window = match &query.downsample {
+        None => true,
+        Some(downsample) => match downsample.interval {
+            Interval::Fixed(step) => HOUR_MICROS % step.micros() == 0,
+            Interval::All | Interval::Calendar { .. } => false,
+        },
+    };
+    if same_window {
+        let into_hour = query.start.micros().rem_euclid(HOUR_MICROS);
+        query.start = query.start.saturating_add_micros(-into_hour);
+    }
+}
+
+/// The answers of all sub-queries, by their places.
+async fn collect(
+    state: &Arc<State>,
+    question: Vec<Resolved>,
+    fidelity: Fidelity,
+    held: &mut Held,
+) -> Result<Vec<Vec<Curve>>, Failure> {
+    let mut answers = vec![Vec::new(); question.len()];
+    let mut answering = Answering::new(state, question, fidelity);
+    let mut points = 0;
+    while let Some((sub, answer, _)) = answering.next().await? {
+        points += answer.groups.iter().map(|group| group.points.len()).sum::<usize>();
+        held.grow(points * POINT_BYTES)?;
+        answers[sub.index] = answer.groups.into_iter().map(|group| Curve { sub: sub.index, group }).collect();
+    }
+    Ok(answers)
+}
+
+/// What a curve shows: only the range, and the metric that was seen first.
+fn shown(mut curve: Curve, range: Range, index: &SeriesIndex) -> Result<Curve, Failure> {
+    curve.group.points.retain(|(time, _)| range.start <= *time && *time <= range.end);
+    if let Some((time, value)) = curve.group.points.iter().find(|(_, value)| value.as_f64().is_infinite()) {
+        let (at_millis, value) = (time.millis(), value.as_f64());
+        return Err(telem_query::Error::Infinite { at_millis, value }.into());
+    }
+    curve.group.series.sort_by_cached_key(|key| index.ordinal(NameKind::Metric, key.metric()));
+    Ok(curve)
+}
