@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use proptest::prelude::*;
-use telem_engine::{SeriesId, TimeRange};
+use telem_engine::{Db, Options, SeriesId, TimeRange};
+use telem_ingest::writer::{Writer, WriterOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -261,6 +262,23 @@ async fn when_the_server_stops_what_came_is_stored_and_answered() {
     assert_eq!(talk.line().await, "unknown command: frob.  Try `help'.\n");
     (&mut talk.server).await.unwrap();
     assert_eq!(talk.stored().len(), 1_000);
+}
+
+#[tokio::test]
+async fn samples_that_find_no_room_in_the_queue_for_too_long_are_told_and_the_client_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&dir.path().join("full"), Options::default()).unwrap();
+    let options = WriterOptions { queue_batches_max: 0, ..WriterOptions::default() };
+    let mut talk = Talk::with(|state| {
+        state.writer = Some(Writer::start(db, options).unwrap());
+        state.limits.telnet.busy_timeout = Duration::from_millis(30);
+    });
+    talk.send(puts(2)).await;
+    let told = talk.line().await;
+    assert!(told.starts_with("put: storage error: 2 data points of the last lines are not stored: "), "{told}");
+    assert!(told.contains("queue_batches_max"), "{told}");
+    talk.send("version\n").await;
+    assert!(talk.rest().await.starts_with("net.opentsdb.tools"));
 }
 
 #[tokio::test]
