@@ -225,7 +225,9 @@ async fn metadata_of_a_series_is_that_of_an_opentsdb_that_tracks_none_or_what_te
 
 #[tokio::test]
 async fn a_database_that_is_served_read_only_assigns_nothing() {
-    let served = Served::with(|state| state.writer = None);
+    // The writer lives on: with it goes the database.
+    let mut writer = None;
+    let served = Served::with(|state| writer = state.writer.take());
     served.store("m", &[("host", "a")], &[(1_356_998_400, Value::Int(1))]);
     let described = "/api/uid/uidmeta?uid=1&type=metric&notes=n&method_override=post";
     for path in ["/api/uid/assign?metric=a", "/api/uid/rename?metric=a&name=b", described] {
