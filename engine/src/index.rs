@@ -184,6 +184,13 @@ impl SeriesIndex {
         self.read().names(kind).ordinal(name)
     }
 
+    /// The name of an ordinal, if that many were seen.
+    pub fn name(&self, kind: NameKind, ordinal: u32) -> Option<Arc<str>> {
+        let inner = self.read();
+        let names = inner.names(kind);
+        ((ordinal as usize) < names.len()).then(|| Arc::clone(names.text(ordinal)))
+    }
+
     /// The metrics of the series below `end`, sorted by bytes.
     pub(crate) fn metrics_before(&self, end: SeriesId) -> Vec<Arc<str>> {
         let inner = self.read();

@@ -120,6 +120,11 @@ fn names_are_suggested_in_their_order_also_those_that_came_after_the_last_questi
     assert_eq!(index.suggest(NameKind::TagValue, "", 10), ["a", "b"]);
     let ordinals = ["b", "a", "c"].map(|value| index.ordinal(NameKind::TagValue, value));
     assert_eq!(ordinals, [Some(0), Some(1), None], "ordinals are in the order of first sight");
+    for ordinal in ordinals.into_iter().flatten() {
+        let name = index.name(NameKind::TagValue, ordinal).unwrap();
+        assert_eq!(index.ordinal(NameKind::TagValue, &name), Some(ordinal));
+    }
+    assert_eq!(index.name(NameKind::TagValue, u32::MAX), None);
 }
 
 #[test]

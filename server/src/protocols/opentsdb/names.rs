@@ -100,7 +100,7 @@ pub fn number(db: &Db, kind: NameKind, name: &str) -> Option<u64> {
 /// The name of a number.
 pub fn name(db: &Db, kind: NameKind, number: u64) -> Option<String> {
     if let Some(name) = tsuid::name(db.index(), kind, number) {
-        return Some(name);
+        return Some(name.to_string());
     }
     let snapshot = db.snapshot();
     let mut assigned = starting(snapshot.meta(), kind, "");

@@ -1,5 +1,7 @@
 //! The wire of the OpenTSDB API, request by request, through the router that the server runs.
 
+mod anything;
+
 use std::sync::Arc;
 use std::time::Duration;
 

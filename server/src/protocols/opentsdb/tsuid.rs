@@ -5,10 +5,12 @@
 
 use std::sync::Arc;
 
-use telem_engine::{NameKind, SeriesIndex, SeriesKey};
+use telem_engine::{NameKind, SeriesIndex, SeriesKey, TagSet};
 
 /// Digits of one number.
 pub const DIGITS: usize = 6;
+/// The largest number that has no more than these.
+const NARROW_MAX: u64 = 0xFF_FFFF;
 
 /// A number as it is shown.
 pub fn digits(number: u64) -> String {
@@ -20,10 +22,9 @@ pub fn number(index: &SeriesIndex, kind: NameKind, name: &str) -> Option<u64> {
     index.ordinal(kind, name).map(|ordinal| u64::from(ordinal) + 1)
 }
 
-/// The name of a number, if a series carries it. Looks at every name of its kind.
-pub fn name(index: &SeriesIndex, kind: NameKind, number: u64) -> Option<String> {
-    let names = index.suggest(kind, "", usize::MAX);
-    names.into_iter().find(|name| self::number(index, kind, name) == Some(number))
+/// The name of a number, if a series carries it.
+pub fn name(index: &SeriesIndex, kind: NameKind, number: u64) -> Option<Arc<str>> {
+    index.name(kind, u32::try_from(number.checked_sub(1)?).ok()?)
 }
 
 /// The TSUID of a series. Numbers beyond three bytes take more digits, so that they stay distinct.
@@ -65,10 +66,35 @@ pub fn find(index: &SeriesIndex, tsuid: &str) -> Result<Option<SeriesKey>, Strin
         return Err(format!("TSUID '{tsuid}' holds more than hexadecimal digits"));
     }
     let wanted = tsuid.to_ascii_uppercase();
-    let number = u32::from_str_radix(&wanted[..DIGITS], 16).unwrap_or(0);
-    let of_number =
-        |metric: &Arc<str>| index.ordinal(NameKind::Metric, metric).map(|ordinal| ordinal + 1) == Some(number);
-    let Some(metric) = index.metrics().into_iter().find(of_number) else { return Ok(None) };
-    let keys = index.select(&metric, &[]).into_iter().filter_map(|id| index.key(id));
-    Ok(keys.into_iter().find(|key| of(index, key) == wanted))
+    let is_wanted = |key: &SeriesKey| index.id(key).is_some() && of(index, key) == wanted;
+    if let Some(key) = spelled(index, &wanted).filter(is_wanted) {
+        return Ok(Some(key));
+    }
+    // Only where there are numbers of more digits can it mean another series.
+    let wide = |kind| name(index, kind, NARROW_MAX + 1).is_some();
+    if ![NameKind::Metric, NameKind::TagKey, NameKind::TagValue].into_iter().any(wide) {
+        return Ok(None);
+    }
+    let metrics = (DIGITS..=wanted.len().min(2 * DIGITS)).filter_map(|digits| {
+        let number = u64::from_str_radix(&wanted[..digits], 16).ok()?;
+        name(index, NameKind::Metric, number)
+    });
+    let ids = metrics.flat_map(|metric| index.select(&metric, &[]));
+    Ok(ids.filter_map(|id| index.key(id)).find(|key| of(index, key) == wanted))
+}
+
+/// The series whose numbers have the usual width.
+fn spelled(index: &SeriesIndex, tsuid: &str) -> Option<SeriesKey> {
+    let numbers = tsuid.as_bytes().chunks(DIGITS).map(|digits| {
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == DIGITS)?;
+        u64::from_str_radix(digits, 16).ok()
+    });
+    let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
+    let (metric, tags) = numbers.split_first()?;
+    let tags = tags.chunks(2).map(|pair| match pair {
+        [key, value] => Some((name(index, NameKind::TagKey, *key)?, name(index, NameKind::TagValue, *value)?)),
+        _ => None,
+    });
+    let tags: Vec<(Arc<str>, Arc<str>)> = tags.collect::<Option<_>>()?;
+    SeriesKey::new(&name(index, NameKind::Metric, *metric)?, TagSet::new(tags).ok()?).ok()
 }
