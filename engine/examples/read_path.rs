@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use telem_engine::downsample::{DownsampleRequest, Function};
 use telem_engine::{
-    Db, Durability, Options, SampleBatch, ScanRequest, SeriesId, SeriesKey, Snapshot, Step, TagSet, TimeRange,
-    Timestamp, Value,
+    Db, Durability, Options, SampleBatch, ScanColumn, ScanRequest, SeriesId, SeriesKey, Snapshot, Step, TagSet,
+    TimeRange, Timestamp, Value,
 };
 
 type Failed = Box<dyn std::error::Error>;
@@ -120,9 +120,14 @@ fn points(snapshot: &Snapshot, series: &[SeriesId]) -> Result<usize, Failed> {
     Ok(found)
 }
 
+fn scan_of(series: &[SeriesId]) -> ScanRequest {
+    let columns = ScanColumn::ALL.to_vec();
+    ScanRequest { series: series.to_vec(), range: range(), columns, batch_rows: 8_192, limit: None }
+}
+
 fn rows(snapshot: &Snapshot, series: &[SeriesId]) -> Result<usize, Failed> {
     let mut found = 0;
-    for batch in snapshot.scan(ScanRequest { series: series.to_vec(), range: range(), batch_rows: 8_192 }) {
+    for batch in snapshot.scan(scan_of(series)) {
         found += black_box(batch?).num_rows();
     }
     Ok(found)

@@ -56,6 +56,6 @@ pub use retention::Retention;
 pub use sample::SampleBatch;
 pub use segment::CacheFigures;
 pub use series::{SeriesId, SeriesKey, TagSet};
-pub use snapshot::{ScanRequest, SeriesPoints, Snapshot, Values};
+pub use snapshot::{ScanColumn, ScanRequest, SeriesPoints, Snapshot, Values};
 pub use time::{Step, TimeRange, Timestamp};
 pub use value::Value;

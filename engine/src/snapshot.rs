@@ -2,16 +2,13 @@
 //!
 //! Owned and cheap: nothing is copied, and what it needs lives until it is dropped.
 
-mod slices;
+mod scan;
 pub(crate) mod sources;
+mod stretches;
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-use arrow::array::{ArrayRef, Float64Builder, Int64Builder, TimestampMicrosecondArray, UInt32Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use arrow::record_batch::RecordBatch;
 
 use crate::error::{Error, Result};
 use crate::index::{SeriesIndex, TagPredicate};
@@ -23,13 +20,10 @@ use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::together::Nodes;
 use crate::value::Value;
-use slices::Slices;
-use sources::{Cluster, Sources};
+pub use scan::{Scan, ScanColumn, ScanRequest};
+use sources::Sources;
 
-/// Rows of one batch of a [`Scan`], unless asked otherwise.
-pub const SCAN_BATCH_ROWS: usize = 8_192;
-
-/// Rows of segments that [`Points`] reads in one go, unless a single series has more: enough that
+/// Rows of segments that [`Points`] or a [`Scan`] reads in one go, unless a single series has more: enough that
 /// pages with many series are decoded once, few enough to stay small (24 bytes each).
 const READ_ROWS: u64 = 256 << 10;
 
@@ -131,15 +125,6 @@ impl FromIterator<Value> for Values {
     }
 }
 
-/// What a scan reads: these series, in this order, within `range`.
-#[derive(Clone, Debug)]
-pub struct ScanRequest {
-    pub series: Vec<SeriesId>,
-    pub range: TimeRange,
-    /// Rows in a batch, at most.
-    pub batch_rows: usize,
-}
-
 impl Snapshot {
     /// The node that owns these samples; of several all of them, with commas between.
     pub fn node(&self) -> &str {
@@ -179,7 +164,7 @@ impl Snapshot {
 
     /// The samples of every series that has any in `range`, in the order of `series`.
     pub fn points(&self, series: Vec<SeriesId>, range: TimeRange) -> Points {
-        Points { sources: Sources::new(self, series, range), ready: VecDeque::new(), slicing: Slicing::Whole }
+        Points { sources: Sources::new(self, series, range), ready: VecDeque::new() }
     }
 
     /// Whether `series` has a sample in `range`; reads as little as that takes.
@@ -269,12 +254,10 @@ impl Snapshot {
         Ok(bounds)
     }
 
-    /// The samples as Arrow batches of [`scan_schema`], sorted by the order of the request and time. Of a long series
-    /// no more than a part is held.
+    /// The samples as Arrow batches, sorted by the order of the request and time. Only what its columns need is read, and of
+    /// a long series no more than a part is held.
     pub fn scan(&self, request: ScanRequest) -> Scan {
-        let batch_rows = request.batch_rows.max(1);
-        let points = Points { slicing: Slicing::Parts(None), ..self.points(request.series, request.range) };
-        Scan { points, batch_rows, schema: scan_schema(), pending: None }
+        Scan::new(self, request)
     }
 }
 
@@ -284,16 +267,6 @@ pub struct Points {
     sources: Sources,
     /// Read from segments and not handed out.
     ready: VecDeque<(SeriesId, Pieces)>,
-    slicing: Slicing,
-}
-
-/// How series are handed out that have more than [`READ_ROWS`].
-#[derive(Debug)]
-enum Slicing {
-    /// Whole, as all others.
-    Whole,
-    /// Part after part; what is left of one.
-    Parts(Option<Slices>),
 }
 
 /// Samples of one series in the order of writing, so that the last of equal times counts.
@@ -309,13 +282,6 @@ impl Points {
             let rows: u64 = runs.iter().map(|found| found.rows).sum();
             rows + between.iter().map(|visible| visible.memtable.count(series)).sum::<u64>()
         })?;
-        if let (Slicing::Parts(left), [(series, found)]) = (&mut self.slicing, &taken[..]) {
-            let clusters = self.sources.clusters(*series, found);
-            if clusters.iter().map(Cluster::rows).sum::<u64>() > READ_ROWS {
-                *left = Some(Slices::new(*series, clusters));
-                return Ok(());
-            }
-        }
         // Per segment the wanted runs, each with the place of its series in `batch`.
         let mut wanted: Vec<Vec<(Run, usize)>> = vec![Vec::new(); newest];
         let mut batch: Vec<(SeriesId, Pieces)> = Vec::with_capacity(taken.len());
@@ -340,18 +306,6 @@ impl Points {
         Ok(())
     }
 
-    /// The next part of a long series.
-    fn slice(&mut self) -> Result<Option<SeriesPoints>> {
-        let Slicing::Parts(left) = &mut self.slicing else { return Ok(None) };
-        let Some(slices) = left else { return Ok(None) };
-        let piece = slices.next(&self.sources, READ_ROWS)?;
-        let points = piece.map(|piece| piece.of(slices.series));
-        if points.is_none() {
-            *left = None;
-        }
-        Ok(points)
-    }
-
     /// Adds what the memtables that are newer than all segments have of a series.
     fn merge(&self, series: SeriesId, mut pieces: Pieces) -> Option<SeriesPoints> {
         let Sources { memtables, segments, range, .. } = &self.sources;
@@ -364,7 +318,6 @@ impl Points {
     fn fail(&mut self, error: Error) -> Error {
         self.sources.clear();
         self.ready.clear();
-        self.slicing = Slicing::Whole;
         error
     }
 }
@@ -440,11 +393,6 @@ impl Iterator for Points {
                     return Some(Ok(points));
                 }
             }
-            match self.slice() {
-                Ok(None) => {}
-                Ok(Some(points)) => return Some(Ok(points)),
-                Err(error) => return Some(Err(self.fail(error))),
-            }
             if self.sources.is_empty() {
                 return None;
             }
@@ -452,82 +400,5 @@ impl Iterator for Points {
                 return Some(Err(self.fail(error)));
             }
         }
-    }
-}
-
-/// Columns of a scan: `series`, `ts`, and of `int` and `float` exactly the one that the sample is.
-pub fn scan_schema() -> SchemaRef {
-    let utc = DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")));
-    Arc::new(Schema::new(vec![
-        Field::new("series", DataType::UInt32, false),
-        Field::new("ts", utc, false),
-        Field::new("int", DataType::Int64, true),
-        Field::new("float", DataType::Float64, true),
-    ]))
-}
-
-/// See [`Snapshot::scan`].
-#[derive(Debug)]
-pub struct Scan {
-    points: Points,
-    batch_rows: usize,
-    schema: SchemaRef,
-    /// The series, or the part of one, that is being handed out and how many of its rows are out.
-    pending: Option<(SeriesPoints, usize)>,
-}
-
-impl Iterator for Scan {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (mut series, mut times): (Vec<u32>, Vec<i64>) = (Vec::new(), Vec::new());
-        let (mut ints, mut floats) = (Int64Builder::new(), Float64Builder::new());
-        while series.len() < self.batch_rows {
-            let (points, from) = match self.pending.take() {
-                Some(pending) => pending,
-                None => match self.points.next() {
-                    Some(Ok(points)) => (points, 0),
-                    Some(Err(error)) => return Some(Err(error)),
-                    None => break,
-                },
-            };
-            let to = points.times.len().min(from + self.batch_rows - series.len());
-            series.resize(series.len() + to - from, points.series.0);
-            times.extend(points.times[from..to].iter().map(|time| time.micros()));
-            match &points.values {
-                Values::Int(all) => {
-                    ints.append_slice(&all[from..to]);
-                    floats.append_nulls(to - from);
-                }
-                Values::Float(all) => {
-                    ints.append_nulls(to - from);
-                    floats.append_slice(&all[from..to]);
-                }
-                Values::Mixed(all) => {
-                    for value in &all[from..to] {
-                        let (int, float) = match value {
-                            Value::Int(int) => (Some(*int), None),
-                            Value::Float(float) => (None, Some(*float)),
-                        };
-                        ints.append_option(int);
-                        floats.append_option(float);
-                    }
-                }
-            }
-            if to < points.times.len() {
-                self.pending = Some((points, to));
-            }
-        }
-        if series.is_empty() {
-            return None;
-        }
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(UInt32Array::from(series)),
-            Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC")),
-            Arc::new(ints.finish()),
-            Arc::new(floats.finish()),
-        ];
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
-        Some(batch.map_err(|error| Error::Internal { what: format!("a scan built a wrong batch: {error}") }))
     }
 }

@@ -11,7 +11,7 @@ use crate::db::Db;
 use crate::error::Result;
 use crate::options::Options;
 use crate::series::SeriesId;
-use crate::snapshot::{ScanRequest, Snapshot};
+use crate::snapshot::{ScanColumn, ScanRequest, Snapshot};
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
 
@@ -117,21 +117,33 @@ fn scan(snapshot: &Snapshot, range: TimeRange) -> Content {
 /// Three rows a batch, so that series and batches do not end together.
 fn try_scan(snapshot: &Snapshot, range: TimeRange) -> Result<Content> {
     let mut content = Content::new();
-    let request = ScanRequest { series: canonical(snapshot), range, batch_rows: 3 };
-    for batch in snapshot.scan(request) {
+    let request = |columns: &[ScanColumn]| ScanRequest {
+        series: canonical(snapshot),
+        range,
+        columns: columns.to_vec(),
+        batch_rows: 3,
+        limit: None,
+    };
+    // Each column alone is what it is among all.
+    let mut alone = ScanColumn::ALL.map(|column| snapshot.scan(request(&[column])));
+    for batch in snapshot.scan(request(&ScanColumn::ALL)) {
         let batch = batch?;
+        for (at, alone) in alone.iter_mut().enumerate() {
+            assert_eq!(batch.column(at), alone.next().unwrap()?.column(0), "column {at}");
+        }
         let ids = batch.column(0).as_primitive::<UInt32Type>();
         let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
-        let ints = batch.column(2).as_primitive::<Int64Type>();
-        let floats = batch.column(3).as_primitive::<Float64Type>();
+        let floats = batch.column(2).as_primitive::<Float64Type>();
+        let ints = batch.column(3).as_primitive::<Int64Type>();
         for row in 0..batch.num_rows() {
-            assert_ne!(ints.is_valid(row), floats.is_valid(row), "a sample is an Int or a Float");
             let value = if ints.is_valid(row) { Value::Int(ints.value(row)) } else { Value::Float(floats.value(row)) };
+            assert_eq!(floats.value(row).to_bits(), value.as_f64().to_bits(), "a value is its number as a float");
             let number = number_of(snapshot, SeriesId(ids.value(row)));
             let before = content.insert((number, Timestamp::from_micros(times.value(row))), value);
             assert_eq!(before, None, "a scan gives a sample twice");
         }
     }
+    assert!(alone.iter_mut().all(|alone| alone.next().is_none()));
     Ok(content)
 }
 

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::clock::sim::SimClock;
 use crate::series::TagSet;
-use crate::snapshot::{ScanRequest, Values};
+use crate::snapshot::{ScanColumn, ScanRequest, Values};
 use crate::time::TimeRange;
 
 /// A database in a directory of its own, and what it must hold.
@@ -81,9 +81,16 @@ fn check_content(snapshot: &Snapshot, expected: &BTreeMap<String, BTreeMap<i64, 
         assert_eq!(snapshot.last(*id).unwrap(), last, "last of {metric}");
         assert_eq!(snapshot.has_points(*id, TimeRange::ALL).unwrap(), last.is_some());
     }
-    let request = ScanRequest { series: ids, range: TimeRange::ALL, batch_rows: 7 };
-    let rows: usize = snapshot.scan(request).map(|batch| batch.unwrap().num_rows()).sum();
-    assert_eq!(rows, expected.values().map(BTreeMap::len).sum::<usize>());
+    let rows = |limit| -> usize {
+        let (series, range) = (ids.clone(), TimeRange::ALL);
+        let request = ScanRequest { series, range, columns: Vec::new(), batch_rows: 7, limit };
+        snapshot.scan(request).map(|batch| batch.unwrap().num_rows()).sum()
+    };
+    let all: usize = expected.values().map(BTreeMap::len).sum();
+    assert_eq!(rows(None), all);
+    for limit in [0, 1, 8, all] {
+        assert_eq!(rows(Some(limit)), limit.min(all));
+    }
 }
 
 const HOUR: i64 = 3_600_000_000;
@@ -600,17 +607,21 @@ fn a_long_series_is_scanned_in_parts_and_loses_nothing() {
         bed.check();
         let (a, b) = (bed.db.index().id(&key("a")).unwrap(), bed.db.index().id(&key("b")).unwrap());
         let range = TimeRange::new(Timestamp::from_micros(time(3)), Timestamp::from_micros(time(ROWS - 3)));
-        let request = ScanRequest { series: vec![a, b, a], range, batch_rows: 1 << 20 };
+        let columns = ScanColumn::ALL.to_vec();
+        let request = ScanRequest { series: vec![a, b, a], range, columns, batch_rows: 1 << 20, limit: None };
         let mut rows = Vec::new();
         for batch in bed.db.snapshot().scan(request) {
             let batch = batch.unwrap();
             let series = batch.column(0).as_any().downcast_ref::<arrow::array::UInt32Array>().unwrap();
             let times = batch.column(1).as_any().downcast_ref::<arrow::array::TimestampMicrosecondArray>().unwrap();
-            rows.extend(series.values().iter().copied().zip(times.values().iter().copied()));
+            let values = batch.column(2).as_any().downcast_ref::<arrow::array::Float64Array>().unwrap();
+            for row in 0..batch.num_rows() {
+                rows.push((series.value(row), times.value(row), values.value(row)));
+            }
         }
-        let inside = bed.expected["a"].range(time(3)..time(ROWS - 3)).map(|(time, _)| (a.0, *time));
-        let of_a: Vec<(u32, i64)> = inside.collect();
-        let of_b: Vec<(u32, i64)> = bed.expected["b"].range(time(3)..).map(|(time, _)| (b.0, *time)).collect();
+        let row = |id: SeriesId| move |(time, value): (&i64, &Value)| (id.0, *time, value.as_f64());
+        let of_a: Vec<(u32, i64, f64)> = bed.expected["a"].range(time(3)..time(ROWS - 3)).map(row(a)).collect();
+        let of_b: Vec<(u32, i64, f64)> = bed.expected["b"].range(time(3)..).map(row(b)).collect();
         assert!(rows == [of_a.clone(), of_b, of_a].concat());
     }
 }

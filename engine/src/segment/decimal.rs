@@ -41,6 +41,14 @@ pub fn to_floats(ints: &[i64], scale: u8) -> Vec<f64> {
     ints.iter().map(|int| *int as f64 / power).collect()
 }
 
+/// As [`to_floats`], into what is as long as `ints`.
+pub fn fill_floats(out: &mut [f64], ints: &[i64], scale: u8) {
+    let power = power(scale);
+    for (out, int) in out.iter_mut().zip(ints) {
+        *out = *int as f64 / power;
+    }
+}
+
 /// Makes integers of `floats`, if all are exactly those at the scale that [`scale_of`] finds for some of them.
 pub fn to_ints(floats: &[f64], ints: &mut Vec<i64>) -> Option<u8> {
     let scale = best(&sample(floats), 0)?;

@@ -218,15 +218,20 @@ impl RunIndex {
     /// As [`RunIndex::times`], without making any.
     pub fn ticks(&self, run: &Run, range: TimeRange) -> Option<(std::ops::Range<usize>, Ticks<'_>)> {
         let rows = self.rows_in(run, range)?;
-        let ticks = match run.times {
+        let ticks = self.ticks_of(run, rows.clone())?;
+        Some((rows, ticks))
+    }
+
+    /// As [`RunIndex::times_of`], without making any.
+    pub fn ticks_of(&self, run: &Run, rows: std::ops::Range<usize>) -> Option<Ticks<'_>> {
+        match run.times {
             Times::Regular { step } => {
                 let ticks = Ticks::Regular { first: run.first.micros(), step };
-                if rows.is_empty() { ticks } else { ticks.from(rows.start) }
+                Some(if rows.is_empty() { ticks } else { ticks.from(rows.start) })
             }
-            Times::Shared { .. } => Ticks::List(&self.list(run)?[rows.clone()]),
-            Times::Column => return None,
-        };
-        Some((rows, ticks))
+            Times::Shared { .. } => self.list(run)?.get(rows).map(Ticks::List),
+            Times::Column => None,
+        }
     }
 
     /// The rows of `run` in `range`, counted from its first, and their times; `None` where only the column tells.
@@ -238,14 +243,8 @@ impl RunIndex {
 
     /// The times of these rows of `run`, counted from its first; `None` where only the column tells.
     pub fn times_of(&self, run: &Run, rows: std::ops::Range<usize>) -> Option<Vec<i64>> {
-        match run.times {
-            Times::Regular { step } => {
-                let first = run.first.micros();
-                Some(rows.map(|row| first + row as i64 * step).collect())
-            }
-            Times::Shared { .. } => self.list(run)?.get(rows).map(<[i64]>::to_vec),
-            Times::Column => None,
-        }
+        let ticks = self.ticks_of(run, rows.clone())?;
+        Some((0..rows.len()).map(|at| ticks.time(at)).collect())
     }
 
     /// The rows of `run` in `range`, counted from its first; `None` where only the column tells.

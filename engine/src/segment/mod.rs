@@ -8,7 +8,7 @@
 
 mod blocks;
 mod cache;
-mod decimal;
+pub(crate) mod decimal;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod index;

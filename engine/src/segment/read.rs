@@ -226,11 +226,6 @@ impl Loaded {
         self.index.rows_in(run, range).map_or(u64::from(run.rows), |rows| rows.len() as u64)
     }
 
-    /// The rows of `run` that may be in `range`, counted from its first.
-    pub fn rows(&self, run: &Run, range: TimeRange) -> Range<usize> {
-        self.index.rows_in(run, range).unwrap_or(0..run.rows as usize)
-    }
-
     fn bytes(&self) -> u64 {
         self.index.bytes() + self.blocks.bytes() * FOOTER_MEMORY
     }
@@ -543,4 +538,4 @@ fn unreadable(path: &Path, error: &dyn fmt::Display) -> Error {
 mod verify;
 mod visit;
 
-pub use visit::{Need, Numbers, Ticks};
+pub use visit::{Need, Numbers, RunRows, Ticks};

@@ -66,6 +66,17 @@ impl Sources {
         self.found.clear();
     }
 
+    /// The next series, and its runs.
+    ///
+    /// # Errors
+    /// Io and Corrupt, from the segments.
+    pub fn next(&mut self) -> Result<Option<(SeriesId, Vec<Found>)>> {
+        if self.found.is_empty() && !self.series.is_empty() {
+            self.find()?;
+        }
+        Ok(self.found.pop_front())
+    }
+
     /// The next series and their runs: one at least, and more as long as all have no more than `rows_max` rows, which
     /// `rows` counts.
     ///

@@ -128,7 +128,8 @@ impl Bed {
             }
         }
         assert_eq!(found, expected);
-        let request = ScanRequest { series: ids.to_vec(), range: times, batch_rows: 5 };
+        let request =
+            ScanRequest { series: ids.to_vec(), range: times, columns: Vec::new(), batch_rows: 5, limit: None };
         assert_eq!(snapshot.scan(request).map(|batch| batch.unwrap().num_rows()).sum::<usize>(), rows);
     }
 }

@@ -105,13 +105,11 @@ pub enum Need {
 }
 
 /// Rows of one run that are wanted.
-struct Part<'a> {
-    /// The place of the run in the request.
-    place: usize,
-    run: Run,
-    /// Of the segment.
-    rows: Range<usize>,
-    ticks: Known<'a>,
+#[derive(Clone, Debug)]
+pub struct RunRows {
+    pub run: Run,
+    /// Counted through all of the segment.
+    pub rows: Range<usize>,
 }
 
 enum Known<'a> {
@@ -145,74 +143,106 @@ impl Loaded {
         let in_column: Vec<Range<usize>> =
             runs.iter().filter(|run| run.times == Times::Column && !is_long(run)).map(Run::rows).collect();
         let mut from_column = self.numbers::<TimestampMicrosecondType>("ts", &in_column)?.into_iter();
-        let mut parts = Vec::with_capacity(runs.len());
+        let (mut wanted, mut known) = (Vec::with_capacity(runs.len()), Vec::with_capacity(runs.len()));
         for (place, run) in runs.iter().enumerate().filter(|(_, run)| !is_long(run)) {
-            let first_row = run.row as usize;
-            parts.push(match self.index.ticks(run, range) {
-                Some((rows, ticks)) => {
-                    let rows = first_row + rows.start..first_row + rows.end;
-                    Part { place, run: *run, rows, ticks: Known::Ticks(ticks) }
-                }
+            let (rows, ticks) = match self.index.ticks(run, range) {
+                Some((rows, ticks)) => (rows, Known::Ticks(ticks)),
                 None => {
                     let (rows, times) = within(from_column.next().unwrap_or_default(), range);
-                    let rows = first_row + rows.start..first_row + rows.end;
-                    Part { place, run: *run, rows, ticks: Known::Read(times) }
+                    (rows, Known::Read(times))
                 }
-            });
+            };
+            let first_row = run.row as usize;
+            wanted.push(RunRows { run: *run, rows: first_row + rows.start..first_row + rows.end });
+            known.push((place, ticks));
         }
-        self.visit_parts(&parts, need, take)?;
+        self.visit_values(&wanted, need, &mut |at, from, numbers| {
+            let (place, ticks) = &known[at];
+            take(*place, ticks.from(from), numbers);
+        })?;
         for (place, run) in runs.iter().enumerate().filter(|(_, run)| is_long(run)) {
             for first in run.rows().step_by(TIMES_ROWS) {
                 let rows = first..run.rows().end.min(first + TIMES_ROWS);
                 let times = self.numbers::<TimestampMicrosecondType>("ts", slice::from_ref(&rows))?.swap_remove(0);
                 let (rows, times) = within(times, range);
-                let rows = first + rows.start..first + rows.end;
-                let part = Part { place, run: *run, rows, ticks: Known::Read(times) };
-                self.visit_parts(slice::from_ref(&part), need, take)?;
+                let wanted = RunRows { run: *run, rows: first + rows.start..first + rows.end };
+                self.visit_values(slice::from_ref(&wanted), need, &mut |_, from, numbers| {
+                    take(place, Ticks::List(&times[from..]), numbers);
+                })?;
             }
         }
         Ok(())
     }
 
-    fn visit_parts(
-        &self,
-        parts: &[Part<'_>],
-        need: Need,
-        take: &mut dyn FnMut(usize, Ticks<'_>, Numbers<'_>),
-    ) -> Result<()> {
-        let mut ints: Vec<&Part<'_>> = Vec::new();
-        let (mut floats, mut mixed) = (Vec::new(), Vec::new());
-        for part in parts.iter().filter(|part| !part.rows.is_empty()) {
-            if (part.run.constant || need == Need::NaN)
-                && let Some(summary) = self.index.summary(&part.run)
-            {
-                take(part.place, part.ticks.from(0), Numbers::Same(summary.first, part.rows.len()));
-                continue;
-            }
-            match part.run.kind {
-                Kind::Int | Kind::Scaled(_) => ints.push(part),
-                Kind::Float => floats.push(part),
-                Kind::Mixed => mixed.push(part),
+    /// The rows of `run` in `range`, counted from its first; `None` where only its times, which would have to be read,
+    /// tell.
+    pub fn known_rows(&self, run: &Run, range: TimeRange) -> Option<Range<usize>> {
+        self.index.rows_in(run, range)
+    }
+
+    /// Hands the times of `wanted` (sorted by row, apart) to `take`: the place of what was asked for, from where in it,
+    /// when these were, and how many they are.
+    ///
+    /// # Errors
+    /// Io and Corrupt; some may have been handed out then.
+    pub fn visit_times(&self, wanted: &[RunRows], take: &mut dyn FnMut(usize, usize, Ticks<'_>, usize)) -> Result<()> {
+        let mut in_column = Vec::new();
+        for (at, RunRows { run, rows }) in wanted.iter().enumerate().filter(|(_, wanted)| !wanted.rows.is_empty()) {
+            let row = run.row as usize;
+            match self.index.ticks_of(run, rows.start - row..rows.end - row) {
+                Some(ticks) => take(at, 0, ticks, rows.len()),
+                None => in_column.push(at),
             }
         }
-        let rows = |parts: &[&Part<'_>]| -> Vec<Range<usize>> { parts.iter().map(|part| part.rows.clone()).collect() };
+        let rows: Vec<Range<usize>> = in_column.iter().map(|at| wanted[*at].rows.clone()).collect();
+        self.each::<TimestampMicrosecondType>("ts", &rows, &mut |at, from, times| {
+            take(in_column[at], from, Ticks::List(times), times.len());
+        })
+    }
+
+    /// Hands the values of `wanted` (sorted by row, apart) to `take`: the place of what was asked for, from where in it,
+    /// and these.
+    ///
+    /// # Errors
+    /// Io and Corrupt; some may have been handed out then.
+    pub fn visit_values(
+        &self,
+        wanted: &[RunRows],
+        need: Need,
+        take: &mut dyn FnMut(usize, usize, Numbers<'_>),
+    ) -> Result<()> {
+        let (mut ints, mut floats, mut mixed) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, RunRows { run, rows }) in wanted.iter().enumerate().filter(|(_, wanted)| !wanted.rows.is_empty()) {
+            if (run.constant || need == Need::NaN)
+                && let Some(summary) = self.index.summary(run)
+            {
+                take(at, 0, Numbers::Same(summary.first, rows.len()));
+                continue;
+            }
+            match run.kind {
+                Kind::Int | Kind::Scaled(_) => ints.push(at),
+                Kind::Float => floats.push(at),
+                Kind::Mixed => mixed.push(at),
+            }
+        }
+        let rows = |of: &[usize]| -> Vec<Range<usize>> { of.iter().map(|at| wanted[*at].rows.clone()).collect() };
         self.each::<Int64Type>("int", &rows(&ints), &mut |at, from, values| {
-            let part = ints[at];
-            let numbers = match part.run.kind {
+            let numbers = match wanted[ints[at]].run.kind {
                 Kind::Scaled(scale) => Numbers::Scaled(values, scale),
                 _ => Numbers::Ints(values),
             };
-            take(part.place, part.ticks.from(from), numbers);
+            take(ints[at], from, numbers);
         })?;
         self.each::<Float64Type>("float", &rows(&floats), &mut |at, from, values| {
-            take(floats[at].place, floats[at].ticks.from(from), Numbers::Floats(values));
+            take(floats[at], from, Numbers::Floats(values));
         })?;
-        for part in mixed {
+        for at in mixed {
             // Seldom, and 16 bytes each: one after the other, not more at a time than of others.
-            for first in part.rows.clone().step_by(TIMES_ROWS) {
-                let rows = first..part.rows.end.min(first + TIMES_ROWS);
-                for values in self.mixed(slice::from_ref(&rows))? {
-                    take(part.place, part.ticks.from(first - part.rows.start), Numbers::Mixed(&values));
+            let rows = &wanted[at].rows;
+            for first in rows.clone().step_by(TIMES_ROWS) {
+                let part = first..rows.end.min(first + TIMES_ROWS);
+                for values in self.mixed(slice::from_ref(&part))? {
+                    take(at, first - rows.start, Numbers::Mixed(&values));
                 }
             }
         }

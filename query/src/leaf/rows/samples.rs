@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::kernels::zip::zip;
-use arrow::compute::{cast, take};
-use arrow::datatypes::{DataType, SchemaRef, UInt32Type};
+use arrow::array::{AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::take;
+use arrow::datatypes::{SchemaRef, UInt32Type};
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
-use telem_engine::{ScanRequest, SeriesId, Snapshot};
+use telem_engine::{ScanColumn, ScanRequest, SeriesId, Snapshot};
 
 use super::{Column, Names, Rows, RowsRequest, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
@@ -19,22 +18,38 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
         return Ok(Box::new(std::iter::empty()));
     }
     let selected = request.select(&context.snapshot)?;
-    let series = part.of(&selected).to_vec();
-    let batch_rows = request.limit.map_or(BATCH_ROWS, |limit| limit.min(BATCH_ROWS));
-    let scan = context.snapshot.scan(ScanRequest { series, range: request.range, batch_rows });
-    let named =
-        Named { snapshot: context.snapshot.clone(), columns: request.columns.clone(), schema: Arc::clone(schema) };
-    let mut left = request.limit.unwrap_or(usize::MAX);
-    let rows = scan.map(move |batch| named.batch(&batch.map_err(engine_error)?));
-    Ok(Box::new(rows.map_while(move |batch| match batch {
-        Ok(batch) if left > 0 => {
-            let rows = batch.num_rows().min(left);
-            left -= rows;
-            Some(Ok(batch.slice(0, rows)))
-        }
-        Ok(_) => None,
-        Err(error) => Some(Err(error)),
-    })))
+    let columns = scanned(&request.columns);
+    let scan = context.snapshot.scan(ScanRequest {
+        series: part.of(&selected).to_vec(),
+        range: request.range,
+        columns: columns.clone(),
+        batch_rows: BATCH_ROWS,
+        limit: request.limit,
+    });
+    let named = Named {
+        snapshot: context.snapshot.clone(),
+        columns: request.columns.clone(),
+        scanned: columns,
+        schema: Arc::clone(schema),
+    };
+    Ok(Box::new(scan.map(move |batch| named.batch(&batch.map_err(engine_error)?))))
+}
+
+/// What must be scanned to answer `columns`.
+fn scanned(columns: &[Column]) -> Vec<ScanColumn> {
+    let needed = |column: &ScanColumn| columns.iter().any(|of| source(of) == *column);
+    ScanColumn::ALL.into_iter().filter(needed).collect()
+}
+
+/// The column of a scan from which `column` is made.
+fn source(column: &Column) -> ScanColumn {
+    match column {
+        Column::Ts => ScanColumn::Ts,
+        Column::Value => ScanColumn::Value,
+        Column::ValueInt => ScanColumn::Int,
+        // Names are those of the series.
+        _ => ScanColumn::Series,
+    }
 }
 
 /// An error of the engine on its way through DataFusion; [`crate::Error`] finds it again.
@@ -45,26 +60,29 @@ pub(super) fn engine_error(error: telem_engine::Error) -> DataFusionError {
 struct Named {
     snapshot: Snapshot,
     columns: Vec<Column>,
+    /// What the scan answers.
+    scanned: Vec<ScanColumn>,
     schema: SchemaRef,
 }
 
 impl Named {
     /// A batch of the request's columns from one of a scan.
-    fn batch(&self, scanned: &RecordBatch) -> Result<RecordBatch> {
-        let [series, ts, int, float] = scanned.columns() else {
-            return internal_err!("a scan has {} columns, expected 4", scanned.num_columns());
+    fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let scanned = |wanted: ScanColumn| {
+            let at = self.scanned.iter().position(|column| *column == wanted);
+            at.and_then(|at| batch.columns().get(at))
+                .ok_or_else(|| DataFusionError::Internal(format!("a scan without the column {wanted:?}")))
         };
         let mut runs = None;
         let mut arrays = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
+            let found = scanned(source(column))?;
             arrays.push(match column {
-                Column::Ts => Arc::clone(ts),
-                Column::Value => as_float(int, float)?,
-                Column::ValueInt => Arc::clone(int),
+                Column::Ts | Column::Value | Column::ValueInt => Arc::clone(found),
                 name => {
                     let runs = match &mut runs {
                         Some(runs) => runs,
-                        none => none.insert(Runs::new(series.as_primitive::<UInt32Type>().values(), &self.snapshot)?),
+                        none => none.insert(Runs::new(found.as_primitive::<UInt32Type>().values(), &self.snapshot)?),
                     };
                     let names = column_of_names(name, &runs.series)?;
                     let names = names.ok_or_else(|| unanswerable(Rows::Sample, name))?;
@@ -72,7 +90,7 @@ impl Named {
                 }
             });
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(scanned.num_rows()));
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
     }
 }
@@ -97,17 +115,4 @@ impl Runs {
         }
         Ok(Self { series, rows: UInt32Array::from(rows) })
     }
-}
-
-/// Integers become floats; where there is none the float stands as it is.
-fn as_float(int: &ArrayRef, float: &ArrayRef) -> Result<ArrayRef> {
-    if float.null_count() == 0 {
-        return Ok(Arc::clone(float));
-    }
-    let ints = cast(int, &DataType::Float64)?;
-    if ints.null_count() == 0 {
-        return Ok(ints);
-    }
-    let is_int = arrow::compute::is_not_null(int)?;
-    Ok(zip(&is_int, &ints, float)?)
 }
