@@ -5,6 +5,7 @@
 //! of a metric `Node`, quoted or not. Keywords and functions may be written in any case.
 //! Quotes are needed only around names that are no plain identifiers: `"sys.cpu.user"`.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -89,10 +90,12 @@ impl Session {
         state
     }
 
-    /// What plans execute in when they were built without SQL.
+    /// What plans execute in when they were built without SQL: they carry their functions, so none is looked up by name.
     pub fn task_ctx(&self, context: LeafContext) -> Arc<TaskContext> {
-        let task = TaskContext::from(&self.template);
-        let config = task.session_config().clone().with_extension(Arc::new(context));
-        Arc::new(task.with_session_config(config))
+        let config = self.template.config().clone().with_extension(Arc::new(context));
+        let (session, runtime) = (self.template.session_id().to_owned(), Arc::clone(self.template.runtime_env()));
+        let (scalar, higher_order) = (HashMap::new(), HashMap::new());
+        let (aggregate, window) = (HashMap::new(), HashMap::new());
+        Arc::new(TaskContext::new(None, session, config, scalar, higher_order, aggregate, window, runtime))
     }
 }

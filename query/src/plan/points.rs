@@ -43,7 +43,10 @@ pub(super) async fn finish(
         memory.try_grow(filled)?;
         let received = series.into_iter().map(|line| pipeline.receive(line));
         let contributions: Vec<Contribution> = received.filter(|contribution| !contribution.is_empty()).collect();
-        merge(query, group, &contributions, &mut lines).await?;
+        match &contributions[..] {
+            [alone] => one(query, group, alone, &mut lines).await?,
+            all => merge(query, group, all, &mut lines).await?,
+        }
         memory.shrink(filled);
     }
     Ok(lines)
@@ -110,6 +113,28 @@ impl Open {
             }
         }
     }
+}
+
+/// As [`merge`], of a group of one series: it alone decides the times, and between them nobody asks for its value.
+async fn one(query: &TsQuery, group: usize, series: &Contribution, lines: &mut Lines) -> Result<()> {
+    let typed = query.downsample.is_none() && query.rate.is_none();
+    let mut passed = series.before(query.start);
+    let (mut scratch, mut worked) = (Vec::new(), 0);
+    while let Some(time) = series.next_real(passed).filter(|time| *time <= query.end) {
+        passed = series.pass(passed, time);
+        let value = if typed && series.is_int(passed) {
+            Value::Int(query.aggregator.of_ints(&[series.int(passed, time)], &mut scratch))
+        } else {
+            Value::Float(query.aggregator.of_floats(&[series.float(passed, time)], &mut scratch))
+        };
+        lines.push(group, time, value)?;
+        worked += 1;
+        if worked == CONTRIBUTIONS_PER_TURN {
+            worked = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
 }
 
 /// One group: at every time at which a series really has a value, one value of all that are alive.

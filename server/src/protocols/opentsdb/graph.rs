@@ -25,10 +25,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, query: Option<&str>) -> Res
         };
     }
     let fidelity = call.fidelity(state.fidelity);
-    let question = {
-        let (state, call) = (Arc::clone(state), call.clone());
-        beside(move || Ok(query::understand(&state, &call, None, fidelity)?.1)).await?
-    };
+    let (_, question) = query::understand(state, call, None, fidelity).await?;
     let mut answering = Answering::new(state, question, fidelity);
     let mut held = state.limits.answers.start();
     let mut out = Vec::new();

@@ -43,6 +43,9 @@ use crate::state::State;
 /// Answers that are written on the threads of the network, in points: some tenths of a millisecond.
 const INLINE_WEIGHT_MAX: usize = 10_000;
 
+/// Questions that are read there, in bytes: some microseconds. A URI is never longer.
+const INLINE_BODY_BYTES_MAX: usize = 16 << 10;
+
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
     let fidelity = call.fidelity(state.fidelity);
@@ -52,10 +55,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         None
     };
     let stats = Stats::new(Arc::clone(&state.clock));
-    let (asked, question) = {
-        let (state, call) = (Arc::clone(state), call.clone());
-        beside(move || understand(&state, &call, body.as_deref(), fidelity)).await?
-    };
+    let (asked, question) = understand(state, call, body, fidelity).await?;
     let notes = notes(state, &asked, &question);
     let held = state.limits.answers.start();
     let mut out = Out::new(Arc::new(asked), notes, Arc::clone(state.db.index()), held, stats);
@@ -134,17 +134,33 @@ impl Answering {
     }
 }
 
-/// What is asked, in a body or else in the URI. Regular expressions and series by number take their time.
-pub fn understand(
-    state: &State,
+/// What is asked, in a body or else in the URI. What is long, or asks for series by regular expression or by number, takes
+/// its time, and takes it beside.
+pub async fn understand(
+    state: &Arc<State>,
     call: &Call,
-    body: Option<&str>,
+    body: Option<String>,
     fidelity: Fidelity,
 ) -> Result<(Asked, Vec<Resolved>), Failure> {
-    let mut asked = match body {
-        Some(body) => parse::body(body, fidelity)?,
+    let asked = match body {
+        Some(body) if body.len() > INLINE_BODY_BYTES_MAX => beside(move || parse::body(&body, fidelity)).await?,
+        Some(body) => parse::body(&body, fidelity)?,
         None => uri::query(&call.params, fidelity)?,
     };
+    if asked.is_light() {
+        return resolved(asked, state, call, fidelity);
+    }
+    let (state, call) = (Arc::clone(state), call.clone());
+    beside(move || resolved(asked, &state, &call, fidelity)).await
+}
+
+/// What is asked of which series.
+fn resolved(
+    mut asked: Asked,
+    state: &State,
+    call: &Call,
+    fidelity: Fidelity,
+) -> Result<(Asked, Vec<Resolved>), Failure> {
     let delete = call.method == Method::DELETE || asked.delete;
     let refused = || {
         Failure::bad_request("Deleting data is not enabled").details("telem keeps what it was sent; ask without delete")

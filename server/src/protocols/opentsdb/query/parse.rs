@@ -58,6 +58,21 @@ pub struct Asked {
     pub subs: Vec<Sub>,
 }
 
+/// Sub-queries and filters of a question that is answered like a panel's.
+const LIGHT_SUBS_MAX: usize = 32;
+const LIGHT_FILTERS_MAX: usize = 64;
+
+impl Asked {
+    /// Whether it takes no more than some microseconds to find out which series it is about.
+    pub fn is_light(&self) -> bool {
+        let filters = || self.subs.iter().flat_map(|sub| &sub.filters);
+        self.subs.len() <= LIGHT_SUBS_MAX
+            && self.subs.iter().all(|sub| sub.tsuids.is_empty())
+            && filters().count() <= LIGHT_FILTERS_MAX
+            && filters().all(|filter| filter.kind != "regexp")
+    }
+}
+
 /// One sub-query as asked. What is missing, null or empty is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sub {
