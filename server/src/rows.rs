@@ -7,6 +7,7 @@
 
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::sync::Arc;
 
@@ -75,7 +76,10 @@ impl Encoder {
     /// # Errors
     /// When a column has a type that `format` cannot show.
     pub fn new(format: Format, schema: &SchemaRef) -> Result<Self, ArrowError> {
-        let json = || WriterBuilder::new().with_explicit_nulls(true).with_timestamp_format(UTC_TIME.to_owned());
+        let json = || {
+            let builder = WriterBuilder::new().with_explicit_nulls(true).with_timestamp_format(UTC_TIME.to_owned());
+            builder.with_encoder_factory(Arc::new(times::Times))
+        };
         Ok(Self(match format {
             Format::Json => Kind::Json(json().build(Vec::new())),
             Format::Ndjson => Kind::Ndjson(json().build(Vec::new())),

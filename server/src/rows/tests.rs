@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use arrow::array::{
-    Float64Array, Int64Array, MapBuilder, StringArray, StringBuilder, TimestampMicrosecondArray,
+    Array, Float64Array, Int64Array, MapBuilder, StringArray, StringBuilder, TimestampMicrosecondArray,
     TimestampNanosecondArray, UInt64Array,
 };
 use arrow::ipc::reader::StreamReader;
@@ -106,4 +106,45 @@ fn an_arrow_stream_brings_the_same_batches_back() {
     let bytes = encode(Format::Arrow, &batches);
     let read: Vec<_> = StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect();
     assert_eq!(read, batches);
+}
+
+/// What arrow-json itself writes of these times.
+fn written_by_arrow(times: &TimestampMicrosecondArray) -> Vec<String> {
+    let field = Arc::new(Field::new("ts", times.data_type().clone(), true));
+    let options = EncoderOptions::default();
+    let mut encoder = make_encoder(&field, times, &options).unwrap();
+    let text = |row| {
+        let mut text = Vec::new();
+        encoder.encode(row, &mut text);
+        format!("{{\"ts\":{}}}\n", String::from_utf8(text).unwrap())
+    };
+    (0..times.len()).map(text).collect()
+}
+
+fn times_are_as_arrow_writes_them(times: Vec<i64>) {
+    let times = TimestampMicrosecondArray::from(times).with_timezone("UTC");
+    let expected = written_by_arrow(&times).concat();
+    let batch = RecordBatch::try_from_iter([("ts", Arc::new(times) as ArrayRef)]).unwrap();
+    let mut encoder = Encoder::new(Format::Ndjson, &batch.schema()).unwrap();
+    assert_eq!(String::from_utf8(encoder.batch(&batch).unwrap()).unwrap(), expected);
+}
+
+#[test]
+fn times_of_every_day_of_four_hundred_years_and_beyond_four_digits_are_as_arrow_writes_them() {
+    const DAY: i64 = 86_400_000_000;
+    times_are_as_arrow_writes_them((0..146_097 + 366).map(|day| day * DAY + day).collect());
+    let (first, end) = (-719_528 * DAY, 2_932_897 * DAY);
+    times_are_as_arrow_writes_them(vec![first, first + 1, end - 1, end - 1_000, -1, 0, 1, 999, 1_000, 999_999]);
+    times_are_as_arrow_writes_them(vec![0, first - 1]);
+    times_are_as_arrow_writes_them(vec![0, end]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_times_are_as_arrow_writes_them(
+        times in proptest::collection::vec(-62_167_219_200_000_000..253_402_300_800_000_000_i64, 1..20),
+        unit in proptest::sample::select(vec![1, 1_000, 1_000_000, 60_000_000]),
+    ) {
+        times_are_as_arrow_writes_them(times.into_iter().map(|time| time / unit * unit).collect());
+    }
 }
