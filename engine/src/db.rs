@@ -274,6 +274,12 @@ impl Db {
         failed || frozen || old || active >= options.memtable_bytes_flush || wal_bytes >= wal_bytes_flush
     }
 
+    /// Whether memtables hold twice what makes a flush due: samples come faster than they are flushed. Whoever appends does
+    /// well to wait a moment, so that what is in memory stays small.
+    pub fn flush_is_behind(&self) -> bool {
+        self.inner.memtable_bytes() > 2 * self.inner.options.memtable_bytes_flush
+    }
+
     /// Flushes and gives the writer lock back. Snapshots go on working until a later writer merges their files away;
     /// everything else fails from here on.
     ///
@@ -440,13 +446,17 @@ impl Inner {
         Ok(())
     }
 
+    /// What memtables hold, also those that are being flushed.
+    fn memtable_bytes(&self) -> u64 {
+        let view = self.view();
+        view.frozen.iter().map(|frozen| frozen.memtable.bytes()).sum::<u64>() + view.active.bytes()
+    }
+
     /// Asked before the WAL is written: what is refused leaves no trace.
     fn check_room(&self, batch: &SampleBatch) -> Result<()> {
-        let view = self.view();
-        let frozen: u64 = view.frozen.iter().map(|frozen| frozen.memtable.bytes()).sum();
-        let found = view.active.bytes() + frozen;
+        let found = self.memtable_bytes();
         let max = self.options.memtable_bytes_max;
-        if found + batch.len() as u64 * SAMPLE_BYTES > max || !view.active.has_room(batch.len()) {
+        if found + batch.len() as u64 * SAMPLE_BYTES > max || !self.view().active.has_room(batch.len()) {
             return Err(Error::MemtableFull { found, max });
         }
         Ok(())

@@ -12,8 +12,8 @@ use crate::retention::Retention;
 pub struct Options {
     /// Id of the node whose samples these are; written into a new database, checked nowhere.
     pub node: String,
-    /// A flush is due when the memtable holds this much: 17 bytes a sample and some more a series. 32 MiB, so that with
-    /// the one that is flushed meanwhile and what encoding takes a busy telem stays below 128 MB.
+    /// A flush is due when the memtable holds this much: 17 bytes a sample and some more a series. 16 MiB, so that with
+    /// those that are flushed meanwhile and what encoding takes a busy telem stays small.
     pub memtable_bytes_flush: u64,
     /// A flush is due when the first sample of the memtable was appended this long ago. 1 h: where little comes in,
     /// little stays in memory, and little is left to recover.
@@ -55,7 +55,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             node: "local".to_owned(),
-            memtable_bytes_flush: 32 << 20,
+            memtable_bytes_flush: 16 << 20,
             memtable_age_flush: Duration::from_secs(3_600),
             memtable_bytes_max: 384 << 20,
             wal_bytes_flush: 256 << 20,

@@ -51,6 +51,9 @@ pub struct WriterOptions {
     pub known_bytes_max: usize,
     /// How long an acknowledged Buffered sample may wait for its fsync. 100 ms by default.
     pub sync_interval: Duration,
+    /// How long a batch waits for a flush when flushes are behind: without that, who sends as fast as it can fills the
+    /// memory. 100 ms by default, so short that on a slow disk it is in memory that samples wait.
+    pub flush_wait_max: Duration,
     /// How long to wait after a flush that failed; doubled after each further failure. 1 s by default.
     pub flush_retry_first: Duration,
     /// The longest wait between two attempts to flush. 30 s by default.
@@ -68,6 +71,7 @@ impl Default for WriterOptions {
             kept_samples_max: 1 << 18,
             known_bytes_max: 64 << 20,
             sync_interval: Duration::from_millis(100),
+            flush_wait_max: Duration::from_millis(100),
             flush_retry_first: Duration::from_secs(1),
             flush_retry_max: Duration::from_secs(30),
             clock: Arc::new(SystemClock::new()),
@@ -203,7 +207,7 @@ impl Writer {
             store,
             queue: Queue::new(options.queue_samples_max, options.queue_batches_max),
             committer: Committer::new(options.sync_interval),
-            flusher: Flusher::new(options.flush_retry_first, options.flush_retry_max),
+            flusher: Flusher::new(&options),
             stats: Stats::default(),
         });
         let (ending, ended) = watch::channel(None);
@@ -344,7 +348,10 @@ impl Shared {
         self.stats.batches.fetch_add(batches, Ordering::Relaxed);
         self.stats.samples.fetch_add(samples, Ordering::Relaxed);
         if self.store.flush_due() {
-            self.flusher.wake();
+            let ended = self.flusher.wake();
+            if self.store.flush_is_behind() {
+                self.flusher.wait(ended);
+            }
         }
     }
 }

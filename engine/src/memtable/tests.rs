@@ -99,6 +99,21 @@ proptest! {
 }
 
 #[test]
+fn samples_of_several_connections_and_of_one_that_runs_backwards_are_read_in_order() {
+    let in_pairs = |at: i64| at ^ 1;
+    let in_turns_of_ten = |at: i64| at / 20 * 20 + (at % 20 + 10) % 20;
+    let backwards = |at: i64| 999 - at;
+    // The second half is behind the first, every time comes twice.
+    let twice = |at: i64| at % 500;
+    for time in [in_pairs as fn(i64) -> i64, in_turns_of_ten, backwards, twice] {
+        let appended: Appended = (0..1_000).map(|at| sample(0, time(at), at)).collect();
+        let memtable = Memtable::default();
+        memtable.append(&batch(&appended));
+        check(&memtable, &appended, SeriesId(0), TimeRange::ALL, 1_000);
+    }
+}
+
+#[test]
 fn a_series_that_ticks_takes_little_more_than_its_samples() {
     let memtable = Memtable::default();
     for second in 0..600 {

@@ -4,14 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::WriterOptions;
 use super::store::Store;
 
 #[derive(Debug)]
 pub(super) struct Flusher {
+    wait_max: Duration,
     retry_first: Duration,
     retry_max: Duration,
     wanted: Mutex<Wanted>,
     changed: Condvar,
+    ended: Condvar,
     pub flushes: AtomicU64,
     pub flushes_failed: AtomicU64,
 }
@@ -20,38 +23,58 @@ pub(super) struct Flusher {
 struct Wanted {
     flush: bool,
     stopped: bool,
+    /// The last flush failed: nobody need wait for the next.
+    failing: bool,
+    /// Attempts that have ended.
+    ended: u64,
 }
 
 impl Flusher {
-    pub fn new(retry_first: Duration, retry_max: Duration) -> Self {
+    pub fn new(options: &WriterOptions) -> Self {
         Self {
-            retry_first,
-            retry_max,
+            wait_max: options.flush_wait_max,
+            retry_first: options.flush_retry_first,
+            retry_max: options.flush_retry_max,
             wanted: Mutex::default(),
             changed: Condvar::new(),
+            ended: Condvar::new(),
             flushes: AtomicU64::new(0),
             flushes_failed: AtomicU64::new(0),
         }
     }
 
-    /// A flush may be due.
-    pub fn wake(&self) {
+    /// A flush may be due. How many have ended so far.
+    pub fn wake(&self) -> u64 {
         let mut wanted = self.lock();
         if !std::mem::replace(&mut wanted.flush, true) {
             self.changed.notify_one();
         }
+        wanted.ended
+    }
+
+    /// Waits until more than `before` have ended, if flushes do not fail, but not for long.
+    pub fn wait(&self, before: u64) {
+        let wanted = self.lock();
+        let pending = |wanted: &mut Wanted| wanted.ended == before && !wanted.failing && !wanted.stopped;
+        // Whether it ended or took longer, whoever waited goes on.
+        drop(self.ended.wait_timeout_while(wanted, self.wait_max, pending));
     }
 
     /// Ends [`Flusher::run`]; a flush that runs is finished first.
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_one();
+        self.ended.notify_all();
     }
 
     pub fn run(&self, store: &dyn Store) {
         let mut retry = None;
         while self.next(retry) {
             retry = self.flush(store, retry);
+            let mut wanted = self.lock();
+            wanted.failing = retry.is_some();
+            wanted.ended += 1;
+            self.ended.notify_all();
         }
     }
 

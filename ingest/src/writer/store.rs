@@ -12,6 +12,8 @@ pub(super) trait Store: Debug + Send + Sync {
     /// Makes durable whatever was appended before the call.
     fn sync(&self) -> Result<()>;
     fn flush_due(&self) -> bool;
+    /// Whether more came than a flush should find.
+    fn flush_is_behind(&self) -> bool;
     fn flush(&self) -> Result<()>;
     /// Flushes and lets go of the database.
     fn close(&self) -> Result<()>;
@@ -32,6 +34,10 @@ impl Store for Db {
 
     fn flush_due(&self) -> bool {
         Db::flush_due(self)
+    }
+
+    fn flush_is_behind(&self) -> bool {
+        Db::flush_is_behind(self)
     }
 
     fn flush(&self) -> Result<()> {

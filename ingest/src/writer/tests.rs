@@ -74,6 +74,7 @@ struct GatedStore {
     sync: Door,
     flush: Door,
     flush_due: AtomicBool,
+    behind: AtomicBool,
     closed: Mutex<Option<mpsc::Sender<()>>>,
 }
 
@@ -94,6 +95,10 @@ impl Store for GatedStore {
 
     fn flush_due(&self) -> bool {
         self.flush_due.load(Ordering::SeqCst)
+    }
+
+    fn flush_is_behind(&self) -> bool {
+        self.behind.load(Ordering::SeqCst)
     }
 
     fn flush(&self) -> telem_engine::Result<()> {
@@ -130,6 +135,7 @@ fn rig(options: WriterOptions) -> Rig {
         sync: Door::default(),
         flush: Door::default(),
         flush_due: AtomicBool::new(false),
+        behind: AtomicBool::new(false),
         closed: Mutex::default(),
     });
     let writer = Writer::start_on(Arc::clone(&store) as Arc<dyn Store>, db, options).unwrap();
@@ -333,6 +339,22 @@ async fn a_flush_that_is_due_runs_beside_appends() {
     flush.arrivals.recv().unwrap();
     rig.put(2, Durability::Synced).await.unwrap();
     flush.passes.send(Pass::Through).unwrap();
+}
+
+#[tokio::test]
+async fn a_batch_waits_for_a_flush_that_is_behind_but_not_for_one_that_fails() {
+    let rig = rig(WriterOptions { flush_wait_max: NEVER, flush_retry_first: NEVER, ..unhurried() });
+    rig.store.behind.store(true, Ordering::SeqCst);
+    for (pass, ended) in [(Pass::Through, (1, 0)), (Pass::Fail, (1, 1))] {
+        let flush = rig.store.flush.shut();
+        rig.store.flush_due.store(true, Ordering::SeqCst);
+        let passing = std::thread::spawn(move || flush.pass(pass));
+        rig.put(1, Durability::Buffered).await.unwrap();
+        let stats = rig.writer.stats();
+        assert_eq!((stats.flushes, stats.flushes_failed), ended);
+        passing.join().unwrap();
+    }
+    rig.put(2, Durability::Buffered).await.unwrap();
 }
 
 #[tokio::test]
