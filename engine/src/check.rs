@@ -319,6 +319,8 @@ impl Check<'_> {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             match name {
                 layout::MANIFEST => {}
+                // Where a server can be reached that serves this database, or was killed when it did.
+                layout::CONNECTION => {}
                 // Also that of a process that died while it took one over.
                 _ if name.starts_with(layout::WRITER) => {}
                 layout::MANIFEST_NEW => {

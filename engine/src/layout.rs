@@ -14,6 +14,8 @@ use crate::time::{TimeRange, Timestamp};
 pub const MANIFEST: &str = "MANIFEST";
 pub const MANIFEST_NEW: &str = "MANIFEST.new";
 pub const WRITER: &str = "WRITER";
+/// Not the engine's: who serves a database says here how it is reached.
+pub const CONNECTION: &str = "connection.json";
 pub const WAL: &str = "wal";
 pub const SEGMENTS: &str = "segments";
 pub const SERIES: &str = "series";

@@ -48,6 +48,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use flush::FlushReport;
 pub use index::{NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
+pub use layout::CONNECTION as CONNECTION_FILE;
 pub use meta::{Annotation, Meta, MetaChange, MetricKind, MetricMeta};
 pub use mirror::{Mirror, MirrorReport};
 pub use options::Options;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// In the data directory.
-pub const FILE_NAME: &str = "connection.json";
+pub const FILE_NAME: &str = telem_engine::CONNECTION_FILE;
 
 /// The contents of a connection file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

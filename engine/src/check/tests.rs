@@ -107,6 +107,8 @@ fn a_file_that_is_missing_cut_short_or_not_named_is_found() {
         assert!(report.findings.iter().any(|finding| finding.file == path), "{}: {report:?}", path.display());
         fs::write(&path, &bytes).unwrap();
     }
+    fs::write(dir.path().join(layout::CONNECTION), "{}").unwrap();
+    assert_eq!(run(dir.path()).findings, [], "whoever serves a database leaves this");
     let stray = dir.path().join("segments/x.parquet");
     fs::write(&stray, "x").unwrap();
     let report = run(dir.path());

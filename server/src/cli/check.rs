@@ -117,6 +117,7 @@ fn as_text(one: &Looked) -> String {
     let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
     let verdict = match (count(Severity::Error), count(Severity::Warning)) {
         (0, 0) => "sound".to_owned(),
+        (0, 1) => "sound, 1 warning".to_owned(),
         (0, warnings) => format!("sound, {warnings} warnings"),
         (errors, warnings) => format!("DAMAGED: errors: {errors}, warnings: {warnings}"),
     };
