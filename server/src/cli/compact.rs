@@ -84,6 +84,8 @@ struct Compacted {
     dir: PathBuf,
     before: Size,
     after: Size,
+    /// Samples that only the log had.
+    flushed: u64,
     report: CompactReport,
 }
 
@@ -142,23 +144,25 @@ fn compact(dir: &Path, options: Options, stop: &AtomicBool) -> telem_engine::Res
     // Also where a file is damaged: the writer lock is given back, and what was merged counts.
     let closed = db.close();
     bar.finish_and_clear();
-    let report = merged?;
+    let (flushed, report) = merged?;
     closed?;
-    Ok(Compacted { dir: dir.to_path_buf(), before, after: Size::of(&db.info()?), report })
+    Ok(Compacted { dir: dir.to_path_buf(), before, after: Size::of(&db.info()?), flushed, report })
 }
 
-fn merge(db: &Db, bar: &ProgressBar, stop: &AtomicBool) -> telem_engine::Result<CompactReport> {
+/// How many samples came out of the log, and what was merged.
+fn merge(db: &Db, bar: &ProgressBar, stop: &AtomicBool) -> telem_engine::Result<(u64, CompactReport)> {
     // Else what still waits would be a small file of its own.
-    db.flush()?;
-    db.compact_while(&|CompactProgress { rows_done, rows_total }| {
+    let flushed = db.flush()?.samples;
+    let report = db.compact_while(&|CompactProgress { rows_done, rows_total }| {
         bar.set_length(rows_total);
         bar.set_position(rows_done);
         !stop.load(Ordering::Relaxed)
-    })
+    })?;
+    Ok((flushed, report))
 }
 
 fn as_text(one: &Compacted) -> String {
-    let Compacted { dir, before, after, report } = one;
+    let Compacted { dir, before, after, flushed, report } = one;
     let again = match report.rows_before - report.rows_after {
         0 => String::new(),
         1 => "; 1 sample had been written again".to_owned(),
@@ -169,6 +173,11 @@ fn as_text(one: &Compacted) -> String {
     let did = match report.segments_before {
         0 => "nothing to merge".to_owned(),
         _ => format!("merged {from} segments into {}", grouped(report.segments_after)),
+    };
+    let did = match flushed {
+        0 => did,
+        1 => format!("1 sample taken out of the log, {did}"),
+        samples => format!("{} samples taken out of the log, {did}", grouped(*samples)),
     };
     format!("{}: {did}{again}{stopped}\n  before  {}\n  after   {}\n", dir.display(), before.text(), after.text())
 }

@@ -246,7 +246,7 @@ pub fn writable(state: &State) -> Result<&Db, Failure> {
     if state.writer.is_some() {
         return Ok(&state.db);
     }
-    let what = "this database is served read-only; send annotations to the telem that writes it";
+    let what = "this database is served read-only; send what changes it to the telem that writes it";
     Err(Failure::new(StatusCode::FORBIDDEN, what))
 }
 

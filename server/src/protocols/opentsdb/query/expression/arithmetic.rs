@@ -265,7 +265,8 @@ impl Reader<'_> {
     fn expect(&mut self, expected: &str) -> Result<(), String> {
         match self.rest.next() {
             Some(found) if found == expected => Ok(()),
-            found => Err(format!("expected '{expected}' in an expression, found '{}'", found.unwrap_or("its end"))),
+            Some(found) => Err(format!("expected '{expected}' in an expression, found '{found}'")),
+            None => Err(format!("expected '{expected}' in an expression, found its end")),
         }
     }
 }

@@ -32,7 +32,7 @@ fn expressions_are_worked_out_as_the_originals_language_does() {
         ("a lt b or !(b == 4) ? 1 : 2", "Int(2)"),
         ("a >= 6 && b != 5", "Truth(true)"),
         ("a +", "an expression ends where a number or a variable is expected"),
-        ("(a", "expected ')' in an expression, found 'its end'"),
+        ("(a", "expected ')' in an expression, found its end"),
         ("a b", "found 'b' after the end of an expression in 'a b'"),
         ("a; b", "found ';' in the expression 'a; b'"),
         ("1.2.3 * a", "'1.2.3' is no number"),
