@@ -14,6 +14,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderB
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::manifest::SeriesEntry;
+use crate::segment::blocks::Held;
 use crate::series::{SeriesId, SeriesKey, TagSet};
 use crate::series_file;
 
@@ -59,8 +60,9 @@ pub fn read(path: &Path, bytes: &[u8]) -> Result<(u32, Vec<SeriesKey>)> {
     guarded(path, || {
         // Of a schema that Arrow left beside Parquet's own, see `series_file::decode_raw`.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(Bytes::copy_from_slice(bytes), options)
-            .map_err(|error| corrupt(error.to_string()))?;
+        let builder =
+            ParquetRecordBatchReaderBuilder::try_new_with_options(Held(Bytes::copy_from_slice(bytes)), options)
+                .map_err(|error| corrupt(error.to_string()))?;
         let rows = builder.metadata().file_metadata().num_rows();
         let mut reader = builder.with_batch_size(1).build().map_err(|error| corrupt(error.to_string()))?;
         let first = reader.next().transpose().map_err(|error| corrupt(error.to_string()))?;

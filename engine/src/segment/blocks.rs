@@ -105,6 +105,50 @@ impl ChunkReader for Blocks {
     }
 }
 
+/// What is read at the end: Parquet's reader, which passes over as many parts as a header says there are, does not notice
+/// that there is nothing.
+fn beyond_the_end(buffer: &[u8]) -> io::Result<usize> {
+    if buffer.is_empty() { Ok(0) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// A file that is held in memory, as Parquet wants to read it. Nothing is checked: whoever has the bytes did that.
+#[derive(Clone, Debug)]
+pub struct Held(pub Bytes);
+
+impl Length for Held {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+impl ChunkReader for Held {
+    type T = HeldStream;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        let from = usize::try_from(start).unwrap_or(usize::MAX).min(self.0.len());
+        Ok(HeldStream(self.0.slice(from..)))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        self.0.get_bytes(start, length)
+    }
+}
+
+/// What is left of a file in memory.
+#[derive(Debug)]
+pub struct HeldStream(Bytes);
+
+impl Read for HeldStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.0.is_empty() {
+            return beyond_the_end(buffer);
+        }
+        let len = buffer.len().min(self.0.len());
+        buffer[..len].copy_from_slice(&self.0.split_to(len));
+        Ok(len)
+    }
+}
+
 /// A position in a file.
 #[derive(Debug)]
 pub struct Stream {
@@ -116,6 +160,9 @@ pub struct Stream {
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.ready.is_empty() && self.at >= self.blocks.len() {
+            return beyond_the_end(buffer);
+        }
         if self.ready.is_empty() {
             let Inner { data_end, .. } = &*self.blocks.0;
             let end = if self.at < *data_end { *data_end } else { self.blocks.len() };

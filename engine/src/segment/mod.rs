@@ -6,7 +6,7 @@
 //! Any Parquet reader reads them so; ours has the run index ([`index`]), which stands between the
 //! last row group and the footer.
 
-mod blocks;
+pub(crate) mod blocks;
 mod cache;
 pub(crate) mod decimal;
 #[cfg(any(test, feature = "fuzzing"))]

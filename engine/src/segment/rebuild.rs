@@ -13,6 +13,7 @@ use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::FileMetaData;
 
+use super::blocks::Held;
 use super::read::{Loaded, Piece, ValueColumns, column, corrupt};
 use super::write::Encoded;
 use super::{FORMAT, Run, SegmentWriter};
@@ -84,7 +85,7 @@ fn options() -> ArrowReaderOptions {
 /// Corrupt when there is no footer of format 1.
 pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
     guarded(path, || {
-        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes.clone(), options())
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(Held(bytes.clone()), options())
             .map_err(|error| corrupt(path, "its Parquet footer", error.to_string(), "that of a segment"))?;
         label_in(path, reader.metadata().file_metadata(), bytes.len() as u64)
     })
@@ -143,7 +144,7 @@ pub fn rewrite(path: &Path, bytes: &Bytes, label: &Label) -> Result<Encoded> {
     guarded(path, || {
         let unreadable =
             |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", error.to_string(), "a segment of format 1");
-        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes.clone(), options())
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(Held(bytes.clone()), options())
             .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
             .map_err(|error| unreadable(&error))?;
         let mut writer = SegmentWriter::new(&label.node, label.window, label.sequence_min, label.sequence_max)?;
