@@ -98,6 +98,12 @@ def serve(server):
 
 
 @pytest.fixture
+def served(serve, tmp_path):
+    """A telem that serves an empty directory, unless a file of tests says otherwise."""
+    return serve(tmp_path / "db")
+
+
+@pytest.fixture
 def replay(server):
     """Starts `telem replay` of directories."""
     return lambda *dirs: server("replay", *dirs)

@@ -18,11 +18,6 @@ EPOCH = 1_700_000_000
 PATIENCE_S = 120
 
 
-@pytest.fixture
-def served(serve, tmp_path):
-    return serve(tmp_path / "db")
-
-
 def place(served):
     host, port = served.address.rsplit(":", 1)
     return host, int(port)

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arrow::array::{Array, Float64Array, Int8Array, Int64Array, PrimitiveArray};
-use arrow::datatypes::{ArrowPrimitiveType, Float64Type, Int64Type, TimestampMicrosecondType};
+use arrow::datatypes::{ArrowPrimitiveType, Float64Type, TimestampMicrosecondType};
 use arrow::record_batch::RecordBatch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -298,35 +298,14 @@ impl Loaded {
 
     /// The values of `rows` of each of `runs`.
     fn values(&self, runs: &[Run], rows: &[Range<usize>]) -> Result<Vec<Values>> {
-        let wanted = |kind: fn(Kind) -> bool| -> Vec<usize> {
-            (0..runs.len()).filter(|at| kind(runs[*at].kind) && !runs[*at].constant && !rows[*at].is_empty()).collect()
-        };
-        let ranges = |at: &[usize]| -> Vec<Range<usize>> { at.iter().map(|at| rows[*at].clone()).collect() };
-        let mut values: Vec<Values> = vec![Values::Int(Vec::new()); runs.len()];
-        let at = wanted(|kind| matches!(kind, Kind::Int | Kind::Scaled(_)));
-        for (at, ints) in at.iter().zip(self.numbers::<Int64Type>("int", &ranges(&at))?) {
-            values[*at] = match runs[*at].kind {
-                Kind::Scaled(scale) => Values::Float(decimal::to_floats(&ints, scale)),
-                _ => Values::Int(ints),
-            };
-        }
-        let at = wanted(|kind| kind == Kind::Float);
-        for (at, floats) in at.iter().zip(self.numbers::<Float64Type>("float", &ranges(&at))?) {
-            values[*at] = Values::Float(floats);
-        }
-        let at = wanted(|kind| kind == Kind::Mixed);
-        for (at, mixed) in at.iter().zip(self.mixed(&ranges(&at))?) {
-            values[*at] = mixed.into_iter().collect();
-        }
-        for (at, run) in runs.iter().enumerate().filter(|(_, run)| run.constant) {
-            if let Some(summary) = self.index.summary(run) {
-                values[at] = match summary.first {
-                    Value::Int(int) => Values::Int(vec![int; rows[at].len()]),
-                    Value::Float(float) => Values::Float(vec![float; rows[at].len()]),
-                };
-            }
-        }
-        Ok(values)
+        let wanted: Vec<RunRows> =
+            runs.iter().zip(rows).map(|(run, rows)| RunRows { run: *run, rows: rows.clone() }).collect();
+        let mut values: Vec<Option<Values>> = vec![None; wanted.len()];
+        self.visit_values(&wanted, Need::Values, &mut |at, _, numbers| match &mut values[at] {
+            Some(before) => before.append(numbers.into()),
+            none => *none = Some(numbers.into()),
+        })?;
+        Ok(values.into_iter().map(|values| values.unwrap_or(Values::Int(Vec::new()))).collect())
     }
 
     /// The rows of each run in `range`, and their times.

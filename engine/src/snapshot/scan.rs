@@ -15,7 +15,7 @@ use arrow::record_batch::RecordBatch;
 
 use super::sources::Sources;
 use super::stretches::{Stretch, Stretches};
-use super::{READ_ROWS, Snapshot, Values};
+use super::{READ_ROWS, Snapshot};
 use crate::error::{Error, Result};
 use crate::segment::decimal;
 use crate::segment::read::{Loaded, Need, Numbers, RunRows, Ticks};
@@ -106,14 +106,7 @@ impl Scan {
                 }
                 Stretch::Read(piece) => {
                     out.put_times(at, Ticks::List(&piece.times), piece.times.len());
-                    out.put_values(
-                        at,
-                        match &piece.values {
-                            Values::Int(ints) => Numbers::Ints(ints),
-                            Values::Float(floats) => Numbers::Floats(floats),
-                            Values::Mixed(values) => Numbers::Mixed(values),
-                        },
-                    );
+                    out.put_values(at, Numbers::from(&piece.values));
                 }
             }
         }

@@ -8,9 +8,11 @@ use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
 
 use super::{Loaded, within};
 use crate::error::Result;
+use crate::segment::decimal;
 use crate::segment::index::Run;
 use crate::segment::summary::Kind;
 use crate::segment::times::Times;
+use crate::snapshot::Values;
 use crate::time::TimeRange;
 use crate::value::Value;
 
@@ -92,6 +94,29 @@ impl Numbers<'_> {
             Numbers::Floats(values) => values.len(),
             Numbers::Mixed(values) => values.len(),
             Numbers::Same(_, count) => *count,
+        }
+    }
+}
+
+impl From<Numbers<'_>> for Values {
+    fn from(numbers: Numbers<'_>) -> Self {
+        match numbers {
+            Numbers::Ints(ints) => Values::Int(ints.to_vec()),
+            Numbers::Scaled(ints, scale) => Values::Float(decimal::to_floats(ints, scale)),
+            Numbers::Floats(floats) => Values::Float(floats.to_vec()),
+            Numbers::Mixed(values) => values.iter().copied().collect(),
+            Numbers::Same(Value::Int(int), count) => Values::Int(vec![int; count]),
+            Numbers::Same(Value::Float(float), count) => Values::Float(vec![float; count]),
+        }
+    }
+}
+
+impl<'a> From<&'a Values> for Numbers<'a> {
+    fn from(values: &'a Values) -> Self {
+        match values {
+            Values::Int(ints) => Numbers::Ints(ints),
+            Values::Float(floats) => Numbers::Floats(floats),
+            Values::Mixed(values) => Numbers::Mixed(values),
         }
     }
 }
