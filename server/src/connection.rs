@@ -6,12 +6,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::private_file;
 
 /// In the data directory.
 pub const FILE_NAME: &str = telem_engine::CONNECTION_FILE;
@@ -47,18 +48,9 @@ impl Connection {
     /// # Errors
     /// When it cannot be written.
     pub fn publish(&self, path: &Path) -> io::Result<ConnectionFile> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.new", self.pid));
-        let new = path.with_file_name(name);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        let written = file.write_all(&text).and_then(|()| fs::rename(&new, path));
-        if let Err(error) = written {
-            // Of no use to anybody; the error that counts is the first one.
-            fs::remove_file(&new).unwrap_or_default();
-            return Err(error);
-        }
+        private_file::write(path, &text)?;
         Ok(ConnectionFile { path: path.to_path_buf(), connection: self.clone() })
     }
 }

@@ -1,0 +1,284 @@
+//! The join file: all that an agent must know to belong to a job, one JSON object.
+//!
+//! The head writes it with mode 0600, where agents read it again when they look for a head that was restarted; or the
+//! agent reads it from its standard input. It never stands on a command line, because it holds the job's token and key.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use crate::config::{self, ConfigError};
+use crate::private_file::{self, PrivateFileError};
+use crate::state::VERSION;
+
+/// Largest join file.
+const BYTES_MAX: u64 = 1 << 20;
+/// Longest that it may take to come on standard input.
+const STDIN_WAIT: Duration = Duration::from_secs(60);
+/// Most addresses of a head.
+const HEADS_MAX: usize = 64;
+/// What the path of standard input is.
+const STDIN: &str = "-";
+/// How long agents go on without a head, unless the join file says otherwise.
+pub const HEAD_GONE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What an agent is told.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct Join {
+    pub job: String,
+    /// For `Authorization: Bearer TOKEN`, from agent to head, head to agent, and agent to agent.
+    pub token: String,
+    /// Where the head is, best first: `https://10.0.0.1:4243`. They are tried in turn.
+    pub head: Vec<String>,
+    /// The job's own certificate, PEM: head and agents serve it and trust it. `None`: without TLS, on loopback only.
+    #[serde(default)]
+    pub certificate: Option<String>,
+    /// Its private key, PEM.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// The version of telem that wrote this.
+    pub version: String,
+    /// Highest level of samples to keep.
+    pub level: u8,
+    /// How often the node is sampled.
+    #[serde(with = "seconds")]
+    pub interval: Duration,
+    /// Where the job is saved, absolute; `None` where it is not.
+    #[serde(default)]
+    pub save: Option<PathBuf>,
+    #[serde(with = "seconds")]
+    pub save_interval: Duration,
+    /// Longest that saving the rest may take at the end.
+    #[serde(with = "seconds")]
+    pub save_timeout: Duration,
+    /// An agent ends when its head has been gone for so long.
+    #[serde(with = "seconds", default = "head_gone_timeout")]
+    pub head_gone_timeout: Duration,
+    /// Memory that all queries of an agent share, bytes; `None`: the default of an agent.
+    #[serde(default)]
+    pub query_memory: Option<u64>,
+}
+
+fn head_gone_timeout() -> Duration {
+    HEAD_GONE_TIMEOUT
+}
+
+/// Why a join file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error(transparent)]
+    File(#[from] PrivateFileError),
+    #[error("cannot write the join file {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("no join file came on standard input within {} s; write it there, or name a file with --join FILE", STDIN_WAIT.as_secs())]
+    Silent,
+    #[error("standard input cannot be read: {0}")]
+    Stdin(#[source] io::Error),
+    #[error("{from} is no join file: {why}; the head writes one, or `telem serve --join-file FILE`")]
+    NotJoin { from: String, why: String },
+    #[error(
+        "{from} was written by telem {theirs}, and this is telem {VERSION}; start agents with the binary of their head"
+    )]
+    Version { from: String, theirs: String },
+    #[error("{from} is no join file: {source}")]
+    Name { from: String, source: ConfigError },
+    #[error("the join file says '{url}' of the head, which {why}")]
+    BadHead { url: String, why: &'static str },
+    #[error("the join file has {0}")]
+    Lacks(&'static str),
+}
+
+impl Join {
+    /// Reads a file, or standard input for `-`.
+    ///
+    /// # Errors
+    /// [`JoinError`]: also where others may read the file, and where it comes from another version.
+    pub fn read(path: &Path) -> Result<Join, JoinError> {
+        if path == Path::new(STDIN) {
+            return Self::checked("what came on standard input", Self::of_stdin()?);
+        }
+        let from = path.display().to_string();
+        let text = private_file::read(path, BYTES_MAX)?;
+        let join = serde_json::from_slice(&text);
+        Self::checked(&from, join.map_err(|error| not_join(&from, &text, &error))?)
+    }
+
+    /// One object; what feeds it may stay open.
+    fn of_stdin() -> Result<Join, JoinError> {
+        let (send, came) = sync_channel(1);
+        // Reading cannot be given up: the thread ends with the process.
+        std::thread::spawn(move || {
+            let _ = send.send(Self::first_of(io::stdin().lock()));
+        });
+        match came.recv_timeout(STDIN_WAIT) {
+            Ok(join) => join,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(JoinError::Silent),
+        }
+    }
+
+    /// The first object of `input`; what follows is not waited for.
+    fn first_of(input: impl Read) -> Result<Join, JoinError> {
+        let from = "what came on standard input";
+        let not_join = |why: &dyn fmt::Display| JoinError::NotJoin { from: from.to_owned(), why: why.to_string() };
+        match serde_json::Deserializer::from_reader(input.take(BYTES_MAX)).into_iter::<Join>().next() {
+            Some(Ok(join)) => Ok(join),
+            Some(Err(error)) if error.is_io() => Err(JoinError::Stdin(error.into())),
+            Some(Err(error)) => Err(not_join(&error)),
+            None => Err(not_join(&"it is empty")),
+        }
+    }
+
+    fn checked(from: &str, join: Join) -> Result<Join, JoinError> {
+        if !is_compatible(&join.version, VERSION) {
+            return Err(JoinError::Version { from: from.to_owned(), theirs: join.version });
+        }
+        config::checked_name("job", &join.job).map_err(|source| JoinError::Name { from: from.to_owned(), source })?;
+        if join.token.is_empty() {
+            return Err(JoinError::Lacks("no token"));
+        }
+        if join.certificate.is_some() != join.key.is_some() {
+            return Err(JoinError::Lacks("a certificate without its key, or a key without its certificate"));
+        }
+        if join.head.is_empty() {
+            return Err(JoinError::Lacks("no address of a head"));
+        }
+        if join.head.len() > HEADS_MAX {
+            return Err(JoinError::Lacks("more than 64 addresses of a head"));
+        }
+        join.heads()?;
+        Ok(join)
+    }
+
+    /// The addresses of the head.
+    ///
+    /// # Errors
+    /// BadHead, also for one without TLS that is not on loopback: the token would be read on its way.
+    pub fn heads(&self) -> Result<Vec<Url>, JoinError> {
+        self.head.iter().map(|text| self.head_url(text)).collect()
+    }
+
+    fn head_url(&self, text: &str) -> Result<Url, JoinError> {
+        let bad = |why| JoinError::BadHead { url: text.to_owned(), why };
+        let url = Url::parse(text).map_err(|_| bad("is no URL"))?;
+        match (url.scheme(), self.certificate.is_some()) {
+            ("https", true) => Ok(url),
+            ("https", false) => Err(bad("needs a certificate, and there is none")),
+            ("http", true) => Err(bad("is without TLS although there is a certificate")),
+            ("http", false) if is_loopback(&url) => Ok(url),
+            ("http", false) => Err(bad("is without TLS and not on loopback")),
+            _ => Err(bad("is neither http nor https")),
+        }
+    }
+
+    /// Writes it whole or not at all, with mode 0600; it is removed when what this returns is dropped.
+    ///
+    /// # Errors
+    /// Write.
+    pub fn publish(&self, path: &Path) -> Result<JoinFile, JoinError> {
+        let cannot = |source| JoinError::Write { path: path.to_path_buf(), source };
+        let text = self.to_json().map_err(|error| cannot(error.into()))?;
+        private_file::write(path, &text).map_err(cannot)?;
+        Ok(JoinFile { path: path.to_path_buf(), text })
+    }
+
+    /// As it stands in the file, and goes to the standard input of an agent.
+    ///
+    /// # Errors
+    /// When a path in it is no text.
+    pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+}
+
+fn not_join(from: &str, text: &[u8], error: &serde_json::Error) -> JoinError {
+    let why = if text.trim_ascii().is_empty() { "it is empty".to_owned() } else { error.to_string() };
+    JoinError::NotJoin { from: from.to_owned(), why }
+}
+
+/// Whether processes of these versions may form a job: major and minor are the same.
+pub fn is_compatible(one: &str, other: &str) -> bool {
+    let minor = |version: &str| -> Option<(u64, u64)> {
+        let mut parts = version.split('.');
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    };
+    minor(one).is_some_and(|one| minor(other) == Some(one))
+}
+
+/// Whether a URL means this machine alone.
+pub fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.to_canonical().is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// Without its secrets, so that no log shows them.
+impl fmt::Debug for Join {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Join")
+            .field("job", &self.job)
+            .field("head", &self.head)
+            .field("tls", &self.certificate.is_some())
+            .field("version", &self.version)
+            .field("level", &self.level)
+            .field("interval", &self.interval)
+            .field("save", &self.save)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A join file that goes when this is dropped, unless another head has put its own there.
+pub struct JoinFile {
+    path: PathBuf,
+    text: Vec<u8>,
+}
+
+impl JoinFile {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl fmt::Debug for JoinFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for JoinFile {
+    fn drop(&mut self) {
+        let ours = private_file::read(&self.path, BYTES_MAX).is_ok_and(|found| found == self.text);
+        if ours && let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "the join file stays");
+        }
+    }
+}
+
+/// A time as a number of seconds, as people write it.
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(time.as_secs_f64())
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(from)?;
+        Duration::try_from_secs_f64(seconds)
+            .map_err(|_| de::Error::custom(format_args!("{seconds} is no time in seconds")))
+    }
+}
