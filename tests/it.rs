@@ -25,6 +25,7 @@ mod replay;
 mod run;
 mod script;
 mod slt_scripts;
+mod spread;
 mod tsq_scripts;
 
 /// What drives the few asynchronous calls of these tests.

@@ -20,6 +20,10 @@ pub fn open(dir: &Path) -> Db {
     Db::open(dir, Options::default()).unwrap()
 }
 
+pub fn open_node(dir: &Path, node: &str) -> Db {
+    Db::open(dir, Options { node: node.to_owned(), ..Options::default() }).unwrap()
+}
+
 pub fn queries(db: &Db) -> Queries {
     Queries::new(db.clone(), QueryOptions { threads: 2, ..QueryOptions::new(Arc::new(SystemClock::new())) }).unwrap()
 }

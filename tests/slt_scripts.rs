@@ -10,35 +10,62 @@ use futures::StreamExt;
 use sqllogictest::{DB, DBOutput, DefaultColumnType, Runner};
 use telem_query::Queries;
 
+use crate::script::Load;
+use crate::spread::{COUNTS, Spread};
 use crate::{real, runtime, script};
 
-#[test]
-fn every_sql_script_answers_as_it_says() {
+/// The name and the text of every script.
+fn scripts() -> Vec<(String, String)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/slt");
     let mut scripts: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     scripts.retain(|path| path.extension().is_some_and(|extension| extension == "slt"));
     scripts.sort();
     assert!(scripts.len() >= 8, "only {} scripts found", scripts.len());
-    let run = |path: &PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        run(&name, &std::fs::read_to_string(path).unwrap()).err()
-    };
-    let wrong: Vec<String> = scripts.iter().filter_map(run).collect();
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    scripts.iter().map(|path| (name(path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn every_sql_script_answers_as_it_says() {
+    let wrong: Vec<String> = scripts().iter().filter_map(|(name, text)| run(name, text).err()).collect();
     assert!(wrong.is_empty(), "{} scripts fail\n\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+/// What scripts say of names of nodes and numbers of series is not true then: those queries are marked.
+#[test]
+fn every_sql_script_answers_so_of_series_that_are_spread_over_nodes() {
+    let mut wrong = Vec::new();
+    for (name, text) in scripts() {
+        for count in COUNTS {
+            let spread = Spread::load(count, &loads(&name, &text));
+            let ran = ask(&format!("{name} on {count} nodes"), &text, &spread.queries, if count == 1 { &[] } else { &["spread"] });
+            wrong.extend(ran.err());
+        }
+    }
+    assert!(wrong.is_empty(), "{} scripts fail\n\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+fn loads(name: &str, text: &str) -> Vec<Load> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("# load "));
+    lines.map(|line| script::load(line).unwrap_or_else(|why| panic!("{name}: {why}"))).collect()
 }
 
 /// The first difference, if any.
 fn run(name: &str, text: &str) -> Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
     let db = real::open(dir.path());
-    for (at, line) in text.lines().filter_map(|line| line.strip_prefix("# load ")).enumerate() {
-        real::write(&db, &script::load(line).unwrap_or_else(|why| panic!("{name}: {why}")));
+    for (at, load) in loads(name, text).iter().enumerate() {
+        real::write(&db, load);
         if at % 2 == 0 {
             db.flush().unwrap();
         }
     }
-    let queries = real::queries(&db);
+    ask(name, text, &real::queries(&db), &[])
+}
+
+fn ask(name: &str, text: &str, queries: &Queries, labels: &[&str]) -> Result<(), String> {
     let mut runner = Runner::new(|| async { Ok(Sql { queries: queries.clone() }) });
+    labels.iter().for_each(|label| runner.add_label(label));
     runner.run_script_with_name(text, name).map_err(|error| error.display(false).to_string())
 }
 

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use chrono_tz::Tz;
+use telem_query::Queries;
 
-use crate::oracle::{self, Filter, Group, Number, Question, RateOptions, Refusal};
+use crate::oracle::{self, Filter, Group, Number, Question, RateOptions, Refusal, Series};
 use crate::script::{self, EPOCH_MS, Load};
+use crate::spread::{COUNTS, Spread};
 use crate::{real, runtime};
 
 /// One `eval` and the lines that it must answer.
@@ -18,18 +20,36 @@ struct Eval {
     expected: Vec<String>,
 }
 
-#[test]
-fn every_script_gets_its_answers_from_telem_and_from_the_oracle() {
+/// Every script: its name, what it loads, what it asks.
+fn scripts() -> Vec<(String, Vec<Load>, Vec<Eval>)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tsq");
     let mut scripts: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     scripts.retain(|path| path.extension().is_some_and(|extension| extension == "tsq"));
     scripts.sort();
     assert!(scripts.len() >= 10, "only {} scripts found", scripts.len());
+    let script = |path: &std::path::PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let (loads, evals) = read(&name, &std::fs::read_to_string(path).unwrap());
+        (name, loads, evals)
+    };
+    scripts.iter().map(script).collect()
+}
+
+#[test]
+fn every_script_gets_its_answers_from_telem_and_from_the_oracle() {
+    let wrong: Vec<String> = scripts().iter().flat_map(|(name, loads, evals)| run(name, loads, evals)).collect();
+    assert!(wrong.is_empty(), "{} answers differ\n\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_script_gets_its_answers_from_series_that_are_spread_over_nodes() {
     let mut wrong = Vec::new();
-    for script in scripts {
-        let name = script.file_name().unwrap().to_string_lossy().into_owned();
-        let (loads, evals) = read(&name, &std::fs::read_to_string(&script).unwrap());
-        wrong.extend(run(&name, &loads, &evals));
+    for (name, loads, evals) in scripts() {
+        for count in COUNTS {
+            let spread = Spread::load(count, &loads);
+            let name = format!("{name} on {count} nodes");
+            wrong.extend(wrong_answers(&name, &spread.queries, &script::stored(&loads), &evals));
+        }
     }
     assert!(wrong.is_empty(), "{} answers differ\n\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -44,15 +64,17 @@ fn run(name: &str, loads: &[Load], evals: &[Eval]) -> Vec<String> {
             db.flush().unwrap();
         }
     }
-    let queries = real::queries(&db);
-    let stored = script::stored(loads);
+    wrong_answers(name, &real::queries(&db), &script::stored(loads), evals)
+}
+
+fn wrong_answers(name: &str, queries: &Queries, stored: &[Series], evals: &[Eval]) -> Vec<String> {
     let mut wrong = Vec::new();
     for eval in evals {
         for question in &eval.questions {
             let fidelity = if question.exact { "exact" } else { "sensible" };
             let answers = [
-                ("the oracle", oracle::answer(&stored, question)),
-                ("telem", runtime().block_on(real::answer(&queries, question))),
+                ("the oracle", oracle::answer(stored, question)),
+                ("telem", runtime().block_on(real::answer(queries, question))),
             ];
             for (who, answer) in answers {
                 let got = show(&answer);

@@ -8,6 +8,7 @@
 //! Names are kept once and are numbers everywhere else, so that a series of three tags takes some 70 bytes.
 
 mod keys;
+mod merged;
 mod names;
 mod numbers;
 #[cfg(test)]
@@ -23,6 +24,8 @@ use self::keys::{Keys, WORDS_MAX};
 use self::names::Names;
 use crate::error::{Error, Result};
 use crate::series::{self, RawKey, SeriesId, SeriesKey, TagSet};
+
+pub use self::merged::MergedIndex;
 
 /// The three kinds of name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -46,7 +46,7 @@ pub use compact::{CompactProgress, CompactReport};
 pub use db::{Db, DropReport, Durability, UpkeepReport};
 pub use error::{Error, ErrorKind, Result};
 pub use flush::FlushReport;
-pub use index::{NameKind, SeriesIndex, TagPredicate};
+pub use index::{MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::CONNECTION as CONNECTION_FILE;
 pub use meta::{Annotation, Meta, MetaChange, MetricKind, MetricMeta};

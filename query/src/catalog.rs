@@ -12,11 +12,11 @@ use datafusion::common::TableReference;
 use datafusion::common::utils::quote_identifier;
 use datafusion::error::Result;
 use datafusion::execution::session_state::SessionState;
-use telem_engine::Snapshot;
 
 use crate::error::Error;
 use crate::session::{CATALOG, SCHEMA};
 use crate::table::Table;
+use crate::view::View;
 
 /// The schema of metrics alone.
 pub const METRIC_SCHEMA: &str = "metric";
@@ -26,12 +26,12 @@ pub const FIXED_TABLES: [&str; 4] = ["samples", "series", "metrics", "nodes"];
 /// All names a query may use for tables, as one snapshot has them.
 #[derive(Clone, Debug)]
 pub struct Catalog {
-    snapshot: Snapshot,
+    view: View,
 }
 
 impl Catalog {
-    pub fn new(snapshot: Snapshot) -> Self {
-        Self { snapshot }
+    pub fn new(view: View) -> Self {
+        Self { view }
     }
 }
 
@@ -61,7 +61,7 @@ impl CatalogProvider for Catalog {
             METRIC_SCHEMA => FixedTables::Hidden,
             _ => return None,
         };
-        Some(Arc::new(Tables { snapshot: self.snapshot.clone(), fixed_tables }))
+        Some(Arc::new(Tables { view: self.view.clone(), fixed_tables }))
     }
 }
 
@@ -73,20 +73,20 @@ enum FixedTables {
 
 #[derive(Debug)]
 struct Tables {
-    snapshot: Snapshot,
+    view: View,
     fixed_tables: FixedTables,
 }
 
 impl Tables {
     fn find(&self, name: &str) -> Option<Table> {
-        let snapshot = &self.snapshot;
+        let view = &self.view;
         match name {
-            _ if self.fixed_tables == FixedTables::Hidden => Table::metric(snapshot, name),
-            "samples" => Some(Table::samples(snapshot)),
-            "series" => Some(Table::series(snapshot)),
-            "metrics" => Some(Table::metrics(snapshot)),
-            "nodes" => Some(Table::nodes(snapshot)),
-            metric => Table::metric(snapshot, metric),
+            _ if self.fixed_tables == FixedTables::Hidden => Table::metric(view, name),
+            "samples" => Some(Table::samples(view)),
+            "series" => Some(Table::series(view)),
+            "metrics" => Some(Table::metrics(view)),
+            "nodes" => Some(Table::nodes(view)),
+            metric => Table::metric(view, metric),
         }
     }
 }
@@ -94,7 +94,7 @@ impl Tables {
 #[async_trait]
 impl SchemaProvider for Tables {
     fn table_names(&self) -> Vec<String> {
-        let metrics = self.snapshot.index().metrics();
+        let metrics = self.view.index().metrics();
         let metrics = metrics.iter().map(|metric| metric.to_string());
         match self.fixed_tables {
             FixedTables::Hidden => metrics.collect(),

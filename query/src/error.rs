@@ -8,6 +8,8 @@ use ::datafusion::error::DataFusionError;
 pub use telem_engine::ErrorKind;
 use telem_engine::NameKind;
 
+use crate::run::MissingNode;
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +43,14 @@ pub enum Error {
     ShuttingDown,
     #[error("bug in telem: {0}")]
     Internal(String),
+    /// What a node said of its part of the question.
+    #[error("{text}")]
+    Refused { kind: ErrorKind, text: String },
+    /// With [`crate::QueryOptions::strict`] only.
+    #[error("the answer would lack {}; without --strict it covers the others", missing_nodes(.missing))]
+    Incomplete { missing: Vec<MissingNode> },
+    #[error("nodes were lost again and again while the question was asked ({attempts} times); try again in a moment")]
+    NodesLost { attempts: u32 },
     /// Whatever else DataFusion says of a query. See [`crate::error::datafusion`].
     #[error("{}", datafusion::text(.0))]
     DataFusion(#[source] Box<DataFusionError>),
@@ -54,12 +64,21 @@ impl Error {
             }
             Error::UnknownName { .. } | Error::UnknownTable { .. } => ErrorKind::NotFound,
             Error::TooManyQueries { .. } => ErrorKind::Busy,
-            Error::Deadline { .. } | Error::Threads { .. } | Error::ShuttingDown => ErrorKind::Unavailable,
+            Error::Deadline { .. }
+            | Error::Threads { .. }
+            | Error::ShuttingDown
+            | Error::Incomplete { .. }
+            | Error::NodesLost { .. } => ErrorKind::Unavailable,
+            Error::Refused { kind, .. } => *kind,
             Error::Engine(error) => error.kind(),
             Error::Internal(_) => ErrorKind::Internal,
             Error::DataFusion(error) => datafusion::kind(error),
         }
     }
+}
+
+fn missing_nodes(missing: &[MissingNode]) -> String {
+    missing.iter().map(|missing| format!("{} ({})", missing.node, missing.reason)).collect::<Vec<_>>().join(", ")
 }
 
 fn kind_word(kind: NameKind) -> &'static str {

@@ -2,19 +2,21 @@
 //! compiled again, because a request to a leaf is plain data.
 
 use regex::{Regex, RegexBuilder};
+use serde::{Deserialize, Serialize};
 
 /// Largest compiled expression; longer ones come from mistakes or from malice.
 pub const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// Whether upper and lower case differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Case {
     Matters,
     Ignored,
 }
 
 /// An expression that is ready to be asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "(String, Case)", try_from = "(String, Case)")]
 pub struct Expression {
     pattern: String,
     case: Case,
@@ -44,5 +46,19 @@ impl Expression {
     /// Whether it is found anywhere in `text`.
     pub fn is_in(&self, text: &str) -> bool {
         self.compiled.is_match(text)
+    }
+}
+
+impl From<Expression> for (String, Case) {
+    fn from(expression: Expression) -> Self {
+        (expression.pattern, expression.case)
+    }
+}
+
+impl TryFrom<(String, Case)> for Expression {
+    type Error = String;
+
+    fn try_from((pattern, case): (String, Case)) -> Result<Self, String> {
+        Expression::new(&pattern, case)
     }
 }

@@ -4,6 +4,7 @@
 //! through [`run::Queries`]; both reach the data through the one [`leaf`].
 
 pub mod catalog;
+pub mod dist;
 pub mod error;
 pub mod expression;
 pub mod functions;
@@ -17,6 +18,7 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod tsq;
+pub mod view;
 
 pub use error::{Error, ErrorKind, Result};
 pub use run::{Queries, QueryOptions, QueryStats, RowOrder, SqlAnswer, TsAnswer, TsGroup};

@@ -14,16 +14,19 @@ use std::sync::Arc;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
-use telem_engine::{Snapshot, Timestamp, Value};
+use datafusion_distributed::display_plan_ascii;
+use telem_engine::{SeriesId, Timestamp, Value};
 
+use crate::dist::head::Planned;
 use crate::error::{Error, Result};
 use crate::functions::Aggregator;
+use crate::leaf::Request;
 use crate::leaf::series::{STATES_MAX, SeriesRequest, Yield};
-use crate::leaf::{NodeLeafExec, Request};
 use crate::pipeline::Pipeline;
 use crate::run::{QueryOptions, TsAnswer};
 use crate::selection;
 use crate::tsq::TsQuery;
+use crate::view::View;
 use groups::Groups;
 
 /// Rows that a walk along the grid may make of sparse series before their points are sent
@@ -35,7 +38,7 @@ const PART_SERIES_MIN: usize = 64;
 /// What a query is answered with.
 #[derive(Debug)]
 pub struct PlanContext<'a> {
-    pub snapshot: Snapshot,
+    pub view: View,
     /// Carries the [`crate::leaf::LeafContext`] of the same snapshot.
     pub task_ctx: Arc<TaskContext>,
     pub options: &'a QueryOptions,
@@ -72,15 +75,17 @@ pub async fn explain(query: &TsQuery, context: &PlanContext<'_>) -> Result<Strin
         Route::Pushdown => pushdown_plan(&query, &pipeline, &groups, context)?,
         Route::Points => points_leaf(&query, &groups, context),
     };
-    let groups = leaf(&query, Yield::Groups, 1, context);
-    Ok(format!("{}{}", displayable(&*groups).indent(false), displayable(&*plan).indent(false)))
+    let selected = selection::select_named(&query, context.view.index());
+    let groups = context.view.distribute(leaf(&query, Yield::Groups, &selected, 1, context)).await?;
+    let plan = context.view.distribute(plan).await?;
+    Ok(format!("{}{}", shown(&groups), shown(&plan)))
 }
 
 /// That `query` can be answered at all.
 ///
 /// # Errors
 /// Invalid, UnknownName.
-pub(crate) fn check(query: &TsQuery, snapshot: &Snapshot) -> Result<()> {
+pub(crate) fn check(query: &TsQuery, view: &View) -> Result<()> {
     if query.end < query.start {
         let (start, end) = (query.start.millis(), query.end.millis());
         return Err(Error::Invalid(format!("the query ends at {end} ms, before its start at {start} ms")));
@@ -88,23 +93,31 @@ pub(crate) fn check(query: &TsQuery, snapshot: &Snapshot) -> Result<()> {
     if query.downsample.as_ref().is_some_and(|downsample| downsample.function == Aggregator::None) {
         return Err(Error::Invalid("'none' cannot downsample: it makes no one value of several".to_owned()));
     }
-    selection::check_names(query, snapshot.index())
+    selection::check_names(query, view.index())
 }
 
 fn prepare(query: &TsQuery, context: &PlanContext<'_>) -> Result<(Arc<TsQuery>, Pipeline)> {
-    check(query, &context.snapshot)?;
+    check(query, &context.view)?;
     Ok((Arc::new(query.clone()), Pipeline::new(query)))
 }
 
 async fn read_groups(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<Groups> {
-    let selected = selection::select(query, &context.snapshot).len();
-    let plan = leaf(query, Yield::Groups, selected, context);
-    groups::read(query, execute(plan, context)?).await
+    let selected = selection::select_named(query, context.view.index());
+    let shared = context.view.on_several(&selected);
+    let plan = leaf(query, Yield::Groups, &selected, selected.len(), context);
+    let mut groups = groups::read(query, execute(plan, context).await?).await?;
+    groups.share(shared.into_iter().filter_map(|id| context.view.index().key(id)).collect());
+    groups.select(selected);
+    Ok(groups)
 }
 
 /// Pushdown needs a grid that all series share and an aggregate that can be made of parts, and it
 /// must not make far more rows than there are points.
 fn route(query: &TsQuery, pipeline: &Pipeline, groups: &Groups, options: &QueryOptions) -> Route {
+    // What stands on several nodes must meet before anything is made of it.
+    if !groups.shared().is_empty() {
+        return Route::Points;
+    }
     let Some(steps) = pipeline.steps() else { return Route::Points };
     let times = |count: usize| steps.saturating_mul(count as u64);
     let small = times(groups.len()) <= options.answer_values_max && times(groups.series()) <= GRID_ROWS_MAX;
@@ -121,15 +134,15 @@ async fn answer_by(
     let lines = Lines::new(&groups, pipeline, context);
     let lines = match route {
         Route::Pushdown => {
-            let rows = execute(pushdown_plan(query, pipeline, &groups, context)?, context)?;
+            let rows = execute(pushdown_plan(query, pipeline, &groups, context)?, context).await?;
             pushdown::finish(query.aggregator, rows, &groups, lines).await?
         }
         Route::Points => {
-            let rows = execute(points_leaf(query, &groups, context), context)?;
+            let rows = execute(points_leaf(query, &groups, context), context).await?;
             points::finish(query, pipeline, rows, &groups, lines, context).await?
         }
     };
-    Ok(TsAnswer { groups: groups.with_lines(lines.finish()?), missing: Vec::new() })
+    Ok(TsAnswer { groups: groups.with_lines(lines.finish()?), missing: context.view.missing() })
 }
 
 fn pushdown_plan(
@@ -138,29 +151,44 @@ fn pushdown_plan(
     groups: &Groups,
     context: &PlanContext<'_>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let leaf = leaf(query, Yield::Buckets, groups.series(), context);
+    let leaf = leaf(query, Yield::Buckets, groups.selected(), groups.series(), context);
     // One leaf that adds everything up leaves nothing to those above.
     let states = pipeline.steps().map(|steps| steps.saturating_mul(groups.len() as u64));
-    let whole =
-        leaf.properties().partitioning.partition_count() == 1 && states.is_some_and(|states| states <= STATES_MAX);
+    let alone = !context.view.has_others() && leaf.properties().partitioning.partition_count() == 1;
+    let whole = alone && states.is_some_and(|states| states <= STATES_MAX);
     if whole && query.aggregator != Aggregator::None { Ok(leaf) } else { pushdown::plan(query, leaf) }
 }
 
 fn points_leaf(query: &Arc<TsQuery>, groups: &Groups, context: &PlanContext<'_>) -> Arc<dyn ExecutionPlan> {
-    leaf(query, Yield::Points { points_max: context.options.points_max }, groups.series(), context)
+    let yields = Yield::Points { points_max: context.options.points_max, raw: groups.shared().to_vec() };
+    leaf(query, yields, groups.selected(), groups.series(), context)
 }
 
-/// `series` of them are expected to take part.
-fn leaf(query: &Arc<TsQuery>, yields: Yield, series: usize, context: &PlanContext<'_>) -> Arc<dyn ExecutionPlan> {
+/// Asks whom the `selected` series concern; `series` of them are expected to take part.
+fn leaf(
+    query: &Arc<TsQuery>,
+    yields: Yield,
+    selected: &[SeriesId],
+    series: usize,
+    context: &PlanContext<'_>,
+) -> Arc<dyn ExecutionPlan> {
     let request = SeriesRequest { query: Arc::clone(query), yields };
     let schema = request.schema();
     let parts = (series / PART_SERIES_MIN).clamp(1, context.options.threads.max(1));
-    let leaf = NodeLeafExec::new(context.snapshot.node().to_owned(), Request::Series(request), schema);
+    let leaf = context.view.leaf(Request::Series(request), schema, Some(selected), &|_| true);
     Arc::new(leaf.with_partitions(parts))
 }
 
-fn execute(plan: Arc<dyn ExecutionPlan>, context: &PlanContext<'_>) -> Result<SendableRecordBatchStream> {
-    Ok(execute_stream(plan, Arc::clone(&context.task_ctx))?)
+async fn execute(plan: Arc<dyn ExecutionPlan>, context: &PlanContext<'_>) -> Result<SendableRecordBatchStream> {
+    let planned = context.view.distribute(plan).await?;
+    Ok(execute_stream(planned.plan, Arc::clone(&context.task_ctx))?)
+}
+
+fn shown(planned: &Planned) -> String {
+    match planned.distributed {
+        true => format!("{}\n", display_plan_ascii(&*planned.plan, false)),
+        false => displayable(&*planned.plan).indent(false).to_string(),
+    }
 }
 
 /// The values of the answer while they come in, group by group.

@@ -2,26 +2,30 @@
 //!
 //! Questions are worked on by threads of their own, at low priority, so that neither a heavy
 //! query nor a slow disk delays those who take samples in. [`bounded`] holds the limits,
-//! [`sql`] turns text into a plan.
+//! [`sql`] turns text into a plan, and [`ask`] asks, again where nodes are lost meanwhile.
 
+mod ask;
 mod bounded;
 mod sql;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::displayable;
-use telem_engine::{Clock, Db, SeriesKey, Snapshot, Timestamp, Value};
+use telem_engine::{Clock, Db, SeriesIndex, SeriesKey, Snapshot, Timestamp, Value};
+use tokio::task::AbortHandle;
 
+use crate::dist::head::Head;
+use crate::dist::{Members, Wire, WorkerService};
 use crate::error::Result;
 use crate::leaf::LeafContext;
-use crate::plan::{self, PlanContext};
+use crate::plan;
 use crate::session::Session;
 use crate::tsq::TsQuery;
+use crate::view::View;
 use bounded::{Due, Workers};
 
 /// Limits of queries. [`QueryOptions::new`] has the defaults.
@@ -44,6 +48,10 @@ pub struct QueryOptions {
     pub answer_values_max: u64,
     /// Threads that execute plans. As many as the machine runs at once, 8 at most.
     pub threads: usize,
+    /// Whether a question that not every node answers is an error. No.
+    pub strict: bool,
+    /// Up to so many nodes send their parts of an answer straight to the head; more are reduced in a tree. 16.
+    pub flat_max: usize,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -60,6 +68,8 @@ impl QueryOptions {
             points_max: 50_000_000,
             answer_values_max: 10_000_000,
             threads: cores.min(8),
+            strict: false,
+            flat_max: 16,
             clock,
         }
     }
@@ -140,16 +150,72 @@ struct Inner {
     db: Db,
     options: QueryOptions,
     session: Session,
+    /// Who asks other nodes; `None` where there are none.
+    head: Option<Arc<Head>>,
+    /// Who answers other heads.
+    worker: Option<WorkerService>,
+    /// Ends what goes on behind questions.
+    background: Option<AbortHandle>,
     workers: Workers,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(background) = &self.background {
+            background.abort();
+        }
+    }
+}
+
 impl Queries {
+    /// About one database.
+    ///
     /// # Errors
     /// Unavailable when the threads that execute plans cannot be started.
     pub fn new(db: Db, options: QueryOptions) -> Result<Self> {
         let session = Session::new(&options)?;
         let workers = Workers::new(&options)?;
-        Ok(Self { inner: Arc::new(Inner { db, options, session, workers }) })
+        let inner = Inner { db, options, session, head: None, worker: None, background: None, workers };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// About our own database and those of `members`, which may be none yet and come and go; what answers other heads
+    /// is [`Queries::worker`].
+    ///
+    /// # Errors
+    /// As [`Queries::new`].
+    pub fn over(db: Db, members: Members, wire: Wire, options: QueryOptions) -> Result<Self> {
+        let mut session = Session::new(&options)?;
+        let workers = Workers::new(&options)?;
+        let (head, worker, config) = Head::new(db.clone(), members, wire, options.flat_max, session.template())?;
+        session.configure(config);
+        let (head, threads) = (Arc::new(head), workers.threads());
+        let background = threads.spawn(Arc::clone(&head).probe()).abort_handle();
+        let worker = WorkerService::new(worker, threads);
+        let (head, worker, background) = (Some(head), Some(worker), Some(background));
+        Ok(Self { inner: Arc::new(Inner { db, options, session, head, worker, background, workers }) })
+    }
+
+    /// What answers other heads about our own database; `None` of [`Queries::new`].
+    pub fn worker(&self) -> Option<WorkerService> {
+        self.inner.worker.clone()
+    }
+
+    /// The nodes beside our own; `None` of [`Queries::new`].
+    pub fn members(&self) -> Option<&Members> {
+        self.inner.head.as_ref().map(|head| head.members())
+    }
+
+    /// A node that has not been heard of for a while is asked whether it is there, and is down if it does not answer.
+    pub async fn suspect(&self, node: &str) {
+        if let Some(head) = &self.inner.head {
+            head.suspect(node).await;
+        }
+    }
+
+    /// The names of all series that can be asked for.
+    pub fn index(&self) -> Arc<SeriesIndex> {
+        Arc::clone(self.inner.view(self.inner.db.snapshot()).index())
     }
 
     pub fn options(&self) -> &QueryOptions {
@@ -190,16 +256,16 @@ impl Queries {
     /// # Errors
     /// As [`Queries::sql`].
     pub async fn sql_in(&self, order: RowOrder, text: &str) -> Result<SqlAnswer> {
-        let ticket = self.inner.workers.admit(self.inner.workers.due()).await?;
+        let inner = &self.inner;
+        let ticket = inner.workers.admit(inner.workers.due()).await?;
         let context = self.leaf_context();
-        let state = self.inner.session.state(&context, self.inner.options.clock.now(), order);
-        let text = text.to_owned();
-        let planned = async move {
-            let plan = sql::plan(&text, &state).await?;
-            Ok(datafusion::physical_plan::execute_stream(plan, state.task_ctx())?)
-        };
-        let batches = self.inner.workers.stream(ticket, context.stop, planned).await?;
-        Ok(SqlAnswer { batches, missing: Vec::new() })
+        let (stop, missing) = (context.stop.clone(), Arc::new(Mutex::new(Vec::new())));
+        let question =
+            ask::Question { text: text.to_owned(), order, context, due: ticket.due(), missing: Arc::clone(&missing) };
+        let asked = ask::sql(Arc::clone(inner), question);
+        let batches = inner.workers.stream(ticket, stop, asked).await?;
+        let missing = std::mem::take(&mut *missing.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(SqlAnswer { batches, missing })
     }
 
     /// How one statement of SQL would be executed, one operator a line.
@@ -209,13 +275,9 @@ impl Queries {
     pub async fn explain(&self, text: &str) -> Result<String> {
         let ticket = self.inner.workers.admit(self.inner.workers.due()).await?;
         let context = self.leaf_context();
-        let state = self.inner.session.state(&context, self.inner.options.clock.now(), RowOrder::Any);
-        let text = text.to_owned();
-        let explained = async move {
-            let plan = sql::plan(&text, &state).await?;
-            Ok(displayable(&*plan).indent(false).to_string())
-        };
-        self.inner.workers.run(ticket, context.stop, explained).await
+        let (inner, stop, text) = (Arc::clone(&self.inner), context.stop.clone(), text.to_owned());
+        let explained = async move { ask::explain(&inner, &context, &text).await };
+        self.inner.workers.run(ticket, stop, explained).await
     }
 
     fn leaf_context(&self) -> LeafContext {
@@ -238,7 +300,7 @@ impl Round {
     /// # Errors
     /// Invalid, UnknownName.
     pub fn check(&self, query: &TsQuery) -> Result<()> {
-        plan::check(query, &self.snapshot)
+        plan::check(query, &self.queries.inner.view(self.snapshot.clone()))
     }
 
     /// # Errors
@@ -247,13 +309,21 @@ impl Round {
         let inner = &self.queries.inner;
         let ticket = inner.workers.admit(self.due).await?;
         let context = LeafContext::new(self.snapshot.clone());
-        let (snapshot, stop) = (context.snapshot.clone(), context.stop.clone());
-        let task_ctx = inner.session.task_ctx(context);
-        let options = inner.options.clone();
-        let answered = async move {
-            let context = PlanContext { snapshot, task_ctx, options: &options };
-            plan::answer(&query, &context).await
-        };
-        inner.workers.run(ticket, stop, answered).await
+        let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
+        let answered = async move { ask::timeseries(&inner, context, &query, due).await };
+        self.queries.inner.workers.run(ticket, stop, answered).await
+    }
+}
+
+impl Inner {
+    /// What a question that begins now sees.
+    fn view(&self, snapshot: Snapshot) -> View {
+        match &self.head {
+            None => View::alone(snapshot),
+            Some(head) => {
+                head.members().learn_ours(&self.db);
+                View::over(snapshot, Arc::clone(head))
+            }
+        }
     }
 }

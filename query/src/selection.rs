@@ -32,19 +32,32 @@ pub(crate) fn check_names(query: &TsQuery, index: &SeriesIndex) -> Result<()> {
     Ok(())
 }
 
-/// The series that `query` asks for, in canonical order.
+/// The series of a node that `query` asks for, in canonical order.
 pub(crate) fn select(query: &TsQuery, snapshot: &Snapshot) -> Vec<SeriesId> {
+    select_by(query, snapshot.index(), |predicates| snapshot.select(&query.metric, predicates))
+}
+
+/// The series of all nodes that `query` asks for, in canonical order.
+pub(crate) fn select_named(query: &TsQuery, index: &SeriesIndex) -> Vec<SeriesId> {
+    select_by(query, index, |predicates| index.select(&query.metric, predicates))
+}
+
+fn select_by(
+    query: &TsQuery,
+    index: &SeriesIndex,
+    of_metric: impl FnOnce(&[TagPredicate<'_>]) -> Vec<SeriesId>,
+) -> Vec<SeriesId> {
     let tests: Vec<_> = query.filters.iter().map(|filter| |value: &str| filter.matcher.accepts(value)).collect();
     let predicates: Vec<TagPredicate<'_>> =
         query.filters.iter().zip(&tests).map(|(filter, accepts)| TagPredicate { key: &filter.key, accepts }).collect();
-    let mut selected = snapshot.select(&query.metric, &predicates);
+    let mut selected = of_metric(&predicates);
     if query.explicit_tags && !query.filters.is_empty() {
         let keys = sorted_keys(query.filters.iter());
         // Every filter's key is there, so as many tags as keys are exactly these keys.
-        selected.retain(|id| snapshot.index().key(*id).is_some_and(|key| key.tags().len() == keys.len()));
+        selected.retain(|id| index.key(*id).is_some_and(|key| key.tags().len() == keys.len()));
     }
     if let Some(series) = &query.series {
-        let wanted: Vec<SeriesId> = series.iter().filter_map(|key| snapshot.index().id(key)).collect();
+        let wanted: Vec<SeriesId> = series.iter().filter_map(|key| index.id(key)).collect();
         selected.retain(|id| wanted.contains(id));
     }
     selected

@@ -19,10 +19,12 @@ use datafusion::prelude::SessionConfig;
 use telem_engine::Timestamp;
 
 use crate::catalog::Catalog;
+use crate::dist::lost::Attempt;
 use crate::error::Result;
 use crate::functions::{self, downsample};
 use crate::leaf::LeafContext;
 use crate::run::{QueryOptions, RowOrder};
+use crate::view::View;
 
 /// Rows of one batch between the nodes of a plan.
 pub const BATCH_ROWS: usize = 8_192;
@@ -72,10 +74,21 @@ impl Session {
         Ok(Self { template })
     }
 
-    /// What one query is planned in: the tables of its snapshot, and `now` for `now()`.
-    pub fn state(&self, context: &LeafContext, now: Timestamp, order: RowOrder) -> SessionState {
+    /// What states are made from.
+    pub(crate) fn template(&self) -> &SessionState {
+        &self.template
+    }
+
+    /// From now on tasks are configured so: this includes what sends them to nodes.
+    pub(crate) fn configure(&mut self, config: SessionConfig) {
+        *self.template.config_mut() = config;
+    }
+
+    /// What one query is planned in: the tables that it sees, and `now` for `now()`.
+    pub fn state(&self, context: &LeafContext, view: &View, now: Timestamp, order: RowOrder) -> SessionState {
         let mut state = self.template.clone();
-        state.register_catalog_list(Arc::new(Catalog::new(context.snapshot.clone())));
+        state.register_catalog_list(Arc::new(Catalog::new(view.clone())));
+        state.config_mut().set_extension(Arc::new(view.clone()));
         state.config_mut().set_extension(Arc::new(order));
         if order == RowOrder::Stored {
             // Nothing between the leaf and the answer may mix the rows of several parts.
@@ -91,8 +104,11 @@ impl Session {
     }
 
     /// What plans execute in when they were built without SQL: they carry their functions, so none is looked up by name.
-    pub fn task_ctx(&self, context: LeafContext) -> Arc<TaskContext> {
-        let config = self.template.config().clone().with_extension(Arc::new(context));
+    pub(crate) fn task_ctx(&self, context: LeafContext, attempt: Option<Arc<Attempt>>) -> Arc<TaskContext> {
+        let mut config = self.template.config().clone().with_extension(Arc::new(context));
+        if let Some(attempt) = attempt {
+            config.set_extension(attempt);
+        }
         let (session, runtime) = (self.template.session_id().to_owned(), Arc::clone(self.template.runtime_env()));
         let (scalar, higher_order) = (HashMap::new(), HashMap::new());
         let (aggregate, window) = (HashMap::new(), HashMap::new());

@@ -9,18 +9,19 @@ mod tests;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use telem_engine::{Snapshot, TimeRange};
+use telem_engine::TimeRange;
 
+use crate::leaf::Request;
 use crate::leaf::names::{NameTest, Subject};
-use crate::leaf::rows::{Column, Rows, RowsRequest, tags_type};
-use crate::leaf::{NodeLeafExec, Request};
+use crate::leaf::rows::{Column, Rows, RowsRequest};
 use crate::run::RowOrder;
+use crate::view::View;
 use pushdown::Pushed;
 
 /// Columns of a metric's table that are no tags. A tag of such a name appears behind [`TAG_PREFIX`].
@@ -31,7 +32,7 @@ const PARTITIONS_MIN: usize = 2;
 
 #[derive(Debug)]
 pub struct Table {
-    node: String,
+    view: View,
     rows: Rows,
     schema: SchemaRef,
     /// What each field of `schema` means.
@@ -42,79 +43,80 @@ pub struct Table {
 
 impl Table {
     /// All samples of all metrics.
-    pub fn samples(snapshot: &Snapshot) -> Self {
+    pub fn samples(view: &View) -> Self {
         let columns = vec![
-            (name_field("metric"), Column::Metric),
-            (tag_field("host"), Column::Tag("host".to_owned())),
-            (name_field("node"), Column::Node),
-            (Field::new("tags", tags_type(), false), Column::Tags),
-            (ts_field("ts", false), Column::Ts),
-            (Field::new("value", DataType::Float64, false), Column::Value),
-            (Field::new("value_int", DataType::Int64, true), Column::ValueInt),
+            ("metric".to_owned(), Column::Metric),
+            ("host".to_owned(), Column::Tag("host".to_owned())),
+            ("node".to_owned(), Column::Node),
+            ("tags".to_owned(), Column::Tags),
+            ("ts".to_owned(), Column::Ts),
+            ("value".to_owned(), Column::Value),
+            ("value_int".to_owned(), Column::ValueInt),
         ];
-        Self::new(snapshot, Rows::Sample, columns, Vec::new())
+        Self::new(view, Rows::Sample, columns, Vec::new())
     }
 
     /// The samples of one metric, its tags as columns. `None` when no series carries the metric.
-    pub fn metric(snapshot: &Snapshot, metric: &str) -> Option<Self> {
-        let index = snapshot.index();
+    pub fn metric(view: &View, metric: &str) -> Option<Self> {
+        let index = view.index();
         let keys = index.tag_keys(metric);
         // A metric whose series all have no tags is a table without tag columns.
         if keys.is_empty() && !index.knows(telem_engine::NameKind::Metric, metric) {
             return None;
         }
         let mut columns = vec![
-            (ts_field("ts", false), Column::Ts),
-            (Field::new("value", DataType::Float64, false), Column::Value),
-            (Field::new("value_int", DataType::Int64, true), Column::ValueInt),
-            (name_field("node"), Column::Node),
+            ("ts".to_owned(), Column::Ts),
+            ("value".to_owned(), Column::Value),
+            ("value_int".to_owned(), Column::ValueInt),
+            ("node".to_owned(), Column::Node),
         ];
-        columns.extend(keys.iter().map(|key| (tag_field(&tag_column(key)), Column::Tag(key.to_string()))));
+        columns.extend(keys.iter().map(|key| (tag_column(key), Column::Tag(key.to_string()))));
         let this_metric = NameTest::In { names: vec![metric.to_owned()], negated: false };
-        Some(Self::new(snapshot, Rows::Sample, columns, vec![(Subject::Metric, this_metric)]))
+        Some(Self::new(view, Rows::Sample, columns, vec![(Subject::Metric, this_metric)]))
     }
 
     /// One row a series, with its first and last sample.
-    pub fn series(snapshot: &Snapshot) -> Self {
+    pub fn series(view: &View) -> Self {
         let columns = vec![
-            (name_field("metric"), Column::Metric),
-            (tag_field("host"), Column::Tag("host".to_owned())),
-            (name_field("node"), Column::Node),
-            (Field::new("tags", tags_type(), false), Column::Tags),
-            (Field::new("id", DataType::UInt32, false), Column::Id),
-            (ts_field("first_ts", true), Column::FirstTs),
-            (ts_field("last_ts", true), Column::LastTs),
-            (Field::new("last_value", DataType::Float64, true), Column::LastValue),
+            ("metric".to_owned(), Column::Metric),
+            ("host".to_owned(), Column::Tag("host".to_owned())),
+            ("node".to_owned(), Column::Node),
+            ("tags".to_owned(), Column::Tags),
+            ("id".to_owned(), Column::Id),
+            ("first_ts".to_owned(), Column::FirstTs),
+            ("last_ts".to_owned(), Column::LastTs),
+            ("last_value".to_owned(), Column::LastValue),
         ];
-        Self::new(snapshot, Rows::Series, columns, Vec::new())
+        Self::new(view, Rows::Series, columns, Vec::new())
     }
 
     /// One row a metric; its type in the words of OpenMetrics. NULL where nobody said.
-    pub fn metrics(snapshot: &Snapshot) -> Self {
+    pub fn metrics(view: &View) -> Self {
         let columns = vec![
-            (name_field("metric"), Column::Metric),
-            (name_field("node"), Column::Node),
-            (Field::new("type", DataType::Utf8View, true), Column::Kind),
-            (Field::new("unit", DataType::Utf8View, true), Column::Unit),
-            (Field::new("help", DataType::Utf8View, true), Column::Help),
-            (Field::new("series", DataType::Int64, false), Column::SeriesCount),
+            ("metric".to_owned(), Column::Metric),
+            ("node".to_owned(), Column::Node),
+            ("type".to_owned(), Column::Kind),
+            ("unit".to_owned(), Column::Unit),
+            ("help".to_owned(), Column::Help),
+            ("series".to_owned(), Column::SeriesCount),
         ];
-        Self::new(snapshot, Rows::Metric, columns, Vec::new())
+        Self::new(view, Rows::Metric, columns, Vec::new())
     }
 
     /// One row a node.
-    pub fn nodes(snapshot: &Snapshot) -> Self {
+    pub fn nodes(view: &View) -> Self {
         let columns = vec![
-            (name_field("node"), Column::Node),
-            (Field::new("metrics", DataType::Int64, false), Column::MetricCount),
-            (Field::new("series", DataType::Int64, false), Column::SeriesCount),
+            ("node".to_owned(), Column::Node),
+            ("metrics".to_owned(), Column::MetricCount),
+            ("series".to_owned(), Column::SeriesCount),
         ];
-        Self::new(snapshot, Rows::Node, columns, Vec::new())
+        Self::new(view, Rows::Node, columns, Vec::new())
     }
 
-    fn new(snapshot: &Snapshot, rows: Rows, columns: Vec<(Field, Column)>, tests: Vec<(Subject, NameTest)>) -> Self {
-        let (fields, columns): (Vec<Field>, Vec<Column>) = columns.into_iter().unzip();
-        Self { node: snapshot.node().to_owned(), rows, schema: Arc::new(Schema::new(fields)), columns, tests }
+    fn new(view: &View, rows: Rows, columns: Vec<(String, Column)>, tests: Vec<(Subject, NameTest)>) -> Self {
+        let fields: Vec<Field> = columns.iter().map(|(name, column)| column.field(name)).collect();
+        let columns = columns.into_iter().map(|(_, column)| column).collect();
+        Self { view: view.clone(), rows, schema: Arc::new(Schema::new(fields)), columns, tests }
     }
 
     fn push(&self, filter: &Expr) -> Option<Pushed> {
@@ -175,7 +177,8 @@ impl TableProvider for Table {
             Some(RowOrder::Stored) => 1,
             _ => state.config().target_partitions().max(PARTITIONS_MIN),
         };
-        let leaf = NodeLeafExec::new(self.node.clone(), Request::Rows(request), schema);
+        let (series, passes) = (request.named(self.view.index())?, request.passes()?);
+        let leaf = self.view.leaf(Request::Rows(request), schema, series.as_deref(), &passes);
         Ok(Arc::new(leaf.with_partitions(partitions)))
     }
 }
@@ -188,17 +191,4 @@ pub fn tag_column(key: &str) -> String {
         bare = rest;
     }
     if FIXED_COLUMNS.contains(&bare) { format!("{TAG_PREFIX}{key}") } else { key.to_owned() }
-}
-
-fn name_field(name: &str) -> Field {
-    Field::new(name, DataType::Utf8View, false)
-}
-
-/// A node answers NULL for a tag it has not, so every tag may be NULL.
-fn tag_field(name: &str) -> Field {
-    Field::new(name, DataType::Utf8View, true)
-}
-
-fn ts_field(name: &str, nullable: bool) -> Field {
-    Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC"))), nullable)
 }

@@ -1,13 +1,15 @@
 //! A time-series query as plain data: what is asked, free of any wire format.
 
 use chrono_tz::Tz;
+use serde::{Deserialize, Serialize};
 use telem_engine::{SeriesKey, Step, Timestamp};
 
+use crate::dist::wire;
 use crate::expression::Expression;
 use crate::functions::Aggregator;
 
 /// One metric, read per series (window, downsample, rate), then aggregated across the series of each group.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TsQuery {
     pub metric: String,
     /// All must accept a series; several may stand on one key.
@@ -15,19 +17,22 @@ pub struct TsQuery {
     /// Keep only series whose tag keys are exactly those of `filters`; without filters it has no effect.
     pub explicit_tags: bool,
     /// Only these series of the metric; `None` is all.
+    #[serde(with = "wire::series")]
     pub series: Option<Vec<SeriesKey>>,
     pub aggregator: Aggregator,
     pub downsample: Option<Downsample>,
     pub rate: Option<Rate>,
     /// First time of the answer, whole milliseconds.
+    #[serde(with = "wire::timestamp")]
     pub start: Timestamp,
     /// Last time of the answer, inclusive, whole milliseconds.
+    #[serde(with = "wire::timestamp")]
     pub end: Timestamp,
     pub fidelity: Fidelity,
 }
 
 /// What to do where OpenTSDB's answer misleads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Fidelity {
     /// Give the sensible answer: a rated series contributes from its first rate on, calendar
     /// intervals have one grid per query.
@@ -37,7 +42,7 @@ pub enum Fidelity {
     OpenTsdb,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TagFilter {
     pub key: String,
     pub matcher: Matcher,
@@ -46,7 +51,7 @@ pub struct TagFilter {
 }
 
 /// Which values of a tag a filter accepts. A series without the tag is never accepted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Matcher {
     /// One of these; every one must be a known tag value or the query is an error.
     LiteralOr(Vec<String>),
@@ -61,7 +66,7 @@ pub enum Matcher {
     Regexp(Expression),
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Downsample {
     pub interval: Interval,
     /// Any but [`Aggregator::None`].
@@ -69,17 +74,22 @@ pub struct Downsample {
     pub fill: Fill,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Interval {
     /// Buckets aligned to the epoch.
-    Fixed(Step),
+    Fixed(#[serde(with = "wire::step")] Step),
     /// One bucket for `start <= t < end`, at `start`.
     All,
     /// Buckets that follow the calendar of a time zone.
-    Calendar { count: u32, unit: CalendarUnit, zone: Tz },
+    Calendar {
+        count: u32,
+        unit: CalendarUnit,
+        #[serde(with = "wire::zone")]
+        zone: Tz,
+    },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CalendarUnit {
     Millisecond,
     Second,
@@ -92,7 +102,7 @@ pub enum CalendarUnit {
 }
 
 /// What stands in a bucket that has no samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Fill {
     /// Nothing: aggregators interpolate across it.
     #[default]
@@ -105,7 +115,7 @@ pub enum Fill {
 }
 
 /// Rate of change per second, made per series after downsampling.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
     /// A value below its predecessor is a counter that wrapped at `counter_max`.
     pub counter: bool,

@@ -6,6 +6,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 
 use super::{Error, ErrorKind};
+use crate::dist::refusal;
 
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
@@ -18,7 +19,10 @@ impl From<DataFusionError> for Error {
             DataFusionError::Context(_, inner) => Error::from(*inner),
             error => match error.find_root() {
                 DataFusionError::ResourcesExhausted(text) => Error::Memory(shortage(text)),
-                _ => Error::DataFusion(Box::new(error)),
+                root => match refusal::found(&root.to_string()) {
+                    Some((kind, text)) => Error::Refused { kind, text },
+                    None => Error::DataFusion(Box::new(error)),
+                },
             },
         }
     }

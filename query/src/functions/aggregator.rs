@@ -5,6 +5,7 @@
 
 mod evaluate;
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,7 +13,7 @@ use crate::error::Error;
 
 /// How the values of several series at one time become one; also how the samples of one series
 /// in one bucket do (any but `None`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Aggregator {
     Sum,
     Min,
@@ -36,7 +37,7 @@ pub enum Aggregator {
 }
 
 /// Which percentile, and how it is estimated on integers (floats always use `Legacy`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Percentile {
     /// Thousandths: 999 is p99.9.
     pub per_mille: u16,
@@ -44,7 +45,7 @@ pub struct Percentile {
 }
 
 /// Estimation types of percentiles, named as in Hyndman and Fan (1996).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Estimation {
     /// Position `p (n + 1)`.
     Legacy,

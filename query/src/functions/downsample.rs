@@ -20,25 +20,29 @@ mod tests;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::AsArray;
+use arrow::compute::{max, min};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimestampMicrosecondType};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::StreamExt;
 use telem_engine::{NameKind, TimeRange, Timestamp};
 
 use crate::error::Error;
 use crate::expression::{Case, Expression};
 use crate::functions::Aggregator;
-use crate::leaf::LeafContext;
+use crate::leaf::Request;
 use crate::leaf::names::{NameTest, Subject};
-use crate::leaf::rows::{Column, Rows};
+use crate::leaf::rows::{Column, Rows, RowsRequest};
 use crate::pipeline::calendar::Calendar;
 use crate::table::pushdown::{self, Pushed};
 use crate::table::tag_column;
 use crate::tsq::{Downsample, Fidelity, Interval, Matcher, TagFilter, TsQuery};
+use crate::view::View;
 use arguments::Arguments;
 use exec::DownsampleExec;
 pub use named::NamedArguments;
@@ -53,10 +57,10 @@ pub struct DownsampleFunction;
 impl TableFunctionImpl for DownsampleFunction {
     fn call_with_args(&self, args: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
         let arguments = Arguments::parse(args.exprs())?;
-        let Some(context) = args.session().config().get_extension::<LeafContext>() else {
-            return internal_err!("downsample is planned where there is no snapshot");
+        let Some(view) = args.session().config().get_extension::<View>() else {
+            return internal_err!("downsample is planned where there is nothing to see");
         };
-        let index = context.snapshot.index();
+        let index = view.index();
         if !index.knows(NameKind::Metric, &arguments.metric) {
             let name = arguments.metric;
             return Err(DataFusionError::External(Box::new(Error::UnknownName { kind: NameKind::Metric, name })));
@@ -135,19 +139,9 @@ impl Downsampled {
         if range.start > Timestamp::MIN && range.end < Timestamp::MAX {
             return Ok(range);
         }
-        let Some(context) = state.config().get_extension::<LeafContext>() else {
-            return internal_err!("downsample is planned where there is no snapshot");
+        let Some((first, last)) = bounds(metric, state).await? else {
+            return Ok(TimeRange::new(Timestamp::MAX, Timestamp::MIN));
         };
-        let metric = metric.clone();
-        // It may read the runs of segments.
-        let bounds = tokio::task::spawn_blocking(move || {
-            let series = context.snapshot.select(&metric, &[]);
-            context.snapshot.time_bounds(&series)
-        });
-        let bounds = bounds.await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
-        let bounds = bounds.map_err(|error| DataFusionError::External(Box::new(Error::Engine(error))))?;
-        let of_data = bounds.into_iter().flatten().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        let Some((first, last)) = of_data else { return Ok(TimeRange::new(Timestamp::MAX, Timestamp::MIN)) };
         // The first bucket starts before its first sample does.
         let first = match self.arguments.interval {
             Interval::Fixed(step) => step.floor(first),
@@ -203,6 +197,36 @@ impl TableProvider for Downsampled {
         let schema = Arc::new(self.schema.project(&kept)?);
         Ok(Arc::new(DownsampleExec::new(query, self.arguments.fill, columns, schema)))
     }
+}
+
+/// The times of the first and the last sample of a metric, on whatever node.
+async fn bounds(metric: &str, state: &dyn Session) -> Result<Option<(Timestamp, Timestamp)>> {
+    let Some(view) = state.config().get_extension::<View>() else {
+        return internal_err!("downsample is planned where there is nothing to see");
+    };
+    let of_metric = NameTest::In { names: vec![metric.to_owned()], negated: false };
+    let request = RowsRequest {
+        rows: Rows::Series,
+        columns: vec![Column::FirstTs, Column::LastTs],
+        tests: vec![(Subject::Metric, of_metric)],
+        range: TimeRange::ALL,
+        limit: None,
+    };
+    let fields = [Column::FirstTs.field("first_ts"), Column::LastTs.field("last_ts")];
+    let (schema, series) = (Arc::new(Schema::new(fields.to_vec())), request.named(view.index())?);
+    let leaf = view.leaf(Request::Rows(request), schema, series.as_deref(), &|_| true);
+    let plan = view.distribute(Arc::new(leaf)).await?.plan;
+    let mut rows = execute_stream(plan, state.task_ctx())?;
+    let mut bounds: Option<(i64, i64)> = None;
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        let times = |column: usize| batch.column(column).as_primitive::<TimestampMicrosecondType>();
+        if let (Some(first), Some(last)) = (min(times(0)), max(times(1))) {
+            let (before, after) = bounds.unwrap_or((first, last));
+            bounds = Some((first.min(before), last.max(after)));
+        }
+    }
+    Ok(bounds.map(|(first, last)| (Timestamp::from_micros(first), Timestamp::from_micros(last))))
 }
 
 /// At or after `time`.

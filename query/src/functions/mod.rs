@@ -33,7 +33,7 @@ pub fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
 pub const LEFT_OUT: [&str; 7] = ["array_repeat", "array_resize", "generate_series", "lpad", "range", "repeat", "rpad"];
 
 /// The type of every time in this crate.
-fn time_type() -> DataType {
+pub(crate) fn time_type() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")))
 }
 

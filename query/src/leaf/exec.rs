@@ -1,5 +1,7 @@
 //! The leaf as a DataFusion plan node.
 //!
+//! One that is meant for several nodes is not executed itself: its variants are, each by its node ([`NodeLeafExec::pinned`]).
+//!
 //! The engine blocks, DataFusion must not: the request is answered on a blocking thread that
 //! fills a channel of [`CHANNEL_BATCHES`] and stops at the first send that nobody receives.
 
@@ -16,16 +18,25 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
+use url::Url;
 
-use super::{LeafContext, Part, Request};
+use super::{LeafContext, Part, Request, Stop};
+use crate::dist::members::Owner;
+use crate::dist::refusal;
 
 /// Batches that a leaf makes ahead of who reads them.
 const CHANNEL_BATCHES: usize = 2;
 
 /// Asks `node` for `request` and yields its answer, which has exactly the schema given.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NodeLeafExec {
     node: String,
+    /// Where that node is, of a leaf that was made for several.
+    url: Option<Url>,
+    /// All who are asked, of a leaf that is still to be pinned.
+    owners: Arc<[Owner]>,
+    /// Whether it came from a head.
+    received: bool,
     request: Request,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -40,7 +51,50 @@ impl NodeLeafExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Self { node, request, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+        let (url, owners, received) = (None, Arc::from([]), false);
+        Self {
+            node,
+            url,
+            owners,
+            received,
+            request,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// The same leaf, as it came from a head: what goes wrong is said so that it can be sent back.
+    #[must_use]
+    pub fn received(mut self) -> Self {
+        self.received = true;
+        self
+    }
+
+    /// The same leaf, asked of all these nodes.
+    #[must_use]
+    pub fn over(mut self, owners: Vec<Owner>) -> Self {
+        self.owners = owners.into();
+        self
+    }
+
+    /// One leaf for each node that is asked; `None` for a leaf of one node.
+    pub fn pinned(&self) -> Option<Vec<Arc<dyn ExecutionPlan>>> {
+        let pin = |owner: &Owner| {
+            let pinned = Self {
+                node: owner.node.to_string(),
+                url: Some(owner.url.clone()),
+                owners: Arc::from([]),
+                metrics: ExecutionPlanMetricsSet::new(),
+                ..self.clone()
+            };
+            Arc::new(pinned) as Arc<dyn ExecutionPlan>
+        };
+        (!self.owners.is_empty()).then(|| self.owners.iter().map(pin).collect())
+    }
+
+    /// Where the node is that this leaf is pinned to.
+    pub fn url(&self) -> Option<&Url> {
+        self.url.as_ref()
     }
 
     /// The same leaf, answered in `count` parts at once. With two or more, DataFusion splits the
@@ -63,7 +117,12 @@ impl NodeLeafExec {
 
 impl DisplayAs for NodeLeafExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NodeLeafExec: {}: {}", self.request.name(), self.request)
+        write!(f, "NodeLeafExec: {}: {}", self.request.name(), self.request)?;
+        match (&self.url, self.owners.len()) {
+            (Some(_), _) => write!(f, ", on {}", self.node),
+            (None, 0) => Ok(()),
+            (None, nodes) => write!(f, ", on {nodes} nodes"),
+        }
     }
 }
 
@@ -104,15 +163,23 @@ impl ExecutionPlan for NodeLeafExec {
     }
 
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if !self.owners.is_empty() {
+            return internal_err!("a leaf over {} nodes is executed as if it were one", self.owners.len());
+        }
         let Some(context) = task.session_config().get_extension::<LeafContext>() else {
             return internal_err!("a leaf for node {} is executed where there is no snapshot", self.node);
         };
         if context.snapshot.node() != self.node {
-            return internal_err!("a leaf for node {} is executed on node {}", self.node, context.snapshot.node());
+            // The addresses of two nodes got mixed up: never the samples of one as those of the other.
+            return exec_err!("it calls itself {}, not {}", context.snapshot.node(), self.node);
         }
         let part = Part { index: partition, count: self.properties.partitioning.partition_count() };
-        let (request, schema) = (self.request.clone(), self.schema());
+        let (request, schema, received) = (self.request.clone(), self.schema(), self.received);
         let metrics = BaselineMetrics::new(&self.metrics, partition);
+        // Another leaf of the query may go on when this one is not waited for any more.
+        let stop = context.stop.of_its_own();
+        let context = LeafContext { snapshot: context.snapshot.clone(), stop: stop.clone() };
+        let stopped_when_dropped = StopWhenDropped(stop);
         // Started by the first poll, not here: a leaf that waits for its turn (the probe side of
         // a join) must not hold a blocking thread that another leaf needs in order to finish.
         let answer = futures::stream::once(async move {
@@ -136,11 +203,20 @@ impl ExecutionPlan for NodeLeafExec {
             });
             builder.build()
         });
-        let counted = answer.flatten().inspect(move |batch| {
-            if let Ok(batch) = batch {
-                metrics.record_output(batch.num_rows());
-            }
+        let counted = answer.flatten().map(move |batch| {
+            let _held = &stopped_when_dropped;
+            let batch = batch.inspect(|batch| metrics.record_output(batch.num_rows()));
+            if received { batch.map_err(refusal::told) } else { batch }
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted)))
+    }
+}
+
+/// The work for a stream that nobody reads any more ends, wherever it was.
+struct StopWhenDropped(Stop);
+
+impl Drop for StopWhenDropped {
+    fn drop(&mut self) {
+        self.0.ask();
     }
 }

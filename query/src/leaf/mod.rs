@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
+use serde::{Deserialize, Serialize};
 use telem_engine::Snapshot;
 
 pub use exec::NodeLeafExec;
@@ -25,7 +26,7 @@ pub use rows::RowsRequest;
 pub use series::SeriesRequest;
 
 /// What is asked of the node that owns the data.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Samples, or what is known about series, as rows of a table.
     Rows(RowsRequest),
@@ -81,15 +82,26 @@ impl LeafContext {
 /// Tells the leaves of one query that nobody waits any longer: the client went away, or the
 /// deadline passed. Clones share one state.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    /// What this is a part of.
+    whole: Option<Arc<AtomicBool>>,
+}
 
 impl Stop {
     pub fn ask(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
     }
 
     pub fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        let asked = |stop: &AtomicBool| stop.load(Ordering::Relaxed);
+        asked(&self.asked) || self.whole.as_deref().is_some_and(asked)
+    }
+
+    /// One for a part of the work, which ends with the whole or before.
+    #[must_use]
+    pub fn of_its_own(&self) -> Stop {
+        Stop { asked: Arc::default(), whole: Some(Arc::clone(self.whole.as_ref().unwrap_or(&self.asked))) }
     }
 }
 

@@ -7,18 +7,19 @@ use std::fmt;
 
 use arrow::array::StringArray;
 use arrow::compute::{ilike, like};
+use serde::{Deserialize, Serialize};
 
 use crate::expression::{Case, Expression};
 
 /// What a test looks at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Subject {
     Metric,
     Node,
     Tag(String),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NameTest {
     In {
         names: Vec<String>,
@@ -44,7 +45,7 @@ pub enum NameTest {
     Absent,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     Less,
     LessOrEqual,

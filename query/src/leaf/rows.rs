@@ -13,12 +13,15 @@ use arrow::array::{ArrayRef, MapArray, StringArray, StringViewArray, StructArray
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use datafusion::error::{DataFusionError, Result};
-use telem_engine::{SeriesId, SeriesKey, Snapshot, TagPredicate, TimeRange};
+use serde::{Deserialize, Serialize};
+use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, TimeRange};
 
 use super::names::{Accepts, NameTest, Subject};
 use super::{Batches, LeafContext, Part};
+use crate::dist::wire;
+use crate::functions::time_type;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowsRequest {
     pub rows: Rows,
     /// One for every field of the answer's schema, in its order.
@@ -26,13 +29,14 @@ pub struct RowsRequest {
     /// All must pass.
     pub tests: Vec<(Subject, NameTest)>,
     /// Of samples only.
+    #[serde(with = "wire::range")]
     pub range: TimeRange,
     /// Most rows that are needed; each part may answer so many.
     pub limit: Option<usize>,
 }
 
 /// What a row is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rows {
     Sample,
     Series,
@@ -40,7 +44,7 @@ pub enum Rows {
     Node,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Column {
     Metric,
     Node,
@@ -75,6 +79,25 @@ impl RowsRequest {
             Rows::Node => known::nodes(self, context, schema, part),
         };
         made.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+    }
+
+    /// Those of the series of many nodes that pass all tests, unless nothing narrows them down; which nodes may have
+    /// any is for [`RowsRequest::passes`] to say.
+    pub fn named(&self, index: &SeriesIndex) -> Result<Option<Vec<SeriesId>>> {
+        let tests = Tests::new(&self.tests)?;
+        let Some(metrics) = &tests.named else { return Ok(None) };
+        let predicates = tests.predicates();
+        let mut selected = Vec::new();
+        for metric in metrics.iter().filter(|metric| tests.metric.iter().all(|accepts| accepts(metric))) {
+            selected.extend(index.select(metric, &predicates));
+        }
+        Ok(Some(selected))
+    }
+
+    /// Whether a node passes the tests on names of nodes.
+    pub fn passes(&self) -> Result<impl Fn(&str) -> bool + use<>> {
+        let tests = Tests::new(&self.tests)?;
+        Ok(move |node: &str| tests.node.iter().all(|accepts| accepts(node)))
     }
 
     /// The series that pass all tests, metric by metric in the order of names, each metric's in canonical order.
@@ -139,10 +162,12 @@ impl Tests {
         metrics
     }
 
+    fn predicates(&self) -> Vec<TagPredicate<'_>> {
+        self.tags.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect()
+    }
+
     fn series(&self, snapshot: &Snapshot, metric: &str, nodes: &[Arc<str>]) -> Vec<SeriesId> {
-        let predicates: Vec<TagPredicate<'_>> =
-            self.tags.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
-        let mut series = snapshot.select(metric, &predicates);
+        let mut series = snapshot.select(metric, &self.predicates());
         if !self.absent.is_empty() {
             series.retain(|id| {
                 let key = snapshot.index().key(*id);
@@ -188,6 +213,25 @@ fn column_of_names(column: &Column, series: &[Names]) -> Result<Option<ArrayRef>
         Column::Tags => Some(Arc::new(tags_of(series)?)),
         _ => None,
     })
+}
+
+impl Column {
+    /// The column under this name in an answer. A node answers NULL for a tag it has not, so every tag may be NULL.
+    pub fn field(&self, name: &str) -> Field {
+        let (data_type, nullable) = match self {
+            Column::Metric | Column::Node => (DataType::Utf8View, false),
+            Column::Tag(_) | Column::Kind | Column::Unit | Column::Help => (DataType::Utf8View, true),
+            Column::Tags => (tags_type(), false),
+            Column::Ts => (time_type(), false),
+            Column::FirstTs | Column::LastTs => (time_type(), true),
+            Column::Value => (DataType::Float64, false),
+            Column::LastValue => (DataType::Float64, true),
+            Column::ValueInt => (DataType::Int64, true),
+            Column::Id => (DataType::UInt32, false),
+            Column::SeriesCount | Column::MetricCount => (DataType::Int64, false),
+        };
+        Field::new(name, data_type, nullable)
+    }
 }
 
 /// The type of a column of tags.

@@ -16,10 +16,12 @@ use arrow::array::{ArrayRef, StringViewBuilder, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
+use serde::{Deserialize, Serialize};
 use telem_engine::downsample::{DownsampleRequest, SeriesBuckets};
-use telem_engine::{SeriesId, SeriesPoints, Timestamp, Values};
+use telem_engine::{SeriesId, SeriesKey, SeriesPoints, Timestamp, Values};
 
 use super::{Batches, LeafContext, Part};
+use crate::dist::wire;
 use crate::error::Error;
 use crate::pipeline::{Line, Pipeline};
 use crate::selection;
@@ -27,14 +29,15 @@ use crate::session::BATCH_ROWS;
 use crate::tsq::TsQuery;
 
 /// The series that a query selects, and what to make of each.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SeriesRequest {
+    #[serde(with = "wire::shared")]
     pub query: Arc<TsQuery>,
     pub yields: Yield,
 }
 
 /// What a leaf hands out of every selected series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Yield {
     /// `series`: the tags of every series that has a sample in the window (see
     /// [`selection::encode_tags`](crate::selection)). It belongs to a group, whatever its values.
@@ -44,8 +47,13 @@ pub enum Yield {
     /// one group and bucket may be added up, or stand on rows of their own. `real` marks one that is no stand-in.
     Buckets,
     /// `series, ts, int, float`: the downsampled, unfilled or else the raw points of each series,
-    /// and of `int` and `float` the one that the point is. An error past `points_max` of them.
-    Points { points_max: u64 },
+    /// and of `int` and `float` the one that the point is. An error past `points_max` of them. Of the series in `raw`
+    /// the samples as they are: other nodes have some of theirs.
+    Points {
+        points_max: u64,
+        #[serde(with = "wire::keys")]
+        raw: Vec<SeriesKey>,
+    },
 }
 
 impl SeriesRequest {
@@ -80,10 +88,10 @@ impl SeriesRequest {
             schema: Arc::clone(schema),
             series: part.of(&selected).to_vec(),
         };
-        match self.yields {
+        match &self.yields {
             Yield::Groups => Box::new(groups::Groups::new(source)),
             Yield::Buckets => Box::new(buckets::Buckets::new(source)),
-            Yield::Points { points_max } => Box::new(points::Points::new(source, points_max)),
+            Yield::Points { points_max, raw } => Box::new(points::Points::new(source, *points_max, raw)),
         }
     }
 }
@@ -117,6 +125,13 @@ struct Source {
 type Lines = Box<dyn Iterator<Item = telem_engine::Result<(SeriesId, Line)>> + Send>;
 
 impl Source {
+    /// The samples in the window of every series that has any.
+    fn raw_lines(&self, pipeline: &Pipeline) -> Lines {
+        let points = self.context.snapshot.points(self.series.clone(), pipeline.window);
+        let line = |points: SeriesPoints| (points.series, Line { times: points.times, values: points.values });
+        Box::new(points.map(move |points| points.map(line)))
+    }
+
     /// Every series that has a sample in the window, downsampled if it is to be: by the engine, where it can.
     fn lines(&self, pipeline: &Pipeline) -> Lines {
         let (pipeline, snapshot, series) = (*pipeline, &self.context.snapshot, self.series.clone());
@@ -126,11 +141,8 @@ impl Source {
                 |made: SeriesBuckets| (made.series, Line { times: made.starts, values: Values::Float(made.values) });
             return Box::new(snapshot.downsample(request).map(move |made| made.map(line)));
         }
-        let points = snapshot.points(series, pipeline.window);
-        let line = move |points: SeriesPoints| {
-            (points.series, pipeline.downsample(Line { times: points.times, values: points.values }))
-        };
-        Box::new(points.map(move |points| points.map(line)))
+        let lines = self.raw_lines(&pipeline);
+        Box::new(lines.map(move |line| line.map(|(series, line)| (series, pipeline.downsample(line)))))
     }
 
     fn key(&self, series: SeriesId) -> Result<telem_engine::SeriesKey, DataFusionError> {

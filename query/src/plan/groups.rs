@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow::array::cast::AsArray;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use telem_engine::{SeriesKey, Timestamp, Value};
+use telem_engine::{SeriesId, SeriesKey, Timestamp, Value};
 
 use crate::error::{Error, Result};
 use crate::run::TsGroup;
@@ -17,6 +17,10 @@ use crate::tsq::TsQuery;
 pub(super) struct Groups {
     groups: Vec<Group>,
     series: usize,
+    /// What the query names, under common ids.
+    selected: Vec<SeriesId>,
+    /// Those that stand on several nodes.
+    shared: Vec<SeriesKey>,
 }
 
 #[derive(Debug)]
@@ -42,12 +46,28 @@ pub(super) async fn read(query: &TsQuery, mut rows: SendableRecordBatchStream) -
     let groups: Vec<Group> =
         groups.into_iter().map(|(key, series)| Group { key, series: series.into_iter().collect() }).collect();
     let series = groups.iter().map(|group| group.series.len()).sum();
-    Ok(Groups { groups, series })
+    Ok(Groups { groups, series, ..Groups::default() })
 }
 
 impl Groups {
     pub(super) fn len(&self) -> usize {
         self.groups.len()
+    }
+
+    pub(super) fn select(&mut self, selected: Vec<SeriesId>) {
+        self.selected = selected;
+    }
+
+    pub(super) fn selected(&self) -> &[SeriesId] {
+        &self.selected
+    }
+
+    pub(super) fn share(&mut self, shared: Vec<SeriesKey>) {
+        self.shared = shared;
+    }
+
+    pub(super) fn shared(&self) -> &[SeriesKey] {
+        &self.shared
     }
 
     /// Of all groups together.

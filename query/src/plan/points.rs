@@ -36,7 +36,7 @@ pub(super) async fn finish(
         return Err(Error::TooLarge { what: "points", max: points_max });
     }
     let mut memory = MemoryConsumer::new("points of a time-series query").register(context.task_ctx.memory_pool());
-    let collected = collect(query, rows, groups, points_max, &mut memory).await?;
+    let collected = collect(query, pipeline, rows, groups, points_max, &mut memory).await?;
     let fill_bytes = usize::try_from(pipeline.fill_len_max()).unwrap_or(usize::MAX).saturating_mul(POINT_BYTES);
     for (group, series) in collected.into_iter().enumerate() {
         let filled = fill_bytes.saturating_mul(series.len());
@@ -55,6 +55,7 @@ pub(super) async fn finish(
 /// The points of every series, by the place of its group and then its own.
 async fn collect(
     query: &TsQuery,
+    pipeline: &Pipeline,
     mut rows: SendableRecordBatchStream,
     groups: &Groups,
     points_max: u64,
@@ -76,14 +77,28 @@ async fn collect(
         // Where buckets are filled, a series whose samples are in no bucket still fills them all.
         lines.resize(groups.series_of(group).len(), Line::default());
     }
-    for (tags, points) in open.series {
+    for (tags, mut points) in open.series {
         let series = SeriesKey::new(&query.metric, decode_tags(&tags)?)?;
         let group = groups.find(&group_key(query, &series))?;
         let place = groups.find_series(group, &series)?;
+        let shared = groups.shared().contains(&series);
+        if shared {
+            meet(&mut points);
+        }
         let (times, values): (Vec<Timestamp>, Vec<Value>) = points.into_iter().unzip();
-        collected[group][place] = Line { times, values: values.into_iter().collect::<Values>() };
+        let line = Line { times, values: values.into_iter().collect::<Values>() };
+        collected[group][place] = if shared { pipeline.ship(pipeline.downsample(line)) } else { line };
     }
     Ok(collected)
+}
+
+/// The samples of one series from several nodes, as those of one: of two at one time the greater value counts,
+/// because which of them was written last nobody knows.
+fn meet(points: &mut Vec<(Timestamp, Value)>) {
+    let order =
+        |a: &(Timestamp, Value), b: &(Timestamp, Value)| a.0.cmp(&b.0).then(b.1.as_f64().total_cmp(&a.1.as_f64()));
+    points.sort_by(order);
+    points.dedup_by_key(|(time, _)| *time);
 }
 
 /// Series whose points are coming in; batches of several leaves may take turns.

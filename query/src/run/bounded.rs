@@ -17,7 +17,7 @@ use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{FutureExt, Stream, StreamExt};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, timeout_at};
@@ -63,6 +63,12 @@ pub(super) struct Due {
     pub(super) after: Duration,
 }
 
+impl Ticket {
+    pub(super) fn due(&self) -> Due {
+        self.due
+    }
+}
+
 impl Workers {
     pub(super) fn new(options: &QueryOptions) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -76,6 +82,8 @@ impl Workers {
                 let _ = rustix::process::setpriority_process(None, NICENESS);
             })
             .enable_time()
+            // Nodes are asked from here.
+            .enable_io()
             .build()
             .map_err(|source| Error::Threads { source })?;
         Ok(Self {
@@ -96,6 +104,11 @@ impl Workers {
             refused: self.refused.load(Ordering::Relaxed),
             running: self.running_max.saturating_sub(self.running.available_permits()) as u64,
         }
+    }
+
+    /// The threads of queries, for what else is to give way to the job.
+    pub(super) fn threads(&self) -> Handle {
+        self.runtime.as_ref().expect("the runtime is taken only when the workers are dropped").handle().clone()
     }
 
     /// The deadline of what begins now.

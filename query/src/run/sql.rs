@@ -7,16 +7,21 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{LogicalPlan, PlanType, StringifiedPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{Statement as Sql, visit_relations};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion_distributed::display_plan_ascii;
 
 use crate::catalog;
+use crate::dist::head::Planned;
 use crate::error::{Error, Result};
+use crate::view::View;
 
 /// Longest text of a query.
 const SQL_BYTES_MAX: usize = 1 << 20;
@@ -28,7 +33,7 @@ const TABLES_MAX: usize = 100;
 const NESTING_MAX: usize = 50;
 const ONLY_READS: &str = "SQL here only reads";
 
-pub(super) async fn plan(text: &str, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
+pub(super) async fn plan(text: &str, state: &SessionState, view: &View) -> Result<Planned> {
     if text.len() > SQL_BYTES_MAX {
         let found = text.len();
         return Err(Error::Invalid(format!("the SQL has {found} bytes; at most {SQL_BYTES_MAX} are allowed")));
@@ -39,7 +44,25 @@ pub(super) async fn plan(text: &str, state: &SessionState) -> Result<Arc<dyn Exe
     let logical = state.statement_to_plan(statement).await?;
     // The second gate: what the statement's kind does not show, like SELECT ... INTO.
     SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false).verify_plan(&logical)?;
-    yielding(state.create_physical_plan(&logical).await?)
+    let plan = yielding(state.create_physical_plan(&logical).await?)?;
+    if let Some(explain) = plan.downcast_ref::<ExplainExec>() {
+        let LogicalPlan::Explain(of) = &logical else { return Ok(here(plan)) };
+        let of = view.distribute(yielding(state.create_physical_plan(&of.plan).await?)?).await?;
+        return Ok(here(if of.distributed { Arc::new(explained(explain, &of)) } else { plan }));
+    }
+    Ok(view.distribute(plan).await?)
+}
+
+fn here(plan: Arc<dyn ExecutionPlan>) -> Planned {
+    Planned { plan, distributed: false, reduced: true }
+}
+
+/// The same explanation, with the stages that the plan is cut into.
+fn explained(explain: &ExplainExec, of: &Planned) -> ExplainExec {
+    let is_last = |kind: &PlanType| matches!(kind, PlanType::FinalPhysicalPlan);
+    let told = explain.stringified_plans().iter().filter(|told| !is_last(&told.plan_type)).cloned();
+    let stages = StringifiedPlan::new(PlanType::FinalPhysicalPlan, display_plan_ascii(&*of.plan, false));
+    ExplainExec::new(explain.schema(), told.chain([stages]).collect(), explain.verbose())
 }
 
 /// The plan, with joins that let go of their thread from time to time. DataFusion asks that of leaves

@@ -22,12 +22,12 @@ use futures::TryStreamExt;
 use telem_engine::{Timestamp, Value};
 
 use super::arguments::Fill;
-use crate::leaf::LeafContext;
 use crate::leaf::rows::Column;
 use crate::plan::{self, PlanContext};
 use crate::run::{QueryOptions, TsAnswer, TsGroup};
 use crate::session::BATCH_ROWS;
 use crate::tsq::TsQuery;
+use crate::view::View;
 
 #[derive(Debug)]
 pub struct DownsampleExec {
@@ -90,16 +90,15 @@ impl ExecutionPlan for DownsampleExec {
 
     fn execute(&self, _partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let config = task.session_config();
-        let (Some(leaf), Some(options)) =
-            (config.get_extension::<LeafContext>(), config.get_extension::<QueryOptions>())
+        let (Some(view), Some(options)) = (config.get_extension::<View>(), config.get_extension::<QueryOptions>())
         else {
-            return internal_err!("downsample is executed where there is no snapshot or no limits");
+            return internal_err!("downsample is executed where there is nothing to see or no limits");
         };
         let memory = MemoryConsumer::new(self.name()).register(task.memory_pool());
         let (query, fill) = (self.query.clone(), self.fill);
         let (columns, schema) = (self.columns.clone(), self.schema());
         let batches = futures::stream::once(async move {
-            let context = PlanContext { snapshot: leaf.snapshot.clone(), task_ctx: task, options: &options };
+            let context = PlanContext { view: View::clone(&view), task_ctx: task, options: &options };
             // Filters may leave no time at all; to the pipeline that would be a mistake.
             let answer = match query.end < query.start {
                 true => Ok(TsAnswer::default()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Float64Array, Int64Array};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
-use telem_engine::{Timestamp, Value};
+use telem_engine::{SeriesId, SeriesKey, Timestamp, Value};
 
 use super::{BATCH_ROWS, Lines, Names, Source, external, times_array};
 use crate::error::Error;
@@ -17,6 +17,8 @@ pub(super) struct Points {
     source: Source,
     pipeline: Pipeline,
     lines: Lines,
+    /// Series whose samples are sent as they are, which follow the others.
+    raw: Option<Lines>,
     points_max: u64,
     points: u64,
     /// The series that is being handed out, and how many of its points are out.
@@ -24,10 +26,16 @@ pub(super) struct Points {
 }
 
 impl Points {
-    pub(super) fn new(source: Source, points_max: u64) -> Self {
+    pub(super) fn new(mut source: Source, points_max: u64, raw: &[SeriesKey]) -> Self {
         let pipeline = Pipeline::new(&source.query);
+        let index = source.context.snapshot.index();
+        let raw: Vec<SeriesId> = raw.iter().filter_map(|key| index.id(key)).collect();
+        let (raw, rest): (Vec<SeriesId>, Vec<SeriesId>) = source.series.iter().partition(|id| raw.contains(id));
+        source.series = raw;
+        let raw = (!source.series.is_empty()).then(|| source.raw_lines(&pipeline));
+        source.series = rest;
         let lines = source.lines(&pipeline);
-        Self { source, pipeline, lines, points_max, points: 0, pending: None }
+        Self { source, pipeline, lines, raw, points_max, points: 0, pending: None }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
@@ -70,6 +78,13 @@ impl Points {
             self.source.check_wanted()?;
             let (series, line) = line.map_err(|error| external(error.into()))?;
             let line = self.pipeline.ship(line);
+            if !line.is_empty() {
+                return Ok(Some((encode_tags(self.source.key(series)?.tags()), line, 0)));
+            }
+        }
+        for line in self.raw.iter_mut().flatten() {
+            self.source.check_wanted()?;
+            let (series, line) = line.map_err(|error| external(error.into()))?;
             if !line.is_empty() {
                 return Ok(Some((encode_tags(self.source.key(series)?.tags()), line, 0)));
             }

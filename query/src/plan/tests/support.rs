@@ -15,6 +15,7 @@ use crate::plan::{self, PlanContext, Route};
 use crate::run::{QueryOptions, TsAnswer};
 use crate::session::Session;
 use crate::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter, TsQuery};
+use crate::view::View;
 
 /// Making these takes longer than most tests.
 static SESSION: LazyLock<Session> = LazyLock::new(|| Session::new(&options()).unwrap());
@@ -91,9 +92,9 @@ impl World {
     pub fn ask_in_vain(&self, query: &TsQuery) -> Result<TsAnswer> {
         let context = LeafContext::new(self.db.snapshot());
         context.stop.ask();
-        let snapshot = context.snapshot.clone();
-        let task_ctx = SESSION.task_ctx(context);
-        block_on(plan::answer(query, &PlanContext { snapshot, task_ctx, options: &self.options }))
+        let view = View::alone(context.snapshot.clone());
+        let task_ctx = SESSION.task_ctx(context, None);
+        block_on(plan::answer(query, &PlanContext { view, task_ctx, options: &self.options }))
     }
 
     pub fn explain(&self, query: &TsQuery) -> Result<String> {
@@ -124,8 +125,8 @@ impl World {
     fn with_context<T>(&self, work: impl FnOnce(PlanContext<'_>) -> T) -> T {
         let snapshot = self.db.snapshot();
         let session = self.session.as_ref().unwrap_or(&SESSION);
-        let task_ctx = session.task_ctx(LeafContext::new(snapshot.clone()));
-        work(PlanContext { snapshot, task_ctx, options: &self.options })
+        let task_ctx = session.task_ctx(LeafContext::new(snapshot.clone()), None);
+        work(PlanContext { view: View::alone(snapshot), task_ctx, options: &self.options })
     }
 
     /// The answer as text: a line for every group, `tags {aggregate tags}: second:value ...`.

@@ -1,0 +1,215 @@
+//! The head of a question over many nodes: its plan becomes stages, these run, and a question that lost a node is
+//! asked again without it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, internal_err};
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
+use datafusion_distributed::{
+    DistributedExt, DistributedLeafExec, NetworkBoundaryExt, RouteTasksEvent, RouteTasksEventResponse,
+    SessionStateBuilderExt, Stage, Worker,
+};
+use telem_engine::Db;
+use url::Url;
+
+use super::lost::Attempt;
+use super::members::{Members, State};
+use super::net::{Channels, Wire};
+use super::tree::{self, Cut};
+use super::wire::LeafCodec;
+use super::worker;
+use crate::leaf::NodeLeafExec;
+
+/// Where our own database is "reached": inside of the process, by comparing addresses.
+const OURS: &str = "http://ours.invalid:1/";
+/// How often nodes that did not answer are tried again.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Everything a head has besides its own database.
+pub(crate) struct Head {
+    members: Members,
+    channels: Channels,
+    ours: Url,
+    /// See [`crate::QueryOptions::flat_max`].
+    flat_max: usize,
+    /// What turns plans with boundaries into stages.
+    planner: SessionState,
+}
+
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head").field("members", &self.members).finish_non_exhaustive()
+    }
+}
+
+/// A plan that can be executed.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// Whether it asks other nodes.
+    pub distributed: bool,
+    /// Whether all that comes from nodes are states of aggregates.
+    pub reduced: bool,
+}
+
+/// The plan that [`GivenPlanner`] hands on, an extension of a session's configuration.
+struct Given(Arc<dyn ExecutionPlan>);
+
+/// Plans nothing: the engine turns plans into stages behind a planner, and ours are made already.
+#[derive(Debug)]
+struct GivenPlanner;
+
+#[async_trait]
+impl QueryPlanner for GivenPlanner {
+    async fn create_physical_plan(
+        &self,
+        _logical: &LogicalPlan,
+        session: &dyn datafusion::catalog::Session,
+    ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
+        match session.config().get_extension::<Given>() {
+            Some(given) => Ok(Arc::clone(&given.0)),
+            None => internal_err!("a plan is to be distributed, and there is none"),
+        }
+    }
+}
+
+impl Head {
+    /// A head, the worker of its own database, and how tasks of its questions are configured from now on.
+    ///
+    /// # Errors
+    /// When the engine refuses these settings.
+    pub fn new(
+        db: Db,
+        members: Members,
+        wire: Wire,
+        flat_max: usize,
+        session: &SessionState,
+    ) -> datafusion::error::Result<(Head, Worker, SessionConfig)> {
+        let ours = Url::parse(OURS).map_err(|error| DataFusionError::Internal(error.to_string()))?;
+        let channels = Channels::new(wire);
+        let worker = worker::worker(db, session.clone(), channels.clone());
+        let config = session
+            .config()
+            .clone()
+            .with_distributed_user_codec(LeafCodec)
+            .with_distributed_channel_resolver(channels.clone())
+            .with_distributed_passthrough_headers(channels.wire().headers())?
+            .with_distributed_route_tasks_handler(route)
+            .with_distributed_local_worker_context(worker.to_local_worker_context(ours.clone()));
+        let planner = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(session.runtime_env()))
+            .with_query_planner(Arc::new(GivenPlanner))
+            .with_distributed_planner()
+            .build();
+        let config = planner.config().clone();
+        Ok((Head { members, channels, ours, flat_max, planner }, worker, config))
+    }
+
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    pub fn ours(&self) -> &Url {
+        &self.ours
+    }
+
+    /// Cuts the plan into stages where it asks other nodes.
+    pub async fn distribute(&self, plan: Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Planned> {
+        let Cut { plan, reduced, any } = tree::cut(plan, self.flat_max)?;
+        if !any {
+            return Ok(Planned { plan, distributed: false, reduced });
+        }
+        let mut session = self.planner.clone();
+        session.config_mut().set_extension(Arc::new(Given(plan)));
+        let nothing =
+            LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) });
+        let plan = session.query_planner().create_physical_plan(&nothing, &session).await?;
+        Ok(Planned { plan, distributed: true, reduced })
+    }
+
+    /// Nodes that the attempt lost are not asked again until they answer; whether it lost any.
+    pub fn take_lost(&self, attempt: &Attempt) -> bool {
+        let lost = attempt.lost();
+        for member in self.members.list() {
+            if let Some(reason) = lost.get(member.url.as_str()) {
+                tracing::warn!(node = %member.node, reason, "a node was lost during a query");
+                self.members.mark_down(&member.node, reason);
+            }
+        }
+        !lost.is_empty()
+    }
+
+    /// Tries nodes that did not answer, for ever: those who ask shall not pay for finding out.
+    pub async fn probe(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PROBE_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let down = self.members.list().into_iter().filter(|member| matches!(member.state, State::Down { .. }));
+            let probed = down.map(|member| {
+                let head = Arc::clone(&self);
+                async move {
+                    if head.channels.probe(&member.url).await.is_ok() {
+                        head.members.mark_up(&member.node);
+                    } else {
+                        head.channels.forget(&member.url);
+                    }
+                }
+            });
+            futures::future::join_all(probed).await;
+        }
+    }
+
+    /// Whether a node that has not been heard of answers; it is down if not.
+    pub async fn suspect(&self, node: &str) {
+        let Some(member) = self.members.list().into_iter().find(|member| *member.node == *node) else { return };
+        if member.state != State::Up {
+            return;
+        }
+        if let Err(reason) = self.channels.probe(&member.url).await {
+            self.channels.forget(&member.url);
+            self.members.mark_down(node, &reason);
+        }
+    }
+}
+
+/// A task runs where its leaf is pinned to; one inside of the tree where the first of its children does, so that it
+/// reads that one without a network.
+fn route(event: RouteTasksEvent<'_>) -> Option<datafusion::error::Result<RouteTasksEventResponse>> {
+    let mut urls: Option<Vec<Url>> = None;
+    let walked = event.plan.apply(|plan| {
+        if let Some(leaf) = plan.downcast_ref::<DistributedLeafExec>() {
+            let url = |variant: &Arc<dyn ExecutionPlan>| variant.downcast_ref::<NodeLeafExec>()?.url().cloned();
+            urls = leaf.variants().iter().map(url).collect();
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        if let Some(boundary) = plan.as_network_boundary() {
+            if let Stage::Remote(stage) = boundary.input_stage() {
+                urls = Some(first_of_groups(&stage.workers, event.task_count));
+            }
+            return Ok(TreeNodeRecursion::Stop);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    match walked {
+        Err(error) => Some(Err(error)),
+        Ok(_) => urls.map(|urls| Ok(RouteTasksEventResponse::new(urls))),
+    }
+}
+
+/// The first child of each of `groups` groups, which are as even as can be, the larger ones first.
+fn first_of_groups(children: &[Url], groups: usize) -> Vec<Url> {
+    let (base, more) = (children.len() / groups.max(1), children.len() % groups.max(1));
+    (0..groups).filter_map(|group| children.get(group * base + group.min(more)).cloned()).collect()
+}

@@ -1,0 +1,64 @@
+//! Nodes inside of this process, reached through the same protocol by pipes in memory: for trials, tests and
+//! benchmarks of many nodes without their sockets.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use url::Url;
+
+use super::net::{Connection, Dial};
+use super::worker::WorkerService;
+
+/// Bytes on their way in one direction of a pipe.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// Reaches the workers that were put at addresses. Clones share them.
+#[derive(Clone, Default)]
+pub struct Inside {
+    workers: Arc<RwLock<BTreeMap<Url, WorkerService>>>,
+}
+
+impl Inside {
+    /// Whoever asks this address asks that worker.
+    pub fn put(&self, url: Url, worker: WorkerService) {
+        self.workers.write().unwrap_or_else(PoisonError::into_inner).insert(url, worker);
+    }
+
+    /// Nobody is there any more. Connections that are open stay so.
+    pub fn take(&self, url: &Url) {
+        self.workers.write().unwrap_or_else(PoisonError::into_inner).remove(url);
+    }
+}
+
+impl fmt::Debug for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
+        f.debug_struct("Inside").field("workers", &workers.len()).finish()
+    }
+}
+
+impl Dial for Inside {
+    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        let worker = self.workers.read().unwrap_or_else(PoisonError::into_inner).get(url).cloned();
+        async move {
+            let Some(worker) = worker else { return Err(io::ErrorKind::ConnectionRefused.into()) };
+            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+            tokio::spawn(async move {
+                let server = auto::Builder::new(TokioExecutor::new());
+                let served = server.serve_connection(TokioIo::new(theirs), TowerToHyperService::new(worker)).await;
+                if let Err(error) = served {
+                    tracing::debug!(error, "a connection inside of the process broke");
+                }
+            });
+            Ok(Box::new(ours) as Box<dyn Connection>)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,147 @@
+//! Nodes that were lost while a question was answered.
+//!
+//! Whoever loses a node says so in an error that names it ([`lost`]), wherever in the tree that is; at the head such
+//! errors end up in the question's [`Attempt`], and the question is asked again without those nodes. So an
+//! answer covers whole nodes only.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use datafusion::error::DataFusionError;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use url::Url;
+
+/// Begins the text of an error that names a lost node; names of hosts have no spaces.
+const MARK: &str = "lost the node at ";
+/// Stands between the node's address and the reason.
+const BECAUSE: &str = ": ";
+/// Longest reason that is told.
+const REASON_CHARS_MAX: usize = 200;
+
+/// What an answer that comes in parts does about a node that is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parts {
+    /// Nothing is handed out before all nodes have answered wholly.
+    Held,
+    /// Rows are handed out as they come: what is lost after the first of them is an error.
+    Streamed,
+}
+
+/// One attempt at a question, at the head. An extension of its task's configuration.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub parts: Parts,
+    /// Nodes that have not answered wholly by then are lost.
+    pub due: Instant,
+    pub due_after: Duration,
+    lost: Mutex<BTreeMap<String, String>>,
+    /// Streams of nodes that have not said anything yet.
+    awaited: watch::Sender<usize>,
+}
+
+impl Attempt {
+    pub fn new(parts: Parts, due: Instant, due_after: Duration) -> Self {
+        Self { parts, due, due_after, lost: Mutex::default(), awaited: watch::Sender::new(0) }
+    }
+
+    pub fn lose(&self, url: &Url, reason: &str) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.entry(url.as_str().to_owned()).or_insert_with(|| shortened(reason));
+    }
+
+    /// Counts the node that an error is about as lost, if it is about any. `via` was asked.
+    pub fn lose_by(&self, via: &Url, error: &DataFusionError) {
+        match told(&error.to_string()) {
+            Some((url, reason)) => self.lose_named(&url, &reason),
+            None => self.lose(via, &reason(error)),
+        }
+    }
+
+    /// Whether the error says that a node was lost; it is counted as lost then.
+    pub fn lose_told(&self, error: &DataFusionError) -> bool {
+        let Some((url, reason)) = told(&error.to_string()) else { return false };
+        self.lose_named(&url, &reason);
+        true
+    }
+
+    fn lose_named(&self, url: &str, reason: &str) {
+        if let Ok(url) = Url::parse(url) {
+            self.lose(&url, reason);
+        }
+    }
+
+    /// Addresses and reasons.
+    pub fn lost(&self) -> BTreeMap<String, String> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// One more stream is waited for; it is said or gone when what this returns is dropped.
+    pub fn expect(self: &std::sync::Arc<Self>) -> Awaited {
+        self.awaited.send_modify(|awaited| *awaited += 1);
+        Awaited(std::sync::Arc::clone(self))
+    }
+
+    /// Until every stream that was begun has said something, or is gone.
+    pub async fn all_began(&self) {
+        let mut awaited = self.awaited.subscribe();
+        // The sender lives as long as we do.
+        let _ = awaited.wait_for(|awaited| *awaited == 0).await;
+    }
+}
+
+/// See [`Attempt::expect`].
+#[derive(Debug)]
+pub(crate) struct Awaited(std::sync::Arc<Attempt>);
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.0.awaited.send_modify(|awaited| *awaited -= 1);
+    }
+}
+
+/// The error that says which node was lost, and why.
+pub(crate) fn lost(url: &Url, reason: &str) -> DataFusionError {
+    DataFusionError::Execution(format!("{MARK}{url}{BECAUSE}{}", shortened(reason)))
+}
+
+/// As [`lost`], unless the error already says of another node that it was lost, or is the question's own fault.
+pub(crate) fn lost_by(url: &Url, error: DataFusionError) -> DataFusionError {
+    if told(&error.to_string()).is_some() || super::refusal::is_refusal(&error) {
+        return error;
+    }
+    lost(url, &reason(&error))
+}
+
+/// Address and reason, of an error that names a lost node.
+fn told(text: &str) -> Option<(String, String)> {
+    let (_, told) = text.split_once(MARK)?;
+    let (url, reason) = told.split_once(BECAUSE)?;
+    Some((url.to_owned(), shortened(reason)))
+}
+
+/// What an error says, in one line and without the layers that it came through.
+pub(crate) fn reason(error: &DataFusionError) -> String {
+    let text = error.find_root().to_string();
+    let known = [
+        ("KeepAliveTimedOut", "it does not answer (no sign of life on its connection)"),
+        ("keep-alive timed out", "it does not answer (no sign of life on its connection)"),
+        ("broken pipe", "its connection broke"),
+        ("connection reset", "its connection broke"),
+        ("error reading a body from connection", "its connection broke"),
+        ("Connection refused", "nothing listens there (connection refused)"),
+        ("connection closed", "its connection was closed"),
+        ("deadline has elapsed", "it does not answer"),
+    ];
+    let found = known.iter().find(|(words, _)| text.contains(words));
+    found.map_or_else(|| shortened(&text), |(_, reason)| (*reason).to_owned())
+}
+
+fn shortened(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default().trim();
+    line.chars().take(REASON_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! Which nodes there are beside our own, and which series each of them has.
+//!
+//! Nodes tell the keys of their series as they come up ([`super::Knowing`]); here they get common ids, so that a
+//! query is planned without asking anybody: which names exist, whom it concerns, and which series stand on two nodes.
+//! A node whose knowledge is not complete is always asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use telem_engine::{Clock, Db, MergedIndex, SeriesId, SeriesIndex};
+use url::Url;
+
+use super::knowing::KnownDelta;
+use crate::error::Result;
+
+/// Most series that a head knows by name, of all nodes together: 2 million take some 150 MB. A node that
+/// has more is asked always.
+pub const SERIES_MAX: u32 = 2_000_000;
+
+/// The nodes that a head asks besides its own database. Clones share one list.
+#[derive(Clone, Debug)]
+pub struct Members {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    merged: MergedIndex,
+    clock: Arc<dyn Clock>,
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// In the order in which they came; a node that left keeps its place.
+    members: Vec<Member>,
+    by_node: BTreeMap<Arc<str>, u32>,
+    /// Of each common series whose it is: a place in `members`, or [`OURS`].
+    owners: Vec<u32>,
+    /// The series that others have besides.
+    shared: BTreeMap<SeriesId, BTreeSet<u32>>,
+    /// How many series of our own database are known here.
+    ours: u32,
+}
+
+/// Stands for our own database among owners.
+const OURS: u32 = u32::MAX;
+/// Stands for nobody: a series that is known by name alone.
+const NOBODYS: u32 = u32::MAX - 1;
+
+#[derive(Debug)]
+struct Member {
+    node: Arc<str>,
+    url: Url,
+    state: State,
+    since: Duration,
+    /// How many of its series are known here; [`None`] until it told any.
+    learned: Option<u32>,
+    /// There is no room for its names.
+    too_many: bool,
+}
+
+/// Whether a node can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    Up,
+    /// It is not asked until it answers a probe or joins again.
+    Down {
+        reason: String,
+    },
+    /// It will not come back by itself.
+    Left {
+        reason: String,
+    },
+}
+
+/// What is known of one node.
+#[derive(Clone, Debug)]
+pub struct MemberState {
+    pub node: Arc<str>,
+    pub url: Url,
+    pub state: State,
+    /// How long it has been in that state.
+    pub since: Duration,
+    /// How many of its series are known by name.
+    pub series: u32,
+}
+
+/// A node to ask, as a plan names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub node: Arc<str>,
+    pub url: Url,
+}
+
+/// Whom a query concerns besides our own database.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Concerned {
+    pub owners: Vec<Owner>,
+    /// Those that cannot be asked, and why.
+    pub missing: Vec<(Arc<str>, String)>,
+}
+
+impl Members {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let shared = Shared { merged: MergedIndex::default(), clock, inner: RwLock::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A node that answers queries at `url`. One that joins again may have another address, and tells its names anew.
+    pub fn join(&self, node: &str, url: Url) {
+        let since = self.shared.clock.monotonic();
+        let mut inner = self.write();
+        match inner.by_node.get(node).copied() {
+            Some(at) => {
+                let member = &mut inner.members[at as usize];
+                member.state = State::Up;
+                (member.url, member.since, member.learned) = (url, since, None);
+            }
+            None => {
+                let (at, node) = (inner.members.len() as u32, Arc::<str>::from(node));
+                inner.by_node.insert(Arc::clone(&node), at);
+                inner.members.push(Member { node, url, state: State::Up, since, learned: None, too_many: false });
+            }
+        }
+    }
+
+    /// Takes in the names of series that `node` has; how many of them are known then, so that the node can go on from
+    /// there: a delta that leaves a gap changes nothing. `None` for a node that nobody joined.
+    ///
+    /// # Errors
+    /// When a name breaks its rule.
+    pub fn learn(&self, node: &str, delta: &KnownDelta) -> Result<Option<u32>> {
+        let keys = delta.keys()?;
+        let mut inner = self.write();
+        let Some(at) = inner.by_node.get(node).copied() else { return Ok(None) };
+        let known = inner.members[at as usize].learned.unwrap_or(0);
+        if delta.from > known {
+            return Ok(Some(known));
+        }
+        for key in &keys {
+            match self.shared.merged.insert(key, SERIES_MAX) {
+                Ok(id) => inner.own(id, at),
+                Err(_) => inner.members[at as usize].too_many = true,
+            }
+        }
+        let known = known.max(delta.from.saturating_add(keys.len() as u32));
+        inner.members[at as usize].learned = Some(known);
+        Ok(Some(known))
+    }
+
+    /// The node will not be asked any more, and is missing from answers for this reason.
+    pub fn leave(&self, node: &str, reason: &str) {
+        self.turn(node, |_| Some(State::Left { reason: reason.to_owned() }));
+    }
+
+    /// The node is not asked until [`Members::mark_up`]: it did not answer, for this reason.
+    pub fn mark_down(&self, node: &str, reason: &str) {
+        self.turn(node, |state| {
+            let reason = reason.to_owned();
+            (*state == State::Up).then_some(State::Down { reason })
+        });
+    }
+
+    /// The node answers again.
+    pub fn mark_up(&self, node: &str) {
+        self.turn(node, |state| matches!(state, State::Down { .. }).then_some(State::Up));
+    }
+
+    /// All nodes, sorted by name.
+    pub fn list(&self) -> Vec<MemberState> {
+        let now = self.shared.clock.monotonic();
+        let inner = self.read();
+        let members = inner.by_node.values().map(|at| &inner.members[*at as usize]);
+        members
+            .map(|member| MemberState {
+                node: Arc::clone(&member.node),
+                url: member.url.clone(),
+                state: member.state.clone(),
+                since: now.saturating_sub(member.since),
+                series: member.learned.unwrap_or(0),
+            })
+            .collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.read().members.is_empty()
+    }
+
+    /// The names of all series of all nodes, under common ids.
+    pub fn index(&self) -> &Arc<SeriesIndex> {
+        self.shared.merged.index()
+    }
+
+    /// Takes in what came up in our own database since the last time.
+    pub(crate) fn learn_ours(&self, db: &Db) {
+        let index = db.index();
+        let count = u32::try_from(index.len()).unwrap_or(u32::MAX);
+        if self.read().ours == count {
+            return;
+        }
+        let mut inner = self.write();
+        for id in inner.ours..count {
+            let Some(key) = index.key(SeriesId(id)) else { break };
+            // Where there is no room our own series are found all the same: our own database is asked always.
+            if let Ok(id) = self.shared.merged.insert(&key, SERIES_MAX) {
+                inner.own(id, OURS);
+            }
+            inner.ours = id + 1;
+        }
+    }
+
+    /// Whom these series concern; `None` is all there are. `passes` says which nodes may be asked at all.
+    pub(crate) fn concerned(&self, series: Option<&[SeriesId]>, passes: &dyn Fn(&str) -> bool) -> Concerned {
+        let inner = self.read();
+        let mut asked = vec![series.is_none(); inner.members.len()];
+        // Our own database is nobody's here: it is asked always.
+        let mut mark = |owner: u32| {
+            if let Some(asked) = asked.get_mut(owner as usize) {
+                *asked = true;
+            }
+        };
+        for id in series.unwrap_or_default() {
+            mark(inner.owners.get(id.0 as usize).copied().unwrap_or(NOBODYS));
+            inner.shared.get(id).into_iter().flatten().for_each(|owner| mark(*owner));
+        }
+        let mut concerned = Concerned::default();
+        for (member, asked) in inner.members.iter().zip(asked) {
+            let unknown = member.learned.is_none() || member.too_many;
+            if !(asked || unknown) || !passes(&member.node) {
+                continue;
+            }
+            match &member.state {
+                State::Up => concerned.owners.push(Owner { node: Arc::clone(&member.node), url: member.url.clone() }),
+                State::Down { reason } | State::Left { reason } => {
+                    concerned.missing.push((Arc::clone(&member.node), reason.clone()));
+                }
+            }
+        }
+        concerned
+    }
+
+    /// Those of `series`, which is sorted by nothing, that stand on more than one node.
+    pub(crate) fn on_several(&self, series: &[SeriesId]) -> Vec<SeriesId> {
+        let inner = self.read();
+        if inner.shared.is_empty() {
+            return Vec::new();
+        }
+        series.iter().filter(|id| inner.shared.contains_key(id)).copied().collect()
+    }
+
+    fn turn(&self, node: &str, turned: impl FnOnce(&State) -> Option<State>) {
+        let since = self.shared.clock.monotonic();
+        let mut inner = self.write();
+        let Some(at) = inner.by_node.get(node).copied() else { return };
+        let member = &mut inner.members[at as usize];
+        if let Some(state) = turned(&member.state) {
+            tracing::info!(node, ?state, "a node changed its state");
+            (member.state, member.since) = (state, since);
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.shared.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.shared.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn own(&mut self, id: SeriesId, owner: u32) {
+        let at = id.0 as usize;
+        if self.owners.len() <= at {
+            self.owners.resize(at + 1, NOBODYS);
+        }
+        match self.owners[at] {
+            NOBODYS => self.owners[at] = owner,
+            first if first == owner => {}
+            _ => {
+                self.shared.entry(id).or_default().insert(owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

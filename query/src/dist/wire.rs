@@ -1,0 +1,185 @@
+//! How a leaf crosses the network: as JSON inside of the plan's protobuf, read by the same version of telem.
+//!
+//! The modules here say how the engine's types are written, which know nothing of wires: times as microseconds,
+//! series as their names. Whatever is read is checked as if a user had written it.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema};
+use datafusion::common::{exec_datafusion_err, internal_err};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use telem_engine::{SeriesKey, Step, TimeRange, Timestamp};
+
+use crate::leaf::{NodeLeafExec, Request};
+use crate::selection::{decode_tags, encode_tags};
+
+/// What crosses: whom it is for, what is asked, and the names and types of the answer's columns.
+#[derive(Serialize, Deserialize)]
+struct Leaf {
+    node: String,
+    partitions: usize,
+    request: Request,
+    /// Of rows; the columns of series follow from what is asked.
+    columns: Vec<String>,
+}
+
+/// Writes and reads [`NodeLeafExec`], and nothing else.
+#[derive(Debug)]
+pub(super) struct LeafCodec;
+
+impl PhysicalExtensionCodec for LeafCodec {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        _inputs: &[Arc<dyn ExecutionPlan>],
+        _task: &TaskContext,
+        _converter: &dyn PhysicalProtoConverterExtension,
+    ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
+        let unreadable = |error| exec_datafusion_err!("a leaf that cannot be read: {error}");
+        let leaf: Leaf = serde_json::from_slice(bytes).map_err(unreadable)?;
+        let schema = match &leaf.request {
+            Request::Series(request) => request.schema(),
+            Request::Rows(request) if request.columns.len() == leaf.columns.len() => {
+                let named = request.columns.iter().zip(&leaf.columns);
+                Arc::new(Schema::new(named.map(|(column, name)| column.field(name)).collect::<Vec<Field>>()))
+            }
+            Request::Rows(request) => {
+                let (found, expected) = (leaf.columns.len(), request.columns.len());
+                return Err(exec_datafusion_err!("a leaf of {expected} columns names {found}"));
+            }
+        };
+        Ok(Arc::new(NodeLeafExec::new(leaf.node, leaf.request, schema).with_partitions(leaf.partitions).received()))
+    }
+
+    fn try_encode(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        out: &mut Vec<u8>,
+        _converter: &dyn PhysicalProtoConverterExtension,
+    ) -> datafusion::error::Result<()> {
+        let Some(leaf) = plan.downcast_ref::<NodeLeafExec>() else {
+            return internal_err!("{} cannot be sent to a node", plan.name());
+        };
+        let leaf = Leaf {
+            node: leaf.node().to_owned(),
+            partitions: plan.properties().partitioning.partition_count(),
+            columns: match leaf.request() {
+                Request::Rows(_) => plan.schema().fields().iter().map(|field| field.name().clone()).collect(),
+                Request::Series(_) => Vec::new(),
+            },
+            request: leaf.request().clone(),
+        };
+        serde_json::to_writer(out, &leaf).map_err(|error| exec_datafusion_err!("a leaf that cannot be sent: {error}"))
+    }
+}
+
+pub(crate) mod timestamp {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(time: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        time.micros().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+        i64::deserialize(from).map(Timestamp::from_micros)
+    }
+}
+
+pub(crate) mod range {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(range: &TimeRange, to: S) -> Result<S::Ok, S::Error> {
+        (range.start.micros(), range.end.micros()).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<TimeRange, D::Error> {
+        let (start, end) = <(i64, i64)>::deserialize(from)?;
+        Ok(TimeRange::new(Timestamp::from_micros(start), Timestamp::from_micros(end)))
+    }
+}
+
+pub(crate) mod step {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(step: &Step, to: S) -> Result<S::Ok, S::Error> {
+        step.micros().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Step, D::Error> {
+        let micros = i64::deserialize(from)?;
+        Step::from_micros(micros).ok_or_else(|| de::Error::custom(format!("a step of {micros} us")))
+    }
+}
+
+pub(crate) mod zone {
+    use chrono_tz::Tz;
+
+    use super::*;
+
+    pub fn serialize<S: Serializer>(zone: &Tz, to: S) -> Result<S::Ok, S::Error> {
+        zone.name().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Tz, D::Error> {
+        let name = String::deserialize(from)?;
+        name.parse().map_err(|_| de::Error::custom(format!("there is no time zone '{name}'")))
+    }
+}
+
+/// A series as its metric and its tags.
+type Named = (String, String);
+
+fn named(keys: &[SeriesKey]) -> Vec<Named> {
+    keys.iter().map(|key| (key.metric().to_owned(), encode_tags(key.tags()))).collect()
+}
+
+fn keys_of<E: de::Error>(named: Vec<Named>) -> Result<Vec<SeriesKey>, E> {
+    let key = |(metric, tags): Named| {
+        let tags = decode_tags(&tags).map_err(E::custom)?;
+        SeriesKey::new(&metric, tags).map_err(E::custom)
+    };
+    named.into_iter().map(key).collect()
+}
+
+pub(crate) mod keys {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(keys: &[SeriesKey], to: S) -> Result<S::Ok, S::Error> {
+        named(keys).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SeriesKey>, D::Error> {
+        keys_of(Vec::<Named>::deserialize(from)?)
+    }
+}
+
+pub(crate) mod series {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(series: &Option<Vec<SeriesKey>>, to: S) -> Result<S::Ok, S::Error> {
+        series.as_deref().map(named).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<SeriesKey>>, D::Error> {
+        Option::<Vec<Named>>::deserialize(from)?.map(keys_of).transpose()
+    }
+}
+
+/// What is shared by many leaves is written with each.
+pub(crate) mod shared {
+    use super::*;
+
+    pub fn serialize<S: Serializer, T: Serialize>(shared: &Arc<T>, to: S) -> Result<S::Ok, S::Error> {
+        shared.as_ref().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Arc<T>, D::Error> {
+        T::deserialize(from).map(Arc::new)
+    }
+}
+
+#[cfg(test)]
+mod tests;

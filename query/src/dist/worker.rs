@@ -1,0 +1,148 @@
+//! What answers at a node: plans of a head come in, are looked at before anything is done, and run over the node's own
+//! database.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{Result, exec_err};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::session_state::SessionState;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion_distributed::{
+    DistributedExt, NetworkBoundaryExt, Worker, WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse,
+    WorkerQueryContext,
+};
+use http::{Request, Response};
+use telem_engine::Db;
+use tokio::runtime::Handle;
+use tonic::body::Body;
+use tower::Service;
+
+use super::net::Channels;
+use super::wire::LeafCodec;
+use crate::leaf::{LeafContext, NodeLeafExec};
+use crate::session::BATCH_ROWS;
+
+/// Where the service is to be mounted: every path below.
+pub const WORKER_PATH: &str = "/worker.WorkerService";
+/// Largest message with a plan.
+const PLAN_BYTES_MAX: usize = 16 << 20;
+
+/// A worker over `db`. `session` has the functions that plans may name and the memory that they share.
+pub(super) fn worker(db: Db, session: SessionState, channels: Channels) -> Worker {
+    let runtime = Arc::clone(session.runtime_env());
+    let headers = channels.wire().headers();
+    Worker::from_session_builder(move |mut context: WorkerQueryContext| {
+        let (db, session, channels, headers) = (db.clone(), session.clone(), channels.clone(), headers.clone());
+        async move {
+            let config = context.builder.config().take().unwrap_or_default();
+            let config = config.with_batch_size(BATCH_ROWS).with_extension(Arc::new(LeafContext::new(db.snapshot())));
+            let runtime = Arc::clone(session.runtime_env());
+            let builder = SessionStateBuilder::new_from_existing(session).with_config(config);
+            let builder = builder.with_runtime_env(runtime).with_distributed_user_codec(LeafCodec);
+            let builder = builder.with_distributed_channel_resolver(channels);
+            let builder = builder.with_distributed_passthrough_headers(headers)?;
+            Ok(builder.with_distributed_worker_plan_rewrite_handler(only_ours).build())
+        }
+    })
+    .with_runtime_env(runtime)
+    .with_version(env!("CARGO_PKG_VERSION"))
+}
+
+/// Refuses a plan with any operator that we never send: above all those that read files.
+fn only_ours(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
+    event.plan.apply(|plan| match is_ours(plan) {
+        true => Ok(TreeNodeRecursion::Continue),
+        false => exec_err!("a node does not run {}", plan.name()),
+    })?;
+    Ok(WorkerPlanRewriteEventResponse::new(event.plan))
+}
+
+fn is_ours(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<NodeLeafExec>()
+        || plan.is::<AggregateExec>()
+        || plan.is::<FilterExec>()
+        || plan.is::<ProjectionExec>()
+        || plan.is::<LocalLimitExec>()
+        || plan.is::<GlobalLimitExec>()
+        || plan.is::<SortExec>()
+        || plan.is::<SortPreservingMergeExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.as_network_boundary().is_some()
+}
+
+/// The gRPC service of this process's database, to be mounted below [`WORKER_PATH`] behind whoever checks tokens.
+///
+/// Requests are worked on by the threads of queries, so that those who watch connections are never busy.
+#[derive(Clone)]
+pub struct WorkerService {
+    worker: Worker,
+    threads: Handle,
+}
+
+impl WorkerService {
+    pub(crate) fn new(worker: Worker, threads: Handle) -> Self {
+        Self { worker, threads }
+    }
+}
+
+impl fmt::Debug for WorkerService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerService").finish_non_exhaustive()
+    }
+}
+
+impl<B> Service<Request<B>> for WorkerService
+where
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let mut service = self.worker.clone().into_worker_server().max_decoding_message_size(PLAN_BYTES_MAX);
+        let answered = self.threads.spawn(async move { service.call(request.map(Body::new)).await });
+        // A request that nobody waits for any more is not worked on.
+        let answered = AbortOnDrop(answered);
+        Box::pin(async move {
+            answered.await.unwrap_or_else(|_| {
+                let status = tonic::Status::unavailable("telem is shutting down");
+                Ok(status.into_http())
+            })
+        })
+    }
+}
+
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Future for AbortOnDrop<T> {
+    type Output = Result<T, tokio::task::JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,191 @@
+//! Asking, and asking again: a question that loses nodes while it is asked is asked of the others, so that an answer
+//! covers whole nodes and names the rest.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow::record_batch::RecordBatch;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{displayable, execute_stream};
+use datafusion_distributed::display_plan_ascii;
+use futures::StreamExt;
+use tokio::time::{Instant, timeout_at};
+
+use super::bounded::Due;
+use super::{Inner, MissingNode, RowOrder, TsAnswer, sql};
+use crate::dist::head::{Head, Planned};
+use crate::dist::lost::{Attempt, Parts};
+use crate::error::{Error, Result};
+use crate::leaf::LeafContext;
+use crate::plan::{self, PlanContext};
+use crate::tsq::TsQuery;
+use crate::view::View;
+
+/// How often a question is asked, at the most. Every further time is the loss of another node.
+const ATTEMPTS_MAX: u32 = 5;
+/// How much of the time that is left an attempt may take of it: what is not done then is asked without those who were slow.
+const ATTEMPT_SHARE: f64 = 0.6;
+
+/// A question in SQL.
+pub(super) struct Question {
+    pub text: String,
+    pub order: RowOrder,
+    pub context: LeafContext,
+    pub due: Due,
+    /// Set before the answer begins.
+    pub missing: Arc<Mutex<Vec<MissingNode>>>,
+}
+
+/// Answers a time-series query.
+pub(super) async fn timeseries(inner: &Inner, context: LeafContext, query: &TsQuery, due: Due) -> Result<TsAnswer> {
+    let options = &inner.options;
+    for _ in 0..ATTEMPTS_MAX {
+        let view = inner.view(context.snapshot.clone());
+        let attempt = inner.head.as_ref().map(|_| attempt(Parts::Held, due));
+        let task_ctx = inner.session.task_ctx(context.clone(), attempt.clone());
+        let answer = plan::answer(query, &PlanContext { view, task_ctx, options }).await;
+        if !lost(inner.head.as_deref(), attempt.as_deref(), answer.as_ref().err()) {
+            let answer = answer?;
+            complete(&answer.missing, options.strict)?;
+            return Ok(answer);
+        }
+    }
+    Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
+}
+
+/// Plans a question and starts its answer.
+pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<SendableRecordBatchStream> {
+    for _ in 0..ATTEMPTS_MAX {
+        let (view, state, planned) = planned(&inner, &question.context, question.order, &question.text).await?;
+        let parts = if planned.reduced { Parts::Held } else { Parts::Streamed };
+        let attempt = planned.distributed.then(|| attempt(parts, question.due));
+        let task = in_attempt(&state, attempt.clone());
+        let begun = match execute_stream(planned.plan, Arc::clone(&task)) {
+            Ok(batches) => match (&attempt, parts) {
+                (None, _) => Ok(batches),
+                (Some(_), Parts::Held) => held(batches, &task).await,
+                (Some(attempt), Parts::Streamed) => begun(batches, attempt).await,
+            },
+            Err(error) => Err(error),
+        };
+        let begun = begun.map_err(Error::from);
+        if !lost(inner.head.as_deref(), attempt.as_deref(), begun.as_ref().err()) {
+            let (batches, missing) = (begun?, view.missing());
+            complete(&missing, inner.options.strict)?;
+            *question.missing.lock().unwrap_or_else(PoisonError::into_inner) = missing;
+            return Ok(batches);
+        }
+    }
+    Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
+}
+
+/// How a question would be executed, one operator a line.
+pub(super) async fn explain(inner: &Inner, context: &LeafContext, text: &str) -> Result<String> {
+    let (_, _, planned) = planned(inner, context, RowOrder::Any, text).await?;
+    Ok(match planned.distributed {
+        true => display_plan_ascii(&*planned.plan, false),
+        false => displayable(&*planned.plan).indent(false).to_string(),
+    })
+}
+
+async fn planned(
+    inner: &Inner,
+    context: &LeafContext,
+    order: RowOrder,
+    text: &str,
+) -> Result<(View, SessionState, Planned)> {
+    let view = inner.view(context.snapshot.clone());
+    let state = inner.session.state(context, &view, inner.options.clock.now(), order);
+    let planned = sql::plan(text, &state, &view).await?;
+    Ok((view, state, planned))
+}
+
+fn attempt(parts: Parts, due: Due) -> Arc<Attempt> {
+    let left = due.at.saturating_duration_since(Instant::now());
+    let share: Duration = left.mul_f64(ATTEMPT_SHARE);
+    Arc::new(Attempt::new(parts, Instant::now() + share, share))
+}
+
+/// Whether the attempt lost nodes, so that its answer does not count.
+fn lost(head: Option<&Head>, attempt: Option<&Attempt>, error: Option<&Error>) -> bool {
+    let (Some(head), Some(attempt)) = (head, attempt) else { return false };
+    if let Some(Error::DataFusion(error)) = error {
+        attempt.lose_told(error);
+    }
+    head.take_lost(attempt)
+}
+
+fn complete(missing: &[MissingNode], strict: bool) -> Result<()> {
+    match strict && !missing.is_empty() {
+        true => Err(Error::Incomplete { missing: missing.to_vec() }),
+        false => Ok(()),
+    }
+}
+
+fn in_attempt(state: &SessionState, attempt: Option<Arc<Attempt>>) -> Arc<TaskContext> {
+    let task = state.task_ctx();
+    let Some(attempt) = attempt else { return task };
+    Arc::new(TaskContext::new(
+        None,
+        task.session_id(),
+        task.session_config().clone().with_extension(attempt),
+        task.scalar_functions().clone(),
+        Default::default(),
+        task.aggregate_functions().clone(),
+        task.window_functions().clone(),
+        task.runtime_env(),
+    ))
+}
+
+/// The whole answer, before any of it is handed out.
+async fn held(
+    mut batches: SendableRecordBatchStream,
+    task: &TaskContext,
+) -> datafusion::error::Result<SendableRecordBatchStream> {
+    let schema = batches.schema();
+    let memory = MemoryConsumer::new("answer over many nodes").register(task.memory_pool());
+    let mut all = Vec::new();
+    while let Some(batch) = batches.next().await {
+        let batch = batch?;
+        memory.try_grow(batch.get_array_memory_size())?;
+        all.push(batch);
+    }
+    Ok(Box::pin(RecordBatchStreamAdapter::new(
+        schema,
+        futures::stream::iter(Held { all: all.into_iter(), _memory: memory }),
+    )))
+}
+
+/// Batches that wait to be read, and the memory that they have.
+struct Held {
+    all: std::vec::IntoIter<RecordBatch>,
+    _memory: MemoryReservation,
+}
+
+impl Iterator for Held {
+    type Item = datafusion::error::Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.all.next().map(Ok)
+    }
+}
+
+/// The answer once every node that is asked has begun to answer: from then on a node that is lost is an error in it.
+async fn begun(
+    mut batches: SendableRecordBatchStream,
+    attempt: &Attempt,
+) -> datafusion::error::Result<SendableRecordBatchStream> {
+    let schema = batches.schema();
+    let first = match timeout_at(attempt.due, batches.next()).await {
+        Ok(first) => first.transpose()?,
+        // Nothing yet, as of a sort of much: nodes that are lost are noted all the same.
+        Err(_) => None,
+    };
+    let _ = timeout_at(attempt.due, attempt.all_began()).await;
+    let first = futures::stream::iter(first.map(Ok::<_, DataFusionError>));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, first.chain(batches))))
+}
