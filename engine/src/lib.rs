@@ -59,4 +59,5 @@ pub use segment::CacheFigures;
 pub use series::{SeriesId, SeriesKey, TagSet};
 pub use snapshot::{ScanColumn, ScanRequest, SeriesPoints, Snapshot, Values};
 pub use time::{Step, TimeRange, Timestamp};
+pub use together::Unopened;
 pub use value::Value;

@@ -22,7 +22,7 @@ use crate::db::{Db, Durable};
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
 use crate::flush::Flusher;
-use crate::layout::{self, Layout, META, SEGMENTS, SERIES, WAL, WRITER};
+use crate::layout::{self, Layout, MANIFEST, META, SEGMENTS, SERIES, WAL, WRITER};
 use crate::lock::WriterLock;
 use crate::manifest::{FileEntry, Manifest};
 use crate::recover;
@@ -91,12 +91,50 @@ impl Mirror {
         };
         // Dropping it on an error gives the lock back.
         require_empty(&*mirror.disk, &mirror.layout)?;
-        recover::sync_own_name(&*mirror.disk, mirror.layout.dir())?;
-        if let Some(parent) = mirror.layout.dir().parent() {
-            recover::sync_own_name(&*mirror.disk, parent)?;
-        }
-        recover::make_folders(&*mirror.disk, &mirror.layout)?;
+        mirror.make_names_durable()?;
         Ok(mirror)
+    }
+
+    /// As [`Mirror::begin`], and where `dir` holds a copy of `db` that another process began, goes on with that: what
+    /// it has is not copied again. A copy of an unclosed WAL is, because nobody knows what stands behind its durable end.
+    ///
+    /// # Errors
+    /// Invalid when `dir` holds anything else; Unavailable and Corrupt as [`Mirror::begin`].
+    pub fn resume(db: &Db, dir: &Path, disk: Arc<dyn Disk>) -> Result<Mirror> {
+        let source = db.durable()?;
+        let layout = Layout::new(dir);
+        let Some(own) = Manifest::load(&*disk, &layout)? else { return Self::begin(db, dir, disk) };
+        if own.database != source.manifest.database {
+            let found = format!("a {MANIFEST} of another database");
+            return Err(Error::NotEmpty { path: dir.to_path_buf(), found });
+        }
+        let options = db.options();
+        let lock = WriterLock::acquire(&disk, &*options.machine, &layout, options.take_over)?;
+        let is_whole = |entry: &&FileEntry| {
+            let copied = disk.open(&layout.named(&entry.file));
+            copied.is_ok_and(|file| file.len() == entry.bytes)
+        };
+        let files = own.files().filter(is_whole).map(|entry| entry.file.clone()).collect();
+        let mirror = Mirror {
+            source: db.clone(),
+            disk,
+            layout,
+            lock: Some(lock),
+            manifest: Some(Arc::new(own)),
+            files,
+            wal: BTreeMap::new(),
+            untidy: true,
+        };
+        mirror.make_names_durable()?;
+        Ok(mirror)
+    }
+
+    fn make_names_durable(&self) -> Result<()> {
+        recover::sync_own_name(&*self.disk, self.layout.dir())?;
+        if let Some(parent) = self.layout.dir().parent() {
+            recover::sync_own_name(&*self.disk, parent)?;
+        }
+        recover::make_folders(&*self.disk, &self.layout)
     }
 
     /// The directory of the copy.
@@ -200,6 +238,18 @@ impl Mirror {
         }
     }
 
+    /// Bytes that the copy lacks of what is durable in the source now.
+    ///
+    /// # Errors
+    /// Invalid when the source is read-only.
+    pub fn lacking(&self) -> Result<u64> {
+        let durable = self.source.durable()?;
+        let files = durable.manifest.files().filter(|entry| !self.files.contains(&entry.file)).map(|entry| entry.bytes);
+        let known = |extent: &Extent| self.wal.get(&extent.number).copied().unwrap_or(0);
+        let wal = wanted(&durable.wal).into_iter().map(|extent| extent.durable.saturating_sub(known(&extent)));
+        Ok(files.chain(wal).sum())
+    }
+
     /// Whether another process writes the copy, or it was removed: it will never be brought up to date again, and
     /// another one must be begun elsewhere.
     pub fn is_lost(&self) -> bool {
@@ -208,7 +258,9 @@ impl Mirror {
 
     fn bring_to(&mut self, durable: &Durable, report: &mut MirrorReport) -> Result<(), Stop> {
         let wal = wanted(&durable.wal);
-        let moved = self.manifest.as_ref().is_none_or(|own| own.generation != durable.manifest.generation);
+        let moved = self.manifest.as_ref().is_none_or(|own| own.generation != durable.manifest.generation)
+            // A copy that another process began may lack what its manifest names.
+            || durable.manifest.files().any(|entry| !self.files.contains(&entry.file));
         let grown = wal.iter().any(|extent| self.wal.get(&extent.number) != Some(&extent.durable));
         if !(moved || grown || self.untidy) {
             return Ok(());
@@ -331,6 +383,37 @@ impl Drop for Mirror {
             warn!(%error, "the writer lock of the copy stays");
         }
     }
+}
+
+/// The folders in the directory of a copy.
+pub const FOLDERS: [&str; 4] = [WAL, SEGMENTS, SERIES, META];
+/// The longest name of a file in one of them, or beside them.
+const NAME_BYTES_MAX: usize = 128;
+
+/// Whether a mirror makes files of this name in the directory of a copy: none of another name is taken from somebody
+/// who keeps a copy here, and none leads elsewhere.
+pub fn may_hold(name: &str) -> bool {
+    let of_root = || [MANIFEST, layout::MANIFEST_NEW, WRITER].contains(&name) || is_lock_aside(name);
+    name.len() <= NAME_BYTES_MAX && (FOLDERS.iter().any(|folder| layout::is_named_in(folder, name)) || of_root())
+}
+
+/// The CRC-32 by which a part of a copy that travels is known to be what was sent.
+pub fn checksum(part: &[u8]) -> u32 {
+    crc32fast::hash(part)
+}
+
+/// A lock while it is judged: `WRITER.PID`.
+fn is_lock_aside(name: &str) -> bool {
+    let pid = name.strip_prefix(WRITER).and_then(|rest| rest.strip_prefix('.'));
+    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The id of the database that stands in `dir`, or of which a copy does; `None` where there is no manifest.
+///
+/// # Errors
+/// Io; Corrupt; Unavailable when a newer telem wrote it.
+pub fn database_in(dir: &Path, disk: &dyn Disk) -> Result<Option<String>> {
+    Ok(Manifest::load(disk, &Layout::new(dir))?.map(|manifest| manifest.database))
 }
 
 /// The WAL files that are worth copying, ascending. Behind one whose end a failed fsync lost comes no other: the

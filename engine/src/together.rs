@@ -4,6 +4,8 @@
 //! the common index, and is asked once a run when a segment is loaded. Where two databases hold a sample of the
 //! same series and time, the one that was named later wins, whatever stands in its segments and what in its WAL.
 
+mod opening;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use crate::info::{DbInfo, Parts};
 use crate::layout::Layout;
 use crate::meta::Meta;
 use crate::options::Options;
-use crate::recover::{self, Recovered, RecoveryReport};
+use crate::recover::{Recovered, RecoveryReport};
 use crate::segment::{self, CacheFigures, Segment, SegmentCache};
 use crate::series::SeriesId;
 use crate::snapshot::Visible;
@@ -145,10 +147,31 @@ pub struct Together {
     pub memtables: Vec<Visible>,
 }
 
+/// A database that could not be opened among several.
+#[derive(Debug)]
+pub struct Unopened {
+    pub dir: PathBuf,
+    pub error: Error,
+}
+
+/// What to do about a database that cannot be opened.
+#[derive(Debug)]
+pub enum Unsound<'a> {
+    Fail,
+    /// It is left out, and noted here.
+    LeaveOut(&'a mut Vec<Unopened>),
+}
+
 impl Together {
     /// # Errors
-    /// That of the first database that cannot be opened, as [`crate::Db::open_read_only`].
-    pub fn open(dirs: &[PathBuf], options: &Options, cache: &Arc<SegmentCache>) -> Result<Self> {
+    /// That of the first database that cannot be opened, as [`crate::Db::open_read_only`]; where such are left out,
+    /// only when none can.
+    pub fn open(
+        dirs: &[PathBuf],
+        options: &Options,
+        cache: &Arc<SegmentCache>,
+        mut unsound: Unsound<'_>,
+    ) -> Result<Self> {
         let mut together = Self {
             members: Vec::new(),
             dir: around(dirs),
@@ -158,11 +181,21 @@ impl Together {
             segments: Vec::new(),
             memtables: Vec::new(),
         };
-        let mut ids = Vec::new();
-        for dir in dirs {
-            let layout = Layout::new(dir);
-            let recovered = recover::read_only(options, &layout)?;
-            ids.push(together.add(&layout, recovered, options, cache)?);
+        let mut ids = Vec::with_capacity(dirs.len());
+        opening::each(dirs, options, |layout, recovered| {
+            match (recovered, &mut unsound) {
+                (Ok(recovered), _) => ids.push(together.add(layout, recovered, options, cache)?),
+                (Err(error), Unsound::Fail) => return Err(error),
+                (Err(error), Unsound::LeaveOut(unopened)) => {
+                    unopened.push(Unopened { dir: layout.dir().to_path_buf(), error });
+                }
+            }
+            Ok(())
+        })?;
+        if let (Unsound::LeaveOut(unopened), true) = (unsound, together.members.is_empty())
+            && !unopened.is_empty()
+        {
+            return Err(unopened.swap_remove(0).error);
         }
         let nodes: Vec<String> = together.members.iter().map(|member| member.info.node.clone()).collect();
         together.nodes = Nodes::of_several(&ids, &nodes, together.index.len());

@@ -19,7 +19,7 @@ use crate::manifest::Manifest;
 use crate::options::Options;
 use crate::recover::{self, Recovered, RecoveryReport};
 use crate::segment::SegmentCache;
-use crate::together::{Nodes, Together};
+use crate::together::{Nodes, Together, Unopened, Unsound};
 use crate::wal::Wal;
 
 impl Db {
@@ -77,12 +77,26 @@ impl Db {
     /// # Errors
     /// Invalid when `dirs` is empty; that of the first database that cannot be opened.
     pub fn open_together(dirs: &[PathBuf], options: Options) -> Result<Db> {
+        Self::open_several(dirs, options, Unsound::Fail)
+    }
+
+    /// As [`Db::open_together`], and a database that cannot be opened is left out: which, and why, is said beside.
+    ///
+    /// # Errors
+    /// Invalid when `dirs` is empty; that of the first database when none can be opened.
+    pub fn open_together_but(dirs: &[PathBuf], options: Options) -> Result<(Db, Vec<Unopened>)> {
+        let mut unopened = Vec::new();
+        let db = Self::open_several(dirs, options, Unsound::LeaveOut(&mut unopened))?;
+        Ok((db, unopened))
+    }
+
+    fn open_several(dirs: &[PathBuf], options: Options, unsound: Unsound<'_>) -> Result<Db> {
         match dirs {
             [] => Err(Error::EmptyName { what: "the list of databases" }),
             [dir] => Self::open_read_only(dir, options),
             dirs => {
                 let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
-                let together = Together::open(dirs, &options, &cache)?;
+                let together = Together::open(dirs, &options, &cache, unsound)?;
                 Ok(Db { inner: Arc::new(Inner::of_several(options, cache, together)) })
             }
         }

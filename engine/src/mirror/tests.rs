@@ -294,3 +294,108 @@ fn a_copy_that_was_removed_is_lost() {
     mirror.step().unwrap_err();
     assert!(mirror.is_lost());
 }
+
+#[test]
+fn a_copy_that_another_process_began_is_gone_on_with() {
+    let bed = Bed::new();
+    let mut mirror = bed.mirror();
+    bed.append("a", 0..10);
+    bed.db.flush().unwrap();
+    bed.append("a", 10..20);
+    mirror.step().unwrap();
+    // As a kill leaves it, but for the lock, whose owner lives here.
+    drop(mirror);
+    bed.append("b", 0..10);
+    let mut mirror = Mirror::resume(&bed.db, &bed.copy(), Arc::new(OsDisk)).unwrap();
+    let report = mirror.step().unwrap();
+    assert_eq!(report.files, 0, "the segment is there, and the manifest is the same: {report:?}");
+    bed.assert_same();
+    bed.db.close().unwrap();
+    mirror.finish().unwrap();
+    bed.assert_same();
+}
+
+#[test]
+fn a_file_that_a_begun_copy_has_lost_is_copied_again() {
+    let bed = Bed::new();
+    let mut mirror = bed.mirror();
+    bed.append("a", 0..10);
+    bed.db.flush().unwrap();
+    mirror.step().unwrap();
+    drop(mirror);
+    let segment = bed.files().into_iter().find(|file| file.starts_with(SEGMENTS)).unwrap();
+    std::fs::remove_file(bed.copy().join(segment)).unwrap();
+    let mut mirror = Mirror::resume(&bed.db, &bed.copy(), Arc::new(OsDisk)).unwrap();
+    assert_eq!(mirror.step().unwrap().files, 2, "the segment, and the manifest");
+    bed.assert_same();
+}
+
+#[test]
+fn the_copy_of_another_database_is_not_gone_on_with() {
+    let (bed, other) = (Bed::new(), Bed::new());
+    let mut mirror = bed.mirror();
+    bed.append("a", 0..10);
+    mirror.finish().unwrap();
+    let refused = Mirror::resume(&other.db, &bed.copy(), Arc::new(OsDisk)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    bed.assert_same();
+    let id = bed.db.info().unwrap().database;
+    assert_eq!(database_in(&bed.copy(), &OsDisk).unwrap(), Some(id));
+    assert_eq!(database_in(bed.dir.path(), &OsDisk).unwrap(), None);
+}
+
+#[test]
+fn where_nothing_was_begun_resuming_begins() {
+    let bed = Bed::new();
+    bed.append("a", 0..10);
+    let mut mirror = Mirror::resume(&bed.db, &bed.copy(), Arc::new(OsDisk)).unwrap();
+    mirror.step().unwrap();
+    bed.assert_same();
+}
+
+#[test]
+fn what_a_copy_lacks_is_known_before_it_is_copied() {
+    let bed = Bed::new();
+    let mut mirror = bed.mirror();
+    bed.append("a", 0..10);
+    let lacking = mirror.lacking().unwrap();
+    assert_eq!(mirror.step().unwrap().wal_bytes, lacking);
+    assert_eq!(mirror.lacking().unwrap(), 0);
+    bed.db.flush().unwrap();
+    assert!(mirror.lacking().unwrap() > 0);
+    mirror.step().unwrap();
+    assert_eq!(mirror.lacking().unwrap(), 0);
+}
+
+#[test]
+fn only_names_that_a_mirror_makes_may_stand_in_a_copy() {
+    for good in ["MANIFEST", "MANIFEST.new", "WRITER", "WRITER.123", "wal/00000001.wal", "meta/000001.json"] {
+        assert!(may_hold(good), "{good}");
+    }
+    let long = format!("wal/{}", "1".repeat(128));
+    for bad in [
+        "",
+        "/",
+        "..",
+        "../x",
+        "wal",
+        "wal/",
+        "wal/..",
+        "wal/../MANIFEST",
+        "wal/a/b",
+        "wal//a",
+        "/etc/passwd",
+        "WRITER.",
+        "WRITER.1/2",
+        "MANIFEST2",
+        "connection.json",
+        "wal/.hidden",
+        "wal/a b",
+        "wal/a\0",
+        "segments\\x",
+        "other/x",
+        &long,
+    ] {
+        assert!(!may_hold(bad), "{bad:?}");
+    }
+}

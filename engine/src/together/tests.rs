@@ -295,3 +295,42 @@ fn a_segment_of_a_database_without_the_series_is_not_even_opened() {
         assert!(error.to_string().contains("open the database again"), "{error}");
     }
 }
+
+#[test]
+fn hundreds_of_small_databases_are_one_in_the_order_in_which_they_were_named() {
+    let mut bed = Bed::new();
+    for host in 0..300_i64 {
+        // A series of its own, one that all have, and for every third host a WAL instead of a segment.
+        let node = format!("n{host:03}");
+        let mut steps = vec![Step::Append(vec![(0, 0, host), (0, (host + 1) * HOUR, host)])];
+        if host % 3 > 0 {
+            steps.push(Step::Flush);
+        }
+        bed.database(&node, &steps);
+    }
+    bed.check();
+    let db = bed.open();
+    let found: Vec<_> = db.recoveries().into_iter().map(|(dir, _)| dir.to_path_buf()).collect();
+    assert_eq!(found, bed.dirs);
+}
+
+#[test]
+fn a_database_that_cannot_be_opened_is_left_out_and_named() {
+    let mut bed = Bed::new();
+    for host in 0..40_i64 {
+        bed.database(&format!("n{host}"), &[Step::Append(vec![(0, host * HOUR, host)]), Step::Flush]).close().unwrap();
+    }
+    let damaged = [3, 17].map(|at| bed.dirs[at].clone());
+    for dir in &damaged {
+        std::fs::write(dir.join("MANIFEST"), b"not what was written").unwrap();
+    }
+    let refused = Db::open_together(&bed.dirs, Options::default()).unwrap_err();
+    assert!(refused.to_string().contains(&*damaged[0].to_string_lossy()), "{refused}");
+    let (db, unopened) = Db::open_together_but(&bed.dirs, Options::default()).unwrap();
+    let named: Vec<_> = unopened.iter().map(|one| (one.dir.clone(), one.error.kind())).collect();
+    assert_eq!(named, damaged.clone().map(|dir| (dir, ErrorKind::Corrupt)));
+    assert_eq!(db.databases().unwrap().len(), 38);
+    assert_eq!(db.info().unwrap().samples, 38);
+    let none = Db::open_together_but(&damaged, Options::default()).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::Corrupt, "{none}");
+}

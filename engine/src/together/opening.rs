@@ -1,0 +1,54 @@
+//! Reads many databases at once, and hands them over in their order.
+//!
+//! Where they lie on a file system that many nodes share, most of the time goes by in waiting for it: so there are more
+//! readers than processors. Each has every so-manieth database, and is at most one ahead of who takes them, so that a
+//! few of them and not thousands are in memory twice.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::options::Options;
+use crate::recover::{self, Recovered};
+
+/// Most databases that are read at once.
+const READERS: usize = 16;
+/// Databases that a reader may have ready for who takes them.
+const AHEAD: usize = 1;
+
+/// Opens each of `dirs` read-only and gives what it found to `take`, in their order.
+///
+/// # Errors
+/// The first of `take`, and nothing more is read; Io when the system has no thread left.
+pub fn each(
+    dirs: &[PathBuf],
+    options: &Options,
+    mut take: impl FnMut(&Layout, Result<Recovered>) -> Result<()>,
+) -> Result<()> {
+    let readers = READERS.min(dirs.len()).max(1);
+    thread::scope(|scope| {
+        let mut found: Vec<Receiver<Result<Recovered>>> = Vec::with_capacity(readers);
+        for first in 0..readers {
+            let (send, receive) = sync_channel(AHEAD);
+            let read = move || {
+                for dir in dirs.iter().skip(first).step_by(readers) {
+                    // Nobody takes more after an error.
+                    if send.send(recover::read_only(options, &Layout::new(dir))).is_err() {
+                        return;
+                    }
+                }
+            };
+            let named = thread::Builder::new().name("telem-open".to_owned());
+            named.spawn_scoped(scope, read).map_err(Error::io("start a thread to read", &dirs[first]))?;
+            found.push(receive);
+        }
+        for (at, dir) in dirs.iter().enumerate() {
+            let recovered = found[at % readers].recv();
+            let died = || Error::Internal { what: format!("who read {} died", dir.display()) };
+            take(&Layout::new(dir), recovered.map_err(|_| died())?)?;
+        }
+        Ok(())
+    })
+}
