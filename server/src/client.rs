@@ -159,7 +159,11 @@ impl Client {
         if body.response.status().is_success() { Ok(body) } else { Err(body.into_refusal().await) }
     }
 
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Body, ClientError> {
+    /// An answer of any status is an answer.
+    ///
+    /// # Errors
+    /// [`ClientError`], but never Refused.
+    pub async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Body, ClientError> {
         let request = self.request(method, path, body)?;
         let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
         let connect = async {

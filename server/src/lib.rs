@@ -25,3 +25,4 @@ pub mod state;
 #[cfg(test)]
 mod testing;
 pub mod token;
+pub mod upload;

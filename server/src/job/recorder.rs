@@ -133,6 +133,12 @@ impl From<Caught> for Event {
     }
 }
 
+impl From<Saved> for Event {
+    fn from(saved: Saved) -> Self {
+        Self::Saved(saved)
+    }
+}
+
 /// Says something to the supervisor.
 fn tell(word: &ToSupervisor) {
     // One that is gone needs no answer.

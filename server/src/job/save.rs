@@ -3,6 +3,10 @@
 //! A thread of its own steps an engine [`Mirror`] every few seconds, so that a job that is killed leaves a copy that
 //! opens and lacks seconds. Once the database is closed the copy is finished. A place that cannot be written is told
 //! once and tried again; the job never waits for it.
+//!
+//! The same for the head of a job and for an agent on one of its nodes: only the [`Place`] differs.
+
+mod destination;
 
 use std::fs;
 use std::io;
@@ -13,10 +17,10 @@ use std::thread;
 use std::time::Duration;
 
 use telem_engine::disk::OsDisk;
-use telem_engine::{Db, Mirror, MirrorReport};
+use telem_engine::{Db, Error, Mirror, MirrorReport};
 
-use super::Event;
-use super::claim::claim;
+pub use self::destination::Destination;
+use crate::upload::{NodePlace, Progress};
 
 /// How often, at the least, the copy is brought up to date.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(60);
@@ -26,83 +30,58 @@ const FIRST_STEPS: [Duration; 2] = [Duration::from_millis(200), Duration::from_m
 const FINISH_ATTEMPTS: u32 = 3;
 /// How long to wait between two of them.
 const FINISH_PAUSE: Duration = Duration::from_secs(1);
+/// How often a head is told how far a node is, besides when that changes in kind.
+const TOLD_EVERY: Duration = Duration::from_secs(15);
+/// How many directories are tried in a row: one may be another process's, or hold something else.
+const PLACES_TRIED: u32 = 3;
 
-/// Where a database is saved: the first of `DIR/node`, `DIR/node-2`, ... that nobody has.
+/// Where a database is saved.
 #[derive(Debug)]
-pub struct Destination {
-    parent: PathBuf,
-    name: String,
-    claimed: Option<PathBuf>,
+pub enum Place {
+    /// In a directory that we make.
+    Own(Destination),
+    /// Where the head of our job says.
+    OfNode(NodePlace),
 }
 
-impl Destination {
-    pub fn new(parent: PathBuf, node: &str) -> Self {
-        Self { parent, name: node.to_owned(), claimed: None }
+impl From<Destination> for Place {
+    fn from(destination: Destination) -> Self {
+        Self::Own(destination)
     }
+}
 
-    /// Makes the directory, unless that was done.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn claim(&mut self) -> io::Result<&Path> {
-        if self.claimed.is_none() {
-            self.claimed = Some(claim(&self.parent, &self.name)?);
+impl From<NodePlace> for Place {
+    fn from(place: NodePlace) -> Self {
+        Self::OfNode(place)
+    }
+}
+
+impl Place {
+    fn dir(&self) -> &Path {
+        match self {
+            Self::Own(destination) => destination.path(),
+            Self::OfNode(place) => place.dir(),
         }
-        Ok(self.path())
     }
 
-    /// As [`Destination::claim`], but not waited for longer than `patience`: a file system that hangs is for the saving
-    /// thread to wait for, which claims again.
-    ///
-    /// # Errors
-    /// When it cannot be made, and TimedOut.
-    pub fn claim_within(&mut self, patience: Duration) -> io::Result<()> {
-        let (send, claimed) = channel();
-        let mut own = Self { claimed: self.claimed.clone(), parent: self.parent.clone(), name: self.name.clone() };
-        let claim = move || {
-            let made = own.claim().map(|_| ());
-            if let Err(unheard) = send.send((made, own.claimed.clone())) {
-                // Nobody waited: what was made at last is nobody's.
-                own.claimed = unheard.0.1;
-                own.discard();
-            }
-        };
-        thread::Builder::new().name("telem-claim".to_owned()).spawn(claim)?;
-        let (made, path) = claimed.recv_timeout(patience).map_err(|_| {
-            let why = format!("its file system has not answered for {} s", patience.as_secs_f64());
-            io::Error::new(io::ErrorKind::TimedOut, why)
-        })?;
-        self.claimed = path;
-        made
-    }
-
-    /// The directory above.
-    pub fn parent(&self) -> &Path {
-        &self.parent
-    }
-
-    /// The directory; while there is none, the one above.
-    pub fn path(&self) -> &Path {
-        self.claimed.as_deref().unwrap_or(&self.parent)
-    }
-
-    /// The id of the database that is saved there.
-    pub fn node(&self) -> String {
-        let claimed = self.claimed.as_deref().and_then(Path::file_name);
-        claimed.map_or_else(|| self.name.clone(), |name| name.to_string_lossy().into_owned())
-    }
-
-    /// Lets go of the directory, which others took or removed: the next claim makes another.
+    /// Others took the directory, or removed it: the next is another.
     fn give_up(&mut self) {
-        self.claimed = None;
+        match self {
+            Self::Own(destination) => destination.give_up(),
+            Self::OfNode(place) => place.avoid(),
+        }
     }
 
-    /// Removes what was made, where nothing lies in it.
-    pub fn discard(&mut self) {
-        if let Some(claimed) = self.claimed.take() {
-            // What is not empty, or not there, stays as it is.
-            let _ = fs::remove_dir(claimed);
-            let _ = fs::remove_dir(&self.parent);
+    fn interval(&self, interval: Duration) -> Duration {
+        match self {
+            Self::Own(_) => interval,
+            Self::OfNode(place) => place.interval(interval),
+        }
+    }
+
+    fn tell(&self, progress: &Progress) {
+        if let Self::OfNode(place) = self {
+            place.tell(progress);
         }
     }
 }
@@ -122,14 +101,30 @@ pub struct Saver {
 
 impl Saver {
     /// Starts saving `db`. Every `interval` the copy is brought up to date: that much it may lack when everything is
-    /// killed, besides what was not yet synced.
+    /// killed, besides what was not yet synced. A node that sends its files does it every ten seconds at the most.
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub fn start(db: Db, destination: Destination, interval: Duration, events: Sender<Event>) -> io::Result<Saver> {
+    pub fn start<E: From<Saved> + Send + 'static>(
+        db: Db,
+        place: impl Into<Place>,
+        interval: Duration,
+        events: Sender<E>,
+    ) -> io::Result<Saver> {
         let (commands, wanted) = channel();
-        let live = db.info().map(|info| info.dir).map_err(io::Error::other)?;
-        let saving = Saving { db, live, destination, mirror: None, failing: false, removed: false, stepped: false };
+        let info = db.info().map_err(io::Error::other)?;
+        let saving = Saving {
+            db,
+            database: info.database,
+            live: info.dir,
+            place: place.into(),
+            mirror: None,
+            failing: false,
+            removed: false,
+            stepped: false,
+            copied: 0,
+            untold: Duration::MAX,
+        };
         let run = move || saving.run(interval, &wanted, &events);
         thread::Builder::new().name("telem-save".to_owned()).spawn(run)?;
         Ok(Saver { commands })
@@ -141,7 +136,7 @@ impl Saver {
         let _ = self.commands.send(Command::Now);
     }
 
-    /// Makes the last step; [`Event::Saved`] follows.
+    /// Makes the last step, of a database that is closed or will never be; [`Saved`] follows.
     pub fn finish(&self) {
         let _ = self.commands.send(Command::Finish);
     }
@@ -165,9 +160,11 @@ impl Saved {
 
 struct Saving {
     db: Db,
+    /// Its id.
+    database: String,
     /// Its directory.
     live: PathBuf,
-    destination: Destination,
+    place: Place,
     mirror: Option<Mirror>,
     /// The last attempt failed, and that was told.
     failing: bool,
@@ -175,15 +172,21 @@ struct Saving {
     removed: bool,
     /// A step has succeeded: there is something to open.
     stepped: bool,
+    /// Bytes so far.
+    copied: u64,
+    /// For how long nobody was told how far we are.
+    untold: Duration,
 }
 
 impl Saving {
-    fn run(mut self, interval: Duration, commands: &Receiver<Command>, events: &Sender<Event>) {
+    fn run<E: From<Saved>>(mut self, interval: Duration, commands: &Receiver<Command>, events: &Sender<E>) {
         // At once, so that there is something to open however soon the end comes.
         self.step();
         let mut first_steps = FIRST_STEPS.into_iter();
         loop {
+            let interval = self.place.interval(interval);
             let pause = first_steps.next().map_or(interval, |pause| pause.min(interval));
+            self.untold = self.untold.saturating_add(pause);
             match commands.recv_timeout(pause) {
                 Err(RecvTimeoutError::Timeout) => self.step(),
                 Ok(Command::Now) => self.save_now(),
@@ -192,15 +195,19 @@ impl Saving {
             }
         }
         let failed = self.finish(commands).err();
-        let dir = self.destination.path().to_path_buf();
+        let dir = self.place.dir().to_path_buf();
         let nothing = failed.is_some() && !self.stepped;
-        if nothing && self.mirror.take().is_some() {
+        if let Place::Own(destination) = &self.place
+            && nothing
+            && self.mirror.take().is_some()
+        {
             // No database: what there is of one is nothing to anybody.
             let _ = fs::remove_dir_all(&dir);
-            let _ = fs::remove_dir(&self.destination.parent);
+            let _ = fs::remove_dir(destination.parent());
         }
+        self.place.tell(&Progress { bytes: self.copied, lacking: 0, done: failed.is_none(), failed: failed.clone() });
         // Nobody listens when the process is about to end anyway.
-        let _ = events.send(Event::Saved(Saved { dir, failed, nothing }));
+        let _ = events.send(E::from(Saved { dir, failed, nothing }));
     }
 
     /// First what is quick, then what makes the copy small and quick to open.
@@ -222,9 +229,12 @@ impl Saving {
         match self.try_to(Mirror::step) {
             Ok(report) => {
                 tracing::debug!(?report, "saved");
-                self.stepped = true;
+                let first = !std::mem::replace(&mut self.stepped, true);
                 if std::mem::take(&mut self.failing) {
-                    tracing::warn!(dir = %self.destination.path().display(), "saving works again");
+                    tracing::warn!(dir = %self.place.dir().display(), "saving works again");
+                }
+                if first || self.untold >= TOLD_EVERY {
+                    self.tell_progress();
                 }
             }
             Err(error) if !self.failing => {
@@ -233,12 +243,18 @@ impl Saving {
                     tracing::warn!(
                         "cannot save in {}: {error}. It is tried again every few seconds; give another --save DIR \
                          that you may write if this stays so",
-                        self.destination.path().display()
+                        self.place.dir().display()
                     );
                 }
             }
             Err(error) => tracing::debug!(error, "still cannot save"),
         }
+    }
+
+    fn tell_progress(&mut self) {
+        self.untold = Duration::ZERO;
+        let lacking = self.mirror.as_ref().and_then(|mirror| mirror.lacking().ok()).unwrap_or(0);
+        self.place.tell(&Progress { bytes: self.copied, lacking, ..Progress::default() });
     }
 
     /// Says once that somebody removed the live data.
@@ -252,13 +268,14 @@ impl Saving {
                 "the live data in {} were removed by somebody: what comes in now is in memory alone, and is saved in {} \
                  at the end; choose a --data DIR that nobody tidies",
                 self.live.display(),
-                self.destination.path().display()
+                self.place.dir().display()
             );
         }
     }
 
     fn finish(&mut self, commands: &Receiver<Command>) -> Result<(), String> {
         self.watch_live();
+        self.tell_progress();
         let mut attempt = 1;
         loop {
             // What could not be closed may still be had from memory.
@@ -283,32 +300,78 @@ impl Saving {
     ) -> Result<MirrorReport, String> {
         let done = step(self.mirror()?);
         if done.is_ok() || !self.mirror.as_ref().is_some_and(Mirror::is_lost) {
-            return done.map_err(|error| error.to_string());
+            if done.is_err() {
+                self.find_again();
+            }
+            return done.map(|report| self.count(report)).map_err(|error| error.to_string());
         }
-        let lost = self.destination.path().to_path_buf();
+        let lost = self.place.dir().to_path_buf();
         self.mirror = None;
-        self.destination.give_up();
+        self.place.give_up();
         let report = step(self.mirror()?).map_err(|error| error.to_string())?;
         tracing::warn!(
-            "the copy in {} was removed by somebody; all samples are saved anew in {}",
+            "the copy in {} was removed or taken by somebody; all samples are saved anew in {}",
             lost.display(),
-            self.destination.path().display()
+            self.place.dir().display()
         );
-        Ok(report)
+        Ok(self.count(report))
+    }
+
+    fn count(&mut self, report: MirrorReport) -> MirrorReport {
+        self.copied += report.bytes + report.wal_bytes;
+        report
+    }
+
+    /// After an error: a head that was started anew is to be asked anew, and may give another directory.
+    fn find_again(&mut self) {
+        let Place::OfNode(place) = &mut self.place else { return };
+        place.ask_again();
+        if let Ok(found) = place.find(&self.database)
+            && self.mirror.as_ref().is_some_and(|mirror| mirror.dir() != found.dir)
+        {
+            self.mirror = None;
+        }
     }
 
     /// The mirror, begun if it is not.
     fn mirror(&mut self) -> Result<&mut Mirror, String> {
         if self.mirror.is_none() {
-            let dir = self.destination.claim().map_err(|error| error.to_string())?.to_path_buf();
-            let begun = Mirror::begin(&self.db, &dir, Arc::new(OsDisk)).map_err(|error| error.to_string());
-            if begun.is_err() {
-                // Half made, it would not be empty at the next attempt. It is ours alone.
-                let _ = fs::remove_dir_all(dir);
-                self.destination.claimed = None;
-            }
-            self.mirror = Some(begun?);
+            self.mirror = Some(self.begin()?);
         }
         self.mirror.as_mut().ok_or_else(String::new)
+    }
+
+    fn begin(&mut self) -> Result<Mirror, String> {
+        match &mut self.place {
+            Place::Own(destination) => {
+                let dir = destination.claim().map_err(|error| error.to_string())?.to_path_buf();
+                Mirror::begin(&self.db, &dir, Arc::new(OsDisk)).map_err(|error| {
+                    // Half made, it would not be empty at the next attempt. It is ours alone.
+                    let _ = fs::remove_dir_all(dir);
+                    destination.give_up();
+                    error.to_string()
+                })
+            }
+            Place::OfNode(place) => {
+                let mut failed = String::new();
+                for _ in 0..PLACES_TRIED {
+                    let found = place.find(&self.database).map_err(|error| error.to_string())?;
+                    let error = match Mirror::resume(&self.db, &found.dir, found.disk) {
+                        Ok(mirror) => return Ok(mirror),
+                        Err(error) => error,
+                    };
+                    failed = error.to_string();
+                    match error {
+                        Error::Locked { .. } | Error::NotEmpty { .. } => place.avoid(),
+                        _ if place.send_instead() => {}
+                        _ => {
+                            place.ask_again();
+                            break;
+                        }
+                    }
+                }
+                Err(failed)
+            }
+        }
     }
 }

@@ -1,0 +1,275 @@
+//! Where the nodes of a job are saved: at the head, who has which directory and how far it is; at a node that cannot
+//! write there, a [disk](HeadDisk) whose files are the head's.
+//!
+//! A node asks the head for its directory, and is told a probe beside it: who can read that writes there directly. Who
+//! cannot sends the same files part by part, as an engine [`Mirror`](telem_engine::Mirror) makes them: under a name
+//! that no reader looks at until they are whole and durable. So a copy is as sound however it came, and wherever it
+//! was cut off. Names are the mirror's or refused; no name is ever a path.
+
+mod board;
+mod disk;
+mod place;
+mod routes;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use telem_engine::disk::{Disk, OsDisk};
+use telem_engine::mirror;
+use tokio::sync::Semaphore;
+
+use crate::config::{ConfigError, checked_name};
+use crate::http::body::BodyBudget;
+use crate::job::claim::claim;
+use crate::state::ServerLimits;
+use crate::token::Token;
+pub use board::{NodeSaved, Outcome, Overview, Progress, SavedNodes};
+pub use disk::HeadDisk;
+pub use place::NodePlace;
+pub use routes::routes;
+use store::Store;
+
+/// Largest part of a file that is sent at a time, and so what one request holds in memory.
+pub const PART_BYTES_MAX: usize = 4 << 20;
+/// Memory that the parts of all nodes take together.
+const PARTS_BYTES_MAX: usize = 64 << 20;
+/// Requests of nodes that are at the disk at once; one more is told to come again.
+const AT_DISK_MAX: usize = 8;
+/// Most nodes that are saved.
+const NODES_MAX: usize = 16_384;
+/// Directories of one name that are looked at: a node that came back as often has other troubles.
+const NAMES_LOOKED_AT: u32 = 64;
+
+/// How nodes write their directories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// Themselves, if they see where the job is saved; else through the head.
+    #[default]
+    Found,
+    /// Through the head, all of them: for a file system that is not to be asked by many nodes.
+    ThroughHead,
+}
+
+/// Where a job is saved, at its head. Clones are the same.
+#[derive(Clone)]
+pub struct Uploads {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    save: PathBuf,
+    token: Token,
+    probe: Option<Probe>,
+    limits: ServerLimits,
+    at_disk: Arc<Semaphore>,
+    nodes: Mutex<BTreeMap<String, Saving>>,
+    /// Something in `nodes` changed.
+    changed: Condvar,
+}
+
+/// The directory of a node, and how far it is.
+#[derive(Clone, Debug)]
+struct Saving {
+    /// The id of the database whose copy it is.
+    database: String,
+    store: Arc<Store>,
+    progress: Progress,
+}
+
+/// A file in the directory where the job is saved that nobody can guess: who can read it shares the directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    pub path: PathBuf,
+    pub contents: String,
+}
+
+/// What a node asks for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The id of its database: a copy of it that was begun is gone on with.
+    pub database: String,
+    /// A directory that it was given and could not use.
+    #[serde(default)]
+    pub avoid: Option<PathBuf>,
+}
+
+/// What it is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Given {
+    /// On the head, absolute.
+    pub dir: PathBuf,
+    pub probe: Option<Probe>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum UploadsError {
+    #[error(transparent)]
+    Name(#[from] ConfigError),
+    #[error("{NODES_MAX} nodes are saved here already, and no more may be")]
+    TooMany,
+    #[error("no directory can be made in {}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Engine(#[from] telem_engine::Error),
+}
+
+impl fmt::Debug for Uploads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uploads").field("save", &self.inner.save).finish_non_exhaustive()
+    }
+}
+
+impl Uploads {
+    /// The nodes of a job are saved in directories below `save`, which is made now if it is not there. `token` is the
+    /// job's: every request needs it, wherever it comes from. Where no probe can be written, nodes send their files.
+    ///
+    /// # Errors
+    /// When `save` cannot be made.
+    pub fn new(save: &Path, token: Token, sharing: Sharing) -> io::Result<Uploads> {
+        let save = std::path::absolute(save)?;
+        std::fs::create_dir_all(&save)?;
+        let probe = match sharing {
+            Sharing::ThroughHead => None,
+            Sharing::Found => Probe::write(&save).map_or_else(
+                |error| {
+                    let dir = save.display();
+                    tracing::warn!(%error, %dir, "no probe can be written there: all nodes send their files");
+                    None
+                },
+                Some,
+            ),
+        };
+        let limits = ServerLimits {
+            body_bytes_max: PART_BYTES_MAX,
+            bodies: BodyBudget::new(PARTS_BYTES_MAX),
+            ..ServerLimits::default()
+        };
+        let inner = Inner {
+            save,
+            token,
+            probe,
+            limits,
+            at_disk: Arc::new(Semaphore::new(AT_DISK_MAX)),
+            nodes: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        Ok(Uploads { inner: Arc::new(inner) })
+    }
+
+    /// The directory above those of the nodes.
+    pub fn save(&self) -> &Path {
+        &self.inner.save
+    }
+
+    /// The directory of `node`: the one that it has, one with a copy of its database that an earlier process began, or
+    /// a new one. No two nodes have the same.
+    ///
+    /// # Errors
+    /// [`UploadsError`].
+    pub fn give(&self, node: &str, wanted: &Wanted) -> Result<Given, UploadsError> {
+        checked_name("node", node)?;
+        // Held while the disk is asked: two nodes must not find the same directory.
+        let mut nodes = self.nodes();
+        let avoided = |dir: &Path| wanted.avoid.as_deref() == Some(dir);
+        let known = nodes.get(node).filter(|one| one.database == wanted.database && !avoided(one.store.dir()));
+        let dir = match known {
+            Some(known) => known.store.dir().to_path_buf(),
+            None if nodes.len() >= NODES_MAX && !nodes.contains_key(node) => return Err(UploadsError::TooMany),
+            None => {
+                let is_taken = |dir: &Path| avoided(dir) || nodes.values().any(|one| one.store.dir() == dir);
+                let dir = match self.begun(node, &wanted.database, is_taken)? {
+                    Some(begun) => begun,
+                    None => self.fresh(node)?,
+                };
+                let store = Arc::new(Store::new(dir.clone()));
+                let saving = Saving { database: wanted.database.clone(), store, progress: Progress::default() };
+                nodes.insert(node.to_owned(), saving);
+                self.inner.changed.notify_all();
+                dir
+            }
+        };
+        Ok(Given { dir, probe: self.inner.probe.clone() })
+    }
+
+    /// A directory of this node with a copy of `database`.
+    fn begun(
+        &self,
+        node: &str,
+        database: &str,
+        is_taken: impl Fn(&Path) -> bool,
+    ) -> Result<Option<PathBuf>, UploadsError> {
+        for n in 1..=NAMES_LOOKED_AT {
+            let dir = self.inner.save.join(if n == 1 { node.to_owned() } else { format!("{node}-{n}") });
+            if !dir.is_dir() {
+                break;
+            }
+            if is_taken(&dir) {
+                continue;
+            }
+            match mirror::database_in(&dir, &OsDisk) {
+                Ok(found) if found.as_deref() == Some(database) => return Ok(Some(dir)),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "not gone on with"),
+            }
+        }
+        Ok(None)
+    }
+
+    fn fresh(&self, node: &str) -> Result<PathBuf, UploadsError> {
+        let failed = |source| UploadsError::Io { path: self.inner.save.clone(), source };
+        let dir = claim(&self.inner.save, node).map_err(failed)?;
+        OsDisk.sync_dir(&self.inner.save).map_err(failed)?;
+        Ok(dir)
+    }
+
+    fn store(&self, node: &str) -> Option<Arc<Store>> {
+        self.nodes().get(node).map(|one| Arc::clone(&one.store))
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, BTreeMap<String, Saving>> {
+        // Every change is one insertion.
+        self.inner.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Probe {
+    fn write(dir: &Path) -> io::Result<Probe> {
+        let random = || Token::random().map_err(io::Error::other);
+        let (name, contents) = (random()?, random()?.secret().to_owned());
+        let path = dir.join(format!(".telem-probe-{}", &name.secret()[..16]));
+        let mut file = OsDisk.create(&path)?;
+        file.append(contents.as_bytes())?;
+        file.sync()?;
+        Ok(Probe { path, contents })
+    }
+
+    /// Whether the directory in which the probe was written is the one of that name here, and files can be made in it.
+    pub fn is_shared(&self) -> bool {
+        let reads = || std::fs::read(&self.path).is_ok_and(|found| found == self.contents.as_bytes());
+        reads() && self.can_write_beside()
+    }
+
+    fn can_write_beside(&self) -> bool {
+        let Ok(own) = Token::random() else { return false };
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!("-{}", &own.secret()[..16]));
+        let made = OsDisk.create(Path::new(&name)).is_ok();
+        made && OsDisk.remove(Path::new(&name)).is_ok()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(probe) = &self.probe {
+            // Of no use to anybody any more, and of no harm where it stays.
+            let _ = std::fs::remove_file(&probe.path);
+        }
+    }
+}
