@@ -38,7 +38,12 @@ fn every_sql_script_answers_so_of_series_that_are_spread_over_nodes() {
     for (name, text) in scripts() {
         for count in COUNTS {
             let spread = Spread::load(count, &loads(&name, &text));
-            let ran = ask(&format!("{name} on {count} nodes"), &text, &spread.queries, if count == 1 { &[] } else { &["spread"] });
+            let ran = ask(
+                &format!("{name} on {count} nodes"),
+                &text,
+                &spread.queries,
+                if count == 1 { &[] } else { &["spread"] },
+            );
             wrong.extend(ran.err());
         }
     }

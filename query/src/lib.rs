@@ -21,5 +21,5 @@ pub mod tsq;
 pub mod view;
 
 pub use error::{Error, ErrorKind, Result};
-pub use run::{Queries, QueryOptions, QueryStats, RowOrder, SqlAnswer, TsAnswer, TsGroup};
+pub use run::{LastAnswer, MissingNode, Queries, QueryOptions, QueryStats, RowOrder, SqlAnswer, TsAnswer, TsGroup};
 pub use tsq::TsQuery;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use datafusion::execution::SendableRecordBatchStream;
-use telem_engine::{Clock, Db, SeriesIndex, SeriesKey, Snapshot, Timestamp, Value};
+use telem_engine::{Clock, Db, SeriesId, SeriesIndex, SeriesKey, Snapshot, Timestamp, Value};
 use tokio::task::AbortHandle;
 
 use crate::dist::head::Head;
@@ -101,6 +101,14 @@ pub struct TsGroup {
     pub series: Vec<SeriesKey>,
     /// Ascending in time, within start..=end. A gap that a fill policy filled is `Float(NaN)`.
     pub points: Vec<(Timestamp, Value)>,
+}
+
+/// The newest samples of series.
+#[derive(Clone, Debug, Default)]
+pub struct LastAnswer {
+    /// In the order of the question; a series without samples is left out.
+    pub samples: Vec<(SeriesKey, Timestamp, Value)>,
+    pub missing: Vec<MissingNode>,
 }
 
 /// In which order the rows of an answer to SQL come where the question does not say.
@@ -241,6 +249,19 @@ impl Queries {
     /// See [`crate::Error`].
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
         self.round().timeseries(query).await
+    }
+
+    /// The newest sample of each of these series of [`Queries::index`].
+    ///
+    /// # Errors
+    /// See [`crate::Error`].
+    pub async fn last(&self, series: Vec<SeriesId>) -> Result<LastAnswer> {
+        let inner = &self.inner;
+        let ticket = inner.workers.admit(inner.workers.due()).await?;
+        let context = self.leaf_context();
+        let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
+        let answered = async move { ask::last(&inner, context, &series, due).await };
+        self.inner.workers.run(ticket, stop, answered).await
     }
 
     /// Plans one statement of SQL and starts it. Names keep their case (see [`crate::session`]).

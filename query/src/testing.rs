@@ -4,7 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::record_batch::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow::util::pretty::pretty_format_batches;
+use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
 use telem_engine::{Clock, Db, Durability, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value};
 use tempfile::TempDir;
@@ -105,11 +108,25 @@ impl Asked {
     }
 }
 
-fn open(dir: &Path, node: &str) -> Db {
+pub fn open(dir: &Path, node: &str) -> Db {
     Db::open(dir, Options { node: node.to_owned(), ..Options::default() }).unwrap()
 }
 
-fn load_into(db: &Db, text: &str) {
+/// The rows of an answer, a line each, with a space between values.
+pub async fn rows(batches: SendableRecordBatchStream) -> Result<String> {
+    let batches: Vec<RecordBatch> = batches.try_collect().await.map_err(Error::from)?;
+    let mut lines = Vec::new();
+    for batch in &batches {
+        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &FormatOptions::default()));
+        let columns: Vec<ArrayFormatter<'_>> = columns.collect::<std::result::Result<_, _>>().unwrap();
+        let line =
+            |row: usize| columns.iter().map(|column| column.value(row).to_string()).collect::<Vec<_>>().join(" ");
+        lines.extend((0..batch.num_rows()).map(line));
+    }
+    Ok(lines.join("\n"))
+}
+
+pub fn load_into(db: &Db, text: &str) {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (key, samples) = line.split_once('}').unwrap();
         let (metric, tags) = key.split_once('{').unwrap();

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use telem_engine::{Clock, Db};
+use telem_engine::{Clock, Db, SeriesIndex};
 use telem_ingest::writer::Writer;
 use telem_query::Queries;
 use telem_query::tsq::Fidelity;
@@ -35,6 +35,13 @@ pub struct State {
     pub opentsdb: Told,
     /// The version of telem, as in `telem --version`.
     pub version: &'static str,
+}
+
+impl State {
+    /// The names of all series that can be asked for: of our own database and, at a head, of all nodes.
+    pub fn index(&self) -> Arc<SeriesIndex> {
+        self.queries.index()
+    }
 }
 
 /// The version of this build.

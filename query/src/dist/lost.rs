@@ -123,7 +123,7 @@ fn told(text: &str) -> Option<(String, String)> {
 
 /// What an error says, in one line and without the layers that it came through.
 pub(crate) fn reason(error: &DataFusionError) -> String {
-    let text = error.find_root().to_string();
+    let text = error.find_root().message();
     let known = [
         ("KeepAliveTimedOut", "it does not answer (no sign of life on its connection)"),
         ("keep-alive timed out", "it does not answer (no sign of life on its connection)"),

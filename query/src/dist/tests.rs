@@ -1,1 +1,385 @@
+//! Several nodes in one process, and what can happen to them.
 
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use expect_test::expect;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use telem_engine::{Db, SystemClock};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use url::Url;
+
+use super::{Connection, Dial, Inside, Knowing, Members, State, Wire};
+use crate::error::Error;
+use crate::expression::{Case, Expression};
+use crate::functions::Aggregator;
+use crate::run::{MissingNode, Queries, QueryOptions};
+use crate::testing::{load_into, open, options, rows};
+use crate::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, TagFilter, TsQuery};
+
+/// How long nodes of these tests may be silent.
+const SILENCE: Duration = Duration::from_millis(400);
+
+/// What happens to connections to a node from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Refused,
+    /// Connections come about, and nothing is ever heard.
+    Silent,
+    /// They break when so many bytes were heard.
+    CutAfter(usize),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Faulty {
+    inside: Inside,
+    faults: Arc<Mutex<BTreeMap<Url, Fault>>>,
+    dialled: Arc<AtomicUsize>,
+}
+
+impl Dial for Faulty {
+    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        self.dialled.fetch_add(1, Ordering::Relaxed);
+        let fault = self.faults.lock().unwrap().get(url).copied();
+        let inside = self.inside.dial(url);
+        async move {
+            match fault {
+                Some(Fault::Refused) => Err(io::ErrorKind::ConnectionRefused.into()),
+                Some(Fault::Silent) => {
+                    let (ours, theirs) = tokio::io::duplex(1 << 20);
+                    // Kept open for as long as the test runs.
+                    std::mem::forget(theirs);
+                    Ok(Box::new(ours) as Box<dyn Connection>)
+                }
+                Some(Fault::CutAfter(bytes)) => {
+                    Ok(Box::new(Cut { inner: inside.await?, left: bytes }) as Box<dyn Connection>)
+                }
+                None => inside.await,
+            }
+        }
+        .boxed()
+    }
+}
+
+/// A connection that breaks once so many bytes were read.
+struct Cut {
+    inner: Box<dyn Connection>,
+    left: usize,
+}
+
+impl AsyncRead for Cut {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        self.left = self.left.saturating_sub(buf.filled().len() - before);
+        read
+    }
+}
+
+impl AsyncWrite for Cut {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// Nodes n1 (the head), n2, ..., each with the lines of its own.
+struct Cluster {
+    head: Queries,
+    dial: Faulty,
+    others: Vec<Queries>,
+    _dirs: Vec<TempDir>,
+}
+
+impl Cluster {
+    fn new(lines: &[&str]) -> Self {
+        Self::with(lines, options())
+    }
+
+    fn with(lines: &[&str], options: QueryOptions) -> Self {
+        let dial = Faulty::default();
+        let dirs: Vec<TempDir> = lines.iter().map(|_| tempfile::tempdir().unwrap()).collect();
+        let node = |at: usize| {
+            let db: Db = open(&dirs[at].path().join("db"), &format!("n{}", at + 1));
+            load_into(&db, lines[at]);
+            let wire = Wire { silence_max: SILENCE, ..Wire::new("secret".to_owned(), Arc::new(dial.clone())) };
+            Queries::over(db, Members::new(Arc::new(SystemClock::new())), wire, options.clone()).unwrap()
+        };
+        let (head, others) = (node(0), (1..lines.len()).map(node).collect::<Vec<_>>());
+        let cluster = Cluster { head, dial, others, _dirs: dirs };
+        for (at, other) in cluster.others.iter().enumerate() {
+            cluster.dial.inside.put(url(at + 2), other.worker().unwrap());
+            cluster.members().join(&format!("n{}", at + 2), url(at + 2));
+        }
+        cluster.tell();
+        cluster
+    }
+
+    fn members(&self) -> &Members {
+        self.head.members().unwrap()
+    }
+
+    /// The head learns the names of all series.
+    fn tell(&self) {
+        for (at, other) in self.others.iter().enumerate() {
+            let delta = Knowing::new(other.db().clone()).delta();
+            self.members().learn(&format!("n{}", at + 2), &delta).unwrap();
+        }
+    }
+
+    fn fault(&self, node: usize, fault: Fault) {
+        self.dial.faults.lock().unwrap().insert(url(node), fault);
+    }
+
+    fn heal(&self, node: usize) {
+        self.dial.faults.lock().unwrap().remove(&url(node));
+    }
+
+    /// The sum of `m` at every minute, as `seconds:value`, and who is missing.
+    async fn sum(&self) -> (String, Vec<MissingNode>) {
+        let answer = self.head.timeseries(query(Aggregator::Sum)).await.unwrap();
+        let points = answer.groups.iter().flat_map(|group| &group.points);
+        let text: Vec<String> =
+            points.map(|(time, value)| format!("{}:{}", time.seconds() - EPOCH, value.as_f64())).collect();
+        (text.join(" "), answer.missing)
+    }
+
+    async fn sql(&self, text: &str) -> Result<(String, Vec<MissingNode>), Error> {
+        let answer = self.head.sql(text).await?;
+        let missing = answer.missing;
+        Ok((rows(answer.batches).await?, missing))
+    }
+}
+
+const EPOCH: i64 = crate::testing::EPOCH_SECONDS;
+
+fn url(node: usize) -> Url {
+    Url::parse(&format!("http://n{node}.test:1/")).unwrap()
+}
+
+fn query(aggregator: Aggregator) -> TsQuery {
+    let minute = telem_engine::Step::from_micros(60_000_000).unwrap();
+    TsQuery {
+        metric: "m".to_owned(),
+        filters: Vec::new(),
+        explicit_tags: false,
+        series: None,
+        aggregator,
+        downsample: Some(Downsample { interval: Interval::Fixed(minute), function: Aggregator::Sum, fill: Fill::None }),
+        rate: None,
+        start: telem_engine::Timestamp::from_seconds(EPOCH),
+        end: telem_engine::Timestamp::from_seconds(EPOCH + 119),
+        fidelity: Fidelity::Sensible,
+    }
+}
+
+/// A node each, the values of which tell them apart in a sum.
+const POWERS: [&str; 7] = [
+    "m{host=a} 0:1 60:1",
+    "m{host=b} 0:10 60:10",
+    "m{host=c} 0:100 60:100",
+    "m{host=d} 0:1000 60:1000",
+    "m{host=e} 0:10000 60:10000",
+    "m{host=f} 0:100000 60:100000",
+    "m{host=g} 0:1000000 60:1000000",
+];
+
+fn missing(nodes: &[(&str, &str)]) -> Vec<MissingNode> {
+    let missing =
+        |(node, reason): &(&str, &str)| MissingNode { node: (*node).to_owned(), reason: (*reason).to_owned() };
+    nodes.iter().map(missing).collect()
+}
+
+const REFUSED: &str = "nothing listens there (connection refused)";
+
+#[tokio::test]
+async fn an_answer_is_made_of_the_parts_of_all_nodes() {
+    for flat_max in [16, 2] {
+        let cluster = Cluster::with(&POWERS, QueryOptions { flat_max, ..options() });
+        assert_eq!(cluster.sum().await, ("0:1111111 60:1111111".to_owned(), vec![]));
+        let (text, missing) = cluster.sql("SELECT sum(value), count(*), min(node), max(node) FROM m").await.unwrap();
+        assert_eq!((text.as_str(), missing), ("2222222.0 14 n1 n7", vec![]));
+    }
+}
+
+#[tokio::test]
+async fn a_dead_node_is_missing_and_the_others_are_counted_wholly() {
+    for flat_max in [16, 2] {
+        let cluster = Cluster::with(&POWERS, QueryOptions { flat_max, ..options() });
+        // One that heads a group of the tree, and one that does not.
+        cluster.fault(4, Fault::Refused);
+        cluster.fault(6, Fault::Refused);
+        let lost = missing(&[("n4", REFUSED), ("n6", REFUSED)]);
+        assert_eq!(cluster.sum().await, ("0:1010111 60:1010111".to_owned(), lost.clone()));
+        let answer = cluster.sql("SELECT sum(value) FROM m").await.unwrap();
+        assert_eq!(answer, ("2020222.0".to_owned(), lost.clone()));
+        let answer = cluster.sql("SELECT count(*) FROM (SELECT value FROM m WHERE value > 1 LIMIT 100)").await.unwrap();
+        assert_eq!(answer, ("8".to_owned(), lost));
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_says_nothing_is_given_up() {
+    let cluster = Cluster::with(&POWERS, QueryOptions { flat_max: 2, ..options() });
+    cluster.fault(5, Fault::Silent);
+    let (text, missing) = cluster.sum().await;
+    assert_eq!(text, "0:1101111 60:1101111");
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    assert_eq!(missing[0].node, "n5");
+}
+
+#[tokio::test]
+async fn a_node_known_to_be_down_is_not_asked_again_until_it_answers() {
+    let cluster = Cluster::new(&POWERS[..2]);
+    cluster.fault(2, Fault::Silent);
+    assert_eq!(cluster.sum().await.0, "0:1 60:1");
+    let (asked, begun) = (cluster.dial.dialled.load(Ordering::Relaxed), std::time::Instant::now());
+    let (text, missing) = cluster.sum().await;
+    assert_eq!((text.as_str(), missing.len()), ("0:1 60:1", 1));
+    // Only probes may have dialled meanwhile, and nobody waited for one.
+    assert!(cluster.dial.dialled.load(Ordering::Relaxed) <= asked + 1);
+    assert!(begun.elapsed() < SILENCE, "{:?}", begun.elapsed());
+    cluster.heal(2);
+    while cluster.members().list()[0].state != State::Up {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(cluster.sum().await, ("0:11 60:11".to_owned(), vec![]));
+}
+
+#[tokio::test]
+async fn strict_questions_fail_where_a_node_is_missing() {
+    let cluster = Cluster::with(&POWERS[..3], QueryOptions { strict: true, ..options() });
+    cluster.fault(3, Fault::Refused);
+    let error = cluster.head.timeseries(query(Aggregator::Sum)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("the answer would lack n3 ({REFUSED}); without --strict it covers the others")
+    );
+    assert!(matches!(cluster.sql("SELECT value FROM m").await, Err(Error::Incomplete { .. })));
+}
+
+#[tokio::test]
+async fn rows_that_were_handed_out_are_followed_by_an_error_where_their_node_is_lost() {
+    let many: String = (0..60_000).map(|at| format!(" {at}:{at}.5")).collect();
+    let line = format!("m{{host=b}}{many}");
+    let cluster = Cluster::new(&["m{host=a} 0:1", &line]);
+    let whole = cluster.sql("SELECT value FROM m").await.unwrap();
+    assert_eq!(whole.0.lines().count(), 60_001);
+    cluster.members().join("n2", Url::parse("http://cut.test:1/").unwrap());
+    cluster.tell();
+    cluster.dial.inside.put(Url::parse("http://cut.test:1/").unwrap(), cluster.others[0].worker().unwrap());
+    cluster.dial.faults.lock().unwrap().insert(Url::parse("http://cut.test:1/").unwrap(), Fault::CutAfter(200_000));
+    match cluster.sql("SELECT value FROM m").await {
+        // Before any of its rows was handed out: then it is missing.
+        Ok((text, missing)) => assert_eq!((text.as_str(), missing.len()), ("1.0", 1)),
+        Err(error) => assert!(error.to_string().contains("lost the node"), "{error}"),
+    }
+    // What is added up is whole or missing, never cut.
+    cluster.members().mark_up("n2");
+    let (text, missing) = cluster.sql("SELECT count(*) FROM m").await.unwrap();
+    assert!((text == "60001" && missing.is_empty()) || (text == "1" && missing.len() == 1), "{text} {missing:?}");
+}
+
+#[tokio::test]
+async fn one_series_on_two_nodes_is_one_series() {
+    let cluster = Cluster::new(&["m{host=a} 0:1 30:2", "m{host=a} 10:4 60:8", "m{host=b} 0:100"]);
+    // As one series: the minute's samples are added up before anything is interpolated.
+    assert_eq!(cluster.sum().await.0, "0:107 60:8");
+    let answer = cluster.head.timeseries(query(Aggregator::Count)).await.unwrap();
+    assert_eq!(answer.groups[0].series.len(), 2);
+    let counts: Vec<String> = answer.groups[0].points.iter().map(|(_, value)| value.to_string()).collect();
+    assert_eq!(counts, ["2.0", "1.0"]);
+}
+
+#[tokio::test]
+async fn nodes_that_have_nothing_to_say_are_not_asked() {
+    let cluster = Cluster::new(&["other{host=a} 0:1", "m{host=b} 0:10", "m{host=c} 0:100"]);
+    let mut only_b = query(Aggregator::Sum);
+    let matcher = Matcher::Regexp(Expression::new("^b$", Case::Matters).unwrap());
+    only_b.filters.push(TagFilter { key: "host".to_owned(), matcher, group_by: true });
+    cluster.fault(3, Fault::Refused);
+    let answer = cluster.head.timeseries(only_b).await.unwrap();
+    assert_eq!((answer.groups.len(), answer.missing), (1, vec![]));
+    let answer = cluster.sql("SELECT value FROM m WHERE host = 'b'").await.unwrap();
+    assert_eq!(answer, ("10.0".to_owned(), vec![]));
+    let answer = cluster.sql("SELECT count(*) FROM samples WHERE metric = 'm' AND node <> 'n3'").await.unwrap();
+    assert_eq!(answer, ("1".to_owned(), vec![]));
+}
+
+#[tokio::test]
+async fn a_node_that_is_asked_under_another_name_is_missing() {
+    let cluster = Cluster::new(&POWERS[..2]);
+    cluster.dial.inside.put(url(9), cluster.others[0].worker().unwrap());
+    cluster.members().join("n9", url(9));
+    let (text, lost) = cluster.sum().await;
+    assert_eq!((text.as_str(), lost), ("0:11 60:11", missing(&[("n9", "it calls itself n2, not n9")])));
+}
+
+#[tokio::test]
+async fn what_a_node_refuses_ends_the_question_and_costs_no_node_its_place() {
+    let cluster = Cluster::with(&POWERS[..2], QueryOptions { points_max: 1, ..options() });
+    let error = cluster.head.timeseries(query(Aggregator::Median)).await.unwrap_err();
+    assert_eq!(error.kind(), telem_engine::ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().starts_with("the query produces more than 1 points"), "{error}");
+    assert_eq!(cluster.members().list()[0].state, State::Up);
+    let error = cluster.sql("SELECT value / 0 / arrow_cast(0, 'Int64') FROM m WHERE 1 / (value_int - 10) > 0").await;
+    assert!(error.is_err_and(|error| error.kind() == telem_engine::ErrorKind::Invalid));
+    assert_eq!(cluster.members().list()[0].state, State::Up);
+}
+
+#[tokio::test]
+async fn explain_shows_where_what_runs() {
+    let cluster = Cluster::with(&POWERS[..5], QueryOptions { flat_max: 2, ..options() });
+    let plan = cluster.head.explain("SELECT host, max(value) FROM m GROUP BY host").await.unwrap();
+    expect![[r#"
+        ┌───── DistributedExec
+        │ CoalescePartitionsExec
+        │   RepartitionExec: partitioning=Hash([host@0], 2), input_partitions=1
+        │     AggregateExec: mode=Final, gby=[host@0 as host], aggr=[max(m.value)]
+        │       CoalescePartitionsExec
+        │         [Stage 2] => NetworkCoalesceExec: output_partitions=2, input_tasks=2
+        └──────────────────────────────────────────────────
+          ┌───── Stage 2 ── tasks=2, partitions=2
+          │ AggregateExec: mode=PartialReduce, gby=[host@0 as host], aggr=[max(m.value)]
+          │   CoalescePartitionsExec
+          │     [Stage 1] => NetworkCoalesceExec: output_partitions=3, input_tasks=5
+          └──────────────────────────────────────────────────
+            ┌───── Stage 1 ── tasks=5, partitions=5
+            │ CoalescePartitionsExec
+            │   AggregateExec: mode=Partial, gby=[host@1 as host], aggr=[max(m.value)]
+            │     DistributedLeafExec:
+            │       t0: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n1
+            │       t1: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n2
+            │       t2: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n3
+            │       t3: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n4
+            │       t4: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n5
+            └──────────────────────────────────────────────────
+    "#]].assert_eq(&plan);
+}
+
+#[tokio::test]
+async fn a_node_without_series_and_one_that_told_nothing_yet_do_not_matter() {
+    let cluster = Cluster::new(&["", "m{host=b} 0:10", ""]);
+    assert_eq!(cluster.sum().await, ("0:10".to_owned(), vec![]));
+    // Its name is not known, its series are asked for all the same.
+    let late = Cluster::new(&["m{host=a} 0:1", "m{host=b} 0:10"]);
+    late.members().join("n2", url(2));
+    assert_eq!(late.sum().await, ("0:11".to_owned(), vec![]));
+}

@@ -61,6 +61,8 @@ pub enum Column {
     FirstTs,
     LastTs,
     LastValue,
+    /// The last value where it is an integer, else NULL.
+    LastInt,
     /// The type of a metric.
     Kind,
     Unit,
@@ -226,7 +228,7 @@ impl Column {
             Column::FirstTs | Column::LastTs => (time_type(), true),
             Column::Value => (DataType::Float64, false),
             Column::LastValue => (DataType::Float64, true),
-            Column::ValueInt => (DataType::Int64, true),
+            Column::ValueInt | Column::LastInt => (DataType::Int64, true),
             Column::Id => (DataType::UInt32, false),
             Column::SeriesCount | Column::MetricCount => (DataType::Int64, false),
         };
@@ -295,6 +297,7 @@ impl fmt::Display for Column {
             Column::FirstTs => f.write_str("first_ts"),
             Column::LastTs => f.write_str("last_ts"),
             Column::LastValue => f.write_str("last_value"),
+            Column::LastInt => f.write_str("last_int"),
             Column::Kind => f.write_str("type"),
             Column::Unit => f.write_str("unit"),
             Column::Help => f.write_str("help"),

@@ -13,10 +13,11 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{displayable, execute_stream};
 use datafusion_distributed::display_plan_ascii;
 use futures::StreamExt;
+use telem_engine::SeriesId;
 use tokio::time::{Instant, timeout_at};
 
 use super::bounded::Due;
-use super::{Inner, MissingNode, RowOrder, TsAnswer, sql};
+use super::{Inner, LastAnswer, MissingNode, RowOrder, TsAnswer, sql};
 use crate::dist::head::{Head, Planned};
 use crate::dist::lost::{Attempt, Parts};
 use crate::error::{Error, Result};
@@ -51,6 +52,22 @@ pub(super) async fn timeseries(inner: &Inner, context: LeafContext, query: &TsQu
         if !lost(inner.head.as_deref(), attempt.as_deref(), answer.as_ref().err()) {
             let answer = answer?;
             complete(&answer.missing, options.strict)?;
+            return Ok(answer);
+        }
+    }
+    Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
+}
+
+/// The newest sample of each of these series.
+pub(super) async fn last(inner: &Inner, context: LeafContext, series: &[SeriesId], due: Due) -> Result<LastAnswer> {
+    for _ in 0..ATTEMPTS_MAX {
+        let view = inner.view(context.snapshot.clone());
+        let attempt = inner.head.as_ref().map(|_| attempt(Parts::Held, due));
+        let task_ctx = inner.session.task_ctx(context.clone(), attempt.clone());
+        let found = plan::last(series, &view, task_ctx).await;
+        if !lost(inner.head.as_deref(), attempt.as_deref(), found.as_ref().err()) {
+            let answer = found?;
+            complete(&answer.missing, inner.options.strict)?;
             return Ok(answer);
         }
     }

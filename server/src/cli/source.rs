@@ -16,7 +16,7 @@ use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 use super::Failure;
 use crate::client::{Address, Body, Client, ClientError};
 use crate::job::footprint::raise_descriptor_limit;
-use crate::protocols::sql::MISSING_HEADER;
+use crate::missing;
 use crate::saved;
 
 /// Where a command reads: from the directories that it names, or from a server.
@@ -137,7 +137,7 @@ impl Batches {
             RowOrder::Stored => "/api/sql?format=arrow&order=stored",
         };
         let body = client.post(path, Bytes::from(sql.to_owned())).await?;
-        let missing = body.header(MISSING_HEADER).map(str::to_owned);
+        let missing = body.header(missing::NAME).map(str::to_owned);
         let mut remote =
             Remote { body, decoder: StreamDecoder::new(), buffer: Buffer::from(Bytes::new()), first: None };
         remote.first = remote.next().await?;

@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use telem_engine::meta::MetricKind;
-use telem_engine::{SeriesId, Snapshot, Timestamp};
+use telem_engine::{SeriesId, Snapshot, Timestamp, Value};
 
 use super::samples::engine_error;
 use super::{Column, Names, Rows, RowsRequest, Tests, column_of_names, unanswerable};
@@ -35,7 +35,7 @@ fn series_batch(
     let snapshot = &context.snapshot;
     let named: Vec<Names> = ids.iter().filter_map(|id| Names::of(snapshot, *id)).collect();
     let wants = |column: Column| columns.contains(&column);
-    let last = if wants(Column::LastValue) {
+    let last = if wants(Column::LastValue) || wants(Column::LastInt) {
         let last = waited_for(ids, &context.stop).map(|id| snapshot.last(*id));
         last.collect::<Result<Vec<_>, _>>().map_err(engine_error)?
     } else {
@@ -54,6 +54,13 @@ fn series_batch(
             Column::LastValue => {
                 let values = last.iter().map(|last| last.map(|(_, value)| value.as_f64()));
                 Arc::new(values.collect::<Float64Array>())
+            }
+            Column::LastInt => {
+                let values = last.iter().map(|last| match last {
+                    Some((_, Value::Int(int))) => Some(*int),
+                    _ => None,
+                });
+                Arc::new(values.collect::<Int64Array>())
             }
             name => column_of_names(name, &named)?.ok_or_else(|| unanswerable(Rows::Series, name))?,
         });

@@ -41,7 +41,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, query: Option<&str>) -> Res
         })
         .await?;
     }
-    Ok(Answer { held: Some(held), ..Answer::text(out) })
+    Ok(Answer { held: Some(held), ..Answer::text(out) }.lacking(&answering.announce()))
 }
 
 fn render(out: &mut Vec<u8>, metric: &str, group: &TsGroup) {

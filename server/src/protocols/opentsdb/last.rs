@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use serde::Deserialize;
-use telem_engine::{Db, NameKind, SeriesId, SeriesIndex, SeriesKey, TagPredicate, Timestamp, Value};
+use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, TagPredicate, Timestamp, Value};
 use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
@@ -80,15 +80,18 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     };
     check(&wanted)?;
     let mut held = state.limits.answers.start();
-    let state = Arc::clone(state);
-    // The first question after a start reads segments.
-    beside(move || {
-        let newest = find(&state, &wanted, fidelity)?;
-        let out = render(state.db.index(), &newest, wanted.resolve);
-        held.grow(out.len())?;
-        Ok(Answer { held: Some(held), ..Answer::ok(out) })
-    })
-    .await
+    let (resolve, back_scan) = (wanted.resolve, wanted.back_scan);
+    let asker = Arc::clone(state);
+    // A metric may have millions of series.
+    let ids = beside(move || find(&asker, &wanted, fidelity)).await?;
+    let ids = if fidelity == Fidelity::OpenTsdb && back_scan == 0 { Vec::new() } else { ids };
+    let last = state.queries.last(ids).await.map_err(crate::http::ApiError::from)?;
+    let oldest = oldest(state.clock.now(), back_scan);
+    let newest = last.samples.into_iter().filter(|(_, time, _)| *time >= oldest);
+    let newest: Vec<Newest> = newest.map(|(key, time, value)| Newest { key, time, value }).collect();
+    let out = render(&state.index(), &newest, resolve);
+    held.grow(out.len())?;
+    Ok(Answer { held: Some(held), ..Answer::ok(out) }.lacking(&last.missing))
 }
 
 fn from_params(call: &Call, fidelity: Fidelity) -> Result<Wanted, Failure> {
@@ -184,16 +187,16 @@ pub fn series(text: &str) -> Result<Named, String> {
     Ok((metric.to_owned(), tags))
 }
 
-/// The newest sample of every series that is asked for and has one, in the order of the question and then canonical.
-fn find(state: &State, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<Newest>, Failure> {
-    let index = state.db.index();
+/// Every series that is asked for, in the order of the question and then canonical.
+fn find(state: &State, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<SeriesId>, Failure> {
+    let index = state.index();
     let mut ids: Vec<SeriesId> = Vec::new();
     for sub in &wanted.subs {
         match sub {
-            Sub::Metric { metric, tags } => ids.extend(by_name(&state.db, metric, tags, wanted, fidelity)?),
+            Sub::Metric { metric, tags } => ids.extend(by_name(state, metric, tags, wanted, fidelity)?),
             Sub::Tsuids(tsuids) => {
                 for number in tsuids {
-                    let found = tsuid::find(index, number).map_err(Failure::bad_request)?;
+                    let found = tsuid::find(&index, number).map_err(Failure::bad_request)?;
                     ids.extend(found.and_then(|key| index.id(&key)));
                 }
             }
@@ -204,28 +207,17 @@ fn find(state: &State, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<Newest
             );
         }
     }
-    if fidelity == Fidelity::OpenTsdb && wanted.back_scan == 0 {
-        return Ok(Vec::new());
-    }
-    let oldest = oldest(state.clock.now(), wanted.back_scan);
-    let mut newest = Vec::with_capacity(ids.len());
-    for id in ids {
-        let last = state.db.last(id).map_err(crate::http::ApiError::from)?;
-        if let (Some((time, value)), Some(key)) = (last.filter(|(time, _)| *time >= oldest), index.key(id)) {
-            newest.push(Newest { key, time, value });
-        }
-    }
-    Ok(newest)
+    Ok(ids)
 }
 
 fn by_name(
-    db: &Db,
+    state: &State,
     metric: &str,
     tags: &[(String, String)],
     wanted: &Wanted,
     fidelity: Fidelity,
 ) -> Result<Vec<SeriesId>, Failure> {
-    let (index, exact) = (db.index(), fidelity == Fidelity::OpenTsdb);
+    let (index, exact) = (state.index(), fidelity == Fidelity::OpenTsdb);
     if exact && wanted.back_scan > 0 && tags.is_empty() {
         return Err(Failure::bad_request("Tags cannot be null or empty when getting a TSUID")
             .details(format!("'{metric}' with back_scan needs all its tags")));
@@ -238,7 +230,7 @@ fn by_name(
         None => {}
         // Known before it has a sample.
         Some((kind, name)) if !exact && defined_by_telem(kind, name) => return Ok(Vec::new()),
-        Some((kind, name)) if names::is_assigned(db, kind, name) => return Ok(Vec::new()),
+        Some((kind, name)) if names::is_assigned(&state.db, kind, name) => return Ok(Vec::new()),
         Some((kind, name)) => return Err(Failure::unknown_name(StatusCode::BAD_REQUEST, kind, name)),
     }
     let accepts: Vec<_> =

@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use telem_engine::{Db, NameKind, SeriesIndex, SeriesKey, TagPredicate};
+use telem_engine::{NameKind, SeriesIndex, SeriesKey, TagPredicate};
 use telem_ingest::decode::lenient::{Long, Text};
 use telem_query::tsq::Fidelity;
 
@@ -92,10 +92,10 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let state = Arc::clone(state);
     // A metric may have millions of series.
     beside(move || {
-        let index = state.db.index();
-        let keys = find(&state.db, &wanted, fidelity)?;
+        let index = state.index();
+        let keys = find(&state, &wanted, fidelity)?;
         let took = state.clock.monotonic().saturating_sub(started);
-        Ok(Answer::ok(render(index, &wanted, &keys, took)))
+        Ok(Answer::ok(render(&index, &wanted, &keys, took)))
     })
     .await
 }
@@ -179,14 +179,14 @@ fn parse_tag(tag: &str) -> Result<Tag, String> {
 }
 
 /// The series, in canonical order, up to the limit.
-fn find(db: &Db, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<SeriesKey>, Failure> {
-    let index = db.index();
+fn find(state: &State, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<SeriesKey>, Failure> {
+    let index = state.index();
     let metric = wanted.metric.as_deref().filter(|metric| *metric != "*");
-    match unknown_name(index, metric, &wanted.tags) {
+    match unknown_name(&index, metric, &wanted.tags) {
         None => {}
         // Known before it has a sample: the variables of a dashboard are empty then, and no error.
         Some((kind, name)) if fidelity == Fidelity::Sensible && defined_by_telem(kind, name) => return Ok(Vec::new()),
-        Some((kind, name)) if names::is_assigned(db, kind, name) => return Ok(Vec::new()),
+        Some((kind, name)) if names::is_assigned(&state.db, kind, name) => return Ok(Vec::new()),
         Some((kind, name)) => {
             return Err(Failure::new(StatusCode::NOT_FOUND, "Unable to resolve one or more UIDs")
                 .details(no_such_name(kind, name)));

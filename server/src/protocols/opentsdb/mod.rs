@@ -51,6 +51,7 @@ use self::errors::Failure;
 use crate::answers::Held;
 use crate::cors::{self, Verdict};
 use crate::http::ApiError;
+use crate::missing;
 use crate::state::{ServerLimits, State};
 
 /// Where a Grafana finds the same API, with gaps that it can draw (see [`query`]).
@@ -96,6 +97,11 @@ impl Answer {
 
     fn with_status(status: StatusCode, json: Vec<u8>) -> Self {
         Answer { status, json, kind: JSON, pieces: None, missing: None, held: None }
+    }
+
+    /// The same answer, which says that it lacks these nodes.
+    fn lacking(self, missing: &[telem_query::MissingNode]) -> Self {
+        Answer { missing: missing::header(missing), ..self }
     }
 
     fn no_content() -> Self {
@@ -222,7 +228,7 @@ fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response 
         }
     };
     if let Some(missing) = missing {
-        response.headers_mut().insert("x-telem-missing", missing);
+        response.headers_mut().insert(missing::NAME, missing);
     }
     if let Some(after) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs()));

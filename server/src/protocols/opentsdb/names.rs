@@ -70,8 +70,8 @@ fn number_of(note: &Annotation) -> Option<u32> {
 }
 
 /// Whether a name was assigned, used or not.
-pub fn knows(db: &Db, kind: NameKind, name: &str) -> bool {
-    db.index().knows(kind, name) || is_assigned(db, kind, name)
+pub fn knows(state: &State, kind: NameKind, name: &str) -> bool {
+    state.index().knows(kind, name) || is_assigned(&state.db, kind, name)
 }
 
 /// Whether a name was assigned that no series may carry.
@@ -80,9 +80,9 @@ pub fn is_assigned(db: &Db, kind: NameKind, name: &str) -> bool {
 }
 
 /// Names that start with a prefix, sorted by bytes.
-pub fn suggest(db: &Db, kind: NameKind, prefix: &str, max: usize) -> Vec<String> {
-    let mut names = db.index().suggest(kind, prefix, max);
-    let snapshot = db.snapshot();
+pub fn suggest(state: &State, kind: NameKind, prefix: &str, max: usize) -> Vec<String> {
+    let mut names = state.index().suggest(kind, prefix, max);
+    let snapshot = state.db.snapshot();
     let assigned = starting(snapshot.meta(), kind, prefix).take(max);
     names.extend(assigned.map(|(name, _)| name.to_owned()));
     names.sort_unstable();
@@ -92,17 +92,17 @@ pub fn suggest(db: &Db, kind: NameKind, prefix: &str, max: usize) -> Vec<String>
 }
 
 /// The number of a name, if it has one.
-pub fn number(db: &Db, kind: NameKind, name: &str) -> Option<u64> {
-    tsuid::number(db.index(), kind, name)
-        .or_else(|| find(db.snapshot().meta(), kind, name).and_then(number_of).map(u64::from))
+pub fn number(state: &State, kind: NameKind, name: &str) -> Option<u64> {
+    tsuid::number(&state.index(), kind, name)
+        .or_else(|| find(state.db.snapshot().meta(), kind, name).and_then(number_of).map(u64::from))
 }
 
 /// The name of a number.
-pub fn name(db: &Db, kind: NameKind, number: u64) -> Option<String> {
-    if let Some(name) = tsuid::name(db.index(), kind, number) {
+pub fn name(state: &State, kind: NameKind, number: u64) -> Option<String> {
+    if let Some(name) = tsuid::name(&state.index(), kind, number) {
         return Some(name.to_string());
     }
-    let snapshot = db.snapshot();
+    let snapshot = state.db.snapshot();
     let mut assigned = starting(snapshot.meta(), kind, "");
     assigned.find(|(_, note)| number_of(note).map(u64::from) == Some(number)).map(|(name, _)| name.to_owned())
 }
@@ -121,7 +121,7 @@ pub fn assign(state: &State, db: &Db, kind: NameKind, names: &[String]) -> Resul
         (notes(snapshot.meta()).len(), lowest(snapshot.meta(), kind))
     };
     for name in names {
-        if let Some(number) = number(db, kind, name) {
+        if let Some(number) = number(state, kind, name) {
             given.push(Err(format!("Name already exists with UID: {}", tsuid::digits(number))));
             continue;
         }
@@ -163,14 +163,14 @@ fn remove(db: &Db, kind: NameKind, name: &str) -> Result<(), Failure> {
 /// Says why not; a failure is the database's.
 pub fn rename(state: &State, db: &Db, kind: NameKind, from: &str, to: &str) -> Result<Result<(), String>, Failure> {
     let _naming = state.opentsdb.naming.lock();
-    if db.index().knows(kind, from) {
+    if state.index().knows(kind, from) {
         let why =
             format!("'{from}' is carried by series, whose names do not change; assign '{to}' and send it from now on");
         return Ok(Err(why));
     }
     let note = find(db.snapshot().meta(), kind, from).filter(|note| number_of(note).is_some()).cloned();
     let Some(note) = note else { return Ok(Err(format!("Name(\"{from}\") does not exist"))) };
-    if let Some(taken) = self::number(db, kind, to) {
+    if let Some(taken) = self::number(state, kind, to) {
         return Ok(Err(format!("'{to}' already has the UID {}", tsuid::digits(taken))));
     }
     write(db, MetaChange::Annotate(Annotation { tsuid: Some(subject(kind, to)), ..note }), Durability::Buffered)?;

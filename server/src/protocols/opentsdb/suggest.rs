@@ -55,7 +55,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     };
     let (state, prefix) = (Arc::clone(state), prefix.unwrap_or_default().into_owned());
     beside(move || {
-        let names = names::suggest(&state.db, kind, &prefix, max);
+        let names = names::suggest(&state, kind, &prefix, max);
         let mut out = Vec::new();
         json::list(&mut out, &names, |out, name| json::string(out, name));
         Ok(Answer::ok(out))

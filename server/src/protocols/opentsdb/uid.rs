@@ -196,7 +196,7 @@ pub async fn uid_meta(state: &Arc<State>, call: &Call, request: Request) -> Resu
 fn named(state: &State, kind: NameKind, uid: &str, fidelity: Fidelity) -> Result<(u64, String), Failure> {
     let wrong = || Failure::unforeseen(fidelity, format!("UID '{uid}' holds more than hexadecimal digits"));
     let number = number(uid).ok_or_else(wrong)?;
-    let name = names::name(&state.db, kind, number).ok_or_else(|| {
+    let name = names::name(state, kind, number).ok_or_else(|| {
         Failure::new(StatusCode::NOT_FOUND, "Could not find the requested UID")
             .details(format!("No such unique ID for '{}': {uid}", names::word(kind)))
     })?;
@@ -338,10 +338,10 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
     };
     let state = Arc::clone(state);
     beside(move || {
-        let index = state.db.index();
+        let index = state.index();
         let mut out = Vec::new();
         if let Some(number) = by_number {
-            let found = tsuid::find(index, &number).map_err(|why| Failure::unforeseen(fidelity, why))?;
+            let found = tsuid::find(&index, &number).map_err(|why| Failure::unforeseen(fidelity, why))?;
             let found = found.filter(|_| fidelity == Fidelity::Sensible);
             let key =
                 found.ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "Could not find Timeseries meta data"))?;
@@ -351,7 +351,7 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
         let (metric, tags) = by_name.unwrap_or_default();
         let names = std::iter::once((NameKind::Metric, &metric));
         let names = names.chain(tags.iter().flat_map(|(k, v)| [(NameKind::TagKey, k), (NameKind::TagValue, v)]));
-        if let Some((kind, name)) = names.into_iter().find(|(kind, name)| !names::knows(&state.db, *kind, name)) {
+        if let Some((kind, name)) = names.into_iter().find(|(kind, name)| !names::knows(&state, *kind, name)) {
             return Err(Failure::new(StatusCode::NOT_FOUND, "Unable to find one or more UIDs")
                 .details(super::errors::no_such_name(kind, name)));
         }
@@ -381,11 +381,11 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
 }
 
 fn render_series(out: &mut Vec<u8>, state: &State, key: &SeriesKey) -> Result<(), Failure> {
-    let (index, snapshot) = (state.db.index(), state.db.snapshot());
+    let (index, snapshot) = (state.index(), state.db.snapshot());
     let meta = snapshot.meta();
-    let number = |kind, name| tsuid::number(index, kind, name).unwrap_or(0);
+    let number = |kind, name| tsuid::number(&index, kind, name).unwrap_or(0);
     out.extend_from_slice(b"{\"tsuid\":");
-    json::string(out, &tsuid::of(index, key));
+    json::string(out, &tsuid::of(&index, key));
     out.extend_from_slice(b",\"metric\":");
     render_name(out, meta, NameKind::Metric, number(NameKind::Metric, key.metric()), key.metric());
     out.extend_from_slice(b",\"tags\":");
@@ -397,7 +397,8 @@ fn render_series(out: &mut Vec<u8>, state: &State, key: &SeriesKey) -> Result<()
     out.extend_from_slice(
         b",\"retention\":0,\"max\":\"NaN\",\"min\":\"NaN\",\"displayName\":\"\",\"dataType\":\"\",\"lastReceived\":",
     );
-    let last = match index.id(key) {
+    // Of our own series alone: those of other nodes are told by /api/query/last.
+    let last = match state.db.index().id(key) {
         Some(id) => state.db.last(id).map_err(crate::http::ApiError::from)?,
         None => None,
     };

@@ -3,21 +3,16 @@
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use axum::body::Body;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use telem_engine::ErrorKind;
 use telem_query::SqlAnswer;
-use telem_query::run::MissingNode;
 
 use crate::http::ApiError;
+use crate::missing;
 use crate::rows::{Encoder, Format};
-
-/// Names the nodes that did not answer: `node=reason, ...`.
-pub const MISSING_HEADER: &str = "x-telem-missing";
-/// Longer lists are cut.
-const MISSING_BYTES_MAX: usize = 4 << 10;
 
 /// Starts the answer once its first batch is there, so that most errors still get a status of their own.
 ///
@@ -31,8 +26,8 @@ pub async fn respond(answer: SqlAnswer, format: Format) -> Result<Response, ApiE
     let rest = futures::stream::unfold(rows, |mut rows| async move { Some((rows.next_or_last().await?, rows)) });
     let chunks = futures::stream::iter(first.map(Ok)).chain(rest);
     let mut response = Response::builder().header(header::CONTENT_TYPE, format.content_type());
-    if let Some(missing) = missing_header(&missing) {
-        response = response.header(MISSING_HEADER, missing);
+    if let Some(missing) = missing::header(&missing) {
+        response = response.header(missing::NAME, missing);
     }
     response
         // Fused: compression asks once more after the end.
@@ -90,24 +85,6 @@ fn unshowable(error: ArrowError) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, what)
 }
 
-/// Header values are visible ASCII; `,` and `=` are ours.
-fn missing_header(missing: &[MissingNode]) -> Option<HeaderValue> {
-    let plain = |text: &str| -> String {
-        text.chars().map(|c| if c.is_ascii_graphic() && c != ',' && c != '=' || c == ' ' { c } else { '?' }).collect()
-    };
-    let mut list = missing.iter().map(|MissingNode { node, reason }| format!("{}={}", plain(node), plain(reason)));
-    let mut text = list.next()?;
-    for (at, one) in list.enumerate() {
-        if text.len() + one.len() > MISSING_BYTES_MAX {
-            text.push_str(&format!(", and {} more", missing.len() - at - 1));
-            break;
-        }
-        text.push_str(", ");
-        text.push_str(&one);
-    }
-    HeaderValue::from_str(&text).ok()
-}
-
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
@@ -119,9 +96,5 @@ pub(super) mod testing {
     {
         let rows = Rows { batches, encoder, format, ended: false };
         futures::stream::unfold(rows, |mut rows| async move { Some((rows.next_or_last().await?, rows)) })
-    }
-
-    pub fn missing(missing: &[MissingNode]) -> Option<String> {
-        missing_header(missing).map(|value| value.to_str().expect("visible ASCII only").to_owned())
     }
 }

@@ -17,7 +17,6 @@ use axum::extract::{Request, State as Of};
 use axum::response::Response;
 use axum::routing::post;
 
-pub use self::answer::MISSING_HEADER;
 use crate::http::{ApiError, body};
 use crate::state::State;
 

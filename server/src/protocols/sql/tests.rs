@@ -11,7 +11,6 @@ use expect_test::expect;
 use futures::{StreamExt, stream};
 use telem_engine::Value;
 use telem_query::RowOrder;
-use telem_query::run::MissingNode;
 
 use super::answer::testing;
 use super::request::{Question, Wishes, parse};
@@ -95,17 +94,6 @@ async fn an_error_midway_is_the_last_line_of_ndjson_and_cuts_the_other_formats_o
     }
     let (text, _) = failing(Format::Json).await;
     assert!(serde_json::from_str::<serde_json::Value>(&text).is_err(), "it does not look whole: {text}");
-}
-
-#[test]
-fn missing_nodes_are_named_in_visible_ascii() {
-    let node = |node: &str, reason: &str| MissingNode { node: node.to_owned(), reason: reason.to_owned() };
-    assert_eq!(testing::missing(&[]), None);
-    let two = [node("n1", "no answer within 2 s"), node("n2", "refused, really=\r\nX: é")];
-    assert_eq!(testing::missing(&two).unwrap(), "n1=no answer within 2 s, n2=refused? really???X: ?");
-    let many: Vec<_> = (0..10_000).map(|n| node(&format!("node{n}"), "gone")).collect();
-    let text = testing::missing(&many).unwrap();
-    assert!(text.len() < 5_000 && text.ends_with(" more"), "{text}");
 }
 
 fn with_samples() -> Served {

@@ -16,11 +16,12 @@ mod stats;
 mod tests;
 mod uri;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, Method};
+use axum::http::Method;
 use telem_engine::{Clock, NameKind};
 use telem_ingest::collect;
 use telem_query::TsAnswer;
@@ -38,6 +39,7 @@ use super::annotation::Delivered;
 use super::call::Call;
 use super::errors::Failure;
 use super::{Answer, allow, beside, names, text_body};
+use crate::http::ApiError;
 use crate::state::State;
 
 /// Answers that are written on the threads of the network, in points: some tenths of a millisecond.
@@ -58,21 +60,19 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let (asked, question) = understand(state, call, body, fidelity).await?;
     let notes = notes(state, &asked, &question);
     let held = state.limits.answers.start();
-    let mut out = Out::new(Arc::new(asked), notes, Arc::clone(state.db.index()), held, stats);
-    let mut missing: Vec<MissingNode> = Vec::new();
+    let mut out = Out::new(Arc::new(asked), notes, state.index(), held, stats);
     let mut answering = Answering::new(state, question, fidelity);
     while answering.values <= state.limits.answer_values_waiting {
         let Some((sub, answer, took)) = answering.next().await? else { break };
-        missing.extend(answer.missing);
         out.add(&sub, answer.groups, took)?;
     }
-    let missing = missing_header(missing);
+    let missing = answering.announce();
     if answering.is_done() && out.weight() <= INLINE_WEIGHT_MAX {
         let (json, held) = out.whole()?;
-        return Ok(Answer { missing, held: Some(held), ..Answer::ok(json) });
+        return Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing));
     }
     answering.check_rest()?;
-    Ok(Answer { missing, pieces: Some(Pieces::new(out, answering)), ..Answer::ok(Vec::new()) })
+    Ok(Answer { pieces: Some(Pieces::new(out, answering)), ..Answer::ok(Vec::new()) }.lacking(&missing))
 }
 
 /// The sub-queries of a request, answered one after another: one request takes one place among the running queries.
@@ -81,6 +81,10 @@ pub struct Answering {
     round: Round,
     rest: std::vec::IntoIter<Resolved>,
     fidelity: Fidelity,
+    /// Nodes that any of the answers lacks, and why.
+    missing: BTreeMap<String, String>,
+    /// How many of them the head of the answer names, once that is sent.
+    announced: Option<usize>,
     /// Of all answers together.
     values: u64,
     values_max: u64,
@@ -92,10 +96,23 @@ impl Answering {
             round: state.queries.round(),
             rest: question.into_iter(),
             fidelity,
+            missing: BTreeMap::new(),
+            announced: None,
             values: 0,
             values_max: state.queries.options().answer_values_max,
             state: Arc::clone(state),
         }
+    }
+
+    /// The nodes that the answers so far lack. Another one after this is an error: the head of the answer is sent.
+    pub fn announce(&mut self) -> Vec<MissingNode> {
+        self.announced = Some(self.missing.len());
+        let missing = |(node, reason): (&String, &String)| MissingNode { node: node.clone(), reason: reason.clone() };
+        self.missing.iter().map(missing).collect()
+    }
+
+    fn lacks(&self) -> String {
+        self.missing.iter().map(|(node, reason)| format!("{node} ({reason})")).collect::<Vec<_>>().join(", ")
     }
 
     /// The next sub-query that has an answer, its answer, and how long it took.
@@ -107,6 +124,11 @@ impl Answering {
                 Err(error) if is_known(&self.state, &error, self.fidelity) => continue,
                 answered => answered?,
             };
+            self.missing.extend(answer.missing.iter().map(|missing| (missing.node.clone(), missing.reason.clone())));
+            if self.announced.is_some_and(|announced| self.missing.len() > announced) {
+                let what = format!("nodes were lost after the answer had begun: {}", self.lacks());
+                return Err(ApiError::of_kind(telem_engine::ErrorKind::Unavailable, what).into());
+            }
             self.values += answer.groups.iter().map(|group| group.points.len() as u64).sum::<u64>();
             if self.values > self.values_max {
                 return Err(telem_query::Error::TooLarge { what: "values", max: self.values_max }.into());
@@ -170,7 +192,7 @@ fn resolved(
     }
     asked.arrays |= call.params.has("arrays");
     asked.gaps = Gaps::wanted(call, &asked)?;
-    let question = resolve::resolve(&asked, state.db.index(), now_millis(&*state.clock), fidelity)?;
+    let question = resolve::resolve(&asked, &state.index(), now_millis(&*state.clock), fidelity)?;
     if delete {
         // The original looks names up before it deletes.
         let round = state.queries.round();
@@ -219,16 +241,4 @@ pub fn defined_by_telem(kind: NameKind, name: &str) -> bool {
 
 fn now_millis(clock: &dyn Clock) -> i64 {
     clock.now().millis()
-}
-
-/// `node=reason, ...`, every node once; what may not stand in a header is left out.
-fn missing_header(mut missing: Vec<MissingNode>) -> Option<HeaderValue> {
-    if missing.is_empty() {
-        return None;
-    }
-    missing.sort_by(|a, b| a.node.cmp(&b.node));
-    missing.dedup_by(|a, b| a.node == b.node);
-    let list: Vec<String> = missing.iter().map(|node| format!("{}={}", node.node, node.reason)).collect();
-    let plain: String = list.join(", ").chars().filter(|c| matches!(c, ' '..='~')).collect();
-    HeaderValue::from_str(&plain).ok()
 }

@@ -56,11 +56,6 @@ async fn work(mut out: Out, mut rest: Answering, to: mpsc::Sender<Bytes>) -> Res
             send(piece).await;
         }
         let Some((sub, answer, took)) = rest.next().await? else { break };
-        if let Some(node) = answer.missing.first() {
-            // The head of the answer, which would say so, is sent.
-            let what = format!("node {} did not answer after the answer had begun: {}", node.node, node.reason);
-            return Err(ApiError::of_kind(telem_engine::ErrorKind::Unavailable, what).into());
-        }
         out.add(&sub, answer.groups, took)?;
     }
     send(out.end()).await;

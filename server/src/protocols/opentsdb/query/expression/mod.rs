@@ -43,7 +43,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         beside(move || {
             let ask = ask::read(&body).map_err(|why| Failure::unforeseen(fidelity, why))?;
             let now = now_millis(&*state.clock);
-            let question = resolve::resolve(&ask.asked, state.db.index(), now, fidelity);
+            let question = resolve::resolve(&ask.asked, &state.index(), now, fidelity);
             let question = question.map_err(|failure| Failure::unforeseen(fidelity, failure.message))?;
             Ok((ask, question))
         })
@@ -58,8 +58,9 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         held.grow(points * VALUE_BYTES)?;
         answers[sub.index] = answer.groups;
     }
+    let missing = answering.announce();
     let (json, held) = beside(move || render(&ask, answers, held)).await?;
-    Ok(Answer { held: Some(held), ..Answer::ok(json) })
+    Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing))
 }
 
 /// A variable's series, and what stands where one has no value.

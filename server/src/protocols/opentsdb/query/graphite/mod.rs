@@ -12,6 +12,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::Method;
 use telem_engine::{NameKind, SeriesIndex, Timestamp};
+use telem_query::MissingNode;
 use telem_query::tsq::{Fidelity, Interval};
 
 use self::functions::{Curve, Range};
@@ -55,14 +56,14 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let (state_, params) = (Arc::clone(state), call.params.clone());
     let Expressions { trees, places, mut asked, question, range } = beside(move || {
         let now = now_millis(&*state_.clock);
-        understand(&params, state_.db.index(), now, fidelity)
+        understand(&params, &state_.index(), now, fidelity)
     })
     .await?;
     asked.gaps = Gaps::wanted(call, &asked)?;
     let nulls: Vec<bool> = question.iter().map(|sub| sub.gaps_are_null).collect();
     let mut held = state.limits.answers.start();
-    let answers = collect(state, question, fidelity, &mut held).await?;
-    let (asked, index) = (Arc::new(asked), Arc::clone(state.db.index()));
+    let (answers, missing) = collect(state, question, fidelity, &mut held).await?;
+    let (asked, index) = (Arc::new(asked), state.index());
     let (json, held) = beside(move || {
         let answers = places.iter().map(|at| answers.get(*at).cloned().unwrap_or_default()).collect::<Vec<_>>();
         let mut out = Out::new(asked, Delivered::default(), Arc::clone(&index), held, stats);
@@ -77,7 +78,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         Ok(out.whole()?)
     })
     .await?;
-    Ok(Answer { held: Some(held), ..Answer::ok(json) })
+    Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing))
 }
 
 fn understand(params: &Params, index: &SeriesIndex, now: i64, fidelity: Fidelity) -> Result<Expressions, Failure> {
@@ -148,13 +149,13 @@ fn widen(sub: &mut Resolved) {
     }
 }
 
-/// The answers of all sub-queries, by their places.
+/// The answers of all sub-queries, by their places, and the nodes that they lack.
 async fn collect(
     state: &Arc<State>,
     question: Vec<Resolved>,
     fidelity: Fidelity,
     held: &mut Held,
-) -> Result<Vec<Vec<Curve>>, Failure> {
+) -> Result<(Vec<Vec<Curve>>, Vec<MissingNode>), Failure> {
     let mut answers = vec![Vec::new(); question.len()];
     let mut answering = Answering::new(state, question, fidelity);
     let mut points = 0;
@@ -163,7 +164,7 @@ async fn collect(
         held.grow(points * POINT_BYTES)?;
         answers[sub.index] = answer.groups.into_iter().map(|group| Curve { sub: sub.index, group }).collect();
     }
-    Ok(answers)
+    Ok((answers, answering.announce()))
 }
 
 /// What a curve shows: only the range, and the metric that was seen first.

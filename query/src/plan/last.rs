@@ -1,0 +1,90 @@
+//! The newest sample of each of some series, from whichever node has it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Float64Type, Int64Type, Schema, TimestampMicrosecondType};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::execute_stream;
+use futures::StreamExt;
+use telem_engine::{SeriesId, SeriesKey, TagSet, TimeRange, Timestamp, Value};
+
+use crate::error::Result;
+use crate::leaf::Request;
+use crate::leaf::names::{NameTest, Subject};
+use crate::leaf::rows::{Column, Rows, RowsRequest};
+use crate::run::LastAnswer;
+use crate::view::View;
+
+const COLUMNS: [Column; 5] = [Column::Metric, Column::Tags, Column::LastTs, Column::LastValue, Column::LastInt];
+
+/// Asks the nodes that have these series for those of their metrics.
+///
+/// # Errors
+/// What reading fails with.
+pub(crate) async fn last(series: &[SeriesId], view: &View, task: Arc<TaskContext>) -> Result<LastAnswer> {
+    if !view.has_others() {
+        return of_ours(series, view).await;
+    }
+    let keys: Vec<SeriesKey> = series.iter().filter_map(|id| view.index().key(*id)).collect();
+    let metrics: BTreeSet<&str> = keys.iter().map(SeriesKey::metric).collect();
+    let names = metrics.into_iter().map(str::to_owned).collect();
+    let request = RowsRequest {
+        rows: Rows::Series,
+        columns: COLUMNS.to_vec(),
+        tests: vec![(Subject::Metric, NameTest::In { names, negated: false })],
+        range: TimeRange::ALL,
+        limit: None,
+    };
+    let schema =
+        Arc::new(Schema::new(COLUMNS.iter().map(|column| column.field(&column.to_string())).collect::<Vec<_>>()));
+    let leaf = view.leaf(Request::Rows(request), schema, Some(series), &|_| true);
+    let plan = view.distribute(Arc::new(leaf)).await?.plan;
+    let mut rows = execute_stream(plan, task)?;
+    let wanted: BTreeSet<&SeriesKey> = keys.iter().collect();
+    let mut found: HashMap<SeriesKey, (Timestamp, Value)> = HashMap::new();
+    while let Some(batch) = rows.next().await {
+        for (key, time, value) in samples(&batch?)? {
+            if wanted.contains(&key) && found.get(&key).is_none_or(|(before, _)| *before < time) {
+                found.insert(key, (time, value));
+            }
+        }
+    }
+    let newest = |key: SeriesKey| found.get(&key).map(|(time, value)| (key.clone(), *time, *value));
+    Ok(LastAnswer { samples: keys.into_iter().filter_map(newest).collect(), missing: view.missing() })
+}
+
+/// Without asking anybody else.
+async fn of_ours(series: &[SeriesId], view: &View) -> Result<LastAnswer> {
+    let (series, snapshot) = (series.to_vec(), view.snapshot.clone());
+    // The first question after a start reads segments.
+    let found = tokio::task::spawn_blocking(move || -> telem_engine::Result<Vec<_>> {
+        let mut samples = Vec::with_capacity(series.len());
+        for id in series {
+            if let (Some((time, value)), Some(key)) = (snapshot.last(id)?, snapshot.index().key(id)) {
+                samples.push((key, time, value));
+            }
+        }
+        Ok(samples)
+    });
+    let samples = found.await.map_err(|error| crate::Error::Internal(error.to_string()))??;
+    Ok(LastAnswer { samples, missing: Vec::new() })
+}
+
+/// Those of a batch of [`COLUMNS`].
+fn samples(batch: &RecordBatch) -> Result<Vec<(SeriesKey, Timestamp, Value)>> {
+    let metrics = batch.column(0).as_string_view();
+    let tags = batch.column(1).as_map();
+    let times = batch.column(2).as_primitive::<TimestampMicrosecondType>();
+    let (floats, ints) = (batch.column(3).as_primitive::<Float64Type>(), batch.column(4).as_primitive::<Int64Type>());
+    let mut samples = Vec::with_capacity(batch.num_rows());
+    for row in (0..batch.num_rows()).filter(|row| times.is_valid(*row)) {
+        let entries = tags.value(row);
+        let (names, values) = (entries.column(0).as_string::<i32>(), entries.column(1).as_string::<i32>());
+        let tags = TagSet::new((0..entries.len()).map(|at| (names.value(at), values.value(at))))?;
+        let value = if ints.is_valid(row) { Value::Int(ints.value(row)) } else { Value::Float(floats.value(row)) };
+        samples.push((SeriesKey::new(metrics.value(row), tags)?, Timestamp::from_micros(times.value(row)), value));
+    }
+    Ok(samples)
+}
