@@ -1,13 +1,17 @@
-//! A small HTTP client: asks a running server over TCP or its Unix socket.
+//! A small HTTP client: asks a running server over TCP, with TLS or without, or over its Unix socket.
 //!
-//! One connection a request, no redirects, no cookies, no TLS yet. Answers are read as a stream.
+//! One connection a request, unless many requests go over one [`Line`]; no redirects, no cookies. Answers are read as
+//! a stream. A server with TLS is trusted if its certificate is that of the connection file or of the job, or if an
+//! authority vouches for it: one of `--tls-ca FILE`, else of those that the machine trusts.
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::uri::Scheme;
@@ -22,6 +26,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::config;
 use crate::connection::Connection;
+use crate::tls::{self, TlsError, Trust};
 
 /// Longest that a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,6 +39,8 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     Tcp {
+        /// Over TLS.
+        tls: bool,
         /// `host:port`.
         authority: String,
         /// What stands before `/api/...`, without a slash at its end.
@@ -44,10 +51,14 @@ pub enum Address {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("'{text}' is no address of a server ({why}); write http://HOST:PORT or unix:PATH")]
+    #[error("'{text}' is no address of a server ({why}); write http://HOST:PORT, https://HOST:PORT or unix:PATH")]
     BadAddress { text: String, why: String },
     #[error("cannot reach {address}: {source}; is the server running?")]
     Unreachable { address: Address, source: io::Error },
+    #[error("{address} is not trusted: {source}; name its certificate, or that of its authority, with --tls-ca FILE")]
+    Untrusted { address: Address, source: io::Error },
+    #[error("cannot speak TLS with {address}: {source}")]
+    Tls { address: Address, source: Box<TlsError> },
     #[error("{address} did not answer within {} s", after.as_secs())]
     Silent { address: Address, after: Duration },
     #[error("the connection to {address} broke: {source}; its log may say why")]
@@ -73,22 +84,36 @@ impl Address {
             return if path.is_empty() { Err(bad("no path")) } else { Ok(Address::Unix(PathBuf::from(path))) };
         }
         let uri: Uri = text.parse().map_err(|error| bad(&format!("{error}")))?;
-        if uri.scheme() != Some(&Scheme::HTTP) {
-            return Err(bad("only http is spoken"));
-        }
+        let tls = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            _ => return Err(bad("only http and https are spoken")),
+        };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| bad("no host"))?;
         let prefix = uri.path().trim_end_matches('/').to_owned();
-        Ok(Address::Tcp { authority: format!("{host}:{}", uri.port_u16().unwrap_or(80)), prefix })
+        let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        Ok(Address::Tcp { tls, authority: format!("{host}:{port}"), prefix })
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp { authority, prefix } => write!(f, "http://{authority}{prefix}"),
+            Address::Tcp { tls, authority, prefix } => {
+                write!(f, "{}://{authority}{prefix}", if *tls { "https" } else { "http" })
+            }
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
+}
+
+/// The file of `--tls-ca`: what the command line says is one for all of a process.
+static AUTHORITIES: OnceLock<PathBuf> = OnceLock::new();
+
+/// From now on servers are trusted for whom this file vouches, and no others that are not known otherwise.
+pub fn trust_authorities(file: PathBuf) {
+    // There is one command line.
+    AUTHORITIES.get_or_init(|| file);
 }
 
 /// Asks one server, with the token where there is one.
@@ -96,12 +121,15 @@ impl fmt::Display for Address {
 pub struct Client {
     address: Address,
     token: Option<HeaderValue>,
+    trust: Trust,
+    connect_timeout: Duration,
     silence_max: Duration,
 }
 
 impl Client {
     /// With the token of `TELEM_TOKEN`, else that of the connection file which `TELEM_CONNECTION` names if it
-    /// is this server's: a token goes to nobody but the server it belongs to.
+    /// is this server's: a token goes to nobody but the server it belongs to. The certificate of that file is trusted
+    /// likewise.
     pub fn new(address: Address) -> Client {
         let of_file = || {
             let connection = Connection::read(&PathBuf::from(config::environment("TELEM_CONNECTION")?)).ok()?;
@@ -109,10 +137,15 @@ impl Client {
                 Address::Tcp { .. } => Address::parse(&connection.url).is_ok_and(|own| own == address),
                 Address::Unix(path) => connection.socket.as_ref() == Some(path),
             };
-            same.then_some(connection.token)
+            same.then_some(connection)
         };
-        let token = config::environment("TELEM_TOKEN").or_else(of_file);
-        Client::with_token(address, token.as_deref())
+        let (token, certificate) = of_file().map_or((None, None), |file| (Some(file.token), file.certificate));
+        let token = config::environment("TELEM_TOKEN").or(token);
+        let client = Client::with_token(address, token.as_deref());
+        match certificate.filter(|_| AUTHORITIES.get().is_none()) {
+            Some(certificate) => client.trusting(Trust::Job(certificate)),
+            None => client,
+        }
     }
 
     pub fn with_token(address: Address, token: Option<&str>) -> Client {
@@ -121,7 +154,20 @@ impl Client {
             value.set_sensitive(true);
             Some(value)
         });
-        Client { address, token, silence_max: SILENCE_MAX }
+        let trust = AUTHORITIES.get().map_or(Trust::System, |file| Trust::File(file.clone()));
+        Client { address, token, trust, connect_timeout: CONNECT_TIMEOUT, silence_max: SILENCE_MAX }
+    }
+
+    /// Trusts `trust`, where the server speaks TLS.
+    #[must_use]
+    pub fn trusting(self, trust: Trust) -> Client {
+        Client { trust, ..self }
+    }
+
+    /// Waits no longer than this for a connection; 10 s otherwise.
+    #[must_use]
+    pub fn with_connect_timeout(self, connect_timeout: Duration) -> Client {
+        Client { connect_timeout, ..self }
     }
 
     /// Gives up after this silence, for what a server answers at once; 15 minutes otherwise.
@@ -165,30 +211,56 @@ impl Client {
     /// [`ClientError`], but never Refused.
     pub async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Body, ClientError> {
         let request = self.request(method, path, body)?;
-        let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
-        let connect = async {
-            Ok::<Box<dyn Stream>, io::Error>(match &self.address {
-                Address::Tcp { authority, .. } => Box::new(TcpStream::connect(authority).await?),
-                Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
-            })
-        };
-        let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect).await;
-        let stream = stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(unreachable)?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|source| self.broken(source))?;
-        // Ends with the answer: its errors come out of the answer's body too.
-        let connection = tokio::spawn(connection);
-        let response = tokio::time::timeout(self.silence_max, sender.send_request(request)).await;
-        let response = response
-            .map_err(|_| ClientError::Silent { address: self.address.clone(), after: self.silence_max })?
-            .map_err(|source| self.broken(source))?;
-        let (address, connection) = (self.address.clone(), connection.abort_handle());
+        let mut line = self.open().await?;
+        let response = line.send(request).await?;
+        let (address, connection) = (self.address.clone(), line.keep());
         Ok(Body { address, response, connection, silence_max: self.silence_max })
+    }
+
+    /// A connection for many requests, one after another.
+    ///
+    /// # Errors
+    /// Unreachable, Untrusted, Tls.
+    pub async fn open(&self) -> Result<Line, ClientError> {
+        let stream = tokio::time::timeout(self.connect_timeout, self.connect()).await;
+        let late = |_| self.unreachable(io::ErrorKind::TimedOut.into());
+        let (stream, local) = stream.map_err(late)??;
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|source| self.broken(source))?;
+        // Ends with the line or its last answer: its errors come out of the answer's body too.
+        let connection = tokio::spawn(connection).abort_handle();
+        Ok(Line { client: self.clone(), sender, connection: Some(connection), local })
+    }
+
+    async fn connect(&self) -> Result<(Box<dyn Stream>, Option<IpAddr>), ClientError> {
+        let (tls, authority) = match &self.address {
+            Address::Tcp { tls, authority, .. } => (*tls, authority),
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(|source| self.unreachable(source))?;
+                return Ok((Box::new(stream), None));
+            }
+        };
+        let stream = TcpStream::connect(authority).await.map_err(|source| self.unreachable(source))?;
+        // A request is one write: it is not to wait for another.
+        stream.set_nodelay(true).unwrap_or_default();
+        let local = stream.local_addr().ok().map(|address| address.ip().to_canonical());
+        if !tls {
+            return Ok((Box::new(stream), local));
+        }
+        let cannot = |source| ClientError::Tls { address: self.address.clone(), source: Box::new(source) };
+        let config = self.trust.config(&[b"http/1.1"]).map_err(cannot)?;
+        let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);
+        let name = self.trust.name(host).map_err(|source| self.unreachable(source))?;
+        let stream = tls::connect(config, name, stream).await.map_err(|source| match source.kind() {
+            io::ErrorKind::InvalidData => ClientError::Untrusted { address: self.address.clone(), source },
+            _ => self.unreachable(source),
+        })?;
+        Ok((Box::new(stream), local))
     }
 
     fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ClientError> {
         let (host, prefix) = match &self.address {
-            Address::Tcp { authority, prefix } => (authority.as_str(), prefix.as_str()),
+            Address::Tcp { authority, prefix, .. } => (authority.as_str(), prefix.as_str()),
             Address::Unix(_) => ("localhost", ""),
         };
         let mut request = Request::builder().method(method).uri(format!("{prefix}{path}")).header(header::HOST, host);
@@ -196,6 +268,10 @@ impl Client {
             request = request.header(header::AUTHORIZATION, token);
         }
         Ok(request.body(Full::new(body))?)
+    }
+
+    fn unreachable(&self, source: io::Error) -> ClientError {
+        ClientError::Unreachable { address: self.address.clone(), source }
     }
 
     fn broken(&self, source: hyper::Error) -> ClientError {
@@ -206,18 +282,82 @@ impl Client {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
+/// An open connection; dropping it hangs up.
+#[derive(Debug)]
+pub struct Line {
+    client: Client,
+    sender: http1::SendRequest<Full<Bytes>>,
+    /// `None` once an answer has it.
+    connection: Option<tokio::task::AbortHandle>,
+    local: Option<IpAddr>,
+}
+
+impl Line {
+    /// Our end of it, where it has an address.
+    pub fn local(&self) -> Option<IpAddr> {
+        self.local
+    }
+
+    /// Asks, and reads the whole answer, whatever its status, where it has at most `bytes_max`.
+    ///
+    /// # Errors
+    /// [`ClientError`], but never Refused: after any of them the line is of no use.
+    pub async fn post(
+        &mut self,
+        path: &str,
+        body: Bytes,
+        bytes_max: usize,
+    ) -> Result<(StatusCode, Vec<u8>), ClientError> {
+        let request = self.client.request(Method::POST, path, body)?;
+        let response = self.send(request).await?;
+        let status = response.status();
+        let whole = http_body_util::Limited::new(response.into_body(), bytes_max).collect();
+        let whole = tokio::time::timeout(self.client.silence_max, whole).await.map_err(|_| self.silent())?;
+        let whole = whole.map_err(|error| self.client.unreachable(io::Error::other(error.to_string())))?;
+        Ok((status, whole.to_bytes().to_vec()))
+    }
+
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
+        let exchange = async {
+            self.sender.ready().await?;
+            self.sender.send_request(request).await
+        };
+        let response = tokio::time::timeout(self.client.silence_max, exchange).await;
+        response.map_err(|_| self.silent())?.map_err(|source| self.client.broken(source))
+    }
+
+    fn silent(&self) -> ClientError {
+        ClientError::Silent { address: self.client.address.clone(), after: self.client.silence_max }
+    }
+
+    /// Leaves the connection to an answer.
+    fn keep(mut self) -> Option<tokio::task::AbortHandle> {
+        self.connection.take()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            connection.abort();
+        }
+    }
+}
+
 /// The answer of a server; dropping it hangs up.
 #[derive(Debug)]
 pub struct Body {
     address: Address,
     response: Response<Incoming>,
-    connection: tokio::task::AbortHandle,
+    connection: Option<tokio::task::AbortHandle>,
     silence_max: Duration,
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
-        self.connection.abort();
+        if let Some(connection) = &self.connection {
+            connection.abort();
+        }
     }
 }
 

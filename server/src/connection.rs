@@ -20,7 +20,7 @@ pub const FILE_NAME: &str = telem_engine::CONNECTION_FILE;
 /// The contents of a connection file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// `http://ADDR:PORT`.
+    /// `http://ADDR:PORT`, or `https://` where the service speaks TLS.
     pub url: String,
     /// Path of the Unix socket.
     pub socket: Option<PathBuf>,
@@ -34,6 +34,9 @@ pub struct Connection {
     pub level: u8,
     /// The data directory.
     pub data: PathBuf,
+    /// PEM of the certificate that telem made for the service, which is asked for under the name `telem-job`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
 }
 
 impl Connection {

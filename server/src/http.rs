@@ -24,11 +24,17 @@ use crate::state::State;
 
 /// Every path of the server. Answers are compressed for clients that ask for gzip.
 pub fn router(state: Arc<State>) -> Router {
+    router_with(state, Router::new())
+}
+
+/// As [`router`], with paths of the process: what nodes say to each other.
+pub fn router_with(state: Arc<State>, own: Router) -> Router {
     Router::new()
         .merge(protocols::influx::routes())
         .merge(protocols::info::routes())
         .merge(protocols::opentsdb::routes())
         .merge(protocols::sql::routes())
+        .merge(own.with_state(()))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(CatchPanicLayer::custom(panicked))

@@ -17,6 +17,7 @@ pub mod job;
 pub mod join;
 pub mod missing;
 pub mod net;
+pub mod nodes;
 pub mod private_file;
 pub mod protocols;
 pub mod rows;
@@ -25,5 +26,6 @@ pub mod service;
 pub mod state;
 #[cfg(test)]
 mod testing;
+pub mod tls;
 pub mod token;
 pub mod upload;

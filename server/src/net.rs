@@ -1,10 +1,13 @@
 //! Connections: accepts them, finds out whose they are and what they speak ([`sniff`]), and hands their requests to the
-//! router, or all they say to the telnet protocol.
+//! router, or all they say to the telnet protocol. One port for everything: TLS or not, HTTP/1, HTTP/2 (which gRPC
+//! needs), telnet.
 //!
 //! Every connection has a place, and places are limited. Who may ask what is decided here ([`access`])
 //! before a request reaches a handler, so no protocol can forget it.
 
 pub mod access;
+pub mod addresses;
+mod guest;
 pub mod listen;
 pub mod proc_net;
 mod sniff;
@@ -21,21 +24,26 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use hyper::server::conn::http1;
+use bytes::BytesMut;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use self::access::{Access, Rules};
+use self::guest::{Guest, Places, WrongTokens};
 use self::sniff::{Protocol, Whole};
 use self::socket::Socket;
-use self::stall::StallGuard;
+use self::stall::{StallGuard, StallWatch};
 use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::ServerLimits;
 
@@ -46,10 +54,26 @@ const NO_PLACE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: appl
     Retry-After: 1\r\nConnection: close\r\nContent-Length: 94\r\n\r\n\
     {\"error\":{\"code\":503,\"message\":\"too many connections are open; close some or try again soon\"}}";
 
+/// Longest that agreeing on keys may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a peer that speaks HTTP/2 is asked for a sign of life, and how long it may take to give it: such
+/// connections stay open between requests.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
+/// Most requests that run at once over one connection of HTTP/2.
+const STREAMS_MAX: u32 = 512;
+/// Largest head of a request over HTTP/2, as its names and values count there.
+const HEAD_BYTES_MAX: u32 = 64 << 10;
+/// What somebody is told who speaks without TLS where that is needed.
+const TLS_NEEDED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=UTF-8\r\n\
+    Connection: close\r\nContent-Length: 98\r\n\r\n\
+    {\"error\":{\"code\":400,\"message\":\"this server speaks TLS beyond its own machine; ask for https://\"}}";
+
 /// Where requests come from.
 #[derive(Debug)]
 pub struct Listeners {
     pub tcp: TcpListener,
+    /// How TLS is spoken on it. On loopback nobody needs to; from elsewhere, where this is set, everybody.
+    pub tls: Option<Arc<ServerConfig>>,
     pub socket: Option<Socket>,
 }
 
@@ -76,7 +100,9 @@ pub async fn serve(
 ) {
     let places = Arc::new(Places::new(limits.connections_max));
     let (stopping, stopped) = watch::channel(false);
-    let door = Arc::new(Door { protocols, rules, limits: limits.clone(), stopped });
+    let tls = listeners.tls.clone().map(TlsAcceptor::from);
+    let door = Door { protocols, rules, limits: limits.clone(), tls, stopped, wrong: WrongTokens::default() };
+    let door = Arc::new(door);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
@@ -113,81 +139,101 @@ async fn accept_unix(socket: Option<&Socket>) -> io::Result<UnixStream> {
     }
 }
 
-/// Strangers (who need the token) may take a quarter of the places, so that they cannot keep the owner out.
-#[derive(Debug)]
-struct Places {
-    all: Arc<Semaphore>,
-    strangers: Arc<Semaphore>,
-}
-
-impl Places {
-    fn new(connections_max: usize) -> Self {
-        let place = |count: usize| Arc::new(Semaphore::new(count.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { all: place(connections_max), strangers: place(connections_max / 4) }
-    }
-
-    fn any(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.all).try_acquire_owned().ok()
-    }
-
-    fn strangers(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.strangers).try_acquire_owned().ok()
-    }
-}
-
 /// What every connection needs.
 struct Door {
     protocols: Protocols,
     rules: Rules,
     limits: ServerLimits,
+    tls: Option<TlsAcceptor>,
     /// True once the server stops.
     stopped: watch::Receiver<bool>,
+    wrong: WrongTokens,
+}
+
+/// Who asks, and over what.
+struct Visit {
+    guest: Arc<Guest>,
+    watcher: Watcher,
 }
 
 impl Door {
-    async fn welcome(&self, incoming: Incoming, places: &Places, watcher: Watcher) {
-        let Some(_place) = places.any() else { return turn_away(incoming).await };
-        let access = match &incoming {
-            Incoming::Tcp(stream) => self.rules.of_tcp(stream).await,
-            Incoming::Unix(stream) => self.rules.of_unix(stream),
+    async fn welcome(self: Arc<Self>, incoming: Incoming, places: &Places, watcher: Watcher) {
+        let Some(place) = places.any() else { return turn_away(incoming).await };
+        let (access, peer) = match &incoming {
+            Incoming::Tcp(stream) => (self.rules.of_tcp(stream).await, stream.peer_addr().ok()),
+            Incoming::Unix(stream) => (self.rules.of_unix(stream), None),
         };
         let stranger = matches!(access, Access::Stranger { .. });
-        let place = if stranger { places.strangers() } else { None };
-        if stranger && place.is_none() {
+        let strangers_place = if stranger { places.strangers() } else { None };
+        if stranger && strangers_place.is_none() {
             return turn_away(incoming).await;
         }
+        let visit = Visit { guest: Arc::new(Guest::new(access, peer, place, strangers_place)), watcher };
         match incoming {
             Incoming::Tcp(stream) => {
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "a connection keeps Nagle's algorithm");
                 }
-                self.converse(stream, access, watcher).await;
+                self.open(stream, visit).await;
             }
-            Incoming::Unix(stream) => self.converse(stream, access, watcher).await,
+            Incoming::Unix(stream) => self.converse(stream, BytesMut::new(), visit).await,
         }
     }
 
-    async fn converse<S>(&self, mut stream: S, access: Access, watcher: Watcher)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + 'static,
-    {
-        let Some(telnet) = &self.protocols.telnet else { return self.speak_http(stream, access, watcher).await };
+    /// TLS comes before everything else.
+    async fn open(self: Arc<Self>, mut stream: TcpStream, visit: Visit) {
+        let Some(tls) = &self.tls else { return self.converse(stream, BytesMut::new(), visit).await };
+        let Some(first) = self.first_bytes(&mut stream).await else { return };
+        if first.first().is_some_and(|byte| sniff::is_tls(*byte)) {
+            let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(Whole::new(first, stream))).await;
+            match accepted {
+                Ok(Ok(stream)) => Arc::clone(&self).converse(stream, BytesMut::new(), visit).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a client did not agree on TLS"),
+                Err(_) => tracing::debug!("a client took too long to agree on TLS"),
+            }
+        } else if visit.guest.is_here() {
+            self.converse(stream, first, visit).await;
+        } else {
+            say(stream, TLS_NEEDED).await;
+        }
+    }
+
+    /// What a client says first; `None` if it says nothing in time.
+    async fn first_bytes(&self, stream: &mut (impl AsyncRead + Unpin)) -> Option<BytesMut> {
         let mut stopped = self.stopped.clone();
         let first = tokio::select! {
             biased;
-            first = tokio::time::timeout(self.limits.header_timeout, sniff::first_bytes(&mut stream)) => first,
-            _ = stopped.wait_for(|stopped| *stopped) => return,
+            first = tokio::time::timeout(self.limits.header_timeout, sniff::first_bytes(stream)) => first,
+            _ = stopped.wait_for(|stopped| *stopped) => return None,
         };
-        let Ok(Ok(first)) = first else { return };
-        let Some(byte) = first.first() else { return };
-        match (sniff::protocol(*byte), &access) {
-            (Protocol::Http, _) => self.speak_http(Whole::new(first, stream), access, watcher).await,
-            (Protocol::Telnet, Access::Socket | Access::Loopback) => {
-                telnet.converse(stream, first, stopped).await;
-                // Only now: whoever stops the server waits for what this client sent.
-                drop(watcher);
+        first.ok()?.ok().filter(|first| !first.is_empty())
+    }
+
+    /// `first` was read already.
+    async fn converse<S>(self: Arc<Self>, mut stream: S, first: BytesMut, visit: Visit)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let first = if first.is_empty() { self.first_bytes(&mut stream).await } else { Some(first) };
+        let Some(mut first) = first else { return };
+        let byte = first.first().copied().unwrap_or_default();
+        match (sniff::protocol(byte), &self.protocols.telnet, &visit.guest.access) {
+            (Protocol::Http, ..) | (_, None, _) => {
+                let preface = sniff::is_http2(&mut stream, &mut first);
+                let is_http2 = tokio::time::timeout(self.limits.header_timeout, preface).await;
+                let stream = StallGuard::new(Whole::new(first, stream), self.limits.write_idle_timeout);
+                match is_http2 {
+                    Ok(Ok(true)) => self.speak_http2(stream, visit).await,
+                    Ok(Ok(false)) => self.speak_http1(stream, visit).await,
+                    Ok(Err(_)) | Err(_) => {}
+                }
             }
-            (Protocol::Telnet, Access::Stranger { reason }) => {
+            (Protocol::Telnet, Some(telnet), Access::Socket | Access::Loopback) => {
+                telnet.converse(stream, first, self.stopped.clone()).await;
+                // Only now: whoever stops the server waits for what this client sent.
+                drop(visit);
+            }
+            (Protocol::Telnet, Some(telnet), Access::Stranger { reason }) => {
                 let what = format!(
                     "a token is needed because {reason}, and telnet cannot carry one; send to /api/put over HTTP with \
                      'Authorization: Bearer TOKEN' and the token of the connection file"
@@ -197,30 +243,69 @@ impl Door {
         }
     }
 
-    async fn speak_http<S>(&self, stream: S, access: Access, watcher: Watcher)
+    async fn speak_http1<S>(self: Arc<Self>, stream: S, visit: Visit)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let io = TokioIo::new(StallGuard::new(stream, self.limits.write_idle_timeout));
+        let Visit { guest, watcher } = visit;
         let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
-            let access = &access;
-            async move { Ok::<Response, Infallible>(self.answer(request.map(Body::new), access).await) }
+            let (door, guest) = (&self, &guest);
+            async move { Ok::<Response, Infallible>(door.answer(request.map(Body::new), guest).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.header_timeout)
-            .serve_connection(io, service);
+            .serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "a connection ended in the middle");
         }
     }
 
-    async fn answer(&self, request: axum::extract::Request, access: &Access) -> Response {
+    async fn speak_http2<S>(self: Arc<Self>, stream: S, visit: Visit)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let Visit { guest, watcher } = visit;
+        let stalls = Arc::new(StallWatch::new(self.limits.write_idle_timeout));
+        let (door, asked, watched) = (Arc::clone(&self), Arc::clone(&guest), Arc::clone(&stalls));
+        let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            let (door, guest, watched) = (Arc::clone(&door), Arc::clone(&asked), Arc::clone(&watched));
+            async move {
+                let response = door.answer(request.map(Body::new), &guest).await;
+                // One request that is not taken must not hold up the others: it is watched by itself.
+                Ok::<_, Infallible>(response.map(|body| watched.around(body)))
+            }
+        });
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+            .keep_alive_timeout(KEEP_ALIVE_INTERVAL)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::select! {
+            ended = watcher.watch(connection) => if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended in the middle");
+            },
+            () = guest.has_outstayed(self.limits.header_timeout) => {
+                tracing::debug!("a connection over which nothing was asked that could be answered was closed");
+            }
+            () = stalls.watch() => {}
+        }
+    }
+
+    async fn answer(&self, mut request: axum::extract::Request, guest: &Guest) -> Response {
+        name_host(&mut request);
         let (method, headers) = (request.method(), request.headers());
-        if let Err(refusal) = self.rules.admit(headers, access)
-            && !self.rules.is_preflight(method, headers)
-        {
-            return refusal.into_response();
+        match self.rules.admit(headers, &guest.access) {
+            Ok(()) => guest.admit(),
+            Err(_) if self.rules.is_preflight(method, headers) => {}
+            Err(refusal) => {
+                if headers.contains_key(header::AUTHORIZATION) {
+                    self.wrong.tell(guest, request.uri().path());
+                }
+                return refusal.into_response();
+            }
         }
         match self.protocols.http.clone().oneshot(request).await {
             Ok(response) => response,
@@ -229,16 +314,30 @@ impl Door {
     }
 }
 
-/// Says why before it hangs up; a peer that does not read is not waited for.
+/// HTTP/2 has the host that is asked for in the URI; who checks it looks for the header.
+fn name_host(request: &mut axum::extract::Request) {
+    if request.headers().contains_key(header::HOST) {
+        return;
+    }
+    let host = request.uri().authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    if let Some(host) = host {
+        request.headers_mut().insert(header::HOST, host);
+    }
+}
+
+/// Says why before it hangs up.
 async fn turn_away(incoming: Incoming) {
     tracing::debug!("a connection beyond the limit was turned away");
-    let told = async {
-        match incoming {
-            Incoming::Tcp(mut stream) => stream.write_all(NO_PLACE).await,
-            Incoming::Unix(mut stream) => stream.write_all(NO_PLACE).await,
-        }
-    };
-    if let Ok(Err(error)) = tokio::time::timeout(ACCEPT_PAUSE, told).await {
-        tracing::debug!(%error, "a connection beyond the limit was already gone");
+    match incoming {
+        Incoming::Tcp(stream) => say(stream, NO_PLACE).await,
+        Incoming::Unix(stream) => say(stream, NO_PLACE).await,
+    }
+}
+
+/// The last words on a connection; a peer that does not read is not waited for.
+async fn say(mut stream: impl AsyncWrite + Unpin, words: &[u8]) {
+    let told = tokio::time::timeout(ACCEPT_PAUSE, stream.write_all(words)).await;
+    if let Ok(Err(error)) = told {
+        tracing::debug!(%error, "a connection that was to be refused was already gone");
     }
 }

@@ -1,5 +1,6 @@
 //! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
 
+mod head;
 pub(crate) mod own;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use telem_engine::{Clock, Db, Options, RecoveryReport};
 use telem_ingest::collect::{CollectError, CollectOptions, Collectors, OwnMetrics};
 use telem_ingest::writer::{ShutdownError, Writer, WriterOptions};
+use telem_query::dist::Members;
 use telem_query::tsq::Fidelity;
 use telem_query::{Queries, QueryOptions};
 use tokio::net::TcpListener;
@@ -25,15 +27,23 @@ use crate::config::{self, FileSystem};
 use crate::connection::{Connection, FILE_NAME};
 use crate::cors::Cors;
 use crate::http;
+use crate::join::{Join, JoinError};
 use crate::net::access::Rules;
 use crate::net::listen::{ListenError, listen};
 use crate::net::socket::{self, Socket, SocketError};
 use crate::net::{self, Listeners, Protocols};
+use crate::nodes::own::OwnNode;
+use crate::nodes::routes::{self, Membership};
+use crate::nodes::{self, Nodes, dial};
 use crate::protocols::opentsdb::Told;
 use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::{ServerLimits, State, VERSION};
+use crate::tls::{Certificate, TlsError};
 use crate::token::{Token, TokenError};
+use head::{Head, Keys};
 use upkeep::Upkeep;
+
+pub use head::HeadOptions;
 
 /// How long a sample waits for its fsync on a shared file system: one node should not ask its server more often.
 const SHARED_SYNC_INTERVAL: Duration = Duration::from_secs(5);
@@ -82,8 +92,24 @@ pub struct ServiceOptions {
     pub writer: WriterOptions,
     pub queries: QueryOptions,
     pub clock: Arc<dyn Clock>,
+    pub tls: TlsOptions,
+    /// What makes it the head of a job of many nodes.
+    pub head: Option<HeadOptions>,
+    /// It belongs to a job with a head, and answers what that asks.
+    pub is_member: bool,
     /// Set when the end must come soon: nothing is merged then, or no further.
     pub hurry: Arc<AtomicBool>,
+}
+
+/// With which certificates a service speaks TLS; with none of them it does not.
+#[derive(Clone, Debug, Default)]
+pub struct TlsOptions {
+    /// Files of a certificate and its key: the user's own.
+    pub own: Option<(PathBuf, PathBuf)>,
+    /// That of the job, which an agent has from its head.
+    pub job: Option<Certificate>,
+    /// One is made. A head that listens beyond loopback makes one anyway.
+    pub is_made: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +126,10 @@ pub enum ServiceError {
     Token(#[from] TokenError),
     #[error("cannot write the connection file {}: {source}; choose another --connection-file", path.display())]
     Connection { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Join(#[from] JoinError),
     #[error(transparent)]
     Collect(#[from] CollectError),
     #[error("cannot start a thread: {0}")]
@@ -123,6 +153,10 @@ pub struct Ready {
     pub url: String,
     pub socket: PathBuf,
     pub connection_file: PathBuf,
+    /// What agents are to be told, where this is a head.
+    pub join: Option<Join>,
+    /// Who has joined, where this is a head.
+    pub nodes: Option<Nodes>,
 }
 
 impl fmt::Display for Ready {
@@ -148,6 +182,19 @@ pub async fn run(
 ) -> Result<(), ServiceError> {
     // First, because it fails fast; clients that come early wait in the backlog.
     let tcp = listen(options.listen).await?;
+    run_on(tcp, options, ready, stop).await
+}
+
+/// As [`run`], at a port that is had already.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_on(
+    tcp: TcpListener,
+    options: ServiceOptions,
+    ready: impl FnOnce(&Ready),
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServiceError> {
     let db = open(&options).await?;
     if let Source::Saved(_) = options.source {
         return serve(options, tcp, db, None, ready, stop).await;
@@ -175,26 +222,41 @@ async fn serve(
     ready: impl FnOnce(&Ready),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServiceError> {
-    let url = url(tcp.local_addr().map_err(ServiceError::Address)?);
+    let address = tcp.local_addr().map_err(ServiceError::Address)?;
     let socket = bind_socket(&options)?;
-    let token = options.token.map_or_else(Token::random, Ok)?;
+    let Keys { token, served } = head::keys(&options, address)?;
+    let tls = served.config()?;
+    let url = url(address, tls.is_some());
     let connection = Connection {
         url: url.clone(),
         socket: Some(socket.path().to_path_buf()),
         token: token.secret().to_owned(),
         pid: std::process::id(),
-        job: options.job,
-        node: options.node,
+        job: options.job.clone(),
+        node: options.node.clone(),
         level: options.level,
         data: options.data.clone(),
+        // For the user's own there is whoever vouches for it.
+        certificate: served.job.as_ref().filter(|_| served.own.is_none()).map(|job| job.chain.clone()),
     };
+    let head = options.head.as_ref().map(|_| Head::of(&options, &token, &served, address)).transpose()?;
     let path = options.connection_file.unwrap_or_else(|| match options.source {
         Source::Live => options.data.join(FILE_NAME),
         // Where saved databases stand we may not be allowed to write, and would not if we were.
         Source::Saved(_) => socket.path().with_extension("json"),
     });
     let recovery = noteworthy(db.recovery());
-    let queries = Queries::new(db.clone(), options.queries)?;
+    let queries = match &head {
+        None if !options.is_member => Queries::new(db.clone(), options.queries)?,
+        head => {
+            let members = match head {
+                Some(head) => head.nodes.members().clone(),
+                None => Members::new(Arc::clone(&options.clock)),
+            };
+            let certificate = served.job.as_ref().map(|job| job.chain.as_str());
+            Queries::over(db.clone(), members, dial::wire(&token, certificate)?, options.queries)?
+        }
+    };
     let collectors = match &writer {
         Some(writer) => {
             let own = OwnMetrics::new(own::tell(db.clone(), writer.clone(), queries.clone()));
@@ -203,11 +265,26 @@ async fn serve(
         }
         None => None,
     };
-    let (ready_db, ready_writer, data) = (db.clone(), writer.clone(), options.data);
+    let (ready_db, ready_writer, data) = (db.clone(), writer.clone(), options.data.clone());
+    let nodes = head.as_ref().map(|head| head.nodes.clone());
+    let membership = Membership {
+        own: OwnNode {
+            node: options.node,
+            is_head: nodes.is_some(),
+            url: url.clone(),
+            data: options.data,
+            since_us: options.clock.now().micros(),
+        },
+        nodes: nodes.clone(),
+        db: db.clone(),
+        clock: Arc::clone(&options.clock),
+        token: token.clone(),
+        limits: options.limits.clone(),
+    };
     let state = State {
         db,
         writer,
-        queries,
+        queries: queries.clone(),
         level: options.level,
         fidelity: options.fidelity,
         clock: options.clock,
@@ -218,10 +295,16 @@ async fn serve(
     };
     let state = Arc::new(state);
     let telnet = Some(Arc::new(Telnet::new(Arc::clone(&state))));
-    let protocols = Protocols { http: http::router(state), telnet };
+    let router = http::router_with(state, routes::routes(membership));
+    let router = match queries.worker() {
+        Some(worker) => router.merge(routes::worker(worker, token.clone())),
+        None => router,
+    };
+    let protocols = Protocols { http: router, telnet };
     let rules = Rules::new(token, options.uid, options.allowed_uids).with_pages(options.cors);
     // Held until the last request is answered.
     let _file = connection.publish(&path).map_err(|source| ServiceError::Connection { path: path.clone(), source })?;
+    let join_file = head.as_ref().map(Head::publish).transpose()?;
     ready(&Ready {
         db: ready_db,
         writer: ready_writer,
@@ -230,8 +313,19 @@ async fn serve(
         url,
         socket: socket.path().to_path_buf(),
         connection_file: path,
+        join: head.map(|head| head.join),
+        nodes: nodes.clone(),
     });
-    net::serve(Listeners { tcp, socket: Some(socket) }, protocols, rules, &options.limits, stop).await;
+    let listeners = Listeners { tcp, tls, socket: Some(socket) };
+    let serving = net::serve(listeners, protocols, rules, &options.limits, stop);
+    match nodes {
+        Some(nodes) => tokio::select! {
+            () = serving => {}
+            () = nodes::watch(nodes, queries) => {}
+        },
+        None => serving.await,
+    }
+    drop(join_file);
     // Takes as long as one tick: what it sampled is to be written before the database is closed.
     if let Some(collectors) = collectors {
         collectors.stop();
@@ -311,10 +405,11 @@ fn bind_socket(options: &ServiceOptions) -> Result<Socket, SocketError> {
 }
 
 /// An address that clients can use: where all are listened on, the host name stands for them.
-fn url(address: SocketAddr) -> String {
+fn url(address: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
     match address.ip() {
-        ip if ip.is_unspecified() => format!("http://{}:{}", config::host_name(), address.port()),
-        _ => format!("http://{address}"),
+        ip if ip.is_unspecified() => format!("{scheme}://{}:{}", config::host_name(), address.port()),
+        _ => format!("{scheme}://{address}"),
     }
 }
 

@@ -21,6 +21,14 @@ pub struct CollectArgs {
 }
 
 impl CollectArgs {
+    pub fn of(interval: Duration, sysroot: PathBuf) -> Self {
+        Self { interval, sysroot }
+    }
+
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
     /// # Errors
     /// Usage when there is no `proc` where it is to be read.
     pub fn options(&self, level: u8, host: &str) -> Result<CollectOptions, Failure> {

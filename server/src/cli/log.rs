@@ -7,10 +7,13 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::Verbosity;
 use crate::config;
+use crate::nodes::last_error::LastError;
 
 /// How a line begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +49,8 @@ pub fn start(verbosity: Verbosity, style: Style) {
     };
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match style {
-        Style::Stamped => log.with_ansi(io::stderr().is_terminal()).init(),
-        Style::Named => log.with_ansi(false).event_format(Named).init(),
+        Style::Stamped => log.with_ansi(io::stderr().is_terminal()).finish().with(LastError).init(),
+        Style::Named => log.with_ansi(false).event_format(Named).finish().with(LastError).init(),
     }
 }
 

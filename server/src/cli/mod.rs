@@ -11,6 +11,8 @@ mod grafana;
 mod info;
 mod live;
 mod log;
+mod node;
+mod nodes;
 mod output;
 mod pending;
 mod progress;
@@ -27,6 +29,7 @@ mod times;
 mod units;
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -37,6 +40,9 @@ use clap::{Args, Parser, Subcommand};
 struct Cli {
     #[command(flatten)]
     verbosity: Verbosity,
+    /// Trust servers (https://) that show a certificate of this file (PEM), or for whom one of its authorities vouches [default: the connection file's, else the machine's authorities]
+    #[arg(long, global = true, env = "TELEM_TLS_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -81,6 +87,8 @@ enum Command {
     Grafana(grafana::GrafanaArgs),
     Export(export::ExportArgs),
     Put(put::PutArgs),
+    Node(Box<node::NodeArgs>),
+    Nodes(nodes::NodesArgs),
 }
 
 /// Why a command did not do what it was asked for.
@@ -144,6 +152,9 @@ pub fn main() -> ExitCode {
         log::Style::Stamped
     };
     log::start(cli.verbosity, style);
+    if let Some(file) = cli.tls_ca {
+        crate::client::trust_authorities(file);
+    }
     let outcome = match cli.command {
         Command::Run(args) => return run::run(*args, cli.verbosity),
         Command::Record(args) => return run::record(*args, cli.verbosity),
@@ -156,6 +167,8 @@ pub fn main() -> ExitCode {
         Command::Grafana(args) => grafana::run(args),
         Command::Export(args) => export::run(&args, cli.verbosity),
         Command::Put(args) => put::run(args),
+        Command::Node(args) => node::run(*args),
+        Command::Nodes(args) => nodes::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,15 +1,17 @@
 //! `telem serve`: the server without a job.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Failure;
 use super::service::{self as args, Purpose, ServiceArgs, level};
+use super::{Failure, units};
 use crate::config;
 use crate::job::footprint::raise_descriptor_limit;
-use crate::service::{self, Ready};
+use crate::service::{self, HeadOptions, Ready};
 
 /// Take samples and answer queries until stopped
 ///
@@ -27,6 +29,15 @@ pub struct ServeArgs {
     /// The job these samples belong to [default: SLURM_JOB_ID, or 'local']
     #[arg(long, value_name = "ID")]
     job: Option<String>,
+    /// Be the head of a job: write what `telem node --join FILE` needs there, readable by you alone
+    #[arg(long, value_name = "FILE")]
+    join_file: Option<PathBuf>,
+    /// A name or address by which nodes reach this machine; may be repeated [default: all that it has]
+    #[arg(long, value_name = "HOST", requires = "join_file")]
+    advertise: Vec<String>,
+    /// How long nodes go on when this head is gone
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = units::duration, requires = "join_file")]
+    head_gone_timeout: Duration,
 }
 
 const EXAMPLES: &str = "\
@@ -36,6 +47,8 @@ Examples:
   telem serve --data ./trial --listen :0               any free port, told on stderr
   telem serve --data ./trial --listen 0.0.0.0:4242     everybody needs the token
   telem serve --data ./trial --allow-user grafana      Grafana's server here does not
+  telem serve --data ./trial --listen 0.0.0.0:4242 --tls
+  telem serve --data ./trial --join-file ./job.join    the head of nodes: telem node --join ./job.join
   curl http://127.0.0.1:4242/api/put \\
     -d '{\"metric\":\"loss\",\"timestamp\":1767225600,\"value\":2.3,\"tags\":{\"rank\":\"0\"}}'
 
@@ -47,9 +60,17 @@ Environment:
 /// Usage for names that are none; Failed for everything else.
 pub fn run(args: ServeArgs) -> Result<(), Failure> {
     raise_descriptor_limit();
-    let ServeArgs { service: wanted, level, job } = args;
+    let ServeArgs { service: wanted, level, job, join_file, advertise, head_gone_timeout } = args;
     let job = config::job(job.as_deref(), config::environment).map_err(Failure::usage)?;
-    let options = wanted.options(Purpose { job, level }, args::standing_data)?;
+    let interval = wanted.interval();
+    let mut options = wanted.options(Purpose { job, level }, args::standing_data)?;
+    options.head = join_file.map(|file| HeadOptions {
+        join_file: Some(file),
+        advertise,
+        interval,
+        head_gone_timeout,
+        ..HeadOptions::default()
+    });
     let runtime = args::runtime(|| {})?;
     runtime.block_on(async {
         let stop = stop_signals().map_err(Failure::failed)?;

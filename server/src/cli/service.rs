@@ -22,10 +22,12 @@ use super::{Failure, units};
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
 use crate::http::body::BodyBudget;
+use crate::join::Join;
 use crate::net::socket;
 use crate::saved;
-use crate::service::{ServiceOptions, Source};
+use crate::service::{ServiceOptions, Source, TlsOptions};
 use crate::state::ServerLimits;
+use crate::tls::Certificate;
 use crate::token::Token;
 
 /// Threads for connections; queries have their own.
@@ -89,6 +91,28 @@ pub struct ReachArgs {
     /// Where to write URL, socket and token, readable by you alone [default: connection.json in the data directory; of `replay`, beside the socket]
     #[arg(long, value_name = "FILE")]
     pub connection_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
+/// With which certificate a service speaks TLS.
+#[derive(Clone, Debug, Args)]
+pub struct TlsArgs {
+    /// Serve HTTPS with this certificate (PEM, with those that vouch for it); on loopback HTTP is served as well
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Serve HTTPS with a certificate made for this run, which the connection file names
+    #[arg(long, conflicts_with = "tls_cert")]
+    pub tls: bool,
+}
+
+impl TlsArgs {
+    fn options(&self) -> TlsOptions {
+        TlsOptions { own: self.tls_cert.clone().zip(self.tls_key.clone()), job: None, is_made: self.tls }
+    }
 }
 
 /// Amounts of those who ask; each has a default that serves.
@@ -140,7 +164,7 @@ fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("'{text}' is no number above 0"))
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     let wrong = |why: &str| format!("'{text}' is no ADDR:PORT ({why}); write 127.0.0.1:4242, or :4242 for loopback");
     let text = text.strip_prefix(':').map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
     let mut addresses = text.to_socket_addrs().map_err(|error| wrong(&error.to_string()))?;
@@ -177,6 +201,11 @@ impl ServiceArgs {
         config::node(self.node.as_deref(), &config::host_name()).map_err(Failure::usage)
     }
 
+    /// How often the node is sampled.
+    pub fn interval(&self) -> Duration {
+        self.collect.interval()
+    }
+
     /// The options of a service. `default_data` is asked, with the job and the node, unless `--data` says where.
     ///
     /// # Errors
@@ -193,27 +222,120 @@ impl ServiceArgs {
             Some(dir) => wanted_data(&dir)?,
             None => default_data(&purpose.job, &node)?,
         };
-        let bytes_max = match (self.write_limits.data_bytes_max, config::file_system(&data)) {
-            (Some(bytes), _) => bytes as u64,
-            (None, Ok(FileSystem::Memory)) => MEMORY_BYTES_MAX,
-            (None, _) => u64::MAX,
+        let retention = Retention {
+            age: self.retention.retention_age,
+            bytes: self.retention.retention_bytes.map(|bytes| bytes as u64),
         };
-        let engine = Options::default();
-        let engine = Options {
-            node: node.clone(),
-            take_over: self.take_over,
-            bytes_max,
-            retention: Retention {
-                age: self.retention.retention_age,
-                bytes: self.retention.retention_bytes.map(|bytes| bytes as u64),
-            },
-            series_max: self.write_limits.series_max.unwrap_or(engine.series_max),
-            clock: Arc::clone(&clock),
-            ..engine
-        };
+        let engine = engine_options(&self.write_limits, self.take_over, retention, &data, &node, &clock);
         let writer = writer_options(&self.write_limits, self.retention.retention_age, &clock);
         let options = options(self.reach, &self.limits, Shown { data, job: purpose.job, node }, clock)?;
         Ok(ServiceOptions { level: purpose.level, collect, engine, writer, ..options })
+    }
+}
+
+/// The service of a node of a job: what the job does not say.
+#[derive(Debug, Args)]
+pub struct NodeServiceArgs {
+    /// Where proc and sys are read: the host's root as a container sees it, or a recording
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    sysroot: PathBuf,
+    /// Take the database over from a writer that seems to run, or ran on another machine
+    #[arg(long)]
+    take_over: bool,
+    #[command(flatten)]
+    reach: ReachOfNode,
+    #[command(flatten, next_help_heading = "Limits")]
+    limits: LimitArgs,
+    #[command(flatten, next_help_heading = "Limits")]
+    write_limits: WriteLimitArgs,
+}
+
+/// Who reaches a node, besides its job.
+#[derive(Debug, Args)]
+struct ReachOfNode {
+    /// A user (name or number) whose processes on this node need no token; may be repeated
+    #[arg(long, value_name = "NAME")]
+    allow_user: Vec<String>,
+    /// Where to write URL, socket and token, readable by you alone [default: connection.json in the data directory]
+    #[arg(long, value_name = "FILE")]
+    connection_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// Memory that all queries of a node share: the job's processes need it more.
+const NODE_QUERY_MEMORY: usize = 128 << 20;
+/// Longest that requests which still run are waited for when a node ends.
+const NODE_REQUESTS_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl NodeServiceArgs {
+    /// The options of the service of `node`, whose data stand in `data`.
+    ///
+    /// # Errors
+    /// Usage for a user or a token that is none.
+    pub fn options(&self, join: &Join, node: &str, data: &Path) -> Result<ServiceOptions, Failure> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let collect = CollectArgs::of(join.interval, self.sysroot.clone()).options(join.level, node)?;
+        let reach = ReachArgs {
+            listen: None,
+            opentsdb_exact: false,
+            cors_domains: None,
+            allow_user: self.reach.allow_user.clone(),
+            connection_file: self.reach.connection_file.clone(),
+            tls: self.reach.tls.clone(),
+        };
+        let shown = Shown { data: data.to_path_buf(), job: join.job.clone(), node: node.to_owned() };
+        let options = options(reach, &self.limits, shown, Arc::clone(&clock))?;
+        let mut tls = options.tls.clone();
+        tls.job = join.certificate.clone().zip(join.key.clone()).map(|(chain, key)| Certificate {
+            chain,
+            key,
+            from: "the join file".to_owned(),
+        });
+        let mut queries = options.queries.clone();
+        if self.limits.query_memory.is_none() {
+            let memory = join.query_memory.and_then(|bytes| usize::try_from(bytes).ok());
+            queries.memory_bytes_max = memory.unwrap_or(NODE_QUERY_MEMORY);
+        }
+        let limits = ServerLimits { shutdown_timeout: NODE_REQUESTS_TIMEOUT, ..options.limits.clone() };
+        Ok(ServiceOptions {
+            level: join.level,
+            collect: CollectOptions { at_ends: true, ..collect },
+            engine: engine_options(&self.write_limits, self.take_over, Retention::default(), data, node, &clock),
+            writer: writer_options(&self.write_limits, None, &clock),
+            token: Some(Token::chosen(&join.token).map_err(Failure::usage)?),
+            tls,
+            is_member: true,
+            queries,
+            limits,
+            ..options
+        })
+    }
+}
+
+/// How the database of a live service is opened.
+fn engine_options(
+    args: &WriteLimitArgs,
+    take_over: bool,
+    retention: Retention,
+    data: &Path,
+    node: &str,
+    clock: &Arc<dyn Clock>,
+) -> Options {
+    let bytes_max = match (args.data_bytes_max, config::file_system(data)) {
+        (Some(bytes), _) => bytes as u64,
+        (None, Ok(FileSystem::Memory)) => MEMORY_BYTES_MAX,
+        (None, _) => u64::MAX,
+    };
+    let engine = Options::default();
+    Options {
+        node: node.to_owned(),
+        take_over,
+        bytes_max,
+        retention,
+        series_max: args.series_max.unwrap_or(engine.series_max),
+        clock: Arc::clone(clock),
+        ..engine
     }
 }
 
@@ -273,6 +395,9 @@ fn options(
         writer: WriterOptions { clock: Arc::clone(&clock), ..WriterOptions::default() },
         queries: query_options(limits, &clock),
         clock,
+        tls: reach.tls.options(),
+        head: None,
+        is_member: false,
         // A server that is told to stop is to stop; a run, whose database is complete then, sets its own.
         hurry: Arc::new(AtomicBool::new(true)),
     })
@@ -309,7 +434,9 @@ fn query_options(args: &LimitArgs, clock: &Arc<dyn Clock>) -> QueryOptions {
     }
 }
 
-fn wanted_data(dir: &Path) -> Result<PathBuf, Failure> {
+/// # Errors
+/// Failed.
+pub fn wanted_data(dir: &Path) -> Result<PathBuf, Failure> {
     // The connection file names it to processes that run elsewhere.
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
     make(&dir, 0o777)?;

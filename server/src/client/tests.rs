@@ -10,20 +10,26 @@ use crate::http::ApiError;
 
 #[test]
 fn addresses_are_urls_and_socket_paths() {
-    let tcp =
-        |authority: &str, prefix: &str| Address::Tcp { authority: authority.to_owned(), prefix: prefix.to_owned() };
+    let at = |tls, authority: &str, prefix: &str| Address::Tcp {
+        tls,
+        authority: authority.to_owned(),
+        prefix: prefix.to_owned(),
+    };
+    let tcp = |authority, prefix| at(false, authority, prefix);
     for (text, expected) in [
         ("http://127.0.0.1:4242", tcp("127.0.0.1:4242", "")),
         ("http://node7:4242/", tcp("node7:4242", "")),
         ("http://[::1]:4242/telem/", tcp("[::1]:4242", "/telem")),
         ("http://node7", tcp("node7:80", "")),
+        ("https://node7", at(true, "node7:443", "")),
+        ("https://[fd00::1]:4242", at(true, "[fd00::1]:4242", "")),
         ("unix:/run/a.sock", Address::Unix("/run/a.sock".into())),
         ("unix:///run/a.sock", Address::Unix("/run/a.sock".into())),
     ] {
         assert!(Address::is_meant(text));
         assert_eq!(Address::parse(text).unwrap(), expected, "{text}");
     }
-    for bad in ["unix:", "https://node7:4242", "http://", "ftp://x"] {
+    for bad in ["unix:", "http://", "https://", "ftp://x"] {
         assert!(Address::parse(bad).is_err(), "{bad}");
     }
     for directory in ["./trial", "/data/http", "trial", "C:"] {
@@ -33,7 +39,8 @@ fn addresses_are_urls_and_socket_paths() {
 
 async fn server(router: Router) -> Address {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = Address::Tcp { authority: listener.local_addr().unwrap().to_string(), prefix: String::new() };
+    let address =
+        Address::Tcp { tls: false, authority: listener.local_addr().unwrap().to_string(), prefix: String::new() };
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
@@ -85,7 +92,8 @@ async fn an_answer_without_its_end_is_an_error() {
 async fn a_server_that_hangs_is_waited_for_as_long_as_was_said() {
     // Nobody accepts: the system connects, and no answer ever comes.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = Address::Tcp { authority: listener.local_addr().unwrap().to_string(), prefix: String::new() };
+    let address =
+        Address::Tcp { tls: false, authority: listener.local_addr().unwrap().to_string(), prefix: String::new() };
     let silence = Duration::from_millis(20);
     let silent = Client::with_token(address, None).with_silence(silence).get("/").await.unwrap_err();
     assert!(matches!(silent, ClientError::Silent { after, .. } if after == silence), "{silent}");
@@ -96,7 +104,8 @@ async fn a_server_that_is_not_there_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let client = Client::with_token(Address::Tcp { authority: authority.clone(), prefix: String::new() }, None);
+    let client =
+        Client::with_token(Address::Tcp { tls: false, authority: authority.clone(), prefix: String::new() }, None);
     let error = client.get("/").await.unwrap_err().to_string();
     assert!(error.contains(&authority) && error.contains("is the server running?"), "{error}");
 }

@@ -14,6 +14,7 @@ fn connection(pid: u32) -> Connection {
         node: "n1".to_owned(),
         level: 2,
         data: "/data".into(),
+        certificate: None,
     }
 }
 

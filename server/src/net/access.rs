@@ -102,7 +102,7 @@ impl Rules {
     /// # Errors
     /// 401 for a stranger without the token; 403 for a browser that a page from elsewhere made ask.
     pub fn admit(&self, headers: &HeaderMap, access: &Access) -> Result<(), ApiError> {
-        if bearer(headers).is_some_and(|token| self.token.is(token)) {
+        if shows(headers, &self.token) {
             return Ok(());
         }
         match access {
@@ -131,6 +131,11 @@ fn look(ours: SocketAddr, theirs: SocketAddr) -> std::io::Result<Option<Owner>> 
 
 fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
+}
+
+/// Whether a request with these headers shows `token`.
+pub fn shows(headers: &HeaderMap, token: &Token) -> bool {
+    bearer(headers).is_some_and(|shown| token.is(shown))
 }
 
 /// `Bearer TOKEN`, or `Token TOKEN` as InfluxDB's clients have it.

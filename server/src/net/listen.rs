@@ -1,7 +1,7 @@
 //! Where the server listens: the port that was asked for, or the first free one from the default on.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
@@ -16,6 +16,17 @@ pub enum ListenError {
     Taken { address: SocketAddr, source: io::Error },
     #[error("all of 127.0.0.1:{DEFAULT_PORT} to {last} are taken; choose --listen 127.0.0.1:0 for any free port")]
     NoneFree { last: u16 },
+}
+
+/// Listens on any free port at all addresses, those of IPv6 included where there are any.
+///
+/// # Errors
+/// When no port is free.
+pub async fn listen_everywhere() -> Result<TcpListener, ListenError> {
+    if let Ok(listener) = TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))).await {
+        return Ok(listener);
+    }
+    listen(Some((Ipv4Addr::UNSPECIFIED, 0).into())).await
 }
 
 /// Listens on `wanted`, or without it on loopback at the default port or the next one that is free.

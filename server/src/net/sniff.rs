@@ -2,7 +2,8 @@
 //!
 //! Requests of HTTP begin with the name of a method, which is in capitals; commands of OpenTSDB's telnet are not. That
 //! one byte decides, as in OpenTSDB, so a request that comes byte by byte is understood as well. What begins as no text
-//! does is refused by HTTP at once; somebody who tries TLS would wait for ever for an answer to a line without end.
+//! does is refused by HTTP at once; somebody who tries TLS where there is none would wait for ever for an answer to a
+//! line without end. HTTP/2 is told from HTTP/1 by its preface.
 
 use std::io;
 use std::pin::Pin;
@@ -13,6 +14,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 /// Most bytes that are taken before it is known who is to have them.
 const FIRST_BYTES_MAX: usize = 4 << 10;
+
+/// What every client of HTTP/2 sends first (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The type of the record that begins a handshake (RFC 8446 §5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -38,6 +44,24 @@ pub async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<By
     let mut first = BytesMut::with_capacity(FIRST_BYTES_MAX);
     stream.read_buf(&mut first).await?;
     Ok(first)
+}
+
+/// Whether a client wants TLS whose first byte is `first`.
+pub fn is_tls(first: u8) -> bool {
+    first == TLS_HANDSHAKE
+}
+
+/// Whether a client of HTTP speaks version 2; reads on into `first` until that is plain.
+///
+/// # Errors
+/// Those of the connection.
+pub async fn is_http2(stream: &mut (impl AsyncRead + Unpin), first: &mut BytesMut) -> io::Result<bool> {
+    while first.len() < PREFACE.len() && PREFACE.starts_with(first) {
+        if stream.read_buf(first).await? == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(first.starts_with(PREFACE))
 }
 
 /// A stream of which the first bytes were taken, and are there again.

@@ -1,11 +1,17 @@
 //! Ends a connection whose peer stopped reading: without it, an answer that nobody takes holds its query for ever.
+//!
+//! Over HTTP/2 a peer can go on reading and still take nothing of one answer; [`StallWatch`] ends that answer alone.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -76,4 +82,83 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
         let closed = Pin::new(&mut self.inner).poll_shutdown(cx);
         self.watch(cx, closed)
     }
+}
+
+/// Watches the answers of one connection of HTTP/2.
+#[derive(Debug)]
+pub struct StallWatch {
+    limit: Duration,
+    answers: Mutex<Vec<Weak<Mutex<Answer>>>>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    /// `None` once it has been given up.
+    body: Option<Body>,
+    /// Since when something of it waits to be taken; `None` while it is waited for itself.
+    waiting: Option<Instant>,
+}
+
+impl StallWatch {
+    pub fn new(limit: Duration) -> Self {
+        Self { limit, answers: Mutex::default() }
+    }
+
+    /// `body`, which is dropped when nothing of it is taken for as long as the limit says.
+    pub fn around(&self, body: Body) -> WatchedBody {
+        let answer = Arc::new(Mutex::new(Answer { body: Some(body), waiting: Some(Instant::now()) }));
+        let mut answers = locked(&self.answers);
+        answers.retain(|answer| answer.strong_count() > 0);
+        answers.push(Arc::downgrade(&answer));
+        WatchedBody { answer, limit: self.limit }
+    }
+
+    /// Gives up what is not taken; until it is dropped.
+    pub async fn watch(&self) {
+        loop {
+            tokio::time::sleep(self.limit / 4).await;
+            let answers: Vec<_> = locked(&self.answers).iter().filter_map(Weak::upgrade).collect();
+            for answer in answers {
+                let mut answer = locked(&answer);
+                if answer.waiting.is_some_and(|since| since.elapsed() > self.limit) {
+                    answer.body = None;
+                }
+            }
+        }
+    }
+}
+
+/// See [`StallWatch::around`].
+#[derive(Debug)]
+pub struct WatchedBody {
+    answer: Arc<Mutex<Answer>>,
+    limit: Duration,
+}
+
+impl hyper::body::Body for WatchedBody {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let mut answer = locked(&self.answer);
+        let Some(body) = &mut answer.body else {
+            let what = format!("the client took nothing of its answer for {} s", self.limit.as_secs_f64());
+            return Poll::Ready(Some(Err(what.into())));
+        };
+        let frame = Pin::new(body).poll_frame(cx);
+        answer.waiting = frame.is_ready().then(Instant::now);
+        frame.map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        locked(&self.answer).body.as_ref().is_some_and(hyper::body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        locked(&self.answer).body.as_ref().map_or_else(SizeHint::default, hyper::body::Body::size_hint)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

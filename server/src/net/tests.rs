@@ -268,7 +268,7 @@ async fn start_with(protocols: Protocols, rules: Rules, limits: ServerLimits) ->
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        serve(Listeners { tcp, socket: None }, protocols, rules, &limits, stopped).await;
+        serve(Listeners { tcp, tls: None, socket: None }, protocols, rules, &limits, stopped).await;
     });
     Running { address, stop, task }
 }
@@ -456,7 +456,14 @@ async fn the_socket_serves_the_same_router() {
     let protocols = Protocols { http, telnet: None };
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        serve(Listeners { tcp, socket: Some(socket) }, protocols, own_rules(), &ServerLimits::default(), stopped).await;
+        serve(
+            Listeners { tcp, tls: None, socket: Some(socket) },
+            protocols,
+            own_rules(),
+            &ServerLimits::default(),
+            stopped,
+        )
+        .await;
     });
     let answer = tokio::task::spawn_blocking({
         let path = path.clone();

@@ -35,6 +35,9 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         queries: QueryOptions::new(Arc::clone(&clock)),
         clock,
         hurry: Arc::default(),
+        tls: TlsOptions::default(),
+        head: None,
+        is_member: false,
     }
 }
 
@@ -164,7 +167,8 @@ async fn a_silent_connection_does_not_keep_the_server_from_stopping() {
 
 #[test]
 fn a_url_names_an_address_that_clients_can_use() {
-    assert_eq!(url("127.0.0.1:4242".parse().unwrap()), "http://127.0.0.1:4242");
-    assert_eq!(url("[::1]:4242".parse().unwrap()), "http://[::1]:4242");
-    assert_eq!(url("0.0.0.0:1".parse().unwrap()), format!("http://{}:1", config::host_name()));
+    assert_eq!(url("127.0.0.1:4242".parse().unwrap(), false), "http://127.0.0.1:4242");
+    assert_eq!(url("127.0.0.1:4242".parse().unwrap(), true), "https://127.0.0.1:4242");
+    assert_eq!(url("[::1]:4242".parse().unwrap(), false), "http://[::1]:4242");
+    assert_eq!(url("0.0.0.0:1".parse().unwrap(), false), format!("http://{}:1", config::host_name()));
 }

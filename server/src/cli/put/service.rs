@@ -63,9 +63,11 @@ impl From<ClientError> for SendError {
             ClientError::Unreachable { .. } | ClientError::Silent { .. } | ClientError::Broken { .. } => {
                 Self::Away(error.to_string())
             }
-            ClientError::BadAddress { .. } | ClientError::Refused { .. } | ClientError::Request(_) => {
-                Self::Refused(error.to_string())
-            }
+            ClientError::BadAddress { .. }
+            | ClientError::Untrusted { .. }
+            | ClientError::Tls { .. }
+            | ClientError::Refused { .. }
+            | ClientError::Request(_) => Self::Refused(error.to_string()),
         }
     }
 }

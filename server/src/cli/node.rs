@@ -1,0 +1,128 @@
+//! `telem node`: the agent of one node of a job.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use telem_engine::{Clock, SystemClock};
+use tokio::sync::watch;
+
+use super::Failure;
+use super::serve::stop_signals;
+use super::service::{self as args, NodeServiceArgs, address};
+use crate::config;
+use crate::job::footprint::{raise_descriptor_limit, yield_memory, yield_processor};
+use crate::join::{Join, JoinError};
+use crate::nodes::agent::{self, AgentOptions};
+use crate::private_file::PrivateFileError;
+use crate::service::Ready;
+
+/// How long a join file that is not there yet is waited for: agents may start before their head.
+const JOIN_FILE_WAIT: Duration = Duration::from_secs(60);
+/// How often it is looked for.
+const JOIN_FILE_LOOK: Duration = Duration::from_millis(200);
+
+/// Record one node of a job, and answer its head's questions
+///
+/// `telem run` starts it on every node. It stores what the node and the processes on it sample, and answers what the
+/// head of the job asks. When the head is gone it goes on, and joins again when one returns: at the addresses of the
+/// join file, which it reads again. SIGTERM flushes and closes within 5 s.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct NodeArgs {
+    /// The join file that the head wrote, readable by you alone; '-' reads it from stdin
+    #[arg(long, value_name = "FILE")]
+    join: PathBuf,
+    /// The name to ask for; the head gives NAME-2 if another node has it [default: the short host name]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Directory of the database, made if there is none [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Where to listen [default: any free port, on loopback if the head is there, else everywhere]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
+    listen: Option<SocketAddr>,
+    /// Name or address under which others reach this node [default: the address from which it reaches the head]
+    #[arg(long, value_name = "HOST")]
+    advertise: Option<String>,
+    #[command(flatten)]
+    service: NodeServiceArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  telem serve --data ./head --join-file ./job.join       a head
+  telem node --join ./job.join --data ./n1 --node n1     a node
+  ssh n2 telem node --join - < ./job.join                another one
+  telem nodes http://127.0.0.1:4242                      all of them
+
+Environment:
+  TELEM_LOG   what to log, as in telem_engine=debug,info";
+
+/// # Errors
+/// Usage for names that are none; Failed for everything else.
+pub fn run(args: NodeArgs) -> Result<(), Failure> {
+    yield_memory();
+    yield_processor();
+    raise_descriptor_limit();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let join = wait_for(&args.join, &*clock)?;
+    let host = config::host_name();
+    let node = config::node(args.node.as_deref(), &host).map_err(Failure::usage)?.to_ascii_lowercase();
+    let data = args.data.map(|dir| std::path::absolute(&dir).unwrap_or(dir));
+    let service = args.service;
+    let options = AgentOptions {
+        source: args.join,
+        home: home(&host, data.as_deref(), args.node.as_deref()),
+        join,
+        node,
+        host,
+        listen: args.listen,
+        advertise: args.advertise,
+        place: Box::new(move |join, node| match &data {
+            Some(dir) => args::wanted_data(dir).map_err(Failure::into_message),
+            None => args::standing_data(&join.job, node).map_err(Failure::into_message),
+        }),
+        prepare: Box::new(move |join, node, data| service.options(join, node, data).map_err(Failure::into_message)),
+        ready: Box::new(|ready: &Ready| writeln!(io::stderr(), "{ready}").unwrap_or_default()),
+        clock,
+    };
+    let runtime = args::runtime(yield_processor)?;
+    let ended = runtime.block_on(async {
+        let signals = stop_signals().map_err(Failure::failed)?;
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(async move {
+            signals.await;
+            stop.send_replace(true);
+        });
+        agent::run(options, stopped).await.map_err(Failure::failed)
+    });
+    // What hangs is left behind: the end of the process is its end.
+    runtime.shutdown_background();
+    writeln!(io::stderr(), "ended: {}", ended?).unwrap_or_default();
+    Ok(())
+}
+
+/// What stays the same when this agent is started again, and differs from that of every other.
+fn home(host: &str, data: Option<&Path>, node: Option<&str>) -> String {
+    match (data, node) {
+        (Some(data), _) => format!("{host}:{}", data.display()),
+        (None, node) => format!("{host}:{}", node.unwrap_or_default()),
+    }
+}
+
+fn wait_for(path: &Path, clock: &dyn Clock) -> Result<Join, Failure> {
+    loop {
+        match Join::read(path) {
+            Err(JoinError::File(PrivateFileError::Read { source, .. }))
+                if source.kind() == io::ErrorKind::NotFound && clock.monotonic() < JOIN_FILE_WAIT =>
+            {
+                std::thread::sleep(JOIN_FILE_LOOK);
+            }
+            join => return join.map_err(Failure::failed),
+        }
+    }
+}

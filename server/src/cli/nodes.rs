@@ -1,0 +1,263 @@
+//! `telem nodes`: the nodes of a running job, and how they are.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use chrono::DateTime;
+use clap::{Args, ValueEnum};
+use telem_engine::{Clock, SystemClock};
+
+use super::Failure;
+use crate::client::{Address, Client};
+use crate::info::grouped;
+use crate::nodes::messages::{LIST, Listed, State};
+
+/// The answer of a server is read up to here.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// A server that has not answered by then hangs.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Show the nodes of a running job: what they have, how they are, and since when
+///
+/// Exits with 1 if a node does not report or has left.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct NodesArgs {
+    /// The head: http://HOST:PORT, https://HOST:PORT, or unix:PATH of its socket
+    #[arg(value_name = "URL")]
+    url: String,
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
+    format: Format,
+}
+
+/// How the list is written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Table,
+    Csv,
+    Json,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  telem nodes http://127.0.0.1:4242
+  telem nodes $TELEM_URL --format json | jq '.[] | select(.state != \"up\") | .node'
+
+Columns:
+  lag      the age of the latest sample
+  clock    how far the node's clock is ahead of the head's
+  samples, series, bytes, memory, cpu   of the node's database and process
+  last error   what the node's log said last of what went wrong
+
+Environment:
+  TELEM_TOKEN   the token of a server that asks for one";
+
+/// # Errors
+/// Failed when there is no such server; BadNews when a node is not there.
+pub fn run(args: &NodesArgs) -> Result<(), Failure> {
+    let address = Address::parse(&args.url).map_err(Failure::usage)?;
+    let client = Client::new(address).with_silence(ANSWER_MAX);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+    let answer = runtime.block_on(async { client.get(LIST).await?.read(ANSWER_BYTES_MAX).await });
+    let answer = answer.map_err(Failure::failed)?;
+    let nodes: Vec<Listed> = serde_json::from_slice(&answer).map_err(|error| {
+        Failure::Failed(format!("{} gave no list of nodes that we understand: {error}", client.address()))
+    })?;
+    let mut out = io::stdout().lock();
+    match args.format {
+        Format::Table => {
+            let is_terminal = out.is_terminal();
+            out.write_all(table(&nodes, SystemClock::new().now().micros(), is_terminal).as_bytes())?;
+        }
+        Format::Csv => out.write_all(csv(&nodes).as_bytes())?,
+        Format::Json => {
+            let text = serde_json::to_string_pretty(&nodes).map_err(Failure::failed)?;
+            writeln!(out, "{text}")?;
+        }
+    }
+    out.flush()?;
+    let all_up = nodes.iter().all(|node| node.state == State::Up);
+    if all_up { Ok(()) } else { Err(Failure::BadNews) }
+}
+
+const COLUMNS: [&str; 13] = [
+    "node",
+    "state",
+    "since",
+    "lag",
+    "samples",
+    "series",
+    "bytes",
+    "memory",
+    "cpu",
+    "clock",
+    "version",
+    "url",
+    "last error",
+];
+/// Columns with numbers, which stand on the right.
+const NUMBERS: std::ops::RangeInclusive<usize> = 3..=9;
+
+fn table(nodes: &[Listed], now_us: i64, bold: bool) -> String {
+    let mut rows = vec![COLUMNS.map(str::to_owned)];
+    rows.extend(nodes.iter().map(|node| row(node, now_us)));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
+    let mut text = String::new();
+    for (at, row) in rows.iter().enumerate() {
+        let cell = |(column, cell): (usize, &String)| {
+            let width = widths[column];
+            if NUMBERS.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        };
+        let line = row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ");
+        let is_head = at == 0 && bold;
+        let (on, off) = if is_head { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+        text.push_str(&format!("{on}{}{off}\n", line.trim_end()));
+    }
+    text
+}
+
+fn row(node: &Listed, now_us: i64) -> [String; 13] {
+    let state = match (&node.reason, node.is_head) {
+        (Some(reason), _) => format!("{} ({reason})", node.state),
+        (None, true) => format!("{}, head", node.state),
+        (None, false) => node.state.to_string(),
+    };
+    let figures = &node.figures;
+    let known = |number: u64| if node.is_head || node.figures.memory_bytes > 0 { grouped(number) } else { "-".into() };
+    [
+        node.node.clone(),
+        state,
+        ago(now_us.saturating_sub(node.since_us)),
+        figures.lag_ms.map_or("-".to_owned(), |lag| format!("{:.1} s", lag as f64 / 1e3)),
+        known(figures.samples),
+        known(figures.series),
+        bytes(figures.bytes),
+        bytes(figures.memory_bytes),
+        format!("{:.1} s", figures.cpu_seconds),
+        node.clock_offset_us.map_or("-".to_owned(), |offset| format!("{:+.1} ms", offset as f64 / 1e3)),
+        node.version.clone(),
+        node.url.clone(),
+        node.last_error.as_deref().unwrap_or("-").replace('\n', " "),
+    ]
+}
+
+fn ago(micros: i64) -> String {
+    let seconds = micros.max(0) / 1_000_000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..172_800 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1_024.0 && unit + 1 < units.len() {
+        value /= 1_024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+fn csv(nodes: &[Listed]) -> String {
+    let mut text = String::from(
+        "node,is_head,url,state,reason,since,reported_ms,lag_ms,samples,series,bytes,cpu_seconds,memory_bytes,version,\
+         pid,host,data,clock_offset_us,last_error\n",
+    );
+    for node in nodes {
+        let figures = &node.figures;
+        let since = DateTime::from_timestamp_micros(node.since_us).unwrap_or_default();
+        let number = |value: Option<i64>| value.map_or(String::new(), |value| value.to_string());
+        let cells = [
+            quoted(&node.node),
+            node.is_head.to_string(),
+            quoted(&node.url),
+            node.state.to_string(),
+            quoted(node.reason.as_deref().unwrap_or_default()),
+            since.format("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
+            node.reported_ms.map_or(String::new(), |ago| ago.to_string()),
+            number(figures.lag_ms),
+            figures.samples.to_string(),
+            figures.series.to_string(),
+            figures.bytes.to_string(),
+            figures.cpu_seconds.to_string(),
+            figures.memory_bytes.to_string(),
+            quoted(&node.version),
+            node.pid.to_string(),
+            quoted(&node.host),
+            quoted(&node.data.display().to_string()),
+            number(node.clock_offset_us),
+            quoted(node.last_error.as_deref().unwrap_or_default()),
+        ];
+        text.push_str(&cells.join(","));
+        text.push('\n');
+    }
+    text
+}
+
+/// As RFC 4180 wants it.
+fn quoted(text: &str) -> String {
+    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::nodes::messages::Figures;
+
+    fn nodes() -> Vec<Listed> {
+        let head = Listed {
+            node: "login1".to_owned(),
+            is_head: true,
+            url: "https://login1:4242".to_owned(),
+            state: State::Up,
+            reason: None,
+            since_us: 0,
+            reported_ms: None,
+            figures: Figures { samples: 12, series: 2, bytes: 900, memory_bytes: 64 << 20, ..Figures::default() },
+            version: "0.1.0".to_owned(),
+            pid: 17,
+            host: "login1.site".to_owned(),
+            data: "/tmp/telem-1/7/login1".into(),
+            clock_offset_us: None,
+            last_error: None,
+        };
+        let node = Listed {
+            node: "n1".to_owned(),
+            is_head: false,
+            url: "https://10.0.0.1:40001/".to_owned(),
+            state: State::Suspect,
+            reason: Some("it does not report any more".to_owned()),
+            since_us: 3_600_000_000,
+            reported_ms: Some(7_000),
+            figures: Figures {
+                lag_ms: Some(7_450),
+                samples: 1_234_567,
+                series: 800,
+                bytes: 3 << 20,
+                cpu_seconds: 4.25,
+                memory_bytes: 50 << 20,
+            },
+            clock_offset_us: Some(-1_250),
+            last_error: Some("the disk is full, \"really\"".to_owned()),
+            ..head.clone()
+        };
+        vec![head, node]
+    }
+
+    #[test]
+    fn the_table_shows_who_is_there_and_how() {
+        expect![[r#""#]].assert_eq(&table(&nodes(), 3_725_000_000, false));
+    }
+
+    #[test]
+    fn cells_of_csv_are_quoted_where_they_must_be() {
+        expect![[r#""#]].assert_eq(&csv(&nodes()));
+    }
+}

@@ -1,0 +1,276 @@
+//! An agent as a member of its job: reports while there is a head, looks for one while there is none.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use telem_engine::{Clock, Db};
+use telem_query::dist::Knowing;
+use tokio::sync::oneshot;
+
+use super::last_error;
+use super::link::{self, Identity, Link, LinkError, Renewed};
+use super::own;
+use crate::join::Join;
+
+/// How often a node says how it is.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// How soon it tells of new series.
+const NEWS_INTERVAL: Duration = Duration::from_millis(100);
+/// How soon a head that is gone is looked for; the pause doubles.
+const RETRY_FIRST: Duration = Duration::from_millis(200);
+/// How often it is looked for at the least.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// After so long without a head an agent says that it works alone.
+const ALONE_AFTER: Duration = Duration::from_secs(60);
+/// Longest that the farewell may take, and what is being said when it is due.
+const FAREWELL_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// What the head, or its absence, means for the agent.
+#[derive(Debug)]
+pub enum Verdict {
+    /// The job is over.
+    Ended,
+    /// There has been no head for so long.
+    HeadGone(Duration),
+    /// A head has other secrets: the agent must serve with those.
+    Anew(Box<Join>),
+}
+
+/// A member, at work.
+#[derive(Debug)]
+pub struct Member {
+    pub source: PathBuf,
+    pub join: Join,
+    pub identity: Identity,
+    pub clock: Arc<dyn Clock>,
+    pub link: Option<Link>,
+}
+
+/// When something is to be tried next.
+#[derive(Debug)]
+pub struct Retry {
+    pause: Duration,
+    /// Between 0.75 and 1.25: many agents that lost one head do not come back in step.
+    spread: f64,
+}
+
+impl Retry {
+    pub fn new(incarnation: &str) -> Self {
+        let random = u64::from_str_radix(incarnation, 16).unwrap_or_default();
+        Self { pause: RETRY_FIRST, spread: 0.75 + (random % 1_000) as f64 / 2_000.0 }
+    }
+
+    pub fn next(&mut self) -> Duration {
+        let pause = self.pause.mul_f64(self.spread);
+        self.pause = (self.pause * 2).min(RETRY_MAX);
+        pause
+    }
+
+    fn again(&mut self) {
+        self.pause = RETRY_FIRST;
+    }
+}
+
+impl Member {
+    /// Stays a member until `leave` gives a reason to go. `verdict` hears what must end this life of the agent.
+    pub async fn stay(mut self, db: Db, verdict: oneshot::Sender<Verdict>, mut leave: oneshot::Receiver<String>) {
+        let mut verdict = Some(verdict);
+        let mut retry = Retry::new(&self.identity.incarnation);
+        let mut gone = Gone::default();
+        let mut knowing = Knowing::new(db.clone());
+        let mut pause = Duration::ZERO;
+        let reason = loop {
+            let mut acting = Box::pin(async {
+                match self.link.is_some() {
+                    true => {
+                        rest(pause, &knowing).await;
+                        self.report(&db, &mut knowing).await
+                    }
+                    false => {
+                        tokio::time::sleep(pause).await;
+                        let found = self.look().await;
+                        // A head that takes us in knows nothing of us, whatever one before it knew.
+                        knowing.told(0);
+                        found
+                    }
+                }
+            });
+            let found = tokio::select! {
+                biased;
+                reason = &mut leave => {
+                    // What is being said is said to its end; a pause is none.
+                    let _ = tokio::time::timeout(FAREWELL_TIMEOUT, acting).await;
+                    break reason;
+                }
+                found = &mut acting => found,
+            };
+            drop(acting);
+            let now = self.clock.monotonic();
+            let heard = match found {
+                Found::Head { ended } => {
+                    retry.again();
+                    gone.back();
+                    pause = REPORT_INTERVAL;
+                    ended.then_some(Verdict::Ended)
+                }
+                Found::Lost => {
+                    gone.since.get_or_insert(now);
+                    pause = Duration::ZERO;
+                    None
+                }
+                Found::Nothing => {
+                    gone.since.get_or_insert(now);
+                    pause = retry.next();
+                    gone.tell(now);
+                    gone.too_long(now, self.join.head_gone_timeout).map(Verdict::HeadGone)
+                }
+                Found::Anew(join) => {
+                    pause = retry.next();
+                    Some(Verdict::Anew(join))
+                }
+            };
+            if let Some(heard) = heard
+                && let Some(verdict) = verdict.take()
+            {
+                // Who does not listen any more is on his way out.
+                let _ = verdict.send(heard);
+            }
+        };
+        if let (Some(link), Ok(reason)) = (self.link, reason) {
+            let left = tokio::time::timeout(FAREWELL_TIMEOUT, link.leave(&reason)).await;
+            if !matches!(left, Ok(Ok(()))) {
+                tracing::debug!(?left, "the head did not hear the farewell");
+            }
+        }
+    }
+
+    async fn report(&mut self, db: &Db, knowing: &mut Knowing) -> Found {
+        let Some(link) = &mut self.link else { return Found::Lost };
+        let (of, clock) = (db.clone(), Arc::clone(&self.clock));
+        // Waits for a lock that the writer holds while it appends.
+        let figures = tokio::task::spawn_blocking(move || own::figures(&of, &*clock)).await.unwrap_or_default();
+        let known = knowing.has_news().then(|| serde_json::value::to_raw_value(&knowing.delta()).ok()).flatten();
+        let reported = link.report(|report| {
+            report.figures = figures;
+            report.known = known;
+            report.last_error = last_error::last();
+        });
+        match reported.await {
+            Ok(reported) => {
+                if let Some(known) = reported.known {
+                    knowing.told(known);
+                }
+                Found::Head { ended: reported.end }
+            }
+            Err(error) => {
+                match &error {
+                    LinkError::Unknown { .. } => tracing::info!(%error, "joining again"),
+                    error => tracing::warn!(%error, "the head does not answer; what is sampled is stored meanwhile"),
+                }
+                self.link = None;
+                Found::Lost
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Found {
+        match link::renewed(&self.source, &self.join) {
+            Renewed::No => {}
+            Renewed::Moved(join) => self.join = *join,
+            Renewed::Anew(join) => return Found::Anew(join),
+        }
+        match Link::join(&self.join, &self.identity, &self.clock).await {
+            Ok(link) => {
+                tracing::info!(head = %link.address(), node = link.joined.node, "joined");
+                self.link = Some(link);
+                Found::Head { ended: false }
+            }
+            Err(error @ LinkError::Refused { .. }) => {
+                tracing::error!(%error, "this node is not part of its job; what is sampled is stored all the same");
+                Found::Nothing
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no head");
+                Found::Nothing
+            }
+        }
+    }
+}
+
+/// Until the next report is due: sooner where there are series that the head does not know.
+async fn rest(pause: Duration, knowing: &Knowing) {
+    let mut left = pause;
+    while !left.is_zero() {
+        let step = left.min(NEWS_INTERVAL);
+        tokio::time::sleep(step).await;
+        left -= step;
+        if knowing.has_news() {
+            return;
+        }
+    }
+}
+
+/// What an attempt to reach the head showed.
+enum Found {
+    Head {
+        ended: bool,
+    },
+    /// It was there a moment ago.
+    Lost,
+    Nothing,
+    Anew(Box<Join>),
+}
+
+/// How long there has been no head.
+#[derive(Debug, Default)]
+struct Gone {
+    since: Option<Duration>,
+    is_told: bool,
+}
+
+impl Gone {
+    fn back(&mut self) {
+        *self = Self::default();
+    }
+
+    fn tell(&mut self, now: Duration) {
+        if !self.is_told && self.since.is_some_and(|since| now.saturating_sub(since) >= ALONE_AFTER) {
+            tracing::warn!("there has been no head for {} s; this node works alone", ALONE_AFTER.as_secs());
+            self.is_told = true;
+        }
+    }
+
+    fn too_long(&self, now: Duration, limit: Duration) -> Option<Duration> {
+        self.since.map(|since| now.saturating_sub(since)).filter(|gone| *gone >= limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_looked_for_more_and_more_seldom_and_not_by_all_at_once() {
+        for (incarnation, first, last) in [("0", 150, 3_750), ("3e7", 249, 6_247)] {
+            let mut retry = Retry::new(incarnation);
+            let pauses: Vec<u128> = (0..10).map(|_| retry.next().as_millis()).collect();
+            assert_eq!((pauses[0], pauses[9]), (first, last), "{pauses:?}");
+            assert!(pauses.is_sorted());
+            retry.again();
+            assert_eq!(retry.next().as_millis(), first);
+        }
+    }
+
+    #[test]
+    fn an_agent_ends_when_its_head_has_been_gone_for_as_long_as_was_said() {
+        let limit = Duration::from_secs(600);
+        let mut gone = Gone::default();
+        assert_eq!(gone.too_long(Duration::from_secs(9_000), limit), None);
+        gone.since = Some(Duration::from_secs(100));
+        assert_eq!(gone.too_long(Duration::from_secs(699), limit), None);
+        assert_eq!(gone.too_long(Duration::from_secs(700), limit), Some(limit));
+        gone.back();
+        assert_eq!(gone.too_long(Duration::from_secs(900), limit), None);
+    }
+}

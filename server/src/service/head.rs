@@ -1,0 +1,177 @@
+//! A service that is the head of a job: its secrets, its addresses, and what agents are told of them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{ServiceError, ServiceOptions};
+use crate::config;
+use crate::join::{HEAD_GONE_TIMEOUT, Join, JoinFile};
+use crate::net::addresses;
+use crate::nodes::registry::{HeadName, Registry};
+use crate::nodes::{self, Nodes};
+use crate::state::VERSION;
+use crate::tls::{Certificate, Served};
+use crate::token::Token;
+
+/// What makes a service the head of a job.
+#[derive(Clone, Debug)]
+pub struct HeadOptions {
+    /// Where the join file is written. One that a head of this job left there, because it was killed, gives token and
+    /// certificate, so that agents which still run find their way back.
+    pub join_file: Option<PathBuf>,
+    /// Names or addresses by which agents reach this machine, instead of all that it has.
+    pub advertise: Vec<String>,
+    /// How often nodes are sampled.
+    pub interval: Duration,
+    /// Where agents save, absolute.
+    pub save: Option<PathBuf>,
+    pub save_interval: Duration,
+    pub save_timeout: Duration,
+    /// How long agents go on without a head.
+    pub head_gone_timeout: Duration,
+    /// Memory that all queries of an agent share.
+    pub query_memory: Option<u64>,
+}
+
+impl Default for HeadOptions {
+    fn default() -> Self {
+        Self {
+            join_file: None,
+            advertise: Vec::new(),
+            interval: Duration::from_secs(1),
+            save: None,
+            save_interval: Duration::from_secs(5),
+            save_timeout: Duration::from_secs(300),
+            head_gone_timeout: HEAD_GONE_TIMEOUT,
+            query_memory: None,
+        }
+    }
+}
+
+/// The secrets of a service.
+#[derive(Debug)]
+pub(super) struct Keys {
+    pub token: Token,
+    pub served: Served,
+}
+
+/// Those that were given, else those of a head before, else new ones.
+pub(super) fn keys(options: &ServiceOptions, address: SocketAddr) -> Result<Keys, ServiceError> {
+    let tls = &options.tls;
+    let own = tls.own.as_ref().map(|(chain, key)| Certificate::read(chain, key)).transpose()?;
+    let before = options.head.as_ref().and_then(|head| {
+        let before = Join::read(head.join_file.as_deref()?).ok()?;
+        (before.job == options.job).then_some(before)
+    });
+    let token = match (&options.token, &before) {
+        (Some(token), _) => token.clone(),
+        (None, Some(before)) => Token::chosen(&before.token)?,
+        (None, None) => Token::random()?,
+    };
+    let is_needed = tls.is_made || options.head.is_some() && !address.ip().to_canonical().is_loopback();
+    let before = before.and_then(|before| {
+        Some(Certificate { chain: before.certificate?, key: before.key?, from: "the join file".to_owned() })
+    });
+    let job = match (&tls.job, before) {
+        (Some(job), _) => Some(job.clone()),
+        (None, _) if !is_needed => None,
+        (None, Some(before)) => Some(before),
+        (None, None) => Some(Certificate::made(names(address))?),
+    };
+    Ok(Keys { token, served: Served { job, own } })
+}
+
+/// What this machine is called, for a certificate.
+fn names(address: SocketAddr) -> Vec<String> {
+    let host = config::host_name();
+    let short = host.split('.').next().unwrap_or_default().to_owned();
+    let addresses: Vec<String> = match address.ip() {
+        ip if ip.is_unspecified() => addresses::own(&host).iter().map(ToString::to_string).collect(),
+        ip => vec![ip.to_string()],
+    };
+    [host, short].into_iter().filter(|name| !name.is_empty()).chain(addresses).collect()
+}
+
+/// A head, before and while it serves.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub join: Join,
+    pub nodes: Nodes,
+    file: Option<PathBuf>,
+}
+
+impl Head {
+    pub fn of(
+        options: &ServiceOptions,
+        token: &Token,
+        served: &Served,
+        address: SocketAddr,
+    ) -> Result<Self, ServiceError> {
+        let head = options.head.clone().unwrap_or_default();
+        let name = HeadName {
+            job: options.job.clone(),
+            node: options.node.clone(),
+            version: VERSION.to_owned(),
+            incarnation: nodes::random_id()?,
+        };
+        let join = Join {
+            job: options.job.clone(),
+            token: token.secret().to_owned(),
+            head: urls(&head.advertise, address, served.job.is_some()),
+            certificate: served.job.as_ref().map(|job| job.chain.clone()),
+            key: served.job.as_ref().map(|job| job.key.clone()),
+            version: VERSION.to_owned(),
+            level: options.level,
+            interval: head.interval,
+            save: head.save,
+            save_interval: head.save_interval,
+            save_timeout: head.save_timeout,
+            head_gone_timeout: head.head_gone_timeout,
+            query_memory: head.query_memory,
+        };
+        let nodes = Nodes::new(Registry::new(name), Arc::clone(&options.clock));
+        Ok(Self { join, nodes, file: head.join_file })
+    }
+
+    /// Writes the join file, if there is to be one.
+    pub fn publish(&self) -> Result<Option<JoinFile>, ServiceError> {
+        Ok(self.file.as_ref().map(|path| self.join.publish(path)).transpose()?)
+    }
+}
+
+/// Where agents look for a head that listens at `address`, best first.
+fn urls(advertise: &[String], address: SocketAddr, tls: bool) -> Vec<String> {
+    let scheme = if tls { "https" } else { "http" };
+    let port = address.port();
+    let mut hosts: Vec<String> = advertise.to_vec();
+    if hosts.is_empty() && address.ip().is_unspecified() {
+        let host = config::host_name();
+        hosts.extend(addresses::own(&host).iter().map(ToString::to_string));
+        hosts.push(host);
+    } else if hosts.is_empty() {
+        hosts.push(address.ip().to_string());
+    }
+    let bracketed = |host: &String| if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    hosts.iter().map(|host| format!("{scheme}://{}:{port}", bracketed(host))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_find_a_head_where_it_listens_or_where_it_says() {
+        let urls = |advertise: &[&str], address: &str, tls| {
+            let advertise: Vec<String> = advertise.iter().map(|name| (*name).to_owned()).collect();
+            urls(&advertise, address.parse().unwrap(), tls)
+        };
+        assert_eq!(urls(&[], "127.0.0.1:7", false), ["http://127.0.0.1:7"]);
+        assert_eq!(urls(&[], "[::1]:7", false), ["http://[::1]:7"]);
+        assert_eq!(urls(&[], "[fd00::7]:7", true), ["https://[fd00::7]:7"]);
+        assert_eq!(urls(&["n1-ib", "fd00::8"], "0.0.0.0:7", true), ["https://n1-ib:7", "https://[fd00::8]:7"]);
+        let everywhere = urls(&[], "[::]:7", true);
+        assert_eq!(everywhere.last().unwrap(), &format!("https://{}:7", config::host_name()));
+    }
+}
