@@ -23,6 +23,7 @@ mod real;
 mod recorded;
 mod replay;
 mod run;
+mod saving;
 mod script;
 mod slt_scripts;
 mod spread;

@@ -50,6 +50,8 @@ pub struct QueryOptions {
     pub threads: usize,
     /// Whether a question that not every node answers is an error. No.
     pub strict: bool,
+    /// Nodes whose databases are not there to be asked, and why: every answer lacks them. None.
+    pub absent: Vec<MissingNode>,
     /// Up to so many nodes send their parts of an answer straight to the head; more are reduced in a tree. 16.
     pub flat_max: usize,
     pub clock: Arc<dyn Clock>,
@@ -69,6 +71,7 @@ impl QueryOptions {
             answer_values_max: 10_000_000,
             threads: cores.min(8),
             strict: false,
+            absent: Vec::new(),
             flat_max: 16,
             clock,
         }
@@ -261,7 +264,9 @@ impl Queries {
         let context = self.leaf_context();
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let answered = async move { ask::last(&inner, context, &series, due).await };
-        self.inner.workers.run(ticket, stop, answered).await
+        let mut answer: LastAnswer = self.inner.workers.run(ticket, stop, answered).await?;
+        answer.missing.extend_from_slice(&self.inner.options.absent);
+        Ok(answer)
     }
 
     /// Plans one statement of SQL and starts it. Names keep their case (see [`crate::session`]).
@@ -285,7 +290,8 @@ impl Queries {
             ask::Question { text: text.to_owned(), order, context, due: ticket.due(), missing: Arc::clone(&missing) };
         let asked = ask::sql(Arc::clone(inner), question);
         let batches = inner.workers.stream(ticket, stop, asked).await?;
-        let missing = std::mem::take(&mut *missing.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut missing = std::mem::take(&mut *missing.lock().unwrap_or_else(PoisonError::into_inner));
+        missing.extend_from_slice(&inner.options.absent);
         Ok(SqlAnswer { batches, missing })
     }
 
@@ -332,7 +338,9 @@ impl Round {
         let context = LeafContext::new(self.snapshot.clone());
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let answered = async move { ask::timeseries(&inner, context, &query, due).await };
-        self.queries.inner.workers.run(ticket, stop, answered).await
+        let mut answer: TsAnswer = self.queries.inner.workers.run(ticket, stop, answered).await?;
+        answer.missing.extend_from_slice(&self.queries.inner.options.absent);
+        Ok(answer)
     }
 }
 

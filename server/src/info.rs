@@ -13,7 +13,7 @@ use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 pub use storage::Storage;
-use telem_engine::{Db, DbInfo, Timestamp};
+use telem_engine::{Db, DbInfo, Timestamp, Unopened};
 
 /// The answer of `GET /api/info` and of `telem info --json`. Of several databases the sum, and each of them below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +57,16 @@ pub struct Info {
     /// Every database, in the order in which they were named; those have no such list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<Info>,
+    /// Databases among several that could not be opened: nothing of them is counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unopened: Vec<LeftOut>,
+}
+
+/// A database that could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    pub data: PathBuf,
+    pub why: String,
 }
 
 impl Info {
@@ -66,6 +76,17 @@ impl Info {
         let mut info = Info::from(db.info()?);
         info.databases = db.databases()?.into_iter().map(Info::from).collect();
         Ok(info)
+    }
+
+    /// Says of which databases nothing is in it.
+    #[must_use]
+    pub fn without(mut self, unopened: &[Unopened]) -> Self {
+        let left_out = |one: &Unopened| LeftOut {
+            data: std::path::absolute(&one.dir).unwrap_or_else(|_| one.dir.clone()),
+            why: one.error.to_string(),
+        };
+        self.unopened = unopened.iter().map(left_out).collect();
+        self
     }
 
     /// A line for each job whose databases these are.
@@ -109,6 +130,7 @@ impl From<DbInfo> for Info {
             job: info.job,
             storage,
             databases: Vec::new(),
+            unopened: Vec::new(),
         }
     }
 }
@@ -168,6 +190,9 @@ impl fmt::Display for Info {
             for database in several {
                 write!(f, "\n{}", database.line(&self.data))?;
             }
+        }
+        for LeftOut { data, why } in &self.unopened {
+            write!(f, "\n  {}: LEFT OUT, {why}", data.strip_prefix(&self.data).unwrap_or(data).display())?;
         }
         Ok(())
     }

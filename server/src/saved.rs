@@ -12,16 +12,20 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use rustix::process::{Resource, getrlimit};
 use telem_engine::check;
 use telem_engine::disk::OsDisk;
-use telem_engine::{Clock, Db, Options};
+use telem_engine::{Clock, Db, Options, Unopened};
+use telem_query::MissingNode;
 
 use crate::client::Address;
 
 /// Most databases that are opened as one.
 pub const DATABASES_MAX: usize = 4_096;
+/// Directories that are looked into at once: a file system that many nodes share makes each look a wait.
+const LOOKING_MAX: usize = 16;
 /// Databases that are named, where there are many.
 const NAMED_MAX: usize = 8;
 /// Segments of each database that may stay open: a job of a day or two.
@@ -51,6 +55,59 @@ pub enum SavedError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Engine(#[from] telem_engine::Error),
+}
+
+/// What to do about a database that cannot be opened among several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsound {
+    /// Nothing is opened.
+    Fail,
+    /// The others are, and whoever asks is told.
+    LeaveOut,
+}
+
+/// Databases that are open as one, and those that could not be.
+#[derive(Debug)]
+pub struct Opened {
+    pub db: Db,
+    pub unopened: Vec<Unopened>,
+}
+
+impl Opened {
+    /// The nodes that answers lack: those of databases that could not be opened. A saved node has its directory's name.
+    pub fn absent(&self) -> Vec<MissingNode> {
+        let absent = self.unopened.iter().map(|one| MissingNode {
+            node: one.dir.file_name().unwrap_or(one.dir.as_os_str()).to_string_lossy().into_owned(),
+            reason: one.error.to_string(),
+        });
+        absent.collect()
+    }
+
+    /// What people are to know who get less than was written.
+    pub fn warnings(&self) -> Vec<String> {
+        let unopened = self.unopened.iter().map(|one| {
+            let dir = one.dir.display();
+            format!("{dir} is left out: {}; `telem check {dir}` says more", one.error)
+        });
+        let lacking = self.db.recoveries().into_iter().filter_map(|(dir, recovery)| {
+            let lacks = !recovery.damaged.is_empty() || !recovery.missing.is_empty();
+            lacks.then(|| format!("{recovery}; `telem check {}` says more", dir.display()))
+        });
+        unopened.chain(lacking).collect()
+    }
+}
+
+/// Opens `databases` as one, without changing anything, also while somebody writes them.
+///
+/// # Errors
+/// That of the first database that cannot be opened; where such are left out, only when none can.
+pub fn open(databases: &[PathBuf], unsound: Unsound, clock: Arc<dyn Clock>) -> Result<Opened, SavedError> {
+    let options = engine_options(databases.len(), clock);
+    let (db, unopened) = match unsound {
+        Unsound::Fail => (Db::open_together(databases, options)?, Vec::new()),
+        Unsound::LeaveOut => Db::open_together_but(databases, options)?,
+    };
+    Ok(Opened { db, unopened })
 }
 
 /// With what `databases` are opened to be read: as many segments stay open with their runs in memory as that many nodes
@@ -85,7 +142,7 @@ pub fn databases_even_damaged(named: &[PathBuf]) -> Result<Vec<PathBuf>, SavedEr
 
 fn databases_where(
     named: &[PathBuf],
-    stands_in: impl Fn(&Path) -> telem_engine::Result<bool>,
+    stands_in: impl Fn(&Path) -> telem_engine::Result<bool> + Sync,
 ) -> Result<Vec<PathBuf>, SavedError> {
     let mut found = Vec::new();
     for dir in named {
@@ -93,6 +150,9 @@ fn databases_where(
         if found.len() > DATABASES_MAX {
             return Err(SavedError::TooMany { found: found.len() });
         }
+    }
+    if let ([_], [_]) = (named, &*found) {
+        return Ok(found);
     }
     let (mut known, mut databases) = (HashSet::new(), Vec::with_capacity(found.len()));
     for database in found.into_iter().rev() {
@@ -119,7 +179,7 @@ pub fn several(databases: &[PathBuf]) -> Option<String> {
 
 fn databases_of(
     dir: &Path,
-    stands_in: &impl Fn(&Path) -> telem_engine::Result<bool>,
+    stands_in: &(impl Fn(&Path) -> telem_engine::Result<bool> + Sync),
 ) -> Result<Vec<PathBuf>, SavedError> {
     match fs::metadata(dir) {
         Ok(found) if found.is_dir() => {}
@@ -134,22 +194,49 @@ fn databases_of(
     if stands_in(dir)? {
         return Ok(vec![dir.to_path_buf()]);
     }
-    let (mut databases, mut directories) = (Vec::new(), 0);
+    let mut inside = Vec::new();
     for entry in fs::read_dir(dir).map_err(io_error("list", dir))? {
-        let path = entry.map_err(io_error("list", dir))?.path();
-        // Links are followed: a directory of links is how saved databases of several jobs are put side by side.
-        if path.is_dir() {
-            directories += 1;
-            if stands_in(&path)? {
-                databases.push(path);
-            }
+        let entry = entry.map_err(io_error("list", dir))?;
+        // The list says what most are. Links are followed: a directory of links is how saved databases of several jobs
+        // are put side by side.
+        let is_directory = match entry.file_type() {
+            Ok(kind) if !kind.is_symlink() => kind.is_dir(),
+            _ => entry.path().is_dir(),
+        };
+        if is_directory {
+            inside.push(entry.path());
         }
     }
+    let mut databases = those_with(&inside, stands_in)?;
     if databases.is_empty() {
-        return Err(SavedError::Empty { path: dir.to_path_buf(), directories });
+        return Err(SavedError::Empty { path: dir.to_path_buf(), directories: inside.len() });
     }
     databases.sort_by(|a, b| by_name(&a.to_string_lossy(), &b.to_string_lossy()));
     Ok(databases)
+}
+
+/// Those of `directories` in which a database stands, in any order.
+fn those_with(
+    directories: &[PathBuf],
+    stands_in: &(impl Fn(&Path) -> telem_engine::Result<bool> + Sync),
+) -> Result<Vec<PathBuf>, SavedError> {
+    let share = directories.len().div_ceil(LOOKING_MAX).max(1);
+    let look = |some: &[PathBuf]| -> telem_engine::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for directory in some {
+            if stands_in(directory)? {
+                found.push(directory.clone());
+            }
+        }
+        Ok(found)
+    };
+    let found = thread::scope(|scope| {
+        let threads: Vec<_> = directories.chunks(share).map(|some| scope.spawn(|| look(some))).collect();
+        let died = || telem_engine::Error::Internal { what: "who looks for databases died".to_owned() };
+        let found = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(died())));
+        found.collect::<telem_engine::Result<Vec<_>>>()
+    });
+    Ok(found?.concat())
 }
 
 fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SavedError + use<'a> {

@@ -57,8 +57,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 pub enum Source {
     /// The database in the data directory, which it writes. It is made if there is none.
     Live,
-    /// These databases, as one, of which nothing is changed.
-    Saved(Vec<PathBuf>),
+    /// These databases, open as one, of which nothing is changed.
+    Saved(Db),
 }
 
 /// What a server is started with.
@@ -374,7 +374,7 @@ async fn open(options: &ServiceOptions) -> Result<Db, ServiceError> {
     // Recovery reads all of the WAL.
     let opened = tokio::task::spawn_blocking(move || match source {
         Source::Live => Db::open(&data, engine),
-        Source::Saved(databases) => Db::open_together(&databases, engine),
+        Source::Saved(db) => Ok(db),
     })
     .await;
     Ok(opened.map_err(|panic| telem_engine::Error::Internal { what: format!("opening the database: {panic}") })??)

@@ -371,7 +371,8 @@ async fn explain_shows_where_what_runs() {
             │       t3: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n4
             │       t4: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n5
             └──────────────────────────────────────────────────
-    "#]].assert_eq(&plan);
+    "#]]
+    .assert_eq(&plan);
 }
 
 #[tokio::test]

@@ -1,9 +1,14 @@
 //! `telem check`: every checksum and every invariant of databases, and nothing changed unless asked for.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use clap::Args;
+use indicatif::ProgressBar;
 use serde_json::json;
 use telem_engine::Options;
 use telem_engine::check::{CheckReport, Finding, Progress, Severity, check};
@@ -70,44 +75,146 @@ impl Looked {
 }
 
 /// # Errors
-/// BadNews when something is lost; Failed when there is no database to check, or one cannot be.
+/// BadNews when something is lost, or one of several databases cannot be checked; Failed when there is no database to
+/// check, or it cannot be.
 pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     let dirs = saved::databases_even_damaged(&args.dirs).map_err(Failure::failed)?;
     let mut all = Vec::with_capacity(dirs.len());
+    let mut failed = Vec::new();
     let mut out = io::stdout().lock();
-    for dir in dirs {
-        let one = look_at(dir, args)?;
-        if !args.json {
-            out.write_all(as_text(&one).as_bytes())?;
+    let is_one = dirs.len() == 1;
+    look_at_all(&dirs, args, |dir, looked| {
+        match looked {
+            Ok(one) => {
+                if !args.json {
+                    out.write_all(as_text(&one).as_bytes())?;
+                }
+                all.push(one);
+            }
+            Err(why) if is_one => return Err(Failure::Failed(why)),
+            // The others are checked all the same.
+            Err(why) => {
+                if !args.json {
+                    writeln!(out, "{}: NOT CHECKED: {why}", dir.display())?;
+                }
+                failed.push((dir.to_path_buf(), why));
+            }
         }
-        all.push(one);
-    }
+        Ok(())
+    })?;
     if args.json {
-        out.write_all(as_json(&all).as_bytes())?;
+        out.write_all(as_json(&all, &failed).as_bytes())?;
     }
     out.flush()?;
-    if all.iter().all(Looked::is_well) { Ok(()) } else { Err(Failure::BadNews) }
+    if failed.is_empty() && all.iter().all(Looked::is_well) { Ok(()) } else { Err(Failure::BadNews) }
 }
 
-fn look_at(dir: PathBuf, args: &CheckArgs) -> Result<Looked, Failure> {
-    let options = Options { take_over: args.take_over, ..Options::default() };
-    let bar = progress::bar("{bar:40} {bytes}/{total_bytes} {msg}");
-    let mut show = |progress: Progress<'_>| {
-        bar.set_length(progress.bytes_total);
-        bar.set_position(progress.bytes_done);
-        bar.set_message(progress.file.file_name().unwrap_or_default().to_string_lossy().into_owned());
-    };
-    let done = (|| {
-        let mut repaired = if args.repair { Some(Ok(repair(&dir, &options, &mut show)?)) } else { None };
-        let report = check(&dir, &options, &mut show)?;
-        if repaired.is_none() && !report.is_sound() {
-            repaired = Some(look(&dir, &options, &mut show).map_err(|error| error.to_string()));
+/// Looks at several databases at a time, and hands over what there is in their order.
+fn look_at_all(
+    dirs: &[PathBuf],
+    args: &CheckArgs,
+    mut take: impl FnMut(&Path, Result<Looked, String>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let bar = Bar::new(dirs.len());
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(dirs.len()).max(1);
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (send, looked) = sync_channel(threads);
+    let done = thread::scope(|scope| {
+        for _ in 0..threads {
+            let (send, bar, next, stop) = (send.clone(), &bar, &next, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed)
+                    && let at = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(dir) = dirs.get(at)
+                {
+                    let one = look_at(dir.clone(), args, bar).map_err(|error| error.to_string());
+                    bar.done_one();
+                    if send.send((at, one)).is_err() {
+                        return;
+                    }
+                }
+            });
         }
-        Ok::<_, telem_engine::Error>((report, repaired))
-    })();
-    bar.finish_and_clear();
-    let (report, repair) = done.map_err(Failure::failed)?;
-    Ok(Looked { dir, report, repair })
+        drop(send);
+        let mut early = BTreeMap::new();
+        let mut expected = 0;
+        let taken = looked.iter().try_for_each(|(at, one)| {
+            early.insert(at, one);
+            while let Some(one) = early.remove(&expected) {
+                bar.suspend(|| take(&dirs[expected], one))?;
+                expected += 1;
+            }
+            Ok(())
+        });
+        // Nobody reads any more: what is looked at now is the last.
+        stop.store(true, Ordering::Relaxed);
+        drop(looked);
+        taken
+    });
+    bar.finish();
+    done
+}
+
+/// Bytes of a single database; of several, databases.
+struct Bar {
+    bar: ProgressBar,
+    is_one: bool,
+    bytes: AtomicU64,
+}
+
+impl Bar {
+    fn new(databases: usize) -> Self {
+        let is_one = databases == 1;
+        let bar = match is_one {
+            true => progress::bar("{bar:40} {bytes}/{total_bytes} {msg}"),
+            false => progress::bar("{bar:40} {pos}/{len} databases, {msg}"),
+        };
+        bar.set_length(databases as u64);
+        Self { bar, is_one, bytes: AtomicU64::new(0) }
+    }
+
+    /// `before`: bytes of this database that were told.
+    fn show(&self, progress: &Progress<'_>, before: &mut u64) {
+        let file = progress.file.file_name().unwrap_or_default().to_string_lossy();
+        if self.is_one {
+            self.bar.set_length(progress.bytes_total);
+            self.bar.set_position(progress.bytes_done);
+            self.bar.set_message(file.into_owned());
+            return;
+        }
+        // A check that starts over, because somebody writes, begins with nothing again.
+        let more = progress.bytes_done.saturating_sub(*before);
+        *before = (*before).max(progress.bytes_done);
+        let bytes = self.bytes.fetch_add(more, Ordering::Relaxed) + more;
+        self.bar.set_message(format!("{} bytes", grouped(bytes)));
+    }
+
+    fn done_one(&self) {
+        if !self.is_one {
+            self.bar.inc(1);
+        }
+    }
+
+    /// Prints something without a bar in it.
+    fn suspend<R>(&self, print: impl FnOnce() -> R) -> R {
+        self.bar.suspend(print)
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn look_at(dir: PathBuf, args: &CheckArgs, bar: &Bar) -> telem_engine::Result<Looked> {
+    let options = Options { take_over: args.take_over, ..Options::default() };
+    let mut told = 0;
+    let mut show = |progress: Progress<'_>| bar.show(&progress, &mut told);
+    let mut repaired = if args.repair { Some(Ok(repair(&dir, &options, &mut show)?)) } else { None };
+    let report = check(&dir, &options, &mut show)?;
+    if repaired.is_none() && !report.is_sound() {
+        repaired = Some(look(&dir, &options, &mut show).map_err(|error| error.to_string()));
+    }
+    Ok(Looked { dir, report, repair: repaired })
 }
 
 fn as_text(one: &Looked) -> String {
@@ -156,13 +263,14 @@ fn repair_as_text(repair: &Result<RepairReport, String>) -> String {
 }
 
 /// Of one database what is found in it; of several the sum, and each under `databases`.
-fn as_json(all: &[Looked]) -> String {
-    let json = match all {
-        [one] => one_as_json(one),
-        several => {
+fn as_json(all: &[Looked], failed: &[(PathBuf, String)]) -> String {
+    let json = match (all, failed) {
+        ([one], []) => one_as_json(one),
+        (several, failed) => {
             let sum = |of: fn(&CheckReport) -> u64| several.iter().map(|one| of(&one.report)).sum::<u64>();
             json!({
-                "sound": several.iter().all(|one| one.report.is_sound()),
+                "sound": failed.is_empty() && several.iter().all(|one| one.report.is_sound()),
+                "unchecked": failed.iter().map(|(dir, why)| json!({"data": dir, "why": why})).collect::<Vec<_>>(),
                 "files": sum(|report| report.files),
                 "bytes": sum(|report| report.bytes),
                 "series": sum(|report| report.series),

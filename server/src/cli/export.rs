@@ -20,6 +20,7 @@ use telem_engine::{Clock, SystemClock, TimeRange, Timestamp};
 
 use super::output::{Output, OutputFormat, TableOptions};
 use super::pending::unless_stopped;
+use super::source::StrictArg;
 use super::times::{self, When};
 use super::{Failure, Verbosity};
 use choose::{Glob, Metric};
@@ -62,6 +63,8 @@ pub struct ExportArgs {
     /// Write also into a directory that holds files which are no export
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    strict: StrictArg,
 }
 
 const EXAMPLES: &str = "\
@@ -130,7 +133,7 @@ async fn export(
     range: TimeRange,
     mut progress: Progress,
 ) -> Result<(), Failure> {
-    let mut source = Source::open(&args.from)?;
+    let mut source = Source::open(&args.from, args.strict)?;
     if let Some(several) = source.several() {
         progress.say(&several);
     }

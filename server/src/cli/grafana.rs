@@ -20,7 +20,7 @@ use telem_engine::{Db, Timestamp};
 use self::files::Wanted;
 pub use self::files::{DASHBOARDS, Shown};
 use super::Failure;
-use super::source::open_read_only;
+use super::source::{StrictArg, open_read_only};
 use crate::connection::Connection;
 use crate::token::Token;
 
@@ -86,7 +86,7 @@ pub fn run(args: GrafanaArgs) -> Result<(), Failure> {
 
 /// The time range of all that is saved in `dirs`; `None` when that is nothing.
 fn shown(dirs: &[PathBuf]) -> Result<Option<Shown>, Failure> {
-    let bounds = open_read_only(dirs)?.info().map_err(Failure::failed)?.time_bounds;
+    let bounds = open_read_only(dirs, StrictArg::default())?.db.info().map_err(Failure::failed)?.time_bounds;
     if bounds.is_none() {
         eprintln!("warning: nothing is saved there; the dashboards open at the last 15 minutes");
     }

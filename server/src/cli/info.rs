@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::Failure;
-use super::source::{Origin, open_read_only};
+use super::source::{Origin, StrictArg, open_read_only};
 use crate::client::{Address, Client, ClientError};
 use crate::info::{Info, duckdb, grouped};
 
@@ -30,6 +30,8 @@ pub struct InfoArgs {
     /// As SQL that gives DuckDB the table `samples` straight from the Parquet files
     #[arg(long, conflicts_with = "json")]
     duckdb: bool,
+    #[command(flatten)]
+    strict: StrictArg,
 }
 
 const EXAMPLES: &str = "\
@@ -47,7 +49,10 @@ Environment:
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     let info = match Origin::parse(&args.named)? {
         Origin::Server(address) => of_server(address)?,
-        Origin::Directories(dirs) => Info::of(&open_read_only(&dirs)?).map_err(Failure::failed)?,
+        Origin::Directories(dirs) => {
+            let opened = open_read_only(&dirs, args.strict)?;
+            Info::of(&opened.db).map_err(Failure::failed)?.without(&opened.unopened)
+        }
     };
     let text = if args.duckdb {
         if info.samples_unflushed > 0 {

@@ -3,13 +3,16 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
+use telem_engine::SystemClock;
 
 use super::Failure;
 use super::grafana::{DASHBOARDS, Shown, quoted};
 use super::serve::stop_signals;
 use super::service::{self as args, LimitArgs, ReachArgs};
+use super::source::StrictArg;
 use crate::config;
 use crate::info::{Info, grouped};
 use crate::job::footprint::raise_descriptor_limit;
@@ -39,6 +42,8 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "URL", default_value = "http://localhost:3000", value_parser = web)]
     grafana_url: String,
     #[command(flatten)]
+    strict: StrictArg,
+    #[command(flatten)]
     reach: ReachArgs,
     #[command(flatten, next_help_heading = "Limits")]
     limits: LimitArgs,
@@ -67,14 +72,17 @@ fn web(text: &str) -> Result<String, String> {
 /// Usage for users that are none; Failed where there is no database, and for everything else.
 pub fn run(args: ReplayArgs) -> Result<(), Failure> {
     raise_descriptor_limit();
-    let ReplayArgs { dirs, grafana_url, reach, limits } = args;
+    let ReplayArgs { dirs, grafana_url, strict, reach, limits } = args;
     let databases = saved::databases(&dirs).map_err(Failure::failed)?;
     let data = std::path::absolute(&dirs[0]).unwrap_or_else(|_| dirs[0].clone());
     let node = config::node(None, &config::host_name()).map_err(Failure::usage)?;
     let several = saved::several(&databases);
+    let clock = Arc::new(SystemClock::new());
+    let opened = saved::open(&databases, strict.unsound(), clock).map_err(Failure::failed)?;
+    let warnings: Vec<String> = opened.warnings().iter().map(|warning| format!("warning: {warning}\n")).collect();
     let default_port = reach.listen.is_none();
     let shown = args::Shown { data, job: "replay".to_owned(), node };
-    let options = args::saved_options(databases, reach, &limits, shown)?;
+    let options = args::saved_options(opened, reach, &limits, shown)?;
     let runtime = args::runtime(|| {})?;
     runtime.block_on(async {
         let stop = stop_signals().map_err(Failure::failed)?;
@@ -82,7 +90,8 @@ pub fn run(args: ReplayArgs) -> Result<(), Failure> {
             let told = told(ready, &dirs, &grafana_url);
             let several = several.as_ref().map_or_else(String::new, |several| format!("{several}\n"));
             let moved = if default_port { moved(&ready.url) } else { String::new() };
-            writeln!(io::stderr(), "{several}{told}{moved}{ready}").unwrap_or_default();
+            let warnings = warnings.concat();
+            writeln!(io::stderr(), "{warnings}{several}{told}{moved}{ready}").unwrap_or_default();
         };
         service::run(options, ready, stop).await.map_err(Failure::failed)
     })

@@ -24,7 +24,7 @@ use crate::cors::Cors;
 use crate::http::body::BodyBudget;
 use crate::join::Join;
 use crate::net::socket;
-use crate::saved;
+use crate::saved::Opened;
 use crate::service::{ServiceOptions, Source, TlsOptions};
 use crate::state::ServerLimits;
 use crate::tls::Certificate;
@@ -352,14 +352,15 @@ pub struct Shown {
 /// # Errors
 /// Usage for a user or a token that is none.
 pub fn saved_options(
-    databases: Vec<PathBuf>,
+    opened: Opened,
     reach: ReachArgs,
     limits: &LimitArgs,
     shown: Shown,
 ) -> Result<ServiceOptions, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let engine = saved::engine_options(databases.len(), Arc::clone(&clock));
-    Ok(ServiceOptions { source: Source::Saved(databases), engine, ..options(reach, limits, shown, clock)? })
+    let mut options = options(reach, limits, shown, clock)?;
+    options.queries.absent = opened.absent();
+    Ok(ServiceOptions { source: Source::Saved(opened.db), ..options })
 }
 
 /// A live service of level 0, with what `reach` and `limits` say.

@@ -1,5 +1,6 @@
 //! Where answers come from: databases in directories, or a running server.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,15 +10,16 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamDecoder;
 use bytes::Bytes;
+use clap::Args;
 use futures::StreamExt;
-use telem_engine::{Clock, Db, SystemClock};
+use telem_engine::{Clock, SystemClock};
 use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 
 use super::Failure;
 use crate::client::{Address, Body, Client, ClientError};
 use crate::job::footprint::raise_descriptor_limit;
 use crate::missing;
-use crate::saved;
+use crate::saved::{self, Opened, Unsound};
 
 /// Where a command reads: from the directories that it names, or from a server.
 #[derive(Debug)]
@@ -42,21 +44,32 @@ impl Origin {
     }
 }
 
+/// What to do about a database that cannot be opened among several.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct StrictArg {
+    /// Fail where a database among several cannot be opened, instead of leaving it out and saying so
+    #[arg(long)]
+    pub strict: bool,
+}
+
+impl StrictArg {
+    pub fn unsound(self) -> Unsound {
+        if self.strict { Unsound::Fail } else { Unsound::LeaveOut }
+    }
+}
+
 /// Opens the databases that `dirs` are or hold as one, without changing anything, also while a server writes them.
-pub fn open_read_only(dirs: &[PathBuf]) -> Result<Db, Failure> {
+pub fn open_read_only(dirs: &[PathBuf], strict: StrictArg) -> Result<Opened, Failure> {
     let databases = saved::databases(dirs).map_err(Failure::failed)?;
     if databases.len() > 1 {
         raise_descriptor_limit();
     }
-    let options = saved::engine_options(databases.len(), Arc::new(SystemClock::new()));
-    let db = Db::open_together(&databases, options).map_err(Failure::failed)?;
+    let opened = saved::open(&databases, strict.unsound(), Arc::new(SystemClock::new())).map_err(Failure::failed)?;
     // Who gets less than was written must know, whatever they asked for.
-    for (dir, recovery) in db.recoveries() {
-        if !recovery.damaged.is_empty() || !recovery.missing.is_empty() {
-            eprintln!("warning: {recovery}; `telem check {}` says more", dir.display());
-        }
+    for warning in opened.warnings() {
+        writeln!(io::stderr(), "warning: {warning}").unwrap_or_default();
     }
-    Ok(db)
+    Ok(opened)
 }
 
 /// Why rows do not come.
@@ -107,13 +120,16 @@ impl Batches {
     /// Asks the databases in `dirs`, in this process. Names the nodes that did not answer.
     pub async fn of_directories(
         dirs: &[PathBuf],
+        strict: StrictArg,
         sql: &str,
         limits: impl FnOnce(&mut QueryOptions),
     ) -> Result<Self, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let mut options = QueryOptions::new(clock);
         limits(&mut options);
-        let queries = Queries::new(open_read_only(dirs)?, options).map_err(Failure::failed)?;
+        let opened = open_read_only(dirs, strict)?;
+        options.absent = opened.absent();
+        let queries = Queries::new(opened.db, options).map_err(Failure::failed)?;
         Ok(Self::of_queries(&queries, sql, RowOrder::Any).await?)
     }
 

@@ -10,7 +10,7 @@ use telem_query::QueryOptions;
 
 use super::output::{Output, OutputFormat, TableOptions};
 use super::pending::unless_stopped;
-use super::source::{Batches, Origin};
+use super::source::{Batches, Origin, StrictArg};
 use super::{Failure, units};
 use crate::client::Client;
 
@@ -49,6 +49,8 @@ pub struct SqlArgs {
     /// Longest that a query over a directory may take [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     query_deadline: Option<Duration>,
+    #[command(flatten)]
+    strict: StrictArg,
 }
 
 const USAGE: &str = "\
@@ -85,7 +87,7 @@ pub fn run(args: SqlArgs) -> Result<(), Failure> {
         };
         let mut batches = match origin {
             Origin::Server(address) => Batches::of_server(&Client::new(address), &sql).await?,
-            Origin::Directories(dirs) => Batches::of_directories(&dirs, &sql, limits).await?,
+            Origin::Directories(dirs) => Batches::of_directories(&dirs, args.strict, &sql, limits).await?,
         };
         let table = TableOptions { rows_max: args.rows_max };
         let mut output = Output::new(format, batches.schema(), file, table)?;

@@ -23,7 +23,7 @@ use telem_query::{Queries, QueryOptions, RowOrder};
 use super::choose::Metric;
 use super::columns::{BEFORE_TAGS, answer_schema, quoted, select_list};
 use crate::cli::Failure;
-use crate::cli::source::{Batches, Origin, RowsError, open_read_only};
+use crate::cli::source::{Batches, Origin, RowsError, StrictArg, open_read_only};
 use crate::client::{Client, ClientError};
 use crate::saved;
 
@@ -84,14 +84,16 @@ impl<E: Into<RowsError>> From<E> for Stopped {
 
 impl Source {
     /// One server, or directories.
-    pub fn open(from: &[String]) -> Result<Self, Failure> {
+    pub fn open(from: &[String], strict: StrictArg) -> Result<Self, Failure> {
         let mut databases = Vec::new();
         let asked = match Origin::parse(from)? {
             Origin::Server(address) => Asked::Server(Client::new(address)),
             Origin::Directories(dirs) => {
                 let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-                let options = QueryOptions { deadline: LOCAL_DEADLINE, ..QueryOptions::new(clock) };
-                let db = open_read_only(&dirs)?;
+                let opened = open_read_only(&dirs, strict)?;
+                let absent = opened.absent();
+                let options = QueryOptions { deadline: LOCAL_DEADLINE, absent, ..QueryOptions::new(clock) };
+                let db = opened.db;
                 databases = db.recoveries().iter().map(|(dir, _)| dir.to_path_buf()).collect();
                 Asked::Here(Queries::new(db, options).map_err(Failure::failed)?)
             }
