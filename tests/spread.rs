@@ -3,16 +3,30 @@
 //! The nodes live in this process, but are reached through the protocol that real ones speak. The first is the head,
 //! which has series of its own; where there are more than two, the last has none.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use http_body_util::BodyExt;
+use serde_json::Value as Json;
 use telem_engine::{Db, SystemClock};
+use telem_ingest::writer::{Writer, WriterOptions};
 use telem_query::dist::{Inside, Knowing, Members, Wire};
+use telem_query::tsq::Fidelity;
 use telem_query::{Queries, QueryOptions};
+use telem_server::cors::Cors;
+use telem_server::http;
+use telem_server::protocols::opentsdb::Told;
+use telem_server::state::{ServerLimits, State, VERSION};
 use tempfile::TempDir;
+use tower::ServiceExt;
 use url::Url;
 
-use crate::real;
+use crate::process::Response;
 use crate::script::Load;
+use crate::{real, runtime};
 
 /// How many nodes are tried: one has no tree, seven have one of two levels.
 pub const COUNTS: [usize; 4] = [1, 2, 3, 7];
@@ -77,11 +91,73 @@ impl Spread {
         }
     }
 
+    /// Sends samples, each to the node of its series, as OpenTSDB's clients send them.
+    pub fn put(&self, samples: &[Json]) {
+        let mut of_nodes: BTreeMap<usize, Vec<&Json>> = BTreeMap::new();
+        for sample in samples {
+            let series = format!("{}{}", sample["metric"], sample["tags"]);
+            of_nodes.entry(self.place_of(&series)).or_default().push(sample);
+        }
+        for (node, samples) in of_nodes {
+            let queries = if node == 0 { &self.queries } else { &self.others[node - 1] };
+            let router = router(queries);
+            for batch in samples.chunks(400) {
+                let body = serde_json::to_vec(batch).unwrap();
+                send(&router, "POST", "/api/put?sync&details", &[], body).expect(200);
+            }
+        }
+        self.tell();
+    }
+
+    /// The head's whole HTTP API, which answers to the letter as OpenTSDB.
+    pub fn router(&self) -> Router {
+        router(&self.queries)
+    }
+
     fn node_of(&self, series: &str) -> &Db {
+        &self.databases[self.place_of(series)]
+    }
+
+    fn place_of(&self, series: &str) -> usize {
         let used = if self.databases.len() > 2 { self.databases.len() - 1 } else { self.databases.len() };
         let hash = series.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        &self.databases[usize::try_from(hash % used as u64).unwrap()]
+        usize::try_from(hash % used as u64).unwrap()
     }
+}
+
+fn router(queries: &Queries) -> Router {
+    let db = queries.db().clone();
+    let state = State {
+        writer: Some(Writer::start(db.clone(), WriterOptions::default()).unwrap()),
+        db,
+        queries: queries.clone(),
+        level: 1,
+        fidelity: Fidelity::OpenTsdb,
+        clock: Arc::new(SystemClock::new()),
+        limits: ServerLimits::default(),
+        cors: Cors::default(),
+        opentsdb: Told::default(),
+        version: VERSION,
+    };
+    http::router(Arc::new(state))
+}
+
+/// One request to a router, and its answer.
+pub fn send(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Response {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from(body)).unwrap();
+    runtime().block_on(async {
+        let (head, body) = router.clone().oneshot(request).await.unwrap().into_parts();
+        let headers = head.headers.iter();
+        Response {
+            status: head.status.as_u16(),
+            headers: headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect(),
+            body: body.collect().await.unwrap().to_bytes().to_vec(),
+        }
+    })
 }
 
 fn options() -> QueryOptions {

@@ -6,7 +6,7 @@
 //! its way ([`pushdown`]), or they send points, and the head does the rest ([`points`]).
 
 mod groups;
-mod last;
+mod known;
 mod points;
 mod pushdown;
 
@@ -29,7 +29,7 @@ use crate::selection;
 use crate::tsq::TsQuery;
 use crate::view::View;
 use groups::Groups;
-pub(crate) use last::last;
+pub(crate) use known::{find, last};
 
 /// Rows that a walk along the grid may make of sparse series before their points are sent
 /// instead: what a core makes in a few seconds.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::physical_plan::ExecutionPlan;
-use telem_engine::{SeriesId, SeriesIndex, Snapshot};
+use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot};
 
 use crate::dist::head::{Head, Planned};
 use crate::dist::members::Owner;
@@ -55,6 +55,13 @@ impl View {
     /// Those of `series` that stand on several nodes.
     pub fn on_several(&self, series: &[SeriesId]) -> Vec<SeriesId> {
         self.others.as_ref().map_or_else(Vec::new, |others| others.head.members().on_several(series))
+    }
+
+    /// A series that `node` has, whether or not it told of it.
+    pub(crate) fn find(&self, node: &str, key: &SeriesKey) {
+        if let Some(others) = &self.others {
+            others.head.members().find(node, key);
+        }
     }
 
     /// A leaf that asks whom it concerns: the owners of `series` (all, where that is `None`) among the nodes that

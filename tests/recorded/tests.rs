@@ -10,6 +10,7 @@ use super::judge::{Verdict, judge};
 use super::{Case, cases, dataset_samples};
 use crate::process::{Response, Server, gzip};
 use crate::real;
+use crate::spread::{COUNTS, Spread, send};
 
 /// Files of which every case must pass.
 const WHOLE: [&str; 7] = [
@@ -166,6 +167,19 @@ fn every_recorded_query_is_answered_from_two_databases_as_from_one() {
     server.kill();
     let server = Server::replay([dir.path()], &["--opentsdb-exact"]);
     every_case_passes(&over_http(&server), "replayed from two databases");
+}
+
+#[test]
+fn every_recorded_query_is_answered_from_series_that_are_spread_over_nodes() {
+    for count in COUNTS {
+        let spread = Spread::new(count);
+        spread.put(&dataset_samples());
+        let router = spread.router();
+        let ask = |method: &str, path: &str, headers: &[(&str, &str)], body: Vec<u8>| {
+            send(&router, method, path, headers, body)
+        };
+        every_case_passes(&ask, &format!("spread over {count} nodes"));
+    }
 }
 
 /// Every file below `dir` and what is in it.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use telem_engine::{Clock, Db, MergedIndex, SeriesId, SeriesIndex};
+use telem_engine::{Clock, Db, MergedIndex, SeriesId, SeriesIndex, SeriesKey};
 use url::Url;
 
 use super::knowing::KnownDelta;
@@ -148,6 +148,15 @@ impl Members {
         let known = known.max(delta.from.saturating_add(keys.len() as u32));
         inner.members[at as usize].learned = Some(known);
         Ok(Some(known))
+    }
+
+    /// A series that `node` was found to have before it told of it.
+    pub(crate) fn find(&self, node: &str, key: &SeriesKey) {
+        let mut inner = self.write();
+        let Some(at) = inner.by_node.get(node).copied() else { return };
+        if let Ok(id) = self.shared.merged.insert(key, SERIES_MAX) {
+            inner.own(id, at);
+        }
     }
 
     /// The node will not be asked any more, and is missing from answers for this reason.

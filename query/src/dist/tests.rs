@@ -384,3 +384,18 @@ async fn a_node_without_series_and_one_that_told_nothing_yet_do_not_matter() {
     late.members().join("n2", url(2));
     assert_eq!(late.sum().await, ("0:11".to_owned(), vec![]));
 }
+
+#[tokio::test]
+async fn a_metric_that_no_node_told_of_yet_is_asked_for_before_it_is_unknown() {
+    for sql in [false, true] {
+        let cluster = Cluster::new(&["other{} 0:1", "other{} 0:1"]);
+        load_into(cluster.others[0].db(), "m{host=b} 0:10");
+        if sql {
+            assert_eq!(cluster.sql("SELECT host, value FROM m").await.unwrap().0, "b 10.0");
+        } else {
+            assert_eq!(cluster.sum().await, ("0:10".to_owned(), vec![]));
+        }
+        let unknown = cluster.sql("SELECT value FROM nowhere").await;
+        assert!(matches!(unknown, Err(Error::UnknownTable { .. })));
+    }
+}

@@ -44,11 +44,17 @@ pub(super) struct Question {
 /// Answers a time-series query.
 pub(super) async fn timeseries(inner: &Inner, context: LeafContext, query: &TsQuery, due: Due) -> Result<TsAnswer> {
     let options = &inner.options;
+    let mut asked_for_names = false;
     for _ in 0..ATTEMPTS_MAX {
         let view = inner.view(context.snapshot.clone());
         let attempt = inner.head.as_ref().map(|_| attempt(Parts::Held, due));
         let task_ctx = inner.session.task_ctx(context.clone(), attempt.clone());
         let answer = plan::answer(query, &PlanContext { view, task_ctx, options }).await;
+        let unknown = matches!(answer, Err(Error::UnknownName { .. })) && !asked_for_names;
+        if unknown && exists(inner, &context, &query.metric, due).await {
+            asked_for_names = true;
+            continue;
+        }
         if !lost(inner.head.as_deref(), attempt.as_deref(), answer.as_ref().err()) {
             let answer = answer?;
             complete(&answer.missing, options.strict)?;
@@ -76,8 +82,16 @@ pub(super) async fn last(inner: &Inner, context: LeafContext, series: &[SeriesId
 
 /// Plans a question and starts its answer.
 pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<SendableRecordBatchStream> {
+    let mut asked_for_names = false;
     for _ in 0..ATTEMPTS_MAX {
-        let (view, state, planned) = planned(&inner, &question.context, question.order, &question.text).await?;
+        let planned = planned(&inner, &question.context, question.order, &question.text).await;
+        if let (Err(Error::UnknownTable { name, .. }), false) = (&planned, asked_for_names) {
+            if exists(&inner, &question.context, name, question.due).await {
+                asked_for_names = true;
+                continue;
+            }
+        }
+        let (view, state, planned) = planned?;
         let parts = if planned.reduced { Parts::Held } else { Parts::Streamed };
         let attempt = planned.distributed.then(|| attempt(parts, question.due));
         let task = in_attempt(&state, attempt.clone());
@@ -98,6 +112,19 @@ pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<Sendabl
         }
     }
     Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
+}
+
+/// Whether any node has a metric of which none told yet: names take a moment to get to the head.
+async fn exists(inner: &Inner, context: &LeafContext, metric: &str, due: Due) -> bool {
+    let Some(head) = &inner.head else { return false };
+    if head.members().is_empty() {
+        return false;
+    }
+    let attempt = attempt(Parts::Held, due);
+    let task_ctx = inner.session.task_ctx(context.clone(), Some(Arc::clone(&attempt)));
+    let found = plan::find(metric, &inner.view(context.snapshot.clone()), task_ctx).await;
+    head.take_lost(&attempt);
+    found.is_ok_and(|nodes| nodes > 0)
 }
 
 /// How a question would be executed, one operator a line.

@@ -1,1 +1,54 @@
+use super::*;
 
+fn url(node: &str) -> Url {
+    Url::parse(&format!("http://{node}.test:1/")).unwrap()
+}
+
+fn attempt() -> Attempt {
+    Attempt::new(Parts::Held, Instant::now(), Duration::ZERO)
+}
+
+fn lost_in(attempt: &Attempt) -> Vec<(String, String)> {
+    attempt.lost().into_iter().collect()
+}
+
+#[tokio::test]
+async fn an_error_that_names_a_node_is_about_that_node_whoever_passes_it_on() {
+    let attempt = attempt();
+    let inner = lost(&url("leaf"), "its connection broke");
+    let passed_on = lost_by(&url("inner"), inner.context("a stage failed"));
+    attempt.lose_by(&url("inner"), &passed_on);
+    assert_eq!(lost_in(&attempt), [(url("leaf").to_string(), "its connection broke".to_owned())]);
+}
+
+#[tokio::test]
+async fn any_other_error_is_about_the_node_that_was_asked_and_the_first_reason_counts() {
+    let attempt = attempt();
+    attempt.lose_by(&url("a"), &DataFusionError::Execution("h2 protocol error: broken pipe".to_owned()));
+    attempt.lose(&url("a"), "later");
+    assert_eq!(lost_in(&attempt), [(url("a").to_string(), "its connection broke".to_owned())]);
+}
+
+#[tokio::test]
+async fn what_a_node_refuses_is_no_reason_to_lose_it() {
+    let ours = crate::Error::TooLarge { what: "points", max: 3 };
+    let refused = super::super::refusal::told(DataFusionError::External(Box::new(ours)));
+    let passed_on = lost_by(&url("a"), refused);
+    assert!(!attempt().lose_told(&passed_on));
+    let error = crate::Error::from(passed_on);
+    assert_eq!(error.kind(), telem_engine::ErrorKind::Invalid);
+    assert!(error.to_string().starts_with("the query produces more than 3 points"), "{error}");
+}
+
+#[tokio::test]
+async fn streams_are_awaited_until_they_say_something_or_go() {
+    let attempt = std::sync::Arc::new(attempt());
+    let (one, two) = (attempt.expect(), attempt.expect());
+    let began = attempt.all_began();
+    tokio::pin!(began);
+    assert!(futures::poll!(&mut began).is_pending());
+    drop(one);
+    assert!(futures::poll!(&mut began).is_pending());
+    drop(two);
+    assert!(futures::poll!(&mut began).is_ready());
+}

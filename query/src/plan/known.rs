@@ -1,9 +1,9 @@
-//! The newest sample of each of some series, from whichever node has it.
+//! What is known of series on whichever node they are: the newest sample of each, and that they exist.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, MapArray, RecordBatch};
 use arrow::datatypes::{Float64Type, Int64Type, Schema, TimestampMicrosecondType};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::execute_stream;
@@ -72,6 +72,41 @@ async fn of_ours(series: &[SeriesId], view: &View) -> Result<LastAnswer> {
     Ok(LastAnswer { samples, missing: Vec::new() })
 }
 
+/// Asks all nodes for the series of a metric, and notes those that they have not told of yet; how many nodes have any.
+///
+/// # Errors
+/// What reading fails with.
+pub(crate) async fn find(metric: &str, view: &View, task: Arc<TaskContext>) -> Result<usize> {
+    let columns = [Column::Node, Column::Tags];
+    let request = RowsRequest {
+        rows: Rows::Series,
+        columns: columns.to_vec(),
+        tests: vec![(Subject::Metric, NameTest::In { names: vec![metric.to_owned()], negated: false })],
+        range: TimeRange::ALL,
+        limit: None,
+    };
+    let schema = Schema::new(columns.iter().map(|column| column.field(&column.to_string())).collect::<Vec<_>>());
+    let leaf = view.leaf(Request::Rows(request), Arc::new(schema), None, &|_| true);
+    let plan = view.distribute(Arc::new(leaf)).await?.plan;
+    let mut rows = execute_stream(plan, task)?;
+    let mut found = BTreeSet::new();
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        let (nodes, tags) = (batch.column(0).as_string_view(), batch.column(1).as_map());
+        for row in 0..batch.num_rows() {
+            view.find(nodes.value(row), &SeriesKey::new(metric, tags_of(tags, row)?)?);
+            found.insert(nodes.value(row).to_owned());
+        }
+    }
+    Ok(found.len())
+}
+
+fn tags_of(tags: &MapArray, row: usize) -> Result<TagSet> {
+    let entries = tags.value(row);
+    let (names, values) = (entries.column(0).as_string::<i32>(), entries.column(1).as_string::<i32>());
+    Ok(TagSet::new((0..entries.len()).map(|at| (names.value(at), values.value(at))))?)
+}
+
 /// Those of a batch of [`COLUMNS`].
 fn samples(batch: &RecordBatch) -> Result<Vec<(SeriesKey, Timestamp, Value)>> {
     let metrics = batch.column(0).as_string_view();
@@ -80,11 +115,8 @@ fn samples(batch: &RecordBatch) -> Result<Vec<(SeriesKey, Timestamp, Value)>> {
     let (floats, ints) = (batch.column(3).as_primitive::<Float64Type>(), batch.column(4).as_primitive::<Int64Type>());
     let mut samples = Vec::with_capacity(batch.num_rows());
     for row in (0..batch.num_rows()).filter(|row| times.is_valid(*row)) {
-        let entries = tags.value(row);
-        let (names, values) = (entries.column(0).as_string::<i32>(), entries.column(1).as_string::<i32>());
-        let tags = TagSet::new((0..entries.len()).map(|at| (names.value(at), values.value(at))))?;
         let value = if ints.is_valid(row) { Value::Int(ints.value(row)) } else { Value::Float(floats.value(row)) };
-        samples.push((SeriesKey::new(metrics.value(row), tags)?, Timestamp::from_micros(times.value(row)), value));
+        samples.push((SeriesKey::new(metrics.value(row), tags_of(tags, row)?)?, Timestamp::from_micros(times.value(row)), value));
     }
     Ok(samples)
 }
