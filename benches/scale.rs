@@ -27,9 +27,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use telem_engine::{
-    Db, Durability, Options, SampleBatch, SeriesKey, Step, SystemClock, TagSet, Timestamp, Value,
-};
+use telem_engine::{Db, Durability, Options, SampleBatch, SeriesKey, Step, SystemClock, TagSet, Timestamp, Value};
 use telem_query::dist::{Connection, Dial, DialTcp, Knowing, KnownDelta, Members, Wire};
 use telem_query::functions::Aggregator;
 use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, TagFilter};

@@ -61,9 +61,40 @@ enum Route {
 /// Invalid, UnknownName, Infinite, TooLarge, Memory; Engine when samples cannot be read.
 pub async fn answer(query: &TsQuery, context: &PlanContext<'_>) -> Result<TsAnswer> {
     let (query, pipeline) = prepare(query, context)?;
+    if let Some(selected) = at_once(&query, &pipeline, context) {
+        return answer_at_once(&query, &pipeline, &selected, context).await;
+    }
     let groups = read_groups(&query, context).await?;
     let route = route(&query, &pipeline, &groups, context.options);
     answer_by(route, &query, &pipeline, groups, context).await
+}
+
+/// The series that are asked, where their groups and buckets may be asked for in one round: over many nodes, where
+/// every series that there may be leaves the answer small.
+fn at_once(query: &TsQuery, pipeline: &Pipeline, context: &PlanContext<'_>) -> Option<Vec<SeriesId>> {
+    if !context.view.has_others() || !pushdown::can(query.aggregator) {
+        return None;
+    }
+    let selected = selection::select_named(query, context.view.index());
+    let small = is_small(pipeline.steps()?, selected.len(), selected.len(), context.options);
+    (small && context.view.on_several(&selected).is_empty()).then_some(selected)
+}
+
+async fn answer_at_once(
+    query: &Arc<TsQuery>,
+    pipeline: &Pipeline,
+    selected: &[SeriesId],
+    context: &PlanContext<'_>,
+) -> Result<TsAnswer> {
+    let leaf = leaf(query, Yield::NamedBuckets, selected, selected.len(), context);
+    let rows = execute(pushdown::plan(query, leaf)?, context).await?;
+    let mut memory = MemoryConsumer::new("buckets of a time-series query").register(context.task_ctx.memory_pool());
+    let (groups, waiting) = pushdown::finish_named(query, rows, &mut memory).await?;
+    let mut lines = Lines::new(&groups, pipeline, context);
+    for batch in waiting {
+        pushdown::add(query.aggregator, &batch, &groups, &mut lines)?;
+    }
+    Ok(TsAnswer { groups: groups.with_lines(lines.finish()?), missing: context.view.missing() })
 }
 
 /// The plans of `query` as text, as [`answer`] would execute them.
@@ -72,6 +103,10 @@ pub async fn answer(query: &TsQuery, context: &PlanContext<'_>) -> Result<TsAnsw
 /// As [`answer`].
 pub async fn explain(query: &TsQuery, context: &PlanContext<'_>) -> Result<String> {
     let (query, pipeline) = prepare(query, context)?;
+    if let Some(selected) = at_once(&query, &pipeline, context) {
+        let leaf = leaf(&query, Yield::NamedBuckets, &selected, selected.len(), context);
+        return Ok(shown(&context.view.distribute(pushdown::plan(&query, leaf)?).await?));
+    }
     let groups = read_groups(&query, context).await?;
     let plan = match route(&query, &pipeline, &groups, context.options) {
         Route::Pushdown => pushdown_plan(&query, &pipeline, &groups, context)?,
@@ -121,9 +156,13 @@ fn route(query: &TsQuery, pipeline: &Pipeline, groups: &Groups, options: &QueryO
         return Route::Points;
     }
     let Some(steps) = pipeline.steps() else { return Route::Points };
-    let times = |count: usize| steps.saturating_mul(count as u64);
-    let small = times(groups.len()) <= options.answer_values_max && times(groups.series()) <= GRID_ROWS_MAX;
+    let small = is_small(steps, groups.len(), groups.series(), options);
     if small && pushdown::can(query.aggregator) { Route::Pushdown } else { Route::Points }
+}
+
+fn is_small(steps: u64, groups: usize, series: usize, options: &QueryOptions) -> bool {
+    let times = |count: usize| steps.saturating_mul(count as u64);
+    times(groups) <= options.answer_values_max && times(series) <= GRID_ROWS_MAX
 }
 
 async fn answer_by(
@@ -176,7 +215,9 @@ fn leaf(
 ) -> Arc<dyn ExecutionPlan> {
     let request = SeriesRequest { query: Arc::clone(query), yields };
     let schema = request.schema();
-    let parts = (series / PART_SERIES_MIN).clamp(1, context.options.threads.max(1));
+    // Each node has about its share of them.
+    let share = series / context.view.nodes();
+    let parts = (share / PART_SERIES_MIN).clamp(1, context.options.threads.max(1));
     let leaf = context.view.leaf(Request::Series(request), schema, Some(selected), &|_| true);
     Arc::new(leaf.with_partitions(parts))
 }

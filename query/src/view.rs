@@ -47,6 +47,11 @@ impl View {
         }
     }
 
+    /// How many nodes there are, our own included.
+    pub fn nodes(&self) -> usize {
+        1 + self.others.as_ref().map_or(0, |others| others.head.members().len())
+    }
+
     /// Whether anybody but our own database is asked.
     pub fn has_others(&self) -> bool {
         self.others.is_some()

@@ -193,8 +193,12 @@ impl Members {
             .collect()
     }
 
+    pub fn len(&self) -> usize {
+        self.read().members.len()
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.read().members.is_empty()
+        self.len() == 0
     }
 
     /// The names of all series of all nodes, under common ids.

@@ -46,6 +46,9 @@ pub enum Yield {
     /// view: the `value` of `count` contributions that count to the aggregator, NULL where there are none. Those of
     /// one group and bucket may be added up, or stand on rows of their own. `real` marks one that is no stand-in.
     Buckets,
+    /// [`Yield::Buckets`] and [`Yield::Groups`] at once, which saves a round over many nodes: a column `series` more,
+    /// NULL but on the rows that name series. These have the group of the series, and nothing else.
+    NamedBuckets,
     /// `series, ts, int, float`: the downsampled, unfilled or else the raw points of each series,
     /// and of `int` and `float` the one that the point is. An error past `points_max` of them. Of the series in `raw`
     /// the samples as they are: other nodes have some of theirs.
@@ -63,13 +66,18 @@ impl SeriesRequest {
         let name = |name: &str| Field::new(name, DataType::Utf8View, false);
         Arc::new(Schema::new(match self.yields {
             Yield::Groups => vec![name("series")],
-            Yield::Buckets => vec![
-                name("group"),
-                ts,
-                Field::new("value", DataType::Float64, true),
-                Field::new("count", DataType::Int64, false),
-                Field::new("real", DataType::Boolean, false),
-            ],
+            Yield::Buckets | Yield::NamedBuckets => {
+                let named = self.yields == Yield::NamedBuckets;
+                let mut fields = vec![
+                    name("group"),
+                    ts.with_nullable(named),
+                    Field::new("value", DataType::Float64, true),
+                    Field::new("count", DataType::Int64, false),
+                    Field::new("real", DataType::Boolean, false),
+                ];
+                fields.extend(named.then(|| name("series").with_nullable(true)));
+                fields
+            }
             Yield::Points { .. } => vec![
                 name("series"),
                 ts,
@@ -90,7 +98,8 @@ impl SeriesRequest {
         };
         match &self.yields {
             Yield::Groups => Box::new(groups::Groups::new(source)),
-            Yield::Buckets => Box::new(buckets::Buckets::new(source)),
+            Yield::Buckets => Box::new(buckets::Buckets::new(source, false)),
+            Yield::NamedBuckets => Box::new(buckets::Buckets::new(source, true)),
             Yield::Points { points_max, raw } => Box::new(points::Points::new(source, *points_max, raw)),
         }
     }
@@ -101,6 +110,7 @@ impl fmt::Display for SeriesRequest {
         let what = match self.yields {
             Yield::Groups => "groups",
             Yield::Buckets => "buckets",
+            Yield::NamedBuckets => "groups and buckets",
             Yield::Points { .. } => "points",
         };
         write!(f, "{what} of {}", self.query.metric)?;

@@ -35,18 +35,35 @@ struct Group {
 /// # Errors
 /// What the leaves fail with.
 pub(super) async fn read(query: &TsQuery, mut rows: SendableRecordBatchStream) -> Result<Groups> {
-    let mut groups: BTreeMap<String, BTreeSet<SeriesKey>> = BTreeMap::new();
+    let mut naming = Naming::default();
     while let Some(batch) = rows.next().await {
         let batch = batch?;
         for tags in batch.column(0).as_string_view().iter().flatten() {
-            let series = SeriesKey::new(&query.metric, decode_tags(tags)?)?;
-            groups.entry(group_key(query, &series)).or_default().insert(series);
+            naming.add(query, tags)?;
         }
     }
-    let groups: Vec<Group> =
-        groups.into_iter().map(|(key, series)| Group { key, series: series.into_iter().collect() }).collect();
-    let series = groups.iter().map(|group| group.series.len()).sum();
-    Ok(Groups { groups, series, ..Groups::default() })
+    Ok(naming.groups())
+}
+
+/// Groups while their series are named, in whatever order.
+#[derive(Default)]
+pub(super) struct Naming(BTreeMap<String, BTreeSet<SeriesKey>>);
+
+impl Naming {
+    /// # Errors
+    /// Engine, when these are no tags.
+    pub(super) fn add(&mut self, query: &TsQuery, tags: &str) -> Result<()> {
+        let series = SeriesKey::new(&query.metric, decode_tags(tags)?)?;
+        self.0.entry(group_key(query, &series)).or_default().insert(series);
+        Ok(())
+    }
+
+    pub(super) fn groups(self) -> Groups {
+        let group = |(key, series): (String, BTreeSet<SeriesKey>)| Group { key, series: series.into_iter().collect() };
+        let groups: Vec<Group> = self.0.into_iter().map(group).collect();
+        let series = groups.iter().map(|group| group.series.len()).sum();
+        Groups { groups, series, ..Groups::default() }
+    }
 }
 
 impl Groups {

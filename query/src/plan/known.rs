@@ -116,7 +116,11 @@ fn samples(batch: &RecordBatch) -> Result<Vec<(SeriesKey, Timestamp, Value)>> {
     let mut samples = Vec::with_capacity(batch.num_rows());
     for row in (0..batch.num_rows()).filter(|row| times.is_valid(*row)) {
         let value = if ints.is_valid(row) { Value::Int(ints.value(row)) } else { Value::Float(floats.value(row)) };
-        samples.push((SeriesKey::new(metrics.value(row), tags_of(tags, row)?)?, Timestamp::from_micros(times.value(row)), value));
+        samples.push((
+            SeriesKey::new(metrics.value(row), tags_of(tags, row)?)?,
+            Timestamp::from_micros(times.value(row)),
+            value,
+        ));
     }
     Ok(samples)
 }

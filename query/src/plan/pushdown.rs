@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use arrow::array::cast::AsArray;
 use arrow::array::{Array, RecordBatch};
+use arrow::compute::{filter_record_batch, is_null};
 use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
+use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::functions_aggregate::bool_and_or::bool_or_udaf;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::functions_aggregate::sum::sum_udaf;
@@ -21,10 +24,13 @@ use futures::StreamExt;
 use telem_engine::{Timestamp, Value};
 
 use super::Lines;
-use super::groups::Groups;
+use super::groups::{self, Groups};
 use crate::error::Result;
 use crate::functions::Aggregator;
 use crate::tsq::TsQuery;
+
+/// The column that names series, where there is one.
+const SERIES: &str = "series";
 
 /// Whether the aggregator can be made of parts, with states of fixed size that DataFusion has.
 pub(super) fn can(aggregator: Aggregator) -> bool {
@@ -71,7 +77,8 @@ fn aggregate(aggregator: Aggregator, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc
         aggregates.push(Arc::new(built.alias(name).build()?));
     }
     let filters = vec![None; aggregates.len()];
-    let keys = vec![(col("group", &schema)?, "group".to_owned()), (col("ts", &schema)?, "ts".to_owned())];
+    let keys = ["group", "ts", SERIES].into_iter().filter(|name| schema.index_of(name).is_ok());
+    let keys = keys.map(|name| Ok((col(name, &schema)?, name.to_owned()))).collect::<Result<Vec<_>>>()?;
     let partial = AggregateExec::try_new(
         AggregateMode::Partial,
         PhysicalGroupBy::new_single(keys),
@@ -94,26 +101,54 @@ pub(super) async fn finish(
     mut lines: Lines,
 ) -> Result<Lines> {
     while let Some(batch) = rows.next().await {
-        let batch = batch?;
-        let names = named(&batch, "group").as_string_view();
-        let times = named(&batch, "ts").as_primitive::<TimestampMicrosecondType>();
-        let real = named(&batch, "real").as_boolean();
-        let value = final_value(aggregator, &batch);
-        let mut group = None;
-        for row in 0..batch.num_rows() {
-            if !real.value(row) {
-                continue;
-            }
-            let name = names.value(row);
-            let place = match group {
-                Some((last, place)) if last == name => place,
-                _ => groups.find(name)?,
-            };
-            group = Some((name, place));
-            lines.push(place, Timestamp::from_micros(times.value(row)), Value::Float(value(row)))?;
-        }
+        add(aggregator, &batch?, groups, &mut lines)?;
     }
     Ok(lines)
+}
+
+/// As [`finish`], of rows that name their groups themselves: values wait until all are there.
+pub(super) async fn finish_named(
+    query: &TsQuery,
+    mut rows: SendableRecordBatchStream,
+    memory: &mut MemoryReservation,
+) -> Result<(Groups, Vec<RecordBatch>)> {
+    let mut naming = groups::Naming::default();
+    let mut waiting = Vec::new();
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        for tags in named(&batch, SERIES).as_string_view().iter().flatten() {
+            naming.add(query, tags)?;
+        }
+        let of_buckets = is_null(named(&batch, SERIES)).map_err(DataFusionError::from)?;
+        if of_buckets.true_count() > 0 {
+            let batch = filter_record_batch(&batch, &of_buckets).map_err(DataFusionError::from)?;
+            memory.try_grow(batch.get_array_memory_size())?;
+            waiting.push(batch);
+        }
+    }
+    Ok((naming.groups(), waiting))
+}
+
+/// Makes final values of some rows.
+pub(super) fn add(aggregator: Aggregator, batch: &RecordBatch, groups: &Groups, lines: &mut Lines) -> Result<()> {
+    let names = named(batch, "group").as_string_view();
+    let times = named(batch, "ts").as_primitive::<TimestampMicrosecondType>();
+    let real = named(batch, "real").as_boolean();
+    let value = final_value(aggregator, batch);
+    let mut group = None;
+    for row in 0..batch.num_rows() {
+        if !real.value(row) {
+            continue;
+        }
+        let name = names.value(row);
+        let place = match group {
+            Some((last, place)) if last == name => place,
+            _ => groups.find(name)?,
+        };
+        group = Some((name, place));
+        lines.push(place, Timestamp::from_micros(times.value(row)), Value::Float(value(row)))?;
+    }
+    Ok(())
 }
 
 /// The final value of a row: NULL, which says that all contributions were NaN, is NaN again.

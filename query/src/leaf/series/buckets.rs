@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use arrow::array::{BooleanArray, Float64Array, Int64Array};
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringViewArray, TimestampMicrosecondArray};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use telem_engine::Timestamp;
@@ -14,7 +14,7 @@ use crate::functions::Aggregator;
 use crate::pipeline::Pipeline;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
-use crate::selection::group_key;
+use crate::selection::{encode_tags, group_key};
 
 /// Buckets of groups that are added up before they are handed out (24 bytes each).
 pub const STATES_MAX: u64 = 64 << 10;
@@ -28,14 +28,17 @@ pub(super) struct Buckets {
     sums: Option<Sums>,
     /// Added up, and the next to be handed out.
     ready: std::vec::IntoIter<RecordBatch>,
+    /// Group and tags of every series that was there, where they are to be named in the end.
+    named: Option<Vec<(String, String)>>,
 }
 
 impl Buckets {
-    pub(super) fn new(source: Source) -> Self {
+    pub(super) fn new(source: Source, named: bool) -> Self {
         let pipeline = Pipeline::new(&source.query);
         let lines = source.lines(&pipeline);
         let sums = Sums::new(source.query.aggregator, &pipeline);
-        Self { source, pipeline, lines, walk: None, sums, ready: Vec::new().into_iter() }
+        let named = named.then(Vec::new);
+        Self { source, pipeline, lines, walk: None, sums, ready: Vec::new().into_iter(), named }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
@@ -50,7 +53,7 @@ impl Buckets {
             if !more {
                 // What is left is handed out, and then nothing follows.
                 self.lines = Box::new(std::iter::empty());
-                return Ok(first);
+                return if first.is_some() { Ok(first) } else { self.names() };
             }
             self.sums = Some(sums);
             if first.is_some() {
@@ -97,7 +100,7 @@ impl Buckets {
             }
         }
         if rows.times.is_empty() {
-            return Ok(None);
+            return self.names();
         }
         let nothing = nothing(aggregator);
         let counts = rows.values.iter().map(|value| i64::from(!nothing(*value))).collect();
@@ -108,6 +111,10 @@ impl Buckets {
         for line in self.lines.by_ref() {
             self.source.check_wanted()?;
             let (series, line) = line.map_err(|error| external(error.into()))?;
+            if let Some(named) = &mut self.named {
+                let key = self.source.key(series)?;
+                named.push((group_key(&self.source.query, &key), encode_tags(key.tags())));
+            }
             let contribution = self.pipeline.contribution(line);
             if let Some(walk) = Walk::new(contribution, &self.pipeline) {
                 let group = group_key(&self.source.query, &self.source.key(series)?);
@@ -116,6 +123,29 @@ impl Buckets {
             }
         }
         Ok(false)
+    }
+
+    /// The rows that name series, once all others are out.
+    fn names(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
+        let Some(named) = self.named.as_mut().filter(|named| !named.is_empty()) else { return Ok(None) };
+        let rest = named.split_off(named.len().min(BATCH_ROWS));
+        let batch = std::mem::replace(named, rest);
+        let rows = batch.len();
+        let (mut groups, mut series) = (Names::default(), Names::default());
+        for (group, tags) in &batch {
+            groups.push(group, 1)?;
+            series.push(tags, 1)?;
+        }
+        let times = TimestampMicrosecondArray::new_null(rows).with_timezone("UTC");
+        let columns: Vec<ArrayRef> = vec![
+            groups.finish(),
+            Arc::new(times),
+            Arc::new(Float64Array::new_null(rows)),
+            Arc::new(Int64Array::from(vec![0; rows])),
+            Arc::new(BooleanArray::from(vec![false; rows])),
+            series.finish(),
+        ];
+        Ok(Some(RecordBatch::try_new(Arc::clone(&self.source.schema), columns)?))
     }
 }
 
@@ -131,13 +161,17 @@ impl Iterator for Buckets {
 fn batch(source: &Source, mut names: Names, rows: Rows, counts: Vec<i64>) -> Result<RecordBatch, DataFusionError> {
     let values: Float64Array =
         rows.values.into_iter().zip(&counts).map(|(value, count)| (*count > 0).then_some(value)).collect();
-    let columns = vec![
+    let length = rows.times.len();
+    let mut columns = vec![
         names.finish(),
         times_array(rows.times),
         Arc::new(values),
         Arc::new(Int64Array::from(counts)),
         Arc::new(BooleanArray::from(rows.reals)),
     ];
+    if source.schema.fields().len() > columns.len() {
+        columns.push(Arc::new(StringViewArray::new_null(length)));
+    }
     Ok(RecordBatch::try_new(Arc::clone(&source.schema), columns)?)
 }
 
