@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod dial;
 mod doctor;
+mod keeper;
 pub mod last_error;
 pub mod link;
 mod member;

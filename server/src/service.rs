@@ -40,6 +40,7 @@ use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::{ServerLimits, State, VERSION};
 use crate::tls::{Certificate, TlsError};
 use crate::token::{Token, TokenError};
+use crate::upload::{self, Uploads};
 use head::{Head, Keys};
 use upkeep::Upkeep;
 
@@ -51,6 +52,9 @@ const SHARED_SYNC_INTERVAL: Duration = Duration::from_secs(5);
 const MERGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest that the last flush may take when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Connections of a head, at the least.
+const HEAD_CONNECTIONS_MAX: usize = 4_096;
 
 /// What a server serves.
 #[derive(Clone, Debug)]
@@ -157,6 +161,8 @@ pub struct Ready {
     pub join: Option<Join>,
     /// Who has joined, where this is a head.
     pub nodes: Option<Nodes>,
+    /// How far nodes are saved, where this is a head that saves.
+    pub uploads: Option<Uploads>,
 }
 
 impl fmt::Display for Ready {
@@ -300,6 +306,14 @@ async fn serve(
         Some(worker) => router.merge(routes::worker(worker, token.clone())),
         None => router,
     };
+    let uploads = match &head {
+        Some(head) => head.uploads(token.clone()).await,
+        None => None,
+    };
+    let router = match uploads.clone() {
+        Some(uploads) => router.merge(upload::routes(uploads)),
+        None => router,
+    };
     let protocols = Protocols { http: router, telnet };
     let rules = Rules::new(token, options.uid, options.allowed_uids).with_pages(options.cors);
     // Held until the last request is answered.
@@ -315,9 +329,15 @@ async fn serve(
         connection_file: path,
         join: head.map(|head| head.join),
         nodes: nodes.clone(),
+        uploads,
     });
     let listeners = Listeners { tcp, tls, socket: Some(socket) };
-    let serving = net::serve(listeners, protocols, rules, &options.limits, stop);
+    let mut limits = options.limits.clone();
+    if nodes.is_some() {
+        // Every agent keeps a connection to its head.
+        limits.connections_max = limits.connections_max.max(HEAD_CONNECTIONS_MAX);
+    }
+    let serving = net::serve(listeners, protocols, rules, &limits, stop);
     match nodes {
         Some(nodes) => tokio::select! {
             () = serving => {}

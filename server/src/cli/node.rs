@@ -82,6 +82,7 @@ pub fn run(args: NodeArgs) -> Result<(), Failure> {
         host,
         listen: args.listen,
         advertise: args.advertise,
+        is_passing: data.is_none(),
         place: Box::new(move |join, node| match &data {
             Some(dir) => args::wanted_data(dir).map_err(Failure::into_message),
             None => args::standing_data(&join.job, node).map_err(Failure::into_message),

@@ -14,8 +14,10 @@ use telem_engine::{Clock, Db, Options};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
+use super::keeper::Keeper;
 use super::link::{Identity, Link, LinkError};
 use super::member::{Member, Retry, Verdict};
+use crate::job::save::Saved;
 use crate::join::{self, Join};
 use crate::net::listen::{ListenError, listen, listen_everywhere};
 use crate::service::{self, Ready, ServiceError, ServiceOptions};
@@ -49,6 +51,8 @@ pub struct AgentOptions {
     pub listen: Option<SocketAddr>,
     pub advertise: Option<String>,
     pub place: PlaceOf,
+    /// Nobody asked for the live data to stay: they go when they are saved.
+    pub is_passing: bool,
     pub prepare: Prepare,
     /// Called when a life has begun.
     pub ready: Box<dyn Fn(&Ready) + Send + Sync>,
@@ -174,11 +178,16 @@ async fn serve(
 ) -> Result<Next, AgentError> {
     let (stop_service, stopped) = oneshot::channel();
     let (tell_db, db) = oneshot::channel::<Db>();
+    let (tell_keeper, db_to_keep) = oneshot::channel::<Db>();
     let ready = |ready: &Ready| {
         (options.ready)(ready);
-        // Whoever waits for it lives as long as the service.
+        // Those who wait for it live as long as the service.
         let _ = tell_db.send(ready.db.clone());
+        let _ = tell_keeper.send(ready.db.clone());
     };
+    let data = service.data.clone();
+    let (join, node) = (member.join.clone(), member.identity.node.clone());
+    let keeping = tokio::spawn(async move { Keeper::start(db_to_keep.await.ok()?, join, node).await });
     let served = service::run_on(tcp, service, ready, async { stopped.await.unwrap_or(()) });
     tokio::pin!(served);
     let (tell_verdict, verdict) = oneshot::channel();
@@ -192,6 +201,7 @@ async fn serve(
         biased;
         served = &mut served => {
             staying.abort();
+            keeping.abort();
             return served.map_err(AgentError::from).and(Err(AgentError::Ended));
         }
         _ = stop.wait_for(|stop| *stop) => Next::End(Ended::Stopped),
@@ -205,7 +215,14 @@ async fn serve(
     hurry.store(!is_calm, Ordering::Relaxed);
     // The service listens to it as long as it runs.
     let _ = stop_service.send(());
+    let begun = options.clock.monotonic();
     let closed = close(&mut served, is_calm, hurry, stop).await;
+    let keeper = keeping.await.ok().flatten();
+    if let (Ok(()), Some(keeper), Next::End(_)) = (&closed, keeper, &next) {
+        let left = STOP_TIMEOUT.saturating_sub(options.clock.monotonic().saturating_sub(begun));
+        let patience = if is_calm { options.join.save_timeout } else { left };
+        finish(keeper, patience, options.is_passing.then_some(&*data), stop).await;
+    }
     let reason = match &next {
         Next::End(ended) => ended.to_string(),
         Next::Again(_) => "starting again".to_owned(),
@@ -214,6 +231,46 @@ async fn serve(
     let _ = leave.send(reason);
     let _ = staying.await;
     closed.map(|()| next)
+}
+
+/// Saves the rest; what was live is removed once that is done, if it was to be. A signal leaves it a moment more.
+async fn finish(keeper: Keeper, patience: Duration, passing: Option<&Path>, stop: &mut watch::Receiver<bool>) {
+    let was_told = *stop.borrow();
+    let hurried = async {
+        if was_told {
+            std::future::pending::<()>().await;
+        }
+        let _ = stop.wait_for(|stop| *stop).await;
+        tokio::time::sleep(STOP_TIMEOUT).await;
+    };
+    let saved = tokio::select! {
+        saved = keeper.finish(patience) => saved,
+        () = hurried => None,
+    };
+    match saved {
+        Some(Saved { failed: None, dir, .. }) => {
+            tracing::info!(dir = %dir.display(), "saved");
+            if let Some(live) = passing {
+                discard(live.to_path_buf()).await;
+            }
+        }
+        Some(Saved { failed: Some(why), dir, .. }) => {
+            tracing::error!(dir = %dir.display(), why, "the copy is not complete; what it lacks is in the live data");
+        }
+        None => tracing::error!("saving took too long; what the copy lacks is in the live data"),
+    }
+}
+
+async fn discard(live: PathBuf) {
+    let discarded = tokio::task::spawn_blocking(move || {
+        let removed = std::fs::remove_dir_all(&live);
+        // Other nodes of the job may have data beside it.
+        let _ = live.parent().map(std::fs::remove_dir);
+        removed.map_err(|error| (live, error))
+    });
+    if let Ok(Err((live, error))) = discarded.await {
+        tracing::warn!(dir = %live.display(), %error, "the live data stay");
+    }
 }
 
 /// Until the service has closed its database; in a hurry from when somebody says so.

@@ -93,13 +93,9 @@ impl Link {
     }
 
     async fn join_at(head: &Url, join: &Join, identity: &Identity, clock: &Arc<dyn Clock>) -> Result<Self, LinkError> {
-        let address = Address::parse(head.as_str())?;
-        let client = Client::with_token(address.clone(), Some(&join.token));
+        let client = client(head, join)?;
+        let address = client.address().clone();
         let client = client.with_connect_timeout(CONNECT_TIMEOUT).with_silence(ANSWER_TIMEOUT);
-        let client = match &join.certificate {
-            Some(certificate) => client.trusting(Trust::Job(certificate.clone())),
-            None => client,
-        };
         let mut line = client.open().await?;
         let request = JoinRequest {
             job: join.job.clone(),
@@ -160,6 +156,18 @@ impl Link {
         let leave = Leave { node, incarnation, reason: reason.to_owned() };
         send(&mut self.line, &self.address, messages::LEAVE, &leave).await.map(|_| ())
     }
+}
+
+/// Asks a head of `join` as an agent: with the token, and trusting nobody but the job.
+///
+/// # Errors
+/// BadAddress.
+pub fn client(head: &Url, join: &Join) -> Result<Client, ClientError> {
+    let client = Client::with_token(Address::parse(head.as_str())?, Some(&join.token));
+    Ok(match &join.certificate {
+        Some(certificate) => client.trusting(Trust::Job(certificate.clone())),
+        None => client,
+    })
 }
 
 /// Where others reach us: an address, so that nobody needs to look up a name.

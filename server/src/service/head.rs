@@ -14,6 +14,10 @@ use crate::nodes::{self, Nodes};
 use crate::state::VERSION;
 use crate::tls::{Certificate, Served};
 use crate::token::Token;
+use crate::upload::{Sharing, Uploads};
+
+/// Longest that the start waits for the place where the job is saved.
+const SAVE_WAIT: Duration = Duration::from_secs(2);
 
 /// What makes a service the head of a job.
 #[derive(Clone, Debug)]
@@ -27,6 +31,8 @@ pub struct HeadOptions {
     pub interval: Duration,
     /// Where agents save, absolute.
     pub save: Option<PathBuf>,
+    /// Whether agents write there themselves.
+    pub sharing: Sharing,
     pub save_interval: Duration,
     pub save_timeout: Duration,
     /// How long agents go on without a head.
@@ -42,6 +48,7 @@ impl Default for HeadOptions {
             advertise: Vec::new(),
             interval: Duration::from_secs(1),
             save: None,
+            sharing: Sharing::default(),
             save_interval: Duration::from_secs(5),
             save_timeout: Duration::from_secs(300),
             head_gone_timeout: HEAD_GONE_TIMEOUT,
@@ -100,6 +107,7 @@ pub(super) struct Head {
     pub join: Join,
     pub nodes: Nodes,
     file: Option<PathBuf>,
+    sharing: Sharing,
 }
 
 impl Head {
@@ -132,7 +140,24 @@ impl Head {
             query_memory: head.query_memory,
         };
         let nodes = Nodes::new(Registry::new(name), Arc::clone(&options.clock));
-        Ok(Self { join, nodes, file: head.join_file })
+        Ok(Self { join, nodes, file: head.join_file, sharing: head.sharing })
+    }
+
+    /// What takes the files of agents; `None` where nothing is saved, or where the place is not to be had: a file
+    /// system that hangs is no reason not to record.
+    pub async fn uploads(&self, token: Token) -> Option<Uploads> {
+        let (save, sharing) = (self.join.save.clone()?, self.sharing);
+        let made = tokio::task::spawn_blocking(move || Uploads::new(&save, token, sharing));
+        let made = tokio::time::timeout(SAVE_WAIT, made).await;
+        let made = made.map_err(|_| "its file system does not answer".to_owned());
+        let made = made.and_then(|made| made.map_err(|panic| panic.to_string()));
+        match made.and_then(|made| made.map_err(|error| error.to_string())) {
+            Ok(uploads) => Some(uploads),
+            Err(why) => {
+                tracing::error!(save = ?self.join.save, why, "nodes cannot save through this head");
+                None
+            }
+        }
     }
 
     /// Writes the join file, if there is to be one.
