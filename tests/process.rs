@@ -150,15 +150,20 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// SIGTERM, and what it ends with; also everything it printed.
-    pub fn terminate(mut self) -> (ExitStatus, Vec<String>) {
-        let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    /// What it ends with by itself; also everything it printed.
+    pub fn ended(mut self) -> (ExitStatus, Vec<String>) {
         let status = wait(&mut self.child);
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.printed.push(line);
         }
         (status, std::mem::take(&mut self.printed))
+    }
+
+    /// SIGTERM, and what it ends with; also everything it printed.
+    pub fn terminate(self) -> (ExitStatus, Vec<String>) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.ended()
     }
 }
 

@@ -253,11 +253,19 @@ mod tests {
 
     #[test]
     fn the_table_shows_who_is_there_and_how() {
-        expect![[r#""#]].assert_eq(&table(&nodes(), 3_725_000_000, false));
+        expect![[r#"
+            node    state                                  since        lag    samples  series    bytes    memory    cpu    clock  version  url                      last error
+            login1  up, head                               1 h 2 min      -         12       2    900 B  64.0 MiB  0.0 s        -  0.1.0    https://login1:4242      -
+            n1      suspect (it does not report any more)  2 min      7.5 s  1,234,567     800  3.0 MiB  50.0 MiB  4.2 s  -1.2 ms  0.1.0    https://10.0.0.1:40001/  the disk is full, "really"
+        "#]].assert_eq(&table(&nodes(), 3_725_000_000, false));
     }
 
     #[test]
     fn cells_of_csv_are_quoted_where_they_must_be() {
-        expect![[r#""#]].assert_eq(&csv(&nodes()));
+        expect![[r#"
+            node,is_head,url,state,reason,since,reported_ms,lag_ms,samples,series,bytes,cpu_seconds,memory_bytes,version,pid,host,data,clock_offset_us,last_error
+            login1,true,https://login1:4242,up,,1970-01-01T00:00:00.000000Z,,,12,2,900,0,67108864,0.1.0,17,login1.site,/tmp/telem-1/7/login1,,
+            n1,false,https://10.0.0.1:40001/,suspect,it does not report any more,1970-01-01T01:00:00.000000Z,7000,7450,1234567,800,3145728,4.25,52428800,0.1.0,17,login1.site,/tmp/telem-1/7/login1,-1250,"the disk is full, ""really"""
+        "#]].assert_eq(&csv(&nodes()));
     }
 }

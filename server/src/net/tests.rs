@@ -1,5 +1,7 @@
 //! Who is let in, where we listen, and what a connection may not do.
 
+mod http2;
+
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -18,7 +20,7 @@ use tokio::sync::oneshot;
 use super::access::{Access, Rules};
 use super::listen::{ListenError, listen};
 use super::proc_net::{self, Owner};
-use super::sniff::{Protocol, protocol};
+use super::sniff::{self, Protocol, protocol};
 use super::socket::{self, Socket, SocketError};
 use super::{Listeners, Protocols, serve};
 use crate::cors::Cors;
@@ -368,6 +370,7 @@ async fn start_both(rules: Rules) -> (Served, Running) {
 fn the_first_byte_says_what_a_client_speaks() {
     for first in ["GET / HTTP/1.1", "PRI * HTTP/2.0", "\x16\x03\x01", "\0"] {
         assert_eq!(protocol(first.as_bytes()[0]), Protocol::Http, "{first}");
+        assert_eq!(sniff::is_tls(first.as_bytes()[0]), first.starts_with('\x16'), "{first}");
     }
     for first in ["put m 1 1 a=b", "version", "\n", "\r\n", " ", "\u{ff}", "{", "@", "["] {
         assert_eq!(protocol(first.as_bytes()[0]), Protocol::Telnet, "{first}");
