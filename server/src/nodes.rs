@@ -83,12 +83,13 @@ impl Nodes {
     /// Unknown, for a node that is to join first.
     pub fn report(&self, report: Report) -> Result<Reported, Refusal> {
         let (node, known) = (report.node.clone(), report.known.clone());
-        let mut reported = self.registry().report(report, self.now())?;
-        self.members.mark_up(&node);
-        if let Some(known) = known {
-            reported.known = self.learn(&node, &known);
+        let heard = self.registry().report(report, self.now())?;
+        if heard.is_back {
+            // Else a query that has lost the node knows better.
+            self.members.mark_up(&node);
         }
-        Ok(reported)
+        let known = known.and_then(|known| self.learn(&node, &known));
+        Ok(Reported { known, ..heard.answer })
     }
 
     /// How many of the node's series are known then.

@@ -47,7 +47,8 @@ pub fn start(verbosity: Verbosity, style: Style) {
         }),
         None => usual(),
     };
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Saying on stderr that stderr is gone would end the thread that had something to say.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match style {
         Style::Stamped => log.with_ansi(io::stderr().is_terminal()).finish().with(LastError).init(),
         Style::Named => log.with_ansi(false).event_format(Named).finish().with(LastError).init(),

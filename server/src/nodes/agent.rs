@@ -25,6 +25,8 @@ use crate::token::TokenError;
 
 /// How long the head may take to give a name to a node that has none yet.
 const NAME_WAIT: Duration = Duration::from_secs(5);
+/// How long it may take to refuse a node that has one.
+const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 /// Longest that everything may take to stop when the agent was told to by a signal, the farewell besides.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 /// The same at the end of a job, when nobody is in a hurry: what is stored is merged first.
@@ -119,7 +121,7 @@ pub async fn run(mut options: AgentOptions, mut stop: watch::Receiver<bool>) -> 
         match live(&options, &mut port, &mut stop).await? {
             Next::End(ended) => return Ok(ended),
             Next::Again(join) => {
-                tracing::info!(head = ?join.head, "a head came back with other secrets; starting again with those");
+                tracing::info!(head = ?join.head, "a head came back elsewhere or with other secrets; starting again for it");
                 options.join = *join;
             }
         }
@@ -347,7 +349,8 @@ async fn name(options: &AgentOptions, identity: &Identity) -> Result<Option<Link
             tokio::time::sleep(retry.next()).await;
         }
     };
-    match tokio::time::timeout(NAME_WAIT, asking).await {
+    let patience = if identity.is_fixed { REFUSAL_WAIT } else { NAME_WAIT };
+    match tokio::time::timeout(patience, asking).await {
         Ok(link) => link.map(Some),
         Err(_) => {
             tracing::warn!(head = ?options.join.head, "the head does not answer; this node begins without it");

@@ -177,6 +177,8 @@ impl Member {
     async fn look(&mut self) -> Found {
         match link::renewed(&self.source, &self.join) {
             Renewed::No => {}
+            // What saves through the head knows its addresses from the start.
+            Renewed::Moved(join) if join.save.is_some() => return Found::Anew(join),
             Renewed::Moved(join) => self.join = *join,
             Renewed::Anew(join) => return Found::Anew(join),
         }

@@ -62,6 +62,14 @@ pub enum Refusal {
     Unknown,
 }
 
+/// What a report is answered with, and means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    pub answer: Reported,
+    /// The node had been silent for too long, or gone.
+    pub is_back: bool,
+}
+
 /// The nodes of a job besides its head.
 #[derive(Debug)]
 pub struct Registry {
@@ -181,13 +189,14 @@ impl Registry {
     ///
     /// # Errors
     /// Unknown.
-    pub fn report(&mut self, report: Report, now: Moment) -> Result<Reported, Refusal> {
+    pub fn report(&mut self, report: Report, now: Moment) -> Result<Heard, Refusal> {
         let is_ending = self.is_ending;
         let entry = self.entry(&report.node, &report.incarnation)?;
         let answer = Reported { known: None, end: is_ending };
         if entry.seq.is_some_and(|seq| seq >= report.seq) {
-            return Ok(answer);
+            return Ok(Heard { answer, is_back: false });
         }
+        let is_back = entry.state != State::Up;
         entry.heard = now;
         entry.turn(State::Up, None, now);
         entry.seq = Some(report.seq);
@@ -196,7 +205,7 @@ impl Registry {
         if let Some(round_trip_us) = report.round_trip_us {
             entry.offset.add(report.now_us, now.wall.micros(), round_trip_us);
         }
-        Ok(answer)
+        Ok(Heard { answer, is_back })
     }
 
     /// A node says farewell.

@@ -152,7 +152,8 @@ fn a_node_that_does_not_report_is_suspect_once_and_up_with_its_next_report() {
     assert_eq!(states(&registry, 6.0), "n1 suspect, n2 up");
     let listed = &registry.list(at(7.0))[0];
     assert_eq!((listed.since_us, listed.reported_ms), (at(5.5).wall.micros(), Some(7_000)));
-    registry.report(report("n1", "1", 0), at(8.0)).unwrap();
+    assert!(registry.report(report("n1", "1", 0), at(8.0)).unwrap().is_back);
+    assert!(!registry.report(report("n1", "1", 1), at(8.0)).unwrap().is_back);
     assert_eq!(states(&registry, 8.0), "n1 up, n2 up");
     assert_eq!(registry.list(at(8.0))[0].since_us, at(8.0).wall.micros());
 }
@@ -184,9 +185,9 @@ fn a_report_that_was_overtaken_is_passed_over() {
 fn every_node_is_told_when_the_job_is_over() {
     let mut registry = registry();
     registry.join(&from("n1", "n1", "1"), at(0.0)).unwrap();
-    assert!(!registry.report(report("n1", "1", 0), at(1.0)).unwrap().end);
+    assert!(!registry.report(report("n1", "1", 0), at(1.0)).unwrap().answer.end);
     registry.end();
-    assert!(registry.report(report("n1", "1", 1), at(2.0)).unwrap().end);
+    assert!(registry.report(report("n1", "1", 1), at(2.0)).unwrap().answer.end);
 }
 
 #[test]
