@@ -47,7 +47,8 @@ impl Origin {
 /// What to do about a database that cannot be opened among several.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct StrictArg {
-    /// Fail where a database among several cannot be opened, instead of leaving it out and saying so
+    /// Fail where a database among several cannot be opened, or a node of a running job does not answer, instead of
+    /// leaving it out and saying so
     #[arg(long)]
     pub strict: bool,
 }
@@ -142,8 +143,9 @@ impl Batches {
     }
 
     /// Asks a running server.
-    pub async fn of_server(client: &Client, sql: &str) -> Result<Self, RowsError> {
-        Self::of_server_in(client, sql, RowOrder::Any).await
+    pub async fn of_server(client: &Client, strict: StrictArg, sql: &str) -> Result<Self, RowsError> {
+        let path = if strict.strict { "/api/sql?format=arrow&strict=true" } else { "/api/sql?format=arrow" };
+        Self::of_path(client, path, sql).await
     }
 
     /// Asks a running server for rows in an order.
@@ -152,6 +154,10 @@ impl Batches {
             RowOrder::Any => "/api/sql?format=arrow",
             RowOrder::Stored => "/api/sql?format=arrow&order=stored",
         };
+        Self::of_path(client, path, sql).await
+    }
+
+    async fn of_path(client: &Client, path: &str, sql: &str) -> Result<Self, RowsError> {
         let body = client.post(path, Bytes::from(sql.to_owned())).await?;
         let missing = body.header(missing::NAME).map(str::to_owned);
         let mut remote =

@@ -86,7 +86,7 @@ pub fn run(args: SqlArgs) -> Result<(), Failure> {
             options.memory_bytes_max = args.query_memory.unwrap_or(options.memory_bytes_max);
         };
         let mut batches = match origin {
-            Origin::Server(address) => Batches::of_server(&Client::new(address), &sql).await?,
+            Origin::Server(address) => Batches::of_server(&Client::new(address), args.strict, &sql).await?,
             Origin::Directories(dirs) => Batches::of_directories(&dirs, args.strict, &sql, limits).await?,
         };
         let table = TableOptions { rows_max: args.rows_max };

@@ -1,7 +1,8 @@
 //! `POST /api/sql`: SQL in, rows out, streamed: the server holds a few batches, never the answer.
 //!
 //! The body is SQL text, or JSON `{"sql":"...","format":"csv"}`. The format is that of `?format=`, else that
-//! of the body, else the first known one of the header `Accept`, else JSON. An error before the first row is
+//! of the body, else the first known one of the header `Accept`, else JSON. Nodes that do not answer are named in the
+//! header `X-Telem-Missing`; with `?strict=true` that is an error. An error before the first row is
 //! an ordinary error answer. An error after it ends NDJSON with a line `{"error":{...}}`; JSON, CSV and Arrow
 //! have no place for it, so the connection is cut: a client sees an answer without its end, never one that looks whole.
 
@@ -31,5 +32,8 @@ async fn sql(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, Ap
     // Given back before the query runs, which may take long.
     drop(body);
     let answer = state.queries.sql_in(question.order, &question.sql).await?;
+    if question.strict && !answer.missing.is_empty() {
+        return Err(telem_query::Error::Incomplete { missing: answer.missing }.into());
+    }
     answer::respond(answer, question.format).await
 }

@@ -13,6 +13,8 @@ pub struct Question {
     pub sql: String,
     pub format: Format,
     pub order: RowOrder,
+    /// Whether an answer that lacks nodes is an error.
+    pub strict: bool,
 }
 
 /// What the head of a request says about the answer.
@@ -21,6 +23,7 @@ pub struct Wishes {
     query: Option<Format>,
     accept: Option<Format>,
     order: RowOrder,
+    strict: bool,
 }
 
 #[derive(Deserialize)]
@@ -32,7 +35,7 @@ struct JsonBody {
 
 impl Wishes {
     /// # Errors
-    /// 400 for a `format` or an `order` that does not exist.
+    /// 400 for a `format`, an `order` or a `strict` that does not exist.
     pub fn of(request: &Request) -> Result<Wishes, ApiError> {
         let query = request.uri().query().unwrap_or("");
         let mut wishes = Wishes::default();
@@ -40,6 +43,7 @@ impl Wishes {
             match name {
                 "format" => wishes.query = Some(known(value)?),
                 "order" => wishes.order = order(value)?,
+                "strict" => wishes.strict = strict(value)?,
                 _ => {}
             }
         }
@@ -66,7 +70,7 @@ pub fn parse(body: &[u8], wishes: Wishes) -> Result<Question, ApiError> {
         return Err(bad("no SQL: send it as the body, as text or as JSON {\"sql\":\"SELECT ...\"}".to_owned()));
     }
     let format = wishes.query.or(in_body).or(wishes.accept).unwrap_or(Format::Json);
-    Ok(Question { sql, format, order: wishes.order })
+    Ok(Question { sql, format, order: wishes.order, strict: wishes.strict })
 }
 
 fn order(name: &str) -> Result<RowOrder, ApiError> {
@@ -75,6 +79,10 @@ fn order(name: &str) -> Result<RowOrder, ApiError> {
         "stored" => Ok(RowOrder::Stored),
         _ => Err(bad(format!("order '{name}' does not exist; there are any, stored"))),
     }
+}
+
+fn strict(value: &str) -> Result<bool, ApiError> {
+    value.parse().map_err(|_| bad(format!("strict '{value}' does not exist; there are true, false")))
 }
 
 fn known(name: &str) -> Result<Format, ApiError> {
