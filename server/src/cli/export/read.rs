@@ -159,16 +159,50 @@ impl Source {
         Ok(metrics.into_values().collect())
     }
 
-    /// Hands the samples of `metric` in `range` to `take`, in the columns of [`answer_schema`]: series by series, each by
-    /// time; or a stretch of time after the other in that order, where the server's deadline asks for it.
+    /// Hands the samples of `metric` in `range` to `take`, in the columns of [`answer_schema`]: node by node, of each
+    /// series by series, each by time; or a stretch of time after the other in that order, where the server's deadline
+    /// asks for it.
     ///
     /// # Errors
     /// What `take` says; what cannot be read.
     pub async fn samples(&mut self, metric: &Metric, range: TimeRange, take: &mut Take<'_>) -> Result<(), Failure> {
+        let nodes = self.nodes(metric).await?;
+        // Rows have an order on each node alone.
+        let nodes = if nodes.len() > 1 { nodes.into_iter().map(Some).collect() } else { vec![None] };
+        for node in nodes {
+            self.samples_of(metric, node.as_deref(), range, take).await?;
+        }
+        Ok(())
+    }
+
+    /// Which nodes of a running job have the metric.
+    async fn nodes(&self, metric: &Metric) -> Result<Vec<String>, RowsError> {
+        if !self.is_live() {
+            return Ok(Vec::new());
+        }
+        let sql = format!("SELECT DISTINCT node FROM series WHERE metric = {}", text(&metric.name));
+        let mut batches = self.ask_again(&sql).await?;
+        let mut nodes = Vec::new();
+        while let Some(batch) = batches.next().await? {
+            let [found] = batch.columns() else { return Err(strange(&batch, 1).into()) };
+            let found = cast(found, &DataType::Utf8)?;
+            nodes.extend(found.as_string::<i32>().iter().flatten().map(str::to_owned));
+        }
+        nodes.sort_unstable();
+        Ok(nodes)
+    }
+
+    async fn samples_of(
+        &mut self,
+        metric: &Metric,
+        node: Option<&str>,
+        range: TimeRange,
+        take: &mut Take<'_>,
+    ) -> Result<(), Failure> {
         let mut todo = vec![Stretch { range, after: None, tries: 0 }];
         while let Some(stretch) = todo.pop() {
             let mut reached = stretch.after.clone();
-            match self.stretch(metric, &stretch, &mut reached, take).await {
+            match self.stretch(metric, node, &stretch, &mut reached, take).await {
                 Ok(()) => {}
                 Err(Stopped::Taking(failure)) => return Err(failure),
                 Err(Stopped::Rows(error)) => {
@@ -193,11 +227,12 @@ impl Source {
     async fn stretch(
         &mut self,
         metric: &Metric,
+        node: Option<&str>,
         stretch: &Stretch,
         reached: &mut Option<Position>,
         take: &mut Take<'_>,
     ) -> Result<(), Stopped> {
-        let mut batches = self.ask(&question(metric, stretch.range), RowOrder::Stored).await?;
+        let mut batches = self.ask(&question(metric, node, stretch.range), RowOrder::Stored).await?;
         if let Some(missing) = batches.missing() {
             self.missing = Some(missing.to_owned());
         }
@@ -220,8 +255,7 @@ impl Source {
 
     /// The times of the first and the last sample of `metric`.
     async fn bounds(&self, metric: &Metric) -> Result<Option<(Timestamp, Timestamp)>, RowsError> {
-        let name = metric.name.replace('\'', "''");
-        let sql = format!("SELECT min(first_ts), max(last_ts) FROM series WHERE metric = '{name}'");
+        let sql = format!("SELECT min(first_ts), max(last_ts) FROM series WHERE metric = {}", text(&metric.name));
         let mut batches = self.ask(&sql, RowOrder::Any).await?;
         while let Some(batch) = batches.next().await? {
             let [first, last] = batch.columns() else { return Err(strange(&batch, 2).into()) };
@@ -236,12 +270,21 @@ impl Source {
     }
 }
 
-/// The SQL for the samples of `metric` in `range`.
-fn question(metric: &Metric, range: TimeRange) -> String {
+/// A text of SQL.
+fn text(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// The SQL for the samples of `metric` in `range`, on one node or wherever they are.
+fn question(metric: &Metric, node: Option<&str>, range: TimeRange) -> String {
     let mut sql = format!("SELECT {} FROM metric.{}", select_list(metric), quoted(&metric.name));
     // Not as dates: they end long before microseconds do.
     let time = |time: Timestamp| format!("arrow_cast({}, 'Timestamp(Microsecond, Some(\"UTC\"))')", time.micros());
     let mut word = "WHERE";
+    if let Some(node) = node {
+        sql.push_str(&format!(" {word} node = {}", text(node)));
+        word = "AND";
+    }
     if range.start != TimeRange::ALL.start {
         sql.push_str(&format!(" {word} ts >= {}", time(range.start)));
         word = "AND";

@@ -44,14 +44,20 @@ fn range(start: i64, end: i64) -> TimeRange {
 #[test]
 fn the_question_is_sql_that_a_leaf_answers_alone() {
     let metric = Metric { name: "sys.\"cpu\"".to_owned(), ..metric(&["host"]) };
-    expect![[r#"SELECT "ts", "value", "value_int", "node", "host" FROM metric."sys.""cpu""""#]]
-        .assert_eq(&question(&metric, TimeRange::ALL));
+    expect![[r#"SELECT "ts", "value", "value_int", "node", "host" FROM metric."sys.""cpu""""#]].assert_eq(&question(
+        &metric,
+        None,
+        TimeRange::ALL,
+    ));
     expect![[
         r#"SELECT "ts", "value", "value_int", "node", "host" FROM metric."sys.""cpu""" WHERE ts >= arrow_cast(-5, 'Timestamp(Microsecond, Some("UTC"))') AND ts < arrow_cast(7, 'Timestamp(Microsecond, Some("UTC"))')"#
     ]]
-    .assert_eq(&question(&metric, range(-5, 7)));
+    .assert_eq(&question(&metric, None, range(-5, 7)));
     let end = TimeRange::new(TimeRange::ALL.start, Timestamp::from_micros(7));
-    assert!(question(&metric, end).ends_with(r#"WHERE ts < arrow_cast(7, 'Timestamp(Microsecond, Some("UTC"))')"#));
+    assert!(
+        question(&metric, None, end).ends_with(r#"WHERE ts < arrow_cast(7, 'Timestamp(Microsecond, Some("UTC"))')"#)
+    );
+    assert!(question(&metric, Some("it's"), TimeRange::ALL).ends_with("WHERE node = 'it''s'"));
 }
 
 /// The canonical order: a series with fewer tags comes before those that have more, whatever a missing tag would
