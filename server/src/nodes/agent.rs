@@ -16,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::keeper::Keeper;
 use super::link::{Identity, Link, LinkError};
-use super::member::{Member, Retry, Verdict};
+use super::member::{Member, Past, Retry, Verdict};
 use crate::job::save::Saved;
 use crate::join::{self, Join};
 use crate::net::listen::{ListenError, listen, listen_everywhere};
@@ -166,6 +166,7 @@ async fn live(
         identity,
         clock: Arc::clone(&options.clock),
         link: named,
+        past: Past::default(),
     };
     serve(options, tcp, service, member, &hurry, stop).await
 }

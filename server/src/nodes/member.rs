@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::last_error;
 use super::link::{self, Identity, Link, LinkError, Renewed};
+use super::messages::Figures;
 use super::own;
 use crate::join::Join;
 
@@ -44,7 +45,18 @@ pub struct Member {
     pub join: Join,
     pub identity: Identity,
     pub clock: Arc<dyn Clock>,
+    /// There where a head has taken us in already.
     pub link: Option<Link>,
+    pub past: Past,
+}
+
+/// What a member remembers.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// The last that were read: a database that is closed says no more of itself.
+    figures: Figures,
+    /// What the head refused us with, which is logged once.
+    refusal: Option<String>,
 }
 
 /// When something is to be tried next.
@@ -147,9 +159,13 @@ impl Member {
 
     async fn report(&mut self, db: &Db, knowing: &mut Knowing) -> Found {
         let Some(link) = &mut self.link else { return Found::Lost };
-        let (of, clock) = (db.clone(), Arc::clone(&self.clock));
-        // Waits for a lock that the writer holds while it appends.
-        let figures = tokio::task::spawn_blocking(move || own::figures(&of, &*clock)).await.unwrap_or_default();
+        if !db.is_closed() {
+            let (of, clock) = (db.clone(), Arc::clone(&self.clock));
+            // Waits for a lock that the writer holds while it appends.
+            let figures = tokio::task::spawn_blocking(move || own::figures(&of, &*clock)).await;
+            self.past.figures = figures.unwrap_or(self.past.figures);
+        }
+        let figures = self.past.figures;
         let known = knowing.has_news().then(|| serde_json::value::to_raw_value(&knowing.delta()).ok()).flatten();
         let reported = link.report(|report| {
             report.figures = figures;
@@ -185,11 +201,15 @@ impl Member {
         match Link::join(&self.join, &self.identity, &self.clock).await {
             Ok(link) => {
                 tracing::info!(head = %link.address(), node = link.joined.node, "joined");
-                self.link = Some(link);
+                (self.link, self.past.refusal) = (Some(link), None);
                 Found::Head { ended: false }
             }
             Err(error @ LinkError::Refused { .. }) => {
-                tracing::error!(%error, "this node is not part of its job; what is sampled is stored all the same");
+                let why = error.to_string();
+                if self.past.refusal.as_ref() != Some(&why) {
+                    tracing::error!(%error, "this node is not part of its job; what is sampled is stored all the same");
+                    self.past.refusal = Some(why);
+                }
                 Found::Nothing
             }
             Err(error) => {
