@@ -1,5 +1,7 @@
 //! Many nodes: real agents and real heads on loopback, which come, go, and come back.
 
+mod faults;
+
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -34,7 +36,12 @@ impl Job {
     }
 
     fn head_at(&self, listen: &str, data: &str, more: &[&str]) -> Server {
-        let mut command = telem(["serve", "--level", "1", "--job", "7", "--node", "head", "--listen", listen]);
+        self.head_of("1", listen, data, more)
+    }
+
+    /// One that wants this level of its nodes.
+    fn head_of(&self, level: &str, listen: &str, data: &str, more: &[&str]) -> Server {
+        let mut command = telem(["serve", "--level", level, "--job", "7", "--node", "head", "--listen", listen]);
         command.arg("--data").arg(self.path(data)).arg("--join-file").arg(self.join_file()).args(more);
         Server::start(command)
     }
