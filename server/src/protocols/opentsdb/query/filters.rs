@@ -56,6 +56,8 @@ pub const KINDS: [Kind; 7] = [
 #[derive(Clone, Debug)]
 pub struct Filter {
     pub kind: &'static str,
+    /// What `showQuery` tells of its kind.
+    pub shown_kind: &'static str,
     pub key: String,
     pub text: String,
     pub group_by: bool,
@@ -89,7 +91,14 @@ impl Filter {
             format!("the filter on '{key}' is of type '{kind}', expected one of {}", names.join(", "))
         })?;
         let matcher = matcher(kind.name, key, text)?;
-        Ok(Filter { kind: kind.name, key: key.to_owned(), text: text.to_owned(), group_by: false, matcher })
+        Ok(Filter {
+            kind: kind.name,
+            shown_kind: kind.name,
+            key: key.to_owned(),
+            text: text.to_owned(),
+            group_by: false,
+            matcher,
+        })
     }
 
     /// A filter as a tag's value: `type(text)`, `*`, a text with `*`, or values with `|` between them.
@@ -103,8 +112,11 @@ impl Filter {
                 .ok_or_else(|| format!("the filter '{value}' on '{key}' does not end with a parenthesis"))?;
             return Filter::of_kind(&kind.to_lowercase(), key, text);
         }
-        let kind = if value.contains('*') { "iwildcard" } else { "literal_or" };
-        Filter::of_kind(kind, key, value)
+        match value.contains('*') {
+            // Letters of either case match, which OpenTSDB does not tell.
+            true => Ok(Filter { shown_kind: "wildcard", ..Filter::of_kind("iwildcard", key, value)? }),
+            false => Filter::of_kind("literal_or", key, value),
+        }
     }
 
     /// The same filter; series that differ in its tag fall into different groups, or not.
@@ -117,7 +129,7 @@ impl Filter {
     }
 
     /// The values of a `literal_or`; none of any other kind.
-    fn literals(&self) -> &[String] {
+    pub fn literals(&self) -> &[String] {
         if let Matcher::LiteralOr(values) = &self.matcher { values } else { &[] }
     }
 

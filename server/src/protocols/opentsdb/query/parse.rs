@@ -309,6 +309,8 @@ struct RawFilter<'a> {
     tagk: Text<'a>,
     #[serde(borrow)]
     filter: Text<'a>,
+    /// `showQuery` writes it as `group_by`, and the original reads either.
+    #[serde(alias = "group_by")]
     group_by: Flag,
 }
 

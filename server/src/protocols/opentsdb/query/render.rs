@@ -50,6 +50,16 @@ struct Of {
     gaps_are_null: bool,
     /// How long it took.
     took: Duration,
+    notes: Notes,
+}
+
+/// What is said of the annotations of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notes {
+    /// Those of its series, if there are any.
+    OfItsSeries,
+    /// That there are none, as OpenTSDB says of what it combined.
+    None,
 }
 
 /// A group of which the head and some points are written.
@@ -80,14 +90,28 @@ impl Out {
     ///
     /// # Errors
     /// When what waits takes more than the memory for answers, or than others leave of it.
-    pub fn add(&mut self, sub: &Resolved, mut groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
+    pub fn add(&mut self, sub: &Resolved, groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
+        self.add_with(sub, groups, took, Notes::OfItsSeries)
+    }
+
+    /// As [`Out::add`], with what is said of annotations.
+    ///
+    /// # Errors
+    /// As [`Out::add`].
+    pub fn add_with(
+        &mut self,
+        sub: &Resolved,
+        mut groups: Vec<TsGroup>,
+        took: Duration,
+        notes: Notes,
+    ) -> Result<(), ApiError> {
         let gaps = self.form.asked.gaps;
         groups.iter_mut().for_each(|group| gaps.take_out(group));
         self.stats.add(took, groups.iter().map(|group| group.points.len()).sum());
         self.taken += groups.iter().map(taken).sum::<usize>();
         self.held.grow(self.taken)?;
         self.weight += groups.iter().map(|group| self.form.weight(group)).sum::<usize>();
-        let of = Of { sub: sub.index, gaps_are_null: gaps.are_null(sub.gaps_are_null), took };
+        let of = Of { sub: sub.index, gaps_are_null: gaps.are_null(sub.gaps_are_null), took, notes };
         self.waiting.push_back((of, groups.into_iter()));
         Ok(())
     }
@@ -209,6 +233,9 @@ impl Form {
             }
             self.notes.of_series(out, &tsuids);
         }
+        if of.notes == Notes::None {
+            out.extend_from_slice(b",\"annotations\":[]");
+        }
         self.notes.global(out);
         out.extend_from_slice(if self.asked.arrays { b",\"dps\":[" } else { b",\"dps\":{" });
     }
@@ -322,7 +349,7 @@ fn query(out: &mut Vec<u8>, sub: &Sub, at: usize, index: &SeriesIndex) {
         out.extend_from_slice(b",\"group_by\":");
         json::bool(out, filter.group_by);
         out.extend_from_slice(b",\"type\":");
-        json::string(out, filter.kind);
+        json::string(out, filter.shown_kind);
         out.push(b'}');
     });
     out.extend_from_slice(b",\"rateOptions\":");
@@ -348,7 +375,7 @@ fn query(out: &mut Vec<u8>, sub: &Sub, at: usize, index: &SeriesIndex) {
         .filters
         .iter()
         .filter(|filter| filter.group_by)
-        .map(|filter| (filter.key.as_str(), format!("{}({})", filter.kind, filter.text)))
+        .map(|filter| (filter.key.as_str(), format!("{}({})", filter.shown_kind, filter.text)))
         .collect();
     json::string_map(out, tags.iter().map(|(key, text)| (*key, text.as_str())));
     out.push(b'}');

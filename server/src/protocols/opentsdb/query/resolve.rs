@@ -5,7 +5,7 @@ use chrono_tz::Tz;
 use telem_engine::{NameKind, SeriesIndex, SeriesKey, Timestamp};
 use telem_query::TsQuery;
 use telem_query::functions::Aggregator;
-use telem_query::tsq::{Downsample, Fidelity, Fill, Matcher, Rate, TagFilter};
+use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter};
 
 use super::downsample::{self, Calendar};
 use super::filters::{self, Filter};
@@ -13,6 +13,7 @@ use super::parse::{Asked, RateOptions, Sub};
 use crate::protocols::opentsdb::errors::Failure;
 use crate::protocols::opentsdb::{aggregators, time, tsuid};
 
+const HOUR_MICROS: i64 = 3_600_000_000;
 /// The last time that OpenTSDB takes in a query: 13 digits of milliseconds.
 const OPENTSDB_MILLIS_MAX: i64 = 9_999_999_999_999;
 
@@ -82,6 +83,36 @@ pub fn resolve(
         storable(end)?;
     }
     asked.subs.iter().zip(valid).enumerate().map(|(at, (sub, valid))| frame.sub(at, sub, valid, index)).collect()
+}
+
+/// How much of what a query reads anyway it answers with: rows of whole hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Widen {
+    ToTheStartOfTheHour,
+    /// But for the last second, without which the query would read an hour more.
+    ToAllThatIsRead,
+}
+
+/// Lets a query answer with more than it was asked for. Where that would move its buckets, it is left as it is.
+pub fn widen(sub: &mut Resolved, how: Widen) {
+    let Source::Query(query) = &mut sub.source else { return };
+    let same_window = match &query.downsample {
+        None => true,
+        Some(downsample) => match downsample.interval {
+            Interval::Fixed(step) => HOUR_MICROS % step.micros() == 0,
+            Interval::All | Interval::Calendar { .. } => false,
+        },
+    };
+    if same_window {
+        let into_hour = query.start.micros().rem_euclid(HOUR_MICROS);
+        query.start = query.start.saturating_add_micros(-into_hour);
+        if how == Widen::ToAllThatIsRead {
+            // What is read ends with the hour in which the second after the end lies.
+            let second = query.end.saturating_add_micros(1_000_000);
+            let left = HOUR_MICROS - second.micros().rem_euclid(HOUR_MICROS);
+            query.end = second.saturating_add_micros(left - 1_001_000);
+        }
+    }
 }
 
 /// OpenTSDB fails at a time that its rows cannot name.
@@ -154,7 +185,7 @@ impl Frame {
         let selected = match (&sub.metric, &sub.tsuids[..]) {
             (Some(metric), []) => Some(Selected {
                 metric: metric.clone(),
-                filters: self.filters(sub, index),
+                filters: self.filters(sub, index)?,
                 explicit_tags: sub.explicit_tags,
                 series: None,
             }),
@@ -185,10 +216,19 @@ impl Frame {
         Ok(Resolved { index: at, source, gaps_are_null })
     }
 
-    fn filters(&self, sub: &Sub, index: &SeriesIndex) -> Vec<TagFilter> {
-        match self.fidelity {
-            Fidelity::Sensible => sub.filters.iter().map(Filter::to_tag_filter).collect(),
-            Fidelity::OpenTsdb => filters::as_opentsdb(&sub.filters, |key| index.ordinal(NameKind::TagKey, key)),
+    fn filters(&self, sub: &Sub, index: &SeriesIndex) -> Result<Vec<TagFilter>, Failure> {
+        if self.fidelity == Fidelity::Sensible {
+            return Ok(sub.filters.iter().map(Filter::to_tag_filter).collect());
+        }
+        let meant = filters::as_opentsdb(&sub.filters, |key| index.ordinal(NameKind::TagKey, key));
+        // The plan looks up the values that count. Those that do not must be known as well.
+        let counts = |value: &String| {
+            meant.iter().any(|filter| matches!(&filter.matcher, Matcher::LiteralOr(values) if values.contains(value)))
+        };
+        let mut forgotten = sub.filters.iter().flat_map(Filter::literals).filter(|value| !counts(value));
+        match forgotten.find(|value| !index.knows(NameKind::TagValue, value)) {
+            Some(value) => Err(Failure::unknown_name(StatusCode::BAD_REQUEST, NameKind::TagValue, value)),
+            None => Ok(meant),
         }
     }
 

@@ -212,6 +212,15 @@ fn tags_are_filters_that_group() {
 }
 
 #[test]
+fn a_filter_may_be_written_as_a_query_is_shown() {
+    for name in ["groupBy", "group_by"] {
+        let filter = format!(r#"{{"type":"regexp","tagk":"host","filter":"w","{name}":true}}"#);
+        let found = sub(&format!(r#""metric":"m","aggregator":"sum","filters":[{filter}]"#)).unwrap();
+        assert_eq!(shown(&found.filters), "host=regexp(w)*");
+    }
+}
+
+#[test]
 fn filters_that_cannot_be_are_refused() {
     for (filter, expected) in [
         (r#"{"tagk":"host","filter":"a"}"#, "a filter has no type"),
@@ -301,22 +310,40 @@ fn where_a_uri_is_understood_by_letters_so_are_mistakes() {
 
 #[test]
 fn a_zone_is_looked_up_where_opentsdb_needs_it() {
-    let ask =
-        |rest: &str, fidelity| verdict(uri::query(&Params::parse(&format!("{rest}&tz=Mars")), fidelity), fidelity);
+    let body = |rest: &str, zone: &str| format!(r#"{{{rest},"timezone":"{zone}"}}"#);
+    let ask = |rest: &str, fidelity| verdict(parse::body(&body(rest, "Mars"), fidelity), fidelity);
     let unknown = "400 Invalid timezone name: 'Mars', expected one such as Europe/Paris";
     for (rest, exact) in [
-        ("start=1&m=sum:m", "ok"),
-        ("start=2013/01/01&m=sum:m", unknown),
-        ("start=1&end=2013/01/01&m=sum:m", unknown),
-        ("start=1&m=sum:1m-avg:m", unknown),
+        (r#""start":1,"queries":[{"aggregator":"sum","metric":"m"}]"#, "ok"),
+        (r#""start":"2013/01/01","queries":[{"aggregator":"sum","metric":"m"}]"#, unknown),
+        (r#""start":1,"end":"2013/01/01","queries":[{"aggregator":"sum","metric":"m"}]"#, unknown),
+        (r#""start":1,"queries":[{"aggregator":"sum","metric":"m","downsample":"1m-avg"}]"#, unknown),
     ] {
         assert_eq!(ask(rest, Fidelity::Sensible), unknown, "{rest}");
         assert_eq!(ask(rest, Fidelity::OpenTsdb), exact, "{rest}");
     }
-    let short = uri::query(&Params::parse("start=2013/01/01&m=sum:m&tz=PST"), Fidelity::OpenTsdb).unwrap();
-    let resolved = resolve::resolve(&short, &SeriesIndex::default(), NOW_MILLIS, Fidelity::OpenTsdb).unwrap();
+    let short = body(r#""start":"2013/01/01","queries":[{"aggregator":"sum","metric":"m"}]"#, "PST");
+    assert_eq!(start_of(parse::body(&short, Fidelity::OpenTsdb)), 1_356_998_400 + 8 * 3_600);
+}
+
+/// The first second that is asked for.
+fn start_of(asked: Result<Asked, super::Failure>) -> i64 {
+    let resolved = resolve::resolve(&asked.unwrap(), &SeriesIndex::default(), NOW_MILLIS, Fidelity::OpenTsdb).unwrap();
     let Source::Query(query) = &resolved[0].source else { panic!("{resolved:?}") };
-    assert_eq!(query.start.seconds(), 1_356_998_400 + 8 * 3_600);
+    query.start.seconds()
+}
+
+#[test]
+fn opentsdb_reads_no_zone_no_calendar_and_no_deletion_in_a_uri() {
+    let params = Params::parse("start=2013/01/01&m=sum:1d-sum:m&tz=Asia/Kolkata&use_calendar&delete");
+    let exact = uri::query(&params, Fidelity::OpenTsdb).unwrap();
+    assert_eq!((&exact.timezone, exact.use_calendar, exact.delete), (&None, false, false));
+    assert_eq!(start_of(Ok(exact)), 1_356_998_400);
+    let sensible = uri::query(&params, Fidelity::Sensible).unwrap();
+    assert_eq!(
+        (sensible.timezone.as_deref(), sensible.use_calendar, sensible.delete),
+        (Some("Asia/Kolkata"), true, true)
+    );
 }
 
 #[test]
@@ -599,6 +626,29 @@ fn a_query_is_shown_as_it_was_asked() {
         rendered(&asked, false, vec![]),
         r#"[{"metric":"m","tags":{"host":"a\"b"},"aggregateTags":["dc"],"query":{"aggregator":"sum","metric":"m","tsuids":null,"downsample":null,"rate":false,"filters":[{"tagk":"host","filter":"a","group_by":true,"type":"literal_or"}],"rateOptions":null,"explicitTags":false,"preAggregate":false,"filterTagKs":[],"percentiles":null,"showHistogramBuckets":false,"histogramQuery":false,"rollupUsage":null,"rollupTable":"raw","useFuzzyFilter":true,"useMultiGets":true,"index":0,"tags":{"host":"literal_or(a)"}},"tsuids":["000000000000000000"],"dps":{}}]"#
     );
+}
+
+#[test]
+fn a_glob_of_either_case_is_shown_as_opentsdb_shows_it() {
+    let shown = |value: &str| Filter::from_tag("host", value).unwrap().shown_kind;
+    assert_eq!(["*", "web*", "iwildcard(web*)", "a|b"].map(shown), ["wildcard", "wildcard", "iwildcard", "literal_or"]);
+}
+
+#[test]
+fn a_literal_value_must_be_known_also_where_opentsdb_forgets_it() {
+    let index = index(&[("m", &[("host", "a"), ("dc", "x")])]);
+    let ask = |filters: &str| {
+        let body = format!(r#"{{"start":1,"queries":[{{"aggregator":"sum","metric":"m","filters":[{filters}]}}]}}"#);
+        let asked = parse::body(&body, Fidelity::OpenTsdb).unwrap();
+        resolve::resolve(&asked, &index, NOW_MILLIS, Fidelity::OpenTsdb).map(|_| ()).map_err(|failure| failure.message)
+    };
+    let filter = |kind: &str, key: &str, text: &str| format!(r#"{{"type":"{kind}","tagk":"{key}","filter":"{text}"}}"#);
+    // The last filter on the second key alone decides whether there are literal values.
+    let forgotten = |value: &str| {
+        [filter("wildcard", "dc", "*"), filter("literal_or", "host", value), filter("regexp", "host", ".")].join(",")
+    };
+    assert_eq!(ask(&forgotten("a")), Ok(()));
+    assert_eq!(ask(&forgotten("A")), Err("No such name for 'tagv': 'A'".to_owned()));
 }
 
 /// The answer to one sub-query with groups of these points, in pieces of `bytes` each or at once.

@@ -32,11 +32,13 @@ pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Resul
     if subs.is_empty() {
         return Err(Failure::bad_request("Missing sub queries"));
     }
+    // OpenTSDB 2.4 reads neither of these in a URI.
+    let beyond = fidelity == Fidelity::Sensible;
     let asked = Asked {
         start: Some(start),
         end: filled("end"),
-        timezone: filled("tz").or_else(|| filled("timezone")),
-        use_calendar: params.has("use_calendar") || params.has("useCalendar"),
+        timezone: filled("tz").or_else(|| filled("timezone")).filter(|_| beyond),
+        use_calendar: beyond && (params.has("use_calendar") || params.has("useCalendar")),
         ms_resolution: params.has("ms") || params.has("msResolution"),
         show_query: params.has("show_query"),
         show_tsuids: params.has("show_tsuids"),
@@ -45,7 +47,7 @@ pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Resul
         no_annotations: params.has("no_annotations"),
         global_annotations: params.has("global_annotations"),
         arrays: params.has("arrays"),
-        delete: params.has("delete"),
+        delete: beyond && params.has("delete"),
         by_browser: false,
         gaps: Gaps::default(),
         subs,
@@ -77,7 +79,8 @@ fn by_number(text: &str, fidelity: Fidelity) -> Result<Sub, Failure> {
 /// Fills `sub` from all parts but the last, which is given back. Parts that say nothing known are ignored.
 fn parts<'a>(text: &'a str, param: &str, sub: &mut Sub, fidelity: Fidelity) -> Result<&'a str, Failure> {
     if text.is_empty() {
-        return Err(Failure::bad_request("The query string was empty"));
+        let what = if param == "tsuid" { "tsuid query" } else { "query" };
+        return Err(Failure::bad_request(format!("The {what} string was empty")));
     }
     let parts: Vec<&str> = text.split(':').collect();
     let [aggregator, middle @ .., last] = &parts[..] else {

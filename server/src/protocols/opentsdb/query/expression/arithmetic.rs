@@ -19,6 +19,8 @@ pub enum Expression {
     Negative(Box<Expression>),
     Two(Operator, Box<Expression>, Box<Expression>),
     If(Box<Expression>, Box<Expression>, Box<Expression>),
+    /// Of a function, of which there are none: an error once it is worked out.
+    Call(String, Vec<Expression>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,28 +98,32 @@ impl Expression {
             Expression::Not(of) | Expression::Negative(of) => of.name(names),
             Expression::Two(_, left, right) => [left, right].into_iter().for_each(|part| part.name(names)),
             Expression::If(test, yes, no) => [test, yes, no].into_iter().for_each(|part| part.name(names)),
+            Expression::Call(_, of) => of.iter().for_each(|part| part.name(names)),
         }
     }
 
     /// The result, where `value` gives a variable's value.
-    pub fn work_out(&self, value: &impl Fn(&str) -> f64) -> Number {
-        match self {
+    ///
+    /// # Errors
+    /// Names the function that is called, of which there are none.
+    pub fn work_out(&self, value: &impl Fn(&str) -> f64) -> Result<Number, String> {
+        Ok(match self {
             Expression::Number(number) => *number,
             Expression::Variable(name) => Number::Float(value(name)),
-            Expression::Not(of) => Number::Truth(!of.work_out(value).is_true()),
-            Expression::Negative(of) => match of.work_out(value) {
+            Expression::Not(of) => Number::Truth(!of.work_out(value)?.is_true()),
+            Expression::Negative(of) => match of.work_out(value)? {
                 Number::Int(int) => Number::Int(int.wrapping_neg()),
                 number => Number::Float(-number.float()),
             },
-            Expression::If(test, yes, no) => {
-                if test.work_out(value).is_true() {
-                    yes.work_out(value)
-                } else {
-                    no.work_out(value)
-                }
+            Expression::If(test, yes, no) => match test.work_out(value)?.is_true() {
+                true => yes.work_out(value)?,
+                false => no.work_out(value)?,
+            },
+            Expression::Two(operator, left, right) => two(*operator, left.work_out(value)?, right.work_out(value)?),
+            Expression::Call(name, _) => {
+                return Err(format!("the function {name} is unknown: there are only operators"));
             }
-            Expression::Two(operator, left, right) => two(*operator, left.work_out(value), right.work_out(value)),
-        }
+        })
     }
 }
 
@@ -182,7 +188,7 @@ fn tokens(text: &str) -> Result<Vec<&str>, String> {
             c if c.is_alphabetic() || c == '_' => {
                 rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())
             }
-            '+' | '-' | '*' | '/' | '%' | '(' | ')' | '<' | '>' | '!' | '?' | ':' => 1,
+            '+' | '-' | '*' | '/' | '%' | '(' | ')' | '<' | '>' | '!' | '?' | ':' | ',' => 1,
             other => return Err(format!("found '{other}' in the expression '{text}'")),
         };
         tokens.push(&rest[..length]);
@@ -250,7 +256,10 @@ impl Reader<'_> {
             Some("true") => Expression::Number(Number::Truth(true)),
             Some("false") => Expression::Number(Number::Truth(false)),
             Some(token) if token.starts_with(|c: char| c.is_alphabetic() || c == '_') => {
-                Expression::Variable(token.to_owned())
+                match self.rest.next_if_eq(&"(") {
+                    Some(_) => Expression::Call(token.to_owned(), self.arguments()?),
+                    None => Expression::Variable(token.to_owned()),
+                }
             }
             Some(token) => return Err(format!("found '{token}' where a number or a variable is expected")),
         };
@@ -260,6 +269,21 @@ impl Reader<'_> {
             _ => Expression::Not(Box::new(of)),
         };
         Ok(signs.into_iter().rev().fold(found, signed))
+    }
+
+    /// What stands between the brackets of a call, the first of which is read.
+    fn arguments(&mut self) -> Result<Vec<Expression>, String> {
+        let mut arguments = Vec::new();
+        if self.rest.next_if_eq(&")").is_some() {
+            return Ok(arguments);
+        }
+        loop {
+            arguments.push(self.choice()?);
+            if self.rest.next_if_eq(&",").is_none() {
+                self.expect(")")?;
+                return Ok(arguments);
+            }
+        }
     }
 
     fn expect(&mut self, expected: &str) -> Result<(), String> {

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use chrono_tz::Tz;
 use serde_json::{Map, Value as Json, json};
+use telem_query::tsq::Fidelity;
 
 use super::arithmetic::Expression;
 use super::join::{By, Operator};
-use crate::protocols::opentsdb::aggregators;
 use crate::protocols::opentsdb::query::filters::Filter;
 use crate::protocols::opentsdb::query::parse::{Asked, SUBS_MAX, Sub, check_filters};
+use crate::protocols::opentsdb::{aggregators, time};
 
 /// What is asked.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub struct Output {
 
 /// # Errors
 /// Says what is missing or wrong.
-pub fn read(body: &str) -> Result<Ask, String> {
+pub fn read(body: &str, fidelity: Fidelity) -> Result<Ask, String> {
     // What follows the JSON is not looked at.
     let mut parsed = serde_json::Deserializer::from_str(body).into_iter::<Json>();
     let body = parsed.next().ok_or("Incoming data was null or empty")?.map_err(|error| error.to_string())?;
@@ -56,6 +58,9 @@ pub fn read(body: &str) -> Result<Ask, String> {
         return Err(format!("expected an object, found {body}"));
     }
     let time = some(&body["time"]).ok_or("missing time")?;
+    if fidelity == Fidelity::OpenTsdb {
+        as_in_opentsdb(&body, time)?;
+    }
     let (asked, echoed_time) = timespan(time)?;
     let filters: Vec<(String, Vec<Filter>, bool)> =
         list(&body["filters"])?.iter().map(filter_set).collect::<Result<_, _>>()?;
@@ -70,7 +75,7 @@ pub fn read(body: &str) -> Result<Ask, String> {
     let mut asked = asked;
     let mut named = Vec::new();
     for metric in metrics {
-        let sub = sub_query(metric, time, &filters)?;
+        let sub = sub_query(metric, time, &filters, fidelity)?;
         asked.subs.push(sub);
         named.push(Metric { id: id(metric)?, fill: fill(&metric["fillPolicy"])?.map_or(0.0, |(_, value)| value) });
     }
@@ -179,6 +184,33 @@ fn timespan(time: &Json) -> Result<(Asked, Json), String> {
     Ok((asked, echo))
 }
 
+/// What only OpenTSDB refuses, with the reasons that it gives.
+fn as_in_opentsdb(body: &Json, time: &Json) -> Result<(), String> {
+    if let Some(interval) = filled(&time["downsampler"]["interval"]) {
+        time::duration(&interval).map_err(|_| "Invalid time")?;
+    }
+    if let Json::String(rate) = &time["rate"]
+        && !["true", "false"].contains(&rate.as_str())
+    {
+        return Err(format!("Cannot deserialize value of type `boolean` from String \"{rate}\""));
+    }
+    let filters = list(&body["filters"])?;
+    for (at, metric) in list(&body["metrics"])?.iter().enumerate() {
+        if text(&metric["timeOffset"]).is_some_and(|offset| time::parse(&offset, 0, Tz::UTC).is_err()) {
+            return Err(format!("Invalid metric at index {at}"));
+        }
+        let filter = filters.iter().find(|filter| !filter["id"].is_null() && filter["id"] == metric["filter"]);
+        if filter.is_some_and(|filter| filter["tags"].is_null()) {
+            return Err("An internal null pointer exception was thrown".to_owned());
+        }
+    }
+    let joins = list(&body["expressions"])?.iter().map(|expression| &expression["join"]);
+    match joins.filter_map(some).any(|join| join["operator"].is_null()) {
+        true => Err("The set operator cannot be null".to_owned()),
+        false => Ok(()),
+    }
+}
+
 fn filter_set(json: &Json) -> Result<(String, Vec<Filter>, bool), String> {
     let tags = list(&json["tags"])?;
     check_filters(tags.len())?;
@@ -190,7 +222,12 @@ fn filter_set(json: &Json) -> Result<(String, Vec<Filter>, bool), String> {
     Ok((id(json)?, filters.collect::<Result<_, String>>()?, flag(&json["explicitTags"], false)))
 }
 
-fn sub_query(metric: &Json, time: &Json, filters: &[(String, Vec<Filter>, bool)]) -> Result<Sub, String> {
+fn sub_query(
+    metric: &Json,
+    time: &Json,
+    filters: &[(String, Vec<Filter>, bool)],
+    fidelity: Fidelity,
+) -> Result<Sub, String> {
     let name = filled(&metric["metric"]).ok_or("missing or empty metric")?;
     let aggregator = filled(&metric["aggregator"]);
     if aggregator.as_deref().is_some_and(|name| aggregators::by_name(name).is_none()) {
@@ -206,7 +243,9 @@ fn sub_query(metric: &Json, time: &Json, filters: &[(String, Vec<Filter>, bool)]
     };
     let downsample = some(&time["downsampler"]).map(|downsampler| -> Result<String, String> {
         let part = |name: &str| text(&downsampler[name]).unwrap_or_default();
-        let fill = fill(&downsampler["fillPolicy"])?.map_or(String::new(), |(policy, _)| format!("-{policy}"));
+        // OpenTSDB reads the policy, and forgets it.
+        let fill = fill(&downsampler["fillPolicy"])?.filter(|_| fidelity == Fidelity::Sensible);
+        let fill = fill.map_or(String::new(), |(policy, _)| format!("-{policy}"));
         Ok(format!("{}-{}{fill}", part("interval"), part("aggregator")))
     });
     Ok(Sub {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use telem_query::TsGroup;
+use telem_query::tsq::Fidelity;
 
 /// What becomes of series that only some sub-queries have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,9 +39,13 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Those of the first side that has a series here.
-    pub fn tags(&self) -> BTreeMap<String, String> {
-        self.members.iter().flatten().next().map(|group| group.tags.clone()).unwrap_or_default()
+    /// Those of the first side that has a series here. OpenTSDB: those of the first side, if it has one.
+    pub fn tags(&self, fidelity: Fidelity) -> BTreeMap<String, String> {
+        let sides = match fidelity {
+            Fidelity::Sensible => self.members.len(),
+            Fidelity::OpenTsdb => 1,
+        };
+        self.members.iter().take(sides).flatten().next().map(|group| group.tags.clone()).unwrap_or_default()
     }
 
     /// Of all sides, sorted.

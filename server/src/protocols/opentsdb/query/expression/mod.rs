@@ -16,10 +16,13 @@ use axum::extract::Request;
 use axum::http::Method;
 use telem_engine::{Timestamp, Value};
 use telem_query::TsGroup;
+use telem_query::tsq::Fidelity;
 
+use self::arithmetic::Number;
 use self::ask::{Ask, Named, Output};
 use self::join::Side;
-use super::{Answering, now_millis, resolve};
+use super::resolve::{self, Resolved, Source, Widen};
+use super::{Answering, now_millis};
 use crate::answers::Held;
 use crate::protocols::opentsdb::call::Call;
 use crate::protocols::opentsdb::errors::Failure;
@@ -37,15 +40,22 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     if call.method != Method::POST {
         return Err(Failure::unforeseen(fidelity, "Incoming data was null or empty").details("POST the expressions"));
     }
-    let body = text_body(state, request).await?;
-    let (ask, question) = {
+    let body = match (text_body(state, request).await, fidelity) {
+        (Err(_), Fidelity::OpenTsdb) => return Err(Failure::unforeseen(fidelity, "Incoming data was null or empty")),
+        (body, _) => body?,
+    };
+    let (ask, question, range) = {
         let state = Arc::clone(state);
         beside(move || {
-            let ask = ask::read(&body).map_err(|why| Failure::unforeseen(fidelity, why))?;
+            let ask = ask::read(&body, fidelity).map_err(|why| Failure::unforeseen(fidelity, why))?;
             let now = now_millis(&*state.clock);
             let question = resolve::resolve(&ask.asked, &state.index(), now, fidelity);
-            let question = question.map_err(|failure| Failure::unforeseen(fidelity, failure.message))?;
-            Ok((ask, question))
+            let mut question = question.map_err(|failure| Failure::unforeseen(fidelity, failure.message))?;
+            let range = range(&question, fidelity);
+            if fidelity == Fidelity::OpenTsdb {
+                question.iter_mut().for_each(|sub| resolve::widen(sub, Widen::ToAllThatIsRead));
+            }
+            Ok((ask, question, range))
         })
         .await?
     };
@@ -59,8 +69,25 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         answers[sub.index] = answer.groups;
     }
     let missing = answering.announce();
-    let (json, held) = beside(move || render(&ask, answers, held)).await?;
+    let (json, held) = beside(move || render(&ask, answers, range, held)).await?;
     Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing))
+}
+
+/// What is asked for, and by whom.
+#[derive(Clone, Copy)]
+struct Range {
+    start: Timestamp,
+    end: Timestamp,
+    fidelity: Fidelity,
+}
+
+fn range(question: &[Resolved], fidelity: Fidelity) -> Range {
+    let asked = question.iter().find_map(|sub| match &sub.source {
+        Source::Query(query) => Some((query.start, query.end)),
+        Source::Nothing => None,
+    });
+    let (start, end) = asked.unwrap_or((Timestamp::MIN, Timestamp::MAX));
+    Range { start, end, fidelity }
 }
 
 /// A variable's series, and what stands where one has no value.
@@ -68,20 +95,29 @@ struct Worked {
     groups: Vec<TsGroup>,
     query_keys: BTreeSet<String>,
     fill: f64,
+    of: Of,
 }
 
-fn render(ask: &Ask, answers: Vec<Vec<TsGroup>>, mut held: Held) -> Result<(Vec<u8>, Held), Failure> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Metric,
+    Expression,
+}
+
+fn render(ask: &Ask, answers: Vec<Vec<TsGroup>>, range: Range, mut held: Held) -> Result<(Vec<u8>, Held), Failure> {
     let mut worked: BTreeMap<&str, Worked> = BTreeMap::new();
     for ((metric, sub), groups) in ask.metrics.iter().zip(&ask.asked.subs).zip(answers) {
-        // Series without a point in the range take no part.
-        let groups = groups.into_iter().filter(|group| !group.points.is_empty()).collect();
+        // Series without a point in the range take no part. The original looks at all that it reads.
+        let takes_part = |group: &TsGroup| range.fidelity == Fidelity::OpenTsdb || !group.points.is_empty();
+        let groups = groups.into_iter().filter(takes_part).collect();
         let query_keys = sub.filters.iter().map(|filter| filter.key.clone()).collect();
-        worked.insert(&metric.id, Worked { groups, query_keys, fill: metric.fill });
+        worked.insert(&metric.id, Worked { groups, query_keys, fill: metric.fill, of: Of::Metric });
     }
     let mut budget = Budget { held: &mut held, values: 0 };
     for named in in_order(&ask.expressions)? {
-        let groups = work_out(named, &worked, &mut budget)?;
-        worked.insert(&named.id, Worked { groups, query_keys: BTreeSet::new(), fill: named.fill });
+        let groups = work_out(named, &worked, range.fidelity, &mut budget)?;
+        let query_keys = BTreeSet::new();
+        worked.insert(&named.id, Worked { groups, query_keys, fill: named.fill, of: Of::Expression });
     }
     let mut out = Vec::new();
     out.extend_from_slice(b"{\"outputs\":");
@@ -90,7 +126,7 @@ fn render(ask: &Ask, answers: Vec<Vec<TsGroup>>, mut held: Held) -> Result<(Vec<
     for (_, worked) in &shown {
         budget.take(worked.groups.iter().map(|group| group.points.len()).sum())?;
     }
-    json::list(&mut out, shown, |out, (name, worked)| output(out, name, worked));
+    json::list(&mut out, shown, |out, (name, worked)| output(out, name, worked, range));
     out.extend_from_slice(b",\"query\":");
     out.extend_from_slice(ask.echo.to_string().as_bytes());
     out.push(b'}');
@@ -133,7 +169,12 @@ fn in_order(expressions: &[Named]) -> Result<Vec<&Named>, Failure> {
 }
 
 /// The series of an expression: one for each row, all with the same times.
-fn work_out(named: &Named, worked: &BTreeMap<&str, Worked>, budget: &mut Budget<'_>) -> Result<Vec<TsGroup>, Failure> {
+fn work_out(
+    named: &Named,
+    worked: &BTreeMap<&str, Worked>,
+    fidelity: Fidelity,
+    budget: &mut Budget<'_>,
+) -> Result<Vec<TsGroup>, Failure> {
     let names: Vec<&str> = named.expression.variables().into_iter().collect();
     let inputs: Vec<&Worked> = names.iter().filter_map(|name| worked.get(name)).collect();
     let sides: Vec<Side<'_>> = inputs
@@ -156,14 +197,22 @@ fn work_out(named: &Named, worked: &BTreeMap<&str, Worked>, budget: &mut Budget<
         let mut points = Vec::with_capacity(times.len());
         for time in &times {
             let values: Vec<f64> = (0..names.len())
-                .map(|place| value(row.members[place], &mut at[place], *time).unwrap_or(inputs[place].fill))
+                .map(|place| match row.members[place] {
+                    // Of a series that one side lacks the original makes zeros, whatever the side's policy.
+                    None if fidelity == Fidelity::OpenTsdb => 0.0,
+                    member => value(member, &mut at[place], *time).unwrap_or(inputs[place].fill),
+                })
                 .collect();
             let value =
                 |name: &str| names.iter().position(|known| *known == name).map_or(f64::NAN, |place| values[place]);
-            points.push((*time, Value::Float(named.expression.work_out(&value).float())));
+            let result = named.expression.work_out(&value).map_err(Failure::bad_request)?;
+            if fidelity == Fidelity::OpenTsdb && matches!(result, Number::Int(_)) {
+                return Err(Failure::bad_request("Expression returned a result of type: java.lang.Integer"));
+            }
+            points.push((*time, Value::Float(result.float())));
         }
         groups.push(TsGroup {
-            tags: row.tags(),
+            tags: row.tags(fidelity),
             aggregate_tags: row.aggregate_tags(),
             series: row.members.iter().flatten().flat_map(|group| group.series.iter().cloned()).collect(),
             points,
@@ -183,9 +232,11 @@ fn value(group: Option<&TsGroup>, at: &mut usize, time: Timestamp) -> Option<f64
 }
 
 /// One output: a row for each time, in it the time and the value of every series.
-fn output(out: &mut Vec<u8>, name: &Output, worked: &Worked) {
+fn output(out: &mut Vec<u8>, name: &Output, worked: &Worked, range: Range) {
+    // A metric shows all that was read for it, which is more than the range only where the original is reproduced.
+    let shows = |time: &Timestamp| worked.of == Of::Metric || (range.start..=range.end).contains(time);
     let times: BTreeSet<Timestamp> =
-        worked.groups.iter().flat_map(|group| group.points.iter().map(|(time, _)| *time)).collect();
+        worked.groups.iter().flat_map(|group| group.points.iter().map(|(time, _)| *time)).filter(shows).collect();
     out.extend_from_slice(b"{\"id\":");
     json::string(out, &name.id);
     if let Some(alias) = &name.alias {
@@ -208,11 +259,13 @@ fn output(out: &mut Vec<u8>, name: &Output, worked: &Worked) {
         }
         out.push(b']');
     });
-    let last = if times.len() > 1 { times.last() } else { None };
+    let of_metric = worked.of == Of::Metric && range.fidelity == Fidelity::OpenTsdb;
+    // The original sees the last time of an expression only behind a first.
+    let last = if times.len() > 1 || of_metric { times.last() } else { None };
+    let none = if of_metric { i64::MAX } else { 0 };
     out.extend_from_slice(b",\"dpsMeta\":{\"firstTimestamp\":");
-    json::int(out, times.first().map_or(0, |time| time.millis()));
+    json::int(out, times.first().map_or(none, |time| time.millis()));
     out.extend_from_slice(b",\"lastTimestamp\":");
-    // The original sees a last time only behind a first.
     json::int(out, last.map_or(0, |time| time.millis()));
     out.extend_from_slice(b",\"setCount\":");
     json::int(out, i64::try_from(times.len()).unwrap_or(i64::MAX));

@@ -2,13 +2,13 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use telem_engine::Value;
 
-use super::arithmetic::Expression;
+use super::arithmetic::{Expression, Number};
 use crate::testing::Served;
 
 fn worked_out(text: &str) -> String {
     let value = |name: &str| if name == "a" { 6.0 } else { 4.0 };
     match Expression::parse(text) {
-        Ok(expression) => format!("{:?}", expression.work_out(&value)),
+        Ok(expression) => expression.work_out(&value).map_or_else(|why| why, |number| format!("{number:?}")),
         Err(why) => why,
     }
 }
@@ -36,6 +36,8 @@ fn expressions_are_worked_out_as_the_originals_language_does() {
         ("a b", "found 'b' after the end of an expression in 'a b'"),
         ("a; b", "found ';' in the expression 'a; b'"),
         ("1.2.3 * a", "'1.2.3' is no number"),
+        ("1 + log(a, b)", "the function log is unknown: there are only operators"),
+        ("log(a", "expected ')' in an expression, found its end"),
     ] {
         assert_eq!(worked_out(text), expected, "{text}");
     }
@@ -124,6 +126,65 @@ async fn expressions_may_name_others_and_outputs_choose() {
 }
 
 #[tokio::test]
+async fn to_be_exact_a_metric_shows_all_that_is_read_and_a_missing_series_is_zero() {
+    let served = served();
+    let change = |body: &mut Json| {
+        body["time"]["end"] = json!("3615");
+        body["metrics"][1]["fillPolicy"] = json!({"policy": "nan"});
+        body["outputs"] = json!([{"id": "e"}, {"id": "b"}]);
+    };
+    let (_, answer) = ask(&served, &body(change), "?exact").await;
+    let [of_expression, of_metric] = [&answer["outputs"][0], &answer["outputs"][1]];
+    // Of host b there is no mem: 0, whatever the policy. Of host a there is none yet: as the policy says.
+    assert_eq!(of_expression["dps"], json!([[3_610_000, "NaN", 10.0]]), "{answer}");
+    assert_eq!(of_metric["dps"], json!([[3_620_000, 200.0], [3_630_000, 300.0]]));
+    assert_eq!(of_metric["dpsMeta"]["lastTimestamp"], 3_630_000);
+    let (_, answer) = ask(&served, &body(change), "").await;
+    assert_eq!(answer["outputs"][1]["dps"], json!([]));
+}
+
+#[tokio::test]
+async fn to_be_exact_a_downsampler_does_not_fill() {
+    let served = served();
+    let change = |body: &mut Json| {
+        body["time"]["downsampler"] = json!({"interval": "10s", "aggregator": "sum", "fillPolicy": {"policy": "zero"}});
+        body["outputs"] = json!([{"id": "a"}]);
+    };
+    let (_, exact) = ask(&served, &body(change), "?exact").await;
+    assert_eq!(exact["outputs"][0]["dps"].as_array().unwrap().len(), 3, "{exact}");
+    let (_, sensible) = ask(&served, &body(change), "").await;
+    assert_eq!(sensible["outputs"][0]["dps"].as_array().unwrap().len(), 11, "{sensible}");
+}
+
+#[tokio::test]
+async fn what_only_the_original_refuses_is_refused_to_be_exact() {
+    let served = served();
+    type Change = fn(&mut Json);
+    let downsampler = |interval: &str| json!({"interval": interval, "aggregator": "sum"});
+    let cases: [(Change, &str); 6] = [
+        (|body| body["time"]["rate"] = json!("yes"), "500 Cannot deserialize value of type `boolean` from String"),
+        (|body| body["metrics"][0]["timeOffset"] = json!("1h"), "500 Invalid metric at index 0"),
+        (|body| body["filters"][0]["tags"] = Json::Null, "500 An internal null pointer exception was thrown"),
+        (|body| body["expressions"][0]["join"] = json!({}), "500 The set operator cannot be null"),
+        (|body| body["expressions"][0]["expr"] = json!("a > b ? 1 : 0"), "400 Expression returned a result of type"),
+        (|body| body["metrics"][0]["timeOffset"] = json!("1h-ago"), "200 "),
+    ];
+    for (change, expected) in cases {
+        let (status, answer) = ask(&served, &body(change), "?exact").await;
+        let said = format!("{status} {}", answer["error"]["message"].as_str().unwrap_or_default());
+        assert!(said.starts_with(expected), "{said}, expected {expected}");
+        assert_eq!(ask(&served, &body(change), "").await.0, 200, "{expected}");
+    }
+    for interval in ["0all", "1hc"] {
+        let (status, answer) =
+            ask(&served, &body(|body| body["time"]["downsampler"] = downsampler(interval)), "?exact").await;
+        assert_eq!((status, &answer["error"]["message"]), (500, &json!("Invalid time")));
+    }
+    let nothing = served.post("/api/query/exp?exact", "").await;
+    assert_eq!(nothing.status, 500, "{}", nothing.text());
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_told() {
     let served = served();
     type Change = fn(&mut Json);
@@ -152,7 +213,7 @@ proptest! {
     #[test]
     fn no_expression_makes_the_reader_panic(text in "[ab0-9.() +*/%<>=!&|?:-]{0,30}|[\\PC]{0,20}") {
         if let Ok(expression) = Expression::parse(&text) {
-            expression.work_out(&|_| 1.0).float();
+            let _ = expression.work_out(&|_| 1.0).map(Number::float);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use telem_engine::{SeriesKey, TagSet, Timestamp, Value};
 use telem_query::TsGroup;
+use telem_query::tsq::Fidelity;
 
 use super::parse::{Argument, Function, Tree};
 use crate::protocols::opentsdb::query::expression::join::{self, By, Operator, Side};
@@ -16,24 +17,33 @@ const OPERANDS_MAX: usize = 26;
 pub struct Curve {
     pub sub: usize,
     pub group: TsGroup,
+    pub made: Made,
 }
 
-/// The range of the request.
+/// How a curve came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    FromOne,
+    FromSeveral,
+}
+
+/// The range of the request, and whom it asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct Range {
+pub struct Scope {
     pub start: Timestamp,
     pub end: Timestamp,
+    pub fidelity: Fidelity,
 }
 
 /// What `tree` makes of the answers to its queries.
 ///
 /// # Errors
 /// Says which argument is missing or wrong.
-pub fn evaluate(tree: &Tree, answers: &[Vec<Curve>], range: Range) -> Result<Vec<Curve>, String> {
+pub fn evaluate(tree: &Tree, answers: &[Vec<Curve>], scope: Scope) -> Result<Vec<Curve>, String> {
     let (mut inputs, mut parameters) = (Vec::new(), Vec::new());
     for argument in &tree.arguments {
         match argument {
-            Argument::Function(tree) => inputs.push(evaluate(tree, answers, range)?),
+            Argument::Function(tree) => inputs.push(evaluate(tree, answers, scope)?),
             Argument::Query(at) => inputs.push(answers.get(*at).cloned().unwrap_or_default()),
             Argument::Parameter(text) => parameters.push(text.as_str()),
         }
@@ -58,11 +68,14 @@ pub fn evaluate(tree: &Tree, answers: &[Vec<Curve>], range: Range) -> Result<Vec
         Function::MovingAverage => {
             let window = Window::parse(parameter("moving average window size")?)?;
             Ok(each_line(inputs, |points| {
-                moving_average(points.iter().filter(|(time, _)| *time >= range.start), window)
+                moving_average(points.iter().filter(|(time, _)| *time >= scope.start), window)
             }))
         }
         Function::TimeShift => {
             let text = parameter("amount of time")?;
+            if scope.fidelity == Fidelity::OpenTsdb {
+                return Err(no_unit(text));
+            }
             let Window::Millis(millis) = Window::parse(text)? else {
                 return Err(format!("Invalid timeshift parameter: {text}, expected one such as '10min'"));
             };
@@ -74,18 +87,18 @@ pub fn evaluate(tree: &Tree, answers: &[Vec<Curve>], range: Range) -> Result<Vec
         Function::HighestMax => {
             let most =
                 |points: &[(Timestamp, Value)]| points.iter().map(|(_, value)| value.as_f64()).fold(NONE, f64::max);
-            highest(inputs, parameter("top n value (number of series to return)")?, range, most)
+            highest(inputs, parameter("top n value (number of series to return)")?, scope, most)
         }
         Function::HighestCurrent => {
             let last = |points: &[(Timestamp, Value)]| points.last().map_or(NONE, |(_, value)| value.as_f64());
-            highest(inputs, parameter("top n value (number of series to return)")?, range, last)
+            highest(inputs, parameter("top n value (number of series to return)")?, scope, last)
         }
         Function::Alias => alias(inputs, parameter("alias")?),
-        Function::Sum => combine(&inputs, |a, b| a + b),
-        Function::Diff => combine(&inputs, |a, b| a - b),
-        Function::Multiply => combine(&inputs, |a, b| a * b),
+        Function::Sum => combine(&inputs, scope.fidelity, |a, b| a + b),
+        Function::Diff => combine(&inputs, scope.fidelity, |a, b| a - b),
+        Function::Multiply => combine(&inputs, scope.fidelity, |a, b| a * b),
         // As in the original, whose language says so.
-        Function::Divide => combine(&inputs, |a, b| if b == 0.0 { 0.0 } else { a / b }),
+        Function::Divide => combine(&inputs, scope.fidelity, |a, b| if b == 0.0 { 0.0 } else { a / b }),
     }
 }
 
@@ -109,6 +122,14 @@ fn scaled(value: Value, factor: f64) -> Value {
     match value {
         Value::Int(int) if factor.floor() == factor => Value::Int((factor as i64).wrapping_mul(int)),
         value => Value::Float(factor * value.as_f64()),
+    }
+}
+
+/// OpenTSDB takes the quotation mark for a part of the unit, so that it knows none.
+fn no_unit(text: &str) -> String {
+    match text.strip_prefix('\'').filter(|rest| rest.ends_with('\'')) {
+        Some(time) => format!("unknown time unit={}", time.trim_start_matches(|c: char| c.is_ascii_digit())),
+        None => "Invalid timeshift parameter: eg '10min'".to_owned(),
     }
 }
 
@@ -151,23 +172,24 @@ impl Window {
     }
 }
 
-/// The mean of each point and of those before it in the window; 0 where the window is not full yet. Of time the
-/// window is full when the points in it and the one before them span it.
+/// The mean of each point and of those before it in the window; 0 where the window is not full yet. Of points the
+/// window holds so many that are numbers. Of time it is full when the points in it and the one before them span it.
 fn moving_average<'a>(points: impl Iterator<Item = &'a (Timestamp, Value)>, window: Window) -> Vec<(Timestamp, Value)> {
     let points: Vec<(Timestamp, f64)> = points.map(|(time, value)| (*time, value.as_f64())).collect();
+    let numbers: Vec<usize> = (0..points.len()).filter(|at| !points[*at].1.is_nan()).collect();
     let average = |to: usize| {
         let (time, _) = points[to];
+        let known = numbers.partition_point(|at| *at <= to);
         let from = match window {
-            Window::Points(count) => (to + 1).checked_sub(count),
+            Window::Points(count) => known.checked_sub(count),
             Window::Millis(millis) => {
                 let before = points[..to].partition_point(|(other, _)| time.millis() - other.millis() >= millis);
-                before.checked_sub(1).map(|last| last + 1)
+                (before > 0).then(|| numbers.partition_point(|at| *at < before))
             }
         };
-        let Some(from) = from else { return 0.0 };
-        let values = points[from..=to].iter().map(|(_, value)| *value).filter(|value| !value.is_nan());
-        let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
-        if count == 0 { 0.0 } else { sum / f64::from(count) }
+        let Some(from) = from.filter(|from| *from < known) else { return 0.0 };
+        let values = numbers[from..known].iter().map(|at| points[*at].1);
+        values.sum::<f64>() / (known - from) as f64
     };
     (0..points.len()).map(|at| (points[at].0, Value::Float(average(at)))).collect()
 }
@@ -176,7 +198,7 @@ fn moving_average<'a>(points: impl Iterator<Item = &'a (Timestamp, Value)>, wind
 fn highest(
     inputs: Vec<Vec<Curve>>,
     most: &str,
-    range: Range,
+    scope: Scope,
     height: impl Fn(&[(Timestamp, Value)]) -> f64,
 ) -> Result<Vec<Curve>, String> {
     let most: usize = most.parse().map_err(|_| format!("Unparseable top n value: {most}"))?;
@@ -185,8 +207,8 @@ fn highest(
     }
     let curves = inputs.into_iter().flatten().map(|curve| {
         let points = &curve.group.points;
-        let from = points.partition_point(|(time, _)| *time < range.start);
-        let to = points.partition_point(|(time, _)| *time <= range.end).max(from);
+        let from = points.partition_point(|(time, _)| *time < scope.start);
+        let to = points.partition_point(|(time, _)| *time <= scope.end).max(from);
         (height(&points[from..to]), curve)
     });
     let mut curves: Vec<(f64, Curve)> = curves.collect();
@@ -210,7 +232,7 @@ fn alias(inputs: Vec<Vec<Curve>>, template: &str) -> Result<Vec<Curve>, String> 
 }
 
 /// Series with equal tags point by point; one that is missing counts as 0.
-fn combine(inputs: &[Vec<Curve>], of: impl Fn(f64, f64) -> f64) -> Result<Vec<Curve>, String> {
+fn combine(inputs: &[Vec<Curve>], fidelity: Fidelity, of: impl Fn(f64, f64) -> f64) -> Result<Vec<Curve>, String> {
     if !(2..=OPERANDS_MAX).contains(&inputs.len()) {
         return Err(format!("Must have 2 to {OPERANDS_MAX} series, got {} instead", inputs.len()));
     }
@@ -220,10 +242,10 @@ fn combine(inputs: &[Vec<Curve>], of: impl Fn(f64, f64) -> f64) -> Result<Vec<Cu
         .collect();
     let by = By { query_tags: false, aggregate_tags: false };
     let rows = join::rows(&sides, Operator::Union, by)?;
-    Ok(rows.iter().map(|row| Curve { sub: 0, group: combined(row, &of) }).collect())
+    Ok(rows.iter().map(|row| Curve { sub: 0, group: combined(row, fidelity, &of), made: Made::FromSeveral }).collect())
 }
 
-fn combined(row: &join::Row<'_>, of: &impl Fn(f64, f64) -> f64) -> TsGroup {
+fn combined(row: &join::Row<'_>, fidelity: Fidelity, of: &impl Fn(f64, f64) -> f64) -> TsGroup {
     let mut points: BTreeMap<Timestamp, Vec<f64>> = BTreeMap::new();
     for (at, member) in row.members.iter().enumerate() {
         for (time, value) in member.iter().flat_map(|group| &group.points) {
@@ -237,7 +259,7 @@ fn combined(row: &join::Row<'_>, of: &impl Fn(f64, f64) -> f64) -> TsGroup {
         (time, Value::Float(value))
     });
     TsGroup {
-        tags: row.tags(),
+        tags: row.tags(fidelity),
         aggregate_tags: row.aggregate_tags(),
         series: row.members.iter().flatten().flat_map(|group| group.series.iter().cloned()).collect(),
         points: folded.collect(),

@@ -1,4 +1,4 @@
-//! `/api/query/gexp`: functions of queries, written as Graphite does: `scale(sum:1m-avg:metric{host=*},,8)`.
+//! `/api/query/gexp`: functions of queries, written as Graphite does: `scale(sum:1m-avg:metric{host=*},8)`.
 //!
 //! [`parse`] reads them, their queries are answered as those of `/api/query`, and [`functions`] works on the answers.
 
@@ -13,14 +13,14 @@ use axum::extract::Request;
 use axum::http::Method;
 use telem_engine::{NameKind, SeriesIndex, Timestamp};
 use telem_query::MissingNode;
-use telem_query::tsq::{Fidelity, Interval};
+use telem_query::tsq::Fidelity;
 
-use self::functions::{Curve, Range};
+use self::functions::{Curve, Made, Scope};
 use self::parse::{Argument, Function, Tree};
 use super::gaps::Gaps;
 use super::parse::Asked;
-use super::render::Out;
-use super::resolve::{Resolved, Source};
+use super::render::{Notes, Out};
+use super::resolve::{Resolved, Source, Widen};
 use super::stats::Stats;
 use super::{Answering, now_millis, resolve, uri};
 use crate::answers::Held;
@@ -30,7 +30,6 @@ use crate::protocols::opentsdb::errors::Failure;
 use crate::protocols::opentsdb::{Answer, allow, beside};
 use crate::state::State;
 
-const HOUR_MICROS: i64 = 3_600_000_000;
 /// What a point takes while functions work on it.
 const POINT_BYTES: usize = 48;
 
@@ -42,7 +41,7 @@ struct Expressions {
     places: Vec<usize>,
     asked: Asked,
     question: Vec<Resolved>,
-    range: Range,
+    scope: Scope,
 }
 
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
@@ -50,11 +49,11 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let fidelity = call.fidelity(state.fidelity);
     if call.method != Method::GET {
         drop(request);
-        return Err(Failure::bad_request("An expression stands in the URI").details("send a GET with exp="));
+        return Err(Failure::unforeseen(fidelity, "An expression stands in the URI").details("send a GET with exp="));
     }
     let stats = Stats::new(Arc::clone(&state.clock));
     let (state_, params) = (Arc::clone(state), call.params.clone());
-    let Expressions { trees, places, mut asked, question, range } = beside(move || {
+    let Expressions { trees, places, mut asked, question, scope } = beside(move || {
         let now = now_millis(&*state_.clock);
         understand(&params, &state_.index(), now, fidelity)
     })
@@ -68,11 +67,16 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         let answers = places.iter().map(|at| answers.get(*at).cloned().unwrap_or_default()).collect::<Vec<_>>();
         let mut out = Out::new(asked, Delivered::default(), Arc::clone(&index), held, stats);
         for tree in &trees {
-            let curves = functions::evaluate(tree, &answers, range).map_err(Failure::bad_request)?;
+            let curves = functions::evaluate(tree, &answers, scope).map_err(Failure::bad_request)?;
             for curve in curves {
                 let gaps_are_null = nulls.get(curve.sub).copied().unwrap_or(false);
                 let sub = Resolved { index: curve.sub, source: Source::Nothing, gaps_are_null };
-                out.add(&sub, vec![shown(curve, range, &index)?.group], std::time::Duration::ZERO)?;
+                let notes = match (curve.made, fidelity) {
+                    (Made::FromSeveral, Fidelity::OpenTsdb) => Notes::None,
+                    _ => Notes::OfItsSeries,
+                };
+                let groups = vec![shown(curve, scope, &index)?.group];
+                out.add_with(&sub, groups, std::time::Duration::ZERO, notes)?;
             }
         }
         Ok(out.whole()?)
@@ -83,7 +87,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
 
 fn understand(params: &Params, index: &SeriesIndex, now: i64, fidelity: Fidelity) -> Result<Expressions, Failure> {
     let mut queries = Vec::new();
-    let trees = params.all("exp").map(|text| parse::parse(text, &mut queries));
+    let trees = params.all("exp").map(|text| parse::parse(text, &mut queries, fidelity));
     let trees: Vec<Tree> = trees.collect::<Result<_, _>>().map_err(|why| Failure::unforeseen(fidelity, why))?;
     if fidelity == Fidelity::OpenTsdb {
         trees.iter().try_for_each(in_opentsdb)?;
@@ -95,28 +99,19 @@ fn understand(params: &Params, index: &SeriesIndex, now: i64, fidelity: Fidelity
     if let Some(beyond) = places.iter().find(|place| **place >= asked.subs.len()) {
         return Err(Failure::bad_request(format!("Index: {beyond}, Size: {}", asked.subs.len())));
     }
-    let range = question.iter().find_map(|sub| match &sub.source {
-        Source::Query(query) => Some(Range { start: query.start, end: query.end }),
+    let scope = question.iter().find_map(|sub| match &sub.source {
+        Source::Query(query) => Some(Scope { start: query.start, end: query.end, fidelity }),
         Source::Nothing => None,
     });
-    let range = range.unwrap_or(Range { start: Timestamp::MIN, end: Timestamp::MAX });
+    let scope = scope.unwrap_or(Scope { start: Timestamp::MIN, end: Timestamp::MAX, fidelity });
     if trees.iter().any(looks_back) {
-        question.iter_mut().for_each(widen);
+        question.iter_mut().for_each(|sub| resolve::widen(sub, Widen::ToTheStartOfTheHour));
     }
-    Ok(Expressions { trees, places, asked, question, range })
+    Ok(Expressions { trees, places, asked, question, scope })
 }
 
-/// The original's own functions, and only its order of arguments: queries before parameters.
+/// The original's order of arguments: queries before parameters.
 fn in_opentsdb(tree: &Tree) -> Result<(), Failure> {
-    let missing = match tree.function {
-        Function::FirstDifference => Some("firstDiff"),
-        Function::Alias => Some("alias"),
-        _ => None,
-    };
-    if let Some(name) = missing {
-        let text = format!("Function {name} has not been implemented");
-        return Err(Failure::unforeseen(Fidelity::OpenTsdb, text));
-    }
     let parameters = tree.arguments.iter().skip_while(|argument| !matches!(argument, Argument::Parameter(_)));
     if parameters.clone().any(|argument| !matches!(argument, Argument::Parameter(_))) {
         return Err(Failure::bad_request("Unknown parameter type: null"));
@@ -133,22 +128,6 @@ fn looks_back(tree: &Tree) -> bool {
     matches!(tree.function, Function::TimeShift | Function::FirstDifference) || tree.arguments.iter().any(inner)
 }
 
-/// Lets a query answer from the start of the hour, which it reads anyway.
-fn widen(sub: &mut Resolved) {
-    let Source::Query(query) = &mut sub.source else { return };
-    let same_window = match &query.downsample {
-        None => true,
-        Some(downsample) => match downsample.interval {
-            Interval::Fixed(step) => HOUR_MICROS % step.micros() == 0,
-            Interval::All | Interval::Calendar { .. } => false,
-        },
-    };
-    if same_window {
-        let into_hour = query.start.micros().rem_euclid(HOUR_MICROS);
-        query.start = query.start.saturating_add_micros(-into_hour);
-    }
-}
-
 /// The answers of all sub-queries, by their places, and the nodes that they lack.
 async fn collect(
     state: &Arc<State>,
@@ -162,14 +141,15 @@ async fn collect(
     while let Some((sub, answer, _)) = answering.next().await? {
         points += answer.groups.iter().map(|group| group.points.len()).sum::<usize>();
         held.grow(points * POINT_BYTES)?;
-        answers[sub.index] = answer.groups.into_iter().map(|group| Curve { sub: sub.index, group }).collect();
+        answers[sub.index] =
+            answer.groups.into_iter().map(|group| Curve { sub: sub.index, group, made: Made::FromOne }).collect();
     }
     Ok((answers, answering.announce()))
 }
 
 /// What a curve shows: only the range, and the metric that was seen first.
-fn shown(mut curve: Curve, range: Range, index: &SeriesIndex) -> Result<Curve, Failure> {
-    curve.group.points.retain(|(time, _)| range.start <= *time && *time <= range.end);
+fn shown(mut curve: Curve, scope: Scope, index: &SeriesIndex) -> Result<Curve, Failure> {
+    curve.group.points.retain(|(time, _)| scope.start <= *time && *time <= scope.end);
     if let Some((time, value)) = curve.group.points.iter().find(|(_, value)| value.as_f64().is_infinite()) {
         let (at_millis, value) = (time.millis(), value.as_f64());
         return Err(telem_query::Error::Infinite { at_millis, value }.into());

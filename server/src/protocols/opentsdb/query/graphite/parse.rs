@@ -1,4 +1,6 @@
-//! `function(argument,,argument)` as text to a tree. An argument is a function, a query as in `m=`, or a parameter.
+//! `function(argument,argument)` as text to a tree. An argument is a function, a query as in `m=`, or a parameter.
+
+use telem_query::tsq::Fidelity;
 
 /// Deepest that functions may stand in one another.
 const DEPTH_MAX: usize = 32;
@@ -37,94 +39,136 @@ pub enum Function {
 }
 
 impl Function {
-    /// Names with their case. OpenTSDB 2.4 has no `firstDiff`, and its `alias` fails.
-    fn by_name(name: &str) -> Option<Self> {
+    /// Names with their case. OpenTSDB 2.4 has no `firstDiff`.
+    fn by_name(name: &str, fidelity: Fidelity) -> Option<Self> {
         Some(match name {
             "scale" => Function::Scale,
             "absolute" => Function::Absolute,
             "movingAverage" => Function::MovingAverage,
-            "firstDiff" => Function::FirstDifference,
+            "firstDiff" if fidelity == Fidelity::Sensible => Function::FirstDifference,
             "highestMax" => Function::HighestMax,
             "highestCurrent" => Function::HighestCurrent,
             "shift" | "timeShift" => Function::TimeShift,
             "alias" => Function::Alias,
-            "sumSeries" => Function::Sum,
-            "diffSeries" => Function::Diff,
-            "multiplySeries" => Function::Multiply,
-            "divideSeries" => Function::Divide,
+            "sum" | "sumSeries" => Function::Sum,
+            "difference" | "diffSeries" => Function::Diff,
+            "multiply" | "multiplySeries" => Function::Multiply,
+            "divide" | "divideSeries" => Function::Divide,
             _ => return None,
         })
     }
 }
 
-/// Reads one expression. Queries in it are appended to `queries`.
+/// Reads one expression. Queries in it are appended to `queries`. What stands behind its last bracket is not looked
+/// at, as in the original.
 ///
 /// # Errors
 /// Says what is wrong.
-pub fn parse(text: &str, queries: &mut Vec<String>) -> Result<Tree, String> {
-    function(text, queries, 0)
+pub fn parse(text: &str, queries: &mut Vec<String>, fidelity: Fidelity) -> Result<Tree, String> {
+    let mut reader = Reader { text, queries, fidelity };
+    let end = text.find('(').and_then(|open| closing(&text[open + 1..]).map(|close| open + 1 + close + 1));
+    reader.function(&text[..end.ok_or_else(|| reader.malformed())?], 0)
 }
 
-fn function(text: &str, queries: &mut Vec<String>, depth: usize) -> Result<Tree, String> {
-    let text = text.trim_start();
-    if depth > DEPTH_MAX {
-        return Err(format!("functions stand more than {DEPTH_MAX} deep in one another"));
+struct Reader<'a> {
+    text: &'a str,
+    queries: &'a mut Vec<String>,
+    fidelity: Fidelity,
+}
+
+impl Reader<'_> {
+    fn malformed(&self) -> String {
+        format!("Failed to parse {}", self.text)
     }
-    let invalid = || format!("Invalid Expression: {text}");
-    let (name, rest) = text.split_once('(').filter(|(_, rest)| rest.contains(')')).ok_or_else(invalid)?;
-    let name = name.trim_end();
-    let function = Function::by_name(name).ok_or_else(|| format!("Function {name} has not been implemented"))?;
-    let mut arguments = Vec::new();
-    let mut rest = rest.trim_start();
-    if rest.starts_with(')') {
-        return Ok(Tree { function, arguments });
-    }
-    loop {
-        let end = argument_end(rest);
-        arguments.push(argument(&rest[..end], queries, depth)?);
-        rest = rest[end..].trim_start();
-        if rest.starts_with(')') {
-            return Ok(Tree { function, arguments });
+
+    /// `name(argument,argument)`
+    fn function(&mut self, text: &str, depth: usize) -> Result<Tree, String> {
+        if depth > DEPTH_MAX {
+            return Err(format!("functions stand more than {DEPTH_MAX} deep in one another"));
         }
-        rest = rest
-            .strip_prefix(",,")
-            .ok_or_else(|| format!("expected ,, or ) after an argument of {name}, found '{rest}'"))?
-            .trim_start();
+        let (name, inner) =
+            text.trim_end().strip_suffix(')').and_then(|text| text.split_once('(')).ok_or_else(|| self.malformed())?;
+        let name = name.trim();
+        if !is_name(name) {
+            return Err(self.malformed());
+        }
+        let function = Function::by_name(name, self.fidelity)
+            .ok_or_else(|| format!("Function {name} has not been implemented"))?;
+        let arguments = split(inner).into_iter().map(|text| self.argument(text.trim(), depth));
+        Ok(Tree { function, arguments: arguments.collect::<Result<_, _>>()? })
+    }
+
+    /// A bracket before any colon begins a function, a colon before any bracket a query, whose filters may have
+    /// brackets.
+    fn argument(&mut self, text: &str, depth: usize) -> Result<Argument, String> {
+        let exact = self.fidelity == Fidelity::OpenTsdb;
+        match text.find(['(', ':', '{']).map(|at| text.as_bytes()[at]) {
+            _ if text.is_empty() => Err(self.malformed()),
+            Some(b'(') => self.function(text, depth + 1).map(Argument::Function),
+            Some(b':') => {
+                if self.queries.len() >= QUERIES_MAX {
+                    return Err(format!("more than {QUERIES_MAX} queries in the expressions of one request"));
+                }
+                let query = if exact { plain_query(text).ok_or_else(|| self.malformed())? } else { text.to_owned() };
+                self.queries.push(query);
+                Ok(Argument::Query(self.queries.len() - 1))
+            }
+            _ if exact && !is_name(text) => Err(self.malformed()),
+            _ => Ok(Argument::Parameter(text.to_owned())),
+        }
     }
 }
 
-/// Where the argument ends that `text` begins with: before a bracket that it did not open, before `,,` outside of
-/// its own brackets, before a blank.
-fn argument_end(text: &str) -> usize {
-    let mut open = 0;
+/// Where the bracket is closed behind which `text` begins.
+fn closing(text: &str) -> Option<usize> {
+    let mut open = 0_usize;
     for (at, c) in text.char_indices() {
         match c {
-            '(' => open += 1,
-            ')' if open == 0 => return at,
-            ')' => open -= 1,
-            ',' if open == 0 && text[at..].starts_with(",,") => return at,
-            c if c.is_whitespace() => return at,
+            '(' | '{' => open += 1,
+            ')' if open == 0 => return Some(at),
+            ')' | '}' => open = open.checked_sub(1)?,
             _ => {}
         }
     }
-    text.len()
+    None
 }
 
-fn argument(text: &str, queries: &mut Vec<String>, depth: usize) -> Result<Argument, String> {
-    let bracket = text.find('(').unwrap_or(text.len());
-    match text.find(':') {
-        _ if text.is_empty() => Err("Invalid Parameter in Expression".to_owned()),
-        // A colon before any bracket: a query, whose filters may have brackets.
-        Some(colon) if colon < bracket => {
-            if queries.len() >= QUERIES_MAX {
-                return Err(format!("more than {QUERIES_MAX} queries in the expressions of one request"));
-            }
-            queries.push(text.to_owned());
-            Ok(Argument::Query(queries.len() - 1))
+/// What stands between commas that are in no brackets of their own.
+fn split(text: &str) -> Vec<&str> {
+    let mut open = 0_usize;
+    text.split(|c| {
+        match c {
+            '(' | '{' => open += 1,
+            ')' | '}' => open = open.saturating_sub(1),
+            _ => {}
         }
-        _ if bracket > 0 && bracket < text.len() && text.contains(')') => {
-            function(text, queries, depth + 1).map(Argument::Function)
-        }
-        _ => Ok(Argument::Parameter(text.to_owned())),
-    }
+        c == ',' && open == 0
+    })
+    .collect()
+}
+
+/// What OpenTSDB's reader of expressions takes for a word.
+fn is_name(text: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || "#$'-./@[]_|".contains(c);
+    text == "*" || !text.is_empty() && text.chars().all(letter)
+}
+
+/// A query as OpenTSDB's expressions can hold one, without its blanks: two to four words with colons between, and
+/// tags that are words. No kinds of filters, no options of a rate.
+fn plain_query(text: &str) -> Option<String> {
+    let (path, tags) = match text.split_once('{') {
+        Some((path, tags)) => (path, Some(tags.strip_suffix('}')?)),
+        None => (text, None),
+    };
+    let words = |text: &str, between: char| {
+        let words: Vec<String> = text.split(between).map(|word| word.trim().to_owned()).collect();
+        words.iter().all(|word| is_name(word)).then_some(words)
+    };
+    let path = words(path, ':').filter(|words| (2..=4).contains(&words.len()))?.join(":");
+    let Some(tags) = tags else { return Some(path) };
+    let tags: Option<Vec<String>> = tags
+        .split(',')
+        .map(|tag| words(tag, '=').filter(|words| words.len() == 2).map(|words| words.join("=")))
+        .collect();
+    Some(format!("{path}{{{}}}", tags?.join(",")))
 }
