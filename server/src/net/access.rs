@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::proc_net::{self, Owner};
+use super::proc_net::{self, End, Owner};
 use crate::cors::Cors;
 use crate::http::ApiError;
 use crate::token::Token;
@@ -15,6 +15,12 @@ use crate::token::Token;
 const ROOT: u32 = 0;
 /// The kernel's tables can miss a row while they change; this often they are read at most.
 const LOOKS_MAX: usize = 3;
+
+/// Of a client that hung up before anybody could ask whose it is.
+const HUNG_UP: &str = "its client hung up at once, and this kernel does not say whose it was: let the client wait \
+                       (nc -N, nc -q 1), or use the Unix socket or `telem put`";
+const GONE: &str = "/proc/net/tcp does not show its client: let the client wait (nc -N, nc -q 1), or use the Unix \
+                    socket or `telem put`";
 
 /// What a connection may do, found out once when it is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,12 +88,10 @@ impl Rules {
     /// The decision about a loopback connection whose client end belongs to `owner`.
     pub fn of_owner(&self, owner: Option<Owner>) -> Access {
         match owner {
-            Some(Owner { inode: 0, .. }) => {
-                Access::Stranger { reason: "no process holds the client end any more".to_owned() }
-            }
+            Some(Owner { end: End::Unknown, .. }) => Access::Stranger { reason: HUNG_UP.to_owned() },
             Some(Owner { uid, .. }) if self.uids.contains(&uid) => Access::Loopback,
             Some(Owner { uid, .. }) => self.stranger_uid(uid),
-            None => Access::Stranger { reason: "/proc/net/tcp does not show the client end".to_owned() },
+            None => Access::Stranger { reason: GONE.to_owned() },
         }
     }
 
