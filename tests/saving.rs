@@ -1,12 +1,19 @@
-//! Saved jobs of many nodes: one broken node does not hide the others, and is named.
+//! Saved jobs of many nodes: nodes save while the job runs, whatever is killed; and of what was saved one broken node
+//! does not hide the others, and is named.
 
 use std::fs;
-use std::path::Path;
+use std::hash::{BuildHasher, RandomState};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
 
 use serde_json::{Value as Json, json};
+use telem_engine::{Db, Options, TimeRange};
 
-use crate::process::{Server, telem};
+use crate::kill::drawn;
+use crate::process::{Connection, Server, poll, telem};
 
 const START: i64 = 1_767_225_600;
 
@@ -91,4 +98,155 @@ fn all_nodes_are_checked_also_behind_a_broken_one() {
     let sound: Vec<bool> =
         json["databases"].as_array().unwrap().iter().map(|one| one["sound"].as_bool().unwrap()).collect();
     assert_eq!((&json["sound"], sound), (&json!(false), vec![true, false, true, true]));
+}
+
+/// A head, and the nodes of its job with their data in directories of their own.
+struct Job {
+    dir: tempfile::TempDir,
+    through_head: bool,
+}
+
+impl Job {
+    fn new(through_head: bool) -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), through_head }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn copy(&self, node: &str) -> PathBuf {
+        self.path("out").join(node)
+    }
+
+    fn head(&self) -> Server {
+        let (join, out) = (self.path("job.join"), self.path("out"));
+        let mut more = vec!["--node", "head", "--join-file", join.to_str().unwrap(), "--save", out.to_str().unwrap()];
+        more.extend(["--save-interval", "100ms"]);
+        if self.through_head {
+            more.push("--save-through-head");
+        }
+        Server::serve(&self.path("head"), &more)
+    }
+
+    fn node(&self, node: &str) -> Server {
+        let mut command = telem(["node", "--node", node, "--join"]);
+        command.arg(self.path("job.join")).arg("--data").arg(self.path(node));
+        Server::start(command)
+    }
+}
+
+/// Sample number `n` of a node lies at second `n`, and is `n`.
+fn put(connection: &mut Connection<TcpStream>, node: &str, numbers: std::ops::Range<i64>) -> bool {
+    let sample = |n: i64| json!({"metric": "n", "timestamp": START + n, "value": n, "tags": {"host": node}});
+    let body = numbers.map(sample).collect::<Json>().to_string();
+    let answer = connection.request("POST", "/api/put", &[], body.as_bytes());
+    answer.is_ok_and(|answer| answer.status == 204)
+}
+
+/// How many samples a copy has: those of a database that opens, the first of what was put and nothing else.
+fn samples_in(copy: &Path) -> i64 {
+    let Ok(db) = Db::open_read_only(copy, Options::default()) else { return 0 };
+    let snapshot = db.snapshot();
+    let series = snapshot.select("n", &[]);
+    assert!(series.len() <= 1, "{copy:?}");
+    let mut count = 0;
+    for points in snapshot.points(series, TimeRange::ALL) {
+        let points = points.unwrap();
+        let found: Vec<i64> = points.times.iter().map(|time| time.micros() / 1_000_000 - START).collect();
+        assert_eq!(found, Vec::from_iter(0..found.len() as i64), "{copy:?} holds no prefix of what was put");
+        count = found.len() as i64;
+    }
+    count
+}
+
+#[test]
+fn when_all_processes_are_killed_every_copy_opens_and_holds_what_was_put_a_moment_before() {
+    let seed = std::env::var("TELEM_SEED").ok().map(|seed| seed.parse().unwrap());
+    let seed: u64 = seed.unwrap_or_else(|| RandomState::new().hash_one("seed"));
+    println!("seed {seed} (TELEM_SEED={seed} draws the same moment)");
+    let job = Job::new(false);
+    let head = job.head();
+    let names = ["a1", "a2", "a3"];
+    let nodes = names.map(|name| job.node(name));
+    let stop = AtomicBool::new(false);
+    let put_before: [AtomicI64; 3] = Default::default();
+    thread::scope(|scope| {
+        for ((node, name), done) in nodes.iter().zip(names).zip(&put_before) {
+            let (mut connection, stop) = (node.connect(), &stop);
+            scope.spawn(move || {
+                let mut from = 0;
+                // Until the node is killed.
+                while !stop.load(Ordering::Relaxed) && put(&mut connection, name, from..from + 50) {
+                    from += 50;
+                    done.store(from, Ordering::Relaxed);
+                }
+            });
+        }
+        // What was put is in the copy within the patience of these tests, which is a minute; then it goes on for a while.
+        let wanted = 500 + (drawn(seed, 0) % 3_000).cast_signed();
+        poll("every node to have been sent that much", || {
+            put_before.iter().all(|done| done.load(Ordering::Relaxed) >= wanted)
+        });
+        let seen: Vec<i64> = put_before.iter().map(|done| done.load(Ordering::Relaxed)).collect();
+        poll("all of it to be saved", || {
+            names.iter().zip(&seen).all(|(name, seen)| samples_in(&job.copy(name)) >= *seen)
+        });
+        for server in nodes.iter().chain([&head]) {
+            kill(server);
+        }
+        stop.store(true, Ordering::Relaxed);
+        for (name, seen) in names.iter().zip(&seen) {
+            let found = samples_in(&job.copy(name));
+            assert!(found >= *seen, "seed {seed}: {name}: {found} of {seen}");
+        }
+    });
+    let (sound, text) = run(job.dir.path(), &["check", "out"]);
+    assert!(sound, "seed {seed}: {text}");
+    let replayed = Server::replay([job.path("out")], &[]);
+    let rows = replayed.sql("SELECT host, count(*) AS n FROM n GROUP BY host ORDER BY host").expect(200).json();
+    for (row, name) in rows.as_array().unwrap().iter().zip(names) {
+        assert_eq!((&row["host"], row["n"].as_i64()), (&json!(name), Some(samples_in(&job.copy(name)))), "{rows}");
+    }
+}
+
+fn kill(server: &Server) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(server.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_node_that_sees_no_shared_directory_is_saved_through_its_head_and_goes_on_after_a_kill() {
+    let job = Job::new(true);
+    let head = job.head();
+    let node = job.node("a1");
+    assert!(put(&mut node.connect(), "a1", 0..500));
+    poll("the first samples to be sent", || samples_in(&job.copy("a1")) > 0);
+    node.kill();
+    let node = job.node("a1");
+    assert!(put(&mut node.connect(), "a1", 500..600));
+    let (status, said) = node.terminate();
+    assert!(status.success(), "{said:?}");
+    assert_eq!(samples_in(&job.copy("a1")), 600, "SIGTERM saves the rest");
+    let inside = |name: &str| fs::read_dir(job.path(name)).unwrap().count();
+    assert_eq!(inside("out"), 1, "the same directory as before the kill, and no probe");
+    assert!(!job.copy("a1").join("WRITER").exists() && inside("out/a1/wal") == 0, "it was closed in order");
+    assert!(head.terminate().0.success());
+    let (sound, text) = run(job.dir.path(), &["check", "out"]);
+    assert!(sound, "{text}");
+}
+
+#[test]
+fn a_head_that_is_started_again_is_sent_the_rest_of_the_same_copy() {
+    let job = Job::new(true);
+    let head = job.head();
+    let node = job.node("a1");
+    assert!(put(&mut node.connect(), "a1", 0..500));
+    poll("the first samples to be sent", || samples_in(&job.copy("a1")) > 0);
+    head.kill();
+    assert!(put(&mut node.connect(), "a1", 500..600), "the node works on");
+    let _head = job.head();
+    poll("the rest to be sent to the new head", || samples_in(&job.copy("a1")) == 600);
+    assert_eq!(fs::read_dir(job.path("out")).unwrap().count(), 1);
+    assert!(node.terminate().0.success());
 }

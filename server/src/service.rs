@@ -306,10 +306,7 @@ async fn serve(
         Some(worker) => router.merge(routes::worker(worker, token.clone())),
         None => router,
     };
-    let uploads = match &head {
-        Some(head) => head.uploads(token.clone()).await,
-        None => None,
-    };
+    let uploads = head.as_ref().and_then(|head| head.uploads(token.clone()));
     let router = match uploads.clone() {
         Some(uploads) => router.merge(upload::routes(uploads)),
         None => router,

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use telem_engine::disk::{Disk, OsDisk};
@@ -66,9 +66,13 @@ pub struct Uploads {
 struct Inner {
     save: PathBuf,
     token: Token,
-    probe: Option<Probe>,
+    sharing: Sharing,
+    /// From when the first node asks.
+    probe: OnceLock<Option<Probe>>,
     limits: ServerLimits,
     at_disk: Arc<Semaphore>,
+    /// Held while the disk is asked for a directory, which may take long: two nodes must not find the same.
+    giving: Mutex<()>,
     nodes: Mutex<BTreeMap<String, Saving>>,
     /// Something in `nodes` changed.
     changed: Condvar,
@@ -127,40 +131,26 @@ impl fmt::Debug for Uploads {
 }
 
 impl Uploads {
-    /// The nodes of a job are saved in directories below `save`, which is made now if it is not there. `token` is the
+    /// The nodes of a job are saved in directories below `save`, which is made for the first of them. `token` is the
     /// job's: every request needs it, wherever it comes from. Where no probe can be written, nodes send their files.
-    ///
-    /// # Errors
-    /// When `save` cannot be made.
-    pub fn new(save: &Path, token: Token, sharing: Sharing) -> io::Result<Uploads> {
-        let save = std::path::absolute(save)?;
-        std::fs::create_dir_all(&save)?;
-        let probe = match sharing {
-            Sharing::ThroughHead => None,
-            Sharing::Found => Probe::write(&save).map_or_else(
-                |error| {
-                    let dir = save.display();
-                    tracing::warn!(%error, %dir, "no probe can be written there: all nodes send their files");
-                    None
-                },
-                Some,
-            ),
-        };
+    pub fn new(save: &Path, token: Token, sharing: Sharing) -> Uploads {
         let limits = ServerLimits {
             body_bytes_max: PART_BYTES_MAX,
             bodies: BodyBudget::new(PARTS_BYTES_MAX),
             ..ServerLimits::default()
         };
         let inner = Inner {
-            save,
+            save: std::path::absolute(save).unwrap_or_else(|_| save.to_path_buf()),
             token,
-            probe,
+            sharing,
+            probe: OnceLock::new(),
             limits,
             at_disk: Arc::new(Semaphore::new(AT_DISK_MAX)),
+            giving: Mutex::default(),
             nodes: Mutex::default(),
             changed: Condvar::new(),
         };
-        Ok(Uploads { inner: Arc::new(inner) })
+        Uploads { inner: Arc::new(inner) }
     }
 
     /// The directory above those of the nodes.
@@ -175,27 +165,48 @@ impl Uploads {
     /// [`UploadsError`].
     pub fn give(&self, node: &str, wanted: &Wanted) -> Result<Given, UploadsError> {
         checked_name("node", node)?;
-        // Held while the disk is asked: two nodes must not find the same directory.
-        let mut nodes = self.nodes();
+        let _giving = self.inner.giving.lock().unwrap_or_else(PoisonError::into_inner);
         let avoided = |dir: &Path| wanted.avoid.as_deref() == Some(dir);
-        let known = nodes.get(node).filter(|one| one.database == wanted.database && !avoided(one.store.dir()));
-        let dir = match known {
-            Some(known) => known.store.dir().to_path_buf(),
-            None if nodes.len() >= NODES_MAX && !nodes.contains_key(node) => return Err(UploadsError::TooMany),
+        let (known, others): (Vec<_>, Vec<_>) = {
+            let nodes = self.nodes();
+            if nodes.len() >= NODES_MAX && !nodes.contains_key(node) {
+                return Err(UploadsError::TooMany);
+            }
+            let all =
+                nodes.iter().map(|(name, one)| (name == node, one.database.clone(), one.store.dir().to_path_buf()));
+            all.partition(|(is_own, database, dir)| *is_own && *database == wanted.database && !avoided(dir))
+        };
+        let dir = match known.into_iter().next() {
+            Some((_, _, dir)) => dir,
             None => {
-                let is_taken = |dir: &Path| avoided(dir) || nodes.values().any(|one| one.store.dir() == dir);
+                let is_taken = |dir: &Path| avoided(dir) || others.iter().any(|(_, _, other)| other == dir);
                 let dir = match self.begun(node, &wanted.database, is_taken)? {
                     Some(begun) => begun,
                     None => self.fresh(node)?,
                 };
                 let store = Arc::new(Store::new(dir.clone()));
                 let saving = Saving { database: wanted.database.clone(), store, progress: Progress::default() };
-                nodes.insert(node.to_owned(), saving);
+                self.nodes().insert(node.to_owned(), saving);
                 self.inner.changed.notify_all();
                 dir
             }
         };
-        Ok(Given { dir, probe: self.inner.probe.clone() })
+        Ok(Given { dir, probe: self.probe() })
+    }
+
+    fn probe(&self) -> Option<Probe> {
+        let write = || match self.inner.sharing {
+            Sharing::ThroughHead => None,
+            Sharing::Found => Probe::write(&self.inner.save).map_or_else(
+                |error| {
+                    let dir = self.inner.save.display();
+                    tracing::warn!(%error, %dir, "no probe can be written there: all nodes send their files");
+                    None
+                },
+                Some,
+            ),
+        };
+        self.inner.probe.get_or_init(write).clone()
     }
 
     /// A directory of this node with a copy of `database`.
@@ -267,7 +278,7 @@ impl Probe {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(probe) = &self.probe {
+        if let Some(Some(probe)) = self.probe.get() {
             // Of no use to anybody any more, and of no harm where it stays.
             let _ = std::fs::remove_file(&probe.path);
         }

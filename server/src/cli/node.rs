@@ -39,7 +39,7 @@ pub struct NodeArgs {
     /// The name to ask for; the head gives NAME-2 if another node has it [default: the short host name]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Directory of the database, made if there is none [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE]
+    /// Directory of the database, made if there is none; the default one goes when the job is over and saved [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where to listen [default: any free port, on loopback if the head is there, else everywhere]

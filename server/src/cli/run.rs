@@ -170,7 +170,8 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
     })
 }
 
-fn save_interval(text: &str) -> Result<Duration, String> {
+/// How often a copy is brought up to date.
+pub fn save_interval(text: &str) -> Result<Duration, String> {
     let interval = units::duration(text)?;
     if interval > INTERVAL_MAX {
         return Err(format!("'{text}' is more than {} s", INTERVAL_MAX.as_secs()));

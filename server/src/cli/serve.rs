@@ -7,11 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::run::save_interval;
 use super::service::{self as args, Purpose, ServiceArgs, level};
 use super::{Failure, units};
 use crate::config;
 use crate::job::footprint::raise_descriptor_limit;
 use crate::service::{self, HeadOptions, Ready};
+use crate::upload::Sharing;
 
 /// Take samples and answer queries until stopped
 ///
@@ -38,6 +40,15 @@ pub struct ServeArgs {
     /// How long nodes go on when this head is gone
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = units::duration, requires = "join_file")]
     head_gone_timeout: Duration,
+    /// Where nodes save their databases, as DIR/NODE: directly if they see DIR, else through this head
+    #[arg(long, value_name = "DIR", requires = "join_file")]
+    save: Option<PathBuf>,
+    /// How often nodes bring their copies up to date, up to 60s; through the head every 10s at the most
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = save_interval, requires = "save")]
+    save_interval: Duration,
+    /// Nodes save through this head also if they see DIR: for a file system that many are not to write at once
+    #[arg(long, requires = "save")]
+    save_through_head: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -60,7 +71,17 @@ Environment:
 /// Usage for names that are none; Failed for everything else.
 pub fn run(args: ServeArgs) -> Result<(), Failure> {
     raise_descriptor_limit();
-    let ServeArgs { service: wanted, level, job, join_file, advertise, head_gone_timeout } = args;
+    let ServeArgs {
+        service: wanted,
+        level,
+        job,
+        join_file,
+        advertise,
+        head_gone_timeout,
+        save,
+        save_interval,
+        save_through_head,
+    } = args;
     let job = config::job(job.as_deref(), config::environment).map_err(Failure::usage)?;
     let interval = wanted.interval();
     let mut options = wanted.options(Purpose { job, level }, args::standing_data)?;
@@ -69,6 +90,9 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         advertise,
         interval,
         head_gone_timeout,
+        save: save.map(|dir| std::path::absolute(&dir).unwrap_or(dir)),
+        save_interval,
+        sharing: if save_through_head { Sharing::ThroughHead } else { Sharing::Found },
         ..HeadOptions::default()
     });
     let runtime = args::runtime(|| {})?;

@@ -189,8 +189,8 @@ async fn serve(
         let _ = tell_keeper.send(ready.db.clone());
     };
     let data = service.data.clone();
-    let (join, node) = (member.join.clone(), member.identity.node.clone());
-    let keeping = tokio::spawn(async move { Keeper::start(db_to_keep.await.ok()?, join, node).await });
+    let (join, source, node) = (member.join.clone(), member.source.clone(), member.identity.node.clone());
+    let keeping = tokio::spawn(async move { Keeper::start(db_to_keep.await.ok()?, join, source, node).await });
     let served = service::run_on(tcp, service, ready, async { stopped.await.unwrap_or(()) });
     tokio::pin!(served);
     let (tell_verdict, verdict) = oneshot::channel();
@@ -221,10 +221,12 @@ async fn serve(
     let begun = options.clock.monotonic();
     let closed = close(&mut served, is_calm, hurry, stop).await;
     let keeper = keeping.await.ok().flatten();
-    if let (Ok(()), Some(keeper), Next::End(_)) = (&closed, keeper, &next) {
+    // In the next life too: it goes on with the copy, whose lock is given back now.
+    if let (Ok(()), Some(keeper)) = (&closed, keeper) {
+        let is_passing = options.is_passing && matches!(next, Next::End(_));
         let left = STOP_TIMEOUT.saturating_sub(options.clock.monotonic().saturating_sub(begun));
         let patience = if is_calm { options.join.save_timeout } else { left };
-        finish(keeper, patience, options.is_passing.then_some(&*data), stop).await;
+        finish(keeper, patience, is_passing.then_some(&*data), stop).await;
     }
     let reason = match &next {
         Next::End(ended) => ended.to_string(),

@@ -16,9 +16,6 @@ use crate::tls::{Certificate, Served};
 use crate::token::Token;
 use crate::upload::{Sharing, Uploads};
 
-/// Longest that the start waits for the place where the job is saved.
-const SAVE_WAIT: Duration = Duration::from_secs(2);
-
 /// What makes a service the head of a job.
 #[derive(Clone, Debug)]
 pub struct HeadOptions {
@@ -143,21 +140,9 @@ impl Head {
         Ok(Self { join, nodes, file: head.join_file, sharing: head.sharing })
     }
 
-    /// What takes the files of agents; `None` where nothing is saved, or where the place is not to be had: a file
-    /// system that hangs is no reason not to record.
-    pub async fn uploads(&self, token: Token) -> Option<Uploads> {
-        let (save, sharing) = (self.join.save.clone()?, self.sharing);
-        let made = tokio::task::spawn_blocking(move || Uploads::new(&save, token, sharing));
-        let made = tokio::time::timeout(SAVE_WAIT, made).await;
-        let made = made.map_err(|_| "its file system does not answer".to_owned());
-        let made = made.and_then(|made| made.map_err(|panic| panic.to_string()));
-        match made.and_then(|made| made.map_err(|error| error.to_string())) {
-            Ok(uploads) => Some(uploads),
-            Err(why) => {
-                tracing::error!(save = ?self.join.save, why, "nodes cannot save through this head");
-                None
-            }
-        }
+    /// What takes the files of agents; `None` where nothing is saved.
+    pub fn uploads(&self, token: Token) -> Option<Uploads> {
+        Some(Uploads::new(self.join.save.as_deref()?, token, self.sharing))
     }
 
     /// Writes the join file, if there is to be one.

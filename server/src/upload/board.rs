@@ -1,7 +1,9 @@
 //! How far the nodes of a job are with saving, as they tell it; and what is left of those that tell nothing more.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,8 @@ use crate::info::{grouped, rfc3339};
 
 /// How often somebody who waits for the end is shown how far it is.
 const SHOWN_EVERY: Duration = Duration::from_millis(200);
+/// Longest that the directories of nodes which are not done are looked at.
+const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 /// Nodes that lack something and are named in a summary.
 const NAMED_MAX: usize = 16;
 /// Longest reason of a node that is kept.
@@ -133,8 +137,24 @@ impl Uploads {
         self.outcome(expected)
     }
 
-    /// What there is of each node now. Of those that are not done their directories are opened to see.
+    /// What there is of each node now. Of those that are not done their directories are opened to see, which is not
+    /// waited for longer than ten seconds: a file system may hang.
     pub fn outcome(&self, expected: &[String]) -> SavedNodes {
+        let (uploads, expected) = (self.clone(), expected.to_vec());
+        let (send, looked) = sync_channel(1);
+        let look = {
+            let expected = expected.clone();
+            move || {
+                let _ = send.send(uploads.outcome_by(&expected, &looked_at));
+            }
+        };
+        let started = thread::Builder::new().name("telem-look".to_owned()).spawn(look);
+        let looked = started.ok().and_then(|_| looked.recv_timeout(LOOK_PATIENCE).ok());
+        let blind = |_: &Path, why: String| Outcome::Nothing { why: format!("{why}; its directory does not answer") };
+        looked.unwrap_or_else(|| self.outcome_by(&expected, &blind))
+    }
+
+    fn outcome_by(&self, expected: &[String], look: &dyn Fn(&Path, String) -> Outcome) -> SavedNodes {
         let known: Vec<(String, super::Saving)> =
             self.nodes().iter().map(|(node, one)| (node.clone(), one.clone())).collect();
         let absent = expected.iter().filter(|node| !known.iter().any(|(known, _)| known == *node));
@@ -149,7 +169,7 @@ impl Uploads {
                 progress if progress.done => Outcome::Whole,
                 progress => {
                     let silent = "it did not say that it was done".to_owned();
-                    looked_at(&dir, progress.failed.clone().unwrap_or(silent))
+                    look(&dir, progress.failed.clone().unwrap_or(silent))
                 }
             };
             NodeSaved { node: node.clone(), dir: Some(dir), outcome }
@@ -158,7 +178,7 @@ impl Uploads {
     }
 }
 
-fn looked_at(dir: &std::path::Path, why: String) -> Outcome {
+fn looked_at(dir: &Path, why: String) -> Outcome {
     let info = Db::open_read_only(dir, Options::default()).and_then(|db| db.info());
     match info {
         Ok(info) => Outcome::Lacking { samples: info.samples, until: info.time_bounds.map(|(_, last)| last), why },

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -31,13 +30,17 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// An answer that is an error is read up to here.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
+/// Says where the head may be now: one that was started again may be elsewhere.
+pub type Heads = Box<dyn Fn() -> Vec<Client> + Send + Sync>;
+
 /// Asks a head, from threads that may wait.
 pub struct Asking {
-    /// Where the head may be; the one that answered last is asked first.
-    heads: Vec<Client>,
-    last: AtomicUsize,
+    look: Heads,
+    /// What that said when it was asked last; the first is the one that answered last. Empty after none did.
+    heads: Mutex<Vec<Client>>,
     node: String,
-    runtime: Mutex<Runtime>,
+    /// From when there is something to ask; made and dropped on the thread that asks, where it may be waited for.
+    runtime: Mutex<Option<Runtime>>,
 }
 
 impl fmt::Debug for Asking {
@@ -57,12 +60,8 @@ pub struct Answered {
 }
 
 impl Asking {
-    /// # Errors
-    /// When the system has nothing left to wait with.
-    pub fn new(heads: Vec<Client>, node: String) -> io::Result<Self> {
-        let heads = heads.into_iter().map(|head| head.with_silence(ATTEMPT_TIMEOUT)).collect();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { heads, last: AtomicUsize::new(0), node, runtime: Mutex::new(runtime) })
+    pub fn new(look: Heads, node: String) -> Self {
+        Self { look, heads: Mutex::default(), node, runtime: Mutex::default() }
     }
 
     pub fn node(&self) -> &str {
@@ -81,14 +80,21 @@ impl Asking {
             if attempt > 0 {
                 thread::sleep(PAUSE * (1 << (attempt - 1)));
             }
-            let first = self.last.load(Ordering::Relaxed);
-            for at in (first..self.heads.len()).chain(0..first.min(self.heads.len())) {
-                match self.once(&self.heads[at], method, &path, body) {
-                    Ok(answered) if answered.status != StatusCode::SERVICE_UNAVAILABLE => {
-                        self.last.store(at, Ordering::Relaxed);
+            let mut heads = std::mem::take(&mut *self.heads());
+            if heads.is_empty() {
+                heads = (self.look)().into_iter().map(|head| head.with_silence(ATTEMPT_TIMEOUT)).collect();
+            }
+            for at in 0..heads.len() {
+                match self.once(&heads[at], method, &path, body)? {
+                    Ok(answered) => {
+                        heads.swap(0, at);
+                        *self.heads() = heads;
+                        if answered.status == StatusCode::SERVICE_UNAVAILABLE {
+                            trouble = told(&answered);
+                            break;
+                        }
                         return Ok(Answered { again, ..answered });
                     }
-                    Ok(busy) => trouble = told(&busy),
                     Err(error) => {
                         again |= !matches!(error, ClientError::Unreachable { .. });
                         trouble = error.to_string();
@@ -99,7 +105,19 @@ impl Asking {
         Err(io::Error::new(io::ErrorKind::NotConnected, trouble))
     }
 
-    fn once(&self, head: &Client, method: &Method, path: &str, body: &Bytes) -> Result<Answered, ClientError> {
+    fn heads(&self) -> MutexGuard<'_, Vec<Client>> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Errors
+    /// When the system has nothing left to wait with.
+    fn once(
+        &self,
+        head: &Client,
+        method: &Method,
+        path: &str,
+        body: &Bytes,
+    ) -> io::Result<Result<Answered, ClientError>> {
         let ask = async {
             let answer = head.send(method.clone(), path, body.clone()).await?;
             let status = answer.status();
@@ -108,9 +126,14 @@ impl Asking {
             Ok(Answered { status, length, body: answer.read(bytes_max).await?, again: false })
         };
         // Nothing that panics runs while it is held.
-        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = match &mut *runtime {
+            Some(runtime) => runtime,
+            none => none.insert(tokio::runtime::Builder::new_current_thread().enable_all().build()?),
+        };
         let answered = runtime.block_on(async { tokio::time::timeout(ATTEMPT_MAX, ask).await });
-        answered.unwrap_or_else(|_| Err(ClientError::Silent { address: head.address().clone(), after: ATTEMPT_MAX }))
+        let silent = |_| Err(ClientError::Silent { address: head.address().clone(), after: ATTEMPT_MAX });
+        Ok(answered.unwrap_or_else(silent))
     }
 }
 

@@ -9,9 +9,8 @@ use axum::http::Method;
 use bytes::Bytes;
 use telem_engine::disk::{Disk, OsDisk};
 
-use super::disk::{Asking, told};
+use super::disk::{Asking, Heads, told};
 use super::{Given, HeadDisk, Progress, Wanted};
-use crate::client::Client;
 use crate::job::claim::claim;
 
 /// How often, at the most, a node that sends its files is brought up to date: many nodes share one head.
@@ -49,15 +48,12 @@ pub enum How {
 }
 
 impl NodePlace {
-    /// `heads` are addresses of one head, asked in turn, with the token of the job; `node` is the name that it gave.
+    /// `heads` says where the head may be, and is asked again when none of that answers; `node` is the name that it gave.
     /// `save` is where the job is saved: should the head be gone from the start, `save/node` is written, if `save` is
     /// there.
-    ///
-    /// # Errors
-    /// When the system has nothing left to ask with.
-    pub fn new(heads: Vec<Client>, node: &str, save: Option<PathBuf>) -> io::Result<Self> {
-        let asking = Arc::new(Asking::new(heads, node.to_owned())?);
-        Ok(Self { asking, save, found: None, avoid: None, send: false })
+    pub fn new(heads: Heads, node: &str, save: Option<PathBuf>) -> Self {
+        let asking = Arc::new(Asking::new(heads, node.to_owned()));
+        Self { asking, save, found: None, avoid: None, send: false }
     }
 
     /// The directory for a copy of `database`.

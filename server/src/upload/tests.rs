@@ -31,7 +31,7 @@ struct Head {
 impl Head {
     fn new(sharing: Sharing) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let uploads = Uploads::new(&dir.path().join("job"), Token::chosen(TOKEN).unwrap(), sharing).unwrap();
+        let uploads = Uploads::new(&dir.path().join("job"), Token::chosen(TOKEN).unwrap(), sharing);
         Self { dir, router: routes(uploads.clone()), uploads }
     }
 
@@ -91,7 +91,8 @@ impl Serving {
     }
 
     fn place(&self, node: &str) -> NodePlace {
-        NodePlace::new(vec![self.client(TOKEN)], node, None).unwrap()
+        let client = self.client(TOKEN);
+        NodePlace::new(Box::new(move || vec![client.clone()]), node, None)
     }
 }
 
@@ -278,7 +279,7 @@ fn a_node_that_comes_back_to_a_new_head_goes_on_with_the_copy_that_it_began() {
     node.append("a", 0..100);
     let dir = head.give("n1", &node.id());
     Mirror::begin(&node.db, &dir, Arc::new(OsDisk)).unwrap().step().unwrap();
-    let again = Uploads::new(head.uploads.save(), Token::chosen(TOKEN).unwrap(), Sharing::Found).unwrap();
+    let again = Uploads::new(head.uploads.save(), Token::chosen(TOKEN).unwrap(), Sharing::Found);
     let given = again.give("n1", &Wanted { database: node.id(), avoid: None }).unwrap();
     assert_eq!(given.dir, dir);
     let other = again.give("n1", &Wanted { database: "another".to_owned(), avoid: None }).unwrap();
@@ -354,7 +355,7 @@ fn a_node_with_the_wrong_token_learns_that_and_no_directory() {
     let head = Head::new(Sharing::ThroughHead);
     let serving = head.serve();
     let client = serving.client("another-token-of-some-length");
-    let refused = NodePlace::new(vec![client], "n1", None).unwrap().find("d").unwrap_err();
+    let refused = NodePlace::new(Box::new(move || vec![client.clone()]), "n1", None).find("d").unwrap_err();
     assert!(refused.to_string().contains("token of the job"), "{refused}");
     assert!(!head.uploads.save().join("n1").exists());
 }
@@ -362,10 +363,10 @@ fn a_node_with_the_wrong_token_learns_that_and_no_directory() {
 #[test]
 fn a_node_whose_head_never_came_saves_where_the_job_is_saved_if_that_is_there() {
     let dir = tempfile::tempdir().unwrap();
-    let nobody = NodePlace::new(Vec::new(), "n1", Some(dir.path().join("job"))).unwrap().find("d");
+    let nobody = NodePlace::new(Box::new(Vec::new), "n1", Some(dir.path().join("job"))).find("d");
     assert!(nobody.is_err(), "it is not there, so it may not be shared");
     std::fs::create_dir(dir.path().join("job")).unwrap();
-    let found = NodePlace::new(Vec::new(), "n1", Some(dir.path().join("job"))).unwrap().find("d").unwrap();
+    let found = NodePlace::new(Box::new(Vec::new), "n1", Some(dir.path().join("job"))).find("d").unwrap();
     assert_eq!(found.dir, dir.path().join("job/n1"));
 }
 
