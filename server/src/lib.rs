@@ -15,6 +15,7 @@ pub mod http;
 pub mod info;
 pub mod job;
 pub mod join;
+pub mod launch;
 pub mod missing;
 pub mod net;
 pub mod nodes;

@@ -1,0 +1,32 @@
+//! What a fuzzer gives the readers of this folder, and what must hold for all of it.
+
+use super::hostlist::{self, HOSTS_MAX};
+
+/// The readers, by the names of their corpora.
+pub const TARGETS: [(&str, fn(&[u8])); 1] = [("hostlist", hostlist)];
+
+/// A host list: what it stands for is bounded, is made of names, and comes back from the list that is written for it.
+///
+/// # Panics
+/// When that does not hold.
+pub fn hostlist(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let hosts = match hostlist::expand(text) {
+        Ok(hosts) => hosts,
+        Err(error) => {
+            let said = error.to_string();
+            assert!(said.len() < 1_000, "an error as long as what it is about: {said}");
+            return;
+        }
+    };
+    assert!(hosts.len() <= HOSTS_MAX);
+    let plain = |host: &String| !host.is_empty() && !host.starts_with('-') && host.is_ascii();
+    assert!(hosts.iter().all(plain), "{text:?} has a name that is none");
+    let folded = hostlist::fold(&hosts);
+    assert!(folded.len() <= hosts.iter().map(|host| host.len() + 3).sum(), "{folded:?} is longer than its names");
+    assert_eq!(hostlist::expand(&folded).as_ref(), Ok(&hosts), "{folded:?}");
+}
+
+#[cfg(test)]
+#[path = "../../../tests/fuzz/replay.rs"]
+mod replay;
