@@ -15,6 +15,7 @@ mod export;
 mod grafana;
 mod influx;
 mod kill;
+mod launch;
 mod nodes;
 mod opentsdb;
 mod oracle;

@@ -30,8 +30,10 @@ pub fn telem<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
 
 /// Takes from the environment whatever says something to telem.
 fn quiet(command: &mut Command) {
+    const OF_SCHEDULERS: [&str; 8] = ["SLURM", "PBS_", "LSB_", "FLUX_", "PALS_", "OMPI_", "PMI", "MPI_LOCAL"];
     for (name, _) in std::env::vars_os() {
-        if ["TELEM_", "SLURM_", "XDG_RUNTIME_DIR"].iter().any(|start| name.to_string_lossy().starts_with(start)) {
+        let starts = ["TELEM_", "XDG_RUNTIME_DIR"].into_iter().chain(OF_SCHEDULERS);
+        if starts.into_iter().any(|start| name.to_string_lossy().starts_with(start)) {
             command.env_remove(name);
         }
     }

@@ -21,12 +21,12 @@ use tempfile::TempDir;
 use crate::process::{PATIENCE, poll, telem};
 
 /// Where a run happens.
-struct Place {
+pub struct Place {
     dir: TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let owner_only = std::fs::Permissions::from_mode(0o700);
         // Short enough for the path of a socket.
         let dir = tempfile::Builder::new().permissions(owner_only).tempdir_in("/tmp").unwrap();
@@ -37,24 +37,24 @@ impl Place {
         Self { dir }
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// `telem run` on a free port, with `options`, before the command.
-    fn run(&self, options: &[&str], command: &[&str]) -> Command {
+    pub fn run(&self, options: &[&str], command: &[&str]) -> Command {
         let mut run = telem(["run", "--listen", "127.0.0.1:0"]);
         run.args(options).arg("--").args(command);
         self.at_home(&mut run);
         run
     }
 
-    fn at_home(&self, command: &mut Command) {
+    pub fn at_home(&self, command: &mut Command) {
         command.current_dir(self.path());
         command.env("XDG_RUNTIME_DIR", self.path().join("run")).env("TMPDIR", self.path().join("live"));
     }
 
-    fn output(&self, options: &[&str], command: &[&str]) -> Output {
+    pub fn output(&self, options: &[&str], command: &[&str]) -> Output {
         output(self.run(options, command))
     }
 }
@@ -92,7 +92,7 @@ fn undisturbed(command: Command) -> Command {
 }
 
 /// What `command` printed, until its end.
-fn output(command: Command) -> Output {
+pub fn output(command: Command) -> Output {
     let mut command = undisturbed(command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().unwrap();
@@ -128,16 +128,16 @@ impl Drop for Guard {
 }
 
 /// A run whose streams are held. It leads a process group, which dies with this value.
-struct Running {
+pub struct Running {
     _guard: Guard,
-    telem: Child,
+    pub telem: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     stderr: Option<ChildStderr>,
 }
 
 impl Running {
-    fn start(command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
         let mut command = undisturbed(command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut telem = command.spawn().unwrap();
@@ -147,13 +147,13 @@ impl Running {
     }
 
     /// The next line that the command printed; empty at the end.
-    fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(pid(self.telem.id()), signal).unwrap();
     }
 
@@ -166,7 +166,7 @@ impl Running {
     }
 
     /// Waits for the end. Also what was printed on stderr.
-    fn end(mut self) -> (ExitStatus, String) {
+    pub fn end(mut self) -> (ExitStatus, String) {
         drop(self.stdin.take());
         let mut said = String::new();
         self.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -186,12 +186,12 @@ impl Drop for Running {
     }
 }
 
-fn pid(number: u32) -> Pid {
+pub fn pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
 }
 
 /// The process that records the one run of a place.
-fn recorder(place: &Place) -> Pid {
+pub fn recorder(place: &Place) -> Pid {
     let live = place.path().join("live");
     let mut found = None;
     poll("a connection file", || {
@@ -212,6 +212,6 @@ fn connection_file(dir: &Path) -> Option<std::path::PathBuf> {
     entries.filter(|path| path.is_dir()).find_map(|path| connection_file(&path))
 }
 
-fn said(output: &Output) -> String {
+pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -5,9 +5,11 @@
 
 pub mod child;
 pub mod claim;
+mod company;
 pub mod describe;
 pub mod footprint;
 mod link;
+pub mod member;
 pub mod notes;
 pub mod recorder;
 pub mod save;
@@ -19,7 +21,7 @@ mod witness;
 
 use std::time::Duration;
 
-pub use self::recorder::{Event, Places, Prepare, Prepared, Up};
+pub use self::recorder::{Event, Places, Preparation, Prepare, Prepared, Up};
 
 /// Longest that the service may take to stop and close its database when the command has ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);

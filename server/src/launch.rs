@@ -1,8 +1,17 @@
 //! Where a job runs and who records it there: hosts, agents, heads.
 //!
-//! Pure parts first: [`hostlist`] reads lists of hosts, [`scheduler`] what schedulers say about a job.
+//! Pure parts first: [`hostlist`] reads lists of hosts, [`scheduler`] what schedulers say about a job, [`plan`] decides
+//! what one `telem run` does about it. Then what carries that out: [`agents`] are processes of their head, which [`crew`]
+//! watches, and by [`task`] the processes find each other that somebody else started on many nodes.
 
+pub mod agents;
+pub mod crew;
 #[cfg(test)]
 pub mod fuzzing;
 pub mod hostlist;
+pub mod plan;
 pub mod scheduler;
+mod surroundings;
+pub mod task;
+
+pub use surroundings::ThisProcess;

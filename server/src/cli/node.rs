@@ -111,7 +111,11 @@ pub fn run(args: NodeArgs) -> Result<(), Failure> {
 fn home(host: &str, data: Option<&Path>, node: Option<&str>) -> String {
     match (data, node) {
         (Some(data), _) => format!("{host}:{}", data.display()),
-        (None, node) => format!("{host}:{}", node.unwrap_or_default()),
+        (None, node) => {
+            let bases = config::data_bases(config::environment);
+            let base = bases.first().map(|base| base.path.display().to_string()).unwrap_or_default();
+            format!("{host}:{base}:{}", node.unwrap_or_default())
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! `telem run`: a command with a service beside it.
 
+mod nodes;
+mod prepare;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,19 +12,19 @@ use std::time::Duration;
 use clap::Args;
 use telem_engine::{Clock, SystemClock};
 
+use self::nodes::NodesArgs;
+use self::prepare::{Prepare, Saving};
 use super::service::{self, Purpose, ServiceArgs, level};
-use super::{Failure, Verbosity, live, units};
+use super::{Failure, Verbosity, units};
 use crate::config;
 use crate::job::notes::Notes;
 use crate::job::recorder::{self, RecordOptions};
 use crate::job::save::{Destination, INTERVAL_MAX};
 use crate::job::supervisor::{self, JobOptions};
-use crate::job::{Places, Prepared, footprint};
+use crate::job::{Preparation, footprint};
 
 /// The subcommand that is the recorder; of no use to anybody else.
 const RECORD: &str = "record";
-/// Longest that requests which still run are waited for when the command has ended.
-const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Run a command, record the node and the command's metrics, answer queries meanwhile
 ///
@@ -53,6 +56,8 @@ pub struct RunArgs {
     /// Do not run the command if it cannot be recorded
     #[arg(long)]
     strict: bool,
+    #[command(flatten, next_help_heading = "Nodes")]
+    nodes: NodesArgs,
     #[command(flatten)]
     service: ServiceArgs,
     /// The command and its arguments
@@ -64,7 +69,9 @@ const EXAMPLES: &str = "\
 Examples:
   telem run -- python train.py
   telem run --level 3 --save out -- ./solver input.toml && telem info out
-  srun telem run --save $SCRATCH/out -- ./solver         in a Slurm script
+  telem run -- srun ./solver                             in a Slurm script: all nodes of the job
+  srun telem run --save $SCRATCH/out -- ./solver         the same, started by Slurm
+  telem run --nodes n[01-16] -- mpirun ./solver          agents by ssh
   telem run -- sh -c 'echo $TELEM_URL; sleep 60'
 
 Environment of the command:
@@ -119,6 +126,7 @@ impl RunArgs {
     fn check(&self) -> Result<(), Failure> {
         let save = self.save(&self.job()?);
         self.service.node()?;
+        self.nodes.check()?;
         let in_itself = |data: &PathBuf| !self.no_save && std::path::absolute(data).is_ok_and(|data| data == save);
         if self.service.data.as_ref().is_some_and(in_itself) {
             return Err(Failure::usage(format!("--data and --save are both {}; name two directories", save.display())));
@@ -142,30 +150,37 @@ impl RunArgs {
 fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, Failure> {
     let id = args.job()?;
     let save = args.save(&id);
-    let RunArgs { level, job: _, save: _, no_save, save_interval, save_timeout, strict, service, command } = args;
+    let RunArgs { level, job: _, save: _, no_save, save_interval, save_timeout, strict, nodes, service, command } =
+        args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let node = service.node()?;
     let destination = (!no_save).then(|| Destination::new(save, &node));
     let hurry = Arc::default();
     let purpose = Purpose { job: id.clone(), level };
+    let notes = Notes { quiet: verbosity.is_quiet() };
+    let saving = Saving { interval: save_interval, timeout: save_timeout };
     Ok(RecordOptions {
         id,
         command,
         node,
         level,
+        strict,
         runtime: || service::runtime(footprint::yield_processor).map_err(Failure::into_message),
         prepare: Box::new({
-            let hurry = Arc::clone(&hurry);
+            let (hurry, clock) = (Arc::clone(&hurry), Arc::clone(&clock));
             move || {
-                let mut prepared = prepare(service, purpose, destination, strict)?;
-                prepared.options.hurry = hurry;
+                let wanted = Prepare { service, purpose, destination, strict, nodes, saving, notes, clock };
+                let mut prepared = wanted.run()?;
+                if let Preparation::Serve(prepared) = &mut prepared {
+                    prepared.options.hurry = hurry;
+                }
                 Ok(prepared)
             }
         }),
         hurry,
         save_interval,
         save_timeout,
-        notes: Notes { quiet: verbosity.is_quiet() },
+        notes,
         clock,
     })
 }
@@ -177,42 +192,4 @@ pub fn save_interval(text: &str) -> Result<Duration, String> {
         return Err(format!("'{text}' is more than {} s", INTERVAL_MAX.as_secs()));
     }
     Ok(interval)
-}
-
-/// Longest that the start waits for the place that is saved to: a file system that hangs is no reason not to record.
-const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Makes the directories. One that cannot be saved to is tried again later.
-fn prepare(
-    service: ServiceArgs,
-    purpose: Purpose,
-    mut destination: Option<Destination>,
-    strict: bool,
-) -> Result<Prepared, String> {
-    if let Some(destination) = &mut destination {
-        let claimed = destination.claim_within(CLAIM_TIMEOUT);
-        let cannot = |error| format!("cannot save in {}: {error}", destination.path().display());
-        if let (true, Err(error)) = (strict, claimed) {
-            return Err(cannot(error));
-        }
-    }
-    let passing = service.data.is_none();
-    let beside = destination.as_ref().and_then(|destination| destination.parent().parent());
-    let fresh = |job: &str, node: &str| live::fresh(job, node, beside).map_err(Failure::Failed);
-    let made = service.options(purpose, fresh).map_err(Failure::into_message);
-    let mut options = made.inspect_err(|_| {
-        if let Some(destination) = &mut destination {
-            destination.discard();
-        }
-    })?;
-    options.limits.shutdown_timeout = REQUESTS_TIMEOUT;
-    options.collect.at_ends = true;
-    if let Some(destination) = &destination {
-        options.engine.node = destination.node();
-    }
-    let passing = passing.then(|| options.data.clone());
-    if let Some(dir) = &passing {
-        live::tell_leftovers(dir);
-    }
-    Ok(Prepared { options, places: Places { destination, passing } })
 }

@@ -53,7 +53,7 @@ pub struct ServiceArgs {
     #[command(flatten)]
     collect: CollectArgs,
     #[command(flatten)]
-    reach: ReachArgs,
+    pub reach: ReachArgs,
     #[command(flatten, next_help_heading = "Retention")]
     retention: RetentionArgs,
     #[command(flatten, next_help_heading = "Limits")]
@@ -304,6 +304,8 @@ impl NodeServiceArgs {
             engine: engine_options(&self.write_limits, self.take_over, Retention::default(), data, node, &clock),
             writer: writer_options(&self.write_limits, None, &clock),
             token: Some(Token::chosen(&join.token).map_err(Failure::usage)?),
+            // A head beyond loopback tells its command one path for all nodes.
+            socket_dir: if tls.job.is_some() { socket::common_directory(options.uid) } else { options.socket_dir },
             tls,
             is_member: true,
             queries,

@@ -38,6 +38,13 @@ pub enum ToSupervisor {
         environment: Vec<(String, OsString)>,
         live: OsString,
     },
+    /// The service is there, and waits for so many other nodes: it will be ready a little later.
+    Gathering { nodes: usize },
+    /// Another process records this node: the command may start, and there is nothing more to be said.
+    Elsewhere {
+        /// For the command.
+        environment: Vec<(String, OsString)>,
+    },
     /// There is no service, and there will be none.
     Failed { why: String },
     /// Everything is done that can be done.

@@ -23,7 +23,9 @@ use telem_engine::Clock;
 use tokio::runtime::Runtime;
 
 use super::child::Ending;
+use super::company::{Company, Tally};
 use super::link::{self, ToRecorder, ToSupervisor};
+use super::member::MemberOf;
 use super::notes::{AtWork, Notes};
 use super::save::{Destination, Saved, Saver};
 use super::service::Service;
@@ -31,6 +33,9 @@ use super::signals::{self, Caught};
 use super::summary::Summary;
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, footprint, tunnel};
 use crate::config;
+use crate::launch::agents::AgentsOptions;
+use crate::launch::crew::CrewEvent;
+use crate::launch::task::Claim;
 use crate::service::{Ready, ServiceOptions};
 
 /// How long something takes before it is worth a word.
@@ -39,12 +44,28 @@ const SLOW: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Makes the directories that a service needs, and says with what it is to be started.
-pub type Prepare = Box<dyn FnOnce() -> Result<Prepared, String> + Send>;
+pub type Prepare = Box<dyn FnOnce() -> Result<Preparation, String> + Send>;
+
+/// What becomes of a recorder.
+#[derive(Debug)]
+pub enum Preparation {
+    Serve(Box<Prepared>),
+    /// Another process records this node, and is reached so.
+    Elsewhere {
+        environment: Vec<(String, OsString)>,
+    },
+}
 
 #[derive(Debug)]
 pub struct Prepared {
     pub options: ServiceOptions,
     pub places: Places,
+    /// Agents that it is to start.
+    pub agents: Option<AgentsOptions>,
+    /// The node, where others may want to record it too.
+    pub claim: Option<Claim>,
+    /// The head that it belongs to.
+    pub head: Option<MemberOf>,
 }
 
 /// The directories of a run.
@@ -85,6 +106,8 @@ impl Places {
 pub struct Up {
     pub ready: Ready,
     pub places: Places,
+    pub agents: Option<AgentsOptions>,
+    pub claim: Option<Claim>,
 }
 
 /// What is to be recorded, and how.
@@ -94,6 +117,8 @@ pub struct RecordOptions {
     pub command: Vec<OsString>,
     pub node: String,
     pub level: u8,
+    /// Whether the command is not to be started unless every node is recorded.
+    pub strict: bool,
     /// Makes the threads of the service.
     pub runtime: fn() -> Result<Runtime, String>,
     pub prepare: Prepare,
@@ -122,6 +147,10 @@ pub enum Event {
     /// The supervisor is gone.
     Silence,
     Ready(Box<Up>),
+    /// There is none, because another process has one.
+    Elsewhere(Vec<(String, OsString)>),
+    /// Something about the agents.
+    Crew(CrewEvent),
     /// The service ended, with what kept it from serving or from closing its database.
     Stopped(Result<(), String>),
     Saved(Saved),
@@ -158,13 +187,26 @@ pub fn record(options: RecordOptions) {
         Ok(runtime) => runtime,
         Err(why) => return tell(&ToSupervisor::Failed { why }),
     };
-    let RecordOptions { id, command, node, level, prepare, hurry, save_interval, save_timeout, notes, clock, .. } =
-        options;
+    let RecordOptions {
+        id,
+        command,
+        node,
+        level,
+        strict,
+        prepare,
+        hurry,
+        save_interval,
+        save_timeout,
+        notes,
+        clock,
+        ..
+    } = options;
     let service = Service::start(runtime, prepare, send.clone());
     let start = describe::Start { id, command, node, level, time: clock.now() };
     let mut job = Job {
         service,
         up: None,
+        company: Company::new(strict, notes, Arc::clone(&clock)),
         stopped: false,
         command: None,
         alone: false,
@@ -206,6 +248,8 @@ struct Job {
     service: Service,
     /// The service, from when it is ready.
     up: Option<Box<Up>>,
+    /// The other processes that record the job.
+    company: Company,
     /// Whether the service has ended.
     stopped: bool,
     /// The process of the command, from when it runs.
@@ -227,13 +271,20 @@ impl Job {
     fn start(&mut self, mut start: describe::Start) -> Option<Json> {
         loop {
             match self.next(Duration::MAX) {
-                Some(Event::Ready(up)) => {
-                    tell(&ToSupervisor::Ready {
-                        environment: environment(&up.ready, &start),
-                        live: up.ready.data.clone().into(),
-                    });
-                    self.up = Some(up);
+                Some(Event::Ready(up)) => self.service_ready(up, &start),
+                Some(Event::Elsewhere(environment)) => {
+                    self.stopped = true;
+                    tell(&ToSupervisor::Elsewhere { environment });
+                    return None;
                 }
+                Some(Event::Crew(event)) => match self.company.hear(event) {
+                    Ok(true) => self.tell_ready(&start),
+                    Ok(false) => {}
+                    Err(why) => {
+                        tell(&ToSupervisor::Failed { why });
+                        return None;
+                    }
+                },
                 Some(Event::Stopped(ended)) => {
                     self.stopped = true;
                     let why = ended.err().unwrap_or_else(|| "it stopped".to_owned());
@@ -257,17 +308,42 @@ impl Job {
         }
     }
 
+    /// The command may start, unless agents are to be waited for.
+    fn service_ready(&mut self, mut up: Box<Up>, start: &describe::Start) {
+        let (agents, claim) = (up.agents.take(), up.claim.take());
+        let events = self.send.clone();
+        // Nobody listens when the process is about to end anyway.
+        let hear = move |event| drop(events.send(Event::Crew(event)));
+        if let Some(claim) = claim {
+            self.company.keep(claim, environment(&up.ready, start));
+        }
+        let gathering = agents.and_then(|agents| self.company.start(agents, &up.ready, hear));
+        self.up = Some(up);
+        match gathering {
+            Some(nodes) => tell(&ToSupervisor::Gathering { nodes }),
+            None => self.tell_ready(start),
+        }
+    }
+
+    fn tell_ready(&self, start: &describe::Start) {
+        if let Some(Up { ready, .. }) = self.up.as_deref() {
+            let live = ready.data.clone().into();
+            tell(&ToSupervisor::Ready { environment: environment(ready, start), live });
+        }
+    }
+
     /// From the start of the command to the last words.
     fn see_through(&mut self, description: Json) {
         let destination = self.up.as_deref().and_then(|up| up.places.destination.as_ref());
         let place = destination.map(|destination| destination.path().to_path_buf()).unwrap_or_default();
         let saver = self.start_saving();
         let End { ending, hurried } = self.until_ended(saver.as_ref());
-        let Some(up) = self.up.take() else { return };
-        let Up { ready, places } = *up;
-        let now = self.clock.monotonic();
-        let mut deadline = now + if hurried { HURRIED_TIMEOUT } else { STOP_TIMEOUT };
         self.hurry.store(hurried, Ordering::Relaxed);
+        let urgent = self.dismiss(ending, hurried);
+        let Some(up) = self.up.take() else { return };
+        let Up { ready, places, .. } = *up;
+        self.company.tell_saved(&ready, urgent.is_some());
+        let mut deadline = urgent.unwrap_or_else(|| self.clock.monotonic() + STOP_TIMEOUT);
         let description = describe::ended(description, ending, self.clock.now());
         self.service.stop(Some((ready.db.clone(), description)));
         self.await_stop(&mut deadline);
@@ -285,8 +361,9 @@ impl Job {
         });
         // What could not be closed was saved from memory.
         let complete = self.stopped && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
+        let tally = Tally::of(&ready);
         let lacking = saved.as_ref().is_some_and(|saved| saved.failed.is_some());
-        let summary = Summary::of(&ready, self.stopped, saved);
+        let summary = Summary::of(&ready, self.stopped, saved).with(tally);
         if lacking {
             self.notes.error(summary);
         } else {
@@ -295,6 +372,36 @@ impl Job {
         if complete {
             places.remove_live();
         }
+        self.company.leave();
+    }
+
+    /// Ends the agents, before the head that they report to ends. When all must be over, once that is urgent.
+    fn dismiss(&mut self, ending: Option<Ending>, hurried: bool) -> Option<Duration> {
+        let mut urgent = hurried.then(|| self.clock.monotonic() + HURRIED_TIMEOUT);
+        let mut deadline = self.clock.monotonic() + self.company.dismiss(ending, hurried, self.save_timeout);
+        let slow = self.clock.monotonic() + SLOW;
+        let mut shown = None;
+        while !self.company.is_dismissed(self.up.as_deref().map(|up| &up.ready)) {
+            let now = self.clock.monotonic();
+            if now >= deadline {
+                break;
+            }
+            if now >= slow && shown.is_none() {
+                shown = Some(self.notes.at_work("waiting for the other nodes to save their samples".to_owned()));
+            }
+            match self.next(deadline.min(now + LOOK_INTERVAL)) {
+                Some(Event::Crew(event)) => drop(self.company.hear(event)),
+                Some(Event::Told(ToRecorder::Hurry)) => {
+                    self.hurry.store(true, Ordering::Relaxed);
+                    let now = self.clock.monotonic();
+                    urgent = Some(urgent.unwrap_or(now + HURRIED_TIMEOUT));
+                    deadline = deadline.min(now + self.company.dismiss(ending, true, Duration::ZERO));
+                }
+                Some(Event::Stopped(ended)) => self.service_ended(ended),
+                _ => {}
+            }
+        }
+        urgent
     }
 
     fn start_saving(&mut self) -> Option<Saver> {
@@ -331,7 +438,18 @@ impl Job {
                     self.service_ended(ended);
                     false
                 }
-                Some(Event::Caught(Caught::Child) | Event::Told(_) | Event::Ready(_) | Event::Saved(_)) | None => false,
+                Some(Event::Crew(event)) => {
+                    drop(self.company.hear(event));
+                    false
+                }
+                Some(
+                    Event::Caught(Caught::Child)
+                    | Event::Told(_)
+                    | Event::Ready(_)
+                    | Event::Elsewhere(_)
+                    | Event::Saved(_),
+                )
+                | None => false,
             };
             if let (true, Some(saver)) = (farewell, saver) {
                 saver.save_now();
@@ -396,6 +514,7 @@ impl Job {
     /// Stops the service of a command that never ran, and leaves no trace of it.
     fn abandon(&mut self) {
         self.hurry.store(true, Ordering::Relaxed);
+        self.dismiss(None, true);
         self.service.stop(None);
         let mut deadline = self.clock.monotonic() + HURRIED_TIMEOUT;
         if !self.stopped

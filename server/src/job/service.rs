@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use telem_engine::{Db, Durability, MetaChange};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Event, Prepare, Prepared, Up};
+use super::{Event, Preparation, Prepare, Prepared, Up};
 use crate::service::{self, Ready, ServiceError};
 
 #[derive(Debug)]
@@ -73,20 +74,41 @@ fn put_last(db: &Db, description: serde_json::Value) {
     }
 }
 
-async fn serve(prepare: Prepare, events: Sender<Event>, stop: impl Future<Output = ()>) -> Result<(), String> {
+async fn serve(
+    prepare: Prepare,
+    events: Sender<Event>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), String> {
     // Directories are made there, and any of them may hang.
     let prepared = tokio::task::spawn_blocking(prepare).await.map_err(|panic| panic.to_string())??;
-    let Prepared { options, places } = prepared;
-    let mut places = Some(places);
-    let ready = |ready: &Ready| {
-        if let Some(places) = places.take() {
-            // Who does not wait for it any more goes on without.
-            let _ = events.send(Event::Ready(Box::new(Up { ready: ready.clone(), places })));
+    let prepared = match prepared {
+        Preparation::Serve(prepared) => *prepared,
+        Preparation::Elsewhere { environment } => {
+            let _ = events.send(Event::Elsewhere(environment));
+            return Ok(());
         }
     };
-    let served = service::run(options, ready, stop).await;
-    if let Some(places) = places {
+    let Prepared { options, places, agents, claim, head } = prepared;
+    let rest = Arc::new(Mutex::new(Some((places, agents, claim))));
+    let ready = {
+        let rest = Arc::clone(&rest);
+        move |ready: &Ready| {
+            if let Some((places, agents, claim)) = take(&rest) {
+                // Who does not wait for it any more goes on without.
+                let _ = events.send(Event::Ready(Box::new(Up { ready: ready.clone(), places, agents, claim })));
+            }
+        }
+    };
+    let served = match head {
+        None => service::run(options, ready, stop).await.map_err(|error: ServiceError| error.to_string()),
+        Some(head) => head.serve(options, ready, stop).await,
+    };
+    if let Some((places, ..)) = take(&rest) {
         places.discard();
     }
-    served.map_err(|error: ServiceError| error.to_string())
+    served
+}
+
+fn take<T>(rest: &Mutex<Option<T>>) -> Option<T> {
+    rest.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

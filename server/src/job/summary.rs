@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use telem_engine::DbInfo;
 use telem_ingest::writer::{Lost, WriterStats};
 
+use super::company::Tally;
 use super::footprint::Footprint;
 use super::save::Saved;
 use crate::info::{grouped, rfc3339};
+use crate::launch::hostlist;
 use crate::service::Ready;
 
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub struct Summary {
     /// `None` where it was not to be saved.
     saved: Option<Saved>,
     footprint: Option<Footprint>,
+    /// What other nodes said of theirs.
+    others: Option<Tally>,
 }
 
 impl Summary {
@@ -29,7 +33,12 @@ impl Summary {
         let contents = if ended { ready.db.info().ok() } else { None };
         let whole = ready.db.is_closed() || saved.as_ref().is_some_and(|saved| saved.failed.is_none());
         let losses = ready.writer.as_ref().map(|writer| Losses::of(&writer.stats(), whole)).unwrap_or_default();
-        Self { contents, losses, live: ready.data.clone(), saved, footprint: Footprint::now() }
+        Self { contents, losses, live: ready.data.clone(), saved, footprint: Footprint::now(), others: None }
+    }
+
+    /// With what other nodes have.
+    pub fn with(self, others: Option<Tally>) -> Self {
+        Self { others, ..self }
     }
 }
 
@@ -73,8 +82,14 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.contents {
             Some(info) => {
-                let (samples, series) = (grouped(info.samples), grouped(info.series));
-                write!(f, "{samples} samples in {series} series, {}", bytes(info.bytes))?;
+                let others = self.others.clone().unwrap_or_default();
+                let samples = grouped(info.samples + others.samples);
+                let series = grouped(info.series + others.series);
+                write!(f, "{samples} samples in {series} series, {}", bytes(info.bytes + others.bytes))?;
+                if others.nodes > 0 {
+                    let own = usize::from(info.samples > 0);
+                    write!(f, ", on {} nodes", grouped((others.nodes + own) as u64))?;
+                }
             }
             None if self.live.is_dir() => {
                 write!(f, "the database was not closed in time; opening it recovers what was acknowledged")?;
@@ -82,6 +97,10 @@ impl fmt::Display for Summary {
             None => write!(f, "the database was not closed in time")?,
         }
         write!(f, "{}", self.losses)?;
+        if let Some(Tally { unheard, .. }) = self.others.as_ref().filter(|others| !others.unheard.is_empty()) {
+            let names = hostlist::fold(unheard);
+            write!(f, " · of {names} nothing was heard at the end: what it sent before is there")?;
+        }
         match &self.saved {
             Some(Saved { dir, failed: None, .. }) => write!(f, " · saved in {}", dir.display())?,
             Some(Saved { dir, failed: Some(why), nothing: true }) => {

@@ -31,9 +31,12 @@ use super::notes::Notes;
 use super::signals::{self, Caught, Received, Standing};
 use super::witness::Witness;
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT};
+use crate::launch::crew::JOIN_TIMEOUT;
 
 /// Longest that the command waits for the recorder; then it starts without.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much longer agents are waited for than the recorder allows them.
+const JOIN_GRACE: Duration = Duration::from_secs(2);
 /// How much longer the recorder is waited for than it allows itself, so that it may say what it did not do.
 const GRACE: Duration = Duration::from_millis(400);
 /// How long a recorder that is to leave no trace is waited for.
@@ -95,6 +98,7 @@ pub fn run(options: JobOptions) -> u8 {
         witness: Witness::default(),
         standing: Standing::now(),
         live: None,
+        has_agents: false,
         save_timeout,
         events,
         notes,
@@ -194,6 +198,8 @@ struct Supervisor {
     standing: Standing,
     /// Where the live data are, once that is known.
     live: Option<PathBuf>,
+    /// Whether the recorder has started agents.
+    has_agents: bool,
     save_timeout: Duration,
     events: Receiver<Event>,
     notes: Notes,
@@ -206,9 +212,17 @@ impl Supervisor {
         if self.recorder.is_none() {
             return Ok(Vec::new());
         }
-        let deadline = self.clock.monotonic() + READY_TIMEOUT;
+        let mut deadline = self.clock.monotonic() + READY_TIMEOUT;
         let why = loop {
             match self.next(deadline) {
+                Some(Event::Told(ToSupervisor::Gathering { .. })) => {
+                    self.has_agents = true;
+                    deadline = self.clock.monotonic() + JOIN_TIMEOUT + JOIN_GRACE;
+                }
+                Some(Event::Told(ToSupervisor::Elsewhere { environment })) => {
+                    self.leave_recorder();
+                    return Ok(environment);
+                }
                 Some(Event::Told(ToSupervisor::Ready { environment, live })) => {
                     self.live = Some(PathBuf::from(live));
                     return Ok(environment);
@@ -220,7 +234,7 @@ impl Supervisor {
                 }
                 Some(Event::Caught(_)) => self.reap(),
                 Some(Event::Told(ToSupervisor::Done)) => {}
-                None => break format!("it was not ready within {} s", READY_TIMEOUT.as_secs()),
+                None => break "it was not ready in time".to_owned(),
             }
         };
         if strict {
@@ -271,7 +285,9 @@ impl Supervisor {
         let (ending, hurried) = self.until_ended();
         if let Some(recorder) = &mut self.recorder {
             recorder.tell(ToRecorder::Ended { ending, hurried });
-            let patience = if hurried { HURRIED_TIMEOUT } else { STOP_TIMEOUT + self.save_timeout };
+            // Agents end first, and may take as long.
+            let turns = if self.has_agents { 2 } else { 1 };
+            let patience = if hurried { HURRIED_TIMEOUT } else { (STOP_TIMEOUT + self.save_timeout) * turns };
             self.await_recorder(patience + GRACE);
         }
         ending.exit_code()

@@ -127,7 +127,7 @@ fn number(around: &dyn Surroundings, name: &str) -> Option<u32> {
 fn slurm(around: &dyn Surroundings) -> Result<Option<Vec<String>>, SchedulerError> {
     let of_step = slurm_step(around).map(|_| "SLURM_STEP_NODELIST");
     let names = of_step.into_iter().chain(["SLURM_JOB_NODELIST", "SLURM_NODELIST"]);
-    first(around, names, |name, list| expand(name, list))
+    first(around, names, expand)
 }
 
 fn lsf(around: &dyn Surroundings) -> Result<Option<Vec<String>>, SchedulerError> {
@@ -148,11 +148,11 @@ fn lsf(around: &dyn Surroundings) -> Result<Option<Vec<String>>, SchedulerError>
     if let Some(hosts) = first(around, ["LSB_MCPU_HOSTS"], counted)? {
         return Ok(Some(hosts));
     }
-    first(around, ["LSB_HOSTS"], |name, list| expand(name, list))
+    first(around, ["LSB_HOSTS"], expand)
 }
 
 fn pals(around: &dyn Surroundings) -> Result<Option<Vec<String>>, SchedulerError> {
-    if let Some(hosts) = first(around, ["PALS_HOSTLIST"], |name, list| expand(name, list))? {
+    if let Some(hosts) = first(around, ["PALS_HOSTLIST"], expand)? {
         return Ok(Some(hosts));
     }
     first(around, ["PALS_HOSTFILE"], |name, path| file(around, name, path))

@@ -55,6 +55,11 @@ pub fn directory(xdg_runtime_dir: Option<&Path>, uid: u32) -> PathBuf {
     places.find(usable).unwrap_or(tmp)
 }
 
+/// That of a job of many nodes: the same on all of them, whatever each has in XDG_RUNTIME_DIR.
+pub fn common_directory(uid: u32) -> PathBuf {
+    directory(None, uid)
+}
+
 /// `<8 hex digits of what>.sock`.
 pub fn file_name(what: &str) -> String {
     // FNV-1a: stable for ever, and names need no more than to differ.

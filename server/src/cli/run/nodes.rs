@@ -1,0 +1,72 @@
+//! Options that say on which nodes a job is recorded.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::{Failure, units};
+use crate::launch::ThisProcess;
+use crate::launch::plan::{self, Hosts, LOCAL_MAX, Wanted};
+
+#[derive(Debug, Args)]
+pub struct NodesArgs {
+    /// Hosts to record besides this one, such as a,b[001-003] [default: those of the scheduler's job]
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["hostfile", "local"])]
+    nodes: Option<String>,
+    /// A file that names them, one on a line; or Flux's R
+    #[arg(long, value_name = "FILE", conflicts_with = "local")]
+    hostfile: Option<PathBuf>,
+    /// N agents on this machine instead, as separate processes with names and data of their own, for trials
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(LOCAL_MAX)))]
+    local: Option<u32>,
+    /// What starts agents on other hosts: srun in an allocation of Slurm, else ssh; or none
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Launcher::Auto)]
+    launcher: Launcher,
+    /// Name or address under which agents reach this host [default: all that it has, in turn]
+    #[arg(long, value_name = "HOST")]
+    advertise: Option<String>,
+    /// How long agents go on when this process is gone
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = units::duration)]
+    head_gone_timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Launcher {
+    Auto,
+    Srun,
+    Ssh,
+    None,
+}
+
+impl NodesArgs {
+    /// What can be seen to be wrong without asking a file system.
+    pub fn check(&self) -> Result<(), Failure> {
+        plan::check(&self.wanted(), &ThisProcess).map_err(Failure::usage)
+    }
+
+    pub fn wanted(&self) -> Wanted {
+        let hosts = match (&self.nodes, &self.hostfile, self.local.and_then(NonZeroU32::new)) {
+            (_, _, Some(count)) => Hosts::Local(count),
+            (_, Some(path), None) => Hosts::File(path.clone()),
+            (Some(list), None, None) => Hosts::List(list.clone()),
+            (None, None, None) => Hosts::OfJob,
+        };
+        let launcher = match self.launcher {
+            Launcher::Auto => plan::Launcher::Auto,
+            Launcher::Srun => plan::Launcher::Srun,
+            Launcher::Ssh => plan::Launcher::Ssh,
+            Launcher::None => plan::Launcher::None,
+        };
+        Wanted { hosts, launcher }
+    }
+
+    pub fn advertise(&self) -> Vec<String> {
+        self.advertise.clone().into_iter().collect()
+    }
+
+    pub fn head_gone_timeout(&self) -> Duration {
+        self.head_gone_timeout
+    }
+}

@@ -1,0 +1,240 @@
+//! What stands before a recorder can record: which part of the job is its own, directories, and options.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use telem_engine::Clock;
+use telem_engine::options::Options;
+
+use super::nodes::NodesArgs;
+use crate::cli::service::{Purpose, ServiceArgs};
+use crate::cli::{Failure, live};
+use crate::config;
+use crate::job::member::MemberOf;
+use crate::job::notes::Notes;
+use crate::job::save::Destination;
+use crate::job::{Places, Preparation, Prepared};
+use crate::launch::ThisProcess;
+use crate::launch::agents::AgentsOptions;
+use crate::launch::plan::{self, Fleet, PlanError, Role};
+use crate::launch::scheduler::Surroundings;
+use crate::launch::task::{Claim, Meeting, Part};
+use crate::net::socket;
+use crate::service::{HeadOptions, ServiceOptions};
+
+/// Longest that the start waits for the place that is saved to: a file system that hangs is no reason not to record.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest that requests which still run are waited for when the command has ended.
+const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
+/// A time that no job lasts.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
+/// Samples of this level and below come from the job, not from the node.
+const LEVEL_OF_USERS: u8 = 1;
+
+/// When the rest is saved.
+#[derive(Clone, Copy, Debug)]
+pub struct Saving {
+    pub interval: Duration,
+    pub timeout: Duration,
+}
+
+/// All that was asked for.
+pub struct Prepare {
+    pub service: ServiceArgs,
+    pub purpose: Purpose,
+    pub destination: Option<Destination>,
+    pub strict: bool,
+    pub nodes: NodesArgs,
+    pub saving: Saving,
+    pub notes: Notes,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Prepare {
+    /// Finds out, and makes the directories.
+    pub fn run(self) -> Result<Preparation, String> {
+        match self.role()? {
+            Role::Alone => self.serve(Place::Alone),
+            Role::Launch(fleet) => self.serve(Place::Launcher(fleet)),
+            Role::Task { rank } => self.meet(rank),
+        }
+    }
+
+    fn role(&self) -> Result<Role, String> {
+        match plan::plan(&self.nodes.wanted(), &ThisProcess, &config::host_name()) {
+            Ok(role) => Ok(role),
+            // Nobody asked for other nodes: this one is recorded whatever a scheduler says.
+            Err(error @ PlanError::Job(_)) if !self.strict => {
+                self.notes.warn(format_args!("this node alone is recorded: {error}"));
+                Ok(Role::Alone)
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// One of many processes on many nodes.
+    fn meet(self, rank: u32) -> Result<Preparation, String> {
+        // What Slurm calls a node is another's never.
+        let named = ThisProcess.variable("SLURMD_NODENAME").and_then(|name| config::checked_name("node", &name).ok());
+        let host = named.unwrap_or_else(config::host_name);
+        let here = std::env::current_dir().map_err(|error| format!("there is no working directory: {error}"))?;
+        let meeting = Meeting::of(&here, &self.purpose.job, &host, &ThisProcess);
+        meeting.open().map_err(|error| error.to_string())?;
+        let machine = Options::default().machine;
+        let part = meeting.enter(&ThisProcess, &*machine, &self.clock).map_err(|error| error.to_string())?;
+        if rank == 0 {
+            let claim = if let Part::Keeper(claim) = part { Some(claim) } else { None };
+            return self.serve(Place::Head { join_file: meeting.head(), claim });
+        }
+        match part {
+            Part::Keeper(claim) => {
+                let head = MemberOf::find(&meeting.head(), &self.purpose.job, self.nodes.advertise(), &*self.clock);
+                match head {
+                    Ok(head) => self.serve(Place::Member { head: Box::new(head), claim }),
+                    Err(why) if self.strict => Err(why),
+                    Err(why) => {
+                        self.notes.warn(format_args!("{host} is recorded alone: {why}"));
+                        self.serve(Place::Keeper(claim))
+                    }
+                }
+            }
+            Part::Guest { environment } => Ok(Preparation::Elsewhere { environment }),
+            Part::Unheard => {
+                Err("another process of telem records this node, and does not say how to reach it".to_owned())
+            }
+        }
+    }
+
+    fn serve(mut self, place: Place) -> Result<Preparation, String> {
+        self.claim()?;
+        let passing = self.service.data.is_none();
+        let beside = self.destination.as_ref().and_then(|destination| destination.parent().parent());
+        let fresh = |job: &str, node: &str| live::fresh(job, node, beside).map_err(Failure::Failed);
+        let is_default = self.service.reach.listen.is_none();
+        let interval = self.service.interval();
+        let made = self.service.options(self.purpose, fresh).map_err(Failure::into_message);
+        let mut options = made.inspect_err(|_| {
+            if let Some(destination) = &mut self.destination {
+                destination.discard();
+            }
+        })?;
+        options.limits.shutdown_timeout = REQUESTS_TIMEOUT;
+        options.collect.at_ends = true;
+        let save = self.destination.as_ref().map(|destination| destination.parent().to_path_buf());
+        if let Some(destination) = &self.destination {
+            options.engine.node = destination.node();
+        }
+        let mut head = HeadOptions {
+            advertise: self.nodes.advertise(),
+            interval,
+            save,
+            save_interval: self.saving.interval,
+            save_timeout: self.saving.timeout,
+            head_gone_timeout: self.nodes.head_gone_timeout(),
+            ..HeadOptions::default()
+        };
+        let passing = passing.then(|| options.data.clone());
+        let (mut agents, mut member) = (None, None);
+        if is_default && !matches!(&place, Place::Launcher(fleet) if fleet.is_local()) && place.is_head() {
+            options.listen = Some(everywhere());
+        }
+        if place.is_of_many() {
+            options.socket_dir = socket::common_directory(options.uid);
+        }
+        let claim = match place {
+            Place::Alone => None,
+            Place::Launcher(fleet) => {
+                if fleet.is_local() {
+                    // The agents collect what there is to be collected here.
+                    options.collect.level = options.level.min(LEVEL_OF_USERS);
+                }
+                agents = Some(agents_options(fleet, &options, passing.is_some()));
+                head.join_file = Some(beside_data(&options.data, "join"));
+                options.head = Some(head);
+                None
+            }
+            Place::Head { join_file, claim } => {
+                if claim.is_none() {
+                    // Another process collects what there is on this node.
+                    options.collect.level = options.level.min(LEVEL_OF_USERS);
+                }
+                // Its nodes have commands of their own, and end with those.
+                options.head = Some(HeadOptions { join_file: Some(join_file), head_gone_timeout: NEVER, ..head });
+                claim
+            }
+            Place::Member { head, claim } => {
+                head.secure(&mut options)?;
+                member = Some(*head);
+                Some(claim)
+            }
+            Place::Keeper(claim) => Some(claim),
+        };
+        if let Some(dir) = &passing {
+            live::tell_leftovers(dir);
+        }
+        let places = Places { destination: self.destination, passing };
+        Ok(Preparation::Serve(Box::new(Prepared { options, places, agents, claim, head: member })))
+    }
+
+    /// Makes the directory that is saved to. One that cannot be is tried again later.
+    fn claim(&mut self) -> Result<(), String> {
+        let Some(destination) = &mut self.destination else { return Ok(()) };
+        match destination.claim_within(CLAIM_TIMEOUT) {
+            Err(error) if self.strict => Err(format!("cannot save in {}: {error}", destination.path().display())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a recorder is in its job.
+enum Place {
+    /// The only one.
+    Alone,
+    /// The head of agents that it starts.
+    Launcher(Fleet),
+    /// The head of processes that somebody else started. `claim`: the keeper of its node, too.
+    Head { join_file: PathBuf, claim: Option<Claim> },
+    /// The keeper of a node, and a member of that head's job.
+    Member { head: Box<MemberOf>, claim: Claim },
+    /// The keeper of a node without a head.
+    Keeper(Claim),
+}
+
+impl Place {
+    /// Whether other machines may be in it: the environment of the command is for all of them.
+    fn is_of_many(&self) -> bool {
+        match self {
+            Self::Alone => false,
+            Self::Launcher(fleet) => !fleet.is_local(),
+            Self::Head { .. } | Self::Member { .. } | Self::Keeper(_) => true,
+        }
+    }
+
+    fn is_head(&self) -> bool {
+        matches!(self, Self::Launcher(_) | Self::Head { .. })
+    }
+}
+
+/// Any port at all addresses, those of IPv6 too where there are any.
+fn everywhere() -> SocketAddr {
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    if TcpListener::bind(any).is_ok() { any } else { (Ipv4Addr::UNSPECIFIED, 0).into() }
+}
+
+/// A place beside the data directory, in which nothing but the database may lie.
+fn beside_data(data: &Path, what: &str) -> PathBuf {
+    let mut name = data.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{what}"));
+    data.with_file_name(name)
+}
+
+fn agents_options(fleet: Fleet, options: &ServiceOptions, passing: bool) -> AgentsOptions {
+    let host = config::host_name();
+    let host = host.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let binary = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("telem"));
+    // Where nobody asked for the data to stay, agents choose as their head did, and remove what is saved.
+    let data = (fleet.is_local() && !passing).then(|| beside_data(&options.data, "nodes"));
+    AgentsOptions { fleet, binary, host, data, logs: beside_data(&options.data, "agents") }
+}

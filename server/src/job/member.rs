@@ -1,0 +1,132 @@
+//! The recorder of a node as a member of a job whose head is another process that somebody started: `srun telem run`.
+//!
+//! It records and saves as it would alone, and is an agent besides: it joins the head, reports to it and answers what
+//! it asks. The head is found through the join file that it publishes. Where that does not come, or the head is gone,
+//! the node is recorded all the same.
+
+use std::future::Future;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use telem_engine::Clock;
+use tokio::sync::watch;
+use url::Url;
+
+use crate::config;
+use crate::join::Join;
+use crate::nodes::agent::{self, AgentOptions};
+use crate::service::{Ready, ServiceOptions};
+use crate::tls::Certificate;
+use crate::token::Token;
+
+/// Longest that the command waits for the head to publish how it is joined.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(6);
+/// Longest that one of its addresses may take to answer: a dead head's file may lie there.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often it is looked for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Where the join file is not read again: this head does not come back under other secrets.
+const NOWHERE: &str = "-";
+
+/// The head, and how this node is reached.
+#[derive(Clone, Debug)]
+pub struct MemberOf {
+    join: Join,
+    advertise: Option<String>,
+}
+
+impl MemberOf {
+    /// Waits for the head of `job` to be there.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn find(file: &Path, job: &str, advertise: Vec<String>, clock: &dyn Clock) -> Result<Self, String> {
+        let deadline = clock.monotonic() + HEAD_TIMEOUT;
+        loop {
+            let why = match Join::read(file) {
+                Ok(join) if join.job != job => format!("{} is of job '{}'", file.display(), join.job),
+                Ok(join) if answers(&join) => {
+                    // The recorder saves, as it does alone; the agent in it need not.
+                    let join = Join { save: None, ..join };
+                    return Ok(Self { join, advertise: advertise.into_iter().next() });
+                }
+                Ok(join) => format!("the head does not answer at {}", join.head.join(", ")),
+                Err(error) => error.to_string(),
+            };
+            if clock.monotonic() >= deadline {
+                return Err(format!("there is no head after {} s: {why}", HEAD_TIMEOUT.as_secs()));
+            }
+            std::thread::park_timeout(LOOK_INTERVAL);
+        }
+    }
+
+    /// Gives a service the secrets of the job.
+    ///
+    /// # Errors
+    /// When the token is none.
+    pub fn secure(&self, options: &mut ServiceOptions) -> Result<(), String> {
+        options.token = Some(Token::chosen(&self.join.token).map_err(|error| error.to_string())?);
+        let (certificate, key) = (self.join.certificate.clone(), self.join.key.clone());
+        let from = "the join file of the head".to_owned();
+        options.tls.job = certificate.zip(key).map(|(chain, key)| Certificate { chain, key, from });
+        Ok(())
+    }
+
+    /// Serves, as a member, until `stop`.
+    ///
+    /// # Errors
+    /// What keeps it from serving or from closing its database.
+    pub async fn serve(
+        self,
+        options: ServiceOptions,
+        ready: impl Fn(&Ready) + Send + Sync + 'static,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), String> {
+        let (tell, stopped) = watch::channel(false);
+        tokio::spawn(async move {
+            stop.await;
+            tell.send_replace(true);
+        });
+        let host = config::host_name();
+        let agent = AgentOptions {
+            source: PathBuf::from(NOWHERE),
+            home: format!("{host}:{}", options.data.display()),
+            node: options.engine.node.clone(),
+            host,
+            listen: options.listen,
+            advertise: self.advertise,
+            is_passing: false,
+            clock: Arc::clone(&options.clock),
+            place: Box::new({
+                let data = options.data.clone();
+                move |_, _| Ok(data.clone())
+            }),
+            prepare: Box::new(move |_, node, _| {
+                let mut options = options.clone();
+                node.clone_into(&mut options.node);
+                node.clone_into(&mut options.engine.node);
+                Ok(options)
+            }),
+            ready: Box::new(ready),
+            join: self.join,
+        };
+        match agent::run(agent, stopped).await {
+            Ok(ended) => {
+                tracing::debug!(%ended, "no member any more");
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Whether somebody listens where the head says.
+fn answers(join: &Join) -> bool {
+    let answers = |url: &Url| {
+        let addresses = url.socket_addrs(|| None).unwrap_or_default();
+        addresses.iter().any(|address| TcpStream::connect_timeout(address, CONNECT_TIMEOUT).is_ok())
+    };
+    join.heads().is_ok_and(|heads| heads.iter().any(answers))
+}

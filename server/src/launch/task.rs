@@ -1,0 +1,294 @@
+//! Processes that somebody else started on many nodes, as `srun telem run -- ./app` does: how they find each other.
+//!
+//! The one with rank 0 is the head, and publishes in `.telem-<job>/head` how it is joined. On every node the first one
+//! keeps that node: it is the node's recorder, and the others, its guests, send to it. Who is first is decided by a
+//! name in that directory, which one process can link and no other; one that a dead process left is taken over, which
+//! only processes of the same host can tell, and only they ask. It must stand on a file system that all nodes have.
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::getppid;
+use serde::{Deserialize, Serialize};
+use telem_engine::Clock;
+use telem_engine::lock::{Machine, Process};
+
+use super::scheduler::Surroundings;
+use crate::private_file;
+
+/// Largest file here.
+const BYTES_MAX: u64 = 1 << 20;
+/// How long a process leaves the first place to one that its launcher calls the first of the node.
+const COURTESY: Duration = Duration::from_secs(1);
+/// Longest that a guest waits for its node's keeper to be ready.
+const KEEPER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Most entries that are looked through: nodes and their processes.
+const ENTRIES_MAX: usize = 1 << 20;
+/// How often a place that a dead process left is fought for.
+const ATTEMPTS: u32 = 20;
+
+/// Which of its node's processes this is, as launchers say it.
+const LOCAL_RANKS: [&str; 6] = [
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "PALS_LOCAL_RANKID",
+    "PMI_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_LOCALID",
+];
+
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    #[error("cannot {action} {}: {source}; start telem in a directory that all nodes share and that you may write, or with --launcher none", path.display())]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// Where the processes of a job meet.
+#[derive(Clone, Debug)]
+pub struct Meeting {
+    dir: PathBuf,
+    host: String,
+}
+
+/// What a process of a node is to its other processes.
+#[derive(Debug)]
+pub enum Part {
+    /// Its recorder.
+    Keeper(Claim),
+    /// The recorder is another process, which is reached so.
+    Guest { environment: Vec<(String, OsString)> },
+    /// The recorder is another process, which says nothing.
+    Unheard,
+}
+
+/// What a keeper tells its guests, who are of the same user on the same machine.
+#[derive(Debug, Serialize, Deserialize)]
+struct Told {
+    environment: Vec<(String, OsString)>,
+}
+
+impl Meeting {
+    /// In `.telem-JOB` below `dir`; a job of Slurm may start several programs, which then meet apart.
+    pub fn of(dir: &Path, job: &str, host: &str, around: &dyn Surroundings) -> Self {
+        let step = around.variable("SLURM_STEP_ID").filter(|step| step.bytes().all(|byte| byte.is_ascii_digit()));
+        let name = match step.as_deref() {
+            None | Some("0") => format!(".telem-{job}"),
+            Some(step) => format!(".telem-{job}.{step}"),
+        };
+        Self { dir: dir.join(name), host: host.to_owned() }
+    }
+
+    /// The join file of the head.
+    pub fn head(&self) -> PathBuf {
+        self.dir.join("head")
+    }
+
+    /// Makes the place.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn open(&self) -> Result<(), TaskError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+        made.map_err(|source| TaskError::Io { action: "make", path: self.dir.clone(), source })
+    }
+
+    /// What this process is on its node. Waits for a keeper to be ready, no longer than a few seconds.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn enter(
+        &self,
+        around: &dyn Surroundings,
+        machine: &dyn Machine,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Part, TaskError> {
+        let is_first = LOCAL_RANKS.iter().find_map(|name| around.variable(name)).is_none_or(|rank| rank.trim() == "0");
+        let start = clock.monotonic();
+        if !is_first {
+            // Rank 0 is to keep its node, and is the first of it.
+            while !self.is_taken() && clock.monotonic() < start + COURTESY {
+                std::thread::park_timeout(LOOK_INTERVAL);
+            }
+        }
+        if let Some(claim) = self.claim(machine)? {
+            return Ok(Part::Keeper(claim));
+        }
+        let deadline = clock.monotonic() + KEEPER_TIMEOUT;
+        loop {
+            if let Some(environment) = self.told() {
+                self.sign_in(machine);
+                return Ok(Part::Guest { environment });
+            }
+            if clock.monotonic() >= deadline {
+                return Ok(Part::Unheard);
+            }
+            std::thread::park_timeout(LOOK_INTERVAL);
+            // It may have died meanwhile.
+            if let Some(claim) = self.claim(machine)? {
+                return Ok(Part::Keeper(claim));
+            }
+        }
+    }
+
+    /// Takes the node, unless a process that lives has it.
+    fn claim(&self, machine: &dyn Machine) -> Result<Option<Claim>, TaskError> {
+        let cannot = |action, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| TaskError::Io { action, path, source }
+        };
+        let path = self.claim_path();
+        let me = machine.this_process().map_err(cannot("find out about this process for", &path))?;
+        let text = serde_json::to_vec(&me).map_err(io::Error::from).map_err(cannot("write", &path))?;
+        let own = self.dir.join(format!("{}.{}", self.host, me.pid));
+        for _ in 0..ATTEMPTS {
+            // Linked and not made: the name appears with what it holds, also where many nodes share the file system.
+            match private_file::write(&own, &text) {
+                Ok(()) => {}
+                // The last one of others has just left.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.open()?;
+                    continue;
+                }
+                Err(error) => return Err(cannot("write", &own)(error)),
+            }
+            let linked = fs::hard_link(&own, &path);
+            let _ = fs::remove_file(&own);
+            match linked {
+                Ok(()) => return Ok(Some(Claim { meeting: self.clone(), text })),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(cannot("link", &path)(error)),
+            }
+            match private_file::read(&path, BYTES_MAX) {
+                Ok(theirs) if is_alive(&theirs, &me, machine) => return Ok(None),
+                Ok(theirs) => self.clear(&theirs, me.pid),
+                // Gone just now, or not to be read for a moment.
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes what a dead process left, and puts back what another has put there meanwhile.
+    fn clear(&self, dead: &[u8], pid: u32) {
+        let (path, aside) = (self.claim_path(), self.dir.join(format!("{}.{pid}.old", self.host)));
+        if fs::rename(&path, &aside).is_err() {
+            return;
+        }
+        match private_file::read(&aside, BYTES_MAX) {
+            Ok(found) if found != dead => {
+                let _ = fs::hard_link(&aside, &path);
+            }
+            _ => {
+                let _ = fs::remove_file(self.told_path());
+            }
+        }
+        let _ = fs::remove_file(aside);
+    }
+
+    /// Lets the keeper know of the process that runs the command, which is the parent of this one.
+    fn sign_in(&self, machine: &dyn Machine) {
+        let parent = getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+        let Some((me, parent)) = machine.this_process().ok().zip(parent) else { return };
+        let Some(started) = machine.started(parent) else { return };
+        let guest = Process { pid: parent, started, ..me };
+        let path = self.dir.join(format!("{}{parent}", self.guest_prefix()));
+        let written =
+            serde_json::to_vec(&guest).map_err(io::Error::from).and_then(|text| private_file::write(&path, &text));
+        if let Err(error) = written {
+            tracing::debug!(%error, "the recorder of this node may end before this process");
+        }
+    }
+
+    fn guest_prefix(&self) -> String {
+        format!("{}.guest-", self.host)
+    }
+
+    /// The files of guests.
+    fn guests(&self) -> Vec<PathBuf> {
+        let prefix = self.guest_prefix();
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten().take(ENTRIES_MAX);
+        let of_guests = entries.filter(|entry| {
+            entry.file_name().to_str().and_then(|name| name.strip_prefix(&prefix)).is_some_and(is_number)
+        });
+        of_guests.map(|entry| entry.path()).collect()
+    }
+
+    fn is_taken(&self) -> bool {
+        self.claim_path().exists()
+    }
+
+    fn claim_path(&self) -> PathBuf {
+        self.dir.join(format!("{}.keeper", self.host))
+    }
+
+    fn told_path(&self) -> PathBuf {
+        self.dir.join(format!("{}.json", self.host))
+    }
+
+    fn told(&self) -> Option<Vec<(String, OsString)>> {
+        let text = private_file::read(&self.told_path(), BYTES_MAX).ok()?;
+        serde_json::from_slice::<Told>(&text).ok().map(|told| told.environment)
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether the process of another claim runs. One that cannot be told of is left in peace.
+fn is_alive(claim: &[u8], me: &Process, machine: &dyn Machine) -> bool {
+    let Ok(owner) = serde_json::from_slice::<Process>(claim) else { return false };
+    if owner.host != me.host {
+        return true;
+    }
+    owner.boot == me.boot && machine.started(owner.pid) == Some(owner.started)
+}
+
+/// A node that is ours to keep, until this is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    meeting: Meeting,
+    text: Vec<u8>,
+}
+
+impl Claim {
+    /// Tells guests how the recorder is reached.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn tell(&self, environment: &[(String, OsString)]) -> io::Result<()> {
+        let told = Told { environment: environment.to_vec() };
+        private_file::write(&self.meeting.told_path(), &serde_json::to_vec(&told)?)
+    }
+
+    /// Whether any guest still runs.
+    pub fn has_guests(&self, machine: &dyn Machine) -> bool {
+        let Ok(me) = machine.this_process() else { return false };
+        let runs =
+            |path: PathBuf| private_file::read(&path, BYTES_MAX).is_ok_and(|guest| is_alive(&guest, &me, machine));
+        self.meeting.guests().into_iter().any(runs)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let path = self.meeting.claim_path();
+        if private_file::read(&path, BYTES_MAX).is_ok_and(|found| found == self.text) {
+            let _ = fs::remove_file(self.meeting.told_path());
+            self.meeting.guests().into_iter().for_each(|guest| drop(fs::remove_file(guest)));
+            let _ = fs::remove_file(path);
+        }
+        // The last one out closes the door.
+        let _ = fs::remove_dir(&self.meeting.dir);
+    }
+}
