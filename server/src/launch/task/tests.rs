@@ -142,12 +142,12 @@ fn of_many_at_once_one_keeps_the_node() {
 
 #[test]
 fn programs_that_one_job_starts_meet_apart() {
-    let dir = Path::new("/work");
+    let dir = Path::new("/dir");
     let head = |step: &[(&'static str, &'static str)]| {
         Meeting::of(dir, "7", "n1", &Env(step.iter().copied().collect())).head().display().to_string()
     };
-    assert_eq!(head(&[]), "/work/.telem-7/head");
-    assert_eq!(head(&[("SLURM_STEP_ID", "0")]), "/work/.telem-7/head");
-    assert_eq!(head(&[("SLURM_STEP_ID", "3")]), "/work/.telem-7.3/head");
-    assert_eq!(head(&[("SLURM_STEP_ID", "../x")]), "/work/.telem-7/head");
+    assert_eq!(head(&[]), "/dir/.telem-7/head");
+    assert_eq!(head(&[("SLURM_STEP_ID", "0")]), "/dir/.telem-7/head");
+    assert_eq!(head(&[("SLURM_STEP_ID", "3")]), "/dir/.telem-7.3/head");
+    assert_eq!(head(&[("SLURM_STEP_ID", "../x")]), "/dir/.telem-7/head");
 }
