@@ -241,8 +241,11 @@ impl WorkerChannel for Channel {
             let mut channel = self.channels.connect(&self.url).await?;
             channel.coordinator_channel(headers, request, to_worker, metrics, task).await
         };
-        let accepted = timeout(self.channels.wire.silence_max, accepted).await;
-        let accepted = accepted.unwrap_or_else(|_| Err(lost(&self.url, &self.channels.silent())));
+        // A busy node may take its time; one that is not there any more is found out by its connection.
+        let accepted = match &attempt {
+            Some(attempt) => timeout_at(attempt.due, accepted).await.unwrap_or_else(|_| Err(self.late(attempt))),
+            None => accepted.await,
+        };
         match accepted {
             Err(error) => {
                 self.failed(attempt.as_deref(), error)?;

@@ -37,6 +37,8 @@ use crate::session::BATCH_ROWS;
 
 /// Where the service is to be mounted: every path below.
 pub const WORKER_PATH: &str = "/worker.WorkerService";
+/// The request that asks for the version alone.
+const PROBE: &str = "/GetWorkerInfo";
 /// Largest message with a plan.
 const PLAN_BYTES_MAX: usize = 16 << 20;
 
@@ -119,6 +121,10 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let mut service = self.worker.clone().into_worker_server().max_decoding_message_size(PLAN_BYTES_MAX);
+        if request.uri().path().ends_with(PROBE) {
+            // Asks whether anybody is there: those who work on questions may be busy.
+            return service.call(request.map(Body::new));
+        }
         let answered = self.threads.spawn(async move { service.call(request.map(Body::new)).await });
         // A request that nobody waits for any more is not worked on.
         let answered = AbortOnDrop(answered);
