@@ -18,7 +18,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, io, thread};
 
 use futures::FutureExt;
@@ -27,7 +27,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use telem_engine::{Db, Durability, Options, SampleBatch, SeriesKey, Step, SystemClock, TagSet, Timestamp, Value};
+use telem_engine::{
+    Clock, Db, Durability, Options, SampleBatch, SeriesKey, Step, SystemClock, TagSet, Timestamp, Value,
+};
 use telem_query::dist::{Connection, Dial, DialTcp, Knowing, KnownDelta, Members, Wire};
 use telem_query::functions::Aggregator;
 use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, TagFilter};
@@ -197,7 +199,7 @@ impl Figures {
 }
 
 fn head(flat_max: usize) -> Result<()> {
-    let clock: Arc<dyn telem_engine::Clock> = Arc::new(SystemClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let dir = std::env::temp_dir().join(format!("telem-scale-head-{}", std::process::id()));
     let db = Db::open(&dir, Options { node: "head".to_owned(), ..Options::default() })?;
     let members = Members::new(Arc::clone(&clock));
@@ -207,7 +209,7 @@ fn head(flat_max: usize) -> Result<()> {
         connect_timeout: Duration::from_secs(60),
         ..Wire::new(TOKEN.to_owned(), Arc::new(counting.clone()))
     };
-    let options = QueryOptions { flat_max, strict: true, ..QueryOptions::new(clock) };
+    let options = QueryOptions { flat_max, strict: true, ..QueryOptions::new(Arc::clone(&clock)) };
     let queries = Queries::over(db, members.clone(), wire, options)?;
     for line in io::stdin().lines() {
         let line = line?;
@@ -223,12 +225,12 @@ fn head(flat_max: usize) -> Result<()> {
     };
     // Connections come about once.
     ask(true)?;
-    let by_host = measured(&counting, || ask(true))?;
-    let all = measured(&counting, || ask(false))?;
-    let begun = Instant::now();
+    let by_host = measured(&*clock, &counting, || ask(true))?;
+    let all = measured(&*clock, &counting, || ask(false))?;
+    let begun = clock.monotonic();
     let panels = (0..PANELS).map(|_| queries.timeseries(question(true)));
     runtime.block_on(futures::future::try_join_all(panels))?;
-    let panels = begun.elapsed();
+    let panels = clock.monotonic().saturating_sub(begun);
     let nodes = members.list().len().max(1) as f64;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let kb = |bytes: u64| bytes as f64 / 1e3 / f64::from(REPETITIONS);
@@ -256,13 +258,13 @@ struct Measured {
     received: u64,
 }
 
-fn measured(counting: &Counting, mut ask: impl FnMut() -> Result<usize>) -> Result<Measured> {
+fn measured(clock: &dyn Clock, counting: &Counting, mut ask: impl FnMut() -> Result<usize>) -> Result<Measured> {
     let (cpu, sent, received) = (cpu_time()?, counting.sent(), counting.received());
     let mut walls = Vec::new();
     for _ in 0..REPETITIONS {
-        let begun = Instant::now();
+        let begun = clock.monotonic();
         ask()?;
-        walls.push(begun.elapsed());
+        walls.push(clock.monotonic().saturating_sub(begun));
     }
     // The kernel's count of CPU has steps of 10 ms; what was begun is ended.
     thread::sleep(Duration::from_millis(20));

@@ -50,7 +50,7 @@ fn ask(address: &str, nth: usize) -> Covered {
         let rows = rows.as_array().unwrap_or_else(|| panic!("{rows}"));
         rows.iter().map(|row| row[key].as_str().unwrap().to_owned()).collect()
     };
-    if nth % 3 == 0 {
+    if nth.is_multiple_of(3) {
         let path = "/api/query?start=10m-ago&m=sum:10s-count:node_load1%7Bhost=*%7D";
         let answer = connection.request("GET", path, &[], b"").unwrap().expect(200);
         let rows: Vec<Json> = answer.json().as_array().unwrap().iter().map(|line| line["tags"].clone()).collect();

@@ -85,11 +85,11 @@ pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<Sendabl
     let mut asked_for_names = false;
     for _ in 0..ATTEMPTS_MAX {
         let planned = planned(&inner, &question.context, question.order, &question.text).await;
-        if let (Err(Error::UnknownTable { name, .. }), false) = (&planned, asked_for_names) {
-            if exists(&inner, &question.context, name, question.due).await {
-                asked_for_names = true;
-                continue;
-            }
+        if let (Err(Error::UnknownTable { name, .. }), false) = (&planned, asked_for_names)
+            && exists(&inner, &question.context, name, question.due).await
+        {
+            asked_for_names = true;
+            continue;
         }
         let (view, state, planned) = planned?;
         let parts = if planned.reduced { Parts::Held } else { Parts::Streamed };

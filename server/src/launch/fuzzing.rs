@@ -3,7 +3,9 @@
 use super::hostlist::{self, HOSTS_MAX};
 
 /// The readers, by the names of their corpora.
-pub const TARGETS: [(&str, fn(&[u8])); 1] = [("hostlist", hostlist)];
+type Target = (&'static str, fn(&[u8]));
+
+pub const TARGETS: [Target; 1] = [("hostlist", hostlist)];
 
 /// A host list: what it stands for is bounded, is made of names, and comes back from the list that is written for it.
 ///
