@@ -407,3 +407,13 @@ async fn a_metric_that_no_node_told_of_yet_is_asked_for_before_it_is_unknown() {
         assert!(matches!(unknown, Err(Error::UnknownTable { .. })));
     }
 }
+
+#[tokio::test]
+async fn a_tag_that_appears_during_the_run_is_a_column_as_soon_as_its_node_has_told_of_it() {
+    let cluster = Cluster::new(&["m{host=a} 0:1", "m{host=b} 0:10"]);
+    assert!(cluster.sql("SELECT phase FROM m").await.is_err_and(|error| error.to_string().contains("no column phase")));
+    load_into(cluster.others[0].db(), "m{host=b,phase=eval} 60:20");
+    cluster.tell();
+    let (rows, missing) = cluster.sql("SELECT host, phase, value FROM m ORDER BY value").await.unwrap();
+    assert_eq!((rows.as_str(), missing), ("a  1.0\nb  10.0\nb eval 20.0", vec![]));
+}
