@@ -93,6 +93,9 @@ def test_lines_beyond_the_limit_and_garbage_cost_nothing_else(served):
 def test_what_was_sent_before_the_end_is_stored(serve, tmp_path):
     served = serve(tmp_path / "db")
     with connect(served) as connection:
+        # A client that is served: one that the server has not met yet when it is told to stop is not.
+        connection.sendall(b"version\n")
+        assert connection.recv(1 << 16)
         connection.sendall(lines("last", "a", range(10_000)))
         served.stop()
     assert count(serve(tmp_path / "db"), "last")["n"] == 10_000
