@@ -405,6 +405,7 @@ impl<K: Kernel> Grid<K> {
     }
 
     /// Fills as many whole buckets as there are values for, each with `share` of them; gives back how many were used.
+    /// The last one stays open: what comes next may be later than the last tick and yet in its bucket.
     fn fill(&mut self, start: i64, share: usize, values: &[f64]) -> usize {
         let step = self.step.micros();
         let (mut start, mut used) = (start, 0);
@@ -414,13 +415,14 @@ impl<K: Kernel> Grid<K> {
                 break;
             };
             for state in K::side_by_side(four) {
-                self.emit(start, state);
+                self.close();
+                self.open = Some((start, state));
                 start = start.saturating_add(step);
             }
             start = next;
+            self.end = next;
             used += four.len();
         }
-        self.end = start;
         used
     }
 }

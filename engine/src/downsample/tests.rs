@@ -255,6 +255,18 @@ fn long_runs_that_tick_or_share_times_or_do_neither_make_the_same_buckets() {
 }
 
 #[test]
+fn a_sample_after_the_last_tick_of_a_run_counts_in_the_bucket_of_that_tick() {
+    // Buckets that are filled four at a time, and some that remain.
+    for (minutes, function) in (29..33).flat_map(|minutes| FUNCTIONS.map(|function| (minutes, function))) {
+        let mut bed = Bed::new();
+        bed.put(0, (0..minutes).map(|at| (at * 60 * SECOND, Value::Int(at))));
+        bed.db.flush().unwrap();
+        bed.put(0, [((minutes - 1) * 60 * SECOND + 59, Value::Float(0.5))]);
+        bed.check(day(), 60 * SECOND, function).unwrap();
+    }
+}
+
+#[test]
 fn a_late_sample_under_a_flushed_hour_counts_in_its_bucket_alone() {
     let mut bed = Bed::new();
     bed.put(0, (0..3 * 3_600).map(|at| (at * SECOND, Value::Int(1))));
