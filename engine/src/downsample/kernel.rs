@@ -417,9 +417,8 @@ impl<K: Kernel> Grid<K> {
             for state in K::side_by_side(four) {
                 self.close();
                 self.open = Some((start, state));
-                start = start.saturating_add(step);
+                start += step;
             }
-            start = next;
             self.end = next;
             used += four.len();
         }

@@ -2,9 +2,10 @@
 
 use super::hostlist::{self, HOSTS_MAX};
 
-/// The readers, by the names of their corpora.
+/// The name of a corpus, and the reader that gets it.
 type Target = (&'static str, fn(&[u8]));
 
+/// The readers of this folder.
 pub const TARGETS: [Target; 1] = [("hostlist", hostlist)];
 
 /// A host list: what it stands for is bounded, is made of names, and comes back from the list that is written for it.
