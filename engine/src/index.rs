@@ -16,6 +16,7 @@ mod tests;
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ahash::{AHashMap, AHashSet};
@@ -51,9 +52,17 @@ impl fmt::Debug for TagPredicate<'_> {
 /// Sorted, without duplicates.
 type Postings = Vec<SeriesId>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SeriesIndex {
+    edition: u64,
     inner: RwLock<Inner>,
+}
+
+impl Default for SeriesIndex {
+    fn default() -> Self {
+        // The keys of its hashes are random, which is all that is needed here.
+        Self { edition: RandomState::new().hash_one(()), inner: RwLock::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -124,6 +133,12 @@ impl SeriesIndex {
     /// Makes room for so many more series.
     pub(crate) fn reserve(&self, series: usize) {
         self.write().keys.reserve(series);
+    }
+
+    /// A number drawn when this index was made: to somebody else an id means a series only together with it. A
+    /// database that is opened again may give an id that no file knew to another series.
+    pub fn edition(&self) -> u64 {
+        self.edition
     }
 
     pub fn id(&self, key: &SeriesKey) -> Option<SeriesId> {

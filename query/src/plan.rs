@@ -89,7 +89,7 @@ async fn answer_at_once(
     let leaf = leaf(query, Yield::NamedBuckets, selected, selected.len(), context);
     let rows = execute(pushdown::plan(query, leaf)?, context).await?;
     let mut memory = MemoryConsumer::new("buckets of a time-series query").register(context.task_ctx.memory_pool());
-    let (groups, waiting) = pushdown::finish_named(query, rows, &mut memory).await?;
+    let (groups, waiting) = pushdown::finish_named(query, rows, &context.view, &mut memory).await?;
     let mut lines = Lines::new(&groups, pipeline, context);
     for batch in waiting {
         pushdown::add(query.aggregator, &batch, &groups, &mut lines)?;
@@ -142,7 +142,7 @@ async fn read_groups(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<
     let selected = selection::select_named(query, context.view.index());
     let shared = context.view.on_several(&selected);
     let plan = leaf(query, Yield::Groups, &selected, selected.len(), context);
-    let mut groups = groups::read(query, execute(plan, context).await?).await?;
+    let mut groups = groups::read(query, execute(plan, context).await?, &context.view).await?;
     groups.share(shared.into_iter().filter_map(|id| context.view.index().key(id)).collect());
     groups.select(selected);
     Ok(groups)

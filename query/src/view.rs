@@ -12,6 +12,8 @@ use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot};
 
 use crate::dist::head::{Head, Planned};
 use crate::dist::members::Owner;
+use crate::dist::told;
+use crate::error::{Error, Result};
 use crate::leaf::{NodeLeafExec, Request};
 use crate::run::MissingNode;
 
@@ -24,8 +26,16 @@ pub struct View {
 #[derive(Clone, Debug)]
 struct Others {
     head: Arc<Head>,
+    asked: Arc<Mutex<Asked>>,
+}
+
+/// What plans of this question found out about the nodes that they ask.
+#[derive(Debug, Default)]
+struct Asked {
     /// Nodes that a plan would have asked, and why it does not.
-    missing: Arc<Mutex<BTreeMap<Arc<str>, String>>>,
+    missing: BTreeMap<Arc<str>, String>,
+    /// The series that the numbers of each node mean, whatever the node tells from now on.
+    numbers: BTreeMap<Arc<str>, Arc<Vec<SeriesId>>>,
 }
 
 impl View {
@@ -36,7 +46,7 @@ impl View {
 
     /// Of our own database and of those of others.
     pub(crate) fn over(snapshot: Snapshot, head: Arc<Head>) -> Self {
-        Self { snapshot, others: Some(Others { head, missing: Arc::default() }) }
+        Self { snapshot, others: Some(Others { head, asked: Arc::default() }) }
     }
 
     /// The names of all series.
@@ -81,14 +91,38 @@ impl View {
         let leaf = NodeLeafExec::new(self.snapshot.node().to_owned(), request, schema);
         let Some(others) = &self.others else { return leaf };
         let concerned = others.head.members().concerned(series, passes);
-        let mut missing = others.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        missing.extend(concerned.missing);
+        let mut asked = others.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.missing.extend(concerned.missing);
+        asked.numbers.extend(concerned.numbers);
+        drop(asked);
         if concerned.owners.is_empty() {
             return leaf;
         }
         // Our own database is asked in any case: that costs nothing, and a boundary needs two ends.
-        let ours = Owner { node: Arc::from(self.snapshot.node()), url: others.head.ours().clone() };
+        let ours = Owner { node: Arc::from(self.snapshot.node()), url: others.head.ours().clone(), told: None };
         leaf.over(std::iter::once(ours).chain(concerned.owners).collect())
+    }
+
+    /// The series that a node gave the numbers of; `None` for a name of a series.
+    ///
+    /// # Errors
+    /// Internal, when no such numbers were told.
+    pub(crate) fn numbered(&self, word: &str) -> Result<Option<Vec<SeriesKey>>> {
+        let Some((node, runs)) = told::decode(word) else { return Ok(None) };
+        let untold =
+            || Error::Internal(format!("node {node} gives numbers of series that it did not tell the names of"));
+        let others = self.others.as_ref().ok_or_else(untold)?;
+        let asked = others.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = Arc::clone(asked.numbers.get(node).ok_or_else(untold)?);
+        drop(asked);
+        let mut keys = Vec::new();
+        for run in runs {
+            let (first, last) = (*run.start() as usize, *run.end() as usize);
+            let ids = numbers.get(first..=last).ok_or_else(untold)?;
+            let known = ids.iter().map(|id| self.index().key(*id));
+            keys.extend(known.collect::<Option<Vec<_>>>().ok_or_else(untold)?);
+        }
+        Ok(Some(keys))
     }
 
     /// The plan as it can be executed.
@@ -105,7 +139,11 @@ impl View {
     /// The nodes that plans would have asked.
     pub(crate) fn missing(&self) -> Vec<MissingNode> {
         let Some(others) = &self.others else { return Vec::new() };
-        let missing = others.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        missing.iter().map(|(node, reason)| MissingNode { node: node.to_string(), reason: reason.clone() }).collect()
+        let asked = others.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked
+            .missing
+            .iter()
+            .map(|(node, reason)| MissingNode { node: node.to_string(), reason: reason.clone() })
+            .collect()
     }
 }

@@ -12,6 +12,8 @@ pub const KEYS_MAX: u32 = 10_000;
 /// Keys of series in the order in which a node saw them, from one position on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownDelta {
+    /// Of the index that gave the series their numbers; in another they mean nothing.
+    pub edition: u64,
     /// How many series come before.
     pub from: u32,
     /// Metric by metric as they came: a metric, and the tags of some of its series in the form in which groups travel.
@@ -61,7 +63,7 @@ impl Knowing {
 
     /// The next keys, [`KEYS_MAX`] at most. They count as told when [`Knowing::told`] says so.
     pub fn delta(&self) -> KnownDelta {
-        let mut delta = KnownDelta { from: self.told, series: Vec::new() };
+        let mut delta = KnownDelta { edition: self.db.index().edition(), from: self.told, series: Vec::new() };
         let end = self.count().min(self.told.saturating_add(KEYS_MAX));
         for id in self.told..end {
             let Some(key) = self.db.index().key(SeriesId(id)) else { break };

@@ -12,6 +12,7 @@ use telem_engine::{Clock, Db, MergedIndex, SeriesId, SeriesIndex, SeriesKey};
 use url::Url;
 
 use super::knowing::KnownDelta;
+use super::told::Told;
 use crate::error::Result;
 
 /// Most series that a head knows by name, of all nodes together: 2 million take some 150 MB. A node that
@@ -57,6 +58,9 @@ struct Member {
     since: Duration,
     /// How many of its series are known here; [`None`] until it told any.
     learned: Option<u32>,
+    /// What its own numbers of series mean, those of one edition.
+    edition: u64,
+    numbers: Arc<Vec<SeriesId>>,
     /// There is no room for its names.
     too_many: bool,
 }
@@ -92,12 +96,16 @@ pub struct MemberState {
 pub struct Owner {
     pub node: Arc<str>,
     pub url: Url,
+    /// The series that it need not name.
+    pub told: Option<Told>,
 }
 
 /// Whom a query concerns besides our own database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Concerned {
     pub owners: Vec<Owner>,
+    /// What the numbers mean that owners may use instead of names.
+    pub numbers: Vec<(Arc<str>, Arc<Vec<SeriesId>>)>,
     /// Those that cannot be asked, and why.
     pub missing: Vec<(Arc<str>, String)>,
 }
@@ -116,12 +124,22 @@ impl Members {
             Some(at) => {
                 let member = &mut inner.members[at as usize];
                 member.state = State::Up;
-                (member.url, member.since, member.learned) = (url, since, None);
+                (member.url, member.since) = (url, since);
+                member.forget();
             }
             None => {
                 let (at, node) = (inner.members.len() as u32, Arc::<str>::from(node));
                 inner.by_node.insert(Arc::clone(&node), at);
-                inner.members.push(Member { node, url, state: State::Up, since, learned: None, too_many: false });
+                inner.members.push(Member {
+                    node,
+                    url,
+                    state: State::Up,
+                    since,
+                    learned: None,
+                    edition: 0,
+                    numbers: Arc::default(),
+                    too_many: false,
+                });
             }
         }
     }
@@ -135,13 +153,21 @@ impl Members {
         let keys = delta.keys()?;
         let mut inner = self.write();
         let Some(at) = inner.by_node.get(node).copied() else { return Ok(None) };
-        let known = inner.members[at as usize].learned.unwrap_or(0);
+        let member = &mut inner.members[at as usize];
+        if member.edition != delta.edition {
+            member.forget();
+            member.edition = delta.edition;
+        }
+        let known = member.learned.unwrap_or(0);
         if delta.from > known {
             return Ok(Some(known));
         }
-        for key in &keys {
+        for (number, key) in (delta.from..).zip(&keys) {
             match self.shared.merged.insert(key, SERIES_MAX) {
-                Ok(id) => inner.own(id, at),
+                Ok(id) => {
+                    inner.own(id, at);
+                    inner.members[at as usize].number(number, id);
+                }
                 Err(_) => inner.members[at as usize].too_many = true,
             }
         }
@@ -245,7 +271,13 @@ impl Members {
                 continue;
             }
             match &member.state {
-                State::Up => concerned.owners.push(Owner { node: Arc::clone(&member.node), url: member.url.clone() }),
+                State::Up => {
+                    let count = member.numbers.len() as u32;
+                    let told = (count > 0).then_some(Told { edition: member.edition, count });
+                    let (node, url) = (Arc::clone(&member.node), member.url.clone());
+                    concerned.owners.push(Owner { node: Arc::clone(&node), url, told });
+                    concerned.numbers.push((node, Arc::clone(&member.numbers)));
+                }
                 State::Down { reason } | State::Left { reason } => {
                     concerned.missing.push((Arc::clone(&member.node), reason.clone()));
                 }
@@ -280,6 +312,21 @@ impl Members {
 
     fn write(&self) -> RwLockWriteGuard<'_, Inner> {
         self.shared.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Member {
+    /// What it told counts no more: it tells all of it again.
+    fn forget(&mut self) {
+        self.learned = None;
+        self.numbers = Arc::default();
+    }
+
+    /// Its series of this number is that one. Numbers without a gap are kept.
+    fn number(&mut self, number: u32, id: SeriesId) {
+        if self.numbers.len() == number as usize {
+            Arc::make_mut(&mut self.numbers).push(id);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod net;
 pub(crate) mod refusal;
 #[cfg(test)]
 mod tests;
+pub(crate) mod told;
 pub mod tree;
 pub(crate) mod wire;
 mod worker;
@@ -22,4 +23,5 @@ pub use inside::Inside;
 pub use knowing::{KEYS_MAX, Knowing, KnownDelta};
 pub use members::{MemberState, Members, State};
 pub use net::{Connection, Dial, DialTcp, Wire};
+pub use told::Told;
 pub use worker::{WORKER_PATH, WorkerService};

@@ -13,6 +13,7 @@ use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConve
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use telem_engine::{SeriesKey, Step, TimeRange, Timestamp};
 
+use super::told::Told;
 use crate::leaf::{NodeLeafExec, Request};
 use crate::selection::{decode_tags, encode_tags};
 
@@ -21,6 +22,7 @@ use crate::selection::{decode_tags, encode_tags};
 struct Leaf {
     node: String,
     partitions: usize,
+    told: Option<Told>,
     request: Request,
     /// Of rows; the columns of series follow from what is asked.
     columns: Vec<String>,
@@ -51,7 +53,8 @@ impl PhysicalExtensionCodec for LeafCodec {
                 return Err(exec_datafusion_err!("a leaf of {expected} columns names {found}"));
             }
         };
-        Ok(Arc::new(NodeLeafExec::new(leaf.node, leaf.request, schema).with_partitions(leaf.partitions).received()))
+        let made = NodeLeafExec::new(leaf.node, leaf.request, schema).with_partitions(leaf.partitions);
+        Ok(Arc::new(made.with_told(leaf.told).received()))
     }
 
     fn try_encode(
@@ -66,6 +69,7 @@ impl PhysicalExtensionCodec for LeafCodec {
         let leaf = Leaf {
             node: leaf.node().to_owned(),
             partitions: plan.properties().partitioning.partition_count(),
+            told: leaf.told(),
             columns: match leaf.request() {
                 Request::Rows(_) => plan.schema().fields().iter().map(|field| field.name().clone()).collect(),
                 Request::Series(_) => Vec::new(),

@@ -22,7 +22,7 @@ use url::Url;
 
 use super::{LeafContext, Part, Request, Stop};
 use crate::dist::members::Owner;
-use crate::dist::refusal;
+use crate::dist::{Told, refusal};
 
 /// Batches that a leaf makes ahead of who reads them.
 const CHANNEL_BATCHES: usize = 2;
@@ -35,6 +35,8 @@ pub struct NodeLeafExec {
     url: Option<Url>,
     /// All who are asked, of a leaf that is still to be pinned.
     owners: Arc<[Owner]>,
+    /// The series of that node that the head knows by number.
+    told: Option<Told>,
     /// Whether it came from a head.
     received: bool,
     request: Request,
@@ -51,11 +53,12 @@ impl NodeLeafExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let (url, owners, received) = (None, Arc::from([]), false);
+        let (url, owners, told, received) = (None, Arc::from([]), None, false);
         Self {
             node,
             url,
             owners,
+            told,
             received,
             request,
             properties: Arc::new(properties),
@@ -67,6 +70,13 @@ impl NodeLeafExec {
     #[must_use]
     pub fn received(mut self) -> Self {
         self.received = true;
+        self
+    }
+
+    /// The same leaf, asked by somebody who knows these series by number.
+    #[must_use]
+    pub fn with_told(mut self, told: Option<Told>) -> Self {
+        self.told = told;
         self
     }
 
@@ -83,6 +93,7 @@ impl NodeLeafExec {
             let pinned = Self {
                 node: owner.node.to_string(),
                 url: Some(owner.url.clone()),
+                told: owner.told,
                 owners: Arc::from([]),
                 metrics: ExecutionPlanMetricsSet::new(),
                 ..self.clone()
@@ -108,6 +119,10 @@ impl NodeLeafExec {
 
     pub fn node(&self) -> &str {
         &self.node
+    }
+
+    pub fn told(&self) -> Option<Told> {
+        self.told
     }
 
     pub fn request(&self) -> &Request {
@@ -178,7 +193,7 @@ impl ExecutionPlan for NodeLeafExec {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         // Another leaf of the query may go on when this one is not waited for any more.
         let stop = context.stop.of_its_own();
-        let context = LeafContext { snapshot: context.snapshot.clone(), stop: stop.clone() };
+        let context = LeafContext { snapshot: context.snapshot.clone(), stop: stop.clone(), told: self.told };
         let stopped_when_dropped = StopWhenDropped(stop);
         // Started by the first poll, not here: a leaf that waits for its turn (the probe side of
         // a join) must not hold a blocking thread that another leaf needs in order to finish.

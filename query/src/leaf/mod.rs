@@ -21,6 +21,8 @@ use arrow::record_batch::RecordBatch;
 use serde::{Deserialize, Serialize};
 use telem_engine::Snapshot;
 
+use crate::dist::Told;
+
 pub use exec::NodeLeafExec;
 pub use rows::RowsRequest;
 pub use series::SeriesRequest;
@@ -71,11 +73,13 @@ pub struct LeafContext {
     pub snapshot: Snapshot,
     /// Asked between series: whether anybody still waits for the answer.
     pub stop: Stop,
+    /// The series that whoever asks knows by number.
+    pub told: Option<Told>,
 }
 
 impl LeafContext {
     pub fn new(snapshot: Snapshot) -> Self {
-        Self { snapshot, stop: Stop::default() }
+        Self { snapshot, stop: Stop::default(), told: None }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod buckets;
 mod groups;
+mod naming;
 mod points;
 
 pub use buckets::STATES_MAX;
@@ -40,14 +41,15 @@ pub struct SeriesRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Yield {
     /// `series`: the tags of every series that has a sample in the window (see
-    /// [`selection::encode_tags`](crate::selection)). It belongs to a group, whatever its values.
+    /// [`selection::encode_tags`](crate::selection)), or of many that the head knows by number. It belongs to a group,
+    /// whatever its values.
     Groups,
     /// `group, ts, value, count, real`: what series contribute to every bucket of a fixed grid, with aggregates in
     /// view: the `value` of `count` contributions that count to the aggregator, NULL where there are none. Those of
     /// one group and bucket may be added up, or stand on rows of their own. `real` marks one that is no stand-in.
     Buckets,
     /// [`Yield::Buckets`] and [`Yield::Groups`] at once, which saves a round over many nodes: a column `series` more,
-    /// NULL but on the rows that name series. These have the group of the series, and nothing else.
+    /// NULL but on the rows that name series. These have nothing else but the group of the series, where it is one.
     NamedBuckets,
     /// `series, ts, int, float`: the downsampled, unfilled or else the raw points of each series,
     /// and of `int` and `float` the one that the point is. An error past `points_max` of them. Of the series in `raw`

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::run::TsGroup;
 use crate::selection::{decode_tags, group_key};
 use crate::tsq::TsQuery;
+use crate::view::View;
 
 /// In canonical order of their keys.
 #[derive(Debug, Default)]
@@ -34,12 +35,12 @@ struct Group {
 ///
 /// # Errors
 /// What the leaves fail with.
-pub(super) async fn read(query: &TsQuery, mut rows: SendableRecordBatchStream) -> Result<Groups> {
+pub(super) async fn read(query: &TsQuery, mut rows: SendableRecordBatchStream, view: &View) -> Result<Groups> {
     let mut naming = Naming::default();
     while let Some(batch) = rows.next().await {
         let batch = batch?;
         for tags in batch.column(0).as_string_view().iter().flatten() {
-            naming.add(query, tags)?;
+            naming.add(query, tags, view)?;
         }
     }
     Ok(naming.groups())
@@ -50,11 +51,18 @@ pub(super) async fn read(query: &TsQuery, mut rows: SendableRecordBatchStream) -
 pub(super) struct Naming(BTreeMap<String, BTreeSet<SeriesKey>>);
 
 impl Naming {
+    /// Takes in a series by its tags, or several by their numbers at a node.
+    ///
     /// # Errors
-    /// Engine, when these are no tags.
-    pub(super) fn add(&mut self, query: &TsQuery, tags: &str) -> Result<()> {
-        let series = SeriesKey::new(&query.metric, decode_tags(tags)?)?;
-        self.0.entry(group_key(query, &series)).or_default().insert(series);
+    /// Engine, when these are no tags; Internal, when the numbers mean nothing.
+    pub(super) fn add(&mut self, query: &TsQuery, named: &str, view: &View) -> Result<()> {
+        let series = match view.numbered(named)? {
+            Some(series) => series,
+            None => vec![SeriesKey::new(&query.metric, decode_tags(named)?)?],
+        };
+        for series in series {
+            self.0.entry(group_key(query, &series)).or_default().insert(series);
+        }
         Ok(())
     }
 

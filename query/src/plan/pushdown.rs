@@ -28,6 +28,7 @@ use super::groups::{self, Groups};
 use crate::error::Result;
 use crate::functions::Aggregator;
 use crate::tsq::TsQuery;
+use crate::view::View;
 
 /// The column that names series, where there is one.
 const SERIES: &str = "series";
@@ -110,6 +111,7 @@ pub(super) async fn finish(
 pub(super) async fn finish_named(
     query: &TsQuery,
     mut rows: SendableRecordBatchStream,
+    view: &View,
     memory: &mut MemoryReservation,
 ) -> Result<(Groups, Vec<RecordBatch>)> {
     let mut naming = groups::Naming::default();
@@ -117,7 +119,7 @@ pub(super) async fn finish_named(
     while let Some(batch) = rows.next().await {
         let batch = batch?;
         for tags in named(&batch, SERIES).as_string_view().iter().flatten() {
-            naming.add(query, tags)?;
+            naming.add(query, tags, view)?;
         }
         let of_buckets = is_null(named(&batch, SERIES)).map_err(DataFusionError::from)?;
         if of_buckets.true_count() > 0 {

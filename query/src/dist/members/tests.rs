@@ -13,7 +13,7 @@ fn url(node: &str) -> Url {
 /// Series of the metric `m`, each by the value of its tag `host`.
 fn delta(from: u32, hosts: &[&str]) -> KnownDelta {
     let tags = hosts.iter().map(|host| format!("host\u{1f}{host}")).collect();
-    KnownDelta { from, series: vec![("m".to_owned(), tags)] }
+    KnownDelta { edition: 1, from, series: vec![("m".to_owned(), tags)] }
 }
 
 fn asked(members: &Members, host: &str) -> Vec<String> {

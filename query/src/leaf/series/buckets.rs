@@ -9,6 +9,7 @@ use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use telem_engine::Timestamp;
 
+use super::naming::Numbered;
 use super::{BATCH_ROWS, Lines, Names, Source, external, times_array};
 use crate::functions::Aggregator;
 use crate::pipeline::Pipeline;
@@ -30,6 +31,7 @@ pub(super) struct Buckets {
     ready: std::vec::IntoIter<RecordBatch>,
     /// Group and tags of every series that was there, where they are to be named in the end.
     named: Option<Vec<(String, String)>>,
+    numbered: Numbered,
 }
 
 impl Buckets {
@@ -38,7 +40,8 @@ impl Buckets {
         let lines = source.lines(&pipeline);
         let sums = Sums::new(source.query.aggregator, &pipeline);
         let named = named.then(Vec::new);
-        Self { source, pipeline, lines, walk: None, sums, ready: Vec::new().into_iter(), named }
+        let numbered = Numbered::new(&source.context);
+        Self { source, pipeline, lines, walk: None, sums, ready: Vec::new().into_iter(), named, numbered }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
@@ -111,7 +114,9 @@ impl Buckets {
         for line in self.lines.by_ref() {
             self.source.check_wanted()?;
             let (series, line) = line.map_err(|error| external(error.into()))?;
-            if let Some(named) = &mut self.named {
+            if let Some(named) = &mut self.named
+                && !self.numbered.take(series, &self.source.context)
+            {
                 let key = self.source.key(series)?;
                 named.push((group_key(&self.source.query, &key), encode_tags(key.tags())));
             }
@@ -127,7 +132,11 @@ impl Buckets {
 
     /// The rows that name series, once all others are out.
     fn names(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        let Some(named) = self.named.as_mut().filter(|named| !named.is_empty()) else { return Ok(None) };
+        let Some(named) = &mut self.named else { return Ok(None) };
+        named.extend(self.numbered.word(&self.source.context).map(|word| (String::new(), word)));
+        if named.is_empty() {
+            return Ok(None);
+        }
         let rest = named.split_off(named.len().min(BATCH_ROWS));
         let batch = std::mem::replace(named, rest);
         let rows = batch.len();

@@ -4,6 +4,7 @@
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 
+use super::naming::Numbered;
 use super::{BATCH_ROWS, Names, Source, external};
 use crate::pipeline::Pipeline;
 use crate::selection::encode_tags;
@@ -12,12 +13,14 @@ pub(super) struct Groups {
     source: Source,
     pipeline: Pipeline,
     next: usize,
+    numbered: Numbered,
 }
 
 impl Groups {
     pub(super) fn new(source: Source) -> Self {
         let pipeline = Pipeline::new(&source.query);
-        Self { source, pipeline, next: 0 }
+        let numbered = Numbered::new(&source.context);
+        Self { source, pipeline, next: 0, numbered }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
@@ -26,10 +29,16 @@ impl Groups {
             self.source.check_wanted()?;
             let series = self.source.series[self.next];
             self.next += 1;
-            let snapshot = &self.source.context.snapshot;
-            if snapshot.has_points(series, self.pipeline.window).map_err(|error| external(error.into()))? {
+            let context = &self.source.context;
+            let there = context.snapshot.has_points(series, self.pipeline.window);
+            if there.map_err(|error| external(error.into()))? && !self.numbered.take(series, context) {
                 names.push(&encode_tags(self.source.key(series)?.tags()), 1)?;
             }
+        }
+        if self.next == self.source.series.len()
+            && let Some(word) = self.numbered.word(&self.source.context)
+        {
+            names.push(&word, 1)?;
         }
         if names.rows == 0 {
             return Ok(None);

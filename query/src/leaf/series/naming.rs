@@ -1,0 +1,33 @@
+//! How a leaf says which series were there: by name, and by number those that the head knows (see [`told`]).
+
+use telem_engine::SeriesId;
+
+use crate::dist::told::{self, Told};
+use crate::leaf::LeafContext;
+
+/// Series whose numbers say enough.
+pub(super) struct Numbered {
+    told: Option<Told>,
+    series: Vec<SeriesId>,
+}
+
+impl Numbered {
+    pub(super) fn new(context: &LeafContext) -> Self {
+        Self { told: context.told, series: Vec::new() }
+    }
+
+    /// Whether the series need not be named.
+    pub(super) fn take(&mut self, series: SeriesId, context: &LeafContext) -> bool {
+        let known = self.told.is_some_and(|told| told.knows(series, context.snapshot.index()));
+        if known {
+            self.series.push(series);
+        }
+        known
+    }
+
+    /// All that were taken, as one word; `None` for none.
+    pub(super) fn word(&mut self, context: &LeafContext) -> Option<String> {
+        let series = std::mem::take(&mut self.series);
+        (!series.is_empty()).then(|| told::encode(context.snapshot.node(), series))
+    }
+}
