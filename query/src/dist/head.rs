@@ -19,11 +19,12 @@ use datafusion_distributed::{
     DistributedExt, DistributedLeafExec, NetworkBoundaryExt, RouteTasksEvent, RouteTasksEventResponse,
     SessionStateBuilderExt, Stage, Worker,
 };
+use futures::StreamExt;
 use telem_engine::Db;
 use url::Url;
 
 use super::lost::Attempt;
-use super::members::{Members, State};
+use super::members::{MemberState, Members, State};
 use super::net::{Channels, Wire};
 use super::tree::{self, Cut};
 use super::wire::LeafCodec;
@@ -34,6 +35,8 @@ use crate::leaf::NodeLeafExec;
 const OURS: &str = "http://ours.invalid:1/";
 /// How often nodes that did not answer are tried again.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Nodes that are tried at once.
+const PROBES_AT_ONCE: usize = 64;
 
 /// Everything a head has besides its own database.
 pub(crate) struct Head {
@@ -103,6 +106,8 @@ impl Head {
             .clone()
             .with_distributed_user_codec(LeafCodec)
             .with_distributed_channel_resolver(channels.clone())
+            // Nobody looks at them, and they are most of what nodes would send back.
+            .with_distributed_metrics_collection(false)?
             .with_distributed_passthrough_headers(channels.wire().headers())?
             .with_distributed_route_tasks_handler(route)
             .with_distributed_local_worker_context(worker.to_local_worker_context(ours.clone()));
@@ -150,24 +155,32 @@ impl Head {
         !lost.is_empty()
     }
 
-    /// Tries nodes that did not answer, for ever: those who ask shall not pay for finding out.
+    /// Tries nodes that did not answer or were never asked, for ever: those who ask shall not pay for finding out, nor
+    /// for a thousand connections.
     pub async fn probe(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PROBE_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let down = self.members.list().into_iter().filter(|member| matches!(member.state, State::Down { .. }));
-            let probed = down.map(|member| {
-                let head = Arc::clone(&self);
-                async move {
-                    if head.channels.probe(&member.url).await.is_ok() {
-                        head.members.mark_up(&member.node);
-                    } else {
-                        head.channels.forget(&member.url);
-                    }
-                }
+            let members = self.members.list().into_iter();
+            let probed = members.filter(|member| match member.state {
+                State::Down { .. } => true,
+                State::Up => !self.channels.has(&member.url),
+                State::Left { .. } => false,
             });
-            futures::future::join_all(probed).await;
+            let trials = futures::stream::iter(probed);
+            trials.for_each_concurrent(PROBES_AT_ONCE, |member| Arc::clone(&self).try_one(member)).await;
+        }
+    }
+
+    async fn try_one(self: Arc<Self>, member: MemberState) {
+        let answered = self.channels.probe(&member.url).await;
+        if answered.is_err() {
+            self.channels.forget(&member.url);
+        }
+        // A node that is up and could not be reached is found out by who asks it, or by its silence.
+        if answered.is_ok() && matches!(member.state, State::Down { .. }) {
+            self.members.mark_up(&member.node);
         }
     }
 

@@ -131,6 +131,11 @@ impl Channels {
         }
     }
 
+    /// Whether there is a connection, as far as is known.
+    pub fn has(&self, url: &Url) -> bool {
+        self.open().contains_key(url)
+    }
+
     /// Forgets the connection: the next question makes a new one.
     pub fn forget(&self, url: &Url) {
         self.open().remove(url);
