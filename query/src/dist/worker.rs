@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, exec_err};
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -50,13 +49,16 @@ pub(super) fn worker(db: Db, session: SessionState, channels: Channels) -> Worke
         let (db, session, channels, headers) = (db.clone(), session.clone(), channels.clone(), headers.clone());
         async move {
             let config = context.builder.config().take().unwrap_or_default();
-            let config = config.with_batch_size(BATCH_ROWS).with_extension(Arc::new(LeafContext::new(db.snapshot())));
-            let runtime = Arc::clone(session.runtime_env());
-            let builder = SessionStateBuilder::new_from_existing(session).with_config(config);
-            let builder = builder.with_runtime_env(runtime).with_distributed_user_codec(LeafCodec);
-            let builder = builder.with_distributed_channel_resolver(channels);
-            let builder = builder.with_distributed_passthrough_headers(headers)?;
-            Ok(builder.with_distributed_worker_plan_rewrite_handler(only_ours).build())
+            // A state that is built anew registers some hundred functions, which takes longer than many a task.
+            let mut state = session;
+            *state.config_mut() = config
+                .with_batch_size(BATCH_ROWS)
+                .with_extension(Arc::new(LeafContext::new(db.snapshot())))
+                .with_distributed_user_codec(LeafCodec)
+                .with_distributed_channel_resolver(channels)
+                .with_distributed_passthrough_headers(headers)?
+                .with_distributed_worker_plan_rewrite_handler(only_ours);
+            Ok(state)
         }
     })
     .with_runtime_env(runtime)
