@@ -1,6 +1,7 @@
 //! `telem run` on many nodes, with real processes: agents on this machine; and `ssh` and `srun` that are scripts, which
 //! start here what they are told to start elsewhere, each host with a place of its own.
 
+mod killed;
 mod local;
 mod remote;
 mod tasks;

@@ -5,7 +5,7 @@
 mod kill;
 mod passing_through;
 mod replaying;
-mod saving;
+pub mod saving;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -151,6 +151,23 @@ impl Running {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
+    }
+
+    /// Reads what is printed on stderr up to the line that holds `text`.
+    pub fn wait_to_hear(&mut self, text: &str) -> String {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        // What follows is for `end`, so nothing may be read ahead.
+        while self.stderr.as_mut().unwrap().read(&mut byte).unwrap() == 1 {
+            if byte[0] != b'\n' {
+                line.push(byte[0]);
+                continue;
+            }
+            let said = String::from_utf8(std::mem::take(&mut line)).unwrap();
+            if said.contains(text) {
+                return said;
+            }
+        }
+        panic!("telem never said '{text}'");
     }
 
     pub fn signal(&self, signal: Signal) {
