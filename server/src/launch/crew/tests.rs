@@ -88,7 +88,13 @@ fn an_agent_that_ends_early_is_told_of_and_nobody_waits_for_it() {
 
 #[test]
 fn an_agent_that_does_not_end_is_ended_within_the_time_that_there_is() {
-    let started = start(&["trap '' TERM; while :; do sleep 0.01; done", GOOD]);
+    let started = start(&["trap '' TERM; : > $dir/deaf; while :; do sleep 0.01; done", GOOD]);
+    let clock = SystemClock::new();
+    // Until then it ends as any other does.
+    while !started.dir.path().join("deaf").exists() {
+        assert!(clock.monotonic() < PATIENCE);
+        thread::park_timeout(LOOK_INTERVAL);
+    }
     started.members.0.lock().unwrap().extend(["n1".to_owned(), "n2".to_owned()]);
     assert_eq!(started.next(), "Gathered { joined: 2, wanted: 2 }");
     // Again and sooner, as when somebody becomes impatient.
