@@ -148,6 +148,8 @@ pub struct QueryStats {
     pub refused: u64,
     /// Those that run now.
     pub running: u64,
+    /// What is read from our own database now: for these, and for those of heads.
+    pub leaves: u64,
 }
 
 /// Answers questions about one database. Clones share its threads and limits.
@@ -198,7 +200,9 @@ impl Queries {
     pub fn over(db: Db, members: Members, wire: Wire, options: QueryOptions) -> Result<Self> {
         let mut session = Session::new(&options)?;
         let workers = Workers::new(&options)?;
-        let (head, worker, config) = Head::new(db.clone(), members, wire, options.flat_max, session.template())?;
+        let reading = workers.reading();
+        let (head, worker, config) =
+            Head::new(db.clone(), members, wire, options.flat_max, session.template(), reading)?;
         session.configure(config);
         let (head, threads) = (Arc::new(head), workers.threads());
         let background = threads.spawn(Arc::clone(&head).probe()).abort_handle();
@@ -308,7 +312,7 @@ impl Queries {
     }
 
     fn leaf_context(&self) -> LeafContext {
-        LeafContext::new(self.inner.db.snapshot())
+        LeafContext::counted(self.inner.db.snapshot(), self.inner.workers.reading())
     }
 }
 
@@ -335,7 +339,7 @@ impl Round {
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
         let inner = &self.queries.inner;
         let ticket = inner.workers.admit(self.due).await?;
-        let context = LeafContext::new(self.snapshot.clone());
+        let context = LeafContext::counted(self.snapshot.clone(), inner.workers.reading());
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let answered = async move { ask::timeseries(&inner, context, &query, due).await };
         let mut answer: TsAnswer = self.queries.inner.workers.run(ticket, stop, answered).await?;

@@ -148,6 +148,7 @@ pub enum ServiceError {
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub db: Db,
+    pub queries: Queries,
     /// `None` where nothing is written.
     pub writer: Option<Writer>,
     /// The directory of the database.
@@ -282,7 +283,7 @@ async fn serve(
             since_us: options.clock.now().micros(),
         },
         nodes: nodes.clone(),
-        db: db.clone(),
+        queries: queries.clone(),
         clock: Arc::clone(&options.clock),
         token: token.clone(),
         limits: options.limits.clone(),
@@ -318,6 +319,7 @@ async fn serve(
     let join_file = head.as_ref().map(Head::publish).transpose()?;
     ready(&Ready {
         db: ready_db,
+        queries: queries.clone(),
         writer: ready_writer,
         data,
         recovery,

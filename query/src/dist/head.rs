@@ -29,7 +29,7 @@ use super::net::{Channels, Wire};
 use super::tree::{self, Cut};
 use super::wire::LeafCodec;
 use super::worker;
-use crate::leaf::NodeLeafExec;
+use crate::leaf::{NodeLeafExec, Reading};
 
 /// Where our own database is "reached": inside of the process, by comparing addresses.
 const OURS: &str = "http://ours.invalid:1/";
@@ -97,10 +97,11 @@ impl Head {
         wire: Wire,
         flat_max: usize,
         session: &SessionState,
+        reading: Reading,
     ) -> datafusion::error::Result<(Head, Worker, SessionConfig)> {
         let ours = Url::parse(OURS).map_err(|error| DataFusionError::Internal(error.to_string()))?;
         let channels = Channels::new(wire);
-        let worker = worker::worker(db, session.clone(), channels.clone());
+        let worker = worker::worker(db, session.clone(), channels.clone(), reading);
         let config = session
             .config()
             .clone()

@@ -35,8 +35,12 @@ enum Fault {
     Refused,
     /// Connections come about, and nothing is ever heard.
     Silent,
+    /// No connection ever comes about, and none is refused.
+    Swallowed,
     /// They break when so many bytes were heard.
     CutAfter(usize),
+    /// Nothing more is heard after so many bytes.
+    StallsAfter(usize),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,6 +58,7 @@ impl Dial for Faulty {
         async move {
             match fault {
                 Some(Fault::Refused) => Err(io::ErrorKind::ConnectionRefused.into()),
+                Some(Fault::Swallowed) => futures::future::pending().await,
                 Some(Fault::Silent) => {
                     let (ours, theirs) = tokio::io::duplex(1 << 20);
                     // Kept open for as long as the test runs.
@@ -61,7 +66,10 @@ impl Dial for Faulty {
                     Ok(Box::new(ours) as Box<dyn Connection>)
                 }
                 Some(Fault::CutAfter(bytes)) => {
-                    Ok(Box::new(Cut { inner: inside.await?, left: bytes }) as Box<dyn Connection>)
+                    Ok(Box::new(Cut { inner: inside.await?, left: bytes, then: Then::Breaks }) as Box<dyn Connection>)
+                }
+                Some(Fault::StallsAfter(bytes)) => {
+                    Ok(Box::new(Cut { inner: inside.await?, left: bytes, then: Then::Stalls }) as Box<dyn Connection>)
                 }
                 None => inside.await,
             }
@@ -70,16 +78,25 @@ impl Dial for Faulty {
     }
 }
 
-/// A connection that breaks once so many bytes were read.
+/// A connection over which nothing comes once so many bytes were read.
 struct Cut {
     inner: Box<dyn Connection>,
     left: usize,
+    then: Then,
+}
+
+#[derive(Clone, Copy)]
+enum Then {
+    Breaks,
+    Stalls,
 }
 
 impl AsyncRead for Cut {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.left == 0 {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        match (self.left, self.then) {
+            (0, Then::Breaks) => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            (0, Then::Stalls) => return Poll::Pending,
+            _ => {}
         }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
@@ -242,13 +259,15 @@ async fn a_dead_node_is_missing_and_the_others_are_counted_wholly() {
 }
 
 #[tokio::test]
-async fn a_node_that_says_nothing_is_given_up() {
-    let cluster = Cluster::waiting(&POWERS, QueryOptions { flat_max: 2, ..options() }, SHORT_SILENCE);
-    cluster.fault(5, Fault::Silent);
-    let (text, missing) = cluster.sum().await;
-    assert_eq!(text, "0:1101111 60:1101111");
-    assert_eq!(missing.len(), 1, "{missing:?}");
-    assert_eq!(missing[0].node, "n5");
+async fn a_node_that_says_nothing_or_is_behind_an_address_that_swallows_everything_is_given_up() {
+    for fault in [Fault::Silent, Fault::Swallowed] {
+        let cluster = Cluster::waiting(&POWERS, QueryOptions { flat_max: 2, ..options() }, SHORT_SILENCE);
+        cluster.fault(5, fault);
+        let (text, missing) = cluster.sum().await;
+        assert_eq!(text, "0:1101111 60:1101111", "{fault:?}");
+        assert_eq!(missing.len(), 1, "{fault:?}: {missing:?}");
+        assert_eq!(missing[0].node, "n5");
+    }
 }
 
 #[tokio::test]
@@ -303,6 +322,35 @@ async fn rows_that_were_handed_out_are_followed_by_an_error_where_their_node_is_
     cluster.members().mark_up("n2");
     let (text, missing) = cluster.sql("SELECT count(*) FROM m").await.unwrap();
     assert!((text == "60001" && missing.is_empty()) || (text == "1" && missing.len() == 1), "{text} {missing:?}");
+}
+
+#[tokio::test]
+async fn leaves_on_all_nodes_end_when_nobody_reads_the_answer_any_more() {
+    let many: String = (0..60_000).map(|at| format!(" {at}:{}.5", at * 7_919 % 10_007)).collect();
+    let lines = ["b", "c"].map(|host| format!("m{{host={host}}}{many}"));
+    let cluster = Cluster::new(&["m{host=a} 0:1", &lines[0], &lines[1]]);
+    // What they send further is not taken, so that their leaves cannot end by themselves.
+    for node in [2, 3] {
+        cluster.fault(node, Fault::StallsAfter(20_000));
+    }
+    let leaves = || cluster.others.iter().map(|other| other.stats().leaves).collect::<Vec<_>>();
+    let clock = SystemClock::new();
+    let answer = tokio::spawn({
+        let head = cluster.head.clone();
+        async move { head.sql("SELECT node, host, ts, value FROM m").await }
+    });
+    while leaves() != [1, 1] {
+        assert!(clock.monotonic() < SILENCE, "{:?}", leaves());
+        tokio::task::yield_now().await;
+    }
+    answer.abort();
+    drop(answer.await);
+    let begun = clock.monotonic();
+    while leaves() != [0, 0] || cluster.head.stats().running > 0 {
+        // Before anything else would have ended them.
+        assert!(clock.monotonic() - begun < SILENCE / 2, "{:?}", leaves());
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -381,6 +429,14 @@ async fn explain_shows_where_what_runs() {
             └──────────────────────────────────────────────────
     "#]]
     .assert_eq(&plan);
+}
+
+#[tokio::test]
+async fn a_job_of_one_node_has_neither_stages_nor_a_tree() {
+    let alone = Cluster::with(&POWERS[..1], QueryOptions { flat_max: 1, ..options() });
+    let plan = alone.head.explain("SELECT host, max(value) FROM m GROUP BY host").await.unwrap();
+    assert!(!plan.contains("Stage") && !plan.contains("Network"), "{plan}");
+    assert_eq!(alone.sum().await, ("0:1 60:1".to_owned(), vec![]));
 }
 
 #[tokio::test]

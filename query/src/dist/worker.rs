@@ -31,7 +31,7 @@ use tower::Service;
 
 use super::net::Channels;
 use super::wire::LeafCodec;
-use crate::leaf::{LeafContext, NodeLeafExec};
+use crate::leaf::{LeafContext, NodeLeafExec, Reading};
 use crate::session::BATCH_ROWS;
 
 /// Where the service is to be mounted: every path below.
@@ -41,19 +41,21 @@ const PROBE: &str = "/GetWorkerInfo";
 /// Largest message with a plan.
 const PLAN_BYTES_MAX: usize = 16 << 20;
 
-/// A worker over `db`. `session` has the functions that plans may name and the memory that they share.
-pub(super) fn worker(db: Db, session: SessionState, channels: Channels) -> Worker {
+/// A worker over `db`. `session` has the functions that plans may name and the memory that they share; `reading` counts
+/// the leaves.
+pub(super) fn worker(db: Db, session: SessionState, channels: Channels, reading: Reading) -> Worker {
     let runtime = Arc::clone(session.runtime_env());
     let headers = channels.wire().headers();
     Worker::from_session_builder(move |mut context: WorkerQueryContext| {
-        let (db, session, channels, headers) = (db.clone(), session.clone(), channels.clone(), headers.clone());
+        let (session, channels, headers) = (session.clone(), channels.clone(), headers.clone());
+        let leaves = LeafContext::counted(db.snapshot(), reading.clone());
         async move {
             let config = context.builder.config().take().unwrap_or_default();
             // A state that is built anew registers some hundred functions, which takes longer than many a task.
             let mut state = session;
             *state.config_mut() = config
                 .with_batch_size(BATCH_ROWS)
-                .with_extension(Arc::new(LeafContext::new(db.snapshot())))
+                .with_extension(Arc::new(leaves))
                 .with_distributed_user_codec(LeafCodec)
                 .with_distributed_channel_resolver(channels)
                 .with_distributed_passthrough_headers(headers)?

@@ -193,7 +193,7 @@ impl ExecutionPlan for NodeLeafExec {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         // Another leaf of the query may go on when this one is not waited for any more.
         let stop = context.stop.of_its_own();
-        let context = LeafContext { snapshot: context.snapshot.clone(), stop: stop.clone(), told: self.told };
+        let context = LeafContext { stop: stop.clone(), told: self.told, ..LeafContext::clone(&context) };
         let stopped_when_dropped = StopWhenDropped(stop);
         // Started by the first poll, not here: a leaf that waits for its turn (the probe side of
         // a join) must not hold a blocking thread that another leaf needs in order to finish.
@@ -201,6 +201,7 @@ impl ExecutionPlan for NodeLeafExec {
             let mut builder = RecordBatchReceiverStream::builder(Arc::clone(&schema), CHANNEL_BATCHES);
             let batches = builder.tx();
             builder.spawn_blocking(move || {
+                let _counted = context.reading.begin();
                 for batch in request.batches(&context, &schema, part) {
                     let failed = batch.is_err();
                     if batches.blocking_send(batch).is_err() || failed {

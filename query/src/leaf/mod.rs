@@ -14,7 +14,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
@@ -75,11 +75,45 @@ pub struct LeafContext {
     pub stop: Stop,
     /// The series that whoever asks knows by number.
     pub told: Option<Told>,
+    /// Where leaves are counted while they read.
+    pub reading: Reading,
 }
 
 impl LeafContext {
     pub fn new(snapshot: Snapshot) -> Self {
-        Self { snapshot, stop: Stop::default(), told: None }
+        Self::counted(snapshot, Reading::default())
+    }
+
+    /// One whose leaves are counted with those of other queries.
+    pub fn counted(snapshot: Snapshot, reading: Reading) -> Self {
+        Self { snapshot, stop: Stop::default(), told: None, reading }
+    }
+}
+
+/// How many leaves read now. Clones share one count.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    leaves: Arc<AtomicU64>,
+}
+
+impl Reading {
+    pub fn leaves(&self) -> u64 {
+        self.leaves.load(Ordering::Relaxed)
+    }
+
+    /// One more, until what this returns is dropped.
+    fn begin(&self) -> Read {
+        self.leaves.fetch_add(1, Ordering::Relaxed);
+        Read(self.clone())
+    }
+}
+
+/// A leaf that reads.
+struct Read(Reading);
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        self.0.leaves.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -9,7 +9,7 @@ use telem_engine::{TimeRange, Value};
 
 use super::names::{NameTest, Order, Subject};
 use super::rows::{Column, Rows};
-use super::{LeafContext, NodeLeafExec, Part, Request, RowsRequest, Stop};
+use super::{LeafContext, NodeLeafExec, Part, Request, RowsRequest};
 use crate::expression::Case;
 use crate::testing::Asked;
 
@@ -103,7 +103,7 @@ async fn a_leaf_on_the_wrong_node_or_without_a_snapshot_is_an_error() {
     let bare = SessionContext::new().task_ctx();
     let Err(error) = leaf.execute(0, bare) else { panic!("executed without a snapshot") };
     assert!(error.message().contains("where there is no snapshot"), "{error}");
-    let context = LeafContext { snapshot: Asked::empty().db.snapshot(), stop: Stop::default(), told: None };
+    let context = LeafContext::new(Asked::empty().db.snapshot());
     let config = SessionConfig::new().with_extension(Arc::new(context));
     let Err(error) = leaf.execute(0, SessionContext::new_with_config(config).task_ctx()) else {
         panic!("executed on another node")

@@ -24,7 +24,7 @@ use tokio::time::{Instant, Sleep, timeout_at};
 
 use super::{QueryOptions, QueryStats};
 use crate::error::{Error, Result};
-use crate::leaf::Stop;
+use crate::leaf::{Reading, Stop};
 
 /// Threads that may block in the engine at once, all queries together; made when needed. A leaf holds
 /// one for each of its parts while it is read: 16 queries of two tables in 8 parts each hold 256.
@@ -47,6 +47,7 @@ pub(super) struct Workers {
     deadline: Duration,
     admitted: AtomicU64,
     refused: AtomicU64,
+    reading: Reading,
 }
 
 /// A query's place among those that run, and when it must be done.
@@ -95,6 +96,7 @@ impl Workers {
             deadline: options.deadline,
             admitted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            reading: Reading::default(),
         })
     }
 
@@ -103,7 +105,13 @@ impl Workers {
             admitted: self.admitted.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             running: self.running_max.saturating_sub(self.running.available_permits()) as u64,
+            leaves: self.reading.leaves(),
         }
+    }
+
+    /// Counts the leaves of all queries.
+    pub(super) fn reading(&self) -> Reading {
+        self.reading.clone()
     }
 
     /// The threads of queries, for what else is to give way to the job.

@@ -47,6 +47,7 @@ Columns:
   lag      the age of the latest sample
   clock    how far the node's clock is ahead of the head's
   samples, series, bytes, memory, cpu   of the node's database and process
+  reads    parts of questions for which the node reads its samples now
   last error   what the node's log said last of what went wrong
 
 Environment:
@@ -80,7 +81,7 @@ pub fn run(args: &NodesArgs) -> Result<(), Failure> {
     if all_up { Ok(()) } else { Err(Failure::BadNews) }
 }
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "node",
     "state",
     "since",
@@ -90,13 +91,14 @@ const COLUMNS: [&str; 13] = [
     "bytes",
     "memory",
     "cpu",
+    "reads",
     "clock",
     "version",
     "url",
     "last error",
 ];
 /// Columns with numbers, which stand on the right.
-const NUMBERS: std::ops::RangeInclusive<usize> = 3..=9;
+const NUMBERS: std::ops::RangeInclusive<usize> = 3..=10;
 
 fn table(nodes: &[Listed], now_us: i64, bold: bool) -> String {
     let mut rows = vec![COLUMNS.map(str::to_owned)];
@@ -117,7 +119,7 @@ fn table(nodes: &[Listed], now_us: i64, bold: bool) -> String {
     text
 }
 
-fn row(node: &Listed, now_us: i64) -> [String; 13] {
+fn row(node: &Listed, now_us: i64) -> [String; 14] {
     let state = match (&node.reason, node.is_head) {
         (Some(reason), _) => format!("{} ({reason})", node.state),
         (None, true) => format!("{}, head", node.state),
@@ -135,6 +137,7 @@ fn row(node: &Listed, now_us: i64) -> [String; 13] {
         bytes(figures.bytes),
         bytes(figures.memory_bytes),
         format!("{:.1} s", figures.cpu_seconds),
+        known(figures.leaves),
         node.clock_offset_us.map_or("-".to_owned(), |offset| format!("{:+.1} ms", offset as f64 / 1e3)),
         node.version.clone(),
         node.url.clone(),
@@ -165,8 +168,8 @@ fn bytes(bytes: u64) -> String {
 
 fn csv(nodes: &[Listed]) -> String {
     let mut text = String::from(
-        "node,is_head,url,state,reason,since,reported_ms,lag_ms,samples,series,bytes,cpu_seconds,memory_bytes,version,\
-         pid,host,data,clock_offset_us,last_error\n",
+        "node,is_head,url,state,reason,since,reported_ms,lag_ms,samples,series,bytes,cpu_seconds,memory_bytes,leaves,\
+         version,pid,host,data,clock_offset_us,last_error\n",
     );
     for node in nodes {
         let figures = &node.figures;
@@ -186,6 +189,7 @@ fn csv(nodes: &[Listed]) -> String {
             figures.bytes.to_string(),
             figures.cpu_seconds.to_string(),
             figures.memory_bytes.to_string(),
+            figures.leaves.to_string(),
             quoted(&node.version),
             node.pid.to_string(),
             quoted(&node.host),
@@ -243,6 +247,7 @@ mod tests {
                 bytes: 3 << 20,
                 cpu_seconds: 4.25,
                 memory_bytes: 50 << 20,
+                leaves: 2,
             },
             clock_offset_us: Some(-1_250),
             last_error: Some("the disk is full, \"really\"".to_owned()),
@@ -254,18 +259,18 @@ mod tests {
     #[test]
     fn the_table_shows_who_is_there_and_how() {
         expect![[r#"
-            node    state                                  since        lag    samples  series    bytes    memory    cpu    clock  version  url                      last error
-            login1  up, head                               1 h 2 min      -         12       2    900 B  64.0 MiB  0.0 s        -  0.1.0    https://login1:4242      -
-            n1      suspect (it does not report any more)  2 min      7.5 s  1,234,567     800  3.0 MiB  50.0 MiB  4.2 s  -1.2 ms  0.1.0    https://10.0.0.1:40001/  the disk is full, "really"
+            node    state                                  since        lag    samples  series    bytes    memory    cpu  reads    clock  version  url                      last error
+            login1  up, head                               1 h 2 min      -         12       2    900 B  64.0 MiB  0.0 s      0        -  0.1.0    https://login1:4242      -
+            n1      suspect (it does not report any more)  2 min      7.5 s  1,234,567     800  3.0 MiB  50.0 MiB  4.2 s      2  -1.2 ms  0.1.0    https://10.0.0.1:40001/  the disk is full, "really"
         "#]].assert_eq(&table(&nodes(), 3_725_000_000, false));
     }
 
     #[test]
     fn cells_of_csv_are_quoted_where_they_must_be() {
         expect![[r#"
-            node,is_head,url,state,reason,since,reported_ms,lag_ms,samples,series,bytes,cpu_seconds,memory_bytes,version,pid,host,data,clock_offset_us,last_error
-            login1,true,https://login1:4242,up,,1970-01-01T00:00:00.000000Z,,,12,2,900,0,67108864,0.1.0,17,login1.site,/tmp/telem-1/7/login1,,
-            n1,false,https://10.0.0.1:40001/,suspect,it does not report any more,1970-01-01T01:00:00.000000Z,7000,7450,1234567,800,3145728,4.25,52428800,0.1.0,17,login1.site,/tmp/telem-1/7/login1,-1250,"the disk is full, ""really"""
+            node,is_head,url,state,reason,since,reported_ms,lag_ms,samples,series,bytes,cpu_seconds,memory_bytes,leaves,version,pid,host,data,clock_offset_us,last_error
+            login1,true,https://login1:4242,up,,1970-01-01T00:00:00.000000Z,,,12,2,900,0,67108864,0,0.1.0,17,login1.site,/tmp/telem-1/7/login1,,
+            n1,false,https://10.0.0.1:40001/,suspect,it does not report any more,1970-01-01T01:00:00.000000Z,7000,7450,1234567,800,3145728,4.25,52428800,2,0.1.0,17,login1.site,/tmp/telem-1/7/login1,-1250,"the disk is full, ""really"""
         "#]].assert_eq(&csv(&nodes()));
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use telem_engine::{Clock, Db, Options};
+use telem_query::Queries;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
@@ -180,12 +181,12 @@ async fn serve(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Next, AgentError> {
     let (stop_service, stopped) = oneshot::channel();
-    let (tell_db, db) = oneshot::channel::<Db>();
+    let (tell_queries, queries) = oneshot::channel::<Queries>();
     let (tell_keeper, db_to_keep) = oneshot::channel::<Db>();
     let ready = |ready: &Ready| {
         (options.ready)(ready);
         // Those who wait for it live as long as the service.
-        let _ = tell_db.send(ready.db.clone());
+        let _ = tell_queries.send(ready.queries.clone());
         let _ = tell_keeper.send(ready.db.clone());
     };
     let data = service.data.clone();
@@ -196,8 +197,8 @@ async fn serve(
     let (tell_verdict, verdict) = oneshot::channel();
     let (leave, left) = oneshot::channel();
     let staying = tokio::spawn(async move {
-        if let Ok(db) = db.await {
-            member.stay(db, tell_verdict, left).await;
+        if let Ok(queries) = queries.await {
+            member.stay(queries, tell_verdict, left).await;
         }
     });
     let next = tokio::select! {

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use telem_engine::{Clock, Db};
+use telem_engine::Clock;
+use telem_query::Queries;
 use telem_query::dist::Knowing;
 use tokio::sync::oneshot;
 
@@ -86,18 +87,23 @@ impl Retry {
 
 impl Member {
     /// Stays a member until `leave` gives a reason to go. `verdict` hears what must end this life of the agent.
-    pub async fn stay(mut self, db: Db, verdict: oneshot::Sender<Verdict>, mut leave: oneshot::Receiver<String>) {
+    pub async fn stay(
+        mut self,
+        queries: Queries,
+        verdict: oneshot::Sender<Verdict>,
+        mut leave: oneshot::Receiver<String>,
+    ) {
         let mut verdict = Some(verdict);
         let mut retry = Retry::new(&self.identity.incarnation);
         let mut gone = Gone::default();
-        let mut knowing = Knowing::new(db.clone());
+        let mut knowing = Knowing::new(queries.db().clone());
         let mut pause = Duration::ZERO;
         let reason = loop {
             let mut acting = Box::pin(async {
                 match self.link.is_some() {
                     true => {
                         rest(pause, &knowing).await;
-                        self.report(&db, &mut knowing).await
+                        self.report(&queries, &mut knowing).await
                     }
                     false => {
                         tokio::time::sleep(pause).await;
@@ -157,10 +163,10 @@ impl Member {
         }
     }
 
-    async fn report(&mut self, db: &Db, knowing: &mut Knowing) -> Found {
+    async fn report(&mut self, queries: &Queries, knowing: &mut Knowing) -> Found {
         let Some(link) = &mut self.link else { return Found::Lost };
-        if !db.is_closed() {
-            let (of, clock) = (db.clone(), Arc::clone(&self.clock));
+        if !queries.db().is_closed() {
+            let (of, clock) = (queries.clone(), Arc::clone(&self.clock));
             // Waits for a lock that the writer holds while it appends.
             let figures = tokio::task::spawn_blocking(move || own::figures(&of, &*clock)).await;
             self.past.figures = figures.unwrap_or(self.past.figures);

@@ -74,6 +74,9 @@ pub struct Figures {
     pub bytes: u64,
     pub cpu_seconds: f64,
     pub memory_bytes: u64,
+    /// What it reads now to answer questions: leaves, its own and those of heads.
+    #[serde(default)]
+    pub leaves: u64,
 }
 
 /// The answer to a report.

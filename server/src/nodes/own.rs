@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use telem_engine::{Clock, Db};
+use telem_engine::Clock;
+use telem_query::Queries;
 
 use super::last_error;
 use super::messages::{Figures, Listed, State};
@@ -23,7 +24,7 @@ pub struct OwnNode {
 
 impl OwnNode {
     /// Waits for a lock that the writer holds while it appends.
-    pub fn listed(&self, db: &Db, clock: &dyn Clock) -> Listed {
+    pub fn listed(&self, queries: &Queries, clock: &dyn Clock) -> Listed {
         Listed {
             node: self.node.clone(),
             is_head: self.is_head,
@@ -32,7 +33,7 @@ impl OwnNode {
             reason: None,
             since_us: self.since_us,
             reported_ms: None,
-            figures: figures(db, clock),
+            figures: figures(queries, clock),
             version: VERSION.to_owned(),
             pid: std::process::id(),
             host: config::host_name(),
@@ -43,15 +44,16 @@ impl OwnNode {
     }
 }
 
-/// Of the database and of this process. Waits for a lock that the writer holds while it appends.
-pub fn figures(db: &Db, clock: &dyn Clock) -> Figures {
+/// Of the database, of its queries and of this process. Waits for a lock that the writer holds while it appends.
+pub fn figures(queries: &Queries, clock: &dyn Clock) -> Figures {
     let footprint = Footprint::now();
     let mut figures = Figures {
         cpu_seconds: footprint.map_or(0.0, |footprint| footprint.cpu_seconds),
         memory_bytes: footprint.map_or(0, |footprint| footprint.memory_bytes_max),
+        leaves: queries.stats().leaves,
         ..Figures::default()
     };
-    if let Ok(info) = db.info() {
+    if let Ok(info) = queries.db().info() {
         let age = |last: telem_engine::Timestamp| (clock.now().micros().saturating_sub(last.micros())) / 1_000;
         figures.lag_ms = info.time_bounds.map(|(_, last)| age(last));
         (figures.samples, figures.series, figures.bytes) = (info.samples, info.series, info.bytes);

@@ -12,7 +12,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use telem_engine::{Clock, Db, ErrorKind};
+use telem_engine::{Clock, ErrorKind};
+use telem_query::Queries;
 use telem_query::dist::{WORKER_PATH, WorkerService};
 
 use super::Nodes;
@@ -30,7 +31,7 @@ pub struct Membership {
     pub own: OwnNode,
     /// `None` where this is no head.
     pub nodes: Option<Nodes>,
-    pub db: Db,
+    pub queries: Queries,
     pub clock: Arc<dyn Clock>,
     pub token: Token,
     pub limits: ServerLimits,
@@ -97,7 +98,7 @@ async fn leave(Of(membership): Of<Arc<Membership>>, request: Request) -> Result<
 async fn list(Of(membership): Of<Arc<Membership>>) -> Result<Response, ApiError> {
     let own = Arc::clone(&membership);
     // Waits for a lock that the writer holds while it appends.
-    let own = tokio::task::spawn_blocking(move || own.own.listed(&own.db, &*own.clock)).await;
+    let own = tokio::task::spawn_blocking(move || own.own.listed(&own.queries, &*own.clock)).await;
     let own = own.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))?;
     let others = membership.nodes.as_ref().map(Nodes::list).unwrap_or_default();
     let all: Vec<Listed> = std::iter::once(own).chain(others).collect();
