@@ -339,6 +339,46 @@ fn beyond_loopback_a_job_speaks_tls_with_a_certificate_of_its_own() {
         && let Some(address) = addresses.find(|address| !address.ip().is_loopback())
     {
         let answer = Connection::tcp(&address.to_string()).request("GET", "/api/nodes", &[], b"").unwrap();
+#[test]
+fn an_agent_whose_standard_input_ends_stays_as_long_as_there_is_a_head() {
+    let job = Job::new();
+    let head = job.head(&[]);
+    let text = std::fs::read(job.join_file()).unwrap();
+    let start = |node: &str, orphan_timeout: Json| {
+        let mut join: Json = serde_json::from_slice(&text).unwrap();
+        join["orphan_timeout"] = orphan_timeout;
+        let mut command = telem(["node", "--join", "-", "--node", node]);
+        command.arg("--data").arg(job.path(node)).stdin(std::process::Stdio::piped());
+        let mut agent = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut input = agent.stdin.take().unwrap();
+        std::io::Write::write_all(&mut input, join.to_string().as_bytes()).unwrap();
+        (agent, input)
+    };
+    let (mut heeds, input) = start("n1", json!(0.0));
+    let (mut heeds_not, other_input) = start("n2", Json::Null);
+    let (mut holds, _held) = start("n3", json!(0.0));
+    wait_for_states(&head, "head head up, n1 up, n2 up, n3 up");
+    drop((input, other_input));
+    let sample = json!({"metric": "loss", "timestamp": 1_767_225_600, "value": 1, "tags": {"rank": "0"}}).to_string();
+    for node in &nodes(&head)[1..] {
+        let address = node["url"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned();
+        Connection::tcp(&address).request("POST", "/api/put", &[], sample.as_bytes()).unwrap().expect(204);
+    }
+    poll("reports of all after that", || nodes(&head)[1..].iter().all(|node| node["samples"] == 1));
+    head.kill();
+    let mut status = None;
+    poll("the orphan to end", || {
+        status = heeds.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success());
+    for agent in [&mut heeds_not, &mut holds] {
+        assert!(agent.try_wait().unwrap().is_none(), "it was told otherwise, or its input is open");
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+}
+
         assert!(answer.expect(400).text().contains("ask for https://"));
     }
 }

@@ -9,6 +9,8 @@ mod tests;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
@@ -62,6 +64,9 @@ pub struct Join {
     /// An agent ends when its head has been gone for so long.
     #[serde(with = "seconds", default = "head_gone_timeout")]
     pub head_gone_timeout: Duration,
+    /// The same of an agent whose standard input, over which this came, has ended; `None`: that end says nothing.
+    #[serde(with = "maybe_seconds", default, skip_serializing_if = "Option::is_none")]
+    pub orphan_timeout: Option<Duration>,
     /// Memory that all queries of an agent share, bytes; `None`: the default of an agent.
     #[serde(default)]
     pub query_memory: Option<u64>,
@@ -103,7 +108,7 @@ impl Join {
     /// [`JoinError`]: also where others may read the file, and where it comes from another version.
     pub fn read(path: &Path) -> Result<Join, JoinError> {
         if path == Path::new(STDIN) {
-            return Self::checked("what came on standard input", Self::of_stdin()?);
+            return Ok(Self::read_by_agent(path)?.0);
         }
         let from = path.display().to_string();
         let text = private_file::read(path, BYTES_MAX)?;
@@ -111,12 +116,29 @@ impl Join {
         Self::checked(&from, join.map_err(|error| not_join(&from, &text, &error))?)
     }
 
-    /// One object; what feeds it may stay open.
-    fn of_stdin() -> Result<Join, JoinError> {
+    /// As [`Join::read`], for an agent: also what tells of the end of its standard input.
+    ///
+    /// # Errors
+    /// As [`Join::read`].
+    pub fn read_by_agent(path: &Path) -> Result<(Join, Lifeline), JoinError> {
+        let lifeline = Lifeline::default();
+        if path != Path::new(STDIN) {
+            return Ok((Self::read(path)?, lifeline));
+        }
+        Ok((Self::checked("what came on standard input", Self::of_stdin(&lifeline)?)?, lifeline))
+    }
+
+    /// One object; what feeds it may stay open, and its end is noted.
+    fn of_stdin(lifeline: &Lifeline) -> Result<Join, JoinError> {
         let (send, came) = sync_channel(1);
+        let lifeline = lifeline.clone();
         // Reading cannot be given up: the thread ends with the process.
         std::thread::spawn(move || {
-            let _ = send.send(Self::first_of(io::stdin().lock()));
+            let mut input = io::stdin().lock();
+            let _ = send.send(Self::first_of(&mut input));
+            // An error is an end, too.
+            let _ = io::copy(&mut input, &mut io::sink());
+            lifeline.is_cut.store(true, Ordering::Relaxed);
         });
         match came.recv_timeout(STDIN_WAIT) {
             Ok(join) => join,
@@ -205,6 +227,19 @@ fn not_join(from: &str, text: &[u8], error: &serde_json::Error) -> JoinError {
     JoinError::NotJoin { from: from.to_owned(), why }
 }
 
+/// The standard input of an agent, after what it was told.
+#[derive(Clone, Debug, Default)]
+pub struct Lifeline {
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Lifeline {
+    /// It has ended.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Relaxed)
+    }
+}
+
 /// Whether processes of these versions may form a job: major and minor are the same.
 pub fn is_compatible(one: &str, other: &str) -> bool {
     let minor = |version: &str| -> Option<(u64, u64)> {
@@ -280,5 +315,28 @@ mod seconds {
         let seconds = f64::deserialize(from)?;
         Duration::try_from_secs_f64(seconds)
             .map_err(|_| de::Error::custom(format_args!("{seconds} is no time in seconds")))
+    }
+}
+
+/// The same of a time that may not be said.
+mod maybe_seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::seconds;
+
+    #[derive(Deserialize)]
+    struct Seconds(#[serde(with = "seconds")] Duration);
+
+    pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => seconds::serialize(time, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Seconds>::deserialize(from)?.map(|Seconds(time)| time))
     }
 }

@@ -97,4 +97,27 @@ fn an_agent_that_does_not_end_does_not_keep_telem() {
     assert_eq!(status.code(), Some(143), "{said}");
     assert!(said.contains(&format!("{} did not end in time", agents[0].0)), "{said}");
     poll_gone(&agents);
+#[test]
+fn agents_whose_head_was_killed_save_what_they_have_and_end_at_once() {
+    let place = Place::new();
+    let (running, socket) = four(&place, &["--save", "out"], "3");
+    let agents = agents(&socket);
+    poll("every agent to have sampled its node", || {
+        nodes(&socket).iter().all(|node| node["is_head"] == true || node["samples"].as_u64() > Some(0))
+    });
+    kill_process(recorder_of(&socket), Signal::KILL).unwrap();
+    // Long before the ten minutes that agents elsewhere may take, whose connection was lost.
+    poll_gone(&agents);
+    for (node, _) in &agents {
+        let copy = place.path().join("out").join(node);
+        let info = crate::run::saving::info(&copy).unwrap();
+        assert!(info.samples > 0 && info.wal_bytes == 0, "{node} was not closed in order: {info:?}");
+        crate::run::saving::assert_sound(&copy, node);
+    }
+    // Those of the head alone stay, which was killed.
+    assert_eq!(left(&place.path().join("live"), "MANIFEST").len(), 1);
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(3), "{said}");
+}
+
 }

@@ -30,7 +30,8 @@ for rank in range(count):
                SLURM_STEP_NUM_NODES=str(len(hosts)), SLURM_STEP_NODELIST=options['nodelist'])
     tasks.append(subprocess.Popen(sys.argv[end + 1:], stdin=subprocess.PIPE, env=env))
 def feed():
-    for line in sys.stdin.buffer:
+    # Not through a buffer, whose lock would be in the way of the end.
+    while some := os.read(0, 1 << 16):
         for task in tasks:
             try:
                 task.stdin.write(line)

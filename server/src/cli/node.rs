@@ -15,7 +15,7 @@ use super::serve::stop_signals;
 use super::service::{self as args, NodeServiceArgs, address};
 use crate::config;
 use crate::job::footprint::{raise_descriptor_limit, yield_memory, yield_processor};
-use crate::join::{Join, JoinError};
+use crate::join::{Join, JoinError, Lifeline};
 use crate::nodes::agent::{self, AgentOptions};
 use crate::private_file::PrivateFileError;
 use crate::service::Ready;
@@ -69,7 +69,7 @@ pub fn run(args: NodeArgs) -> Result<(), Failure> {
     yield_processor();
     raise_descriptor_limit();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let join = wait_for(&args.join, &*clock)?;
+    let (join, lifeline) = wait_for(&args.join, &*clock)?;
     let host = config::host_name();
     let node = config::node(args.node.as_deref(), &host).map_err(Failure::usage)?.to_ascii_lowercase();
     let data = args.data.map(|dir| std::path::absolute(&dir).unwrap_or(dir));
@@ -78,6 +78,7 @@ pub fn run(args: NodeArgs) -> Result<(), Failure> {
         source: args.join,
         home: home(&host, data.as_deref(), args.node.as_deref()),
         join,
+        lifeline,
         node,
         host,
         listen: args.listen,
@@ -119,9 +120,9 @@ fn home(host: &str, data: Option<&Path>, node: Option<&str>) -> String {
     }
 }
 
-fn wait_for(path: &Path, clock: &dyn Clock) -> Result<Join, Failure> {
+fn wait_for(path: &Path, clock: &dyn Clock) -> Result<(Join, Lifeline), Failure> {
     loop {
-        match Join::read(path) {
+        match Join::read_by_agent(path) {
             Err(JoinError::File(PrivateFileError::Read { source, .. }))
                 if source.kind() == io::ErrorKind::NotFound && clock.monotonic() < JOIN_FILE_WAIT =>
             {

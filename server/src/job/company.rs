@@ -13,6 +13,7 @@ use telem_engine::options::Options;
 use super::child::Ending;
 use super::notes::{AtWork, Notes};
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT};
+use crate::join::Join;
 use crate::launch::agents::{Agents, AgentsOptions};
 use crate::launch::crew::{Crew, CrewEvent, Members};
 use crate::launch::hostlist;
@@ -132,7 +133,9 @@ impl Company {
         ready: &Ready,
         hear: impl Fn(CrewEvent) + Send + 'static,
     ) -> Option<usize> {
-        let (join, nodes) = (ready.join.as_ref()?, ready.nodes.clone()?);
+        let (join, nodes) = (ready.join.clone()?, ready.nodes.clone()?);
+        // For those alone: the input of others may be a file.
+        let join = Join { orphan_timeout: options.orphan_timeout, ..join };
         let wanted = options.fleet.len();
         let hosts = hostlist::fold(&options.fleet.hosts(&options.host));
         let started = join.to_json().map_err(std::io::Error::from).and_then(|join| {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use url::Url;
 
 use crate::config;
-use crate::join::Join;
+use crate::join::{Join, Lifeline};
 use crate::nodes::agent::{self, AgentOptions};
 use crate::service::{Ready, ServiceOptions};
 use crate::tls::Certificate;
@@ -130,3 +130,4 @@ fn answers(join: &Join) -> bool {
     };
     join.heads().is_ok_and(|heads| heads.iter().any(answers))
 }
+            lifeline: Lifeline::default(),

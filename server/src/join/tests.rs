@@ -21,6 +21,7 @@ fn join() -> Join {
         save_interval: Duration::from_secs(5),
         save_timeout: Duration::from_secs(300),
         head_gone_timeout: HEAD_GONE_TIMEOUT,
+        orphan_timeout: None,
         query_memory: Some(128 << 20),
     }
 }
@@ -46,7 +47,7 @@ fn text(join: &Join) -> String {
 fn what_a_head_wrote_an_agent_reads_and_it_goes_with_the_head() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("join");
-    for join in [join(), with_tls()] {
+    for join in [join(), with_tls(), Join { orphan_timeout: Some(Duration::ZERO), ..join() }] {
         let file = join.publish(&path).unwrap();
         assert_eq!(Join::read(file.path()).unwrap(), join);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

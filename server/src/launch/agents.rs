@@ -1,8 +1,9 @@
 //! Agents as processes of their head: how they are started, what becomes of them, and how they are ended.
 //!
-//! An agent is `telem node --join -`: what it must know comes over its standard input, never on a command line. `ssh`
-//! and `srun` carry that to other hosts, and stay as long as the agent does, so that its end and its last words are
-//! known here. Nothing here waits: who is asked looks, and says.
+//! An agent is `telem node --join -`: what it must know comes over its standard input, never on a command line. That
+//! stays open, so that an agent knows of the end of its head, however that came. `ssh` and `srun` carry it to other
+//! hosts, and stay as long as the agent does, so that its end and its last words are known here. Nothing here waits:
+//! who is asked looks, and says.
 
 mod command;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -22,6 +24,9 @@ use super::plan::Fleet;
 
 /// How much of what an agent said last is looked at for the reason of its end.
 const LAST_WORDS_BYTES: u64 = 4 << 10;
+/// How long an agent elsewhere goes on without a head when its standard input has ended: by then it is the head that is
+/// gone, and not a connection that is about to be mended.
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest reason that is told.
 const WHY_CHARS_MAX: usize = 300;
 
@@ -37,6 +42,14 @@ pub struct AgentsOptions {
     pub data: Option<PathBuf>,
     /// Made for what the agents say: a file each.
     pub logs: PathBuf,
+    /// See [`orphan_timeout`]; `None`: they do not heed the end of their standard input.
+    pub orphan_timeout: Option<Duration>,
+}
+
+/// How long agents go on without a head once their standard input has ended, which it does with the head that started
+/// them. Such a head does not return. On this machine there is no other reason for that end.
+pub fn orphan_timeout(fleet: &Fleet) -> Duration {
+    if fleet.is_local() { Duration::ZERO } else { ORPHAN_TIMEOUT }
 }
 
 /// The agents of a head. Those that run when this is dropped are left to themselves.
@@ -186,7 +199,7 @@ fn spawn(mut command: Command, log: &Path, join: &[u8]) -> io::Result<Child> {
         let program = command.get_program().to_string_lossy();
         io::Error::new(error.kind(), format!("{program}: {error}"))
     })?;
-    if let Some(mut to) = child.stdin.take() {
+    if let Some(to) = &mut child.stdin {
         // Less than a pipe holds, so it is not waited for; who reads nothing ends, and that is told.
         let _ = to.write_all(join);
     }

@@ -19,7 +19,7 @@ use super::keeper::Keeper;
 use super::link::{Identity, Link, LinkError};
 use super::member::{Member, Past, Retry, Verdict};
 use crate::job::save::Saved;
-use crate::join::{self, Join};
+use crate::join::{self, Join, Lifeline};
 use crate::net::listen::{ListenError, listen, listen_everywhere};
 use crate::service::{self, Ready, ServiceError, ServiceOptions};
 use crate::token::TokenError;
@@ -45,6 +45,8 @@ pub struct AgentOptions {
     /// The join file, or `-`.
     pub source: PathBuf,
     pub join: Join,
+    /// What tells that whoever started it is gone, or the way from there.
+    pub lifeline: Lifeline,
     /// The name that it wants.
     pub node: String,
     /// The machine and what tells agents on it apart.
@@ -100,6 +102,8 @@ pub enum Ended {
     JobOver,
     /// There had been no head for so long.
     HeadGone(Duration),
+    /// Whoever started it is gone, and there is no head.
+    Orphaned,
 }
 
 impl std::fmt::Display for Ended {
@@ -107,6 +111,7 @@ impl std::fmt::Display for Ended {
         match self {
             Self::Stopped => f.write_str("stopped"),
             Self::JobOver => f.write_str("the job is over"),
+            Self::Orphaned => f.write_str("the head that started this agent is gone"),
             Self::HeadGone(after) => write!(f, "there has been no head for {} s", after.as_secs()),
         }
     }
@@ -164,6 +169,7 @@ async fn live(
     let member = Member {
         source: options.source.clone(),
         join: options.join.clone(),
+        lifeline: options.lifeline.clone(),
         identity,
         clock: Arc::clone(&options.clock),
         link: named,
@@ -212,10 +218,11 @@ async fn serve(
         Ok(verdict) = verdict => match verdict {
             Verdict::Ended => Next::End(Ended::JobOver),
             Verdict::HeadGone(after) => Next::End(Ended::HeadGone(after)),
+            Verdict::Orphaned => Next::End(Ended::Orphaned),
             Verdict::Anew(join) => Next::Again(join),
         },
     };
-    let is_calm = matches!(next, Next::End(Ended::JobOver | Ended::HeadGone(_)));
+    let is_calm = matches!(next, Next::End(Ended::JobOver | Ended::HeadGone(_) | Ended::Orphaned));
     hurry.store(!is_calm, Ordering::Relaxed);
     // The service listens to it as long as it runs.
     let _ = stop_service.send(());

@@ -13,7 +13,7 @@ use super::last_error;
 use super::link::{self, Identity, Link, LinkError, Renewed};
 use super::messages::Figures;
 use super::own;
-use crate::join::Join;
+use crate::join::{Join, Lifeline};
 
 /// How often a node says how it is.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,6 +35,8 @@ pub enum Verdict {
     Ended,
     /// There has been no head for so long.
     HeadGone(Duration),
+    /// Whoever started this agent is gone, and there has been no head for as long as that allows.
+    Orphaned,
     /// A head has other secrets: the agent must serve with those.
     Anew(Box<Join>),
 }
@@ -44,6 +46,7 @@ pub enum Verdict {
 pub struct Member {
     pub source: PathBuf,
     pub join: Join,
+    pub lifeline: Lifeline,
     pub identity: Identity,
     pub clock: Arc<dyn Clock>,
     /// There where a head has taken us in already.
@@ -141,7 +144,7 @@ impl Member {
                     gone.since.get_or_insert(now);
                     pause = retry.next();
                     gone.tell(now);
-                    gone.too_long(now, self.join.head_gone_timeout).map(Verdict::HeadGone)
+                    gone.verdict(now, &self.join, self.lifeline.is_cut())
                 }
                 Found::Anew(join) => {
                     pause = retry.next();
@@ -269,13 +272,21 @@ impl Gone {
         }
     }
 
-    fn too_long(&self, now: Duration, limit: Duration) -> Option<Duration> {
-        self.since.map(|since| now.saturating_sub(since)).filter(|gone| *gone >= limit)
+    /// Whether it has been too long. `is_orphan`: who started this agent is gone too, as far as it knows.
+    fn verdict(&self, now: Duration, join: &Join, is_orphan: bool) -> Option<Verdict> {
+        let gone = now.saturating_sub(self.since?);
+        match join.orphan_timeout {
+            _ if gone >= join.head_gone_timeout => Some(Verdict::HeadGone(gone)),
+            Some(limit) if is_orphan && gone >= limit => Some(Verdict::Orphaned),
+            _ => None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -290,15 +301,40 @@ mod tests {
         }
     }
 
+    fn told(head_gone_timeout: u64, orphan_timeout: Option<u64>) -> Join {
+        let text = json!({
+            "job": "7", "token": "t", "head": [], "version": "", "level": 1, "interval": 1, "save_interval": 5,
+            "save_timeout": 300, "head_gone_timeout": head_gone_timeout, "orphan_timeout": orphan_timeout
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
     #[test]
     fn an_agent_ends_when_its_head_has_been_gone_for_as_long_as_was_said() {
-        let limit = Duration::from_secs(600);
+        let (join, second) = (told(600, None), Duration::from_secs);
         let mut gone = Gone::default();
-        assert_eq!(gone.too_long(Duration::from_secs(9_000), limit), None);
-        gone.since = Some(Duration::from_secs(100));
-        assert_eq!(gone.too_long(Duration::from_secs(699), limit), None);
-        assert_eq!(gone.too_long(Duration::from_secs(700), limit), Some(limit));
+        assert!(gone.verdict(second(9_000), &join, true).is_none());
+        gone.since = Some(second(100));
+        assert!(gone.verdict(second(699), &join, true).is_none());
+        assert!(
+            matches!(gone.verdict(second(700), &join, false), Some(Verdict::HeadGone(after)) if after == second(600))
+        );
         gone.back();
-        assert_eq!(gone.too_long(Duration::from_secs(900), limit), None);
+        assert!(gone.verdict(second(900), &join, true).is_none());
+    }
+
+    #[test]
+    fn an_agent_ends_sooner_when_who_started_it_is_gone_as_well() {
+        let second = Duration::from_secs;
+        let mut gone = Gone::default();
+        for (limit, at) in [(0, 100), (60, 160)] {
+            let join = told(600, Some(limit));
+            gone.since = None;
+            assert!(gone.verdict(second(at), &join, true).is_none(), "there is a head");
+            gone.since = Some(second(100));
+            assert!(gone.verdict(second(at), &join, false).is_none(), "its input is open");
+            assert!(matches!(gone.verdict(second(at), &join, true), Some(Verdict::Orphaned)));
+            assert!(limit == 0 || gone.verdict(second(at - 1), &join, true).is_none());
+        }
     }
 }

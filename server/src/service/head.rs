@@ -134,6 +134,7 @@ impl Head {
             save_interval: head.save_interval,
             save_timeout: head.save_timeout,
             head_gone_timeout: head.head_gone_timeout,
+            orphan_timeout: None,
             query_memory: head.query_memory,
         };
         let nodes = Nodes::new(Registry::new(name), Arc::clone(&options.clock));

@@ -27,9 +27,9 @@ pub struct NodesArgs {
     /// Name or address under which agents reach this host [default: all that it has, in turn]
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
-    /// How long agents go on when this process is gone
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = units::duration)]
-    head_gone_timeout: Duration,
+    /// How long agents go on when this process is gone [default: not at all on this machine; elsewhere 1m, or 10m while what started them still runs]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    head_gone_timeout: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,7 +66,8 @@ impl NodesArgs {
         self.advertise.clone().into_iter().collect()
     }
 
-    pub fn head_gone_timeout(&self) -> Duration {
+    /// As somebody said it.
+    pub fn head_gone_timeout(&self) -> Option<Duration> {
         self.head_gone_timeout
     }
 }

@@ -16,8 +16,9 @@ use crate::job::member::MemberOf;
 use crate::job::notes::Notes;
 use crate::job::save::Destination;
 use crate::job::{Places, Preparation, Prepared};
+use crate::join::HEAD_GONE_TIMEOUT;
 use crate::launch::ThisProcess;
-use crate::launch::agents::AgentsOptions;
+use crate::launch::agents::{self, AgentsOptions};
 use crate::launch::plan::{self, Fleet, PlanError, Role};
 use crate::launch::scheduler::Surroundings;
 use crate::launch::task::{Claim, Meeting, Part};
@@ -132,7 +133,7 @@ impl Prepare {
             save,
             save_interval: self.saving.interval,
             save_timeout: self.saving.timeout,
-            head_gone_timeout: self.nodes.head_gone_timeout(),
+            head_gone_timeout: self.nodes.head_gone_timeout().unwrap_or(HEAD_GONE_TIMEOUT),
             ..HeadOptions::default()
         };
         let passing = passing.then(|| options.data.clone());
@@ -150,7 +151,13 @@ impl Prepare {
                     // The agents collect what there is to be collected here.
                     options.collect.level = options.level.min(LEVEL_OF_USERS);
                 }
-                agents = Some(agents_options(fleet, &options, passing.is_some()));
+                // Who says how long agents go on without their head means all of them.
+                let orphan_timeout = match self.nodes.head_gone_timeout() {
+                    None => Some(agents::orphan_timeout(&fleet)),
+                    Some(_) => None,
+                };
+                let started = agents_options(fleet, &options, passing.is_some());
+                agents = Some(AgentsOptions { orphan_timeout, ..started });
                 head.join_file = Some(beside_data(&options.data, "join"));
                 options.head = Some(head);
                 None
@@ -236,5 +243,5 @@ fn agents_options(fleet: Fleet, options: &ServiceOptions, passing: bool) -> Agen
     let binary = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("telem"));
     // Where nobody asked for the data to stay, agents choose as their head did, and remove what is saved.
     let data = (fleet.is_local() && !passing).then(|| beside_data(&options.data, "nodes"));
-    AgentsOptions { fleet, binary, host, data, logs: beside_data(&options.data, "agents") }
+    AgentsOptions { fleet, binary, host, data, logs: beside_data(&options.data, "agents"), orphan_timeout: None }
 }

@@ -11,6 +11,7 @@ fn options(fleet: Fleet, logs: &Path) -> AgentsOptions {
         host: "n1".to_owned(),
         data: Some("/tmp/live".into()),
         logs: logs.to_path_buf(),
+        orphan_timeout: None,
     }
 }
 
