@@ -14,4 +14,14 @@ pub mod scheduler;
 mod surroundings;
 pub mod task;
 
+use std::time::Duration;
+
 pub use surroundings::ThisProcess;
+
+/// Who waits for this process to be ready, as what waits for other processes sees him.
+pub trait Patience {
+    /// It may take so much longer from now on.
+    fn ask(&self, time: Duration);
+    /// Nobody waits any more.
+    fn is_over(&self) -> bool;
+}

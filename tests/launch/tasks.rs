@@ -34,7 +34,7 @@ def feed():
     while some := os.read(0, 1 << 16):
         for task in tasks:
             try:
-                task.stdin.write(line)
+                task.stdin.write(some)
                 task.stdin.flush()
             except OSError:
                 pass
@@ -128,4 +128,46 @@ fn tasks_of_srun_find_each_other_one_records_each_node_and_exit_codes_are_the_co
     assert_eq!(saved, [short_host(), format!("{}-2", short_host())], "{}", said(&done));
     assert_tidy(&place);
     assert!(!left(place.path(), "").iter().any(|path| path.to_string_lossy().contains(".telem-77")));
+}
+
+/// One task of a step with one task on each of two nodes, which somebody started early or late.
+fn task(place: &Place, rank: u32, command: &[&str]) -> Running {
+    let mut run = telem(["run", "--"]);
+    run.args(command);
+    place.at_home(&mut run);
+    run.env("SLURM_JOB_ID", "78").env("SLURM_STEP_ID", "0").env("SLURM_STEP_NODELIST", "n[1-2]");
+    run.env("SLURM_STEP_NUM_NODES", "2").env("SLURM_LOCALID", "0").env("SLURM_PROCID", rank.to_string());
+    run.env("SLURMD_NODENAME", format!("n{}", rank + 1)).env("TELEM", TELEM);
+    Running::start(run)
+}
+
+#[test]
+fn a_task_whose_head_comes_late_says_what_it_waits_for_and_joins() {
+    let place = Place::new();
+    let mut second = task(&place, 1, &["sh", "-c", TASK]);
+    let said = second.wait_to_hear("for the head of job 78");
+    assert!(said.contains("waiting 5") && said.contains("/.telem-78/head"), "{said}");
+    let first = task(&place, 0, &["sh", "-c", TASK]);
+    // That ends once its head knows two nodes.
+    for (task, code) in [(first, 1), (second, 2)] {
+        let (status, said) = task.end();
+        assert_eq!(status.code(), Some(code), "{said}");
+        assert!(!said.contains("alone"), "{said}");
+    }
+    assert_tidy(&place);
+}
+
+#[test]
+fn a_task_that_waits_for_its_head_ends_when_it_is_told_to() {
+    let place = Place::new();
+    let mut alone = task(&place, 1, &["touch", "ran"]);
+    alone.wait_to_hear("for the head of job 78");
+    alone.signal(rustix::process::Signal::TERM);
+    let clock = telem_engine::SystemClock::new();
+    let (status, said) = alone.end();
+    let took = telem_engine::Clock::monotonic(&clock);
+    assert_eq!(status.code(), Some(143), "{said}");
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    assert!(!place.path().join("ran").exists());
+    assert_tidy(&place);
 }

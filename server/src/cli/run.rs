@@ -168,9 +168,9 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
         runtime: || service::runtime(footprint::yield_processor).map_err(Failure::into_message),
         prepare: Box::new({
             let (hurry, clock) = (Arc::clone(&hurry), Arc::clone(&clock));
-            move || {
+            move |patience| {
                 let wanted = Prepare { service, purpose, destination, strict, nodes, saving, notes, clock };
-                let mut prepared = wanted.run()?;
+                let mut prepared = wanted.run(patience)?;
                 if let Preparation::Serve(prepared) = &mut prepared {
                     prepared.options.hurry = hurry;
                 }

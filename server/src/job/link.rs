@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +39,8 @@ pub enum ToSupervisor {
         environment: Vec<(String, OsString)>,
         live: OsString,
     },
+    /// Another process of the job is waited for before there is a service, no longer than this.
+    Seeking { patience: Duration },
     /// The service is there, and waits for so many other nodes: it will be ready a little later.
     Gathering { nodes: usize },
     /// Another process records this node: the command may start, and there is nothing more to be said.
@@ -106,6 +109,7 @@ mod tests {
         let strange = OsString::from_vec(b"/tmp/\xff \"\n/x".to_vec());
         let words = [
             ToSupervisor::Ready { environment: vec![("TELEM_SOCKET".to_owned(), strange.clone())], live: strange },
+            ToSupervisor::Seeking { patience: Duration::from_millis(60_001) },
             ToSupervisor::Failed { why: "no\nway".to_owned() },
             ToSupervisor::Done,
         ];

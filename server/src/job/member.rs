@@ -4,6 +4,10 @@
 //! it asks. The head is found through the join file that it publishes. Where that does not come, or the head is gone,
 //! the node is recorded all the same.
 
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
 use std::future::Future;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -14,15 +18,18 @@ use telem_engine::Clock;
 use tokio::sync::watch;
 use url::Url;
 
+use super::notes::Notes;
 use crate::config;
 use crate::join::{Join, Lifeline};
+use crate::launch::Patience;
+use crate::launch::task::HEAD_TIMEOUT;
 use crate::nodes::agent::{self, AgentOptions};
 use crate::service::{Ready, ServiceOptions};
 use crate::tls::Certificate;
 use crate::token::Token;
 
-/// Longest that the command waits for the head to publish how it is joined.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(6);
+/// How long nothing is said of waiting for it.
+const QUIET: Duration = Duration::from_secs(3);
 /// Longest that one of its addresses may take to answer: a dead head's file may lie there.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often it is looked for.
@@ -37,31 +44,60 @@ pub struct MemberOf {
     advertise: Option<String>,
 }
 
-impl MemberOf {
+/// Looking for a head, and who waits meanwhile.
+pub struct Seeking<'a> {
+    pub patience: &'a dyn Patience,
+    pub notes: Notes,
+    pub clock: &'a dyn Clock,
+}
+
+impl fmt::Debug for Seeking<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seeking").finish_non_exhaustive()
+    }
+}
+
+impl Seeking<'_> {
     /// Waits for the head of `job` to be there.
     ///
     /// # Errors
     /// Why it is not.
-    pub fn find(file: &Path, job: &str, advertise: Vec<String>, clock: &dyn Clock) -> Result<Self, String> {
-        let deadline = clock.monotonic() + HEAD_TIMEOUT;
+    pub fn head(&self, file: &Path, job: &str, advertise: Vec<String>) -> Result<MemberOf, String> {
+        self.patience.ask(HEAD_TIMEOUT);
+        let begun = self.clock.monotonic();
+        let mut is_told = false;
         loop {
             let why = match Join::read(file) {
                 Ok(join) if join.job != job => format!("{} is of job '{}'", file.display(), join.job),
                 Ok(join) if answers(&join) => {
                     // The recorder saves, as it does alone; the agent in it need not.
                     let join = Join { save: None, ..join };
-                    return Ok(Self { join, advertise: advertise.into_iter().next() });
+                    return Ok(MemberOf { join, advertise: advertise.into_iter().next() });
                 }
                 Ok(join) => format!("the head does not answer at {}", join.head.join(", ")),
                 Err(error) => error.to_string(),
             };
-            if clock.monotonic() >= deadline {
+            let waited = self.clock.monotonic().saturating_sub(begun);
+            if waited >= HEAD_TIMEOUT {
                 return Err(format!("there is no head after {} s: {why}", HEAD_TIMEOUT.as_secs()));
+            }
+            if self.patience.is_over() {
+                return Err(format!("the head is not waited for any more: {why}"));
+            }
+            if waited >= QUIET && !is_told {
+                is_told = true;
+                let (left, file) = ((HEAD_TIMEOUT - waited).as_secs(), file.display());
+                self.notes.say(format_args!(
+                    "waiting {left} s more at the most for the head of job {job}, the task with rank 0, which says in \
+                     {file} how it is joined; the command starts then: {why}"
+                ));
             }
             std::thread::park_timeout(LOOK_INTERVAL);
         }
     }
+}
 
+impl MemberOf {
     /// Gives a service the secrets of the job.
     ///
     /// # Errors
@@ -111,6 +147,7 @@ impl MemberOf {
             }),
             ready: Box::new(ready),
             join: self.join,
+            lifeline: Lifeline::default(),
         };
         match agent::run(agent, stopped).await {
             Ok(ended) => {
@@ -130,4 +167,3 @@ fn answers(join: &Join) -> bool {
     };
     join.heads().is_ok_and(|heads| heads.iter().any(answers))
 }
-            lifeline: Lifeline::default(),

@@ -33,6 +33,7 @@ use super::signals::{self, Caught};
 use super::summary::Summary;
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, footprint, tunnel};
 use crate::config;
+use crate::launch::Patience;
 use crate::launch::agents::AgentsOptions;
 use crate::launch::crew::CrewEvent;
 use crate::launch::task::Claim;
@@ -44,7 +45,7 @@ const SLOW: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Makes the directories that a service needs, and says with what it is to be started.
-pub type Prepare = Box<dyn FnOnce() -> Result<Preparation, String> + Send>;
+pub type Prepare = Box<dyn FnOnce(&dyn Patience) -> Result<Preparation, String> + Send>;
 
 /// What becomes of a recorder.
 #[derive(Debug)]
@@ -144,6 +145,8 @@ pub enum Event {
     /// A signal that was meant for every process of a job.
     Caught(Caught),
     Told(ToRecorder),
+    /// Others are waited for before there is a service, no longer than this.
+    Seeking(Duration),
     /// The supervisor is gone.
     Silence,
     Ready(Box<Up>),
@@ -272,6 +275,7 @@ impl Job {
         loop {
             match self.next(Duration::MAX) {
                 Some(Event::Ready(up)) => self.service_ready(up, &start),
+                Some(Event::Seeking(patience)) => tell(&ToSupervisor::Seeking { patience }),
                 Some(Event::Elsewhere(environment)) => {
                     self.stopped = true;
                     tell(&ToSupervisor::Elsewhere { environment });
@@ -445,6 +449,7 @@ impl Job {
                 Some(
                     Event::Caught(Caught::Child)
                     | Event::Told(_)
+                    | Event::Seeking(_)
                     | Event::Ready(_)
                     | Event::Elsewhere(_)
                     | Event::Saved(_),

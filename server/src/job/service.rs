@@ -1,34 +1,58 @@
 //! The service beside a job: on threads of its own, so that whatever happens to it, the job does not wait.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use telem_engine::{Db, Durability, MetaChange};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::{Event, Preparation, Prepare, Prepared, Up};
+use crate::launch::Patience;
 use crate::service::{self, Ready, ServiceError};
 
 #[derive(Debug)]
 pub struct Service {
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
+    /// Nobody wants it any more.
+    unwanted: Arc<AtomicBool>,
+}
+
+/// That of the job for a service that is not there yet.
+struct Awaited {
+    events: Sender<Event>,
+    unwanted: Arc<AtomicBool>,
+}
+
+impl Patience for Awaited {
+    fn ask(&self, time: Duration) {
+        // Nobody listens when the process is about to end anyway.
+        let _ = self.events.send(Event::Seeking(time));
+    }
+
+    fn is_over(&self) -> bool {
+        self.unwanted.load(Ordering::Relaxed)
+    }
 }
 
 impl Service {
     /// Prepares and starts it; what comes of that, now and at its end, arrives as events.
     pub fn start(runtime: Runtime, prepare: Prepare, events: Sender<Event>) -> Service {
         let (stop, stopped) = oneshot::channel();
-        let served = serve(prepare, events.clone(), async { stopped.await.unwrap_or(()) });
+        let unwanted = Arc::new(AtomicBool::new(false));
+        let awaited = Awaited { events: events.clone(), unwanted: Arc::clone(&unwanted) };
+        let served = serve(prepare, awaited, async { stopped.await.unwrap_or(()) });
         let task = runtime.spawn(served);
         runtime.spawn(async move {
             let ended = task.await.unwrap_or_else(|panic| Err(format!("the service died of a bug: {panic}")));
             // Nobody listens when the process is about to end anyway.
             let _ = events.send(Event::Stopped(ended));
         });
-        Service { runtime, stop: Some(stop) }
+        Service { runtime, stop: Some(stop), unwanted }
     }
 
     /// Keeps `description` as the job's. It is not waited for: the disk may hang.
@@ -44,6 +68,7 @@ impl Service {
     /// Tells it to stop, after `last` became the job's description. [`Event::Stopped`] follows.
     pub fn stop(&mut self, last: Option<(Db, serde_json::Value)>) {
         let Some(stop) = self.stop.take() else { return };
+        self.unwanted.store(true, Ordering::Relaxed);
         self.runtime.spawn(async move {
             if let Some((db, description)) = last {
                 let described = tokio::task::spawn_blocking(move || put_last(&db, description)).await;
@@ -76,11 +101,13 @@ fn put_last(db: &Db, description: serde_json::Value) {
 
 async fn serve(
     prepare: Prepare,
-    events: Sender<Event>,
+    awaited: Awaited,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), String> {
     // Directories are made there, and any of them may hang.
-    let prepared = tokio::task::spawn_blocking(prepare).await.map_err(|panic| panic.to_string())??;
+    let events = awaited.events.clone();
+    let prepared =
+        tokio::task::spawn_blocking(move || prepare(&awaited)).await.map_err(|panic| panic.to_string())??;
     let prepared = match prepared {
         Preparation::Serve(prepared) => *prepared,
         Preparation::Elsewhere { environment } => {

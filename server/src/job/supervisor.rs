@@ -33,7 +33,7 @@ use super::witness::Witness;
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT};
 use crate::launch::crew::JOIN_TIMEOUT;
 
-/// Longest that the command waits for the recorder; then it starts without.
+/// Longest that the command waits for the recorder, unless that waits for others; then it starts without.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much longer agents are waited for than the recorder allows them.
 const JOIN_GRACE: Duration = Duration::from_secs(2);
@@ -215,6 +215,9 @@ impl Supervisor {
         let mut deadline = self.clock.monotonic() + READY_TIMEOUT;
         let why = loop {
             match self.next(deadline) {
+                Some(Event::Told(ToSupervisor::Seeking { patience })) => {
+                    deadline = self.clock.monotonic() + patience + READY_TIMEOUT;
+                }
                 Some(Event::Told(ToSupervisor::Gathering { .. })) => {
                     self.has_agents = true;
                     deadline = self.clock.monotonic() + JOIN_TIMEOUT + JOIN_GRACE;

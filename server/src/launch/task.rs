@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use telem_engine::Clock;
 use telem_engine::lock::{Machine, Process};
 
+use super::Patience;
 use super::scheduler::Surroundings;
 use crate::private_file;
 
@@ -28,8 +29,10 @@ use crate::private_file;
 const BYTES_MAX: u64 = 1 << 20;
 /// How long a process leaves the first place to one that its launcher calls the first of the node.
 const COURTESY: Duration = Duration::from_secs(1);
-/// Longest that a guest waits for its node's keeper to be ready.
-const KEEPER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest that a guest waits for its node's keeper to be ready: that waits for the head first.
+const KEEPER_TIMEOUT: Duration = HEAD_TIMEOUT.saturating_add(Duration::from_secs(5));
+/// Longest that a node's keeper waits for the head to publish how it is joined.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Most entries that are looked through: nodes and their processes.
@@ -102,7 +105,7 @@ impl Meeting {
         made.map_err(|source| TaskError::Io { action: "make", path: self.dir.clone(), source })
     }
 
-    /// What this process is on its node. Waits for a keeper to be ready, no longer than a few seconds.
+    /// What this process is on its node. Waits for a keeper that lives to be ready, if anybody has the patience.
     ///
     /// # Errors
     /// When nothing can be written there.
@@ -111,6 +114,7 @@ impl Meeting {
         around: &dyn Surroundings,
         machine: &dyn Machine,
         clock: &Arc<dyn Clock>,
+        patience: &dyn Patience,
     ) -> Result<Part, TaskError> {
         let is_first = LOCAL_RANKS.iter().find_map(|name| around.variable(name)).is_none_or(|rank| rank.trim() == "0");
         let start = clock.monotonic();
@@ -123,13 +127,14 @@ impl Meeting {
         if let Some(claim) = self.claim(machine)? {
             return Ok(Part::Keeper(claim));
         }
+        patience.ask(KEEPER_TIMEOUT);
         let deadline = clock.monotonic() + KEEPER_TIMEOUT;
         loop {
             if let Some(environment) = self.told() {
                 self.sign_in(machine);
                 return Ok(Part::Guest { environment });
             }
-            if clock.monotonic() >= deadline {
+            if clock.monotonic() >= deadline || patience.is_over() {
                 return Ok(Part::Unheard);
             }
             std::thread::park_timeout(LOOK_INTERVAL);

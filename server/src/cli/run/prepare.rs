@@ -12,16 +12,16 @@ use super::nodes::NodesArgs;
 use crate::cli::service::{Purpose, ServiceArgs};
 use crate::cli::{Failure, live};
 use crate::config;
-use crate::job::member::MemberOf;
+use crate::job::member::{MemberOf, Seeking};
 use crate::job::notes::Notes;
 use crate::job::save::Destination;
 use crate::job::{Places, Preparation, Prepared};
 use crate::join::HEAD_GONE_TIMEOUT;
-use crate::launch::ThisProcess;
 use crate::launch::agents::{self, AgentsOptions};
 use crate::launch::plan::{self, Fleet, PlanError, Role};
 use crate::launch::scheduler::Surroundings;
 use crate::launch::task::{Claim, Meeting, Part};
+use crate::launch::{Patience, ThisProcess};
 use crate::net::socket;
 use crate::service::{HeadOptions, ServiceOptions};
 
@@ -55,11 +55,11 @@ pub struct Prepare {
 
 impl Prepare {
     /// Finds out, and makes the directories.
-    pub fn run(self) -> Result<Preparation, String> {
+    pub fn run(self, patience: &dyn Patience) -> Result<Preparation, String> {
         match self.role()? {
             Role::Alone => self.serve(Place::Alone),
             Role::Launch(fleet) => self.serve(Place::Launcher(fleet)),
-            Role::Task { rank } => self.meet(rank),
+            Role::Task { rank } => self.meet(rank, patience),
         }
     }
 
@@ -76,7 +76,7 @@ impl Prepare {
     }
 
     /// One of many processes on many nodes.
-    fn meet(self, rank: u32) -> Result<Preparation, String> {
+    fn meet(self, rank: u32, patience: &dyn Patience) -> Result<Preparation, String> {
         // What Slurm calls a node is another's never.
         let named = ThisProcess.variable("SLURMD_NODENAME").and_then(|name| config::checked_name("node", &name).ok());
         let host = named.unwrap_or_else(config::host_name);
@@ -84,17 +84,18 @@ impl Prepare {
         let meeting = Meeting::of(&here, &self.purpose.job, &host, &ThisProcess);
         meeting.open().map_err(|error| error.to_string())?;
         let machine = Options::default().machine;
-        let part = meeting.enter(&ThisProcess, &*machine, &self.clock).map_err(|error| error.to_string())?;
+        let part = meeting.enter(&ThisProcess, &*machine, &self.clock, patience);
+        let part = part.map_err(|error| error.to_string())?;
         if rank == 0 {
             let claim = if let Part::Keeper(claim) = part { Some(claim) } else { None };
             return self.serve(Place::Head { join_file: meeting.head(), claim });
         }
         match part {
             Part::Keeper(claim) => {
-                let head = MemberOf::find(&meeting.head(), &self.purpose.job, self.nodes.advertise(), &*self.clock);
-                match head {
+                let seeking = Seeking { patience, notes: self.notes, clock: &*self.clock };
+                match seeking.head(&meeting.head(), &self.purpose.job, self.nodes.advertise()) {
                     Ok(head) => self.serve(Place::Member { head: Box::new(head), claim }),
-                    Err(why) if self.strict => Err(why),
+                    Err(why) if self.strict || patience.is_over() => Err(why),
                     Err(why) => {
                         self.notes.warn(format_args!("{host} is recorded alone: {why}"));
                         self.serve(Place::Keeper(claim))

@@ -35,6 +35,16 @@ impl Machine for Fake {
     }
 }
 
+struct Patient;
+
+impl Patience for Patient {
+    fn ask(&self, _: Duration) {}
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
 struct Node {
     dir: tempfile::TempDir,
     alive: Arc<Mutex<Vec<u32>>>,
@@ -56,7 +66,7 @@ impl Node {
     fn enter(&self, pid: u32) -> Part {
         self.alive.lock().unwrap().push(pid);
         let machine = Fake { me: pid, alive: Arc::clone(&self.alive) };
-        self.meeting().enter(&Env::default(), &machine, &self.clock).unwrap()
+        self.meeting().enter(&Env::default(), &machine, &self.clock, &Patient).unwrap()
     }
 
     fn entries(&self) -> Vec<String> {
