@@ -156,10 +156,51 @@ fn an_agent_that_was_killed_is_missed_and_has_its_name_and_samples_again_when_it
     assert!(missing.starts_with("n1=") && answer.json() == json!([]), "{missing} {}", answer.text());
     let listing = telem(["nodes", &format!("http://{}", head.address)]).output().unwrap();
     assert_eq!(listing.status.code(), Some(1), "a node is not there");
+    let strict = head.connect().request("POST", "/api/sql?strict=true", &[], b"SELECT node FROM loss").unwrap();
+    assert!(strict.expect(503).text().contains("the answer would lack n1"));
+    let url = format!("http://{}", head.address);
+    for (words, succeeds) in [
+        (&["sql", &url, "SELECT node FROM loss"][..], true),
+        (&["sql", &url, "SELECT node FROM loss", "--strict"], false),
+    ] {
+        let output = telem(words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() == succeeds && said.contains("n1"), "{words:?}: {said}");
+    }
     let again = job.agent("other", "a");
     wait_for_states(&head, "head head up, n1 up");
     put(&again, 2);
     wait_for_ranks(&head, "n1 1, n1 2");
+}
+
+#[test]
+fn a_node_whose_host_name_changes_case_is_the_same_node() {
+    let job = Job::new();
+    let head = job.head(&[]);
+    let agent = job.agent("Node-A.Example", "a");
+    put(&agent, 1);
+    wait_for_ranks(&head, "node-a.example 1");
+    agent.kill();
+    let again = job.agent("NODE-a.example", "a");
+    put(&again, 2);
+    wait_for_ranks(&head, "node-a.example 1, node-a.example 2");
+    assert_eq!(states(&head), "head head up, node-a.example up");
+}
+
+#[test]
+fn a_head_that_is_told_to_stop_is_gone_within_five_seconds_whatever_its_nodes_do() {
+    let job = Job::new();
+    let mut head = job.head(&[]);
+    let agents = ["n1", "n2"].map(|node| job.agent(node, node));
+    wait_for_states(&head, "head head up, n1 up, n2 up");
+    let stopped = rustix::process::Pid::from_raw(i32::try_from(agents[0].id()).unwrap()).unwrap();
+    rustix::process::kill_process(stopped, rustix::process::Signal::STOP).unwrap();
+    let (socket, file) = (head.socket(), head.connection_file());
+    let clock = telem_engine::SystemClock::new();
+    let (status, said) = head.terminate();
+    let took = telem_engine::Clock::monotonic(&clock);
+    assert!(status.success() && took < std::time::Duration::from_secs(5), "{took:?} {said:?}");
+    assert!(!socket.exists() && !file.exists() && !job.join_file().exists());
 }
 
 #[test]
@@ -299,6 +340,46 @@ fn an_agent_ends_when_its_head_has_been_gone_for_as_long_as_was_said() {
 }
 
 #[test]
+fn an_agent_whose_standard_input_ends_stays_as_long_as_there_is_a_head() {
+    let job = Job::new();
+    let head = job.head(&[]);
+    let text = std::fs::read(job.join_file()).unwrap();
+    let start = |node: &str, orphan_timeout: Json| {
+        let mut join: Json = serde_json::from_slice(&text).unwrap();
+        join["orphan_timeout"] = orphan_timeout;
+        let mut command = telem(["node", "--join", "-", "--node", node]);
+        command.arg("--data").arg(job.path(node)).stdin(std::process::Stdio::piped());
+        let mut agent = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut input = agent.stdin.take().unwrap();
+        std::io::Write::write_all(&mut input, join.to_string().as_bytes()).unwrap();
+        (agent, input)
+    };
+    let (mut heeds, input) = start("n1", json!(0.0));
+    let (mut heeds_not, other_input) = start("n2", Json::Null);
+    let (mut holds, _held) = start("n3", json!(0.0));
+    wait_for_states(&head, "head head up, n1 up, n2 up, n3 up");
+    drop((input, other_input));
+    let sample = json!({"metric": "loss", "timestamp": 1_767_225_600, "value": 1, "tags": {"rank": "0"}}).to_string();
+    for node in &nodes(&head)[1..] {
+        let address = node["url"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned();
+        Connection::tcp(&address).request("POST", "/api/put", &[], sample.as_bytes()).unwrap().expect(204);
+    }
+    poll("reports of all after that", || nodes(&head)[1..].iter().all(|node| node["samples"] == 1));
+    head.kill();
+    let mut status = None;
+    poll("the orphan to end", || {
+        status = heeds.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success());
+    for agent in [&mut heeds_not, &mut holds] {
+        assert!(agent.try_wait().unwrap().is_none(), "it was told otherwise, or its input is open");
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+}
+
+#[test]
 fn a_head_on_ipv6_is_found() {
     if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
         println!("skipped: this machine has no IPv6");
@@ -339,46 +420,6 @@ fn beyond_loopback_a_job_speaks_tls_with_a_certificate_of_its_own() {
         && let Some(address) = addresses.find(|address| !address.ip().is_loopback())
     {
         let answer = Connection::tcp(&address.to_string()).request("GET", "/api/nodes", &[], b"").unwrap();
-#[test]
-fn an_agent_whose_standard_input_ends_stays_as_long_as_there_is_a_head() {
-    let job = Job::new();
-    let head = job.head(&[]);
-    let text = std::fs::read(job.join_file()).unwrap();
-    let start = |node: &str, orphan_timeout: Json| {
-        let mut join: Json = serde_json::from_slice(&text).unwrap();
-        join["orphan_timeout"] = orphan_timeout;
-        let mut command = telem(["node", "--join", "-", "--node", node]);
-        command.arg("--data").arg(job.path(node)).stdin(std::process::Stdio::piped());
-        let mut agent = command.stderr(std::process::Stdio::null()).spawn().unwrap();
-        let mut input = agent.stdin.take().unwrap();
-        std::io::Write::write_all(&mut input, join.to_string().as_bytes()).unwrap();
-        (agent, input)
-    };
-    let (mut heeds, input) = start("n1", json!(0.0));
-    let (mut heeds_not, other_input) = start("n2", Json::Null);
-    let (mut holds, _held) = start("n3", json!(0.0));
-    wait_for_states(&head, "head head up, n1 up, n2 up, n3 up");
-    drop((input, other_input));
-    let sample = json!({"metric": "loss", "timestamp": 1_767_225_600, "value": 1, "tags": {"rank": "0"}}).to_string();
-    for node in &nodes(&head)[1..] {
-        let address = node["url"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned();
-        Connection::tcp(&address).request("POST", "/api/put", &[], sample.as_bytes()).unwrap().expect(204);
-    }
-    poll("reports of all after that", || nodes(&head)[1..].iter().all(|node| node["samples"] == 1));
-    head.kill();
-    let mut status = None;
-    poll("the orphan to end", || {
-        status = heeds.try_wait().unwrap();
-        status.is_some()
-    });
-    assert!(status.unwrap().success());
-    for agent in [&mut heeds_not, &mut holds] {
-        assert!(agent.try_wait().unwrap().is_none(), "it was told otherwise, or its input is open");
-        agent.kill().unwrap();
-        agent.wait().unwrap();
-    }
-}
-
         assert!(answer.expect(400).text().contains("ask for https://"));
     }
 }

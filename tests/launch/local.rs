@@ -69,6 +69,23 @@ fn ctrl_c_ends_the_command_and_then_the_agents() {
 }
 
 #[test]
+fn sigterm_ends_the_head_its_agents_and_the_command_within_five_seconds() {
+    let place = Place::new();
+    let (running, socket) = started(&place, &[], &["sh", "-c", SLEEPS]);
+    let (agents, recorder) = (agents(&socket), recorder_of(&socket));
+    let clock = telem_engine::SystemClock::new();
+    kill_process(pid(running.telem.id()), Signal::TERM).unwrap();
+    let (status, said) = running.end();
+    let took = telem_engine::Clock::monotonic(&clock);
+    assert_eq!(status.code(), Some(143), "{said}");
+    assert!(took < std::time::Duration::from_secs(5), "{took:?} {said}");
+    assert!(agents.iter().all(|(_, number)| test_kill_process(pid(*number)).is_err()), "an agent outlives its head");
+    // It has said its last word, and ends.
+    poll("the recorder to be gone", || test_kill_process(recorder).is_err());
+    assert_tidy(&place);
+}
+
+#[test]
 fn agents_whose_head_was_killed_end_after_the_time_that_was_set() {
     let place = Place::new();
     let (running, socket) = four(&place, &["--head-gone-timeout", "1s"], "3");
@@ -80,23 +97,6 @@ fn agents_whose_head_was_killed_end_after_the_time_that_was_set() {
     assert!(said.contains("the command runs on, but telem does not record it any more"), "{said}");
 }
 
-fn recorder_of(socket: &Path) -> rustix::process::Pid {
-    let head = nodes(socket).into_iter().find(|node| node["is_head"] == true).unwrap();
-    pid(u32::try_from(head["pid"].as_u64().unwrap()).unwrap())
-}
-
-#[test]
-fn an_agent_that_does_not_end_does_not_keep_telem() {
-    let place = Place::new();
-    let (running, socket) = started(&place, &[], &["sh", "-c", SLEEPS]);
-    let agents = agents(&socket);
-    kill_process(pid(agents[0].1), Signal::STOP).unwrap();
-    // As Slurm does at the end of the time of a job.
-    kill_process(pid(running.telem.id()), Signal::TERM).unwrap();
-    let (status, said) = running.end();
-    assert_eq!(status.code(), Some(143), "{said}");
-    assert!(said.contains(&format!("{} did not end in time", agents[0].0)), "{said}");
-    poll_gone(&agents);
 #[test]
 fn agents_whose_head_was_killed_save_what_they_have_and_end_at_once() {
     let place = Place::new();
@@ -120,4 +120,21 @@ fn agents_whose_head_was_killed_save_what_they_have_and_end_at_once() {
     assert_eq!(status.code(), Some(3), "{said}");
 }
 
+fn recorder_of(socket: &Path) -> rustix::process::Pid {
+    let head = nodes(socket).into_iter().find(|node| node["is_head"] == true).unwrap();
+    pid(u32::try_from(head["pid"].as_u64().unwrap()).unwrap())
+}
+
+#[test]
+fn an_agent_that_does_not_end_does_not_keep_telem() {
+    let place = Place::new();
+    let (running, socket) = started(&place, &[], &["sh", "-c", SLEEPS]);
+    let agents = agents(&socket);
+    kill_process(pid(agents[0].1), Signal::STOP).unwrap();
+    // As Slurm does at the end of the time of a job.
+    kill_process(pid(running.telem.id()), Signal::TERM).unwrap();
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(143), "{said}");
+    assert!(said.contains(&format!("{} did not end in time", agents[0].0)), "{said}");
+    poll_gone(&agents);
 }
