@@ -60,6 +60,17 @@ impl Ids {
         self.new.contains(&series.0) || self.shared.binary_search(&series).is_ok()
     }
 
+    /// Of `series`, sorted, those that this database knows: looked up here, a job of many nodes asks each of its
+    /// databases for what that one has, and not for what all of them have.
+    pub fn known<'a, T>(&'a self, series: &'a [(SeriesId, T)]) -> impl Iterator<Item = &'a (SeriesId, T)> {
+        let before = |end: u32| series.partition_point(|(series, _)| series.0 < end);
+        let (from, until) = (before(self.new.start), before(self.new.end));
+        // Most databases share none.
+        let others = if self.shared.is_empty() { &[] } else { series };
+        let shared = others.iter().filter(|(series, _)| self.shared.binary_search(series).is_ok());
+        series[from..until].iter().chain(shared)
+    }
+
     /// How many series this database has.
     pub fn series_count(&self) -> usize {
         self.common.len()

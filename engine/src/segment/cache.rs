@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Segment;
 
+/// So few are looked through each time.
+const TIDIED_MIN: usize = 64;
+
 /// Of segments that were used again since they came in or were last spared, the oldest is spared once.
 #[derive(Debug)]
 pub struct SegmentCache {
@@ -23,6 +26,18 @@ struct Held {
     bytes: u64,
     evictions: u64,
     segments: VecDeque<(Weak<Segment>, u64)>,
+    /// With as many, those that are gone are looked for.
+    tidied_at: usize,
+}
+
+impl Held {
+    /// Forgets those that a merge replaced and nobody reads any more.
+    fn tidy(&mut self) {
+        self.segments.retain(|(segment, _)| segment.strong_count() > 0);
+        self.bytes = self.segments.iter().map(|(_, bytes)| bytes).sum();
+        // Twice as many: it costs little a segment, however many there are.
+        self.tidied_at = (self.segments.len() * 2).max(TIDIED_MIN);
+    }
 }
 
 /// How well a cache of segments does.
@@ -46,7 +61,8 @@ impl SegmentCache {
     }
 
     pub fn figures(&self) -> CacheFigures {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.tidy();
         CacheFigures {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
@@ -66,12 +82,14 @@ impl SegmentCache {
         let mut evicted = Vec::new();
         {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            // Those that a merge replaced are gone already.
-            held.segments.retain(|(segment, _)| segment.strong_count() > 0);
             held.segments.push_back((Arc::downgrade(segment), bytes));
-            held.bytes = held.segments.iter().map(|(_, bytes)| bytes).sum();
+            held.bytes += bytes;
+            let is_full = |held: &Held| held.bytes > self.bytes_max || held.segments.len() > self.files_max;
+            if is_full(&held) || held.segments.len() >= held.tidied_at {
+                held.tidy();
+            }
             let mut spared = held.segments.len();
-            while held.segments.len() > 1 && (held.bytes > self.bytes_max || held.segments.len() > self.files_max) {
+            while held.segments.len() > 1 && is_full(&held) {
                 let Some((oldest, bytes)) = held.segments.pop_front() else { break };
                 let Some(segment) = oldest.upgrade() else {
                     held.bytes -= bytes;

@@ -94,6 +94,12 @@ impl Segment {
         self.ids.as_ref().is_none_or(|ids| ids.hold(series))
     }
 
+    /// Of `series`, sorted, those that [`Segment::may_hold`].
+    pub fn may_hold_of<'a, T>(&'a self, series: &'a [(SeriesId, T)]) -> impl Iterator<Item = &'a (SeriesId, T)> {
+        let all = if self.ids.is_none() { series } else { &[] };
+        all.iter().chain(self.ids.iter().flat_map(|ids| ids.known(series)))
+    }
+
     pub fn entry(&self) -> &SegmentEntry {
         &self.entry
     }

@@ -107,15 +107,19 @@ impl Sources {
     fn find(&mut self) -> Result<()> {
         let count = (FIND_RUNS / self.segments.len().max(1)).clamp(1, self.series.len());
         self.found = self.series.drain(..count).map(|series| (series, Vec::new())).collect();
+        let mut places: Vec<(SeriesId, usize)> =
+            self.found.iter().enumerate().map(|(place, (series, _))| (*series, place)).collect();
+        places.sort_unstable();
         for (at, segment) in self.segments.iter().enumerate() {
-            if !self.found.iter().any(|(series, _)| segment.may_hold(*series)) {
+            let mut held = segment.may_hold_of(&places).peekable();
+            if held.peek().is_none() {
                 continue;
             }
             let loaded = segment.load()?;
-            for (series, runs) in &mut self.found {
+            for (series, place) in held {
                 let run = loaded.run(*series).filter(|run| self.range.overlaps_closed(run.first, run.last));
                 let found = run.map(|run| Found { segment: at, run: *run, rows: loaded.rows_in(run, self.range) });
-                runs.extend(found.filter(|found| found.rows > 0));
+                self.found[*place].1.extend(found.filter(|found| found.rows > 0));
             }
         }
         Ok(())
