@@ -27,7 +27,7 @@ const RECORD_BYTES_MAX: u64 = 160;
 /// Bytes of a record at least: series, row, rows, flags and a time.
 const RUN_BYTES_MIN: usize = 5;
 /// A byte that zstd packed unpacks to at most this many: a block of 128 KiB takes four.
-const UNPACKED_PER_BYTE_MAX: usize = 32 << 10;
+pub(super) const UNPACKED_PER_BYTE_MAX: usize = 32 << 10;
 
 const TIMES: u8 = 0b11;
 const TIMES_REGULAR: u8 = 0;

@@ -12,14 +12,14 @@ use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use arrow::array::{Array, Float64Array, Int8Array, Int64Array, PrimitiveArray};
-use arrow::datatypes::{ArrowPrimitiveType, Float64Type, TimestampMicrosecondType};
+use arrow::array::{Array, Float64Array, Int8Array, Int64Array};
 use arrow::record_batch::RecordBatch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
     RowSelectionPolicy,
 };
+use parquet::data_type::{DataType, DoubleType, Int64Type};
 use parquet::file::metadata::PageIndexPolicy;
 use tracing::warn;
 
@@ -250,7 +250,7 @@ impl Loaded {
         if let Some(rows) = self.index.rows_in(run, range) {
             return Ok(!rows.is_empty());
         }
-        let times = self.numbers::<TimestampMicrosecondType>("ts", slice::from_ref(&run.rows()))?;
+        let times = self.numbers::<Int64Type>("ts", slice::from_ref(&run.rows()))?;
         Ok(times.iter().flatten().any(|time| range.contains(Timestamp::from_micros(*time))))
     }
 
@@ -265,7 +265,7 @@ impl Loaded {
         let last = run.rows().end - 1..run.rows().end;
         let value = match run.kind {
             Kind::Float => {
-                let floats = self.numbers::<Float64Type>("float", slice::from_ref(&last))?;
+                let floats = self.numbers::<DoubleType>("float", slice::from_ref(&last))?;
                 floats[0].first().copied().map(Value::Float)
             }
             _ => self.mixed(slice::from_ref(&last))?[0].first().copied(),
@@ -293,7 +293,7 @@ impl Loaded {
             Some(times) => times,
             None => {
                 let rows = first..run.row as usize + rows.end;
-                self.numbers::<TimestampMicrosecondType>("ts", slice::from_ref(&rows))?.swap_remove(0)
+                self.numbers::<Int64Type>("ts", slice::from_ref(&rows))?.swap_remove(0)
             }
         };
         let (rows, times) = within(times, range);
@@ -319,7 +319,7 @@ impl Loaded {
     fn times(&self, runs: &[Run], range: TimeRange) -> Result<(Vec<Range<usize>>, Vec<Vec<i64>>)> {
         let in_column: Vec<Range<usize>> =
             runs.iter().filter(|run| run.times == Times::Column).map(Run::rows).collect();
-        let mut from_column = self.numbers::<TimestampMicrosecondType>("ts", &in_column)?.into_iter();
+        let mut from_column = self.numbers::<Int64Type>("ts", &in_column)?.into_iter();
         let mut all_rows = Vec::with_capacity(runs.len());
         let mut all_times = Vec::with_capacity(runs.len());
         for run in runs {
@@ -335,44 +335,10 @@ impl Loaded {
     }
 
     /// The values of one column in each of `ranges` (rows, sorted, apart), where none may be absent.
-    fn numbers<T: ArrowPrimitiveType>(&self, name: &str, ranges: &[Range<usize>]) -> Result<Vec<Vec<T::Native>>> {
-        let mut found: Vec<Vec<T::Native>> = ranges.iter().map(|range| Vec::with_capacity(range.len())).collect();
+    fn numbers<T: DataType>(&self, name: &str, ranges: &[Range<usize>]) -> Result<Vec<Vec<T::T>>> {
+        let mut found: Vec<Vec<T::T>> = ranges.iter().map(|range| Vec::with_capacity(range.len())).collect();
         self.each::<T>(name, ranges, &mut |at, _, values| found[at].extend_from_slice(values))?;
         Ok(found)
-    }
-
-    /// Hands out the values of one column in each of `ranges` (rows, sorted, apart, none empty), where none may be
-    /// absent: the place of the range, from where in it, and these.
-    fn each<T: ArrowPrimitiveType>(
-        &self,
-        name: &str,
-        ranges: &[Range<usize>],
-        take: &mut impl FnMut(usize, usize, &[T::Native]),
-    ) -> Result<()> {
-        let (mut at, mut from) = (0, 0);
-        for batch in self.batches(&[name], ranges)? {
-            let batch = batch?;
-            let array: &PrimitiveArray<T> = column(&batch, name, &self.path)?;
-            if array.null_count() > 0 {
-                let what = format!("column `{name}` of a run");
-                return Err(corrupt(&self.path, &what, format!("{} rows without", array.null_count()), "none"));
-            }
-            let mut rest: &[T::Native] = array.values();
-            while !rest.is_empty() && at < ranges.len() {
-                let count = (ranges[at].len() - from).min(rest.len());
-                let (these, others) = rest.split_at(count);
-                take(at, from, these);
-                rest = others;
-                from += count;
-                if from == ranges[at].len() {
-                    (at, from) = (at + 1, 0);
-                }
-            }
-        }
-        if at < ranges.len() {
-            return Err(corrupt(&self.path, "its rows", format!("{at} of the runs asked for"), "all"));
-        }
-        Ok(())
     }
 
     /// The values in each of `ranges`, however each is stored.
@@ -520,6 +486,7 @@ fn unreadable(path: &Path, error: &dyn fmt::Display) -> Error {
     corrupt(path, "its Parquet", error.to_string(), "a segment of format 1")
 }
 
+mod pages;
 mod verify;
 mod visit;
 

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::slice;
 
-use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
+use parquet::data_type::{DoubleType, Int64Type};
 
 use super::{Loaded, within};
 use crate::error::Result;
@@ -167,7 +167,7 @@ impl Loaded {
         let is_long = |run: &Run| run.times == Times::Column && run.rows as usize > TIMES_ROWS;
         let in_column: Vec<Range<usize>> =
             runs.iter().filter(|run| run.times == Times::Column && !is_long(run)).map(Run::rows).collect();
-        let mut from_column = self.numbers::<TimestampMicrosecondType>("ts", &in_column)?.into_iter();
+        let mut from_column = self.numbers::<Int64Type>("ts", &in_column)?.into_iter();
         let (mut wanted, mut known) = (Vec::with_capacity(runs.len()), Vec::with_capacity(runs.len()));
         for (place, run) in runs.iter().enumerate().filter(|(_, run)| !is_long(run)) {
             let (rows, ticks) = match self.index.ticks(run, range) {
@@ -188,7 +188,7 @@ impl Loaded {
         for (place, run) in runs.iter().enumerate().filter(|(_, run)| is_long(run)) {
             for first in run.rows().step_by(TIMES_ROWS) {
                 let rows = first..run.rows().end.min(first + TIMES_ROWS);
-                let times = self.numbers::<TimestampMicrosecondType>("ts", slice::from_ref(&rows))?.swap_remove(0);
+                let times = self.numbers::<Int64Type>("ts", slice::from_ref(&rows))?.swap_remove(0);
                 let (rows, times) = within(times, range);
                 let wanted = RunRows { run: *run, rows: first + rows.start..first + rows.end };
                 self.visit_values(slice::from_ref(&wanted), need, &mut |_, from, numbers| {
@@ -220,7 +220,7 @@ impl Loaded {
             }
         }
         let rows: Vec<Range<usize>> = in_column.iter().map(|at| wanted[*at].rows.clone()).collect();
-        self.each::<TimestampMicrosecondType>("ts", &rows, &mut |at, from, times| {
+        self.each::<Int64Type>("ts", &rows, &mut |at, from, times| {
             take(in_column[at], from, Ticks::List(times), times.len());
         })
     }
@@ -258,7 +258,7 @@ impl Loaded {
             };
             take(ints[at], from, numbers);
         })?;
-        self.each::<Float64Type>("float", &rows(&floats), &mut |at, from, values| {
+        self.each::<DoubleType>("float", &rows(&floats), &mut |at, from, values| {
             take(floats[at], from, Numbers::Floats(values));
         })?;
         for at in mixed {
