@@ -102,14 +102,16 @@ fn agents_whose_head_was_killed_save_what_they_have_and_end_at_once() {
     let place = Place::new();
     let (running, socket) = four(&place, &["--save", "out"], "3");
     let agents = agents(&socket);
-    poll("every agent to have sampled its node", || {
-        nodes(&socket).iter().all(|node| node["is_head"] == true || node["samples"].as_u64() > Some(0))
+    let copy_of = |node: &str| place.path().join("out").join(node);
+    // Whether an agent reaches the directory it finds out with its head.
+    poll("every agent to have begun its copy", || {
+        agents.iter().all(|(node, _)| crate::run::saving::info(&copy_of(node)).is_some())
     });
     kill_process(recorder_of(&socket), Signal::KILL).unwrap();
     // Long before the ten minutes that agents elsewhere may take, whose connection was lost.
     poll_gone(&agents);
     for (node, _) in &agents {
-        let copy = place.path().join("out").join(node);
+        let copy = copy_of(node);
         let info = crate::run::saving::info(&copy).unwrap();
         assert!(info.samples > 0 && info.wal_bytes == 0, "{node} was not closed in order: {info:?}");
         crate::run::saving::assert_sound(&copy, node);
