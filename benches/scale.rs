@@ -226,6 +226,7 @@ fn head(flat_max: usize) -> Result<()> {
         let answer = runtime.block_on(queries.timeseries(question(grouped)))?;
         Ok(answer.groups.iter().map(|group| group.points.len()).sum())
     };
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
     // Connections come about once. On few cores a thousand of them may take longer than the engine waits for a plan;
     // who was missing is back as soon as it answers a probe.
     let mut tries = 1;
@@ -240,13 +241,18 @@ fn head(flat_max: usize) -> Result<()> {
     let all = measured(&*clock, &counting, || ask(false))?;
     let begun = clock.monotonic();
     let panels = (0..PANELS).map(|_| queries.timeseries(question(true)));
-    runtime.block_on(futures::future::try_join_all(panels))?;
-    let panels = clock.monotonic().saturating_sub(begun);
+    // All nodes share the cores of this machine: a dashboard of very many of them outlasts what is waited for.
+    let panels = match runtime.block_on(futures::future::try_join_all(panels)) {
+        Ok(_) => format!("{:.1}", ms(clock.monotonic().saturating_sub(begun))),
+        Err(error) => {
+            eprintln!("{PANELS} questions at once: {error}");
+            "NaN".to_owned()
+        }
+    };
     let nodes = members.list().len().max(1) as f64;
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let kb = |bytes: u64| bytes as f64 / 1e3 / f64::from(REPETITIONS);
     println!(
-        "{:.1},{:.2},{:.1},{:.2},{:.0},{:.1},{:.1},{:.1},{:.0}",
+        "{:.1},{:.2},{:.1},{:.2},{:.0},{:.1},{:.1},{},{:.0}",
         ms(by_host.wall),
         ms(by_host.cpu),
         ms(all.wall),
@@ -254,7 +260,7 @@ fn head(flat_max: usize) -> Result<()> {
         ms(all.cpu) * 1e3 / nodes,
         kb(all.sent),
         kb(all.received),
-        ms(panels),
+        panels,
         resident_mb()?,
     );
     drop(queries);
