@@ -45,7 +45,7 @@ impl Spread {
         let dirs: Vec<TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
         let open = |(at, dir): (usize, &TempDir)| real::open_node(dir.path(), &name(at));
         let databases: Vec<Db> = dirs.iter().enumerate().map(open).collect();
-        let inside = Inside::default();
+        let inside = Inside::new(TOKEN);
         let wire = || Wire::new(TOKEN.to_owned(), Arc::new(inside.clone()));
         let queries = |db: &Db| {
             let members = Members::new(Arc::new(SystemClock::new()));

@@ -109,7 +109,6 @@ impl Head {
             .with_distributed_channel_resolver(channels.clone())
             // Nobody looks at them, and they are most of what nodes would send back.
             .with_distributed_metrics_collection(false)?
-            .with_distributed_passthrough_headers(channels.wire().headers())?
             .with_distributed_route_tasks_handler(route)
             .with_distributed_local_worker_context(worker.to_local_worker_context(ours.clone()));
         let planner = SessionStateBuilder::new()

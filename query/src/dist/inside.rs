@@ -8,9 +8,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::Request;
+use http::header::AUTHORIZATION;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use tower::Service;
 use url::Url;
 
 use super::net::{Connection, Dial};
@@ -19,13 +22,20 @@ use super::worker::WorkerService;
 /// Bytes on their way in one direction of a pipe.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Reaches the workers that were put at addresses. Clones share them.
-#[derive(Clone, Default)]
+/// Reaches the workers that were put at addresses; as at a real node, nobody gets to them without the token. Clones share
+/// them.
+#[derive(Clone)]
 pub struct Inside {
+    token: Arc<str>,
     workers: Arc<RwLock<BTreeMap<Url, WorkerService>>>,
 }
 
 impl Inside {
+    /// Those who know `token` are let in.
+    pub fn new(token: &str) -> Self {
+        Self { token: Arc::from(token), workers: Arc::default() }
+    }
+
     /// Whoever asks this address asks that worker.
     pub fn put(&self, url: Url, worker: WorkerService) {
         self.workers.write().unwrap_or_else(PoisonError::into_inner).insert(url, worker);
@@ -47,12 +57,24 @@ impl fmt::Debug for Inside {
 impl Dial for Inside {
     fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
         let worker = self.workers.read().unwrap_or_else(PoisonError::into_inner).get(url).cloned();
+        let expected = format!("Bearer {}", self.token);
         async move {
             let Some(worker) = worker else { return Err(io::ErrorKind::ConnectionRefused.into()) };
+            let guarded = tower::service_fn(move |request: Request<_>| {
+                let given = request.headers().get(AUTHORIZATION);
+                let is_let_in = given.is_some_and(|given| given.as_bytes() == expected.as_bytes());
+                let mut worker = worker.clone();
+                async move {
+                    match is_let_in {
+                        true => worker.call(request).await,
+                        false => Ok(tonic::Status::unauthenticated("no token, or a wrong one").into_http()),
+                    }
+                }
+            });
             let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
             tokio::spawn(async move {
                 let server = auto::Builder::new(TokioExecutor::new());
-                let served = server.serve_connection(TokioIo::new(theirs), TowerToHyperService::new(worker)).await;
+                let served = server.serve_connection(TokioIo::new(theirs), TowerToHyperService::new(guarded)).await;
                 if let Err(error) = served {
                     tracing::debug!(error, "a connection inside of the process broke");
                 }

@@ -29,7 +29,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
+use tonic::body::Body;
 use tonic::transport::Endpoint;
+use tower::ServiceExt;
 use url::Url;
 
 use super::lost::{Attempt, Parts, lost, lost_by, reason};
@@ -81,15 +83,15 @@ impl Wire {
         Self { token, dial, connect_timeout: Duration::from_secs(3), silence_max: Duration::from_secs(5) }
     }
 
-    /// The header that lets us in.
-    pub(super) fn headers(&self) -> HeaderMap {
+    /// What lets us in: the value of a request's `Authorization`.
+    ///
+    /// # Errors
+    /// When the token has characters that no header may have.
+    fn authorization(&self) -> Result<HeaderValue> {
         let value = HeaderValue::try_from(format!("Bearer {}", self.token));
-        let mut headers = HeaderMap::new();
-        if let Ok(mut value) = value {
-            value.set_sensitive(true);
-            headers.insert(http::header::AUTHORIZATION, value);
-        }
-        headers
+        let mut value = value.map_err(|_| DataFusionError::Configuration("the token is no header's value".into()))?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 }
 
@@ -115,10 +117,6 @@ impl fmt::Debug for Channels {
 impl Channels {
     pub fn new(wire: Wire) -> Self {
         Self { wire, open: Arc::default() }
-    }
-
-    pub fn wire(&self) -> &Wire {
-        &self.wire
     }
 
     /// Whether the node answers; why not, where it does not.
@@ -168,7 +166,12 @@ impl Channels {
         });
         let channel = endpoint.connect_with_connector(connector).await;
         let channel = channel.map_err(|error| unreachable(why_unreachable(&error)))?;
-        let channel = BoxCloneSyncChannel::new(channel);
+        // Whatever is asked, also whether anybody is there.
+        let authorization = self.wire.authorization()?;
+        let channel = BoxCloneSyncChannel::new(channel.map_request(move |mut request: http::Request<Body>| {
+            request.headers_mut().insert(http::header::AUTHORIZATION, authorization.clone());
+            request
+        }));
         self.open().insert(url.clone(), channel.clone());
         Ok(create_worker_client(channel))
     }

@@ -29,6 +29,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// The same where one of them says nothing.
 const SHORT_SILENCE: Duration = Duration::from_secs(2);
 
+/// What lets nodes in at each other.
+const TOKEN: &str = "secret";
+
 /// What happens to connections to a node from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -43,11 +46,17 @@ enum Fault {
     StallsAfter(usize),
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Faulty {
     inside: Inside,
     faults: Arc<Mutex<BTreeMap<Url, Fault>>>,
     dialled: Arc<AtomicUsize>,
+}
+
+impl Faulty {
+    fn new() -> Self {
+        Self { inside: Inside::new(TOKEN), faults: Arc::default(), dialled: Arc::default() }
+    }
 }
 
 impl Dial for Faulty {
@@ -137,12 +146,12 @@ impl Cluster {
     }
 
     fn waiting(lines: &[&str], options: QueryOptions, silence_max: Duration) -> Self {
-        let dial = Faulty::default();
+        let dial = Faulty::new();
         let dirs: Vec<TempDir> = lines.iter().map(|_| tempfile::tempdir().unwrap()).collect();
         let node = |at: usize| {
             let db: Db = open(&dirs[at].path().join("db"), &format!("n{}", at + 1));
             load_into(&db, lines[at]);
-            let wire = Wire { silence_max, ..Wire::new("secret".to_owned(), Arc::new(dial.clone())) };
+            let wire = Wire { silence_max, ..Wire::new(TOKEN.to_owned(), Arc::new(dial.clone())) };
             Queries::over(db, Members::new(Arc::new(SystemClock::new())), wire, options.clone()).unwrap()
         };
         let (head, others) = (node(0), (1..lines.len()).map(node).collect::<Vec<_>>());

@@ -45,9 +45,8 @@ const PLAN_BYTES_MAX: usize = 16 << 20;
 /// the leaves.
 pub(super) fn worker(db: Db, session: SessionState, channels: Channels, reading: Reading) -> Worker {
     let runtime = Arc::clone(session.runtime_env());
-    let headers = channels.wire().headers();
     Worker::from_session_builder(move |mut context: WorkerQueryContext| {
-        let (session, channels, headers) = (session.clone(), channels.clone(), headers.clone());
+        let (session, channels) = (session.clone(), channels.clone());
         let leaves = LeafContext::counted(db.snapshot(), reading.clone());
         async move {
             let config = context.builder.config().take().unwrap_or_default();
@@ -58,7 +57,6 @@ pub(super) fn worker(db: Db, session: SessionState, channels: Channels, reading:
                 .with_extension(Arc::new(leaves))
                 .with_distributed_user_codec(LeafCodec)
                 .with_distributed_channel_resolver(channels)
-                .with_distributed_passthrough_headers(headers)?
                 .with_distributed_worker_plan_rewrite_handler(only_ours);
             Ok(state)
         }
