@@ -24,6 +24,8 @@ pub enum Error {
     Infinite { at_millis: i64, value: f64 },
     #[error("{running} queries are running, the most that are allowed (limit --queries-max); try again in a moment")]
     TooManyQueries { running: usize },
+    #[error("queries run {max} tasks on nodes, the most that are allowed at once; try again in a moment")]
+    TooManyTasks { max: usize },
     #[error("the query did not finish within {} s (limit --query-deadline); ask for less time or fewer series", after.as_secs_f64())]
     Deadline { after: Duration },
     /// A table that is not there, and what the asker may have meant.
@@ -63,7 +65,7 @@ impl Error {
                 ErrorKind::Invalid
             }
             Error::UnknownName { .. } | Error::UnknownTable { .. } => ErrorKind::NotFound,
-            Error::TooManyQueries { .. } => ErrorKind::Busy,
+            Error::TooManyQueries { .. } | Error::TooManyTasks { .. } => ErrorKind::Busy,
             Error::Deadline { .. }
             | Error::Threads { .. }
             | Error::ShuttingDown

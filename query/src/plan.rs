@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
+use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion_distributed::display_plan_ascii;
 use telem_engine::{SeriesId, Timestamp, Value};
 
@@ -223,12 +223,11 @@ fn leaf(
 }
 
 async fn execute(plan: Arc<dyn ExecutionPlan>, context: &PlanContext<'_>) -> Result<SendableRecordBatchStream> {
-    let planned = context.view.distribute(plan).await?;
-    Ok(execute_stream(planned.plan, Arc::clone(&context.task_ctx))?)
+    context.view.execute(plan, Arc::clone(&context.task_ctx)).await
 }
 
 fn shown(planned: &Planned) -> String {
-    match planned.distributed {
+    match planned.is_distributed() {
         true => format!("{}\n", display_plan_ascii(&*planned.plan, false)),
         false => displayable(&*planned.plan).indent(false).to_string(),
     }

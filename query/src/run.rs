@@ -54,6 +54,9 @@ pub struct QueryOptions {
     pub absent: Vec<MissingNode>,
     /// Up to so many nodes send their parts of an answer straight to the head; more are reduced in a tree. 16.
     pub flat_max: usize,
+    /// Most tasks that run on nodes at once, of all queries together; a query that would be past that waits for its
+    /// turn. 4,096: three queries over a thousand nodes.
+    pub tasks_max: usize,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -73,6 +76,7 @@ impl QueryOptions {
             strict: false,
             absent: Vec::new(),
             flat_max: 16,
+            tasks_max: 4_096,
             clock,
         }
     }
@@ -201,8 +205,7 @@ impl Queries {
         let mut session = Session::new(&options)?;
         let workers = Workers::new(&options)?;
         let reading = workers.reading();
-        let (head, worker, config) =
-            Head::new(db.clone(), members, wire, options.flat_max, session.template(), reading)?;
+        let (head, worker, config) = Head::new(db.clone(), members, wire, &options, session.template(), reading)?;
         session.configure(config);
         let (head, threads) = (Arc::new(head), workers.threads());
         let background = threads.spawn(Arc::clone(&head).probe()).abort_handle();

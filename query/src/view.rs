@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::SchemaRef;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot};
 
 use crate::dist::head::{Head, Planned};
+use crate::dist::lost::Attempt;
 use crate::dist::members::Owner;
 use crate::dist::told;
 use crate::error::{Error, Result};
@@ -132,8 +134,31 @@ impl View {
     pub(crate) async fn distribute(&self, plan: Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Planned> {
         match &self.others {
             Some(others) => others.head.distribute(plan).await,
-            None => Ok(Planned { plan, distributed: false, reduced: true }),
+            None => Ok(Planned::here(plan)),
         }
+    }
+
+    /// Executes the plan, on nodes when it is its turn.
+    ///
+    /// # Errors
+    /// Busy; when the plan cannot be cut into stages.
+    pub(crate) async fn execute(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let planned = self.distribute(plan).await?;
+        let turn = match (&self.others, task.session_config().get_extension::<Attempt>()) {
+            (Some(others), Some(attempt)) if planned.is_distributed() => {
+                Some(others.head.turn(planned.tasks, &attempt).await?)
+            }
+            _ => None,
+        };
+        let rows = execute_stream(planned.plan, task)?;
+        Ok(match turn {
+            Some(turn) => turn.of(rows),
+            None => rows,
+        })
     }
 
     /// The nodes that plans would have asked.

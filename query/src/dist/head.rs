@@ -16,8 +16,8 @@ use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{
-    DistributedExt, DistributedLeafExec, NetworkBoundaryExt, RouteTasksEvent, RouteTasksEventResponse,
-    SessionStateBuilderExt, Stage, Worker,
+    DistributedConfig, DistributedExt, DistributedLeafExec, NetworkBoundaryExt, RouteTasksEvent,
+    RouteTasksEventResponse, SessionStateBuilderExt, Stage, Worker,
 };
 use futures::StreamExt;
 use telem_engine::Db;
@@ -27,9 +27,12 @@ use super::lost::Attempt;
 use super::members::{MemberState, Members, State};
 use super::net::{Channels, Wire};
 use super::tree::{self, Cut};
+use super::turns::{Turn, Turns};
 use super::wire::LeafCodec;
 use super::worker;
+use crate::error::Result;
 use crate::leaf::{NodeLeafExec, Reading};
+use crate::run::QueryOptions;
 
 /// Where our own database is "reached": inside of the process, by comparing addresses.
 const OURS: &str = "http://ours.invalid:1/";
@@ -45,6 +48,7 @@ pub(crate) struct Head {
     ours: Url,
     /// See [`crate::QueryOptions::flat_max`].
     flat_max: usize,
+    turns: Turns,
     /// What turns plans with boundaries into stages.
     planner: SessionState,
 }
@@ -59,10 +63,22 @@ impl fmt::Debug for Head {
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub plan: Arc<dyn ExecutionPlan>,
-    /// Whether it asks other nodes.
-    pub distributed: bool,
+    /// How many tasks of it run on nodes. None where it asks no others.
+    pub tasks: usize,
     /// Whether all that comes from nodes are states of aggregates.
     pub reduced: bool,
+}
+
+impl Planned {
+    /// A plan that asks no other node.
+    pub fn here(plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self { plan, tasks: 0, reduced: true }
+    }
+
+    /// Whether it asks other nodes.
+    pub fn is_distributed(&self) -> bool {
+        self.tasks > 0
+    }
 }
 
 /// The plan that [`GivenPlanner`] hands on, an extension of a session's configuration.
@@ -95,20 +111,21 @@ impl Head {
         db: Db,
         members: Members,
         wire: Wire,
-        flat_max: usize,
+        options: &QueryOptions,
         session: &SessionState,
         reading: Reading,
     ) -> datafusion::error::Result<(Head, Worker, SessionConfig)> {
         let ours = Url::parse(OURS).map_err(|error| DataFusionError::Internal(error.to_string()))?;
         let channels = Channels::new(wire);
         let worker = worker::worker(db, session.clone(), channels.clone(), reading);
-        let config = session
-            .config()
-            .clone()
+        let mut config = session.config().clone();
+        // Put there by the engine's own setters, all of its settings would go with every task.
+        let mut settings = DistributedConfig::default();
+        settings.collect_metrics = false;
+        config.options_mut().extensions.insert(settings);
+        let config = config
             .with_distributed_user_codec(LeafCodec)
             .with_distributed_channel_resolver(channels.clone())
-            // Nobody looks at them, and they are most of what nodes would send back.
-            .with_distributed_metrics_collection(false)?
             .with_distributed_route_tasks_handler(route)
             .with_distributed_local_worker_context(worker.to_local_worker_context(ours.clone()));
         let planner = SessionStateBuilder::new()
@@ -118,7 +135,8 @@ impl Head {
             .with_distributed_planner()
             .build();
         let config = planner.config().clone();
-        Ok((Head { members, channels, ours, flat_max, planner }, worker, config))
+        let (flat_max, turns) = (options.flat_max, Turns::new(options.tasks_max));
+        Ok((Head { members, channels, ours, flat_max, turns, planner }, worker, config))
     }
 
     pub fn members(&self) -> &Members {
@@ -131,16 +149,24 @@ impl Head {
 
     /// Cuts the plan into stages where it asks other nodes.
     pub async fn distribute(&self, plan: Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Planned> {
-        let Cut { plan, reduced, any } = tree::cut(plan, self.flat_max)?;
-        if !any {
-            return Ok(Planned { plan, distributed: false, reduced });
+        let Cut { plan, reduced, tasks } = tree::cut(plan, self.flat_max)?;
+        if tasks == 0 {
+            return Ok(Planned::here(plan));
         }
         let mut session = self.planner.clone();
         session.config_mut().set_extension(Arc::new(Given(plan)));
         let nothing =
             LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) });
         let plan = session.query_planner().create_physical_plan(&nothing, &session).await?;
-        Ok(Planned { plan, distributed: true, reduced })
+        Ok(Planned { plan, tasks, reduced })
+    }
+
+    /// Waits until so many tasks may run on nodes; not longer than the attempt allows.
+    ///
+    /// # Errors
+    /// Busy, past that.
+    pub async fn turn(&self, tasks: usize, attempt: &Attempt) -> Result<Turn> {
+        self.turns.wait(tasks, attempt.turn_due()).await
     }
 
     /// Nodes that the attempt lost are not asked again until they answer; whether it lost any.

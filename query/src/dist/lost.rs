@@ -5,7 +5,7 @@
 //! answer covers whole nodes only.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use datafusion::error::DataFusionError;
@@ -13,6 +13,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use url::Url;
 
+/// How much of the time that is left an attempt may take of it: what is not done then is asked without those who were
+/// slow.
+const ATTEMPT_SHARE: f64 = 0.6;
+/// How much of it an attempt may wait before it begins.
+const TURN_SHARE: f64 = 0.5;
 /// Begins the text of an error that names a lost node; names of hosts have no spaces.
 const MARK: &str = "lost the node at ";
 /// Stands between the node's address and the reason.
@@ -33,17 +38,52 @@ pub(crate) enum Parts {
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub parts: Parts,
-    /// Nodes that have not answered wholly by then are lost.
-    pub due: Instant,
-    pub due_after: Duration,
+    /// When the whole question must be answered.
+    question_due: Instant,
+    /// Set when the first node is asked.
+    time: OnceLock<Time>,
     lost: Mutex<BTreeMap<String, String>>,
     /// Streams of nodes that have not said anything yet.
     awaited: watch::Sender<usize>,
 }
 
+/// How long nodes have.
+#[derive(Clone, Copy, Debug)]
+struct Time {
+    due: Instant,
+    after: Duration,
+}
+
 impl Attempt {
-    pub fn new(parts: Parts, due: Instant, due_after: Duration) -> Self {
-        Self { parts, due, due_after, lost: Mutex::default(), awaited: watch::Sender::new(0) }
+    /// An attempt at a question that must be answered by `question_due`.
+    pub fn new(parts: Parts, question_due: Instant) -> Self {
+        let (time, lost, awaited) = (OnceLock::new(), Mutex::default(), watch::Sender::new(0));
+        Self { parts, question_due, time, lost, awaited }
+    }
+
+    /// Nodes that have not answered wholly by then are lost. Time begins to run when this is first asked: what waits
+    /// for its turn takes nothing of the nodes' time.
+    pub fn due(&self) -> Instant {
+        self.time().due
+    }
+
+    /// How long it was until [`Attempt::due`] when that began.
+    pub fn due_after(&self) -> Duration {
+        self.time().after
+    }
+
+    /// How long it may wait for its turn.
+    pub fn turn_due(&self) -> Instant {
+        let now = Instant::now();
+        now + self.question_due.saturating_duration_since(now).mul_f64(TURN_SHARE)
+    }
+
+    fn time(&self) -> Time {
+        *self.time.get_or_init(|| {
+            let now = Instant::now();
+            let after = self.question_due.saturating_duration_since(now).mul_f64(ATTEMPT_SHARE);
+            Time { due: now + after, after }
+        })
     }
 
     pub fn lose(&self, url: &Url, reason: &str) {

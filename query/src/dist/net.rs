@@ -24,7 +24,7 @@ use datafusion_distributed::{
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -170,6 +170,7 @@ impl Channels {
         let authorization = self.wire.authorization()?;
         let channel = BoxCloneSyncChannel::new(channel.map_request(move |mut request: http::Request<Body>| {
             request.headers_mut().insert(http::header::AUTHORIZATION, authorization.clone());
+            request.headers_mut().insert(NO_METRICS, HeaderValue::from_static("false"));
             request
         }));
         self.open().insert(url.clone(), channel.clone());
@@ -185,6 +186,8 @@ impl Channels {
     }
 }
 
+/// Tells a task not to collect metrics: nobody looks at them, and they are most of what nodes would send back.
+const NO_METRICS: HeaderName = HeaderName::from_static("x-datafusion-distributed-config-distributed.collect_metrics");
 /// Bytes that a node may send ahead of who reads them.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
@@ -251,7 +254,7 @@ impl WorkerChannel for Channel {
         };
         // A busy node may take its time; one that is not there any more is found out by its connection.
         let accepted = match &attempt {
-            Some(attempt) => timeout_at(attempt.due, accepted).await.unwrap_or_else(|_| Err(self.late(attempt))),
+            Some(attempt) => timeout_at(attempt.due(), accepted).await.unwrap_or_else(|_| Err(self.late(attempt))),
             None => accepted.await,
         };
         match accepted {
@@ -293,7 +296,7 @@ impl WorkerChannel for Channel {
         };
         // What answers is the node's network side, which is never busy; its work comes in the streams.
         let begun = match &attempt {
-            Some(attempt) => timeout_at(attempt.due, begun).await.unwrap_or_else(|_| Err(self.late(attempt))),
+            Some(attempt) => timeout_at(attempt.due(), begun).await.unwrap_or_else(|_| Err(self.late(attempt))),
             None => begun.await,
         };
         match begun {
@@ -326,7 +329,7 @@ impl Channel {
 }
 
 fn late(attempt: &Attempt) -> String {
-    format!("it was not done after {:.1} s", attempt.due_after.as_secs_f64())
+    format!("it was not done after {:.1} s", attempt.due_after().as_secs_f64())
 }
 
 /// A stream at the head: one that fails, or is not done in time, ends and is noted, unless some of it was handed out.
@@ -350,8 +353,8 @@ fn watched(
             let held = attempt.parts == Parts::Held;
             // Rows that stream may take as long as their reader does; each silence of the node counts anew.
             let due = match held || !watched.begun {
-                true => attempt.due,
-                false => tokio::time::Instant::now() + attempt.due_after,
+                true => attempt.due(),
+                false => tokio::time::Instant::now() + attempt.due_after(),
             };
             let next = timeout_at(due, watched.stream.next()).await;
             let error = match next {

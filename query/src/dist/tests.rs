@@ -363,6 +363,31 @@ async fn leaves_on_all_nodes_end_when_nobody_reads_the_answer_any_more() {
 }
 
 #[tokio::test]
+async fn questions_take_turns_where_they_would_run_too_many_tasks() {
+    let cluster = Cluster::with(&POWERS, QueryOptions { flat_max: 2, tasks_max: 1, ..options() });
+    let asked = futures::future::join_all((0..6).map(|_| cluster.sum()));
+    let told = futures::future::join_all((0..6).map(|_| cluster.sql("SELECT sum(value) FROM m")));
+    let rows = futures::future::join_all((0..6).map(|_| cluster.sql("SELECT value FROM m WHERE value = 1")));
+    let (asked, told, rows) = futures::join!(asked, told, rows);
+    assert!(asked.iter().all(|answer| *answer == ("0:1111111 60:1111111".to_owned(), vec![])), "{asked:?}");
+    for (text, answers) in [("2222222.0", told), ("1.0\n1.0", rows)] {
+        for answer in answers {
+            assert_eq!(answer.unwrap(), (text.to_owned(), vec![]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn rows_that_nobody_reads_on_take_no_turn_from_others() {
+    let many: String = (0..60_000).map(|at| format!(" {at}:{at}.5")).collect();
+    let cluster =
+        Cluster::with(&["m{host=a} 0:1", &format!("m{{host=b}}{many}")], QueryOptions { tasks_max: 1, ..options() });
+    let slow = cluster.head.sql("SELECT value FROM m").await.unwrap();
+    assert_eq!(cluster.sql("SELECT count(*) FROM m").await.unwrap(), ("60001".to_owned(), vec![]));
+    assert_eq!(rows(slow.batches).await.unwrap().lines().count(), 60_001);
+}
+
+#[tokio::test]
 async fn one_series_on_two_nodes_is_one_series() {
     let cluster = Cluster::new(&["m{host=a} 0:1 30:2", "m{host=a} 10:4 60:8", "m{host=b} 0:100"]);
     // As one series: the minute's samples are added up before anything is interpolated.

@@ -42,21 +42,22 @@ pub(super) struct Cut {
     pub plan: Plan,
     /// Whether every boundary carries states of aggregates, which count wholly or not at all.
     pub reduced: bool,
-    /// Whether there is any boundary.
-    pub any: bool,
+    /// How many tasks run on nodes.
+    pub tasks: usize,
 }
 
 pub(super) fn cut(plan: Plan, flat_max: usize) -> Result<Cut> {
-    let mut cutter = Cutter { flat_max, raw: 0, reduced: 0 };
+    let mut cutter = Cutter { flat_max, raw: 0, tasks: 0 };
     let placed = cutter.place(plan)?;
     let plan = one(cutter.close(placed)?);
-    Ok(Cut { plan, reduced: cutter.raw == 0, any: cutter.raw + cutter.reduced > 0 })
+    Ok(Cut { plan, reduced: cutter.raw == 0, tasks: cutter.tasks })
 }
 
 struct Cutter {
     flat_max: usize,
+    /// Boundaries that carry rows.
     raw: usize,
-    reduced: usize,
+    tasks: usize,
 }
 
 enum Placed {
@@ -141,11 +142,8 @@ impl Cutter {
         match placed {
             Placed::Head(plan) => Ok(plan),
             Placed::Nodes { plan, tasks, partial } => {
-                if partial.is_some() {
-                    self.reduced += 1;
-                } else {
-                    self.raw += 1;
-                }
+                self.raw += usize::from(partial.is_none());
+                self.tasks += tasks;
                 let alone = plan.output_partitioning().partition_count() == 1;
                 let sent = Arc::new(NetworkCoalesceExec::try_new(one(plan), tasks, 1)?);
                 // Where one partition was planned, those above would read the first node's alone.
@@ -155,7 +153,6 @@ impl Cutter {
     }
 
     fn tree(&mut self, partial: &AggregateExec, producer: Plan, leaves: usize) -> Result<Plan> {
-        self.reduced += 1;
         let keys = by_position(partial.group_expr());
         let merged = |mode, input: Plan| -> Result<Plan> {
             let (aggregates, filters) = (partial.aggr_expr().to_vec(), partial.filter_expr().to_vec());
@@ -165,11 +162,13 @@ impl Cutter {
         };
         let fan = fan(leaves, self.flat_max).max(2);
         let (mut plan, mut tasks) = (one(producer), leaves);
+        self.tasks += tasks;
         while tasks > fan {
             let groups = tasks.div_ceil(fan);
             let sent = Arc::new(NetworkCoalesceExec::try_new(plan, tasks, groups)?);
             plan = merged(AggregateMode::PartialReduce, sent)?;
             tasks = groups;
+            self.tasks += tasks;
         }
         merged(AggregateMode::Final, Arc::new(NetworkCoalesceExec::try_new(plan, tasks, 1)?))
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, MapArray, RecordBatch};
 use arrow::datatypes::{Float64Type, Int64Type, Schema, TimestampMicrosecondType};
 use datafusion::execution::TaskContext;
-use datafusion::physical_plan::execute_stream;
 use futures::StreamExt;
 use telem_engine::{SeriesId, SeriesKey, TagSet, TimeRange, Timestamp, Value};
 
@@ -40,8 +39,7 @@ pub(crate) async fn last(series: &[SeriesId], view: &View, task: Arc<TaskContext
     let schema =
         Arc::new(Schema::new(COLUMNS.iter().map(|column| column.field(&column.to_string())).collect::<Vec<_>>()));
     let leaf = view.leaf(Request::Rows(request), schema, Some(series), &|_| true);
-    let plan = view.distribute(Arc::new(leaf)).await?.plan;
-    let mut rows = execute_stream(plan, task)?;
+    let mut rows = view.execute(Arc::new(leaf), task).await?;
     let wanted: BTreeSet<&SeriesKey> = keys.iter().collect();
     let mut found: HashMap<SeriesKey, (Timestamp, Value)> = HashMap::new();
     while let Some(batch) = rows.next().await {
@@ -87,8 +85,7 @@ pub(crate) async fn find(metric: &str, view: &View, task: Arc<TaskContext>) -> R
     };
     let schema = Schema::new(columns.iter().map(|column| column.field(&column.to_string())).collect::<Vec<_>>());
     let leaf = view.leaf(Request::Rows(request), Arc::new(schema), None, &|_| true);
-    let plan = view.distribute(Arc::new(leaf)).await?.plan;
-    let mut rows = execute_stream(plan, task)?;
+    let mut rows = view.execute(Arc::new(leaf), task).await?;
     let mut found = BTreeSet::new();
     while let Some(batch) = rows.next().await {
         let batch = batch?;

@@ -2,7 +2,6 @@
 //! covers whole nodes and names the rest.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
@@ -14,7 +13,7 @@ use datafusion::physical_plan::{displayable, execute_stream};
 use datafusion_distributed::display_plan_ascii;
 use futures::StreamExt;
 use telem_engine::SeriesId;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
 use super::bounded::Due;
 use super::{Inner, LastAnswer, MissingNode, RowOrder, TsAnswer, sql};
@@ -28,8 +27,6 @@ use crate::view::View;
 
 /// How often a question is asked, at the most. Every further time is the loss of another node.
 const ATTEMPTS_MAX: u32 = 5;
-/// How much of the time that is left an attempt may take of it: what is not done then is asked without those who were slow.
-const ATTEMPT_SHARE: f64 = 0.6;
 
 /// A question in SQL.
 pub(super) struct Question {
@@ -93,7 +90,12 @@ pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<Sendabl
         }
         let (view, state, planned) = planned?;
         let parts = if planned.reduced { Parts::Held } else { Parts::Streamed };
-        let attempt = planned.distributed.then(|| attempt(parts, question.due));
+        let attempt = planned.is_distributed().then(|| attempt(parts, question.due));
+        // Over when all nodes have their plans: rows that stream may take as long as their reader does.
+        let _turn = match (&inner.head, &attempt) {
+            (Some(head), Some(attempt)) => Some(head.turn(planned.tasks, attempt).await?),
+            _ => None,
+        };
         let task = in_attempt(&state, attempt.clone());
         let begun = match execute_stream(planned.plan, Arc::clone(&task)) {
             Ok(batches) => match (&attempt, parts) {
@@ -130,7 +132,7 @@ async fn exists(inner: &Inner, context: &LeafContext, metric: &str, due: Due) ->
 /// How a question would be executed, one operator a line.
 pub(super) async fn explain(inner: &Inner, context: &LeafContext, text: &str) -> Result<String> {
     let (_, _, planned) = planned(inner, context, RowOrder::Any, text).await?;
-    Ok(match planned.distributed {
+    Ok(match planned.is_distributed() {
         true => display_plan_ascii(&*planned.plan, false),
         false => displayable(&*planned.plan).indent(false).to_string(),
     })
@@ -149,9 +151,7 @@ async fn planned(
 }
 
 fn attempt(parts: Parts, due: Due) -> Arc<Attempt> {
-    let left = due.at.saturating_duration_since(Instant::now());
-    let share: Duration = left.mul_f64(ATTEMPT_SHARE);
-    Arc::new(Attempt::new(parts, Instant::now() + share, share))
+    Arc::new(Attempt::new(parts, due.at))
 }
 
 /// Whether the attempt lost nodes, so that its answer does not count.
@@ -224,12 +224,12 @@ async fn begun(
     attempt: &Attempt,
 ) -> datafusion::error::Result<SendableRecordBatchStream> {
     let schema = batches.schema();
-    let first = match timeout_at(attempt.due, batches.next()).await {
+    let first = match timeout_at(attempt.due(), batches.next()).await {
         Ok(first) => first.transpose()?,
         // Nothing yet, as of a sort of much: nodes that are lost are noted all the same.
         Err(_) => None,
     };
-    let _ = timeout_at(attempt.due, attempt.all_began()).await;
+    let _ = timeout_at(attempt.due(), attempt.all_began()).await;
     let first = futures::stream::iter(first.map(Ok::<_, DataFusionError>));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, first.chain(batches))))
 }

@@ -46,15 +46,11 @@ pub(super) async fn plan(text: &str, state: &SessionState, view: &View) -> Resul
     SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false).verify_plan(&logical)?;
     let plan = yielding(state.create_physical_plan(&logical).await?)?;
     if let Some(explain) = plan.downcast_ref::<ExplainExec>() {
-        let LogicalPlan::Explain(of) = &logical else { return Ok(here(plan)) };
+        let LogicalPlan::Explain(of) = &logical else { return Ok(Planned::here(plan)) };
         let of = view.distribute(yielding(state.create_physical_plan(&of.plan).await?)?).await?;
-        return Ok(here(if of.distributed { Arc::new(explained(explain, &of)) } else { plan }));
+        return Ok(Planned::here(if of.is_distributed() { Arc::new(explained(explain, &of)) } else { plan }));
     }
     Ok(view.distribute(plan).await?)
-}
-
-fn here(plan: Arc<dyn ExecutionPlan>) -> Planned {
-    Planned { plan, distributed: false, reduced: true }
 }
 
 /// The same explanation, with the stages that the plan is cut into.

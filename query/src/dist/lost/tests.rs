@@ -5,7 +5,7 @@ fn url(node: &str) -> Url {
 }
 
 fn attempt() -> Attempt {
-    Attempt::new(Parts::Held, Instant::now(), Duration::ZERO)
+    Attempt::new(Parts::Held, Instant::now())
 }
 
 fn lost_in(attempt: &Attempt) -> Vec<(String, String)> {
