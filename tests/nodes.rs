@@ -1,6 +1,7 @@
 //! Many nodes: real agents and real heads on loopback, which come, go, and come back.
 
 mod faults;
+mod forward;
 mod hangup;
 
 use std::net::Ipv6Addr;

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::uri::Scheme;
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -210,7 +210,22 @@ impl Client {
     /// # Errors
     /// [`ClientError`], but never Refused.
     pub async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Body, ClientError> {
-        let request = self.request(method, path, body)?;
+        self.pass(method, path, std::iter::empty(), body).await
+    }
+
+    /// As [`Client::send`], with headers besides.
+    ///
+    /// # Errors
+    /// [`ClientError`], but never Refused.
+    pub async fn pass(
+        &self,
+        method: Method,
+        path: &str,
+        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+        body: Bytes,
+    ) -> Result<Body, ClientError> {
+        let mut request = self.request(method, path, body)?;
+        request.headers_mut().extend(headers);
         let mut line = self.open().await?;
         let response = line.send(request).await?;
         let (address, connection) = (self.address.clone(), line.keep());
@@ -364,6 +379,10 @@ impl Drop for Body {
 impl Body {
     pub fn status(&self) -> StatusCode {
         self.response.status()
+    }
+
+    pub fn headers(&self) -> &HeaderMap {
+        self.response.headers()
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {

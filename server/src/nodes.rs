@@ -1,12 +1,13 @@
 //! Membership: which nodes a job has, what each of them says of itself, and which of them has fallen silent.
 //!
 //! The head keeps a [`registry`]; agents ([`agent`]) join it, report every second, and leave, by the requests of
-//! [`messages`], which [`routes`] answers. What is decided is decided in the registry, which knows no clock and no
+//! [`messages`], which [`routes`] answers; what they are asked they [`forward`]. What is decided is decided in the registry, which knows no clock and no
 //! network; everything else here carries out.
 
 pub mod agent;
 pub mod dial;
 mod doctor;
+pub mod forward;
 mod keeper;
 pub mod last_error;
 pub mod link;

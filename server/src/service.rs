@@ -32,6 +32,7 @@ use crate::net::access::Rules;
 use crate::net::listen::{ListenError, listen};
 use crate::net::socket::{self, Socket, SocketError};
 use crate::net::{self, Listeners, Protocols};
+use crate::nodes::forward::{self, InSight};
 use crate::nodes::own::OwnNode;
 use crate::nodes::routes::{self, Membership};
 use crate::nodes::{self, Nodes, dial};
@@ -101,6 +102,8 @@ pub struct ServiceOptions {
     pub head: Option<HeadOptions>,
     /// It belongs to a job with a head, and answers what that asks.
     pub is_member: bool,
+    /// Of a member: its head, which is asked in its stead.
+    pub head_in_sight: Option<InSight>,
     /// Set when the end must come soon: nothing is merged then, or no further.
     pub hurry: Arc<AtomicBool>,
 }
@@ -303,6 +306,10 @@ async fn serve(
     let state = Arc::new(state);
     let telnet = Some(Arc::new(Telnet::new(Arc::clone(&state))));
     let router = http::router_with(state, routes::routes(membership));
+    let router = match options.head_in_sight {
+        Some(head) => forward::over(router, head, &connection.node, options.limits.clone()),
+        None => router,
+    };
     let router = match queries.worker() {
         Some(worker) => router.merge(routes::worker(worker, token.clone())),
         None => router,

@@ -401,6 +401,7 @@ fn options(
         tls: reach.tls.options(),
         head: None,
         is_member: false,
+        head_in_sight: None,
         // A server that is told to stop is to stop; a run, whose database is complete then, sets its own.
         hurry: Arc::new(AtomicBool::new(true)),
     })

@@ -15,6 +15,7 @@ use telem_query::Queries;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
+use super::forward;
 use super::keeper::Keeper;
 use super::link::{Identity, Link, LinkError};
 use super::member::{Member, Past, Retry, Verdict};
@@ -166,12 +167,16 @@ async fn live(
     let mut service = (options.prepare)(&options.join, &identity.node, &data).map_err(AgentError::Place)?;
     let hurry = Arc::new(AtomicBool::new(false));
     service.hurry = Arc::clone(&hurry);
+    let (in_sight, seen) = watch::channel(None);
+    service.head_in_sight = Some(seen);
     let member = Member {
         source: options.source.clone(),
         join: options.join.clone(),
         lifeline: options.lifeline.clone(),
         identity,
         clock: Arc::clone(&options.clock),
+        in_sight,
+        question_max: service.queries.deadline + forward::GRACE,
         link: named,
         past: Past::default(),
     };

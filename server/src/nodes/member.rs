@@ -7,12 +7,13 @@ use std::time::Duration;
 use telem_engine::Clock;
 use telem_query::Queries;
 use telem_query::dist::Knowing;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::last_error;
 use super::link::{self, Identity, Link, LinkError, Renewed};
 use super::messages::Figures;
 use super::own;
+use crate::client::Client;
 use crate::join::{Join, Lifeline};
 
 /// How often a node says how it is.
@@ -49,6 +50,10 @@ pub struct Member {
     pub lifeline: Lifeline,
     pub identity: Identity,
     pub clock: Arc<dyn Clock>,
+    /// Hears how the head is asked, and when there is none.
+    pub in_sight: watch::Sender<Option<Client>>,
+    /// Longest that a question to the head may take.
+    pub question_max: Duration,
     /// There where a head has taken us in already.
     pub link: Option<Link>,
     pub past: Past,
@@ -102,6 +107,7 @@ impl Member {
         let mut knowing = Knowing::new(queries.db().clone());
         let mut pause = Duration::ZERO;
         let reason = loop {
+            self.tell_in_sight();
             let mut acting = Box::pin(async {
                 match self.link.is_some() {
                     true => {
@@ -158,12 +164,25 @@ impl Member {
                 let _ = verdict.send(heard);
             }
         };
+        self.in_sight.send_replace(None);
         if let (Some(link), Ok(reason)) = (self.link, reason) {
             let left = tokio::time::timeout(FAREWELL_TIMEOUT, link.leave(&reason)).await;
             if !matches!(left, Ok(Ok(()))) {
                 tracing::debug!(?left, "the head did not hear the farewell");
             }
         }
+    }
+
+    fn tell_in_sight(&self) {
+        let client = self.link.as_ref().map(|link| link.client().clone().with_silence(self.question_max));
+        self.in_sight.send_if_modified(|told| {
+            let address = |client: &Option<Client>| client.as_ref().map(|client| client.address().clone());
+            let is_new = address(told) != address(&client);
+            if is_new {
+                *told = client;
+            }
+            is_new
+        });
     }
 
     async fn report(&mut self, queries: &Queries, knowing: &mut Knowing) -> Found {

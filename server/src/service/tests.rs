@@ -38,6 +38,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         tls: TlsOptions::default(),
         head: None,
         is_member: false,
+        head_in_sight: None,
     }
 }
 

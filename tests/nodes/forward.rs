@@ -1,0 +1,91 @@
+//! Whom an agent asks when it is asked: its head, and where that is gone nobody but itself.
+
+use serde_json::json;
+
+use super::{Job, put, ranks, wait_for_ranks, wait_for_states};
+use crate::process::{Response, Server, gzip, poll};
+
+const ROWS: &str = "SELECT node, rank FROM loss ORDER BY rank";
+
+fn missing(answer: &Response) -> &str {
+    answer.header("x-telem-missing").unwrap_or_default()
+}
+
+fn asked(node: &Server, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String, String) {
+    let answer = node.connect().request(method, path, headers, body).unwrap();
+    (answer.status, missing(&answer).to_owned(), answer.text())
+}
+
+#[test]
+fn an_agent_answers_what_its_head_answers_whatever_it_is_asked() {
+    let job = Job::new();
+    let head = job.head(&[]);
+    let (one, two) = (job.agent("n1", "a"), job.agent("n2", "b"));
+    wait_for_states(&head, "head head up, n1 up, n2 up");
+    for (rank, node) in [&head, &one, &two].into_iter().enumerate() {
+        put(node, rank as u32);
+    }
+    wait_for_ranks(&head, "head 0, n1 1, n2 2");
+    let query = json!({"start": 1_767_225_600, "end": 1_767_225_700, "queries": [
+        {"metric": "loss", "aggregator": "sum", "downsample": "1m-sum"}
+    ]});
+    let query = query.to_string();
+    let json_body = ("content-type", "application/json");
+    for (method, path, headers, body) in [
+        ("POST", "/api/sql", &[][..], ROWS.as_bytes()),
+        ("POST", "/api/sql?format=csv", &[], ROWS.as_bytes()),
+        ("POST", "/api/sql", &[("content-encoding", "gzip")], &gzip(ROWS.as_bytes())),
+        ("POST", "/api/sql", &[], b"SELECT unnest(range(0, 200000)) AS n"),
+        ("POST", "/api/sql", &[], b"SELECT nothing FROM nowhere"),
+        ("POST", "/api/query", &[json_body], query.as_bytes()),
+        ("POST", "/grafana/api/query", &[json_body], query.as_bytes()),
+        ("GET", "/api/query?start=1767225600&end=1767225700&m=sum:loss%7Brank=*%7D", &[], b""),
+        ("GET", "/api/query/last?timeseries=loss&back_scan=0", &[], b""),
+        ("GET", "/api/suggest?type=metrics&q=lo", &[], b""),
+        ("GET", "/api/search/lookup?m=loss", &[], b""),
+        ("GET", "/api/query?start=never&m=sum:loss", &[], b""),
+        ("PUT", "/api/sql", &[], b""),
+    ] {
+        let timeless = |(status, missing, text): (u16, String, String)| {
+            // The lookup says how long it took.
+            let text = text.split("\"time\":").map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
+            (status, missing, text.collect::<String>())
+        };
+        let (expected, found) = (asked(&head, method, path, headers, body), asked(&one, method, path, headers, body));
+        assert_eq!(timeless(found), timeless(expected), "{method} {path}");
+    }
+    let listed = one.get("/api/nodes").expect(200).json();
+    assert_eq!(listed.as_array().unwrap().len(), 3, "{listed}");
+    two.kill();
+    wait_for_states(&head, "head head up, n1 up, n2 suspect");
+    let answer = one.sql(ROWS).expect(200);
+    assert_eq!(answer.json().as_array().unwrap().len(), 2);
+    assert!(missing(&answer).starts_with("n2="), "{}", missing(&answer));
+}
+
+#[test]
+fn without_a_head_an_agent_answers_for_itself_and_says_so() {
+    let job = Job::new();
+    let head = job.head(&[]);
+    let (address, agent) = (head.address.clone(), job.agent("n1", "a"));
+    put(&head, 0);
+    put(&agent, 1);
+    wait_for_ranks(&head, "head 0, n1 1");
+    poll("the agent to know its head", || ranks(&agent) == "head 0, n1 1");
+    head.kill();
+    // At once: who dies is noticed by who asks.
+    let answer = agent.sql(ROWS).expect(200);
+    assert_eq!(answer.json(), json!([{"node": "n1", "rank": "1"}]));
+    assert!(missing(&answer).starts_with("other nodes="), "{}", missing(&answer));
+    assert!(missing(&answer).ends_with("these are the samples of n1 alone"), "{}", missing(&answer));
+    let strict = asked(&agent, "POST", "/api/sql?strict=true", &[], ROWS.as_bytes());
+    assert_eq!(strict.0, 503);
+    assert!(strict.2.contains("without strict it covers n1"), "{}", strict.2);
+    // What is told is stored, and nothing is missing of that.
+    put(&agent, 2);
+    assert_eq!(missing(&agent.get("/api/version").expect(200)), "");
+    let again = job.head_at(&address, "head", &[]);
+    wait_for_ranks(&again, "head 0, n1 1, n1 2");
+    poll("the agent to know its head again", || ranks(&agent) == "head 0, n1 1, n1 2");
+    assert_eq!(missing(&agent.sql(ROWS)), "");
+}
