@@ -13,7 +13,7 @@ use std::process::Command;
 use rustix::process::test_kill_process;
 use serde_json::Value as Json;
 
-use crate::process::{Connection, poll};
+use crate::process::{Connection, poll, telem};
 use crate::run::{Place, pid};
 
 const TELEM: &str = env!("CARGO_BIN_EXE_telem");

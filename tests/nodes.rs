@@ -144,6 +144,25 @@ fn agents_join_are_listed_and_answer_for_what_they_have() {
 }
 
 #[test]
+fn a_node_without_a_series_is_missed_by_nobody_who_asks_for_one() {
+    let job = Job::new();
+    let head = job.head(&[]);
+    let (one, two) = (job.agent("n1", "a"), job.agent("n2", "b"));
+    put(&one, 1);
+    wait_for_ranks(&head, "n1 1");
+    poll("the head to know that n2 has nothing", || {
+        !head.sql("EXPLAIN SELECT node FROM loss").expect(200).text().contains("n2")
+    });
+    two.kill();
+    wait_for_states(&head, "head head up, n1 up, n2 suspect");
+    let answer = head.sql("SELECT node, rank FROM loss").expect(200);
+    assert_eq!((answer.json(), answer.header("x-telem-missing")), (json!([{"node": "n1", "rank": "1"}]), None));
+    // Who asks for whatever there is hears of it.
+    let answer = head.sql("SELECT count(*) AS n FROM samples").expect(200);
+    assert!(answer.header("x-telem-missing").is_some_and(|missing| missing.starts_with("n2=")), "{answer:?}");
+}
+
+#[test]
 fn an_agent_that_was_killed_is_missed_and_has_its_name_and_samples_again_when_it_is_back() {
     let job = Job::new();
     let head = job.head(&[]);

@@ -38,6 +38,11 @@ fn four_agents_have_names_and_data_of_their_own_and_end_with_the_command() {
     assert_tidy(&place);
     let saved = left(place.path(), "MANIFEST");
     assert_eq!(saved.len(), 5, "each node is saved, and no live data stay: {saved:?}");
+    let mut counted = telem(["sql", "--format", "csv"]);
+    counted.args(saved.iter().filter_map(|manifest| manifest.parent())).arg("SELECT count(*) AS n FROM samples");
+    let counted = String::from_utf8(counted.output().unwrap().stdout).unwrap();
+    let told = said.split(" samples in ").next().and_then(|before| before.rsplit(' ').next()).unwrap();
+    assert_eq!(counted.trim(), format!("n\n{}", told.replace(',', "")), "what was told is what is saved: {said}");
 }
 
 #[test]

@@ -36,10 +36,10 @@ use crate::run::QueryOptions;
 
 /// Where our own database is "reached": inside of the process, by comparing addresses.
 const OURS: &str = "http://ours.invalid:1/";
-/// How often nodes that did not answer are tried again.
+/// How often nodes that did not answer are tried again, unless trying takes longer.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Nodes that are tried at once.
-const PROBES_AT_ONCE: usize = 64;
+const PROBES_AT_ONCE: usize = 256;
 
 /// Everything a head has besides its own database.
 pub(crate) struct Head {
@@ -166,7 +166,9 @@ impl Head {
     /// # Errors
     /// Busy, past that.
     pub async fn turn(&self, tasks: usize, attempt: &Attempt) -> Result<Turn> {
-        self.turns.wait(tasks, attempt.turn_due()).await
+        let turn = self.turns.wait(tasks, attempt.turn_due()).await?;
+        attempt.begin();
+        Ok(turn)
     }
 
     /// Nodes that the attempt lost are not asked again until they answer; whether it lost any.

@@ -49,16 +49,18 @@ impl KnownDelta {
 pub struct Knowing {
     db: Db,
     told: u32,
+    /// The head has heard of us, if only that there is nothing.
+    is_heard: bool,
 }
 
 impl Knowing {
     pub fn new(db: Db) -> Self {
-        Self { db, told: 0 }
+        Self { db, told: 0, is_heard: false }
     }
 
-    /// Whether there is anything to tell.
+    /// Whether there is anything to tell; also that there are no series, to a head that cannot know.
     pub fn has_news(&self) -> bool {
-        self.told < self.count()
+        !self.is_heard || self.told < self.count()
     }
 
     /// The next keys, [`KEYS_MAX`] at most. They count as told when [`Knowing::told`] says so.
@@ -72,9 +74,14 @@ impl Knowing {
         delta
     }
 
-    /// The head knows so many; 0 where it knows nothing any more.
+    /// The head knows so many.
     pub fn told(&mut self, known: u32) {
-        self.told = known.min(self.count());
+        (self.told, self.is_heard) = (known.min(self.count()), true);
+    }
+
+    /// The head knows nothing of us, or nothing any more.
+    pub fn forget(&mut self) {
+        (self.told, self.is_heard) = (0, false);
     }
 
     fn count(&self) -> u32 {

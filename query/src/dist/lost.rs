@@ -5,7 +5,7 @@
 //! answer covers whole nodes only.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use datafusion::error::DataFusionError;
@@ -41,7 +41,7 @@ pub(crate) struct Attempt {
     /// When the whole question must be answered.
     question_due: Instant,
     /// Set when the first node is asked.
-    time: OnceLock<Time>,
+    time: Mutex<Option<Time>>,
     lost: Mutex<BTreeMap<String, String>>,
     /// Streams of nodes that have not said anything yet.
     awaited: watch::Sender<usize>,
@@ -57,12 +57,12 @@ struct Time {
 impl Attempt {
     /// An attempt at a question that must be answered by `question_due`.
     pub fn new(parts: Parts, question_due: Instant) -> Self {
-        let (time, lost, awaited) = (OnceLock::new(), Mutex::default(), watch::Sender::new(0));
+        let (time, lost, awaited) = (Mutex::default(), Mutex::default(), watch::Sender::new(0));
         Self { parts, question_due, time, lost, awaited }
     }
 
-    /// Nodes that have not answered wholly by then are lost. Time begins to run when this is first asked: what waits
-    /// for its turn takes nothing of the nodes' time.
+    /// Nodes that have not answered wholly by then are lost. Time runs from the beginning of a plan
+    /// ([`Attempt::begin`]), else from when this is first asked.
     pub fn due(&self) -> Instant {
         self.time().due
     }
@@ -72,6 +72,12 @@ impl Attempt {
         self.time().after
     }
 
+    /// The nodes' time runs anew: they are asked only now, whatever was waited for before.
+    pub fn begin(&self) {
+        *self.time.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.time();
+    }
+
     /// How long it may wait for its turn.
     pub fn turn_due(&self) -> Instant {
         let now = Instant::now();
@@ -79,7 +85,7 @@ impl Attempt {
     }
 
     fn time(&self) -> Time {
-        *self.time.get_or_init(|| {
+        *self.time.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| {
             let now = Instant::now();
             let after = self.question_due.saturating_duration_since(now).mul_f64(ATTEMPT_SHARE);
             Time { due: now + after, after }

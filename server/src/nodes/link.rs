@@ -153,13 +153,13 @@ impl Link {
         Ok(reported)
     }
 
-    /// Says farewell.
+    /// Says farewell, and how we are at the end.
     ///
     /// # Errors
     /// [`LinkError`].
-    pub async fn leave(mut self, reason: &str) -> Result<(), LinkError> {
+    pub async fn leave(mut self, reason: &str, figures: messages::Figures) -> Result<(), LinkError> {
         let (node, incarnation) = (self.joined.node.clone(), self.incarnation.clone());
-        let leave = Leave { node, incarnation, reason: reason.to_owned() };
+        let leave = Leave { node, incarnation, reason: reason.to_owned(), figures: Some(figures) };
         send(&mut self.line, &self.address, messages::LEAVE, &leave).await.map(|_| ())
     }
 }

@@ -62,7 +62,7 @@ pub struct Member {
 /// What a member remembers.
 #[derive(Debug, Default)]
 pub struct Past {
-    /// The last that were read: a database that is closed says no more of itself.
+    /// The last that were read.
     figures: Figures,
     /// What the head refused us with, which is logged once.
     refusal: Option<String>,
@@ -118,7 +118,7 @@ impl Member {
                         tokio::time::sleep(pause).await;
                         let found = self.look().await;
                         // A head that takes us in knows nothing of us, whatever one before it knew.
-                        knowing.told(0);
+                        knowing.forget();
                         found
                     }
                 }
@@ -166,7 +166,12 @@ impl Member {
         };
         self.in_sight.send_replace(None);
         if let (Some(link), Ok(reason)) = (self.link, reason) {
-            let left = tokio::time::timeout(FAREWELL_TIMEOUT, link.leave(&reason)).await;
+            // What came after the last report counts too.
+            let clock = Arc::clone(&self.clock);
+            let last = tokio::task::spawn_blocking(move || own::figures(&queries, &*clock)).await;
+            let figures = last.ok().filter(|last| last.samples >= self.past.figures.samples);
+            let farewell = link.leave(&reason, figures.unwrap_or(self.past.figures));
+            let left = tokio::time::timeout(FAREWELL_TIMEOUT, farewell).await;
             if !matches!(left, Ok(Ok(()))) {
                 tracing::debug!(?left, "the head did not hear the farewell");
             }

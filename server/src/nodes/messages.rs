@@ -96,6 +96,9 @@ pub struct Leave {
     pub node: String,
     pub incarnation: String,
     pub reason: String,
+    /// How it is at its end.
+    #[serde(default)]
+    pub figures: Option<Figures>,
 }
 
 /// Whether a node can be asked.

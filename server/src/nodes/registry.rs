@@ -215,6 +215,9 @@ impl Registry {
     pub fn leave(&mut self, leave: &Leave, now: Moment) -> Result<(), Refusal> {
         let entry = self.entry(&leave.node, &leave.incarnation)?;
         entry.heard = now;
+        if let Some(figures) = leave.figures {
+            entry.figures = figures;
+        }
         entry.turn(State::Left, Some(shortened(&leave.reason)), now);
         Ok(())
     }

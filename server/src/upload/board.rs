@@ -222,7 +222,7 @@ impl fmt::Display for SavedNodes {
         let whole = self.nodes.iter().filter(|one| one.outcome == Outcome::Whole).count();
         let all = self.nodes.len();
         if whole == all {
-            return write!(f, "nodes saved in {}: {}", self.save.display(), grouped(all as u64));
+            return write!(f, "other nodes saved in {}: {}", self.save.display(), grouped(all as u64));
         }
         write!(f, "NOT all nodes are saved whole in {}, only {whole} of {all}", self.save.display())?;
         let lacking = self.nodes.iter().filter(|one| one.outcome != Outcome::Whole);

@@ -12,6 +12,19 @@ fn lost_in(attempt: &Attempt) -> Vec<(String, String)> {
     attempt.lost().into_iter().collect()
 }
 
+#[test]
+fn the_time_of_nodes_begins_when_they_are_asked_and_anew_with_each_plan() {
+    let attempt = Attempt::new(Parts::Held, Instant::now() + Duration::from_secs(100));
+    let first = (attempt.due(), attempt.due_after());
+    assert!(first.1 > Duration::from_secs(55) && first.1 <= Duration::from_secs(60), "{first:?}");
+    assert_eq!((attempt.due(), attempt.due_after()), first, "it runs");
+    while Instant::now() < first.0 - first.1 + Duration::from_millis(1) {
+        std::thread::yield_now();
+    }
+    attempt.begin();
+    assert!(attempt.due() > first.0 && attempt.due_after() < first.1);
+}
+
 #[tokio::test]
 async fn an_error_that_names_a_node_is_about_that_node_whoever_passes_it_on() {
     let attempt = attempt();

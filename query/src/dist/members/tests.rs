@@ -44,6 +44,14 @@ fn a_node_that_told_nothing_yet_is_always_asked() {
 }
 
 #[test]
+fn a_node_that_told_that_it_has_nothing_is_not_asked_for_a_series() {
+    let members = members();
+    members.join("a", url("a"));
+    assert_eq!(members.learn("a", &delta(0, &[])).unwrap(), Some(0));
+    assert_eq!(asked(&members, "x"), [""; 0]);
+}
+
+#[test]
 fn what_leaves_a_gap_changes_nothing_and_says_where_to_go_on() {
     let members = members();
     members.join("a", url("a"));

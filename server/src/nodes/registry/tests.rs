@@ -47,7 +47,7 @@ fn report(node: &str, incarnation: &str, seq: u64) -> Report {
 }
 
 fn leave(node: &str, incarnation: &str) -> Leave {
-    Leave { node: node.to_owned(), incarnation: incarnation.to_owned(), reason: "SIGTERM".to_owned() }
+    Leave { node: node.to_owned(), incarnation: incarnation.to_owned(), reason: "SIGTERM".to_owned(), figures: None }
 }
 
 /// Name and state of each node.
