@@ -220,5 +220,14 @@ pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     name: ServerName<'static>,
     stream: S,
 ) -> io::Result<TlsStream<S>> {
-    TlsConnector::from(config).connect(name, stream).await
+    TlsConnector::from(config).connect(name, stream).await.map_err(|error| {
+        // What `openssl req -x509` makes unless it is told otherwise.
+        match error.to_string().contains("CaUsedAsEndEntity") {
+            true => io::Error::new(io::ErrorKind::InvalidData, AN_AUTHORITYS),
+            false => error,
+        }
+    })
 }
+
+const AN_AUTHORITYS: &str = "its certificate is an authority's, not a server's (openssl makes a server's with -addext \
+                             basicConstraints=critical,CA:FALSE)";

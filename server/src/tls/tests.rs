@@ -51,6 +51,18 @@ async fn the_certificate_of_another_job_is_not_trusted() {
 }
 
 #[tokio::test]
+async fn a_server_with_the_certificate_of_an_authority_is_refused_and_told_what_is_wrong() {
+    let mut params = rcgen::CertificateParams::new(["telem.example".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let chain = params.self_signed(&key).unwrap().pem();
+    let own = Certificate { chain, key: key.serialize_pem(), from: "a test".to_owned() };
+    let (_file, trust) = in_file(&own);
+    let error = speak(&Served { job: None, own: Some(own) }, &trust, "telem.example").await.unwrap_err();
+    assert!(error.to_string().starts_with("its certificate is an authority's, not a server's"), "{error}");
+}
+
+#[tokio::test]
 async fn who_trusts_a_file_is_shown_the_users_certificate_under_its_own_names_only() {
     let (job, own) = (made("n1"), made("telem.example"));
     let served = Served { job: Some(job.clone()), own: Some(own.clone()) };
