@@ -1,5 +1,6 @@
 //! Many nodes: real agents and real heads on loopback, which come, go, and come back.
 
+mod export;
 mod faults;
 mod forward;
 mod hangup;
