@@ -1,5 +1,6 @@
 //! Many nodes: real agents and real heads on loopback, which come, go, and come back.
 
+mod export;
 mod faults;
 mod forward;
 mod hangup;
@@ -141,6 +142,24 @@ fn agents_join_are_listed_and_answer_for_what_they_have() {
     let table = telem(["nodes", &format!("http://{}", head.address)]).output().unwrap();
     let text = String::from_utf8(table.stdout).unwrap();
     assert!(table.status.success() && text.lines().count() == 4 && text.contains("n1-2"), "{text}");
+    let info = |more: &[&str]| {
+        let output = telem(["info", &format!("http://{}", head.address)]).args(more).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = info(&[]);
+    for part in [
+        "\nsamples    1,",
+        "\n\nThat is what head itself has. Other nodes,",
+        "\n  n1: up, 1 samples, 1 series, ",
+        "\n  n1-2: up, 1 samples, 1 series, ",
+        "\nAll 3 nodes: 3 samples, 3 series",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let json: Json = serde_json::from_str(&info(&["--json"])).unwrap();
+    assert_eq!((&json["samples"], json["other_nodes"].as_array().unwrap().len()), (&json!(1), 2), "{json}");
+    assert_eq!(json["other_nodes"][1]["node"], "n1-2", "{json}");
 }
 
 #[test]

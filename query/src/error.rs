@@ -53,6 +53,12 @@ pub enum Error {
     Incomplete { missing: Vec<MissingNode> },
     #[error("nodes were lost again and again while the question was asked ({attempts} times); try again in a moment")]
     NodesLost { attempts: u32 },
+    /// After rows of it were handed out: before that the question is asked again without it. `node` is its name, or its
+    /// address where nobody knows the name.
+    #[error(
+        "the answer ends here, because the node {node} was lost: {reason}; ask again for one that covers the others"
+    )]
+    NodeLost { node: String, reason: String },
     /// Whatever else DataFusion says of a query. See [`crate::error::datafusion`].
     #[error("{}", datafusion::text(.0))]
     DataFusion(#[source] Box<DataFusionError>),
@@ -70,7 +76,8 @@ impl Error {
             | Error::Threads { .. }
             | Error::ShuttingDown
             | Error::Incomplete { .. }
-            | Error::NodesLost { .. } => ErrorKind::Unavailable,
+            | Error::NodesLost { .. }
+            | Error::NodeLost { .. } => ErrorKind::Unavailable,
             Error::Refused { kind, .. } => *kind,
             Error::Engine(error) => error.kind(),
             Error::Internal(_) => ErrorKind::Internal,

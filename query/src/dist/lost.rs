@@ -13,6 +13,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use url::Url;
 
+use super::members::Members;
+use crate::error::Error;
+
 /// How much of the time that is left an attempt may take of it: what is not done then is asked without those who were
 /// slow.
 const ATTEMPT_SHARE: f64 = 0.6;
@@ -105,14 +108,8 @@ impl Attempt {
         }
     }
 
-    /// Whether the error says that a node was lost; it is counted as lost then.
-    pub fn lose_told(&self, error: &DataFusionError) -> bool {
-        let Some((url, reason)) = told(&error.to_string()) else { return false };
-        self.lose_named(&url, &reason);
-        true
-    }
-
-    fn lose_named(&self, url: &str, reason: &str) {
+    /// Counts the node at `url` as lost.
+    pub fn lose_named(&self, url: &str, reason: &str) {
         if let Ok(url) = Url::parse(url) {
             self.lose(&url, reason);
         }
@@ -160,8 +157,16 @@ pub(crate) fn lost_by(url: &Url, error: DataFusionError) -> DataFusionError {
     lost(url, &reason(&error))
 }
 
+/// The error with the node's name where it says by address which node was lost: of the address nobody but us knows
+/// whose it is.
+pub(crate) fn named(error: DataFusionError, members: &Members) -> DataFusionError {
+    let Some((url, reason)) = told(&error.to_string()) else { return error };
+    let node = Url::parse(&url).ok().and_then(|url| members.at(&url)).map_or(url, |node| node.to_string());
+    DataFusionError::External(Box::new(Error::NodeLost { node, reason }))
+}
+
 /// Address and reason, of an error that names a lost node.
-fn told(text: &str) -> Option<(String, String)> {
+pub(crate) fn told(text: &str) -> Option<(String, String)> {
     let (_, told) = text.split_once(MARK)?;
     let (url, reason) = told.split_once(BECAUSE)?;
     Some((url.to_owned(), shortened(reason)))

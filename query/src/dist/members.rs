@@ -219,6 +219,13 @@ impl Members {
             .collect()
     }
 
+    /// The node that has this address, or had it last.
+    pub(crate) fn at(&self, url: &Url) -> Option<Arc<str>> {
+        let inner = self.read();
+        let found = inner.members.iter().filter(|member| member.url == *url);
+        found.min_by_key(|member| matches!(member.state, State::Left { .. })).map(|member| Arc::clone(&member.node))
+    }
+
     pub fn len(&self) -> usize {
         self.read().members.len()
     }

@@ -325,7 +325,10 @@ async fn rows_that_were_handed_out_are_followed_by_an_error_where_their_node_is_
     match cluster.sql("SELECT value FROM m").await {
         // Before any of its rows was handed out: then it is missing.
         Ok((text, missing)) => assert_eq!((text.as_str(), missing.len()), ("1.0", 1)),
-        Err(error) => assert!(error.to_string().contains("lost the node"), "{error}"),
+        Err(error) => {
+            assert_eq!(error.kind(), telem_engine::ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("the node n2 was lost: its connection broke"), "{error}");
+        }
     }
     // What is added up is whole or missing, never cut.
     cluster.members().mark_up("n2");

@@ -6,7 +6,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 
 use super::{Error, ErrorKind};
-use crate::dist::refusal;
+use crate::dist::{lost, refusal};
 
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
@@ -19,10 +19,14 @@ impl From<DataFusionError> for Error {
             DataFusionError::Context(_, inner) => Error::from(*inner),
             error => match error.find_root() {
                 DataFusionError::ResourcesExhausted(text) => Error::Memory(shortage(text)),
-                root => match refusal::found(&root.to_string()) {
-                    Some((kind, text)) => Error::Refused { kind, text },
-                    None => Error::DataFusion(Box::new(error)),
-                },
+                root => {
+                    let text = root.to_string();
+                    match (refusal::found(&text), lost::told(&text)) {
+                        (Some((kind, text)), _) => Error::Refused { kind, text },
+                        (None, Some((node, reason))) => Error::NodeLost { node, reason },
+                        (None, None) => Error::DataFusion(Box::new(error)),
+                    }
+                }
             },
         }
     }

@@ -17,8 +17,9 @@ use tokio::time::timeout_at;
 
 use super::bounded::Due;
 use super::{Inner, LastAnswer, MissingNode, RowOrder, TsAnswer, sql};
+use crate::dist::Members;
 use crate::dist::head::{Head, Planned};
-use crate::dist::lost::{Attempt, Parts};
+use crate::dist::lost::{self, Attempt, Parts};
 use crate::error::{Error, Result};
 use crate::leaf::LeafContext;
 use crate::plan::{self, PlanContext};
@@ -110,7 +111,10 @@ pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<Sendabl
             let (batches, missing) = (begun?, view.missing());
             complete(&missing, inner.options.strict)?;
             *question.missing.lock().unwrap_or_else(PoisonError::into_inner) = missing;
-            return Ok(batches);
+            return Ok(match &inner.head {
+                Some(head) if attempt.is_some() => named(batches, head.members().clone()),
+                _ => batches,
+            });
         }
     }
     Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
@@ -157,8 +161,8 @@ fn attempt(parts: Parts, due: Due) -> Arc<Attempt> {
 /// Whether the attempt lost nodes, so that its answer does not count.
 fn lost(head: Option<&Head>, attempt: Option<&Attempt>, error: Option<&Error>) -> bool {
     let (Some(head), Some(attempt)) = (head, attempt) else { return false };
-    if let Some(Error::DataFusion(error)) = error {
-        attempt.lose_told(error);
+    if let Some(Error::NodeLost { node, reason }) = error {
+        attempt.lose_named(node, reason);
     }
     head.take_lost(attempt)
 }
@@ -216,6 +220,13 @@ impl Iterator for Held {
     fn next(&mut self) -> Option<Self::Item> {
         self.all.next().map(Ok)
     }
+}
+
+/// The same rows; an error about a lost node names it.
+fn named(batches: SendableRecordBatchStream, members: Members) -> SendableRecordBatchStream {
+    let schema = batches.schema();
+    let batches = batches.map(move |batch| batch.map_err(|error| lost::named(error, &members)));
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
 /// The answer once every node that is asked has begun to answer: from then on a node that is lost is an error in it.

@@ -137,6 +137,24 @@ async fn export(
     if let Some(several) = source.several() {
         progress.say(&several);
     }
+    let written = write(args, place, format, range, &mut source, &mut progress).await;
+    // Also where it failed, as for want of a metric that only they have; with --strict that itself says so.
+    if !source.lacking().is_empty() && !args.strict.strict {
+        progress.warn(&format!("the export lacks nodes: {}", source.lacking()));
+    }
+    progress.finish(&written?, &args.output);
+    Ok(())
+}
+
+/// Writes what is chosen, and keeps it.
+async fn write(
+    args: &ExportArgs,
+    place: Place,
+    format: ExportFormat,
+    range: TimeRange,
+    source: &mut Source,
+    progress: &mut Progress,
+) -> Result<Written, Failure> {
     let known = source.metrics().await?;
     let (chosen, unmatched) = choose::choose(&known, &args.metrics, &args.exclude).map_err(Failure::failed)?;
     for glob in unmatched {
@@ -144,7 +162,7 @@ async fn export(
     }
     progress.begin(&chosen);
     let written = match place {
-        Place::File(path) => one_file(&mut source, &chosen, range, path.as_deref(), format, &mut progress).await?,
+        Place::File(path) => one_file(source, &chosen, range, path.as_deref(), format, progress).await?,
         Place::Directory(path) => {
             // A metric that no file can hold is told before hours have gone into the others.
             for metric in &chosen {
@@ -152,7 +170,7 @@ async fn export(
             }
             let mut directory = place::Unfinished::create(&path, format, args.force)?;
             for metric in &chosen {
-                one_metric(&mut source, metric, range, &mut directory, &mut progress).await?;
+                one_metric(source, metric, range, &mut directory, progress).await?;
             }
             if directory.written().samples == 0 {
                 return Err(nothing_in(range));
@@ -160,14 +178,10 @@ async fn export(
             directory.keep(&args.from, range)?
         }
     };
-    for warning in tags_that_came_later(&source, &chosen).await? {
+    for warning in tags_that_came_later(source, &chosen).await? {
         progress.warn(&warning);
     }
-    if let Some(missing) = source.missing() {
-        progress.warn(&format!("the export lacks nodes: {missing}"));
-    }
-    progress.finish(&written, &args.output);
-    Ok(())
+    Ok(written)
 }
 
 /// Rows beyond what a table shows are of no concern here.
@@ -243,8 +257,8 @@ async fn tags_that_came_later(source: &Source, chosen: &[&Metric]) -> Result<Vec
     if !source.is_live() {
         return Ok(Vec::new());
     }
-    let now: BTreeMap<String, BTreeSet<String>> =
-        source.metrics().await?.into_iter().map(|metric| (metric.name, metric.keys)).collect();
+    let (now, _) = source.metrics_now().await?;
+    let now: BTreeMap<String, BTreeSet<String>> = now.into_iter().map(|metric| (metric.name, metric.keys)).collect();
     let warnings = chosen.iter().filter_map(|metric| {
         let new = now.get(&metric.name)?.difference(&metric.keys).next()?;
         Some(format!("{} got the tag '{new}' while it was exported, which has no column; export again", metric.name))

@@ -1,14 +1,18 @@
 //! `telem info`: what is in databases.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use clap::Args;
+use serde::Serialize;
 
 use super::Failure;
 use super::source::{Origin, StrictArg, open_read_only};
 use crate::client::{Address, Client, ClientError};
 use crate::info::{Info, duckdb, grouped};
+use crate::nodes::messages::{LIST, Listed};
 
 /// The answer of a server is read up to here.
 const INFO_BYTES_MAX: usize = 64 << 20;
@@ -17,7 +21,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// Show what is in databases: nodes, metrics, series, samples, bytes, time range, the job
 ///
-/// Of several all together, and then each in a line. Samples that are in two databases count twice.
+/// Of several all together, and then each in a line. Samples that are in two databases count twice. Of a server of a
+/// running job it is what that server itself has; the other nodes follow in a line each, as they last reported.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct InfoArgs {
@@ -47,39 +52,90 @@ Environment:
 /// # Errors
 /// Failed when there is no such database or server.
 pub fn run(args: &InfoArgs) -> Result<(), Failure> {
-    let info = match Origin::parse(&args.named)? {
+    let shown = match Origin::parse(&args.named)? {
         Origin::Server(address) => of_server(address)?,
         Origin::Directories(dirs) => {
             let opened = open_read_only(&dirs, args.strict)?;
-            Info::of(&opened.db).map_err(Failure::failed)?.without(&opened.unopened)
+            let info = Info::of(&opened.db).map_err(Failure::failed)?.without(&opened.unopened);
+            Shown { info, other_nodes: Vec::new() }
         }
     };
+    let Shown { info, other_nodes } = &shown;
     let text = if args.duckdb {
         if info.samples_unflushed > 0 {
             let unseen = grouped(info.samples_unflushed);
             let notice = format!("warning: the view does not see {unseen} samples, which are in no Parquet file yet");
             writeln!(io::stderr(), "{notice}; `telem export` has them").unwrap_or_default();
         }
-        duckdb::view(&info)
+        if !other_nodes.is_empty() {
+            writeln!(io::stderr(), "warning: the view sees the samples of {} alone; `telem export` has all", info.node)
+                .unwrap_or_default();
+        }
+        duckdb::view(info)
     } else if args.json {
-        let mut text = serde_json::to_string_pretty(&info).map_err(Failure::failed)?;
+        let mut text = serde_json::to_string_pretty(&shown).map_err(Failure::failed)?;
         text.push('\n');
         text
     } else {
-        format!("{info}\n")
+        format!("{shown}\n")
     };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-fn of_server(address: Address) -> Result<Info, Failure> {
+/// What a database has; and who else has samples, where a server was asked that is one node of several.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    info: Info,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    other_nodes: Vec<Listed>,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { info, other_nodes } = self;
+        write!(f, "{info}")?;
+        if other_nodes.is_empty() {
+            return Ok(());
+        }
+        write!(f, "\n\nThat is what {} itself has. Other nodes, as they last reported:", info.node)?;
+        let (mut samples, mut series, mut bytes) = (info.samples, info.series, info.bytes);
+        for Listed { node, state, figures, .. } in other_nodes {
+            let [its_samples, its_series, its_bytes] = [figures.samples, figures.series, figures.bytes].map(grouped);
+            write!(f, "\n  {node}: {state}, {its_samples} samples, {its_series} series, {its_bytes} bytes")?;
+            samples += figures.samples;
+            series += figures.series;
+            bytes += figures.bytes;
+        }
+        let [nodes, samples, series, bytes] = [other_nodes.len() as u64 + 1, samples, series, bytes].map(grouped);
+        // Who shares a series with whom is known to none of them.
+        write!(f, "\nAll {nodes} nodes: {samples} samples, {series} series (one of two nodes twice), {bytes} bytes")
+    }
+}
+
+fn of_server(address: Address) -> Result<Shown, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
     let client = Client::new(address);
-    let ask = async { client.get("/api/info").await?.read(INFO_BYTES_MAX).await };
-    let answer = runtime.block_on(async { tokio::time::timeout(ANSWER_MAX, ask).await });
     let silent = || ClientError::Silent { address: client.address().clone(), after: ANSWER_MAX };
-    let answer = answer.unwrap_or_else(|_| Err(silent())).map_err(Failure::failed)?;
-    serde_json::from_slice(&answer)
-        .map_err(|error| Failure::Failed(format!("{} gave no info that we understand: {error}", client.address())))
+    let get = async |path: &str| {
+        let ask = async { client.get(path).await?.read(INFO_BYTES_MAX).await };
+        tokio::time::timeout(ANSWER_MAX, ask).await.unwrap_or_else(|_| Err(silent()))
+    };
+    let strange = |error| Failure::Failed(format!("{} gave no info that we understand: {error}", client.address()));
+    let answer = runtime.block_on(get("/api/info")).map_err(Failure::failed)?;
+    let info: Info = serde_json::from_slice(&answer).map_err(strange)?;
+    let mut other_nodes: Vec<Listed> = match runtime.block_on(get(LIST)) {
+        Ok(answer) => serde_json::from_slice(&answer).map_err(strange)?,
+        // It is no node of a job.
+        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Vec::new(),
+        Err(error) => return Err(Failure::failed(error)),
+    };
+    if let [_] = &*other_nodes {
+        // The server itself, whatever its database calls it.
+        other_nodes.clear();
+    }
+    other_nodes.retain(|node| node.node != info.node);
+    Ok(Shown { info, other_nodes })
 }

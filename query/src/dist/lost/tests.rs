@@ -47,10 +47,27 @@ async fn what_a_node_refuses_is_no_reason_to_lose_it() {
     let ours = crate::Error::TooLarge { what: "points", max: 3 };
     let refused = super::super::refusal::told(DataFusionError::External(Box::new(ours)));
     let passed_on = lost_by(&url("a"), refused);
-    assert!(!attempt().lose_told(&passed_on));
     let error = crate::Error::from(passed_on);
     assert_eq!(error.kind(), telem_engine::ErrorKind::Invalid);
     assert!(error.to_string().starts_with("the query produces more than 3 points"), "{error}");
+}
+
+#[test]
+fn who_asked_is_told_the_name_of_the_node_and_that_asking_again_helps() {
+    let members = Members::new(std::sync::Arc::new(telem_engine::SystemClock::new()));
+    members.join("old", url("leaf"));
+    members.leave("old", "stopped");
+    members.join("n1", url("leaf"));
+    // Between nodes an error is text, and whoever passes it on adds to it.
+    let over_the_wire = |node| DataFusionError::Execution(lost(&url(node), "its connection broke").to_string());
+    for (node, name) in [("leaf", "n1"), ("stranger", "http://stranger.test:1/")] {
+        let error = Error::from(named(over_the_wire(node).context("a stage failed"), &members));
+        assert_eq!(error.kind(), telem_engine::ErrorKind::Unavailable);
+        let expected = format!("the node {name} was lost: its connection broke; ask again");
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
+    let other = Error::from(named(DataFusionError::Plan("there is no such column".to_owned()), &members));
+    assert_eq!(other.kind(), telem_engine::ErrorKind::Invalid);
 }
 
 #[tokio::test]

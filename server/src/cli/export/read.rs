@@ -25,6 +25,7 @@ use super::columns::{BEFORE_TAGS, answer_schema, quoted, select_list};
 use crate::cli::Failure;
 use crate::cli::source::{Batches, Origin, RowsError, StrictArg, open_read_only};
 use crate::client::{Client, ClientError};
+use crate::missing::Lacking;
 use crate::saved;
 
 /// An export of one's own directory may take as long as it takes.
@@ -44,7 +45,8 @@ pub struct Source {
     asked: Asked,
     /// The databases that were found, where they are in this process.
     databases: Vec<PathBuf>,
-    missing: Option<String>,
+    lacking: Lacking,
+    strict: StrictArg,
 }
 
 enum Asked {
@@ -98,7 +100,7 @@ impl Source {
                 Asked::Here(Queries::new(db, options).map_err(Failure::failed)?)
             }
         };
-        Ok(Self { asked, databases, missing: None })
+        Ok(Self { asked, databases, lacking: Lacking::default(), strict })
     }
 
     /// Which databases are read as one, where there is more than one.
@@ -111,9 +113,25 @@ impl Source {
         matches!(self.asked, Asked::Server(_))
     }
 
-    /// The nodes that did not answer, and why.
-    pub fn missing(&self) -> Option<&str> {
-        self.missing.as_deref()
+    /// The nodes that any question so far was not answered by, and why.
+    pub fn lacking(&self) -> &Lacking {
+        &self.lacking
+    }
+
+    /// Notes whom an answer lacks.
+    ///
+    /// # Errors
+    /// With `--strict`, where it lacks anybody: a node that is down now may be down for good, so it is not waited for.
+    fn note(&mut self, missing: Option<&str>) -> Result<(), Failure> {
+        let Some(missing) = missing else { return Ok(()) };
+        self.lacking.add(missing);
+        match self.strict.strict {
+            true => Err(Failure::Failed(format!(
+                "the export would lack nodes: {}; without --strict it covers the others",
+                self.lacking
+            ))),
+            false => Ok(()),
+        }
     }
 
     async fn ask(&self, sql: &str, order: RowOrder) -> Result<Batches, RowsError> {
@@ -139,9 +157,20 @@ impl Source {
     }
 
     /// All metrics, by name.
-    pub async fn metrics(&self) -> Result<Vec<Metric>, RowsError> {
+    ///
+    /// # Errors
+    /// As [`Source::samples`].
+    pub async fn metrics(&mut self) -> Result<Vec<Metric>, Failure> {
+        let (metrics, missing) = self.metrics_now().await?;
+        self.note(missing.as_deref())?;
+        Ok(metrics)
+    }
+
+    /// All metrics, by name, and the nodes that did not answer, which are of no concern where their samples came.
+    pub async fn metrics_now(&self) -> Result<(Vec<Metric>, Option<String>), RowsError> {
         let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
         let mut batches = self.ask_again(METRICS).await?;
+        let missing = batches.missing().map(str::to_owned);
         while let Some(batch) = batches.next().await? {
             let [names, keys, series] = batch.columns() else { return Err(strange(&batch, 3).into()) };
             let names = cast(names, &DataType::Utf8)?;
@@ -156,7 +185,7 @@ impl Source {
                 metric.series += series.as_primitive::<Int64Type>().value(row).unsigned_abs();
             }
         }
-        Ok(metrics.into_values().collect())
+        Ok((metrics.into_values().collect(), missing))
     }
 
     /// Hands the samples of `metric` in `range` to `take`, in the columns of [`answer_schema`]: node by node, of each
@@ -164,7 +193,7 @@ impl Source {
     /// asks for it.
     ///
     /// # Errors
-    /// What `take` says; what cannot be read.
+    /// What `take` says; what cannot be read; with `--strict`, nodes that do not answer.
     pub async fn samples(&mut self, metric: &Metric, range: TimeRange, take: &mut Take<'_>) -> Result<(), Failure> {
         let nodes = self.nodes(metric).await?;
         // Rows have an order on each node alone.
@@ -176,16 +205,18 @@ impl Source {
     }
 
     /// Which nodes of a running job have the metric.
-    async fn nodes(&self, metric: &Metric) -> Result<Vec<String>, RowsError> {
+    async fn nodes(&mut self, metric: &Metric) -> Result<Vec<String>, Failure> {
         if !self.is_live() {
             return Ok(Vec::new());
         }
         let sql = format!("SELECT DISTINCT node FROM series WHERE metric = {}", text(&metric.name));
         let mut batches = self.ask_again(&sql).await?;
+        // Who is not in the list is not asked for rows, and can be named here only.
+        self.note(batches.missing())?;
         let mut nodes = Vec::new();
         while let Some(batch) = batches.next().await? {
-            let [found] = batch.columns() else { return Err(strange(&batch, 1).into()) };
-            let found = cast(found, &DataType::Utf8)?;
+            let [found] = batch.columns() else { return Err(RowsError::from(strange(&batch, 1)).into()) };
+            let found = cast(found, &DataType::Utf8).map_err(RowsError::from)?;
             nodes.extend(found.as_string::<i32>().iter().flatten().map(str::to_owned));
         }
         nodes.sort_unstable();
@@ -233,9 +264,8 @@ impl Source {
         take: &mut Take<'_>,
     ) -> Result<(), Stopped> {
         let mut batches = self.ask(&question(metric, node, stretch.range), RowOrder::Stored).await?;
-        if let Some(missing) = batches.missing() {
-            self.missing = Some(missing.to_owned());
-        }
+        // Also whom an earlier stretch still had: of its rows the later ones are lacking.
+        self.note(batches.missing()).map_err(Stopped::Taking)?;
         let mut skipping = stretch.after.as_ref();
         while let Some(batch) = batches.next().await? {
             let mut batch = typed(&batch, metric)?;

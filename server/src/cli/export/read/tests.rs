@@ -1,9 +1,13 @@
 //! What is asked, and how an export goes on behind what came before.
 
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
 use arrow::array::{Float64Array, Int64Array, StringViewArray, TimestampMicrosecondArray};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use expect_test::expect;
@@ -147,12 +151,33 @@ async fn cut_off(
 
 /// A server of `served` that cuts off, and the export's way to ask it.
 async fn source(served: &Served, batches_max: usize) -> Source {
+    source_lacking(served, batches_max, &[]).await
+}
+
+/// As [`source`]; the answers lack these nodes, one after another, and the further ones nobody.
+async fn source_lacking(served: &Served, batches_max: usize, lacking: &[&'static str]) -> Source {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let router = Router::new().route("/api/sql", post(cut_off)).with_state((served.state.queries.clone(), batches_max));
+    let lacking = Arc::new(Mutex::new(lacking.iter().copied().collect::<VecDeque<_>>()));
+    let name_missing = move |mut response: Response| {
+        let missing = lacking.lock().unwrap().pop_front().filter(|missing| !missing.is_empty());
+        response.headers_mut().extend(missing.map(|text| (missing_header(), HeaderValue::from_static(text))));
+        async { response }
+    };
+    let router = router.layer(axum::middleware::map_response(name_missing));
     tokio::spawn(async move { axum::serve(listener, router).await });
     let client = Client::with_token(Address::parse(&address).unwrap(), None);
-    Source { asked: Asked::Server(client), databases: Vec::new(), missing: None }
+    Source {
+        asked: Asked::Server(client),
+        databases: Vec::new(),
+        lacking: Lacking::default(),
+        strict: StrictArg::default(),
+    }
+}
+
+fn missing_header() -> HeaderName {
+    HeaderName::from_static(crate::missing::NAME)
 }
 
 /// The metric `load`: series of several lengths, some without the tag `core`.
@@ -208,6 +233,39 @@ async fn a_metric_that_a_server_cuts_off_again_and_again_comes_whole_and_every_s
     }
 }
 
+/// The questions of an export of one metric that is cut off: for metrics, for nodes, for rows, for the time in which
+/// there are any, for the rows of the first half of it; then again for times and rows, as often as it is cut off.
+#[tokio::test]
+async fn whoever_any_answer_lacked_is_named_once_whenever_that_was() {
+    let (served, _) = stored();
+    let last = "n4=x, and 7 more";
+    let answers = ["n1=down", "n1=down, n2=left", "", "", "n3=gone: a, n1=late", last, last];
+    let mut source = source_lacking(&served, 5, &answers).await;
+    let metrics = source.metrics().await.unwrap();
+    source.samples(&metrics[0], TimeRange::ALL, &mut |_, _| Ok(())).await.unwrap();
+    assert_eq!(source.lacking().to_string(), "n1=down, n2=left, n3=gone: a, n4=x, and up to 7 more");
+}
+
+#[tokio::test]
+async fn with_strict_the_first_answer_that_lacks_a_node_ends_the_export() {
+    let (served, _) = stored();
+    for lacking_at in 1..5 {
+        let mut answers = [""; 5];
+        answers[lacking_at] = "n2=its connection broke";
+        let mut source = source_lacking(&served, 5, &answers).await;
+        source.strict = StrictArg { strict: true };
+        let metrics = source.metrics().await.unwrap();
+        let end = source.samples(&metrics[0], TimeRange::ALL, &mut |_, _| Ok(())).await;
+        // The time in which there are samples only says where to cut.
+        let expected = (lacking_at != 3).then_some("the export would lack nodes: n2=its connection broke");
+        match (end, expected) {
+            (Ok(()), None) => {}
+            (Err(Failure::Failed(message)), Some(expected)) if message.starts_with(expected) => {}
+            (end, _) => panic!("{lacking_at}: {end:?}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_never_answers_a_row_is_given_up() {
     let (served, _) = stored();
@@ -221,7 +279,7 @@ async fn a_server_that_never_answers_a_row_is_given_up() {
 #[tokio::test]
 async fn tags_that_come_while_it_runs_are_told() {
     let (served, _) = stored();
-    let source = source(&served, 100).await;
+    let mut source = source(&served, 100).await;
     let metrics = source.metrics().await.unwrap();
     let chosen: Vec<&Metric> = metrics.iter().collect();
     served.store("load", &[("host", "z")], &[(1, Value::Int(1))]);
