@@ -56,22 +56,19 @@ pub struct Prepare {
 impl Prepare {
     /// Finds out, and makes the directories.
     pub fn run(self, patience: &dyn Patience) -> Result<Preparation, String> {
-        match self.role()? {
-            Role::Alone => self.serve(Place::Alone),
-            Role::Launch(fleet) => self.serve(Place::Launcher(fleet)),
-            Role::Task { rank } => self.meet(rank, patience),
-        }
-    }
-
-    fn role(&self) -> Result<Role, String> {
         match plan::plan(&self.nodes.wanted(), &ThisProcess, &config::host_name()) {
-            Ok(role) => Ok(role),
+            Ok(Role::Alone) => self.serve(Place::Alone),
+            Ok(Role::Launch(fleet)) => self.serve(Place::Launcher(fleet)),
+            Ok(Role::Task { rank }) => self.meet(rank, patience),
             // Nobody asked for other nodes: this one is recorded whatever a scheduler says.
             Err(error @ PlanError::Job(_)) if !self.strict => {
                 self.notes.warn(format_args!("this node alone is recorded: {error}"));
-                Ok(Role::Alone)
+                self.serve(Place::Alone)
             }
-            Err(error) => Err(error.to_string()),
+            Err(error @ PlanError::Job(_)) => Err(error.to_string()),
+            // Somebody asked, and is there to say it better. A file of hosts is read here and not where options are
+            // checked, because it may hang, and be no file but a pipe.
+            Err(error) => Ok(Preparation::Refused { why: error.to_string() }),
         }
     }
 
