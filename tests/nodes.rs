@@ -343,6 +343,26 @@ fn of_two_heads_an_agent_stays_with_the_first_until_that_is_gone() {
 }
 
 #[test]
+fn a_second_head_at_the_join_file_of_one_that_lives_warns_and_gives_it_back_at_its_end() {
+    let job = Job::new();
+    let first = job.head(&[]);
+    let file = std::fs::read(job.join_file()).unwrap();
+    let mut second = job.head_at("127.0.0.1:0", "second", &[]);
+    let warning = second.wait_for_line("the join file is that of another head, which lives");
+    assert!(warning.contains("WARN") && warning.contains(&format!("pid={}", first.id())), "{warning}");
+    assert_ne!(std::fs::read(job.join_file()).unwrap(), file);
+    assert!(second.terminate().0.success());
+    assert_eq!(std::fs::read(job.join_file()).unwrap(), file);
+    let _agent = job.agent("n1", "a");
+    wait_for_states(&first, "head head up, n1 up");
+    // One that is gone by then does not get it back.
+    let second = job.head_at("127.0.0.1:0", "second", &[]);
+    first.kill();
+    assert!(second.terminate().0.success());
+    assert!(!job.join_file().exists());
+}
+
+#[test]
 fn an_agent_that_is_told_to_stop_stores_says_farewell_and_leaves_nothing_behind() {
     let job = Job::new();
     let head = job.head(&[]);

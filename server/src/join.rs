@@ -110,10 +110,18 @@ impl Join {
         if path == Path::new(STDIN) {
             return Ok(Self::read_by_agent(path)?.0);
         }
+        Ok(Self::read_with_text(path)?.0)
+    }
+
+    /// Reads a file; also all that it holds, so that it can be put back as it was.
+    ///
+    /// # Errors
+    /// As [`Join::read`].
+    pub fn read_with_text(path: &Path) -> Result<(Join, Vec<u8>), JoinError> {
         let from = path.display().to_string();
         let text = private_file::read(path, BYTES_MAX)?;
         let join = serde_json::from_slice(&text);
-        Self::checked(&from, join.map_err(|error| not_join(&from, &text, &error))?)
+        Ok((Self::checked(&from, join.map_err(|error| not_join(&from, &text, &error))?)?, text))
     }
 
     /// As [`Join::read`], for an agent: also what tells of the end of its standard input.
@@ -284,6 +292,21 @@ impl JoinFile {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Puts `text` of another head there instead of removing it.
+    pub fn leave_to(self, text: &[u8]) {
+        if !self.is_ours() {
+            return;
+        }
+        // What stands there then is not ours any more, and stays when this is dropped.
+        if let Err(error) = private_file::write(&self.path, text) {
+            tracing::warn!(%error, path = %self.path.display(), "the join file of the other head is not put back");
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        private_file::read(&self.path, BYTES_MAX).is_ok_and(|found| found == self.text)
+    }
 }
 
 impl fmt::Debug for JoinFile {
@@ -294,8 +317,9 @@ impl fmt::Debug for JoinFile {
 
 impl Drop for JoinFile {
     fn drop(&mut self) {
-        let ours = private_file::read(&self.path, BYTES_MAX).is_ok_and(|found| found == self.text);
-        if ours && let Err(error) = std::fs::remove_file(&self.path) {
+        if self.is_ours()
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
             tracing::warn!(%error, path = %self.path.display(), "the join file stays");
         }
     }

@@ -323,7 +323,10 @@ async fn serve(
     let rules = Rules::new(token, options.uid, options.allowed_uids).with_pages(options.cors);
     // Held until the last request is answered.
     let _file = connection.publish(&path).map_err(|source| ServiceError::Connection { path: path.clone(), source })?;
-    let join_file = head.as_ref().map(Head::publish).transpose()?;
+    let join_file = match &head {
+        Some(head) => head.publish().await?,
+        None => None,
+    };
     ready(&Ready {
         db: ready_db,
         queries: queries.clone(),
@@ -351,7 +354,9 @@ async fn serve(
         },
         None => serving.await,
     }
-    drop(join_file);
+    if let Some(join_file) = join_file {
+        join_file.withdraw().await;
+    }
     // Takes as long as one tick: what it sampled is to be written before the database is closed.
     if let Some(collectors) = collectors {
         collectors.stop();

@@ -76,6 +76,25 @@ fn a_host_that_cannot_be_reached_is_a_warning_and_with_strict_an_error() {
 }
 
 #[test]
+fn hosts_that_were_named_wrongly_are_refused_before_anything_runs() {
+    let place = Place::new();
+    std::fs::write(place.path().join("bad"), "n1\na[\n").unwrap();
+    std::fs::write(place.path().join("empty"), "").unwrap();
+    for (options, why) in [
+        (["--nodes", "a["], "--nodes: "),
+        (["--hostfile", "bad"], "--hostfile: bad"),
+        (["--hostfile", "missing"], "--hostfile: cannot read missing: "),
+        (["--hostfile", "empty"], "--hostfile empty names no host"),
+    ] {
+        let done = crate::run::output(run(&place, &options, &["touch", "ran"]));
+        assert_eq!(done.status.code(), Some(2), "{}", said(&done));
+        assert!(said(&done).contains(why), "{}", said(&done));
+    }
+    assert!(!place.path().join("ran").exists() && !place.path().join("asked").exists());
+    assert_tidy(&place);
+}
+
+#[test]
 fn a_host_that_does_not_answer_delays_the_command_and_the_end_by_seconds() {
     let place = Place::new();
     let mut running = Running::start(run(&place, &["--nodes", "n1,deaf"], &["sh", "-c", SLEEPS]));

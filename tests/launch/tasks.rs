@@ -171,3 +171,49 @@ fn a_task_that_waits_for_its_head_ends_when_it_is_told_to() {
     assert!(!place.path().join("ran").exists());
     assert_tidy(&place);
 }
+
+/// Sends its rank to the recorder of its node, and ends when all four have.
+const FOUR: &str = r#"
+"$TELEM" put here 1 "rank=$RANK" && : > "put-$RANK"
+until test -e put-0 && test -e put-1 && test -e put-2 && test -e put-3; do sleep 0.05; done
+"#;
+
+/// One of four tasks, three of them on the first of two nodes, as Open MPI starts them, or something that says of
+/// PMIx's variables the rank alone.
+fn one_of_four(place: &Place, rank: u32, says_local_rank: bool) -> Running {
+    let (node, local_rank, local_size) = if rank < 3 { ("n1", rank, "3") } else { ("n2", 0, "1") };
+    let mut run = telem(["run", "--", "sh", "-c", FOUR]);
+    place.at_home(&mut run);
+    run.env("SLURM_JOB_ID", "79").env("SLURM_JOB_NODELIST", "n[1-2]").env("SLURMD_NODENAME", node);
+    run.env("RANK", rank.to_string()).env("TELEM", TELEM);
+    if says_local_rank {
+        run.env("OMPI_COMM_WORLD_RANK", rank.to_string()).env("OMPI_COMM_WORLD_SIZE", "4");
+        run.env("OMPI_COMM_WORLD_LOCAL_RANK", local_rank.to_string()).env("OMPI_COMM_WORLD_LOCAL_SIZE", local_size);
+    } else {
+        run.env("PMIX_RANK", rank.to_string());
+    }
+    Running::start(run)
+}
+
+#[test]
+fn a_head_that_comes_after_other_tasks_of_its_node_records_all_of_them() {
+    for says_local_rank in [true, false] {
+        let place = Place::new();
+        let mut tasks: Vec<Running> = [1, 2, 3].map(|rank| one_of_four(&place, rank, says_local_rank)).into();
+        poll("a task to keep the node of the head", || place.path().join(".telem-79/n1.keeper").exists());
+        tasks.push(one_of_four(&place, 0, says_local_rank));
+        for task in tasks {
+            let (status, said) = task.end();
+            assert!(status.success() && !said.contains("alone") && !said.contains("warning"), "{said}");
+        }
+        let saved = place.path().join("telem-79");
+        let rows =
+            telem(["sql", "--format", "csv"]).arg(&saved).arg("SELECT node, rank FROM here ORDER BY rank").output();
+        let (one, two) = (short_host(), format!("{}-2", short_host()));
+        let rows = String::from_utf8(rows.unwrap().stdout).unwrap();
+        let of = |head: &str, other: &str| format!("node,rank\n{head},0\n{head},1\n{head},2\n{other},3\n");
+        assert!(rows == of(&one, &two) || rows == of(&two, &one), "{rows}");
+        assert_eq!(std::fs::read_dir(&saved).unwrap().count(), 2);
+        assert_tidy(&place);
+    }
+}

@@ -118,7 +118,7 @@ impl TlsArgs {
 /// Amounts of those who ask; each has a default that serves.
 #[derive(Debug, Args)]
 pub struct LimitArgs {
-    /// Memory that all queries share [default: 512MiB]
+    /// Memory that all queries share [default: 512MiB; of `node` what its head says, else 128MiB]
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     query_memory: Option<usize>,
     /// Longest that one query may take [default: 60s]

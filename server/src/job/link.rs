@@ -48,6 +48,8 @@ pub enum ToSupervisor {
         /// For the command.
         environment: Vec<(String, OsString)>,
     },
+    /// What was asked for cannot be done: the command is not to start.
+    Refused { why: String },
     /// There is no service, and there will be none.
     Failed { why: String },
     /// Everything is done that can be done.
@@ -111,6 +113,7 @@ mod tests {
             ToSupervisor::Ready { environment: vec![("TELEM_SOCKET".to_owned(), strange.clone())], live: strange },
             ToSupervisor::Seeking { patience: Duration::from_millis(60_001) },
             ToSupervisor::Failed { why: "no\nway".to_owned() },
+            ToSupervisor::Refused { why: "nonsense".to_owned() },
             ToSupervisor::Done,
         ];
         let mut lines = Vec::new();

@@ -49,6 +49,17 @@ pub struct Seeking<'a> {
     pub patience: &'a dyn Patience,
     pub notes: Notes,
     pub clock: &'a dyn Clock,
+    /// Whether the head turned out to be on this node, and waits to keep it.
+    pub is_here: &'a dyn Fn() -> bool,
+}
+
+/// Where the head of a job is.
+#[derive(Debug)]
+pub enum Found {
+    /// On another node.
+    There(Box<MemberOf>),
+    /// On this one, which it is to record itself.
+    Here,
 }
 
 impl fmt::Debug for Seeking<'_> {
@@ -62,17 +73,21 @@ impl Seeking<'_> {
     ///
     /// # Errors
     /// Why it is not.
-    pub fn head(&self, file: &Path, job: &str, advertise: Vec<String>) -> Result<MemberOf, String> {
+    pub fn head(&self, file: &Path, job: &str, advertise: Vec<String>) -> Result<Found, String> {
         self.patience.ask(HEAD_TIMEOUT);
         let begun = self.clock.monotonic();
         let mut is_told = false;
         loop {
+            if (self.is_here)() {
+                return Ok(Found::Here);
+            }
             let why = match Join::read(file) {
                 Ok(join) if join.job != job => format!("{} is of job '{}'", file.display(), join.job),
                 Ok(join) if answers(&join) => {
                     // The recorder saves, as it does alone; the agent in it need not.
                     let join = Join { save: None, ..join };
-                    return Ok(MemberOf { join, advertise: advertise.into_iter().next() });
+                    let head = MemberOf { join, advertise: advertise.into_iter().next() };
+                    return Ok(Found::There(Box::new(head)));
                 }
                 Ok(join) => format!("the head does not answer at {}", join.head.join(", ")),
                 Err(error) => error.to_string(),

@@ -55,6 +55,10 @@ pub enum Preparation {
     Elsewhere {
         environment: Vec<(String, OsString)>,
     },
+    /// What was asked for cannot be done, and who asked is to be told instead of the command being run.
+    Refused {
+        why: String,
+    },
 }
 
 #[derive(Debug)]
@@ -152,6 +156,8 @@ pub enum Event {
     Ready(Box<Up>),
     /// There is none, because another process has one.
     Elsewhere(Vec<(String, OsString)>),
+    /// There is none, because what was asked for cannot be done.
+    Refused(String),
     /// Something about the agents.
     Crew(CrewEvent),
     /// The service ended, with what kept it from serving or from closing its database.
@@ -279,6 +285,11 @@ impl Job {
                 Some(Event::Elsewhere(environment)) => {
                     self.stopped = true;
                     tell(&ToSupervisor::Elsewhere { environment });
+                    return None;
+                }
+                Some(Event::Refused(why)) => {
+                    self.stopped = true;
+                    tell(&ToSupervisor::Refused { why });
                     return None;
                 }
                 Some(Event::Crew(event)) => match self.company.hear(event) {
@@ -452,6 +463,7 @@ impl Job {
                     | Event::Seeking(_)
                     | Event::Ready(_)
                     | Event::Elsewhere(_)
+                    | Event::Refused(_)
                     | Event::Saved(_),
                 )
                 | None => false,

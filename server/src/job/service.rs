@@ -114,6 +114,10 @@ async fn serve(
             let _ = events.send(Event::Elsewhere(environment));
             return Ok(());
         }
+        Preparation::Refused { why } => {
+            let _ = events.send(Event::Refused(why));
+            return Ok(());
+        }
     };
     let Prepared { options, places, agents, claim, head } = prepared;
     let rest = Arc::new(Mutex::new(Some((places, agents, claim))));

@@ -35,6 +35,8 @@ use crate::launch::crew::JOIN_TIMEOUT;
 
 /// Longest that the command waits for the recorder, unless that waits for others; then it starts without.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The exit code where what was asked for cannot be done, as where an option is wrong.
+const USAGE: u8 = 2;
 /// How much longer agents are waited for than the recorder allows them.
 const JOIN_GRACE: Duration = Duration::from_secs(2);
 /// How much longer the recorder is waited for than it allows itself, so that it may say what it did not do.
@@ -229,6 +231,10 @@ impl Supervisor {
                 Some(Event::Told(ToSupervisor::Ready { environment, live })) => {
                     self.live = Some(PathBuf::from(live));
                     return Ok(environment);
+                }
+                Some(Event::Told(ToSupervisor::Refused { why })) => {
+                    self.notes.error(why);
+                    return Err(USAGE);
                 }
                 Some(Event::Told(ToSupervisor::Failed { why })) => break why,
                 Some(Event::Silence) => break self.obituary(),

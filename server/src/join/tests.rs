@@ -67,6 +67,19 @@ fn the_file_of_a_head_that_came_after_is_left_alone() {
 }
 
 #[test]
+fn a_file_that_another_head_had_before_is_put_back_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("join");
+    let first = join().publish(&path).unwrap();
+    let (_, text) = Join::read_with_text(&path).unwrap();
+    let second = with_tls().publish(&path).unwrap();
+    second.leave_to(&text);
+    assert_eq!(fs::read(&path).unwrap(), text);
+    drop(first);
+    assert!(!path.exists(), "it is the first one's again");
+}
+
+#[test]
 fn a_file_that_others_may_read_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("join");

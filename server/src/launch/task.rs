@@ -4,6 +4,9 @@
 //! keeps that node: it is the node's recorder, and the others, its guests, send to it. Who is first is decided by a
 //! name in that directory, which one process can link and no other; one that a dead process left is taken over, which
 //! only processes of the same host can tell, and only they ask. It must stand on a file system that all nodes have.
+//!
+//! The head keeps its own node, also where it comes late: it leaves a [`Wish`], which who keeps the node meanwhile
+//! looks for while it waits for its head. That one has recorded nothing yet, gives the node up and is a guest.
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +36,8 @@ const COURTESY: Duration = Duration::from_secs(1);
 const KEEPER_TIMEOUT: Duration = HEAD_TIMEOUT.saturating_add(Duration::from_secs(5));
 /// Longest that a node's keeper waits for the head to publish how it is joined.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest that the head waits for its node to be given up: who keeps it looks several times a second.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Most entries that are looked through: nodes and their processes.
@@ -111,22 +116,79 @@ impl Meeting {
     /// When nothing can be written there.
     pub fn enter(
         &self,
+        rank: u32,
         around: &dyn Surroundings,
         machine: &dyn Machine,
         clock: &Arc<dyn Clock>,
         patience: &dyn Patience,
     ) -> Result<Part, TaskError> {
+        if rank == 0 {
+            return self.enter_as_head(machine, clock, patience);
+        }
         let is_first = LOCAL_RANKS.iter().find_map(|name| around.variable(name)).is_none_or(|rank| rank.trim() == "0");
         let start = clock.monotonic();
         if !is_first {
-            // Rank 0 is to keep its node, and is the first of it.
+            // Rank 0 is to keep its node, and is the first of it with most launchers.
             while !self.is_taken() && clock.monotonic() < start + COURTESY {
                 std::thread::park_timeout(LOOK_INTERVAL);
             }
         }
-        if let Some(claim) = self.claim(machine)? {
+        if let Some(claim) = self.claim_unwished(machine)? {
             return Ok(Part::Keeper(claim));
         }
+        self.await_keeper(machine, clock, patience)
+    }
+
+    /// The head's part: the keeper, unless somebody records this node already or does not give it up.
+    fn enter_as_head(
+        &self,
+        machine: &dyn Machine,
+        clock: &Arc<dyn Clock>,
+        patience: &dyn Patience,
+    ) -> Result<Part, TaskError> {
+        let mut wish = None;
+        let deadline = clock.monotonic() + HANDOVER_TIMEOUT;
+        loop {
+            if let Some(claim) = self.claim(machine)? {
+                return Ok(Part::Keeper(claim));
+            }
+            if let Some(environment) = self.told() {
+                self.sign_in(machine);
+                return Ok(Part::Guest { environment });
+            }
+            if wish.is_none() {
+                patience.ask(HANDOVER_TIMEOUT);
+                wish = self.wish(machine);
+            }
+            if clock.monotonic() >= deadline || patience.is_over() {
+                return Ok(Part::Unheard);
+            }
+            std::thread::park_timeout(LOOK_INTERVAL);
+        }
+    }
+
+    /// Gives a node up to the head, and becomes that one's guest; its keeper again where the head dies at once.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn give_up(
+        &self,
+        claim: Claim,
+        machine: &dyn Machine,
+        clock: &Arc<dyn Clock>,
+        patience: &dyn Patience,
+    ) -> Result<Part, TaskError> {
+        drop(claim);
+        self.await_keeper(machine, clock, patience)
+    }
+
+    /// Waits for the keeper that has the node, or is about to, to say how it is reached.
+    fn await_keeper(
+        &self,
+        machine: &dyn Machine,
+        clock: &Arc<dyn Clock>,
+        patience: &dyn Patience,
+    ) -> Result<Part, TaskError> {
         patience.ask(KEEPER_TIMEOUT);
         let deadline = clock.monotonic() + KEEPER_TIMEOUT;
         loop {
@@ -139,10 +201,34 @@ impl Meeting {
             }
             std::thread::park_timeout(LOOK_INTERVAL);
             // It may have died meanwhile.
-            if let Some(claim) = self.claim(machine)? {
+            if let Some(claim) = self.claim_unwished(machine)? {
                 return Ok(Part::Keeper(claim));
             }
         }
+    }
+
+    /// Whether the head runs on this node, and waits to keep it.
+    pub fn is_wished(&self, machine: &dyn Machine) -> bool {
+        let Ok(me) = machine.this_process() else { return false };
+        private_file::read(&self.wish_path(), BYTES_MAX).is_ok_and(|wish| is_alive(&wish, &me, machine))
+    }
+
+    /// `None` where it cannot be left for now.
+    fn wish(&self, machine: &dyn Machine) -> Option<Wish> {
+        let text = serde_json::to_vec(&machine.this_process().ok()?).ok()?;
+        let path = self.wish_path();
+        match private_file::write(&path, &text) {
+            Ok(()) => Some(Wish { path, text }),
+            Err(error) => {
+                tracing::debug!(%error, "who keeps the node of the head does not hear of it");
+                None
+            }
+        }
+    }
+
+    /// As [`Meeting::claim`], and never what the head waits for.
+    fn claim_unwished(&self, machine: &dyn Machine) -> Result<Option<Claim>, TaskError> {
+        if self.is_wished(machine) { Ok(None) } else { self.claim(machine) }
     }
 
     /// Takes the node, unless a process that lives has it.
@@ -236,6 +322,10 @@ impl Meeting {
         self.dir.join(format!("{}.keeper", self.host))
     }
 
+    fn wish_path(&self) -> PathBuf {
+        self.dir.join(format!("{}.head", self.host))
+    }
+
     fn told_path(&self) -> PathBuf {
         self.dir.join(format!("{}.json", self.host))
     }
@@ -257,6 +347,21 @@ fn is_alive(claim: &[u8], me: &Process, machine: &dyn Machine) -> bool {
         return true;
     }
     owner.boot == me.boot && machine.started(owner.pid) == Some(owner.started)
+}
+
+/// That this process, the head, is to keep its node. Stands until this is dropped, and counts while the process lives.
+#[derive(Debug)]
+struct Wish {
+    path: PathBuf,
+    text: Vec<u8>,
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        if private_file::read(&self.path, BYTES_MAX).is_ok_and(|found| found == self.text) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// A node that is ours to keep, until this is dropped.

@@ -1,20 +1,33 @@
 //! A service that is the head of a job: its secrets, its addresses, and what agents are told of them.
 
+use std::fmt;
+use std::future::ready;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::timeout;
+use url::Url;
 
 use super::{ServiceError, ServiceOptions};
 use crate::config;
 use crate::join::{HEAD_GONE_TIMEOUT, Join, JoinFile};
 use crate::net::addresses;
+use crate::nodes::messages::{self, Listed};
 use crate::nodes::registry::{HeadName, Registry};
-use crate::nodes::{self, Nodes};
+use crate::nodes::{self, Nodes, link};
 use crate::state::VERSION;
 use crate::tls::{Certificate, Served};
 use crate::token::Token;
 use crate::upload::{Sharing, Uploads};
+
+/// Longest that another head, whose join file stands where ours is to, may take to answer.
+const LIFE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Largest list of nodes that is read of it: some hundred bytes a node.
+const LIST_BYTES_MAX: usize = 64 << 20;
 
 /// What makes a service the head of a job.
 #[derive(Clone, Debug)]
@@ -147,9 +160,77 @@ impl Head {
     }
 
     /// Writes the join file, if there is to be one.
-    pub fn publish(&self) -> Result<Option<JoinFile>, ServiceError> {
-        Ok(self.file.as_ref().map(|path| self.join.publish(path)).transpose()?)
+    pub async fn publish(&self) -> Result<Option<Published>, ServiceError> {
+        let Some(path) = &self.file else { return Ok(None) };
+        let before = Other::of(path, &self.join.head).await;
+        if let Some(Other { head, .. }) = &before {
+            tracing::warn!(
+                file = %path.display(), host = %head.host, pid = head.pid, data = %head.data.display(),
+                "the join file is that of another head, which lives; agents that start from now on join this one; \
+                 end one of the two, or name another file for it"
+            );
+        }
+        Ok(Some(Published { file: self.join.publish(path)?, before }))
     }
+}
+
+/// A join file, and the head whose it was before.
+#[derive(Debug)]
+pub(super) struct Published {
+    file: JoinFile,
+    before: Option<Other>,
+}
+
+impl Published {
+    /// Removes it; or gives it back to the head whose it was, if that still lives.
+    pub async fn withdraw(self) {
+        if let Some(before) = self.before
+            && before.lives().await
+        {
+            self.file.leave_to(&before.text);
+        }
+    }
+}
+
+/// Another head that lives, and its join file.
+struct Other {
+    join: Join,
+    text: Vec<u8>,
+    head: Listed,
+}
+
+impl Other {
+    /// The one whose join file `path` is; `own` are our addresses, at which a head before us may have been.
+    async fn of(path: &Path, own: &[String]) -> Option<Self> {
+        let (mut join, text) = Join::read_with_text(path).ok()?;
+        join.head.retain(|url| !own.contains(url));
+        let head = answer(&join).await?;
+        Some(Self { join, text, head })
+    }
+
+    async fn lives(&self) -> bool {
+        answer(&self.join).await.is_some()
+    }
+}
+
+/// Without its secrets.
+impl fmt::Debug for Other {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Other").field("join", &self.join).field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+/// What the head of `join` says of itself, if it answers at any of its addresses.
+async fn answer(join: &Join) -> Option<Listed> {
+    let urls = join.heads().ok()?;
+    let answers: FuturesUnordered<_> = urls.iter().map(|url| answer_at(url, join)).collect();
+    let mut answers = answers.filter_map(ready);
+    timeout(LIFE_TIMEOUT, answers.next()).await.ok().flatten()
+}
+
+async fn answer_at(url: &Url, join: &Join) -> Option<Listed> {
+    let listed = link::client(url, join).ok()?.get(messages::LIST).await.ok()?.read(LIST_BYTES_MAX).await.ok()?;
+    serde_json::from_slice::<Vec<Listed>>(&listed).ok()?.into_iter().find(|node| node.is_head)
 }
 
 /// Where agents look for a head that listens at `address`, best first.

@@ -12,7 +12,7 @@ use super::nodes::NodesArgs;
 use crate::cli::service::{Purpose, ServiceArgs};
 use crate::cli::{Failure, live};
 use crate::config;
-use crate::job::member::{MemberOf, Seeking};
+use crate::job::member::{Found, MemberOf, Seeking};
 use crate::job::notes::Notes;
 use crate::job::save::Destination;
 use crate::job::{Places, Preparation, Prepared};
@@ -56,22 +56,19 @@ pub struct Prepare {
 impl Prepare {
     /// Finds out, and makes the directories.
     pub fn run(self, patience: &dyn Patience) -> Result<Preparation, String> {
-        match self.role()? {
-            Role::Alone => self.serve(Place::Alone),
-            Role::Launch(fleet) => self.serve(Place::Launcher(fleet)),
-            Role::Task { rank } => self.meet(rank, patience),
-        }
-    }
-
-    fn role(&self) -> Result<Role, String> {
         match plan::plan(&self.nodes.wanted(), &ThisProcess, &config::host_name()) {
-            Ok(role) => Ok(role),
+            Ok(Role::Alone) => self.serve(Place::Alone),
+            Ok(Role::Launch(fleet)) => self.serve(Place::Launcher(fleet)),
+            Ok(Role::Task { rank }) => self.meet(rank, patience),
             // Nobody asked for other nodes: this one is recorded whatever a scheduler says.
             Err(error @ PlanError::Job(_)) if !self.strict => {
                 self.notes.warn(format_args!("this node alone is recorded: {error}"));
-                Ok(Role::Alone)
+                self.serve(Place::Alone)
             }
-            Err(error) => Err(error.to_string()),
+            Err(error @ PlanError::Job(_)) => Err(error.to_string()),
+            // Somebody asked, and is there to say it better. A file of hosts is read here and not where options are
+            // checked, because it may hang, and be no file but a pipe.
+            Err(error) => Ok(Preparation::Refused { why: error.to_string() }),
         }
     }
 
@@ -84,27 +81,34 @@ impl Prepare {
         let meeting = Meeting::of(&here, &self.purpose.job, &host, &ThisProcess);
         meeting.open().map_err(|error| error.to_string())?;
         let machine = Options::default().machine;
-        let part = meeting.enter(&ThisProcess, &*machine, &self.clock, patience);
-        let part = part.map_err(|error| error.to_string())?;
+        let part = meeting.enter(rank, &ThisProcess, &*machine, &self.clock, patience);
+        let mut part = part.map_err(|error| error.to_string())?;
         if rank == 0 {
             let claim = if let Part::Keeper(claim) = part { Some(claim) } else { None };
             return self.serve(Place::Head { join_file: meeting.head(), claim });
         }
-        match part {
-            Part::Keeper(claim) => {
-                let seeking = Seeking { patience, notes: self.notes, clock: &*self.clock };
-                match seeking.head(&meeting.head(), &self.purpose.job, self.nodes.advertise()) {
-                    Ok(head) => self.serve(Place::Member { head: Box::new(head), claim }),
-                    Err(why) if self.strict || patience.is_over() => Err(why),
-                    Err(why) => {
-                        self.notes.warn(format_args!("{host} is recorded alone: {why}"));
-                        self.serve(Place::Keeper(claim))
-                    }
+        loop {
+            let claim = match part {
+                Part::Keeper(claim) => claim,
+                Part::Guest { environment } => return Ok(Preparation::Elsewhere { environment }),
+                Part::Unheard => {
+                    let why = "another process of telem records this node, and does not say how to reach it";
+                    return Err(why.to_owned());
                 }
-            }
-            Part::Guest { environment } => Ok(Preparation::Elsewhere { environment }),
-            Part::Unheard => {
-                Err("another process of telem records this node, and does not say how to reach it".to_owned())
+            };
+            let is_here = || meeting.is_wished(&*machine);
+            let seeking = Seeking { patience, notes: self.notes, clock: &*self.clock, is_here: &is_here };
+            match seeking.head(&meeting.head(), &self.purpose.job, self.nodes.advertise()) {
+                Ok(Found::There(head)) => return self.serve(Place::Member { head, claim }),
+                Ok(Found::Here) => {
+                    let given_up = meeting.give_up(claim, &*machine, &self.clock, patience);
+                    part = given_up.map_err(|error| error.to_string())?;
+                }
+                Err(why) if self.strict || patience.is_over() => return Err(why),
+                Err(why) => {
+                    self.notes.warn(format_args!("{host} is recorded alone: {why}"));
+                    return self.serve(Place::Keeper(claim));
+                }
             }
         }
     }

@@ -44,7 +44,7 @@ impl Patience for Looks {
 /// Looks for a head in an empty directory.
 fn sought(patience: &Looks) -> String {
     let dir = tempfile::tempdir().unwrap();
-    let seeking = Seeking { patience, notes: Notes { quiet: true }, clock: &Hurried::default() };
+    let seeking = Seeking { patience, notes: Notes { quiet: true }, clock: &Hurried::default(), is_here: &|| false };
     seeking.head(&dir.path().join("head"), "7", Vec::new()).unwrap_err()
 }
 

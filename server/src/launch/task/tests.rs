@@ -63,10 +63,19 @@ impl Node {
         meeting
     }
 
+    /// A process that is not the head.
     fn enter(&self, pid: u32) -> Part {
+        self.enter_with(1, pid)
+    }
+
+    fn enter_with(&self, rank: u32, pid: u32) -> Part {
+        let machine = self.machine(pid);
+        self.meeting().enter(rank, &Env::default(), &machine, &self.clock, &Patient).unwrap()
+    }
+
+    fn machine(&self, pid: u32) -> Fake {
         self.alive.lock().unwrap().push(pid);
-        let machine = Fake { me: pid, alive: Arc::clone(&self.alive) };
-        self.meeting().enter(&Env::default(), &machine, &self.clock, &Patient).unwrap()
+        Fake { me: pid, alive: Arc::clone(&self.alive) }
     }
 
     fn entries(&self) -> Vec<String> {
@@ -124,6 +133,49 @@ fn a_node_that_a_dead_process_kept_is_taken_over() {
     assert_eq!(node.entries(), ["n1.keeper"], "what the dead one told is of no use");
     drop(claim);
     assert!(node.entries().is_empty());
+}
+
+#[test]
+fn a_node_is_given_up_to_a_head_that_comes_later_and_nobody_else_takes_it_between() {
+    let node = Arc::new(Node::new());
+    let early = keeper(node.enter(1));
+    let head = std::thread::spawn({
+        let node = Arc::clone(&node);
+        move || keeper(node.enter_with(0, 2))
+    });
+    let machine = node.machine(1);
+    while !node.meeting().is_wished(&machine) {
+        std::thread::yield_now();
+    }
+    let other = std::thread::spawn({
+        let node = Arc::clone(&node);
+        move || node.enter(3)
+    });
+    let given_up = std::thread::spawn({
+        let node = Arc::clone(&node);
+        move || node.meeting().give_up(early, &machine, &node.clock, &Patient).unwrap()
+    });
+    let claim = head.join().unwrap();
+    claim.tell(&told()).unwrap();
+    for guest in [other, given_up] {
+        match guest.join().unwrap() {
+            Part::Guest { environment } => assert_eq!(environment, told()),
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(claim);
+    assert!(node.entries().is_empty(), "{:?}", node.entries());
+}
+
+#[test]
+fn the_wish_of_a_head_that_died_keeps_nobody_from_a_node() {
+    let node = Node::new();
+    let wish = node.meeting().wish(&node.machine(1)).unwrap();
+    let machine = node.machine(2);
+    assert!(node.meeting().is_wished(&machine));
+    node.alive.lock().unwrap().retain(|pid| *pid != 1);
+    assert!(!node.meeting().is_wished(&machine));
+    drop((keeper(node.enter(2)), wish));
 }
 
 #[test]
