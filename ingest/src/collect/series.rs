@@ -10,6 +10,8 @@ pub struct Slot {
     metric: &'static str,
     tags: Vec<(&'static str, Box<str>)>,
     id: Id,
+    /// Of its last sample.
+    last: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +31,7 @@ impl Slot {
     pub fn tagged(metric: &'static str, tags: &[(&'static str, &str)]) -> Self {
         debug_assert!(describe(metric).is_some(), "{metric} does not stand in the catalog");
         let tags = tags.iter().map(|(key, value)| (*key, clean(value))).collect();
-        Self { metric, tags, id: Id::Unasked }
+        Self { metric, tags, id: Id::Unasked, last: None }
     }
 }
 
@@ -86,7 +88,11 @@ impl<'a> Out<'a> {
         self.time
     }
 
+    /// A series has one sample a tick, the first: what a damaged file names twice is told once.
     pub fn put(&mut self, slot: &mut Slot, value: Value) {
+        if slot.last.replace(self.time) == Some(self.time) {
+            return;
+        }
         match self.id(slot) {
             Some(id) => self.sampled.batch.push(id, self.time, value),
             None => self.sampled.refused += 1,

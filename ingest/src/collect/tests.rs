@@ -69,26 +69,17 @@ impl World {
         fs::write(path, text).unwrap();
     }
 
-    /// The samples of a tick, by series, each of which has one; what telem says of itself is left out.
+    /// The samples of a tick, by series; what telem says of itself is left out.
     fn tick(&mut self, second: i64) -> BTreeMap<String, Value> {
-        let mut samples = BTreeMap::new();
-        for (key, value) in self.samples(second) {
-            let twice = samples.insert(key.clone(), value);
-            assert_eq!(twice, None, "{key}");
-        }
-        samples
-    }
-
-    /// As [`World::tick`], also where a series has several.
-    fn samples(&mut self, second: i64) -> Vec<(String, Value)> {
         let batch = self.sampler.sample(Timestamp::from_seconds(second), &[]);
-        let mut samples = Vec::new();
+        let mut samples = BTreeMap::new();
         for (id, time, value) in batch.iter() {
             assert_eq!(time, Timestamp::from_seconds(second));
             let key = self.db.index().key(id).unwrap();
             assert_eq!(key.tags().get("host"), Some("n1"));
             if !key.metric().starts_with("telem_") {
-                samples.push((label(&key), value));
+                let twice = samples.insert(label(&key), value);
+                assert_eq!(twice, None, "{key}");
             }
         }
         samples
