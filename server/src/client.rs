@@ -308,6 +308,11 @@ pub struct Line {
 }
 
 impl Line {
+    /// What opened it.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Our end of it, where it has an address.
     pub fn local(&self) -> Option<IpAddr> {
         self.local

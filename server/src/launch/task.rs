@@ -152,9 +152,8 @@ impl Meeting {
             if let Some(claim) = self.claim(machine)? {
                 return Ok(Part::Keeper(claim));
             }
-            if let Some(environment) = self.told() {
-                self.sign_in(machine);
-                return Ok(Part::Guest { environment });
+            if let Some(guest) = self.as_guest(machine) {
+                return Ok(guest);
             }
             if wish.is_none() {
                 patience.ask(HANDOVER_TIMEOUT);
@@ -192,9 +191,8 @@ impl Meeting {
         patience.ask(KEEPER_TIMEOUT);
         let deadline = clock.monotonic() + KEEPER_TIMEOUT;
         loop {
-            if let Some(environment) = self.told() {
-                self.sign_in(machine);
-                return Ok(Part::Guest { environment });
+            if let Some(guest) = self.as_guest(machine) {
+                return Ok(guest);
             }
             if clock.monotonic() >= deadline || patience.is_over() {
                 return Ok(Part::Unheard);
@@ -205,6 +203,13 @@ impl Meeting {
                 return Ok(Part::Keeper(claim));
             }
         }
+    }
+
+    /// Signs in with the keeper, once that says how it is reached.
+    fn as_guest(&self, machine: &dyn Machine) -> Option<Part> {
+        let environment = self.told()?;
+        self.sign_in(machine);
+        Some(Part::Guest { environment })
     }
 
     /// Whether the head runs on this node, and waits to keep it.

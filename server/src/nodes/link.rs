@@ -66,7 +66,6 @@ pub enum LinkError {
 pub struct Link {
     line: Line,
     address: Address,
-    client: Client,
     clock: Arc<dyn Clock>,
     incarnation: String,
     pub joined: Joined,
@@ -117,7 +116,7 @@ impl Link {
             return Err(LinkError::NoHead { address, found });
         }
         let (clock, incarnation) = (Arc::clone(clock), identity.incarnation.clone());
-        Ok(Self { line, address, client, clock, incarnation, joined, seq: 0, round_trip: None })
+        Ok(Self { line, address, clock, incarnation, joined, seq: 0, round_trip: None })
     }
 
     pub fn address(&self) -> &Address {
@@ -126,7 +125,7 @@ impl Link {
 
     /// What asks this head something else.
     pub fn client(&self) -> &Client {
-        &self.client
+        self.line.client()
     }
 
     /// Says how we are. `filled` puts into the report what is not known here.
