@@ -12,6 +12,7 @@ mod collect;
 mod compact;
 mod dashboards;
 mod export;
+mod floors;
 mod grafana;
 mod influx;
 mod kill;

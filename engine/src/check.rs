@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::index::SeriesIndex;
-use crate::layout::{self, Layout, META, SEGMENTS, SERIES, WAL};
+use crate::layout::{self, DAMAGED, Layout, META, SEGMENTS, SERIES, UNFINISHED, WAL};
 use crate::manifest::{Manifest, SegmentEntry};
 use crate::meta::Meta;
 use crate::options::Options;
+use crate::progress::Progress;
 use crate::recover::read_entry;
-use crate::repair::{DAMAGED, UNFINISHED};
 use crate::segment::Run;
 use crate::segment::read::Loaded;
 use crate::segment::rebuild::Label;
@@ -72,15 +72,6 @@ impl CheckReport {
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity == Severity::Warning)
     }
-}
-
-/// How far a check is.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// The file that was just checked.
-    pub file: &'a Path,
-    pub bytes_done: u64,
-    pub bytes_total: u64,
 }
 
 /// Whether `dir` holds a database, be it one that has lost its manifest.

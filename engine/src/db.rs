@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
+use crate::index::Nodes;
 use crate::index::SeriesIndex;
 use crate::info::{DbInfo, Parts};
 use crate::last::LastValues;
@@ -34,7 +35,7 @@ use crate::segment::{self, CacheFigures, Segment, SegmentCache};
 use crate::series::{SeriesId, SeriesKey};
 use crate::snapshot::{Snapshot, Visible};
 use crate::time::Timestamp;
-use crate::together::{Member, Nodes, Together};
+use crate::together::{Member, Together};
 use crate::value::Value;
 use crate::wal::frame::{self, SAMPLES_MAX};
 use crate::wal::{Extent, Position, Wal};

@@ -13,12 +13,14 @@ use std::collections::VecDeque;
 use std::slice;
 
 use crate::error::Result;
-use crate::segment::read::{Loaded, Need, Numbers, Piece, Ticks};
+use crate::segment::read::{Loaded, Need, Numbers, Piece};
+use crate::segment::times::Ticks;
 use crate::segment::{Run, power_of_ten};
 use crate::series::SeriesId;
+use crate::snapshot::Snapshot;
 use crate::snapshot::sources::{Cluster, Found, Sources};
-use crate::snapshot::{Snapshot, Values};
 use crate::time::{Step, TimeRange, Timestamp};
+use crate::value::Values;
 use kernel::{Buckets, Grid};
 
 /// Rows of segments that are read in one go, unless a single series has more. None are held, but for times that only

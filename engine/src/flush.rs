@@ -18,10 +18,8 @@ use crate::segment::SegmentWriter;
 use crate::segment::write::Encoded;
 use crate::series::SeriesId;
 use crate::series_file;
-use crate::time::{TimeRange, Timestamp};
+use crate::time::{DAY, HOUR, TimeRange, Timestamp};
 
-pub const HOUR: i64 = 3_600_000_000;
-pub const DAY: i64 = 24 * HOUR;
 /// Hour windows up to this many hours; a backfill of more would make thousands of files.
 const HOURS_MAX: usize = 48;
 /// Day windows up to this many days, then windows of [`WIDE`], then one window of all time.

@@ -7,9 +7,11 @@
 //!
 //! Names are kept once and are numbers everywhere else, so that a series of three tags takes some 70 bytes.
 
+mod ids;
 mod keys;
 mod merged;
 mod names;
+mod nodes;
 mod numbers;
 #[cfg(test)]
 mod tests;
@@ -26,7 +28,9 @@ use self::names::Names;
 use crate::error::{Error, Result};
 use crate::series::{self, RawKey, SeriesId, SeriesKey, TagSet};
 
+pub use self::ids::Ids;
 pub use self::merged::MergedIndex;
+pub use self::nodes::Nodes;
 
 /// The three kinds of name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::flush::{DAY, HOUR};
 use crate::layout::Layout;
 use crate::manifest::{Manifest, SegmentEntry};
 use crate::memtable::Memtable;
 use crate::meta::Meta;
 use crate::segment::CacheFigures;
 use crate::time::Timestamp;
+use crate::time::{DAY, HOUR};
 
 /// See [`crate::Db::info`].
 #[derive(Clone, Debug, PartialEq)]

@@ -20,9 +20,13 @@ pub const WAL: &str = "wal";
 pub const SEGMENTS: &str = "segments";
 pub const SERIES: &str = "series";
 pub const META: &str = "meta";
+/// Where a repair keeps files that are damaged, or of no use any more, with their folder and name.
+pub const DAMAGED: &str = "damaged";
+/// In [`DAMAGED`]: what a repair has to say that did not come to its end.
+pub const UNFINISHED: &str = "UNFINISHED.json";
 
 /// Ends the name of a file that is not whole yet.
-const UNFINISHED: &str = ".new";
+const NEW_SUFFIX: &str = ".new";
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
@@ -126,12 +130,12 @@ pub fn is_named_in(folder: &str, file: &str) -> bool {
 /// The name of a file while a mirror copies it: no reader takes it for one of the database.
 pub fn unfinished(path: &Path) -> PathBuf {
     let mut name = OsString::from(path);
-    name.push(UNFINISHED);
+    name.push(NEW_SUFFIX);
     PathBuf::from(name)
 }
 
 pub fn is_unfinished(path: &Path) -> bool {
-    path.as_os_str().as_encoded_bytes().ends_with(UNFINISHED.as_bytes())
+    path.as_os_str().as_encoded_bytes().ends_with(NEW_SUFFIX.as_bytes())
 }
 
 /// The number of a WAL file; `None` for a file that is none.

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use self::chain::{Chains, Sample};
+use crate::index::Ids;
 use crate::sample::SampleBatch;
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
-use crate::together::Ids;
 use crate::value::Value;
 
 /// What a sample costs, besides its share of a block's head and of what is empty in its series' last block.

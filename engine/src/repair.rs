@@ -27,19 +27,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::check::Progress;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::lock::WriterLock;
 use crate::options::Options;
+use crate::progress::Progress;
 use crate::time::Timestamp;
 
+pub use crate::layout::DAMAGED;
 pub use series::LOST_METRIC;
-
-/// Where files that are damaged, or of no use any more, are kept, with their folder and name.
-pub const DAMAGED: &str = "damaged";
-/// What a repair that is not done has to say, in [`DAMAGED`].
-pub(crate) const UNFINISHED: &str = "UNFINISHED.json";
 
 /// Something that a repair does, or would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

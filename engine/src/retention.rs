@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use crate::flush::DAY;
 use crate::manifest::SegmentEntry;
+use crate::time::DAY;
 use crate::time::Timestamp;
 
 /// Part of the bytes that segments may fill whatever else takes room, so that large series files alone drop nothing.

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::num::NonZeroI64;
 
+/// Microseconds of an hour and of a day.
+pub const HOUR: i64 = 3_600_000_000;
+pub const DAY: i64 = 24 * HOUR;
+
 /// A point in time: microseconds since 1970-01-01T00:00:00Z; negative before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);

@@ -6,135 +6,18 @@
 
 mod opening;
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::index::SeriesIndex;
+use crate::index::{Ids, Nodes, SeriesIndex};
 use crate::info::{DbInfo, Parts};
 use crate::layout::Layout;
 use crate::meta::Meta;
 use crate::options::Options;
 use crate::recover::{Recovered, RecoveryReport};
 use crate::segment::{self, CacheFigures, Segment, SegmentCache};
-use crate::series::SeriesId;
 use crate::snapshot::Visible;
-
-/// What the ids of one database are called among several.
-#[derive(Debug)]
-pub struct Ids {
-    /// By the id inside the database.
-    common: Vec<SeriesId>,
-    /// Series that no database before this one has.
-    new: Range<u32>,
-    /// The others, sorted.
-    shared: Vec<SeriesId>,
-}
-
-impl Ids {
-    /// Gives every series of `own` its id in `common`.
-    fn new(own: &SeriesIndex, common: &SeriesIndex) -> Result<Self> {
-        let series = own.len();
-        let before = count(common);
-        let (mut ids, mut shared) = (Vec::with_capacity(series), Vec::new());
-        for id in (0..count(own)).map(SeriesId) {
-            let key = own.key(id).ok_or(Error::UnknownSeries { id: id.0 })?;
-            let (id, is_new) = common.get_or_insert(&key, u32::MAX)?;
-            ids.push(id);
-            if !is_new {
-                shared.push(id);
-            }
-        }
-        shared.sort_unstable();
-        Ok(Self { common: ids, new: before..count(common), shared })
-    }
-
-    /// The common id of a series of this database.
-    pub fn translate(&self, own: SeriesId) -> Option<SeriesId> {
-        self.common.get(own.0 as usize).copied()
-    }
-
-    /// Whether this database knows the series of this common id.
-    pub fn hold(&self, series: SeriesId) -> bool {
-        self.new.contains(&series.0) || self.shared.binary_search(&series).is_ok()
-    }
-
-    /// Of `series`, sorted, those that this database knows: looked up here, a job of many nodes asks each of its
-    /// databases for what that one has, and not for what all of them have.
-    pub fn known<'a, T>(&'a self, series: &'a [(SeriesId, T)]) -> impl Iterator<Item = &'a (SeriesId, T)> {
-        let before = |end: u32| series.partition_point(|(series, _)| series.0 < end);
-        let (from, until) = (before(self.new.start), before(self.new.end));
-        // Most databases share none.
-        let others = if self.shared.is_empty() { &[] } else { series };
-        let shared = others.iter().filter(|(series, _)| self.shared.binary_search(series).is_ok());
-        series[from..until].iter().chain(shared)
-    }
-
-    /// How many series this database has.
-    pub fn series_count(&self) -> usize {
-        self.common.len()
-    }
-}
-
-fn count(index: &SeriesIndex) -> u32 {
-    u32::try_from(index.len()).unwrap_or(u32::MAX)
-}
-
-/// Whose each series is.
-#[derive(Clone, Debug)]
-pub enum Nodes {
-    One(Arc<str>),
-    Several {
-        /// Sorted, every name once.
-        names: Arc<[Arc<str>]>,
-        /// Of each series the position in `names`.
-        of_series: Arc<[u32]>,
-        /// The names with commas between.
-        all: Arc<str>,
-    },
-}
-
-impl Nodes {
-    pub fn names(&self) -> &[Arc<str>] {
-        match self {
-            Nodes::One(name) => std::slice::from_ref(name),
-            Nodes::Several { names, .. } => names,
-        }
-    }
-
-    pub fn of(&self, series: SeriesId) -> &Arc<str> {
-        match self {
-            Nodes::One(name) => name,
-            Nodes::Several { names, of_series, all } => {
-                of_series.get(series.0 as usize).map_or(all, |at| &names[*at as usize])
-            }
-        }
-    }
-
-    pub fn all(&self) -> &str {
-        match self {
-            Nodes::One(name) => name,
-            Nodes::Several { all, .. } => all,
-        }
-    }
-
-    /// `ids` and `names` of each database, in the order in which they were named.
-    fn of_several(ids: &[Arc<Ids>], nodes: &[String], series: usize) -> Self {
-        let mut names: Vec<Arc<str>> = nodes.iter().map(|name| Arc::from(&**name)).collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut of_series = vec![0; series];
-        for (ids, node) in ids.iter().zip(nodes) {
-            let at = names.partition_point(|name| **name < **node);
-            for series in &ids.common {
-                of_series[series.0 as usize] = u32::try_from(at).unwrap_or(u32::MAX);
-            }
-        }
-        let all = names.join(",");
-        Nodes::Several { names: names.into(), of_series: of_series.into(), all: all.into() }
-    }
-}
 
 /// One of several databases.
 #[derive(Debug)]

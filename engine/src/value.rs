@@ -64,3 +64,70 @@ impl fmt::Display for Value {
         }
     }
 }
+
+/// Values of one series, as long as its times.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    Int(Vec<i64>),
+    Float(Vec<f64>),
+    /// Both types in one series.
+    Mixed(Vec<Value>),
+}
+
+impl Values {
+    pub fn len(&self) -> usize {
+        match self {
+            Values::Int(ints) => ints.len(),
+            Values::Float(floats) => floats.len(),
+            Values::Mixed(values) => values.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn get(&self, at: usize) -> Value {
+        match self {
+            Values::Int(ints) => Value::Int(ints[at]),
+            Values::Float(floats) => Value::Float(floats[at]),
+            Values::Mixed(values) => values[at],
+        }
+    }
+
+    /// Adds those of a later stretch.
+    pub(crate) fn append(&mut self, later: Values) {
+        match (self, later) {
+            (Values::Int(ints), Values::Int(more)) => ints.extend(more),
+            (Values::Float(floats), Values::Float(more)) => floats.extend(more),
+            (Values::Mixed(values), more) => values.extend(more.iter()),
+            (one, more) => *one = Values::Mixed(one.iter().chain(more.iter()).collect()),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Value> + '_ {
+        (0..self.len()).map(|at| self.get(at))
+    }
+
+    pub fn into_f64s(self) -> Vec<f64> {
+        match self {
+            Values::Int(ints) => ints.into_iter().map(|int| int as f64).collect(),
+            Values::Float(floats) => floats,
+            Values::Mixed(values) => values.into_iter().map(Value::as_f64).collect(),
+        }
+    }
+}
+
+impl FromIterator<Value> for Values {
+    fn from_iter<I: IntoIterator<Item = Value>>(values: I) -> Self {
+        let values: Vec<Value> = values.into_iter().collect();
+        let ints = values.iter().filter(|value| value.is_int()).count();
+        if ints == values.len() {
+            Values::Int(values.iter().map(|value| value.to_bits().cast_signed()).collect())
+        } else if ints == 0 {
+            Values::Float(values.iter().map(|value| value.as_f64()).collect())
+        } else {
+            Values::Mixed(values)
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! only the way in can know: the clock, and how much one request may bring.
 
 pub mod lines;
+mod memory;
 pub mod points;
 #[cfg(test)]
 mod tests;
@@ -13,16 +14,10 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use telem_engine::{Db, ErrorKind, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp, Value};
+use telem_engine::{Db, ErrorKind, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp};
 
-/// A sample as a wire format brought it: names unchecked, tags in any order.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Incoming<'a> {
-    pub metric: Cow<'a, str>,
-    pub tags: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    pub time: Timestamp,
-    pub value: Value,
-}
+pub use self::memory::DecoderMemory;
+use crate::decode::Incoming;
 
 /// What one request may bring.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 //!
 //! Senders repeat themselves: the same series, in the same order, tick after tick. A [`Keys`] finds the meaning of raw
 //! bytes by their hash, and foresees which key comes after which, so that mostly one comparison is enough. Whoever
-//! decodes takes a [`Memory`] out of [`Memories`] for as long as it works: nothing here is locked while bytes are read.
+//! decodes takes a memory out of [`Memories`] for as long as it works: nothing here is locked while bytes are read. What
+//! a memory holds is its decoders' affair.
 
 #[cfg(test)]
 mod tests;
@@ -13,9 +14,6 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::{AHashMap, RandomState};
-
-use crate::accept::lines::LineSeries;
-use crate::accept::points::PointSeries;
 
 /// Longer keys are parsed every time.
 pub const KEY_BYTES_MAX: usize = 4 << 10;
@@ -135,42 +133,37 @@ impl<T> Keys<T> {
     }
 }
 
-/// What one decoder remembers.
+/// The memories of one database's decoders. The one that was used last is handed out first, because it is the fullest.
 #[derive(Debug)]
-pub struct Memory {
-    pub lines: Keys<LineSeries>,
-    pub points: Keys<PointSeries>,
+pub struct Memories<M> {
+    /// For each of them and each format.
+    bytes_max: usize,
+    /// Makes one that takes about so many bytes at most for each format.
+    make: fn(usize) -> M,
+    resting: Arc<Mutex<Resting<M>>>,
 }
 
-impl Memory {
-    /// Takes about `bytes_max` at most for each format.
-    pub fn new(bytes_max: usize) -> Self {
-        Self { lines: Keys::new(bytes_max), points: Keys::new(bytes_max) }
+impl<M> Clone for Memories<M> {
+    fn clone(&self) -> Self {
+        Self { bytes_max: self.bytes_max, make: self.make, resting: Arc::clone(&self.resting) }
     }
 }
 
-/// The memories of one database's decoders. The one that was used last is handed out first, because it is the fullest.
-#[derive(Clone, Debug)]
-pub struct Memories {
-    /// For each of them and each format.
-    bytes_max: usize,
-    resting: Arc<Mutex<Resting>>,
-}
-
-#[derive(Debug, Default)]
-struct Resting {
-    memories: Vec<Memory>,
+#[derive(Debug)]
+struct Resting<M> {
+    memories: Vec<M>,
     made: usize,
 }
 
-impl Memories {
+impl<M> Memories<M> {
     /// Together they take about `bytes_max` at most for each format.
-    pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max: bytes_max / MEMORIES_MAX, resting: Arc::default() }
+    pub fn new(bytes_max: usize, make: fn(usize) -> M) -> Self {
+        let resting = Resting { memories: Vec::new(), made: 0 };
+        Self { bytes_max: bytes_max / MEMORIES_MAX, make, resting: Arc::new(Mutex::new(resting)) }
     }
 
     /// One that nobody else has; an empty one without room where all are out.
-    pub fn take(&self) -> Taken<'_> {
+    pub fn take(&self) -> Taken<'_, M> {
         let mut resting = self.lock();
         let memory = resting.memories.pop();
         let made = memory.is_none() && resting.made < MEMORIES_MAX;
@@ -178,39 +171,39 @@ impl Memories {
         drop(resting);
         let kept = made || memory.is_some();
         let bytes_max = if kept { self.bytes_max } else { 0 };
-        Taken { memories: self, memory: Some(memory.unwrap_or_else(|| Memory::new(bytes_max))), kept }
+        Taken { memories: self, memory: Some(memory.unwrap_or_else(|| (self.make)(bytes_max))), kept }
     }
 
     /// No code panics between two changes that belong together.
-    fn lock(&self) -> MutexGuard<'_, Resting> {
+    fn lock(&self) -> MutexGuard<'_, Resting<M>> {
         self.resting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A memory that goes back when it is dropped.
 #[derive(Debug)]
-pub struct Taken<'a> {
-    memories: &'a Memories,
+pub struct Taken<'a, M> {
+    memories: &'a Memories<M>,
     /// There until it is dropped.
-    memory: Option<Memory>,
+    memory: Option<M>,
     kept: bool,
 }
 
-impl Deref for Taken<'_> {
-    type Target = Memory;
+impl<M> Deref for Taken<'_, M> {
+    type Target = M;
 
-    fn deref(&self) -> &Memory {
+    fn deref(&self) -> &M {
         self.memory.as_ref().expect("only drop takes it")
     }
 }
 
-impl DerefMut for Taken<'_> {
-    fn deref_mut(&mut self) -> &mut Memory {
+impl<M> DerefMut for Taken<'_, M> {
+    fn deref_mut(&mut self) -> &mut M {
         self.memory.as_mut().expect("only drop takes it")
     }
 }
 
-impl Drop for Taken<'_> {
+impl<M> Drop for Taken<'_, M> {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take().filter(|_| self.kept) {
             self.memories.lock().memories.push(memory);

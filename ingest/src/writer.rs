@@ -29,7 +29,8 @@ use self::kept::{Kept, KeptStats, is_for_now};
 use self::queue::{Job, Queue};
 use self::store::Store;
 use crate::accept::lines::{AcceptedLines, LineRules};
-use crate::accept::{self, Accepted, Counters, Incoming, Limits};
+use crate::accept::{self, Accepted, Counters, DecoderMemory, Limits};
+use crate::decode::Incoming;
 use crate::decode::opentsdb::Rules;
 use crate::known::Memories;
 
@@ -134,7 +135,7 @@ struct Handle {
     limits: Limits,
     clock: Arc<dyn Clock>,
     counters: Counters,
-    memories: Memories,
+    memories: Memories<DecoderMemory>,
     shared: Arc<Shared>,
     ended: watch::Receiver<Ended>,
 }
@@ -220,7 +221,7 @@ impl Writer {
             limits: options.limits,
             clock: options.clock,
             counters: Counters::default(),
-            memories: Memories::new(options.known_bytes_max),
+            memories: Memories::new(options.known_bytes_max, DecoderMemory::new),
             shared,
             ended,
         };

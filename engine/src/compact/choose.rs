@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::flush::{DAY, HOUR, window};
+use crate::flush::window;
 use crate::manifest::SegmentEntry;
+use crate::time::{DAY, HOUR};
 use crate::time::{TimeRange, Timestamp};
 
 /// Segments that become one.

@@ -13,8 +13,9 @@
 use std::collections::BTreeMap;
 
 use super::choose::{Bounds, Cluster, Merge, by_bucket, merge, neighbours, rows};
-use crate::flush::{DAY, HOUR, window};
+use crate::flush::window;
 use crate::manifest::{SegmentEntry, SeriesEntry};
+use crate::time::{DAY, HOUR};
 use crate::time::{TimeRange, Timestamp};
 
 /// Fewer files of a window that is not over are left alone.

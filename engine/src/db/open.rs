@@ -12,6 +12,7 @@ use super::{Appender, Db, Inner, View, Write};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::flush::Flusher;
+use crate::index::Nodes;
 use crate::last::LastValues;
 use crate::layout::Layout;
 use crate::lock::WriterLock;
@@ -19,7 +20,7 @@ use crate::manifest::Manifest;
 use crate::options::Options;
 use crate::recover::{self, Recovered, RecoveryReport};
 use crate::segment::SegmentCache;
-use crate::together::{Nodes, Together, Unopened, Unsound};
+use crate::together::{Together, Unopened, Unsound};
 use crate::wal::Wal;
 
 impl Db {

@@ -3,8 +3,9 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::clock::sim::SimClock;
 use crate::series::TagSet;
-use crate::snapshot::{ScanColumn, ScanRequest, Values};
+use crate::snapshot::{ScanColumn, ScanRequest};
 use crate::time::TimeRange;
+use crate::value::Values;
 
 /// A database in a directory of its own, and what it must hold.
 struct Bed {

@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-use crate::segment::read::Ticks;
+use crate::segment::times::Ticks;
 use crate::segment::{Sum as SumOfRun, Summary};
 use crate::time::{Step, Timestamp};
 use crate::value::Value;

@@ -7,11 +7,11 @@ use bytes::Bytes;
 
 use super::plan::{self, Plan, SegmentPart, WalPart};
 use super::series::Part;
-use super::{DAMAGED, Loss, RepairReport, UNFINISHED, segments};
+use super::{Loss, RepairReport, segments};
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
 use crate::flush::take;
-use crate::layout::{self, Layout, META, SEGMENTS, SERIES, WAL};
+use crate::layout::{self, DAMAGED, Layout, META, SEGMENTS, SERIES, UNFINISHED, WAL};
 use crate::lock::WriterLock;
 use crate::manifest::{FileEntry, Manifest, SegmentEntry, SeriesEntry};
 use crate::options::Options;

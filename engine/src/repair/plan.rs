@@ -14,14 +14,14 @@ use std::path::PathBuf;
 
 use super::segments::Source;
 use super::series::Part;
-use super::{Act, Action, DAMAGED, Loss, LossKind, LostRun, RepairReport, UNFINISHED};
-use crate::check::Progress;
+use super::{Act, Action, Loss, LossKind, LostRun, RepairReport};
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
 use crate::index::SeriesIndex;
-use crate::layout::{self, Layout, META, SEGMENTS, SERIES, WAL};
+use crate::layout::{self, DAMAGED, Layout, META, SEGMENTS, SERIES, UNFINISHED, WAL};
 use crate::manifest::{FileEntry, Manifest, SegmentEntry};
 use crate::options::Options;
+use crate::progress::Progress;
 use crate::segment::rebuild::Label;
 
 /// A file beyond this is not one of ours.

@@ -12,9 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::SCALE_MAX;
-use super::read::Ticks;
 use super::summary::{self, Kind, Summary};
-use super::times::{self, SharedTimes, Times};
+use super::times::{self, SharedTimes, Ticks, Times};
 use super::varint::{self, Bytes, Malformed};
 use crate::error::{Error, Result};
 use crate::series::SeriesId;

@@ -15,7 +15,7 @@ mod index;
 pub mod read;
 pub mod rebuild;
 mod summary;
-mod times;
+pub mod times;
 mod varint;
 pub mod write;
 

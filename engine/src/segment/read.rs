@@ -34,13 +34,13 @@ use super::{SCALE_MAX, schema};
 use crate::disk::{self, Disk, ReadFile};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
+use crate::index::Ids;
 use crate::layout::Layout;
 use crate::manifest::SegmentEntry;
 use crate::series::SeriesId;
-use crate::snapshot::Values;
 use crate::time::{TimeRange, Timestamp};
-use crate::together::Ids;
 use crate::value::Value;
+use crate::value::Values;
 
 /// Rows decoded at a time.
 const BATCH_ROWS: usize = 64 << 10;
@@ -490,4 +490,4 @@ mod pages;
 mod verify;
 mod visit;
 
-pub use visit::{Need, Numbers, RunRows, Ticks};
+pub use visit::{Need, Numbers, RunRows};

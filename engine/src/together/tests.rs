@@ -5,16 +5,14 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::Ids;
 use crate::meta::{Annotation, MetaChange, MetricKind, MetricMeta};
 use crate::series::{SeriesId, SeriesKey, TagSet};
 use crate::snapshot::{ScanRequest, Snapshot};
-use crate::time::{TimeRange, Timestamp};
+use crate::time::{HOUR, TimeRange, Timestamp};
 use crate::value::Value;
 use crate::{Db, Durability, ErrorKind, Options, SampleBatch};
 
 const SERIES: usize = 7;
-const HOUR: i64 = 3_600_000_000;
 
 /// What is done to one database, in order.
 #[derive(Clone, Debug)]
@@ -294,22 +292,6 @@ fn a_segment_of_a_database_without_the_series_is_not_even_opened() {
         let error = points(series).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("open the database again"), "{error}");
-    }
-}
-
-#[test]
-fn of_many_series_a_database_is_asked_for_those_that_it_holds() {
-    let ids = Ids { common: Vec::new(), new: 4..7, shared: vec![SeriesId(1), SeriesId(9)] };
-    let none_shared = Ids { common: Vec::new(), new: 4..7, shared: Vec::new() };
-    let places = [0, 1, 2, 4, 4, 6, 7, 9, 11];
-    for from in 0..places.len() {
-        let series: Vec<(SeriesId, usize)> = places[from..].iter().copied().map(SeriesId).zip(0..).collect();
-        for ids in [&ids, &none_shared] {
-            let mut known: Vec<(SeriesId, usize)> = ids.known(&series).copied().collect();
-            known.sort_unstable();
-            let held = series.iter().copied().filter(|(series, _)| ids.hold(*series));
-            assert_eq!(known, held.collect::<Vec<_>>());
-        }
     }
 }
 

@@ -1,6 +1,8 @@
 use telem_engine::{Options, TimeRange};
 use tempfile::TempDir;
 
+use telem_engine::Value;
+
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);

@@ -4,3 +4,16 @@ mod digits;
 pub mod lenient;
 pub mod line;
 pub mod opentsdb;
+
+use std::borrow::Cow;
+
+use telem_engine::{Timestamp, Value};
+
+/// A sample as a wire format brought it: names unchecked, tags in any order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incoming<'a> {
+    pub metric: Cow<'a, str>,
+    pub tags: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub time: Timestamp,
+    pub value: Value,
+}

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use telem_engine::Timestamp;
 
 use self::number::NumberError;
-use crate::accept::Incoming;
+use crate::decode::Incoming;
 use crate::decode::lenient::TextMap;
 
 /// Most tags that OpenTSDB itself takes on a data point, as its `tsd.storage.max_tags` is by default.

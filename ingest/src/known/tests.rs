@@ -71,15 +71,14 @@ fn what_a_meaning_takes_more_is_counted_too() {
 
 #[test]
 fn nobody_else_has_a_memory_while_it_is_out_and_it_comes_back_with_what_was_learnt() {
-    let memories = Memories::new(1 << 20);
-    let series = crate::accept::lines::LineSeries::default;
+    let memories = Memories::new(1 << 20, Keys::<u32>::new);
     {
         let mut first = memories.take();
-        first.lines.insert(b"m", series());
-        assert!(memories.take().lines.is_empty());
+        first.insert(b"m", 1);
+        assert!(memories.take().is_empty());
     }
-    let found: Vec<Taken<'_>> = (0..MEMORIES_MAX).map(|_| memories.take()).collect();
-    assert_eq!(found.iter().filter(|memory| !memory.lines.is_empty()).count(), 1);
+    let found: Vec<Taken<'_, Keys<u32>>> = (0..MEMORIES_MAX).map(|_| memories.take()).collect();
+    assert_eq!(found.iter().filter(|memory| !memory.is_empty()).count(), 1);
     let mut beyond = memories.take();
-    assert!(beyond.lines.insert(b"m", series()).is_none(), "there is no room");
+    assert!(beyond.insert(b"m", 1).is_none(), "there is no room");
 }

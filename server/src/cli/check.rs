@@ -11,7 +11,8 @@ use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
 use telem_engine::Options;
-use telem_engine::check::{CheckReport, Finding, Progress, Severity, check};
+use telem_engine::check::{CheckReport, Finding, Severity, check};
+use telem_engine::progress::Progress;
 use telem_engine::repair::{RepairReport, look, repair};
 
 use super::{Failure, progress};

@@ -1,11 +1,11 @@
 //! What becomes of the metadata.
 
 use super::Planner;
-use crate::check::Progress;
 use crate::error::Result;
 use crate::layout::{self, META};
 use crate::manifest::FileEntry;
 use crate::meta::Meta;
+use crate::progress::Progress;
 use crate::repair::{Act, Loss, LossKind, flip};
 
 impl Planner<'_> {

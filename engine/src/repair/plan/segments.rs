@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 use super::manifest::is_node_name;
 use super::{FILE_BYTES_MAX, Planner, SegmentPart};
-use crate::check::Progress;
 use crate::disk::{self, Disk};
 use crate::error::Result;
 use crate::index::SeriesIndex;
 use crate::layout::{self, Layout, SEGMENTS};
 use crate::manifest::SegmentEntry;
+use crate::progress::Progress;
 use crate::repair::Act;
 use crate::repair::segments::{self, Examined, Hole, Source};
 use crate::segment::Run;

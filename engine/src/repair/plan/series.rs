@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::Planner;
-use crate::check::Progress;
 use crate::error::Result;
 use crate::layout::SERIES;
 use crate::manifest::{FileEntry, SeriesEntry};
+use crate::progress::Progress;
 use crate::repair::segments::{Examined, why};
 use crate::repair::series::{self, Found, Part};
 use crate::repair::{Act, flip};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Planner, WalPart};
-use crate::check::Progress;
 use crate::error::Result;
 use crate::index::SeriesIndex;
 use crate::layout::WAL;
+use crate::progress::Progress;
 use crate::repair::{Act, wal};
 use crate::series::SeriesKey;
 

@@ -11,69 +11,12 @@ use crate::error::Result;
 use crate::segment::decimal;
 use crate::segment::index::Run;
 use crate::segment::summary::Kind;
-use crate::segment::times::Times;
-use crate::snapshot::Values;
+use crate::segment::times::{Ticks, Times};
 use crate::time::TimeRange;
-use crate::value::Value;
+use crate::value::{Value, Values};
 
 /// Rows of one run whose times are read from the column at a time.
 const TIMES_ROWS: usize = 1 << 20;
-
-/// When consecutive samples of one series were taken, microseconds.
-#[derive(Clone, Copy, Debug)]
-pub enum Ticks<'a> {
-    /// The first, and then one each `step`; the step of a single sample means nothing.
-    Regular { first: i64, step: i64 },
-    /// Ascending.
-    List(&'a [i64]),
-}
-
-impl<'a> Ticks<'a> {
-    pub fn time(self, at: usize) -> i64 {
-        match self {
-            Ticks::Regular { first, .. } if at == 0 => first,
-            Ticks::Regular { first, step } => first + at as i64 * step,
-            Ticks::List(times) => times[at],
-        }
-    }
-
-    /// Those from the one at this place on.
-    pub fn from(self, at: usize) -> Self {
-        match self {
-            Ticks::Regular { step, .. } => Ticks::Regular { first: self.time(at), step },
-            Ticks::List(times) => Ticks::List(&times[at..]),
-        }
-    }
-
-    /// How many from `at` on, and before `len`, come before `end`; the one at `at` does.
-    pub fn before(self, at: usize, len: usize, end: i64) -> usize {
-        match self {
-            Ticks::Regular { step, .. } if step > 0 => {
-                let after = (i128::from(end) - i128::from(self.time(at)) - 1) / i128::from(step);
-                usize::try_from(after).map_or(len - at, |after| (len - at).min(after.saturating_add(1)))
-            }
-            Ticks::Regular { .. } => 1,
-            Ticks::List(times) => {
-                // The end is mostly near, seen from here: all before `known` come before it.
-                let (mut known, mut reach) = (at, 16);
-                while known + reach < len && times[known + reach] < end {
-                    known += reach;
-                    reach *= 2;
-                }
-                let to = len.min(known + reach + 1);
-                known - at + times[known..to].partition_point(|time| *time < end)
-            }
-        }
-    }
-
-    /// How many fall into every bucket of this width, where it is as many into each.
-    pub fn per_bucket(self, width: i64) -> Option<usize> {
-        match self {
-            Ticks::Regular { step, .. } if step > 0 && width % step == 0 => usize::try_from(width / step).ok(),
-            _ => None,
-        }
-    }
-}
 
 /// Consecutive values of one run.
 #[derive(Clone, Copy, Debug)]

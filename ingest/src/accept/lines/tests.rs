@@ -3,7 +3,7 @@ use telem_engine::{Durability, Options, TimeRange, Value};
 use tempfile::TempDir;
 
 use super::*;
-use crate::known::Memory;
+use crate::accept::DecoderMemory;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
 const RULES: LineRules = LineRules { precision: Precision::Seconds, keep: true };
@@ -11,7 +11,7 @@ const RULES: LineRules = LineRules { precision: Precision::Seconds, keep: true }
 struct Receiver {
     _dir: TempDir,
     db: Db,
-    memory: Memory,
+    memory: DecoderMemory,
     limits: Limits,
     counters: Counters,
 }
@@ -20,7 +20,7 @@ impl Receiver {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let db = Db::open(&dir.path().join("db"), Options::default()).unwrap();
-        let memory = Memory::new(1 << 20);
+        let memory = DecoderMemory::new(1 << 20);
         Self { _dir: dir, db, memory, limits: Limits::default(), counters: Counters::default() }
     }
 
@@ -178,7 +178,7 @@ proptest! {
             })
             .collect();
         let mut receiver = Receiver::new();
-        receiver.memory = Memory::new(bytes_max);
+        receiver.memory = DecoderMemory::new(bytes_max);
         for _ in 0..2 {
             let (kept, told) = receiver.take(&body.join("\n"));
             let expected: Vec<String> = lines

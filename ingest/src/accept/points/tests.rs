@@ -3,9 +3,10 @@ use telem_engine::{Durability, Options, Value};
 use tempfile::TempDir;
 
 use super::*;
-use crate::accept::{Accepted, Incoming};
+use crate::accept::Accepted;
+use crate::accept::DecoderMemory;
+use crate::decode::Incoming;
 use crate::decode::opentsdb::{self, NonFinite, Precision};
-use crate::known::Memory;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
 const RULES: Rules = Rules { tags_max: 64, precision: Precision::BySize, non_finite: NonFinite::Refuse };
@@ -13,7 +14,7 @@ const RULES: Rules = Rules { tags_max: 64, precision: Precision::BySize, non_fin
 struct Receiver {
     _dir: TempDir,
     db: Db,
-    memory: Memory,
+    memory: DecoderMemory,
     limits: Limits,
     counters: Counters,
 }
@@ -25,7 +26,13 @@ impl Receiver {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let db = Db::open(&dir.path().join("db"), Options::default()).unwrap();
-        Self { _dir: dir, db, memory: Memory::new(1 << 20), limits: Limits::default(), counters: Counters::default() }
+        Self {
+            _dir: dir,
+            db,
+            memory: DecoderMemory::new(1 << 20),
+            limits: Limits::default(),
+            counters: Counters::default(),
+        }
     }
 
     fn fast(&mut self, rules: &Rules, body: &[u8]) -> Option<Vec<Sample>> {

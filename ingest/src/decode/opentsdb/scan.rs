@@ -7,7 +7,7 @@
 use telem_engine::{Timestamp, Value};
 
 use super::{DataPoint, Rules, number, time};
-use crate::accept::Incoming;
+use crate::decode::Incoming;
 use crate::decode::digits::Decimal;
 use crate::decode::lenient::{Text, TextMap};
 

@@ -13,7 +13,7 @@ use telem_engine::{Timestamp, Value};
 
 use super::number::{self, NumberError};
 use super::{NonFinite, PointError, Precision, braced, check_name, time};
-use crate::accept::Incoming;
+use crate::decode::Incoming;
 use crate::decode::lenient::ENTRIES_MAX;
 
 /// Longer integers are not read at all.

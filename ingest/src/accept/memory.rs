@@ -1,0 +1,19 @@
+//! What the decoders of the formats with repeated names remember.
+
+use super::lines::LineSeries;
+use super::points::PointSeries;
+use crate::known::Keys;
+
+/// What one decoder remembers, for each format.
+#[derive(Debug)]
+pub struct DecoderMemory {
+    pub lines: Keys<LineSeries>,
+    pub points: Keys<PointSeries>,
+}
+
+impl DecoderMemory {
+    /// Takes about `bytes_max` at most for each format.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { lines: Keys::new(bytes_max), points: Keys::new(bytes_max) }
+    }
+}
