@@ -16,7 +16,7 @@ const HOUSES: [House; 2] = [
     House {
         krate: "engine",
         floors: &[
-            &["progress", "time", "value"],
+            &["exact", "progress", "time", "value"],
             &["clock", "error"],
             &["disk", "guarded", "meta", "series"],
             &["index", "layout", "sample"],

@@ -3,7 +3,7 @@
 //! A run that no other source of its series overlaps is folded while its pages are decoded, or not decoded at all
 //! where it lies in one bucket and its summary says enough. Where sources overlap, the last write of each time is
 //! found first, as for [`Snapshot::points`]. Stretches of one series come in the order of time, so that the answer
-//! does not depend on where its samples stand. (But for the last bits of sums of floats in buckets that hold whole runs.)
+//! does not depend on where its samples stand: sums are exact until a bucket is done ([`crate::exact`]).
 
 mod kernel;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::snapshot::sources::{Cluster, Found, Sources};
 use crate::time::{Step, TimeRange, Timestamp};
 use crate::value::Values;
-use kernel::{Buckets, Grid};
+use kernel::{Buckets, Grid, Known};
 
 /// Rows of segments that are read in one go, unless a single series has more. None are held, but for times that only
 /// the column tells (8 bytes each).
@@ -219,7 +219,7 @@ impl Downsampled {
         // A summary is read only where it may help: nearly all runs are longer than a bucket.
         let one_bucket = whole && self.step.floor(run.first) == self.step.floor(run.last);
         let summary = if one_bucket { loaded.summary(run) } else { None };
-        let known = summary.is_some_and(|summary| one.buckets.whole(run.first, run.last, run.rows, &summary));
+        let known = summary.is_some_and(|summary| one.buckets.whole(run, &summary));
         one.seen |= known;
         Ok(known)
     }
@@ -251,10 +251,10 @@ impl Downsampled {
             let Some(Piece { times, values }) = self.sources.read(one.series, cluster, span)? else { continue };
             one.seen |= !times.is_empty();
             let from = times.partition_point(|time| *time < self.admitted.start.micros());
-            let numbers = matches!(values, Values::Int(_));
+            let ints = matches!(values, Values::Int(_));
             let values = values.into_f64s();
-            let numbers = numbers || !has_nan(&values);
-            one.buckets.push(Ticks::List(&times[from..]), &values[from..], numbers);
+            let known = if ints { INTS } else { known(&values) };
+            one.buckets.push(Ticks::List(&times[from..]), &values[from..], known);
         }
         Ok(())
     }
@@ -266,18 +266,25 @@ impl Open {
         // A run may begin before the range and end after it, and have nothing within.
         self.seen |= numbers.count() > 0;
         match numbers {
-            Numbers::Floats(values) => self.buckets.push(ticks, values, !has_nan(values)),
-            Numbers::Ints(ints) => self.convert(ticks, ints, floats, |int| *int as f64, true),
+            Numbers::Floats(values) => {
+                for (part, values) in values.chunks(FLOATS).enumerate() {
+                    self.buckets.push(ticks.from(part * FLOATS), values, known(values));
+                }
+            }
+            Numbers::Ints(ints) => self.convert(ticks, ints, floats, |int| *int as f64, |_| INTS),
             Numbers::Scaled(ints, scale) => {
                 let power = power_of_ten(scale);
-                self.convert(ticks, ints, floats, |int| *int as f64 / power, true);
+                // Of the least that is not zero, what its last digit stands for.
+                let last_digit = -1 - (power as u64).ilog2() as i32 - 52;
+                let known = if scale == 0 { INTS } else { Known::Multiples(last_digit) };
+                self.convert(ticks, ints, floats, |int| *int as f64 / power, |_| known);
             }
-            Numbers::Mixed(values) => self.convert(ticks, values, floats, |value| value.as_f64(), false),
+            Numbers::Mixed(values) => self.convert(ticks, values, floats, |value| value.as_f64(), known),
             Numbers::Same(value, count) => {
                 floats.clear();
                 floats.resize(count.min(FLOATS), value.as_f64());
                 for from in (0..count).step_by(FLOATS) {
-                    self.buckets.push(ticks.from(from), &floats[..FLOATS.min(count - from)], true);
+                    self.buckets.push(ticks.from(from), &floats[..FLOATS.min(count - from)], Known::Numbers);
                 }
             }
         }
@@ -289,17 +296,21 @@ impl Open {
         values: &[T],
         floats: &mut Vec<f64>,
         float: impl Fn(&T) -> f64,
-        numbers: bool,
+        known: impl Fn(&[f64]) -> Known,
     ) {
         for (part, values) in values.chunks(FLOATS).enumerate() {
             floats.clear();
             floats.extend(values.iter().map(&float));
-            self.buckets.push(ticks.from(part * FLOATS), floats, numbers || !has_nan(floats));
+            self.buckets.push(ticks.from(part * FLOATS), floats, known(floats));
         }
     }
 }
 
-fn has_nan(values: &[f64]) -> bool {
+/// Integers as floats: those that had to be rounded for that are multiples of larger powers yet.
+const INTS: Known = Known::Multiples(0);
+
+fn known(values: &[f64]) -> Known {
     // Without an early end, so that many are looked at at once.
-    values.iter().fold(false, |found, value| found | value.is_nan())
+    let has_nan = values.iter().fold(false, |found, value| found | value.is_nan());
+    if has_nan { Known::Nothing } else { Known::Numbers }
 }

@@ -13,6 +13,7 @@ pub mod db;
 pub mod disk;
 pub mod downsample;
 pub mod error;
+pub mod exact;
 mod flush;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -46,6 +47,7 @@ pub use clock::{Clock, SystemClock};
 pub use compact::{CompactProgress, CompactReport};
 pub use db::{Db, DropReport, Durability, UpkeepReport};
 pub use error::{Error, ErrorKind, Result};
+pub use exact::ExactSum;
 pub use flush::FlushReport;
 pub use index::{MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};

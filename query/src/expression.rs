@@ -4,7 +4,7 @@
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
-/// Largest compiled expression; longer ones come from mistakes or from malice.
+/// Largest compiled expression; larger ones come from mistakes or from malice.
 pub const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// Whether upper and lower case differ.
@@ -31,7 +31,7 @@ impl Expression {
             .case_insensitive(case == Case::Ignored)
             .size_limit(COMPILED_BYTES_MAX)
             .build()
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| what_is_wrong(&error))?;
         Ok(Self { pattern: pattern.to_owned(), case, compiled })
     }
 
@@ -46,6 +46,23 @@ impl Expression {
     /// Whether it is found anywhere in `text`.
     pub fn is_in(&self, text: &str) -> bool {
         self.compiled.is_match(text)
+    }
+}
+
+/// What an expression must not be, in one line.
+fn what_is_wrong(error: &regex::Error) -> String {
+    match error {
+        regex::Error::CompiledTooBig(max) => format!(
+            "it is too large: compiled it takes more than {} KiB, the most that is allowed; shorten it, above all \
+             repetitions such as {{1000}}",
+            max >> 10
+        ),
+        // The library points at the place in lines of its own; the last one says what is wrong there.
+        other => {
+            let text = other.to_string();
+            let last = text.lines().last().unwrap_or_default().trim();
+            last.strip_prefix("error: ").unwrap_or(last).to_owned()
+        }
     }
 }
 

@@ -1,44 +1,63 @@
 //! The arithmetic: values of one series, in the order of time, to one value a bucket.
 //!
-//! What comes out equals adding the samples one after the other to the last bit, whatever pieces they come in. It is
-//! fast because a run that ticks regularly fills buckets of equal size: their bounds need no times, and four of them
-//! are worked on side by side, so that one addition need not wait for the one before it.
+//! What comes out is the same to the last bit, whatever pieces the samples come in: sums are exact until they are done
+//! ([`ExactSum`]), everything else is as of samples one after the other. It is fast because a run that ticks regularly
+//! fills buckets of equal size: their bounds need no times, and four of them are worked on side by side, so that one
+//! addition need not wait for the one before it.
 
 use std::marker::PhantomData;
 
+use crate::exact::{Cut, ExactSum, Span};
 use crate::segment::times::Ticks;
-use crate::segment::{Sum as SumOfRun, Summary};
+use crate::segment::{Kind, Run, Sum as SumOfRun, Summary};
 use crate::time::{Step, Timestamp};
 use crate::value::Value;
 
 /// Buckets that are worked on side by side: an addition takes about so many cycles until the next can use it.
 const SIDE_BY_SIDE: usize = 4;
-/// Integers below this, and sums of them, are floats without loss, in whatever order they are added.
-const EXACT: i128 = 1 << 53;
+/// Buckets up to this size are added up side by side, those above one after the other: measured.
+const INTERLEAVED_MAX: usize = 64;
+/// Integers up to this are floats without loss.
+const EXACT: u64 = 1 << 53;
+
+/// What is known of values before anybody looks at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    Nothing,
+    /// None is NaN.
+    Numbers,
+    /// None is NaN, and all are multiples of two to this power.
+    Multiples(i32),
+}
 
 /// One function of the values in a bucket.
 pub(super) trait Kernel: Send {
-    type State: Copy + Send;
+    type State: Send;
+    /// What is worked out of all values that come at once, and helps with each bucket of them.
+    type Help: Copy;
 
     fn empty() -> Self::State;
 
+    /// Of numbers, none of which is NaN.
+    fn help(values: &[f64], known: Known) -> Self::Help;
+
     /// Takes in numbers, none of which is NaN: at least one.
-    fn fold(state: &mut Self::State, values: &[f64]);
+    fn fold(state: &mut Self::State, values: &[f64], help: Self::Help);
 
     /// Takes in a NaN, which to most functions is nothing.
     fn nan(_state: &mut Self::State) {}
 
     /// As many empty buckets, each with its equal share of `values`, which are numbers.
-    fn side_by_side(values: &[f64]) -> [Self::State; SIDE_BY_SIDE] {
-        let mut states = [Self::empty(); SIDE_BY_SIDE];
+    fn side_by_side(values: &[f64], help: Self::Help) -> [Self::State; SIDE_BY_SIDE] {
+        let mut states = std::array::from_fn(|_| Self::empty());
         for (state, share) in states.iter_mut().zip(values.chunks_exact(values.len() / SIDE_BY_SIDE)) {
-            Self::fold(state, share);
+            Self::fold(state, share, help);
         }
         states
     }
 
     /// Takes in all values of a run, of which this is known; false when that is not enough.
-    fn whole(state: &mut Self::State, rows: u32, summary: &Summary) -> bool;
+    fn whole(state: &mut Self::State, run: &Run, summary: &Summary) -> bool;
 
     fn finish(state: Self::State) -> f64;
 }
@@ -53,10 +72,10 @@ fn quarters(values: &[f64]) -> impl Iterator<Item = [f64; SIDE_BY_SIDE]> + '_ {
 }
 
 /// What is added in a bucket, and how many values that was.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Total {
-    /// From 0.0, so that the sum of one -0.0 is 0.0.
-    sum: f64,
+    /// The sum of one -0.0 is 0.0.
+    sum: ExactSum,
     count: u64,
 }
 
@@ -69,7 +88,7 @@ pub(super) struct Plain;
 
 impl Outcome for Plain {
     fn of(total: Total) -> f64 {
-        total.sum
+        total.sum.value()
     }
 }
 
@@ -77,7 +96,7 @@ pub(super) struct Mean;
 
 impl Outcome for Mean {
     fn of(total: Total) -> f64 {
-        total.sum / total.count as f64
+        total.sum.value() / total.count as f64
     }
 }
 
@@ -88,40 +107,62 @@ pub(super) type Avg = Added<Mean>;
 
 impl<O: Outcome> Kernel for Added<O> {
     type State = Total;
+    type Help = Span;
 
     fn empty() -> Total {
         Total::default()
     }
 
-    fn fold(state: &mut Total, values: &[f64]) {
-        state.sum = values.iter().fold(state.sum, |sum, value| sum + value);
+    fn help(values: &[f64], known: Known) -> Span {
+        match known {
+            Known::Multiples(unit) => Span::of_multiples(values, unit),
+            Known::Numbers | Known::Nothing => Span::of(values),
+        }
+    }
+
+    fn fold(state: &mut Total, values: &[f64], span: Span) {
+        state.sum.add_within(values, span);
         state.count += values.len() as u64;
     }
 
-    fn side_by_side(values: &[f64]) -> [Total; SIDE_BY_SIDE] {
-        let mut sums = [0.0; SIDE_BY_SIDE];
-        for values in quarters(values) {
-            for (sum, value) in sums.iter_mut().zip(values) {
-                *sum += value;
-            }
+    fn side_by_side(values: &[f64], span: Span) -> [Total; SIDE_BY_SIDE] {
+        let share = values.len() / SIDE_BY_SIDE;
+        let count = share as u64;
+        let total = |(high, low)| Total { sum: ExactSum::of_pair(high, low), count };
+        let mut shares = values.chunks_exact(share);
+        let mut next = || shares.next().unwrap_or_default();
+        match span.cut().filter(|_| share <= Cut::NUMBERS_MAX) {
+            Some(cut) if share <= INTERLEAVED_MAX => cut.sums_side_by_side(quarters(values)).map(total),
+            Some(cut) => std::array::from_fn(|_| total(cut.sums(next()))),
+            None => std::array::from_fn(|_| {
+                let mut total = Total::default();
+                Self::fold(&mut total, next(), span);
+                total
+            }),
         }
-        sums.map(|sum| Total { sum, count: (values.len() / SIDE_BY_SIDE) as u64 })
     }
 
-    fn whole(state: &mut Total, rows: u32, summary: &Summary) -> bool {
+    /// A sum of floats was rounded after every addition, and counts only where nothing was lost by that.
+    fn whole(state: &mut Total, run: &Run, summary: &Summary) -> bool {
         match (summary.sum, summary.min, summary.max) {
-            (SumOfRun::Float(sum), ..) => state.sum += sum,
+            (SumOfRun::Float(_), ..) if run.rows == 1 || run.constant => {
+                state.sum.add_times(summary.first.as_f64(), run.rows);
+            }
+            (SumOfRun::Float(sum), Value::Float(min), Value::Float(max))
+                if run.kind == Kind::Scaled(0) && min.abs().max(max.abs()) * f64::from(run.rows) < EXACT as f64 =>
+            {
+                state.sum.add(sum);
+            }
             (SumOfRun::Int(sum), Value::Int(min), Value::Int(max)) => {
-                // Beyond, rounding depends on the order.
-                let largest = i128::from(min.unsigned_abs().max(max.unsigned_abs()));
-                if largest * i128::from(rows) >= EXACT {
+                // Larger ones count as the floats next to them.
+                if min.unsigned_abs().max(max.unsigned_abs()) > EXACT {
                     return false;
                 }
-                state.sum += sum as f64;
+                state.sum.add_int(sum);
             }
-            (SumOfRun::Int(_), ..) => return false,
+            _ => return false,
         }
-        state.count += u64::from(rows);
+        state.count += u64::from(run.rows);
         true
     }
 
@@ -134,17 +175,20 @@ pub(super) struct Count;
 
 impl Kernel for Count {
     type State = u64;
+    type Help = ();
 
     fn empty() -> u64 {
         0
     }
 
-    fn fold(state: &mut u64, values: &[f64]) {
+    fn help(_: &[f64], _: Known) {}
+
+    fn fold(state: &mut u64, values: &[f64], (): ()) {
         *state += values.len() as u64;
     }
 
-    fn whole(state: &mut u64, rows: u32, _: &Summary) -> bool {
-        *state += u64::from(rows);
+    fn whole(state: &mut u64, run: &Run, _: &Summary) -> bool {
+        *state += u64::from(run.rows);
         true
     }
 
@@ -200,16 +244,19 @@ pub(super) type Max = Extreme<Higher>;
 
 impl<O: Order> Kernel for Extreme<O> {
     type State = f64;
+    type Help = ();
 
     fn empty() -> f64 {
         O::WORST
     }
 
-    fn fold(state: &mut f64, values: &[f64]) {
+    fn help(_: &[f64], _: Known) {}
+
+    fn fold(state: &mut f64, values: &[f64], (): ()) {
         *state = values.iter().fold(*state, |best, value| if O::beats(*value, best) { *value } else { best });
     }
 
-    fn side_by_side(values: &[f64]) -> [f64; SIDE_BY_SIDE] {
+    fn side_by_side(values: &[f64], (): ()) -> [f64; SIDE_BY_SIDE] {
         let mut all = [Self::empty(); SIDE_BY_SIDE];
         for values in quarters(values) {
             for (best, value) in all.iter_mut().zip(values) {
@@ -219,8 +266,8 @@ impl<O: Order> Kernel for Extreme<O> {
         all
     }
 
-    fn whole(state: &mut f64, _: u32, summary: &Summary) -> bool {
-        Self::fold(state, &[O::best(summary).as_f64()]);
+    fn whole(state: &mut f64, _: &Run, summary: &Summary) -> bool {
+        Self::fold(state, &[O::best(summary).as_f64()], ());
         true
     }
 
@@ -235,12 +282,15 @@ pub(super) struct First;
 
 impl Kernel for First {
     type State = Option<f64>;
+    type Help = ();
 
     fn empty() -> Option<f64> {
         None
     }
 
-    fn fold(state: &mut Option<f64>, values: &[f64]) {
+    fn help(_: &[f64], _: Known) {}
+
+    fn fold(state: &mut Option<f64>, values: &[f64], (): ()) {
         state.get_or_insert(values[0]);
     }
 
@@ -248,7 +298,7 @@ impl Kernel for First {
         state.get_or_insert(f64::NAN);
     }
 
-    fn whole(state: &mut Option<f64>, _: u32, summary: &Summary) -> bool {
+    fn whole(state: &mut Option<f64>, _: &Run, summary: &Summary) -> bool {
         state.get_or_insert(summary.first.as_f64());
         true
     }
@@ -263,12 +313,15 @@ pub(super) struct Last;
 
 impl Kernel for Last {
     type State = f64;
+    type Help = ();
 
     fn empty() -> f64 {
         f64::NAN
     }
 
-    fn fold(state: &mut f64, values: &[f64]) {
+    fn help(_: &[f64], _: Known) {}
+
+    fn fold(state: &mut f64, values: &[f64], (): ()) {
         *state = values[values.len() - 1];
     }
 
@@ -276,7 +329,7 @@ impl Kernel for Last {
         *state = f64::NAN;
     }
 
-    fn whole(state: &mut f64, _: u32, summary: &Summary) -> bool {
+    fn whole(state: &mut f64, _: &Run, summary: &Summary) -> bool {
         *state = summary.last.as_f64();
         true
     }
@@ -311,12 +364,15 @@ impl Spread {
 
 impl Kernel for Dev {
     type State = Spread;
+    type Help = ();
 
     fn empty() -> Spread {
         Spread::default()
     }
 
-    fn fold(state: &mut Spread, values: &[f64]) {
+    fn help(_: &[f64], _: Known) {}
+
+    fn fold(state: &mut Spread, values: &[f64], (): ()) {
         let mut values = values.iter();
         if state.count == 0.0
             && let Some(first) = values.next()
@@ -326,7 +382,7 @@ impl Kernel for Dev {
         values.for_each(|value| state.add(*value));
     }
 
-    fn side_by_side(values: &[f64]) -> [Spread; SIDE_BY_SIDE] {
+    fn side_by_side(values: &[f64], (): ()) -> [Spread; SIDE_BY_SIDE] {
         let mut quarters = quarters(values);
         let mut states = quarters.next().unwrap_or_default().map(Spread::start);
         for values in quarters {
@@ -337,7 +393,7 @@ impl Kernel for Dev {
         states
     }
 
-    fn whole(_: &mut Spread, _: u32, _: &Summary) -> bool {
+    fn whole(_: &mut Spread, _: &Run, _: &Summary) -> bool {
         false
     }
 
@@ -352,11 +408,11 @@ impl Kernel for Dev {
 
 /// The buckets of one series: stretches come in the order of time.
 pub(super) trait Buckets: Send {
-    /// Takes in `values`, one at each of `ticks`; `numbers` says that none is NaN.
-    fn push(&mut self, ticks: Ticks<'_>, values: &[f64], numbers: bool);
+    /// Takes in `values`, one at each of `ticks`.
+    fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: Known);
 
     /// Takes in a run of which only `summary` is known, if it lies in one bucket and that is enough.
-    fn whole(&mut self, first: Timestamp, last: Timestamp, rows: u32, summary: &Summary) -> bool;
+    fn whole(&mut self, run: &Run, summary: &Summary) -> bool;
 
     /// Starts of the buckets that hold samples, and their values.
     fn finish(self: Box<Self>) -> (Vec<Timestamp>, Vec<f64>);
@@ -406,7 +462,7 @@ impl<K: Kernel> Grid<K> {
 
     /// Fills as many whole buckets as there are values for, each with `share` of them; gives back how many were used.
     /// The last one stays open: what comes next may be later than the last tick and yet in its bucket.
-    fn fill(&mut self, start: i64, share: usize, values: &[f64]) -> usize {
+    fn fill(&mut self, start: i64, share: usize, values: &[f64], help: K::Help) -> usize {
         let step = self.step.micros();
         let (mut start, mut used) = (start, 0);
         for four in values.chunks_exact(share * SIDE_BY_SIDE) {
@@ -414,7 +470,7 @@ impl<K: Kernel> Grid<K> {
             let Some(next) = step.checked_mul(SIDE_BY_SIDE as i64).and_then(|four| start.checked_add(four)) else {
                 break;
             };
-            for state in K::side_by_side(four) {
+            for state in K::side_by_side(four, help) {
                 self.close();
                 self.open = Some((start, state));
                 start += step;
@@ -426,41 +482,47 @@ impl<K: Kernel> Grid<K> {
     }
 }
 
-fn fold<K: Kernel>(state: &mut K::State, values: &[f64], numbers: bool) {
-    if numbers {
-        K::fold(state, values);
-        return;
-    }
+/// Takes in values of which some may be NaN.
+fn fold_any<K: Kernel>(state: &mut K::State, values: &[f64]) {
     for value in values {
-        if value.is_nan() { K::nan(state) } else { K::fold(state, std::slice::from_ref(value)) }
+        let one = std::slice::from_ref(value);
+        if value.is_nan() { K::nan(state) } else { K::fold(state, one, K::help(one, Known::Numbers)) }
     }
 }
 
 impl<K: Kernel> Buckets for Grid<K> {
-    fn push(&mut self, ticks: Ticks<'_>, values: &[f64], numbers: bool) {
+    fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: Known) {
+        let help = (known != Known::Nothing).then(|| K::help(values, known));
         let mut at = 0;
         while at < values.len() {
             let time = ticks.time(at);
             let (start, begun) = self.bucket(time);
             let count = ticks.before(at, values.len(), self.end);
-            let whole = numbers && begun.is_none() && ticks.per_bucket(self.step.micros()) == Some(count);
-            let used = if whole { self.fill(start, count, &values[at..]) } else { 0 };
-            if used == 0 {
-                let mut state = begun.unwrap_or_else(K::empty);
-                fold::<K>(&mut state, &values[at..at + count], numbers);
-                self.open = Some((start, state));
+            let whole = begun.is_none() && ticks.per_bucket(self.step.micros()) == Some(count);
+            if let (true, Some(help)) = (whole, help) {
+                let used = self.fill(start, count, &values[at..], help);
+                if used > 0 {
+                    at += used;
+                    continue;
+                }
             }
-            at += if used == 0 { count } else { used };
+            let mut state = begun.unwrap_or_else(K::empty);
+            match help {
+                Some(help) => K::fold(&mut state, &values[at..at + count], help),
+                None => fold_any::<K>(&mut state, &values[at..at + count]),
+            }
+            self.open = Some((start, state));
+            at += count;
         }
     }
 
-    fn whole(&mut self, first: Timestamp, last: Timestamp, rows: u32, summary: &Summary) -> bool {
-        if self.step.floor(first) != self.step.floor(last) {
+    fn whole(&mut self, run: &Run, summary: &Summary) -> bool {
+        if self.step.floor(run.first) != self.step.floor(run.last) {
             return false;
         }
-        let (start, begun) = self.bucket(first.micros());
+        let (start, begun) = self.bucket(run.first.micros());
         let mut state = begun.unwrap_or_else(K::empty);
-        let known = K::whole(&mut state, rows, summary);
+        let known = K::whole(&mut state, run, summary);
         // Where that is not enough, the values themselves come next.
         self.open = Some((start, state));
         known

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::ExactSum;
 use crate::db::{Db, Durability};
 use crate::disk::sim::SimDisk;
 use crate::options::Options;
@@ -80,9 +81,9 @@ impl Bed {
     }
 }
 
-/// But for the order in which whole runs are added.
+/// To the last bit.
 fn same(a: f64, b: f64) -> bool {
-    a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-12 * a.abs().max(b.abs())
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
 }
 
 fn naive(stored: &Stored, range: TimeRange, step: i64, function: Function) -> Vec<SeriesBuckets> {
@@ -111,7 +112,9 @@ fn naive(stored: &Stored, range: TimeRange, step: i64, function: Function) -> Ve
 fn of(function: Function, all: &[f64]) -> f64 {
     let numbers: Vec<f64> = all.iter().copied().filter(|value| !value.is_nan()).collect();
     let count = numbers.len() as f64;
-    let sum = numbers.iter().fold(0.0, |sum, value| sum + value);
+    let mut sum = ExactSum::default();
+    numbers.iter().for_each(|value| sum.add(*value));
+    let sum = sum.value();
     let finite = |value: f64| if value.is_infinite() { f64::NAN } else { value };
     match function {
         Function::Count => count,
@@ -285,13 +288,57 @@ fn a_late_sample_under_a_flushed_hour_counts_in_its_bucket_alone() {
 }
 
 #[test]
-fn sums_of_large_integers_are_rounded_as_one_after_the_other() {
+fn sums_of_large_integers_as_floats_are_rounded_once() {
     let mut bed = Bed::new();
-    let large = [i64::MAX, 1, -i64::MAX, 3, (1 << 53) + 1, 1];
+    let large = [i64::MAX, 1, -i64::MAX, 3, (1 << 53) + 2, 1];
     bed.put(0, large.iter().enumerate().map(|(at, int)| (at as i64, Value::Int(*int))));
     bed.db.flush().unwrap();
     let found = bed.ask(day(), HOUR, Function::Sum)[0].values[0];
-    assert_eq!(found.to_bits(), large.iter().fold(0.0, |sum, int| sum + *int as f64).to_bits());
+    assert_eq!(found, large.iter().map(|int| i128::from(*int)).sum::<i128>() as f64);
+}
+
+#[test]
+fn sums_are_the_same_from_memtable_segments_and_summaries() {
+    // Of what the order of additions changes in every way: floats of all digits, decimals, what cancels.
+    let value = |series: i64, at: i64| match series {
+        0 => (at as f64).sin() * 10_f64.powi((at % 40) as i32 - 20),
+        1 => (at * 37 % 10_007) as f64 / 100.0,
+        2 => [1e16, 1.0, -1e16, 0.1][at as usize % 4],
+        3 => [1e308, 1e308, -1e308, -1e308][at as usize % 4],
+        4 => 0.1,
+        _ => (at * 7 % 1_000) as f64,
+    };
+    let samples = 4_000;
+    let ask = |bed: &Bed| {
+        let mut answers = Vec::new();
+        for function in [Function::Sum, Function::Avg] {
+            for step in [10 * SECOND, 600 * SECOND, 2 * HOUR, 24 * HOUR] {
+                bed.check(day(), step, function).unwrap();
+                let bits = |one: SeriesBuckets| one.values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+                answers.push(bed.ask(day(), step, function).into_iter().map(bits).collect::<Vec<_>>());
+            }
+        }
+        answers
+    };
+    let mut first = None;
+    for parts in [1, 3, 40] {
+        let mut bed = Bed::new();
+        for part in 0..parts {
+            let of_part = |at: &i64| at * parts / samples == part;
+            for series in 0..6 {
+                let times = (0..samples).filter(of_part);
+                bed.put(series, times.map(|at| (at * SECOND, Value::Float(value(i64::from(series), at)))));
+            }
+            if part + 1 < parts {
+                bed.db.flush().unwrap();
+            }
+        }
+        assert_eq!(first.get_or_insert_with(|| ask(&bed)), &ask(&bed), "{parts} parts, one in the memtable");
+        bed.db.flush().unwrap();
+        assert_eq!(first.as_ref(), Some(&ask(&bed)), "{parts} segments");
+        bed.db.compact().unwrap();
+        assert_eq!(first.as_ref(), Some(&ask(&bed)), "merged of {parts}");
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub use cache::{CacheFigures, SegmentCache};
 pub use decimal::power as power_of_ten;
 pub use index::Run;
 pub use read::Segment;
-pub use summary::{Sum, Summary};
+pub use summary::{Kind, Sum, Summary};
 pub use write::SegmentWriter;
 
 /// The version of a segment's layout.

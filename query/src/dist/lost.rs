@@ -4,6 +4,8 @@
 //! errors end up in the question's [`Attempt`], and the question is asked again without those nodes. So an
 //! answer covers whole nodes only.
 
+pub(super) mod reason;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use url::Url;
 
 use super::members::Members;
 use crate::error::Error;
+use reason::reason;
 
 /// How much of the time that is left an attempt may take of it: what is not done then is asked without those who were
 /// slow.
@@ -170,23 +173,6 @@ pub(crate) fn told(text: &str) -> Option<(String, String)> {
     let (_, told) = text.split_once(MARK)?;
     let (url, reason) = told.split_once(BECAUSE)?;
     Some((url.to_owned(), shortened(reason)))
-}
-
-/// What an error says, in one line and without the layers that it came through.
-pub(crate) fn reason(error: &DataFusionError) -> String {
-    let text = error.find_root().message();
-    let known = [
-        ("KeepAliveTimedOut", "it does not answer (no sign of life on its connection)"),
-        ("keep-alive timed out", "it does not answer (no sign of life on its connection)"),
-        ("broken pipe", "its connection broke"),
-        ("connection reset", "its connection broke"),
-        ("error reading a body from connection", "its connection broke"),
-        ("Connection refused", "nothing listens there (connection refused)"),
-        ("connection closed", "its connection was closed"),
-        ("deadline has elapsed", "it does not answer"),
-    ];
-    let found = known.iter().find(|(words, _)| text.contains(words));
-    found.map_or_else(|| shortened(&text), |(_, reason)| (*reason).to_owned())
 }
 
 fn shortened(text: &str) -> String {

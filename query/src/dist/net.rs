@@ -34,7 +34,8 @@ use tonic::transport::Endpoint;
 use tower::ServiceExt;
 use url::Url;
 
-use super::lost::{Attempt, Parts, lost, lost_by, reason};
+use super::lost::reason::{reason, why};
+use super::lost::{Attempt, Parts, lost, lost_by};
 use super::refusal;
 
 /// A connection that somebody made.
@@ -165,7 +166,7 @@ impl Channels {
             }
         });
         let channel = endpoint.connect_with_connector(connector).await;
-        let channel = channel.map_err(|error| unreachable(why_unreachable(&error)))?;
+        let channel = channel.map_err(|error| unreachable(why(&error)))?;
         // Whatever is asked, also whether anybody is there.
         let authorization = self.wire.authorization()?;
         let channel = BoxCloneSyncChannel::new(channel.map_request(move |mut request: http::Request<Body>| {
@@ -191,19 +192,6 @@ const NO_METRICS: HeaderName = HeaderName::from_static("x-datafusion-distributed
 /// Bytes that a node may send ahead of who reads them.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-
-/// The innermost reason, which is the system's.
-fn why_unreachable(error: &dyn std::error::Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    let text = innermost.to_string();
-    match text.contains("refused") {
-        true => "nothing listens there (connection refused)".to_owned(),
-        false => text,
-    }
-}
 
 #[async_trait]
 impl ChannelResolver for Channels {

@@ -133,7 +133,7 @@ struct Cluster {
     head: Queries,
     dial: Faulty,
     others: Vec<Queries>,
-    _dirs: Vec<TempDir>,
+    dirs: Vec<TempDir>,
 }
 
 impl Cluster {
@@ -146,22 +146,33 @@ impl Cluster {
     }
 
     fn waiting(lines: &[&str], options: QueryOptions, silence_max: Duration) -> Self {
+        let dirs = lines.iter().map(|_| tempfile::tempdir().unwrap()).collect();
+        let cluster = Self::on(dirs, options, silence_max);
+        cluster.databases().zip(lines).for_each(|(db, lines)| load_into(db, lines));
+        cluster.tell();
+        cluster
+    }
+
+    /// On the databases that stand in these directories.
+    fn on(dirs: Vec<TempDir>, options: QueryOptions, silence_max: Duration) -> Self {
         let dial = Faulty::new();
-        let dirs: Vec<TempDir> = lines.iter().map(|_| tempfile::tempdir().unwrap()).collect();
         let node = |at: usize| {
             let db: Db = open(&dirs[at].path().join("db"), &format!("n{}", at + 1));
-            load_into(&db, lines[at]);
             let wire = Wire { silence_max, ..Wire::new(TOKEN.to_owned(), Arc::new(dial.clone())) };
             Queries::over(db, Members::new(Arc::new(SystemClock::new())), wire, options.clone()).unwrap()
         };
-        let (head, others) = (node(0), (1..lines.len()).map(node).collect::<Vec<_>>());
-        let cluster = Cluster { head, dial, others, _dirs: dirs };
+        let (head, others) = (node(0), (1..dirs.len()).map(node).collect::<Vec<_>>());
+        let cluster = Cluster { head, dial, others, dirs };
         for (at, other) in cluster.others.iter().enumerate() {
             cluster.dial.inside.put(url(at + 2), other.worker().unwrap());
             cluster.members().join(&format!("n{}", at + 2), url(at + 2));
         }
         cluster.tell();
         cluster
+    }
+
+    fn databases(&self) -> impl Iterator<Item = &Db> {
+        std::iter::once(self.head.db()).chain(self.others.iter().map(Queries::db))
     }
 
     fn members(&self) -> &Members {
@@ -199,6 +210,8 @@ impl Cluster {
         Ok((rows(answer.batches).await?, missing))
     }
 }
+
+mod same;
 
 const EPOCH: i64 = crate::testing::EPOCH_SECONDS;
 

@@ -70,6 +70,8 @@ fn hint(text: &str) -> &'static str {
     let is = |parts: &[&str]| parts.iter().all(|part| text.contains(part));
     if is(&["Invalid input syntax for type interval"]) {
         "; write it as '5 minutes' or '100 milliseconds'"
+    } else if is(&["Regular expression did not compile: CompiledTooBig"]) {
+        " bytes are the most that one may take: it is too large; shorten it, above all repetitions such as {1000}"
     } else if is(&["Cannot infer common argument type for comparison", "Timestamp("]) {
         "; write a time as '2026-01-31T12:00:00Z', or to_timestamp(SECONDS)"
     } else if is(&["cannot read the SQL", "end of statement, found: /"])

@@ -4,6 +4,8 @@ pub mod aggregator;
 mod by_time;
 mod counter;
 pub mod downsample;
+mod exact;
+mod extreme;
 #[cfg(test)]
 mod tests;
 mod time_bucket;
@@ -16,16 +18,19 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
 pub use aggregator::Aggregator;
+pub(crate) use exact::sum;
+pub(crate) use extreme::{Side, max, min};
 
 /// The scalar functions that SQL gains. Nodes that work on parts of a query register the same.
 pub fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     vec![Arc::new(time_bucket::time_bucket())]
 }
 
-/// The aggregates that SQL gains. Their partial states merge.
+/// The aggregates that SQL gains, and those of DataFusion's that ours take the place of. Their partial states merge.
 pub fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     let functions = [by_time::first(), by_time::last(), counter::rate(), counter::increase(), counter::delta()];
-    functions.into_iter().map(Arc::new).collect()
+    let ordered = [extreme::min(), extreme::max()];
+    functions.into_iter().chain(exact::exact_functions()).chain(ordered).map(Arc::new).collect()
 }
 
 /// Functions of DataFusion's that SQL does not have here: each makes, from a number in the text of

@@ -46,7 +46,8 @@ pub enum Yield {
     Groups,
     /// `group, ts, value, count, real`: what series contribute to every bucket of a fixed grid, with aggregates in
     /// view: the `value` of `count` contributions that count to the aggregator, NULL where there are none. Those of
-    /// one group and bucket may be added up, or stand on rows of their own. `real` marks one that is no stand-in.
+    /// one group and bucket may be added up, or stand on rows of their own. Of a sum that no float holds the rest follows
+    /// on rows whose `count` is 0. `real` marks one that is no stand-in.
     Buckets,
     /// [`Yield::Buckets`] and [`Yield::Groups`] at once, which saves a round over many nodes: a column `series` more,
     /// NULL but on the rows that name series. These have nothing else but the group of the series, where it is one.

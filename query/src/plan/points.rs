@@ -95,9 +95,14 @@ async fn collect(
 /// The samples of one series from several nodes, as those of one: of two at one time the greater value counts,
 /// because which of them was written last nobody knows.
 fn meet(points: &mut Vec<(Timestamp, Value)>) {
-    let order =
-        |a: &(Timestamp, Value), b: &(Timestamp, Value)| a.0.cmp(&b.0).then(b.1.as_f64().total_cmp(&a.1.as_f64()));
-    points.sort_by(order);
+    // Of equal ones the integer, of integers that are one float the greater: never the one that came first.
+    let rank = |value: Value| match value {
+        Value::Int(int) => (true, int),
+        Value::Float(_) => (false, 0),
+    };
+    points.sort_by(|(a_time, a), (b_time, b)| {
+        a_time.cmp(b_time).then(b.as_f64().total_cmp(&a.as_f64())).then(rank(*b).cmp(&rank(*a)))
+    });
     points.dedup_by_key(|(time, _)| *time);
 }
 

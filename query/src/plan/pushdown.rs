@@ -1,7 +1,8 @@
-//! Aggregates made of parts: `sum`, `count`, `min` and `max` of what series contribute to buckets,
+//! Aggregates made of parts: exact `sum`, `count`, `min` and `max` of what series contribute to buckets,
 //! partial where they live, final here. A bucket in which no series really had a value is dropped
 //! only here, because only here all series of a group have met.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::cast::AsArray;
@@ -12,8 +13,6 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::functions_aggregate::bool_and_or::bool_or_udaf;
-use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
-use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::AggregateUDF;
 use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
@@ -21,12 +20,12 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, Physic
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::expressions::col;
 use futures::StreamExt;
-use telem_engine::{Timestamp, Value};
+use telem_engine::{ExactSum, Timestamp, Value};
 
 use super::Lines;
 use super::groups::{self, Groups};
 use crate::error::Result;
-use crate::functions::Aggregator;
+use crate::functions::{self, Aggregator};
 use crate::tsq::TsQuery;
 use crate::view::View;
 
@@ -40,14 +39,15 @@ pub(super) fn can(aggregator: Aggregator) -> bool {
 
 /// The aggregates that the final value is made of, by the name of the column that they are made of and become.
 fn parts(aggregator: Aggregator) -> Vec<(&'static str, Arc<AggregateUDF>)> {
+    let sum = || Arc::new(functions::sum());
     match aggregator {
         Aggregator::Sum | Aggregator::ZimSum | Aggregator::PfSum | Aggregator::SquareSum => {
-            vec![("value", sum_udaf())]
+            vec![("value", sum())]
         }
-        Aggregator::Avg => vec![("value", sum_udaf()), ("count", sum_udaf())],
-        Aggregator::Count => vec![("count", sum_udaf())],
-        Aggregator::Min | Aggregator::MimMin => vec![("value", min_udaf())],
-        Aggregator::Max | Aggregator::MimMax => vec![("value", max_udaf())],
+        Aggregator::Avg => vec![("value", sum()), ("count", sum())],
+        Aggregator::Count => vec![("count", sum())],
+        Aggregator::Min | Aggregator::MimMin => vec![("value", Arc::new(functions::min()))],
+        Aggregator::Max | Aggregator::MimMax => vec![("value", Arc::new(functions::max()))],
         Aggregator::None
         | Aggregator::Median
         | Aggregator::Mult
@@ -138,45 +138,59 @@ pub(super) fn add(aggregator: Aggregator, batch: &RecordBatch, groups: &Groups, 
     let real = named(batch, "real").as_boolean();
     let value = final_value(aggregator, batch);
     let mut group = None;
-    for row in 0..batch.num_rows() {
+    let mut next = 0;
+    while next < batch.num_rows() {
+        let row = next;
+        let name = names.value(row);
+        next += 1;
+        // What one float cannot hold stands on several rows.
+        while next < batch.num_rows() && times.value(next) == times.value(row) && names.value(next) == name {
+            next += 1;
+        }
         if !real.value(row) {
             continue;
         }
-        let name = names.value(row);
         let place = match group {
             Some((last, place)) if last == name => place,
             _ => groups.find(name)?,
         };
         group = Some((name, place));
-        lines.push(place, Timestamp::from_micros(times.value(row)), Value::Float(value(row)))?;
+        lines.push(place, Timestamp::from_micros(times.value(row)), Value::Float(value(row..next)))?;
     }
     Ok(())
 }
 
-/// The final value of a row: NULL, which says that all contributions were NaN, is NaN again.
-fn final_value(aggregator: Aggregator, batch: &RecordBatch) -> Box<dyn Fn(usize) -> f64 + Send + '_> {
+/// The final value of a bucket, which is all of some rows: NULL, which says that all contributions were NaN, is NaN again.
+fn final_value(aggregator: Aggregator, batch: &RecordBatch) -> Box<dyn Fn(Range<usize>) -> f64 + Send + '_> {
     let float = |name: &str| {
         let column = named(batch, name).as_primitive::<Float64Type>();
-        move |row: usize| if column.is_null(row) { f64::NAN } else { column.value(row) }
+        move |rows: Range<usize>| if column.is_null(rows.start) { f64::NAN } else { column.value(rows.start) }
+    };
+    let sum = |name: &str| {
+        let column = named(batch, name).as_primitive::<Float64Type>();
+        move |rows: Range<usize>| {
+            if column.is_null(rows.start) {
+                return f64::NAN;
+            }
+            let mut sum = ExactSum::default();
+            rows.for_each(|row| sum.add(column.value(row)));
+            sum.value()
+        }
     };
     let count = |name: &str| {
         let column = named(batch, name).as_primitive::<Int64Type>();
-        move |row: usize| column.value(row) as f64
+        move |rows: Range<usize>| rows.map(|row| column.value(row)).sum::<i64>() as f64
     };
     match aggregator {
         Aggregator::Avg => {
-            let (sum, count) = (float("value"), count("count"));
-            Box::new(move |row| sum(row) / count(row))
+            let (sum, count) = (sum("value"), count("count"));
+            Box::new(move |rows: Range<usize>| sum(rows.clone()) / count(rows))
         }
         Aggregator::Count => Box::new(count("count")),
         Aggregator::Min | Aggregator::MimMin | Aggregator::Max | Aggregator::MimMax | Aggregator::None => {
             Box::new(float("value"))
         }
-        _ => {
-            let sum = float("value");
-            // The sum of one -0.0 is 0.0.
-            Box::new(move |row| sum(row) + 0.0)
-        }
+        _ => Box::new(sum("value")),
     }
 }
 

@@ -1,6 +1,8 @@
 //! From the text of a question to its plan. Only questions: whatever writes is refused by its
 //! kind, before anything is planned.
 
+mod expressions;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -44,6 +46,7 @@ pub(super) async fn plan(text: &str, state: &SessionState, view: &View) -> Resul
     let logical = state.statement_to_plan(statement).await?;
     // The second gate: what the statement's kind does not show, like SELECT ... INTO.
     SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false).verify_plan(&logical)?;
+    expressions::check(&logical)?;
     let plan = yielding(state.create_physical_plan(&logical).await?)?;
     if let Some(explain) = plan.downcast_ref::<ExplainExec>() {
         let LogicalPlan::Explain(of) = &logical else { return Ok(Planned::here(plan)) };

@@ -8,6 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use telem_engine::{Timestamp, Value};
 
 use crate::error::{Error, ErrorKind};
+use crate::expression::{Case, Expression};
 use crate::functions::Aggregator;
 use crate::leaf::Stop;
 use crate::run::{QueryOptions, RowOrder};
@@ -201,7 +202,7 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         SELECT value FROM node_load1 WHERE
             Invalid: cannot read the SQL: sql parser error: Expected: an expression, found: EOF
         SELECT value FROM node_load1 WHERE host ~ '('
-            Internal: regex parse error: ( ^ error: unclosed group
+            Invalid: the regular expression '(': unclosed group
         SELECT host + 1 FROM node_load1
             Invalid: Cannot coerce arithmetic expression Utf8View + Int64 to valid types
         SELECT value_int / 0 FROM node_load1
@@ -683,4 +684,30 @@ async fn rows_can_be_had_in_the_order_in_which_samples_are_stored() {
     let sorted = lexsort_to_indices(&columns, None).unwrap();
     assert_eq!(all.num_rows(), 40 * 1_000);
     assert!(sorted.values().iter().enumerate().all(|(at, from)| at == *from as usize));
+}
+
+#[tokio::test]
+async fn a_regular_expression_that_is_too_large_is_the_fault_of_the_question() {
+    let asked = Asked::load("m{host=a} 0:1");
+    let large = "(a{1000}){1000}";
+    for condition in [
+        format!("host ~ '{large}'"),
+        format!("host !~* '{large}'"),
+        format!("CAST(value AS VARCHAR) ~ '{large}'"),
+        format!("host SIMILAR TO '{large}'"),
+        format!("regexp_like(host, '{large}')"),
+        format!("regexp_count(host, '{large}') > 0"),
+        format!("regexp_replace(host, '{large}', 'x') = 'x'"),
+        format!("host IN (SELECT host FROM m WHERE host ~ '{large}')"),
+    ] {
+        let answer = asked.answer(&format!("SELECT value FROM m WHERE {condition}")).await;
+        let expected =
+            "Invalid: the regular expression '(a{1000}){1000}': it is too large: compiled it takes more than 1024 KiB";
+        assert!(answer.starts_with(expected), "{condition}: {answer}");
+    }
+    // Where it comes from rows.
+    let answer = asked.answer("SELECT regexp_like(host, concat('(a{1000})', '{', 1000 * value_int, '}')) FROM m").await;
+    assert!(answer.starts_with("Invalid: ") && answer.contains("too large"), "{answer}");
+    let error = Expression::new(large, Case::Matters).unwrap_err();
+    assert!(error.starts_with("it is too large"), "{error}");
 }

@@ -1,10 +1,14 @@
 //! The arithmetic of the aggregators on a list of values: one path for integers, one for floats.
 //!
 //! NaN stands for "nothing here". Most aggregators skip it; `mult`, `first`, `last` and `none`
-//! pass it on, and `diff` skips it only until its first value. Order matters to `first`, `last`
-//! and `diff`, and to the rounding of the sums: callers give values in time order (downsampling)
-//! or in canonical order of the series (across series).
+//! pass it on, and `diff` skips it only until its first value. Order matters to `first`, `last`,
+//! `diff` and `mult`, and to the rounding of `dev`: callers give values in time order (downsampling)
+//! or in canonical order of the series (across series). Sums are exact until the end, because parts
+//! of them are also made elsewhere (see `plan/pushdown.rs`).
 
+use telem_engine::ExactSum;
+
+use super::super::extreme::Side;
 use super::{Aggregator, Estimation, Percentile};
 
 impl Aggregator {
@@ -24,10 +28,8 @@ impl Aggregator {
                 if count == 0 { f64::NAN } else { sum / count as f64 }
             }
             Aggregator::Count => values.iter().filter(|value| !value.is_nan()).count() as f64,
-            Aggregator::Min | Aggregator::MimMin => finite_min(values.iter().copied().fold(f64::INFINITY, f64::min)),
-            Aggregator::Max | Aggregator::MimMax => {
-                finite_max(values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
-            }
+            Aggregator::Min | Aggregator::MimMin => finite_min(extreme(values, Side::Least, f64::INFINITY)),
+            Aggregator::Max | Aggregator::MimMax => finite_max(extreme(values, Side::Greatest, f64::NEG_INFINITY)),
             Aggregator::Mult => values.iter().product(),
             Aggregator::First | Aggregator::None => values.first().copied().unwrap_or(f64::NAN),
             Aggregator::Last => values.last().copied().unwrap_or(f64::NAN),
@@ -91,9 +93,18 @@ fn finite_max(max: f64) -> f64 {
     if max == f64::NEG_INFINITY { f64::NAN } else { max }
 }
 
-/// From 0.0, so that the sum of one -0.0 is 0.0.
+fn extreme(values: &[f64], side: Side, of_nothing: f64) -> f64 {
+    values.iter().copied().filter(|value| !value.is_nan()).fold(of_nothing, |kept, value| side.of(kept, value))
+}
+
+/// The sum of one -0.0 is 0.0.
 fn sum(values: impl Iterator<Item = f64>) -> (f64, usize) {
-    values.filter(|value| !value.is_nan()).fold((0.0, 0), |(sum, count), value| (sum + value, count + 1))
+    let (mut sum, mut count) = (ExactSum::default(), 0);
+    for value in values.filter(|value| !value.is_nan()) {
+        sum.add(value);
+        count += 1;
+    }
+    (sum.value(), count)
 }
 
 fn count(values: &[i64]) -> i64 {

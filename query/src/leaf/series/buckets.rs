@@ -7,17 +7,17 @@ use ahash::AHashMap;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringViewArray, TimestampMicrosecondArray};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
-use telem_engine::Timestamp;
+use telem_engine::{ExactSum, Timestamp};
 
 use super::naming::Numbered;
 use super::{BATCH_ROWS, Lines, Names, Source, external, times_array};
-use crate::functions::Aggregator;
+use crate::functions::{Aggregator, Side};
 use crate::pipeline::Pipeline;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
 use crate::selection::{encode_tags, group_key};
 
-/// Buckets of groups that are added up before they are handed out (24 bytes each).
+/// Buckets of groups that are added up before they are handed out (48 bytes each, more where sums need it).
 pub const STATES_MAX: u64 = 64 << 10;
 
 pub(super) struct Buckets {
@@ -166,10 +166,11 @@ impl Iterator for Buckets {
     }
 }
 
-/// A value that stands for none is NULL.
+/// A value that stands for none is NULL: on a row that is not more of the one before it.
 fn batch(source: &Source, mut names: Names, rows: Rows, counts: Vec<i64>) -> Result<RecordBatch, DataFusionError> {
-    let values: Float64Array =
-        rows.values.into_iter().zip(&counts).map(|(value, count)| (*count > 0).then_some(value)).collect();
+    let more = |at: usize| rows.more.last().is_some_and(|last| at <= *last) && rows.more.binary_search(&at).is_ok();
+    let values = rows.values.iter().zip(&counts).enumerate();
+    let values: Float64Array = values.map(|(at, (value, count))| (*count > 0 || more(at)).then_some(*value)).collect();
     let length = rows.times.len();
     let mut columns = vec![
         names.finish(),
@@ -197,9 +198,11 @@ struct Sums {
     states: Vec<State>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct State {
-    value: f64,
+    /// The least or the greatest.
+    extreme: f64,
+    sum: ExactSum,
     /// How many contributions are in it.
     count: i64,
     /// Whether any series has this bucket in its contribution, and whether one really has a value there.
@@ -235,7 +238,8 @@ impl Sums {
         let place = self.groups.len();
         self.groups.push(name.to_owned());
         self.places.insert(name.to_owned(), place);
-        let empty = State { value: empty(self.aggregator), count: 0, there: false, real: false };
+        let (extreme, sum) = (empty(self.aggregator), ExactSum::default());
+        let empty = State { extreme, sum, count: 0, there: false, real: false };
         self.states.resize(self.states.len() + self.steps, empty);
         Some(place)
     }
@@ -251,11 +255,12 @@ impl Sums {
             state.real |= real;
             if !nothing(*value) {
                 state.count += 1;
-                state.value = match self.aggregator {
-                    Aggregator::Min | Aggregator::MimMin => state.value.min(*value),
-                    Aggregator::Max | Aggregator::MimMax => state.value.max(*value),
-                    _ => state.value + value,
-                };
+                match self.aggregator {
+                    Aggregator::Count => {}
+                    Aggregator::Min | Aggregator::MimMin => state.extreme = Side::Least.of(state.extreme, *value),
+                    Aggregator::Max | Aggregator::MimMax => state.extreme = Side::Greatest.of(state.extreme, *value),
+                    _ => state.sum.add(*value),
+                }
             }
         }
     }
@@ -269,10 +274,23 @@ impl Sums {
                 let before = rows.times.len();
                 for (at, state) in states.iter().enumerate().filter(|(_, state)| state.there) {
                     let after = ((from * BATCH_ROWS + at) as i64).saturating_mul(self.step_micros);
-                    rows.times.push(self.first.saturating_add_micros(after));
-                    rows.values.push(state.value);
-                    rows.reals.push(state.real);
+                    let time = self.first.saturating_add_micros(after);
+                    let terms = match self.aggregator {
+                        Aggregator::Min | Aggregator::MimMin | Aggregator::Max | Aggregator::MimMax => Vec::new(),
+                        _ => state.sum.terms(),
+                    };
+                    let (first, others) = match terms.split_first() {
+                        Some((first, others)) => (*first, others),
+                        None => (state.extreme, &[][..]),
+                    };
+                    rows.push(time, first, state.real);
                     counts.push(state.count);
+                    // What one float cannot hold stands on rows of its own: whoever adds up gets all of it.
+                    for term in others {
+                        rows.more.push(rows.times.len());
+                        rows.push(time, *term, state.real);
+                        counts.push(0);
+                    }
                 }
                 names.push(name, rows.times.len() - before)?;
                 if rows.times.len() >= BATCH_ROWS {
@@ -291,7 +309,7 @@ impl Sums {
     }
 }
 
-/// What nothing adds up to, as far as it is seen.
+/// What stands where nothing is, as far as it is seen.
 fn empty(aggregator: Aggregator) -> f64 {
     match aggregator {
         Aggregator::Min | Aggregator::MimMin => f64::INFINITY,
@@ -305,10 +323,19 @@ struct Rows {
     times: Vec<Timestamp>,
     values: Vec<f64>,
     reals: Vec<bool>,
+    /// Those that are more of the value before them, ascending.
+    more: Vec<usize>,
 }
 
 impl Rows {
+    fn push(&mut self, time: Timestamp, value: f64, real: bool) {
+        self.times.push(time);
+        self.values.push(value);
+        self.reals.push(real);
+    }
+
     fn clear(&mut self) {
+        self.more.clear();
         self.times.clear();
         self.values.clear();
         self.reals.clear();
@@ -352,9 +379,7 @@ impl Walk {
             // Of a group of one series nothing but its own points is shown.
             if real || aggregator != Aggregator::None {
                 let value = self.contribution.float(self.passed, self.at);
-                rows.times.push(self.at);
-                rows.values.push(if aggregator == Aggregator::SquareSum { value * value } else { value });
-                rows.reals.push(real);
+                rows.push(self.at, if aggregator == Aggregator::SquareSum { value * value } else { value }, real);
             }
             let next = match self.grid {
                 Grid::All { .. } => return true,

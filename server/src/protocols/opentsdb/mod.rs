@@ -83,6 +83,8 @@ struct Answer {
     pieces: Option<query::Pieces>,
     /// Nodes that did not answer, for the header `X-Telem-Missing`.
     missing: Option<HeaderValue>,
+    /// What the answer has and does not show, for the header [`query::HIDDEN`].
+    hidden: Option<HeaderValue>,
     /// What a large answer holds of the memory for answers.
     held: Option<Held>,
 }
@@ -96,7 +98,7 @@ impl Answer {
     }
 
     fn with_status(status: StatusCode, json: Vec<u8>) -> Self {
-        Answer { status, json, kind: JSON, pieces: None, missing: None, held: None }
+        Answer { status, json, kind: JSON, pieces: None, missing: None, hidden: None, held: None }
     }
 
     /// The same answer, which says that it lacks these nodes.
@@ -199,15 +201,18 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
 }
 
 fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response {
-    let (status, kind, body, pieces, missing, retry_after) = match answer {
-        Ok(Answer { status, json, kind, pieces, missing, held }) => {
+    let (status, kind, body, pieces, notes, retry_after) = match answer {
+        Ok(Answer { status, json, kind, pieces, missing, hidden, held }) => {
             let body = match held {
                 Some(held) => held.around(json),
                 None => Bytes::from(json),
             };
-            (status, kind, body, pieces, missing, None)
+            (status, kind, body, pieces, [(missing::NAME, missing), (query::HIDDEN, hidden)], None)
         }
-        Err(failure) => (failure.status, failure.kind(), Bytes::from(failure.body()), None, None, failure.retry_after),
+        Err(failure) => {
+            let notes = [(missing::NAME, None), (query::HIDDEN, None)];
+            (failure.status, failure.kind(), Bytes::from(failure.body()), None, notes, failure.retry_after)
+        }
     };
     let callback = callback.filter(|_| kind == JSON);
     let kind = if callback.is_some() { "application/javascript; charset=UTF-8" } else { kind };
@@ -227,8 +232,10 @@ fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response 
             (status, kind, wrapped).into_response()
         }
     };
-    if let Some(missing) = missing {
-        response.headers_mut().insert(missing::NAME, missing);
+    for (name, note) in notes {
+        if let Some(note) = note {
+            response.headers_mut().insert(name, note);
+        }
     }
     if let Some(after) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs()));

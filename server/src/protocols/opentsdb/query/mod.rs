@@ -42,6 +42,9 @@ use super::{Answer, allow, beside, names, text_body};
 use crate::http::ApiError;
 use crate::state::State;
 
+/// The header that counts values which the answer does not show, because a JSON object holds a time once.
+pub const HIDDEN: &str = "x-telem-hidden";
+
 /// Answers that are written on the threads of the network, in points: some tenths of a millisecond.
 const INLINE_WEIGHT_MAX: usize = 10_000;
 
@@ -67,12 +70,13 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         out.add(&sub, answer.groups, took)?;
     }
     let missing = answering.announce();
+    let hidden = out.hidden();
     if answering.is_done() && out.weight() <= INLINE_WEIGHT_MAX {
         let (json, held) = out.whole()?;
-        return Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing));
+        return Ok(Answer { held: Some(held), hidden, ..Answer::ok(json) }.lacking(&missing));
     }
     answering.check_rest()?;
-    Ok(Answer { pieces: Some(Pieces::new(out, answering)), ..Answer::ok(Vec::new()) }.lacking(&missing))
+    Ok(Answer { pieces: Some(Pieces::new(out, answering)), hidden, ..Answer::ok(Vec::new()) }.lacking(&missing))
 }
 
 /// The sub-queries of a request, answered one after another: one request takes one place among the running queries.

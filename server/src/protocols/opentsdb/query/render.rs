@@ -6,12 +6,14 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
 use telem_engine::{NameKind, SeriesIndex, Timestamp, Value};
 use telem_query::TsGroup;
+use telem_query::functions::Aggregator;
 
 use super::filters::Filter;
 use super::parse::{Asked, RateOptions, Sub};
-use super::resolve::Resolved;
+use super::resolve::{Resolved, Source};
 use super::stats::{self, Stats};
 use crate::answers::Held;
 use crate::http::ApiError;
@@ -37,6 +39,8 @@ pub struct Out {
     /// Whether a group was begun, so that the next needs a comma.
     begun: bool,
     weight: usize,
+    /// Values that were added and are not shown: another one follows in their second or millisecond.
+    hidden: usize,
     /// What waits takes, in bytes.
     taken: usize,
     held: Held,
@@ -81,16 +85,18 @@ impl Out {
             open: None,
             begun: false,
             weight: 0,
+            hidden: 0,
             taken: 0,
             held,
         }
     }
 
-    /// Adds the groups of one sub-query, and how long it took.
+    /// Adds the groups of one sub-query, in OpenTSDB's order, and how long it took.
     ///
     /// # Errors
     /// When what waits takes more than the memory for answers, or than others leave of it.
-    pub fn add(&mut self, sub: &Resolved, groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
+    pub fn add(&mut self, sub: &Resolved, mut groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
+        self.form.order(&mut groups, sub, &self.index);
         self.add_with(sub, groups, took, Notes::OfItsSeries)
     }
 
@@ -111,9 +117,20 @@ impl Out {
         self.taken += groups.iter().map(taken).sum::<usize>();
         self.held.grow(self.taken)?;
         self.weight += groups.iter().map(|group| self.form.weight(group)).sum::<usize>();
+        self.hidden += groups.iter().map(|group| self.form.hidden(group)).sum::<usize>();
         let of = Of { sub: sub.index, gaps_are_null: gaps.are_null(sub.gaps_are_null), took, notes };
         self.waiting.push_back((of, groups.into_iter()));
         Ok(())
+    }
+
+    /// How many values that were added are not shown, in words; `None` for none.
+    pub fn hidden(&self) -> Option<HeaderValue> {
+        let (unit, instead) = match self.form.asked.ms_resolution {
+            true => ("millisecond", "arrays=true or SQL shows"),
+            false => ("second", "msResolution=true shows"),
+        };
+        let text = format!("{} values have a later one in their {unit}; {instead} them", self.hidden);
+        if self.hidden == 0 { None } else { HeaderValue::from_str(&text).ok() }
     }
 
     /// How much work it is to write all that was added, in points.
@@ -238,6 +255,31 @@ impl Form {
         }
         self.notes.global(out);
         out.extend_from_slice(if self.asked.arrays { b",\"dps\":[" } else { b",\"dps\":{" });
+    }
+
+    /// Puts groups in the order in which OpenTSDB shows them, and Grafana lists them in a legend: by the numbers of the
+    /// values of the tags that make groups, tags by their numbers, which is the order in which names were first seen.
+    fn order(&self, groups: &mut [TsGroup], sub: &Resolved, index: &SeriesIndex) {
+        let Source::Query(query) = &sub.source else { return };
+        let every_series = query.aggregator == Aggregator::None;
+        let by = |key: &str| every_series || query.filters.iter().any(|filter| filter.group_by && filter.key == key);
+        groups.sort_by_cached_key(|group| {
+            let tags = group.series.first().into_iter().flat_map(|series| series.tags().iter());
+            let number = |kind, name: &str| tsuid::number(index, kind, name);
+            let mut numbers: Vec<_> = tags
+                .filter(|(key, _)| by(key))
+                .map(|(key, value)| (number(NameKind::TagKey, key), number(NameKind::TagValue, value)))
+                .collect();
+            numbers.sort_unstable();
+            numbers
+        });
+    }
+
+    /// How many points have another one after them in the unit of time that is shown. A list shows all.
+    fn hidden(&self, group: &TsGroup) -> usize {
+        let shown = Shown { millis: self.asked.ms_resolution, gaps_are_null: false };
+        let hides = |pair: &&[(Timestamp, Value)]| shown.time(pair[0].0) == shown.time(pair[1].0);
+        if self.asked.arrays { 0 } else { group.points.windows(2).filter(hides).count() }
     }
 
     /// The points of a group from those that are written up to `to`.

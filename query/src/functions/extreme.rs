@@ -1,0 +1,226 @@
+//! `min` and `max` of floats, under DataFusion's names, with answers that do not depend on the order of rows.
+//!
+//! DataFusion's forget what they held once NaN came by, and keep of -0.0 and 0.0 whichever was first. Here floats are in
+//! one order: -0.0 is less than 0.0, and NaN is greater than all, so that `min` is NaN of nothing but NaN, and `max` of
+//! any NaN. Everything that is no float is left to DataFusion.
+
+use std::mem::size_of;
+use std::sync::Arc;
+
+use arrow::array::cast::AsArray;
+use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array};
+use arrow::datatypes::{DataType, FieldRef, Float64Type};
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
+    SetMonotonicity, Signature, StatisticsArgs,
+};
+
+pub fn min() -> AggregateUDF {
+    AggregateUDF::new_from_impl(Extreme { inner: min_udaf(), side: Side::Least })
+}
+
+pub fn max() -> AggregateUDF {
+    AggregateUDF::new_from_impl(Extreme { inner: max_udaf(), side: Side::Greatest })
+}
+
+/// Which of several floats is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    Least,
+    Greatest,
+}
+
+impl Side {
+    /// The one that is kept; NaN is greater than all, whatever its sign.
+    pub fn of(self, a: f64, b: f64) -> f64 {
+        let greater = match (a.is_nan(), b.is_nan()) {
+            (true, _) => true,
+            (_, true) => false,
+            _ => a.total_cmp(&b).is_gt(),
+        };
+        let kept = if greater == (self == Side::Greatest) { a } else { b };
+        if kept.is_nan() { f64::NAN } else { kept }
+    }
+
+    fn take(self, kept: &mut Option<f64>, value: f64) {
+        *kept = Some(kept.map_or(self.of(value, value), |kept| self.of(kept, value)));
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Extreme {
+    inner: Arc<AggregateUDF>,
+    side: Side,
+}
+
+fn is_float(fields: &[FieldRef]) -> bool {
+    matches!(fields, [field] if *field.data_type() == DataType::Float64)
+}
+
+impl AggregateUDFImpl for Extreme {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.aliases()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, given: &[DataType]) -> Result<DataType> {
+        self.inner.inner().return_type(given)
+    }
+
+    fn return_field(&self, given: &[FieldRef]) -> Result<FieldRef> {
+        self.inner.inner().return_field(given)
+    }
+
+    fn is_nullable(&self) -> bool {
+        self.inner.inner().is_nullable()
+    }
+
+    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.inner().coerce_types(given)
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        match is_float(args.expr_fields) {
+            true => Ok(Box::new(Single { side: self.side, kept: None })),
+            false => self.inner.accumulator(args),
+        }
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
+        self.inner.state_fields(args)
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
+        is_float(args.expr_fields) || self.inner.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
+        match is_float(args.expr_fields) {
+            true => Ok(Box::new(Groups { side: self.side, kept: Vec::new() })),
+            false => self.inner.create_groups_accumulator(args),
+        }
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        self.inner.create_sliding_accumulator(args)
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::Insensitive
+    }
+
+    fn reverse_expr(&self) -> ReversedUDAF {
+        ReversedUDAF::Identical
+    }
+
+    fn is_descending(&self) -> Option<bool> {
+        self.inner.inner().is_descending()
+    }
+
+    fn value_from_stats(&self, statistics: &StatisticsArgs<'_>) -> Option<ScalarValue> {
+        self.inner.inner().value_from_stats(statistics)
+    }
+
+    fn default_value(&self, data_type: &DataType) -> Result<ScalarValue> {
+        self.inner.inner().default_value(data_type)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+
+    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
+        self.inner.inner().set_monotonicity(data_type)
+    }
+}
+
+#[derive(Debug)]
+struct Single {
+    side: Side,
+    kept: Option<f64>,
+}
+
+impl Accumulator for Single {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for value in values[0].as_primitive::<Float64Type>().iter().flatten() {
+            self.side.take(&mut self.kept, value);
+        }
+        Ok(())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        Ok(ScalarValue::Float64(self.kept))
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![ScalarValue::Float64(self.kept)])
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self)
+    }
+}
+
+struct Groups {
+    side: Side,
+    kept: Vec<Option<f64>>,
+}
+
+impl GroupsAccumulator for Groups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total: usize,
+    ) -> Result<()> {
+        self.kept.resize(total.max(self.kept.len()), None);
+        let values = values[0].as_primitive::<Float64Type>();
+        for (at, group) in groups.iter().enumerate() {
+            let passes = filter.is_none_or(|filter| filter.is_valid(at) && filter.value(at));
+            if passes && values.is_valid(at) {
+                self.side.take(&mut self.kept[*group], values.value(at));
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
+        Ok(Arc::new(emit.take_needed(&mut self.kept).into_iter().collect::<Float64Array>()))
+    }
+
+    fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
+        Ok(vec![self.evaluate(emit)?])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total: usize) -> Result<()> {
+        self.update_batch(states, groups, None, total)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let rows = values[0].len();
+        let mut each = Groups { side: self.side, kept: Vec::new() };
+        each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
+        each.state(EmitTo::All)
+    }
+
+    fn size(&self) -> usize {
+        self.kept.capacity() * size_of::<Option<f64>>()
+    }
+}

@@ -1,0 +1,52 @@
+//! Regular expressions in the text of a question are compiled before anything is planned: the optimizer and the
+//! operators, which compile them again, have limits and words of their own for those that cannot be.
+
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::{Expr, LogicalPlan, Operator};
+
+use crate::error::{Error, Result};
+use crate::expression::{Case, Expression};
+
+/// Characters of an expression that its error shows.
+const SHOWN_CHARS_MAX: usize = 60;
+
+/// # Errors
+/// Invalid, when an expression that is written out is none, or is too large.
+pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
+    plan.apply_with_subqueries(|plan| {
+        plan.apply_expressions(|expression| {
+            expression.apply(|expression| match pattern(expression).map(check_one) {
+                Some(Err(error)) => Err(DataFusionError::External(Box::new(error))),
+                _ => Ok(TreeNodeRecursion::Continue),
+            })
+        })
+    })?;
+    Ok(())
+}
+
+/// The regular expression that `expression` asks for, where it is written out.
+fn pattern(expression: &Expr) -> Option<&str> {
+    use Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
+    let pattern = match expression {
+        Expr::BinaryExpr(binary) if matches!(binary.op, RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch) => {
+            &*binary.right
+        }
+        Expr::SimilarTo(similar) => &*similar.pattern,
+        Expr::ScalarFunction(call) if call.name().starts_with("regexp_") => call.args.get(1)?,
+        _ => return None,
+    };
+    match pattern {
+        Expr::Literal(text, _) => text.try_as_str().flatten(),
+        _ => None,
+    }
+}
+
+fn check_one(pattern: &str) -> Result<()> {
+    let Err(why) = Expression::new(pattern, Case::Matters) else { return Ok(()) };
+    let mut shown: String = pattern.chars().take(SHOWN_CHARS_MAX).collect();
+    if shown.len() < pattern.len() {
+        shown.push_str("...");
+    }
+    Err(Error::Invalid(format!("the regular expression '{shown}': {why}")))
+}
