@@ -189,31 +189,57 @@ const FETCH_SITE: &str = "sec-fetch-site";
 /// A page from elsewhere can make the user's own browser ask us: under a name of its own that leads to
 /// 127.0.0.1, as a form sent across sites, or as a script or picture of ours that it shows. The first two show
 /// in Host and Origin, the last only in Sec-Fetch-Site; none can be forged by a page.
+///
+/// What another port of this machine serves is from elsewhere too: on a node that users share, anybody may serve there.
 fn names_of_this_machine(headers: &HeaderMap, pages: &Cors) -> Result<(), ApiError> {
     let admitted = pages.admits(headers);
+    let refused = |what: String| Err(ApiError::new(StatusCode::FORBIDDEN, what));
+    let host = match headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?")) {
+        Some(host) if !is_own_name(host) => {
+            return refused(format!(
+                "host '{host}' is not a name of this machine's loopback; ask for 127.0.0.1 or localhost, or send \
+                 'Authorization: Bearer TOKEN' with the token of the connection file"
+            ));
+        }
+        host => host,
+    };
+    let origin = headers.get(header::ORIGIN).filter(|_| !admitted).map(|origin| origin.to_str().unwrap_or("?"));
+    if let Some(origin) = origin
+        && !host.is_some_and(|host| is_page_of(host, origin))
+    {
+        let asked = host.unwrap_or("a host that was not named");
+        return refused(format!(
+            "a page of '{origin}' made the browser ask {asked}, and only pages of the same host and port may do so; \
+             name that origin with --cors-domains, or send 'Authorization: Bearer TOKEN' with the token of the \
+             connection file"
+        ));
+    }
     if let Some(site) = headers.get(FETCH_SITE)
         && !admitted
         && ![b"same-origin".as_slice(), b"none"].contains(&site.as_bytes())
     {
-        let what = format!(
+        return refused(format!(
             "a page of another site made the browser ask this ({FETCH_SITE} is {site:?}); open the address itself, \
              or send 'Authorization: Bearer TOKEN' with the token of the connection file"
-        );
-        return Err(ApiError::new(StatusCode::FORBIDDEN, what));
-    }
-    for (name, scheme) in [(header::HOST, ""), (header::ORIGIN, "://")] {
-        let Some(value) = headers.get(&name).filter(|_| !admitted || name != header::ORIGIN) else { continue };
-        let text = value.to_str().unwrap_or("?");
-        let authority = if scheme.is_empty() { text } else { text.split_once(scheme).map_or(text, |(_, rest)| rest) };
-        if !is_own_name(authority) {
-            let what = format!(
-                "{name} '{text}' is not a name of this machine's loopback; ask for 127.0.0.1 or localhost, or send \
-                 'Authorization: Bearer TOKEN' with the token of the connection file"
-            );
-            return Err(ApiError::new(StatusCode::FORBIDDEN, what));
-        }
+        ));
     }
     Ok(())
+}
+
+/// Whether pages of `origin` come from `host`: the same name and the same port, which a browser leaves out where it is
+/// the scheme's own.
+fn is_page_of(host: &str, origin: &str) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let port = match scheme.to_ascii_lowercase().as_str() {
+        "http" => ":80",
+        "https" => ":443",
+        _ => return false,
+    };
+    let short = |authority: &str| {
+        let lower = authority.to_ascii_lowercase();
+        lower.strip_suffix(port).map_or_else(|| lower.clone(), str::to_owned)
+    };
+    short(authority) == short(host)
 }
 
 /// `localhost`, names below it and loopback addresses, with or without a port; no name at all as well.

@@ -173,9 +173,29 @@ fn a_page_from_elsewhere_cannot_use_the_browser_of_our_user() {
     ] {
         assert_eq!(status(&LOOPBACK, &[("host", host)]), expected, "{host}");
     }
-    for (origin, expected) in [("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)] {
-        assert_eq!(status(&LOOPBACK, &[("host", "localhost"), ("origin", origin)]), expected, "{origin}");
+    // Whoever else has an account here may serve pages at another port.
+    for (host, origin, expected) in [
+        ("localhost:4242", "http://localhost:4242", 200),
+        ("LOCALHOST:4242", "https://localhost:4242", 200),
+        ("localhost", "http://localhost", 200),
+        ("localhost:80", "http://localhost", 200),
+        ("[::1]:9000", "http://[::1]:9000", 200),
+        ("localhost:4242", "http://localhost:3000", 403),
+        ("localhost:4242", "http://localhost", 403),
+        ("localhost", "http://localhost:4242", 403),
+        ("localhost:443", "http://localhost", 403),
+        ("127.0.0.1:4242", "http://localhost:4242", 403),
+        ("localhost:4242", "https://evil.example", 403),
+        ("localhost:4242", "ftp://localhost:4242", 403),
+        ("localhost:4242", "null", 403),
+        ("localhost:4242", "", 403),
+    ] {
+        assert_eq!(status(&LOOPBACK, &[("host", host), ("origin", origin)]), expected, "{origin} asks {host}");
     }
+    assert_eq!(status(&LOOPBACK, &[("origin", "http://localhost:4242")]), 403, "to whom is not known");
+    let refused =
+        rules().admit(&headers(&[("host", "localhost:4242"), ("origin", "http://localhost:3000")]), &LOOPBACK);
+    assert!(refused.unwrap_err().message.contains("--cors-domains"));
     for (site, expected) in [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403), ("x", 403)] {
         assert_eq!(status(&LOOPBACK, &[("host", "localhost"), ("sec-fetch-site", site)]), expected, "{site}");
     }
