@@ -43,9 +43,9 @@ async fn write(state: &State, request: Request) -> Result<(), Failure> {
     let params = Params::parse(request.uri().query().unwrap_or_default());
     let durability = if params.has("sync") { Durability::Synced } else { Durability::Buffered };
     let rules = LineRules { precision: precision(&params)?, keep: state.level >= LEVEL };
-    let body = body::read(request, &state.limits).await?;
     let decoder = writer.clone();
-    let accepted = body::decode(body, &state.limits, move |body| decoder.accept_lines(rules, body)).await?;
+    let decode = move |body: &[u8]| decoder.accept_lines(rules, body);
+    let accepted = body::read_and_decode(request, &state.limits, decode).await?;
     let AcceptedLines { batch, good, rejects, rejected, .. } = accepted;
     writer.submit(batch, durability).await?;
     if rejected == 0 {
