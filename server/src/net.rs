@@ -12,6 +12,7 @@ mod guest;
 pub mod listen;
 mod owner;
 mod proc_net;
+mod shared;
 mod sniff;
 mod sock_diag;
 pub mod socket;
@@ -46,9 +47,11 @@ use tower::ServiceExt;
 use self::access::{Access, FirstLook, Rules};
 use self::guest::{Guest, Places, WrongTokens};
 use self::owner::OwnerLookup;
+use self::shared::SharedStream;
 use self::sniff::{Protocol, Whole};
 use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
+use crate::http::asker::{Asker, Presence};
 use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::ServerLimits;
 
@@ -194,27 +197,29 @@ impl Door {
             Incoming::Tcp(stream, look) => {
                 let access = self.rules.after(look, &self.owners).await;
                 drop(unknown);
-                let Some(guest) = self.seat(access, stream.peer_addr().ok()) else { return turn_away(stream).await };
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "a connection keeps Nagle's algorithm");
                 }
+                let (peer, stream) = (stream.peer_addr().ok(), SharedStream::new(stream));
+                let Some(guest) = self.seat(access, peer, stream.presence()) else { return turn_away(stream).await };
                 self.open(stream, Visit { guest, watcher }).await;
             }
             Incoming::Unix(stream) => {
-                let Some(guest) = self.seat(self.rules.of_unix(&stream), None) else { return turn_away(stream).await };
+                let (access, stream) = (self.rules.of_unix(&stream), SharedStream::new(stream));
+                let Some(guest) = self.seat(access, None, stream.presence()) else { return turn_away(stream).await };
                 self.converse(stream, BytesMut::new(), Visit { guest, watcher }).await;
             }
         }
     }
 
     /// Gives a connection its place, if there is one.
-    fn seat(&self, access: Access, peer: Option<SocketAddr>) -> Option<Arc<Guest>> {
+    fn seat(&self, access: Access, peer: Option<SocketAddr>, presence: Arc<dyn Presence>) -> Option<Arc<Guest>> {
         let place = self.places.take(self.rules.place_for(&access))?;
-        Some(Arc::new(Guest::new(access, peer, place)))
+        Some(Arc::new(Guest::new(access, peer, place, Asker::new(Some(presence)))))
     }
 
     /// TLS comes before everything else.
-    async fn open(self: Arc<Self>, mut stream: TcpStream, visit: Visit) {
+    async fn open(self: Arc<Self>, mut stream: SharedStream<TcpStream>, visit: Visit) {
         let Some(tls) = &self.tls else { return self.converse(stream, BytesMut::new(), visit).await };
         let Some(first) = self.first_bytes(&mut stream).await else { return };
         if first.first().is_some_and(|byte| sniff::is_tls(*byte)) {
@@ -340,6 +345,7 @@ impl Door {
                 return refusal.into_response();
             }
         }
+        request.extensions_mut().insert(guest.asker.clone());
         match self.protocols.http.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},

@@ -14,6 +14,7 @@ use crate::answers::AnswerBudget;
 use crate::cors::Cors;
 use crate::http::body::{BodyBudget, LargeBodies};
 use crate::protocols::opentsdb::Told;
+use crate::walks::Walks;
 
 /// The state of one running server.
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub struct ServerLimits {
     /// Places for large bodies that are decompressed and decoded at once; one more waits, 30 s by default. 2 by
     /// default: samples are appended one body after another anyway.
     pub large_bodies: LargeBodies,
+    /// Work that walks over all names or series.
+    pub walks: Walks,
     /// Most open connections, a quarter of them for clients that need the token; one more is told 503.
     pub connections_max: usize,
     /// Longest that the head of a request may take to arrive, idle time before it included.
@@ -114,6 +117,7 @@ impl Default for ServerLimits {
             answers: AnswerBudget::new(512 << 20),
             answer_values_waiting: 1_000_000,
             large_bodies: LargeBodies::new(2, Duration::from_secs(30)),
+            walks: Walks::default(),
             connections_max: 512,
             header_timeout: Duration::from_secs(90),
             body_idle_timeout: Duration::from_secs(30),

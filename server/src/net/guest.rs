@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::access::Access;
+use crate::http::asker::Asker;
 
 /// How often it is told that wrong tokens come.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
@@ -141,14 +142,16 @@ pub struct Guest {
     pub access: Access,
     /// `None` on the socket.
     pub peer: Option<SocketAddr>,
+    /// Whom its requests are for.
+    pub asker: Asker,
     /// Something that it asked was let in.
     is_admitted: AtomicBool,
     place: Place,
 }
 
 impl Guest {
-    pub fn new(access: Access, peer: Option<SocketAddr>, place: Place) -> Self {
-        Self { access, peer, is_admitted: AtomicBool::new(false), place }
+    pub fn new(access: Access, peer: Option<SocketAddr>, place: Place, asker: Asker) -> Self {
+        Self { access, peer, asker, is_admitted: AtomicBool::new(false), place }
     }
 
     /// It asked something that it may.

@@ -3,6 +3,7 @@
 mod http2;
 mod owners;
 mod places;
+mod presence;
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};

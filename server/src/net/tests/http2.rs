@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::*;
+use crate::http::asker::Asker;
 use crate::net::guest::Guest;
 use crate::tls::{self, Certificate, Served, Trust};
 
@@ -128,7 +129,7 @@ async fn who_has_shown_the_token_takes_no_strangers_place_and_may_stay() {
     let guest = |uid| {
         let source = StrangerSource::User(uid);
         let access = Access::Stranger { reason: "of a test".to_owned(), source };
-        Some(Guest::new(access, None, places.take(PlaceFor::Stranger(source))?))
+        Some(Guest::new(access, None, places.take(PlaceFor::Stranger(source))?, Asker::new(None)))
     };
     let (first, second) = (guest(1).unwrap(), guest(2).unwrap());
     assert!(guest(3).is_none(), "a quarter of all is taken");
