@@ -30,6 +30,7 @@ mod saving;
 mod script;
 mod slt_scripts;
 mod spread;
+mod strangers;
 mod tsq_scripts;
 
 /// What drives the few asynchronous calls of these tests.

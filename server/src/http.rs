@@ -2,6 +2,7 @@
 //!
 //! The router knows no connections and checks no rights: the net module does that before a request comes here.
 
+pub mod asker;
 pub mod body;
 mod error;
 #[cfg(test)]

@@ -30,3 +30,4 @@ mod testing;
 pub mod tls;
 pub mod token;
 pub mod upload;
+pub mod walks;

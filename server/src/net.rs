@@ -2,15 +2,19 @@
 //! router, or all they say to the telnet protocol. One port for everything: TLS or not, HTTP/1, HTTP/2 (which gRPC
 //! needs), telnet.
 //!
-//! Every connection has a place, and places are limited. Who may ask what is decided here ([`access`])
-//! before a request reaches a handler, so no protocol can forget it.
+//! Every connection has a place, and places are limited ([`guest`]). Whose it is is found out first ([`owner`]), so that
+//! nobody takes the place of another. Who may ask what is decided here ([`access`]) before a request reaches a handler,
+//! so no protocol can forget it.
 
 pub mod access;
 pub mod addresses;
 mod guest;
 pub mod listen;
-pub mod proc_net;
+mod owner;
+mod proc_net;
+mod shared;
 mod sniff;
+mod sock_diag;
 pub mod socket;
 pub(crate) mod stall;
 #[cfg(test)]
@@ -19,6 +23,7 @@ mod tests;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,16 +39,19 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use self::access::{Access, Rules};
+use self::access::{Access, FirstLook, Rules};
 use self::guest::{Guest, Places, WrongTokens};
+use self::owner::OwnerLookup;
+use self::shared::SharedStream;
 use self::sniff::{Protocol, Whole};
 use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
+use crate::http::asker::{Asker, Presence};
 use crate::protocols::opentsdb::telnet::Telnet;
 use crate::state::ServerLimits;
 
@@ -53,6 +61,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const NO_PLACE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; charset=UTF-8\r\n\
     Retry-After: 1\r\nConnection: close\r\nContent-Length: 94\r\n\r\n\
     {\"error\":{\"code\":503,\"message\":\"too many connections are open; close some or try again soon\"}}";
+
+/// Most connections over TCP of which it is not known yet whose they are. Others wait in the kernel's queue, and those
+/// over the Unix socket do not wait for them.
+const UNKNOWN_MAX: usize = 64;
 
 /// Longest that agreeing on keys may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -86,7 +98,7 @@ pub struct Protocols {
 }
 
 enum Incoming {
-    Tcp(TcpStream),
+    Tcp(TcpStream, FirstLook),
     Unix(UnixStream),
 }
 
@@ -98,25 +110,35 @@ pub async fn serve(
     limits: &ServerLimits,
     stop: impl Future<Output = ()>,
 ) {
-    let places = Arc::new(Places::new(limits.connections_max));
+    let places = Places::new(limits.connections_max);
     let (stopping, stopped) = watch::channel(false);
     let tls = listeners.tls.clone().map(TlsAcceptor::from);
-    let door = Door { protocols, rules, limits: limits.clone(), tls, stopped, wrong: WrongTokens::default() };
+    let owners = listeners.tcp.local_addr().map_or_else(|_| OwnerLookup::of_tables(), OwnerLookup::new);
+    let door =
+        Door { protocols, rules, limits: limits.clone(), places, owners, tls, stopped, wrong: WrongTokens::default() };
     let door = Arc::new(door);
+    let unknown = Arc::new(Semaphore::new(UNKNOWN_MAX));
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
     loop {
-        let incoming = tokio::select! {
+        let (accepted, unknown) = tokio::select! {
             () = &mut stop => break,
-            accepted = listeners.tcp.accept() => accepted.map(|(stream, _)| Incoming::Tcp(stream)),
-            accepted = accept_unix(listeners.socket.as_ref()) => accepted.map(Incoming::Unix),
+            (accepted, unknown) = accept_tcp(&listeners.tcp, &unknown) => {
+                // At once: a client that hangs up is known for a moment only.
+                let seen = accepted.map(|stream| {
+                    let look = door.rules.of_tcp(&stream, &door.owners);
+                    Incoming::Tcp(stream, look)
+                });
+                (seen, unknown)
+            }
+            accepted = accept_unix(listeners.socket.as_ref()) => (accepted.map(Incoming::Unix), None),
             Some(_) = connections.join_next() => continue,
         };
-        match incoming {
+        match accepted {
             Ok(incoming) => {
-                let (door, places, watcher) = (Arc::clone(&door), Arc::clone(&places), graceful.watcher());
-                connections.spawn(async move { door.welcome(incoming, &places, watcher).await });
+                let (door, watcher) = (Arc::clone(&door), graceful.watcher());
+                connections.spawn(door.welcome(incoming, unknown, watcher));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -132,6 +154,16 @@ pub async fn serve(
     connections.shutdown().await;
 }
 
+/// A connection, and its place among those of which it is not known yet whose they are.
+async fn accept_tcp(
+    listener: &TcpListener,
+    unknown: &Arc<Semaphore>,
+) -> (io::Result<TcpStream>, Option<OwnedSemaphorePermit>) {
+    // Nobody closes it.
+    let unknown = Arc::clone(unknown).acquire_owned().await.ok();
+    (listener.accept().await.map(|(stream, _)| stream), unknown)
+}
+
 async fn accept_unix(socket: Option<&Socket>) -> io::Result<UnixStream> {
     match socket {
         Some(socket) => Ok(socket.listener().accept().await?.0),
@@ -144,6 +176,8 @@ struct Door {
     protocols: Protocols,
     rules: Rules,
     limits: ServerLimits,
+    places: Places,
+    owners: OwnerLookup,
     tls: Option<TlsAcceptor>,
     /// True once the server stops.
     stopped: watch::Receiver<bool>,
@@ -157,31 +191,35 @@ struct Visit {
 }
 
 impl Door {
-    async fn welcome(self: Arc<Self>, incoming: Incoming, places: &Places, watcher: Watcher) {
-        let Some(place) = places.any() else { return turn_away(incoming).await };
-        let (access, peer) = match &incoming {
-            Incoming::Tcp(stream) => (self.rules.of_tcp(stream).await, stream.peer_addr().ok()),
-            Incoming::Unix(stream) => (self.rules.of_unix(stream), None),
-        };
-        let stranger = matches!(access, Access::Stranger { .. });
-        let strangers_place = if stranger { places.strangers() } else { None };
-        if stranger && strangers_place.is_none() {
-            return turn_away(incoming).await;
-        }
-        let visit = Visit { guest: Arc::new(Guest::new(access, peer, place, strangers_place)), watcher };
+    /// `unknown` is held until it is known whose the connection is.
+    async fn welcome(self: Arc<Self>, incoming: Incoming, unknown: Option<OwnedSemaphorePermit>, watcher: Watcher) {
         match incoming {
-            Incoming::Tcp(stream) => {
+            Incoming::Tcp(stream, look) => {
+                let access = self.rules.after(look, &self.owners).await;
+                drop(unknown);
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "a connection keeps Nagle's algorithm");
                 }
-                self.open(stream, visit).await;
+                let (peer, stream) = (stream.peer_addr().ok(), SharedStream::new(stream));
+                let Some(guest) = self.seat(access, peer, stream.presence()) else { return turn_away(stream).await };
+                self.open(stream, Visit { guest, watcher }).await;
             }
-            Incoming::Unix(stream) => self.converse(stream, BytesMut::new(), visit).await,
+            Incoming::Unix(stream) => {
+                let (access, stream) = (self.rules.of_unix(&stream), SharedStream::new(stream));
+                let Some(guest) = self.seat(access, None, stream.presence()) else { return turn_away(stream).await };
+                self.converse(stream, BytesMut::new(), Visit { guest, watcher }).await;
+            }
         }
     }
 
+    /// Gives a connection its place, if there is one.
+    fn seat(&self, access: Access, peer: Option<SocketAddr>, presence: Arc<dyn Presence>) -> Option<Arc<Guest>> {
+        let place = self.places.take(self.rules.place_for(&access))?;
+        Some(Arc::new(Guest::new(access, peer, place, Asker::new(Some(presence)))))
+    }
+
     /// TLS comes before everything else.
-    async fn open(self: Arc<Self>, mut stream: TcpStream, visit: Visit) {
+    async fn open(self: Arc<Self>, mut stream: SharedStream<TcpStream>, visit: Visit) {
         let Some(tls) = &self.tls else { return self.converse(stream, BytesMut::new(), visit).await };
         let Some(first) = self.first_bytes(&mut stream).await else { return };
         if first.first().is_some_and(|byte| sniff::is_tls(*byte)) {
@@ -228,12 +266,12 @@ impl Door {
                     Ok(Err(_)) | Err(_) => {}
                 }
             }
-            (Protocol::Telnet, Some(telnet), Access::Socket | Access::Loopback) => {
+            (Protocol::Telnet, Some(telnet), Access::Socket | Access::Loopback { .. }) => {
                 telnet.converse(stream, first, self.stopped.clone()).await;
                 // Only now: whoever stops the server waits for what this client sent.
                 drop(visit);
             }
-            (Protocol::Telnet, Some(telnet), Access::Stranger { reason }) => {
+            (Protocol::Telnet, Some(telnet), Access::Stranger { reason, .. }) => {
                 let what = format!(
                     "a token is needed because {reason}, and telnet cannot carry one; send to /api/put over HTTP with \
                      'Authorization: Bearer TOKEN' and the token of the connection file"
@@ -307,6 +345,7 @@ impl Door {
                 return refusal.into_response();
             }
         }
+        request.extensions_mut().insert(guest.asker.clone());
         match self.protocols.http.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -326,12 +365,9 @@ fn name_host(request: &mut axum::extract::Request) {
 }
 
 /// Says why before it hangs up.
-async fn turn_away(incoming: Incoming) {
+async fn turn_away(stream: impl AsyncWrite + Unpin) {
     tracing::debug!("a connection beyond the limit was turned away");
-    match incoming {
-        Incoming::Tcp(stream) => say(stream, NO_PLACE).await,
-        Incoming::Unix(stream) => say(stream, NO_PLACE).await,
-    }
+    say(stream, NO_PLACE).await;
 }
 
 /// The last words on a connection; a peer that does not read is not waited for.

@@ -9,12 +9,12 @@ use telem_engine::{Clock, Db, SeriesIndex};
 use telem_ingest::writer::Writer;
 use telem_query::Queries;
 use telem_query::tsq::Fidelity;
-use tokio::sync::Semaphore;
 
 use crate::answers::AnswerBudget;
 use crate::cors::Cors;
-use crate::http::body::BodyBudget;
+use crate::http::body::{BodyBudget, LargeBodies};
 use crate::protocols::opentsdb::Told;
+use crate::walks::Walks;
 
 /// The state of one running server.
 #[derive(Debug)]
@@ -61,9 +61,11 @@ pub struct ServerLimits {
     /// Values that wait until all sub-queries of a request are answered, so that an error still has a status of its
     /// own; with more of them the answer begins. 1 million by default, 24 MB.
     pub answer_values_waiting: u64,
-    /// Places for large bodies of samples that are decoded at once; one more waits. 2 by default: samples
-    /// are appended one body after another anyway.
-    pub large_bodies: Arc<Semaphore>,
+    /// Places for large bodies that are decompressed and decoded at once; one more waits, 30 s by default. 2 by
+    /// default: samples are appended one body after another anyway.
+    pub large_bodies: LargeBodies,
+    /// Work that walks over all names or series.
+    pub walks: Walks,
     /// Most open connections, a quarter of them for clients that need the token; one more is told 503.
     pub connections_max: usize,
     /// Longest that the head of a request may take to arrive, idle time before it included.
@@ -114,7 +116,8 @@ impl Default for ServerLimits {
             bodies: BodyBudget::new(256 << 20),
             answers: AnswerBudget::new(512 << 20),
             answer_values_waiting: 1_000_000,
-            large_bodies: Arc::new(Semaphore::new(2)),
+            large_bodies: LargeBodies::new(2, Duration::from_secs(30)),
+            walks: Walks::default(),
             connections_max: 512,
             header_timeout: Duration::from_secs(90),
             body_idle_timeout: Duration::from_secs(30),

@@ -1,10 +1,12 @@
-"""InfluxDB's own Python clients, of 1.x and of 2.x, writing to a running telem."""
+"""InfluxDB's own Python clients, of 1.x, of 2.x and of 3, writing to a running telem."""
 
 import influxdb
 import influxdb_client
 import pytest
 from influxdb_client.client.write_api import SYNCHRONOUS
 from influxdb_client.rest import ApiException
+from influxdb_client_3 import InfluxDBClient3, Point, WriteOptions, WriteType, write_client_options
+from influxdb_client_3.exceptions import InfluxDBPartialWriteError
 
 EPOCH = 1_700_000_000
 
@@ -82,3 +84,29 @@ def test_the_client_of_2_x_shows_what_was_not_stored(server):
     assert told.value.status == 400
     assert "line 2: unable to parse 'bad': missing fields" in told.value.body
     assert [row["value"] for row in rows(server, "m_v")] == [1.0, 2.0]
+
+
+def of_3(server, **wishes):
+    options = write_client_options(write_options=WriteOptions(write_type=WriteType.synchronous, **wishes))
+    return InfluxDBClient3(
+        host=f"http://{server.address}", database="job", token="any", write_client_options=options
+    )
+
+
+@pytest.mark.parametrize("wishes", [{}, {"no_sync": True}, {"accept_partial": False}])
+def test_the_client_of_3_writes(server, wishes):
+    with of_3(server, **wishes) as client:
+        client.write([f"train,host=a loss={n / 8} {EPOCH + n}" for n in range(3)], write_precision="s")
+        client.write(Point("train").tag("host", "a").field("step", 7).time((EPOCH + 3) * 10**9))
+    assert [row["value"] for row in rows(server, "train_loss")] == [0.0, 0.125, 0.25]
+    assert [row["value_int"] for row in rows(server, "train_step")] == [7]
+
+
+@pytest.mark.parametrize("partial", [True, False])
+def test_the_client_of_3_shows_what_was_not_stored(server, partial):
+    with of_3(server, accept_partial=partial) as client:
+        with pytest.raises(InfluxDBPartialWriteError) as told:
+            client.write("m v=1 1\nbad\nm v=2 2", write_precision="s")
+    (line,) = told.value.line_errors
+    assert (line.line_number, line.original_line, line.error_message) == (2, "bad", "missing fields")
+    assert [row["value"] for row in rows(server, "m_v")] == ([1.0, 2.0] if partial else [])

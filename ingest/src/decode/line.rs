@@ -75,7 +75,12 @@ pub enum Precision {
     Seconds,
     Minutes,
     Hours,
+    /// What each timestamp counts is told by its size, as InfluxDB 3 has it: seconds up to the year 2128, and so on.
+    Guessed,
 }
+
+/// The first count that is not taken for seconds; of milliseconds and microseconds it is 1,000 times as many each.
+const GUESSED_SECONDS_MAX: u64 = 5_000_000_000;
 
 impl Precision {
     /// `ns`, `us`, `ms`, `s`, `m` or `h`; also `n`, `u` and `µ`, as InfluxDB 1.x has it.
@@ -101,8 +106,21 @@ impl Precision {
             Self::Seconds => 1_000_000,
             Self::Minutes => 60_000_000,
             Self::Hours => 3_600_000_000,
+            Self::Guessed => return Self::guess(count).time(count),
         };
         count.checked_mul(micros).map(Timestamp::from_micros)
+    }
+}
+
+impl Precision {
+    /// What a timestamp of that size counts.
+    fn guess(count: i64) -> Self {
+        match count.unsigned_abs() / GUESSED_SECONDS_MAX {
+            0 => Self::Seconds,
+            1..1_000 => Self::Millis,
+            1_000..1_000_000 => Self::Micros,
+            _ => Self::Nanos,
+        }
     }
 }
 

@@ -159,15 +159,45 @@ pub fn with_points<R>(body: &[u8], points_max: usize, take: impl FnOnce(Points<'
     }
 }
 
+/// As [`with_points`], but `take` is given the points in groups of `group_max`, and no more of them are kept at a time:
+/// as many as a body may hold take several times its bytes. It is read twice, so that nothing is given of one that cannot
+/// be read. Returns how many points there were beyond `points_max`.
+///
+/// # Errors
+/// See [`BodyError`]; `take` is not called then.
+pub fn with_groups(
+    body: &[u8],
+    points_max: usize,
+    group_max: usize,
+    take: impl FnMut(&[DataPoint<'_>]),
+) -> Result<usize, BodyError> {
+    let text = String::from_utf8_lossy(body);
+    let is_readable = |text: &str| read(text, |json| json::groups(json, points_max, 1, |_| {}));
+    let quoted = match is_readable(&text) {
+        Err(BodyError::NotJson(error)) => match json::quote_non_numbers(&text) {
+            Some(quoted) => match is_readable(&quoted) {
+                Err(BodyError::NotJson(error)) => return Err(BodyError::NotJson(json::without_quotes(error, &text))),
+                readable => readable.map(|_| Some(quoted))?,
+            },
+            None => return Err(BodyError::NotJson(error)),
+        },
+        readable => readable.map(|_| None)?,
+    };
+    read(quoted.as_deref().unwrap_or(&text), |json| json::groups(json, points_max, group_max, take))
+}
+
 fn points(body: &str, points_max: usize) -> Result<Points<'_>, BodyError> {
+    read(body, |json| json::points(json, points_max))
+}
+
+/// Reads a body with `parse` if it may be JSON.
+fn read<'a, R>(body: &'a str, parse: impl FnOnce(&'a str) -> Result<R, serde_json::Error>) -> Result<R, BodyError> {
     let trimmed = body.trim_start();
     let before = &body[..body.len() - trimmed.len()];
     let body = trimmed.trim_end();
     match body.as_bytes().first() {
         None => Err(BodyError::Empty),
-        Some(b'{' | b'[') => {
-            json::points(body, points_max).map_err(|error| BodyError::NotJson(json::place(&error, before)))
-        }
+        Some(b'{' | b'[') => parse(body).map_err(|error| BodyError::NotJson(json::place(&error, before))),
         Some(_) => Err(BodyError::NotAnObjectOrArray),
     }
 }

@@ -1,7 +1,10 @@
 //! Reads a request body within limits: bytes, decompressed bytes, memory of all requests together, silence.
 //!
 //! The memory a body takes is counted against a budget that all requests share until its last byte is dropped,
-//! so that many clients at once get `503` instead of filling the memory of the node.
+//! so that many clients at once get `503` instead of filling the memory of the node. What is large is decompressed and
+//! decoded on two threads of its own ([`LargeBodies`]), whose memory goes back to the system.
+
+mod large;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -14,16 +17,23 @@ use http_body_util::BodyExt;
 use telem_engine::ErrorKind;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub use self::large::LargeBodies;
 use super::ApiError;
 use crate::state::ServerLimits;
 
 /// Larger bodies are decoded on a thread of their own: on the threads of the network they would
 /// delay every other connection.
 pub(super) const INLINE_BYTES_MAX: usize = 64 << 10;
-/// Room that is made for a body before its bytes come, at most.
-const ROOM_BYTES_MAX: usize = 1 << 20;
 /// Memory is counted in blocks of this size.
 const BLOCK_BYTES: usize = 64 << 10;
+/// Up to here the room for a body grows with it.
+const GROWING_BYTES_MAX: usize = 1 << 20;
+/// The room for what is larger. An allocator may keep freed memory for the next one who wants some, which glibc never
+/// does with pieces of more than 32 MiB: each is a mapping of its own and goes back whole. What is not touched of it is
+/// no memory.
+const MAPPED_BYTES_MIN: usize = (32 << 20) + BLOCK_BYTES;
+/// Most room that is made before its bytes come.
+const MAPPED_BYTES_MAX: usize = 64 << 20;
 
 /// Memory that the bodies of all running requests share; clones share one budget.
 #[derive(Clone, Debug)]
@@ -46,7 +56,8 @@ impl BodyBudget {
         let permit = u32::try_from(missing).ok().and_then(|n| Arc::clone(&self.blocks).try_acquire_many_owned(n).ok());
         let Some(permit) = permit else {
             let what = format!(
-                "request bodies take {} bytes together, the most that is allowed; try again in a moment",
+                "request bodies take {} bytes together, the most that is allowed (option --bodies-bytes-max); try again \
+                 in a moment",
                 self.bytes_max
             );
             return Err(ApiError::of_kind(ErrorKind::Busy, what));
@@ -81,62 +92,73 @@ impl AsRef<[u8]> for Charged {
     }
 }
 
+/// A body as it was sent.
+struct Sent {
+    bytes: Vec<u8>,
+    charge: Charge,
+    encoding: Encoding,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    Plain,
+    Gzip,
+}
+
 /// The whole body of `request`, decompressed when it says `Content-Encoding: gzip`.
 ///
 /// # Errors
 /// 413 when it is larger than `limits.body_bytes_max`, as sent or decompressed; 415 for another encoding;
 /// 400 when it is not gzip although it says so, or ends too early; 408 when it stalls; 503 when too many bodies are read at once.
 pub async fn read(request: Request, limits: &ServerLimits) -> Result<Bytes, ApiError> {
-    let (head, body) = request.into_parts();
-    let gzip = is_gzip(&head.headers)?;
+    let Sent { bytes, charge, .. } = match small(receive(request, limits).await?, limits)? {
+        sent if sent.encoding == Encoding::Plain => sent,
+        sent => {
+            let given = limits.clone();
+            limits.large_bodies.work(move |is_wanted| inflate(sent, &given, is_wanted)).await??
+        }
+    };
+    Ok(Bytes::from_owner(Charged { bytes, _charge: charge }))
+}
+
+/// Reads the body of `request` and does `work` on it: here if it is small, else beside the threads of the network, where
+/// few are decompressed and decoded at a time: decoded samples take memory too.
+///
+/// # Errors
+/// Those of [`read`]; 503 when its turn does not come; Internal, when `work` panics.
+pub async fn read_and_decode<R: Send + 'static>(
+    request: Request,
+    limits: &ServerLimits,
+    work: impl FnOnce(&[u8]) -> R + Send + 'static,
+) -> Result<R, ApiError> {
+    let sent = small(receive(request, limits).await?, limits)?;
+    if sent.encoding == Encoding::Plain && sent.bytes.len() <= INLINE_BYTES_MAX {
+        return Ok(work(&sent.bytes));
+    }
+    let given = limits.clone();
+    let decoded = limits.large_bodies.work(move |is_wanted| {
+        let sent = match sent.encoding {
+            Encoding::Plain => sent,
+            Encoding::Gzip => inflate(sent, &given, is_wanted)?,
+        };
+        Ok(work(&sent.bytes))
+    });
+    decoded.await?
+}
+
+/// All bytes of a body, as they come.
+async fn receive(request: Request, limits: &ServerLimits) -> Result<Sent, ApiError> {
+    let (head, mut body) = request.into_parts();
+    let encoding = encoding(&head.headers)?;
     let announced = head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|bytes: u64| bytes > limits.body_bytes_max as u64) {
         return Err(too_large("as sent", limits));
     }
     let mut charge = Charge::default();
-    let sent = receive(body, announced.unwrap_or(0), &mut charge, limits).await?;
-    if !gzip {
-        return Ok(Bytes::from_owner(Charged { bytes: sent, _charge: charge }));
+    let mut received = Vec::new();
+    if let Some(bytes) = announced.and_then(|bytes| usize::try_from(bytes).ok()) {
+        make_room(&mut received, bytes, limits)?;
     }
-    let limits = limits.clone();
-    // Decompression is work for the processor: on the threads of the network it would delay every other connection.
-    let inflated = tokio::task::spawn_blocking(move || inflate(&sent, &limits)).await;
-    let (bytes, charge) = inflated
-        .map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: decompression: {panic}")))??;
-    Ok(Bytes::from_owner(Charged { bytes, _charge: charge }))
-}
-
-/// Does `work` on a body of samples: here if it is small, else beside the threads of the network, where few are decoded
-/// at a time: decoded samples take several times their body's size.
-///
-/// # Errors
-/// Internal, when `work` panics.
-pub async fn decode<R: Send + 'static>(
-    body: Bytes,
-    limits: &ServerLimits,
-    work: impl FnOnce(&[u8]) -> R + Send + 'static,
-) -> Result<R, ApiError> {
-    if body.len() <= INLINE_BYTES_MAX {
-        return Ok(work(&body));
-    }
-    let place = Arc::clone(&limits.large_bodies).acquire_owned().await;
-    let decoding = tokio::task::spawn_blocking(move || {
-        let _place = place;
-        work(&body)
-    });
-    decoding.await.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))
-}
-
-/// All bytes of `body`, which says that it has `announced`.
-async fn receive(
-    mut body: axum::body::Body,
-    announced: u64,
-    charge: &mut Charge,
-    limits: &ServerLimits,
-) -> Result<Vec<u8>, ApiError> {
-    // Made once instead of moved as it grows. Untouched room is no memory: it is charged as bytes come.
-    let room = usize::try_from(announced).map_or(ROOM_BYTES_MAX, |bytes| bytes.min(ROOM_BYTES_MAX));
-    let mut received = Vec::with_capacity(room);
     loop {
         let frame = tokio::time::timeout(limits.body_idle_timeout, body.frame()).await.map_err(|_| {
             let what = format!(
@@ -146,7 +168,7 @@ async fn receive(
             );
             ApiError::new(StatusCode::REQUEST_TIMEOUT, what)
         })?;
-        let Some(frame) = frame else { return Ok(received) };
+        let Some(frame) = frame else { return Ok(Sent { bytes: received, charge, encoding }) };
         let frame = frame.map_err(|error| {
             let what = format!("the body broke off after {} bytes: {error}", received.len());
             ApiError::new(StatusCode::BAD_REQUEST, what)
@@ -156,39 +178,86 @@ async fn receive(
         if bytes > limits.body_bytes_max {
             return Err(too_large("as sent", limits));
         }
-        limits.bodies.charge(charge, bytes)?;
+        limits.bodies.charge(&mut charge, bytes)?;
+        make_room(&mut received, data.len(), limits)?;
         received.extend_from_slice(&data);
     }
 }
 
-/// Never holds more than the limit and one block, whatever the compressed bytes promise.
-fn inflate(sent: &[u8], limits: &ServerLimits) -> Result<(Vec<u8>, Charge), ApiError> {
+/// Makes room for so many more bytes.
+///
+/// # Errors
+/// Busy when the system gives no memory.
+fn make_room(bytes: &mut Vec<u8>, more: usize, limits: &ServerLimits) -> Result<(), ApiError> {
+    let needed = bytes.len() + more;
+    if needed <= bytes.capacity() {
+        return Ok(());
+    }
+    if needed > GROWING_BYTES_MAX {
+        let mut mapped = Vec::new();
+        let room = limits.body_bytes_max.clamp(MAPPED_BYTES_MIN, MAPPED_BYTES_MAX).max(needed);
+        // Where address space is limited it grows as it must.
+        if mapped.try_reserve_exact(room).is_ok() {
+            mapped.extend_from_slice(bytes);
+            *bytes = mapped;
+            return Ok(());
+        }
+    }
+    bytes.try_reserve(more).map_err(|error| {
+        let what = format!("the system gives no memory for a body of {needed} bytes ({error}); try again in a moment");
+        ApiError::of_kind(ErrorKind::Busy, what)
+    })
+}
+
+/// Decompresses a small body here, if it is small decompressed too; anything else stays what it is.
+fn small(sent: Sent, limits: &ServerLimits) -> Result<Sent, ApiError> {
+    if sent.encoding == Encoding::Plain || sent.bytes.len() > INLINE_BYTES_MAX {
+        return Ok(sent);
+    }
+    let mut bytes = Vec::new();
+    let most = INLINE_BYTES_MAX.min(limits.body_bytes_max);
+    let decoder = MultiGzDecoder::new(sent.bytes.as_slice());
+    decoder.take(most as u64 + 1).read_to_end(&mut bytes).map_err(not_gzip)?;
+    if bytes.len() > limits.body_bytes_max {
+        return Err(too_large("decompressed", limits));
+    }
+    // What was charged for it as sent is less than it takes now by a block at most.
+    let is_small = bytes.len() <= INLINE_BYTES_MAX;
+    Ok(if is_small { Sent { bytes, charge: sent.charge, encoding: Encoding::Plain } } else { sent })
+}
+
+/// Never holds more than the limit and one block, whatever the compressed bytes promise. Stops when nobody waits.
+fn inflate(sent: Sent, limits: &ServerLimits, is_wanted: &dyn Fn() -> bool) -> Result<Sent, ApiError> {
     let mut charge = Charge::default();
     let mut inflated = Vec::new();
-    let mut decoder = MultiGzDecoder::new(sent);
+    let mut decoder = MultiGzDecoder::new(sent.bytes.as_slice());
     let mut block = vec![0; BLOCK_BYTES];
-    loop {
-        let bytes = decoder.read(&mut block).map_err(|error| {
-            let what = format!("the body says Content-Encoding: gzip but is not: {error}");
-            ApiError::new(StatusCode::BAD_REQUEST, what)
-        })?;
+    while is_wanted() {
+        let bytes = decoder.read(&mut block).map_err(not_gzip)?;
         if bytes == 0 {
-            return Ok((inflated, charge));
+            return Ok(Sent { bytes: inflated, charge, encoding: Encoding::Plain });
         }
         if inflated.len() + bytes > limits.body_bytes_max {
             return Err(too_large("decompressed", limits));
         }
         limits.bodies.charge(&mut charge, inflated.len() + bytes)?;
+        make_room(&mut inflated, bytes, limits)?;
         inflated.extend_from_slice(&block[..bytes]);
     }
+    Err(ApiError::of_kind(ErrorKind::Unavailable, "the client went away before its body was decompressed"))
 }
 
-fn is_gzip(headers: &HeaderMap) -> Result<bool, ApiError> {
-    let Some(encoding) = headers.get(header::CONTENT_ENCODING) else { return Ok(false) };
+fn not_gzip(error: std::io::Error) -> ApiError {
+    let what = format!("the body says Content-Encoding: gzip but is not: {error}");
+    ApiError::new(StatusCode::BAD_REQUEST, what)
+}
+
+fn encoding(headers: &HeaderMap) -> Result<Encoding, ApiError> {
+    let Some(encoding) = headers.get(header::CONTENT_ENCODING) else { return Ok(Encoding::Plain) };
     let encoding = String::from_utf8_lossy(encoding.as_bytes()).to_ascii_lowercase();
     match encoding.trim() {
-        "" | "identity" => Ok(false),
-        "gzip" | "x-gzip" => Ok(true),
+        "" | "identity" => Ok(Encoding::Plain),
+        "gzip" | "x-gzip" => Ok(Encoding::Gzip),
         other => {
             let what = format!("Content-Encoding '{other}' is not understood; send gzip or no encoding");
             Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what))

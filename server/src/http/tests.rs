@@ -11,7 +11,6 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use telem_engine::{ErrorKind, Value};
@@ -19,7 +18,7 @@ use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::ApiError;
-use super::body::{self, BodyBudget};
+use super::body::{self, BodyBudget, LargeBodies};
 use crate::info::Info;
 use crate::state::ServerLimits;
 use crate::testing::Served;
@@ -98,37 +97,108 @@ async fn bodies_share_a_budget_that_is_given_back_when_they_are_dropped() {
 #[tokio::test]
 async fn as_many_large_bodies_are_decoded_at_once_as_have_a_place_and_one_more_waits() {
     let limits = ServerLimits::default();
-    let places = limits.large_bodies.available_permits();
-    let large = || Bytes::from(vec![0; body::INLINE_BYTES_MAX + 1]);
+    let places = limits.large_bodies.places();
+    let large = || encoded("gzip", gzip(&vec![0; body::INLINE_BYTES_MAX + 1]));
     let (entered, arrivals) = std::sync::mpsc::channel();
     let mut decoding = Vec::new();
     for _ in 0..places {
         let (entered, limits) = (entered.clone(), limits.clone());
         let (go_on, waiting) = std::sync::mpsc::channel::<()>();
-        let body = large();
+        let request = large();
         let task = tokio::spawn(async move {
             let work = move |_: &[u8]| {
                 entered.send(()).unwrap();
                 waiting.recv().unwrap();
             };
-            body::decode(body, &limits, work).await.unwrap();
+            body::read_and_decode(request, &limits, work).await.unwrap();
         });
         decoding.push((task, go_on));
     }
     let arrived = move || (0..places).for_each(|_| arrivals.recv().unwrap());
     tokio::task::spawn_blocking(arrived).await.unwrap();
-    let mut one_more = pin!(body::decode(large(), &limits, <[u8]>::len));
+    let mut one_more = pin!(body::read_and_decode(large(), &limits, <[u8]>::len));
     assert!(poll_once(&mut one_more).is_pending());
-    assert_eq!(limits.large_bodies.available_permits(), 0);
-    let small = body::decode(Bytes::from(vec![0; body::INLINE_BYTES_MAX]), &limits, <[u8]>::len).await;
-    assert_eq!(small.unwrap(), body::INLINE_BYTES_MAX, "what is small waits for nobody");
+    assert_eq!(limits.large_bodies.places(), 0);
+    let plain = vec![0; body::INLINE_BYTES_MAX];
+    for small in [Request::new(Body::from(plain.clone())), encoded("gzip", gzip(&plain))] {
+        let read = body::read_and_decode(small, &limits, <[u8]>::len).await;
+        assert_eq!(read.unwrap(), body::INLINE_BYTES_MAX, "what is small waits for nobody");
+    }
     assert!(poll_once(&mut one_more).is_pending());
     for (task, go_on) in decoding {
         go_on.send(()).unwrap();
         task.await.unwrap();
     }
     assert_eq!(one_more.await.unwrap(), body::INLINE_BYTES_MAX + 1);
-    assert_eq!(limits.large_bodies.available_permits(), places);
+    assert_eq!(limits.large_bodies.places(), places);
+}
+
+#[tokio::test]
+async fn a_large_body_whose_turn_does_not_come_is_refused_by_the_name_of_the_limit() {
+    let limits =
+        ServerLimits { large_bodies: LargeBodies::new(1, Duration::from_millis(30)), ..ServerLimits::default() };
+    let (entered, inside) = tokio::sync::oneshot::channel();
+    let (go_on, waiting) = std::sync::mpsc::channel::<()>();
+    let first = tokio::spawn({
+        let limits = limits.clone();
+        async move {
+            let work = move |_: &dyn Fn() -> bool| {
+                entered.send(()).unwrap();
+                waiting.recv().unwrap();
+            };
+            limits.large_bodies.work(work).await
+        }
+    });
+    inside.await.unwrap();
+    let large = Request::new(Body::from(vec![0; body::INLINE_BYTES_MAX + 1]));
+    let error = body::read_and_decode(large, &limits, <[u8]>::len).await.unwrap_err();
+    assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(error.retry_after.is_some() && error.message.contains("large_bodies"), "{error}");
+    go_on.send(()).unwrap();
+    first.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn work_for_a_client_that_went_away_ends_or_never_begins() {
+    let large = LargeBodies::new(1, Duration::from_secs(30));
+    let (entered, inside) = tokio::sync::oneshot::channel();
+    let (ended, end) = tokio::sync::oneshot::channel();
+    let work = move |is_wanted: &dyn Fn() -> bool| {
+        entered.send(()).unwrap();
+        while is_wanted() {
+            std::thread::yield_now();
+        }
+        ended.send(()).unwrap();
+    };
+    let first = tokio::spawn({
+        let large = large.clone();
+        async move { large.work(work).await }
+    });
+    inside.await.unwrap();
+    first.abort();
+    end.await.unwrap();
+    let panicked = large.work(|_| assert!(large_is_not_reached(), "of a test")).await;
+    assert_eq!(panicked.unwrap_err().status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(large.work(|_| 7).await.unwrap(), 7, "the thread lives on");
+}
+
+fn large_is_not_reached() -> bool {
+    false
+}
+
+#[tokio::test]
+async fn what_is_decompressed_counts_beside_what_was_sent_and_is_given_back() {
+    let limits = ServerLimits { bodies: BodyBudget::new(1 << 20), ..ServerLimits::default() };
+    let request = |bytes: usize| encoded("gzip", gzip(&vec![1; bytes]));
+    let (status, why) = refusal(request(2 << 20), &limits).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(why.contains("--bodies-bytes-max"), "{why}");
+    let first = body::read(request(700 << 10), &limits).await.unwrap();
+    assert_eq!(refusal(request(700 << 10), &limits).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    drop(first);
+    for _ in 0..3 {
+        assert_eq!(body::read_and_decode(request(700 << 10), &limits, <[u8]>::len).await.unwrap(), 700 << 10);
+    }
 }
 
 #[tokio::test]

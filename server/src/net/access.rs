@@ -7,20 +7,19 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::proc_net::{self, End, Owner};
+use super::guest::{PlaceFor, StrangerSource};
+use super::owner::{End, Owner, OwnerLookup};
 use crate::cors::Cors;
 use crate::http::ApiError;
 use crate::token::Token;
 
 const ROOT: u32 = 0;
-/// The kernel's tables can miss a row while they change; this often they are read at most.
-const LOOKS_MAX: usize = 3;
 
 /// Of a client that hung up before anybody could ask whose it is.
 const HUNG_UP: &str = "its client hung up at once, and this kernel does not say whose it was: let the client wait \
                        (nc -N, nc -q 1), or use the Unix socket or `telem put`";
-const GONE: &str = "/proc/net/tcp does not show its client: let the client wait (nc -N, nc -q 1), or use the Unix \
-                    socket or `telem put`";
+const GONE: &str = "the kernel knows nothing of its client any more: let the client wait (nc -N, nc -q 1), or use the \
+                    Unix socket or `telem put`";
 
 /// What a connection may do, found out once when it is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,9 +27,20 @@ pub enum Access {
     /// A process of an admitted user, through the socket.
     Socket,
     /// A process of an admitted user, through loopback. It may be a browser that was led here by a strange page.
-    Loopback,
+    Loopback { uid: u32 },
     /// Needs the token, because of `reason`.
-    Stranger { reason: String },
+    Stranger { reason: String, source: StrangerSource },
+}
+
+/// What is known of a connection as soon as it is accepted.
+#[derive(Debug)]
+pub enum FirstLook {
+    Known(Access),
+    /// The kernel could not be asked about this connection on loopback; its tables have to be read, which takes longer.
+    Unread {
+        ours: SocketAddr,
+        theirs: SocketAddr,
+    },
 }
 
 /// Who is admitted.
@@ -60,20 +70,37 @@ impl Rules {
         *method == Method::OPTIONS && self.pages.admits(headers)
     }
 
-    pub async fn of_tcp(&self, stream: &TcpStream) -> Access {
+    /// Whose a connection is, as far as that takes no time.
+    pub fn of_tcp(&self, stream: &TcpStream, owners: &OwnerLookup) -> FirstLook {
         let (ours, theirs) = match (stream.local_addr(), stream.peer_addr()) {
             (Ok(ours), Ok(theirs)) => (ours, theirs),
             (Err(error), _) | (_, Err(error)) => {
-                return Access::Stranger { reason: format!("the connection has no address: {error}") };
+                let reason = format!("the connection has no address: {error}");
+                return FirstLook::Known(Access::Stranger { reason, source: StrangerSource::Unknown });
             }
         };
         if !is_loopback(ours.ip()) || !is_loopback(theirs.ip()) {
-            return Access::Stranger { reason: format!("{} is not on loopback", theirs.ip()) };
+            let reason = format!("{} is not on loopback", theirs.ip());
+            let source = StrangerSource::Address(theirs.ip().to_canonical());
+            return FirstLook::Known(Access::Stranger { reason, source });
         }
-        match tokio::task::spawn_blocking(move || look(ours, theirs)).await {
-            Ok(Ok(owner)) => self.of_owner(owner),
-            Ok(Err(error)) => Access::Stranger { reason: format!("/proc/net/tcp cannot be read: {error}") },
-            Err(error) => Access::Stranger { reason: format!("the look into /proc/net/tcp failed: {error}") },
+        match owners.at_once(theirs, ours) {
+            Ok(owner) => FirstLook::Known(self.of_owner(owner)),
+            Err(_) => FirstLook::Unread { ours, theirs },
+        }
+    }
+
+    /// Whose a connection is, once that was looked up.
+    pub async fn after(&self, look: FirstLook, owners: &OwnerLookup) -> Access {
+        match look {
+            FirstLook::Known(access) => access,
+            FirstLook::Unread { ours, theirs } => match owners.in_tables(theirs, ours).await {
+                Ok(owner) => self.of_owner(owner),
+                Err(error) => Access::Stranger {
+                    reason: format!("/proc/net/tcp cannot be read: {error}"),
+                    source: StrangerSource::Unknown,
+                },
+            },
         }
     }
 
@@ -81,23 +108,38 @@ impl Rules {
         match stream.peer_cred() {
             Ok(peer) if self.uids.contains(&peer.uid()) => Access::Socket,
             Ok(peer) => self.stranger_uid(peer.uid()),
-            Err(error) => Access::Stranger { reason: format!("the socket does not say who its peer is: {error}") },
+            Err(error) => Access::Stranger {
+                reason: format!("the socket does not say who its peer is: {error}"),
+                source: StrangerSource::Unknown,
+            },
         }
     }
 
     /// The decision about a loopback connection whose client end belongs to `owner`.
     pub fn of_owner(&self, owner: Option<Owner>) -> Access {
+        let gone = |reason: &str| Access::Stranger { reason: reason.to_owned(), source: StrangerSource::Unknown };
         match owner {
-            Some(Owner { end: End::Unknown, .. }) => Access::Stranger { reason: HUNG_UP.to_owned() },
-            Some(Owner { uid, .. }) if self.uids.contains(&uid) => Access::Loopback,
+            Some(Owner { end: End::Unknown, .. }) => gone(HUNG_UP),
+            Some(Owner { uid, .. }) if self.uids.contains(&uid) => Access::Loopback { uid },
             Some(Owner { uid, .. }) => self.stranger_uid(uid),
-            None => Access::Stranger { reason: GONE.to_owned() },
+            None => gone(GONE),
+        }
+    }
+
+    /// Which of the places a connection may take.
+    pub fn place_for(&self, access: &Access) -> PlaceFor {
+        match access {
+            Access::Socket => PlaceFor::Socket,
+            Access::Loopback { uid } if [self.own_uid, ROOT].contains(uid) => PlaceFor::Owner,
+            Access::Loopback { .. } => PlaceFor::Allowed,
+            Access::Stranger { source, .. } => PlaceFor::Stranger(*source),
         }
     }
 
     fn stranger_uid(&self, uid: u32) -> Access {
         Access::Stranger {
             reason: format!("it comes from a process of uid {uid}, this server is of uid {}", self.own_uid),
+            source: StrangerSource::User(uid),
         }
     }
 
@@ -111,8 +153,8 @@ impl Rules {
         }
         match access {
             Access::Socket => Ok(()),
-            Access::Loopback => names_of_this_machine(headers, &self.pages),
-            Access::Stranger { reason } => {
+            Access::Loopback { .. } => names_of_this_machine(headers, &self.pages),
+            Access::Stranger { reason, .. } => {
                 let wrong = if headers.contains_key(header::AUTHORIZATION) { "the token is wrong" } else { "no token" };
                 let what = format!(
                     "{wrong}, and one is needed because {reason}; send 'Authorization: Bearer TOKEN' with the token of \
@@ -122,15 +164,6 @@ impl Rules {
             }
         }
     }
-}
-
-fn look(ours: SocketAddr, theirs: SocketAddr) -> std::io::Result<Option<Owner>> {
-    for _ in 1..LOOKS_MAX {
-        if let Some(owner) = proc_net::owner_of(theirs, ours)? {
-            return Ok(Some(owner));
-        }
-    }
-    proc_net::owner_of(theirs, ours)
 }
 
 fn is_loopback(ip: IpAddr) -> bool {
@@ -156,31 +189,57 @@ const FETCH_SITE: &str = "sec-fetch-site";
 /// A page from elsewhere can make the user's own browser ask us: under a name of its own that leads to
 /// 127.0.0.1, as a form sent across sites, or as a script or picture of ours that it shows. The first two show
 /// in Host and Origin, the last only in Sec-Fetch-Site; none can be forged by a page.
+///
+/// What another port of this machine serves is from elsewhere too: on a node that users share, anybody may serve there.
 fn names_of_this_machine(headers: &HeaderMap, pages: &Cors) -> Result<(), ApiError> {
     let admitted = pages.admits(headers);
+    let refused = |what: String| Err(ApiError::new(StatusCode::FORBIDDEN, what));
+    let host = match headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?")) {
+        Some(host) if !is_own_name(host) => {
+            return refused(format!(
+                "host '{host}' is not a name of this machine's loopback; ask for 127.0.0.1 or localhost, or send \
+                 'Authorization: Bearer TOKEN' with the token of the connection file"
+            ));
+        }
+        host => host,
+    };
+    let origin = headers.get(header::ORIGIN).filter(|_| !admitted).map(|origin| origin.to_str().unwrap_or("?"));
+    if let Some(origin) = origin
+        && !host.is_some_and(|host| is_page_of(host, origin))
+    {
+        let asked = host.unwrap_or("a host that was not named");
+        return refused(format!(
+            "a page of '{origin}' made the browser ask {asked}, and only pages of the same host and port may do so; \
+             name that origin with --cors-domains, or send 'Authorization: Bearer TOKEN' with the token of the \
+             connection file"
+        ));
+    }
     if let Some(site) = headers.get(FETCH_SITE)
         && !admitted
         && ![b"same-origin".as_slice(), b"none"].contains(&site.as_bytes())
     {
-        let what = format!(
+        return refused(format!(
             "a page of another site made the browser ask this ({FETCH_SITE} is {site:?}); open the address itself, \
              or send 'Authorization: Bearer TOKEN' with the token of the connection file"
-        );
-        return Err(ApiError::new(StatusCode::FORBIDDEN, what));
-    }
-    for (name, scheme) in [(header::HOST, ""), (header::ORIGIN, "://")] {
-        let Some(value) = headers.get(&name).filter(|_| !admitted || name != header::ORIGIN) else { continue };
-        let text = value.to_str().unwrap_or("?");
-        let authority = if scheme.is_empty() { text } else { text.split_once(scheme).map_or(text, |(_, rest)| rest) };
-        if !is_own_name(authority) {
-            let what = format!(
-                "{name} '{text}' is not a name of this machine's loopback; ask for 127.0.0.1 or localhost, or send \
-                 'Authorization: Bearer TOKEN' with the token of the connection file"
-            );
-            return Err(ApiError::new(StatusCode::FORBIDDEN, what));
-        }
+        ));
     }
     Ok(())
+}
+
+/// Whether pages of `origin` come from `host`: the same name and the same port, which a browser leaves out where it is
+/// the scheme's own.
+fn is_page_of(host: &str, origin: &str) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let port = match scheme.to_ascii_lowercase().as_str() {
+        "http" => ":80",
+        "https" => ":443",
+        _ => return false,
+    };
+    let short = |authority: &str| {
+        let lower = authority.to_ascii_lowercase();
+        lower.strip_suffix(port).map_or_else(|| lower.clone(), str::to_owned)
+    };
+    short(authority) == short(host)
 }
 
 /// `localhost`, names below it and loopback addresses, with or without a port; no name at all as well.

@@ -1,37 +1,138 @@
 //! Who is connected: the places that connections take, and what is remembered of each.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::access::Access;
+use crate::http::asker::Asker;
 
 /// How often it is told that wrong tokens come.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Strangers (who need the token) may take a quarter of the places, so that they cannot keep the owner out.
+/// Of so many places one is kept for the owner and the socket.
+const KEPT_SHARE: usize = 32;
+/// Most places that are kept.
+const KEPT_MAX: usize = 16;
+/// Strangers may take one of so many places, and each source of them one of so many of those.
+const STRANGERS_SHARE: usize = 4;
+
+/// Whom a place is for. Who it is must be known before a place is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceFor {
+    /// Who comes through the Unix socket.
+    Socket,
+    /// A process of our own user, or of root.
+    Owner,
+    /// A process of a user who was allowed by name.
+    Allowed,
+    /// Who has to show the token, and has not done so yet.
+    Stranger(StrangerSource),
+}
+
+/// Where strangers come from, as far as that can be known: no source can take the places of all the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StrangerSource {
+    User(u32),
+    Address(IpAddr),
+    Unknown,
+}
+
+/// The places for connections.
+///
+/// Strangers may take a quarter of them, a quarter of that for each source. A few are kept for the owner, and half of
+/// these for the Unix socket: what a job opens by mistake must not keep anybody from asking what goes on.
 #[derive(Debug)]
 pub struct Places {
-    all: Arc<Semaphore>,
+    common: Arc<Semaphore>,
+    owner: Arc<Semaphore>,
+    socket: Arc<Semaphore>,
     strangers: Arc<Semaphore>,
+    of_sources: Arc<Mutex<HashMap<StrangerSource, usize>>>,
+    of_one_source_max: usize,
 }
 
 impl Places {
+    /// `connections_max` places in all.
     pub fn new(connections_max: usize) -> Self {
-        let place = |count: usize| Arc::new(Semaphore::new(count.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { all: place(connections_max), strangers: place(connections_max / 4) }
+        let connections_max = connections_max.clamp(1, Semaphore::MAX_PERMITS);
+        let kept = (connections_max / KEPT_SHARE).min(KEPT_MAX);
+        let of_socket = kept / 2;
+        let strangers = (connections_max / STRANGERS_SHARE).max(1);
+        let places = |count: usize| Arc::new(Semaphore::new(count));
+        Self {
+            common: places(connections_max - kept),
+            owner: places(kept - of_socket),
+            socket: places(of_socket),
+            strangers: places(strangers),
+            of_sources: Arc::default(),
+            of_one_source_max: (strangers / STRANGERS_SHARE).max(1),
+        }
     }
 
-    pub fn any(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.all).try_acquire_owned().ok()
+    /// A place, if there is one for such a connection.
+    pub fn take(&self, whom: PlaceFor) -> Option<Place> {
+        let of = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
+        let (permit, stranger) = match whom {
+            PlaceFor::Socket => (of(&self.common).or_else(|| of(&self.owner)).or_else(|| of(&self.socket))?, None),
+            PlaceFor::Owner => (of(&self.common).or_else(|| of(&self.owner))?, None),
+            PlaceFor::Allowed => (of(&self.common)?, None),
+            PlaceFor::Stranger(source) => {
+                let share = self.share_of(source)?;
+                let stranger = StrangersPlace { _permit: of(&self.strangers)?, _share: share };
+                (of(&self.common)?, Some(stranger))
+            }
+        };
+        Some(Place { _permit: permit, stranger: Mutex::new(stranger) })
     }
 
-    pub fn strangers(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.strangers).try_acquire_owned().ok()
+    fn share_of(&self, source: StrangerSource) -> Option<SourceShare> {
+        let mut of_sources = locked(&self.of_sources);
+        let taken = of_sources.entry(source).or_default();
+        if *taken >= self.of_one_source_max {
+            return None;
+        }
+        *taken += 1;
+        Some(SourceShare { source, of_sources: Arc::clone(&self.of_sources) })
+    }
+}
+
+/// The place of one connection; given back when it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    _permit: OwnedSemaphorePermit,
+    /// Given back once the token was shown: it is no stranger then.
+    stranger: Mutex<Option<StrangersPlace>>,
+}
+
+#[derive(Debug)]
+struct StrangersPlace {
+    _permit: OwnedSemaphorePermit,
+    _share: SourceShare,
+}
+
+/// One of the places that a source of strangers has taken.
+#[derive(Debug)]
+struct SourceShare {
+    source: StrangerSource,
+    of_sources: Arc<Mutex<HashMap<StrangerSource, usize>>>,
+}
+
+impl Drop for SourceShare {
+    fn drop(&mut self) {
+        let mut of_sources = locked(&self.of_sources);
+        if let Entry::Occupied(mut taken) = of_sources.entry(self.source) {
+            *taken.get_mut() -= 1;
+            if *taken.get() == 0 {
+                taken.remove();
+            }
+        }
     }
 }
 
@@ -41,28 +142,22 @@ pub struct Guest {
     pub access: Access,
     /// `None` on the socket.
     pub peer: Option<SocketAddr>,
+    /// Whom its requests are for.
+    pub asker: Asker,
     /// Something that it asked was let in.
     is_admitted: AtomicBool,
-    _place: OwnedSemaphorePermit,
-    /// Given back once it has shown the token: it is no stranger then.
-    strangers_place: Mutex<Option<OwnedSemaphorePermit>>,
+    place: Place,
 }
 
 impl Guest {
-    pub fn new(
-        access: Access,
-        peer: Option<SocketAddr>,
-        place: OwnedSemaphorePermit,
-        strangers_place: Option<OwnedSemaphorePermit>,
-    ) -> Self {
-        let strangers_place = Mutex::new(strangers_place);
-        Self { access, peer, is_admitted: AtomicBool::new(false), _place: place, strangers_place }
+    pub fn new(access: Access, peer: Option<SocketAddr>, place: Place, asker: Asker) -> Self {
+        Self { access, peer, asker, is_admitted: AtomicBool::new(false), place }
     }
 
     /// It asked something that it may.
     pub fn admit(&self) {
         if !self.is_admitted.swap(true, Ordering::Relaxed) {
-            self.strangers_place.lock().unwrap_or_else(PoisonError::into_inner).take();
+            locked(&self.place.stranger).take();
         }
     }
 
@@ -80,6 +175,10 @@ impl Guest {
     }
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Says that somebody tries tokens, and does not let him fill the log.
 #[derive(Debug, Default)]
 pub struct WrongTokens {
@@ -94,7 +193,7 @@ struct Told {
 
 impl WrongTokens {
     pub fn tell(&self, guest: &Guest, path: &str) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = locked(&self.told);
         let now = Instant::now();
         if told.last.is_some_and(|last| now.duration_since(last) < TOLD_INTERVAL) {
             told.untold += 1;

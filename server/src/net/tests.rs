@@ -1,6 +1,9 @@
 //! Who is let in, where we listen, and what a connection may not do.
 
 mod http2;
+mod owners;
+mod places;
+mod presence;
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -18,8 +21,10 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::access::{Access, Rules};
+use super::guest::{PlaceFor, Places, StrangerSource};
 use super::listen::{ListenError, listen};
-use super::proc_net::{self, End, Owner};
+use super::owner::{self, End, Owner};
+use super::proc_net;
 use super::sniff::{self, Protocol, protocol};
 use super::socket::{self, Socket, SocketError};
 use super::{Listeners, Protocols, serve};
@@ -86,25 +91,19 @@ fn the_kernels_tables_name_the_owner_of_a_client_end() {
     }
 }
 
-#[tokio::test]
-async fn the_owner_of_a_real_loopback_connection_is_found() {
-    for address in ["127.0.0.1:0", "[::1]:0"] {
-        // A machine may have no IPv6.
-        let Ok(listener) = listen(Some(address.parse().unwrap())).await else { continue };
-        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let owner = proc_net::owner_of(client.local_addr().unwrap(), client.peer_addr().unwrap()).unwrap().unwrap();
-        assert_eq!(owner.uid, rustix::process::getuid().as_raw());
-        assert_eq!(owner.end, End::Held);
-    }
-}
-
 #[test]
 fn kernels_are_told_apart_by_their_version() {
     for (release, expected) in
         [("6.18.44-fc-v657\n", Some((6, 18))), ("5.14.0-427.el9", Some((5, 14))), ("7.0-rc1", Some((7, 0))), ("", None)]
     {
-        assert_eq!(proc_net::version(release), expected, "{release}");
+        assert_eq!(owner::version(release), expected, "{release}");
     }
+}
+
+const LOOPBACK: Access = Access::Loopback { uid: 1000 };
+
+fn a_stranger() -> Access {
+    Access::Stranger { reason: "of a test".to_owned(), source: StrangerSource::User(1001) }
 }
 
 fn rules() -> Rules {
@@ -124,7 +123,7 @@ fn loopback_is_open_to_our_user_to_root_and_to_the_allowed() {
         (1000, End::Unknown, false),
     ] {
         let access = rules().of_owner(Some(Owner { uid, end }));
-        assert_eq!(access == Access::Loopback, admitted, "uid {uid}, {end:?}: {access:?}");
+        assert_eq!(matches!(access, Access::Loopback { .. }), admitted, "uid {uid}, {end:?}: {access:?}");
     }
     assert!(matches!(rules().of_owner(None), Access::Stranger { .. }));
 }
@@ -139,7 +138,7 @@ fn status(access: &Access, of: &[(&'static str, &str)]) -> u16 {
 
 #[test]
 fn a_stranger_needs_the_token_and_nothing_else_will_do() {
-    let stranger = Access::Stranger { reason: "of a test".to_owned() };
+    let stranger = a_stranger();
     for (authorization, expected) in [
         ("Bearer 0123456789abcdef", 200),
         ("Token 0123456789abcdef", 200),
@@ -173,16 +172,36 @@ fn a_page_from_elsewhere_cannot_use_the_browser_of_our_user() {
         ("localhost.evil.example", 403),
         ("10.1.1.1:4242", 403),
     ] {
-        assert_eq!(status(&Access::Loopback, &[("host", host)]), expected, "{host}");
+        assert_eq!(status(&LOOPBACK, &[("host", host)]), expected, "{host}");
     }
-    for (origin, expected) in [("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)] {
-        assert_eq!(status(&Access::Loopback, &[("host", "localhost"), ("origin", origin)]), expected, "{origin}");
+    // Whoever else has an account here may serve pages at another port.
+    for (host, origin, expected) in [
+        ("localhost:4242", "http://localhost:4242", 200),
+        ("LOCALHOST:4242", "https://localhost:4242", 200),
+        ("localhost", "http://localhost", 200),
+        ("localhost:80", "http://localhost", 200),
+        ("[::1]:9000", "http://[::1]:9000", 200),
+        ("localhost:4242", "http://localhost:3000", 403),
+        ("localhost:4242", "http://localhost", 403),
+        ("localhost", "http://localhost:4242", 403),
+        ("localhost:443", "http://localhost", 403),
+        ("127.0.0.1:4242", "http://localhost:4242", 403),
+        ("localhost:4242", "https://evil.example", 403),
+        ("localhost:4242", "ftp://localhost:4242", 403),
+        ("localhost:4242", "null", 403),
+        ("localhost:4242", "", 403),
+    ] {
+        assert_eq!(status(&LOOPBACK, &[("host", host), ("origin", origin)]), expected, "{origin} asks {host}");
     }
+    assert_eq!(status(&LOOPBACK, &[("origin", "http://localhost:4242")]), 403, "to whom is not known");
+    let refused =
+        rules().admit(&headers(&[("host", "localhost:4242"), ("origin", "http://localhost:3000")]), &LOOPBACK);
+    assert!(refused.unwrap_err().message.contains("--cors-domains"));
     for (site, expected) in [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403), ("x", 403)] {
-        assert_eq!(status(&Access::Loopback, &[("host", "localhost"), ("sec-fetch-site", site)]), expected, "{site}");
+        assert_eq!(status(&LOOPBACK, &[("host", "localhost"), ("sec-fetch-site", site)]), expected, "{site}");
     }
-    assert_eq!(status(&Access::Loopback, &[]), 200, "an HTTP/1.0 client names no host");
-    assert_eq!(status(&Access::Loopback, &[("host", "node7"), ("authorization", "Bearer 0123456789abcdef")]), 200);
+    assert_eq!(status(&LOOPBACK, &[]), 200, "an HTTP/1.0 client names no host");
+    assert_eq!(status(&LOOPBACK, &[("host", "node7"), ("authorization", "Bearer 0123456789abcdef")]), 200);
     assert_eq!(status(&Access::Socket, &[("host", "whatever")]), 200);
 }
 
@@ -190,16 +209,16 @@ fn a_page_from_elsewhere_cannot_use_the_browser_of_our_user() {
 fn pages_that_are_named_may_let_a_browser_here_ask_but_not_under_a_name_of_their_own() {
     let page = "https://board.example";
     let open = rules().with_pages(Cors::parse(page).unwrap());
-    let stranger = Access::Stranger { reason: "of a test".to_owned() };
+    let stranger = a_stranger();
     let status = |access: &Access, of: &[(&'static str, &str)]| {
         open.admit(&headers(of), access).map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
     };
     let asked = |host: &'static str, origin: &'static str| {
         [("host", host), ("origin", origin), ("sec-fetch-site", "cross-site")]
     };
-    assert_eq!(status(&Access::Loopback, &asked("localhost:4242", page)), 200);
-    assert_eq!(status(&Access::Loopback, &asked("localhost:4242", "https://evil.example")), 403);
-    assert_eq!(status(&Access::Loopback, &asked("board.example", page)), 403);
+    assert_eq!(status(&LOOPBACK, &asked("localhost:4242", page)), 200);
+    assert_eq!(status(&LOOPBACK, &asked("localhost:4242", "https://evil.example")), 403);
+    assert_eq!(status(&LOOPBACK, &asked("board.example", page)), 403);
     assert_eq!(status(&stranger, &asked("localhost:4242", page)), 401);
     // A browser asks without the token whether it may ask with it.
     assert!(open.is_preflight(&Method::OPTIONS, &headers(&[("origin", page)])));

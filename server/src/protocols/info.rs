@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State as Of;
+use axum::extract::{Request, State as Of};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use telem_engine::ErrorKind;
 
 use crate::http::ApiError;
+use crate::http::asker::Asker;
 use crate::info::Info;
 use crate::state::State;
 
@@ -17,12 +18,11 @@ pub fn routes() -> Router<Arc<State>> {
     Router::new().route("/api/info", get(info))
 }
 
-async fn info(Of(state): Of<Arc<State>>) -> Result<Response, ApiError> {
+async fn info(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
     let db = state.db.clone();
     // The answer waits for a lock that the writer holds while it appends.
-    let found = tokio::task::spawn_blocking(move || Info::of(&db)).await;
-    let mut info =
-        found.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))??;
+    let asker = Asker::of(&request);
+    let mut info = state.limits.walks.walk(&asker, move |_| Ok::<_, ApiError>(Info::of(&db)?)).await?;
     info.version = Some(state.version.to_owned());
     info.level = state.writer.is_some().then_some(state.level);
     let text = serde_json::to_string(&info)

@@ -173,6 +173,19 @@ fn timestamps_count_what_the_request_says() {
         let time = Precision::by_name(name).unwrap().time(1_500);
         assert_eq!(time.map(Timestamp::micros), micros, "{name}");
     }
+    for (count, micros) in [
+        (0, 0),
+        (4_999_999_999, 4_999_999_999_000_000),
+        (5_000_000_000, 5_000_000_000_000),
+        (-4_999_999_999_999, -4_999_999_999_999_000),
+        (5_000_000_000_000, 5_000_000_000_000),
+        (4_999_999_999_999_999, 4_999_999_999_999_999),
+        (5_000_000_000_000_000, 5_000_000_000_000),
+        (1_700_000_000_123_456_789, 1_700_000_000_123_456),
+        (i64::MIN, i64::MIN.div_euclid(1_000)),
+    ] {
+        assert_eq!(Precision::Guessed.time(count), Some(Timestamp::from_micros(micros)), "{count}");
+    }
     assert_eq!(Precision::Nanos.time(-1), Some(Timestamp::from_micros(-1)));
     assert_eq!(Precision::Hours.time(i64::MAX / 1_000_000_000), None);
     assert_eq!(Precision::by_name("days"), None);

@@ -19,6 +19,59 @@ pub fn points(body: &str, points_max: usize) -> Result<Points<'_>, serde_json::E
     }
 }
 
+/// As [`points`], but `take` is given them in groups of `group_max`, of which one is kept at a time. Returns how many
+/// there were beyond `points_max`.
+pub fn groups(
+    body: &str,
+    points_max: usize,
+    group_max: usize,
+    mut take: impl FnMut(&[DataPoint<'_>]),
+) -> Result<usize, serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_str(body);
+    if body.starts_with('{') {
+        take(&[DataPoint::deserialize(&mut json)?]);
+        Ok(0)
+    } else {
+        json.deserialize_seq(GroupsVisitor { points_max, group_max, take })
+    }
+}
+
+struct GroupsVisitor<F> {
+    points_max: usize,
+    group_max: usize,
+    take: F,
+}
+
+impl<'de, F: FnMut(&[DataPoint<'_>])> Visitor<'de> for GroupsVisitor<F> {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of data points")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut array: A) -> Result<Self::Value, A::Error> {
+        let mut group = Vec::new();
+        let (mut taken, mut beyond) = (0, 0);
+        while taken < self.points_max {
+            // A null among the points is a point without anything.
+            let Some(point) = array.next_element::<Option<DataPoint<'_>>>()? else { break };
+            group.push(point.unwrap_or_default());
+            taken += 1;
+            if group.len() >= self.group_max {
+                (self.take)(&group);
+                group.clear();
+            }
+        }
+        if !group.is_empty() {
+            (self.take)(&group);
+        }
+        while taken == self.points_max && array.next_element::<IgnoredAny>()?.is_some() {
+            beyond += 1;
+        }
+        Ok(beyond)
+    }
+}
+
 struct PointsVisitor {
     points_max: usize,
 }

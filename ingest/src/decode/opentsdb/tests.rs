@@ -373,3 +373,43 @@ fn an_error_names_its_place_in_the_body_as_it_was_sent() {
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(source, "expected value at line 2 column 2");
 }
+
+/// Bodies that can be read are read the same in groups of any size, and of others nothing is given.
+#[test]
+fn points_come_in_groups_as_they_come_all_at_once() {
+    let point = |n: usize| format!(r#"{{"metric":"m","timestamp":{n},"value":{n},"tags":{{"h":"a"}}}}"#);
+    let many = format!("[{}]", (1..=7).map(point).collect::<Vec<_>>().join(","));
+    let bodies = [
+        "".to_owned(),
+        "x".to_owned(),
+        "[]".to_owned(),
+        "[null]".to_owned(),
+        point(1),
+        many.clone(),
+        many.replace(":3", ":NaN"),
+        many.replace(":3", ":NaN").replace(":5,", ":}5,"),
+        many.replace("},{", "}{"),
+        format!(" \n {many} rest"),
+        many.trim_end_matches(']').to_owned(),
+    ];
+    for body in bodies {
+        for points_max in [1, 3, 7, 8] {
+            let whole = with_points(body.as_bytes(), points_max, |points| (shown(&points.kept), points.beyond));
+            for group_max in [1, 2, 3, 100] {
+                let mut kept = Vec::new();
+                let beyond = with_groups(body.as_bytes(), points_max, group_max, |group| {
+                    assert!(!group.is_empty() && group.len() <= group_max);
+                    kept.extend(shown(group));
+                });
+                assert!(beyond.is_ok() || kept.is_empty(), "{body}");
+                let read = beyond.map(|beyond| (kept, beyond)).map_err(|error| error.to_string());
+                let whole = whole.as_ref().map(Clone::clone).map_err(ToString::to_string);
+                assert_eq!(read, whole, "{body} by {group_max}, {points_max} at most");
+            }
+        }
+    }
+}
+
+fn shown(points: &[DataPoint<'_>]) -> Vec<String> {
+    points.iter().map(|point| format!("{point:?}")).collect()
+}

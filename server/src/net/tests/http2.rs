@@ -11,7 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::*;
-use crate::net::guest::{Guest, Places};
+use crate::http::asker::Asker;
+use crate::net::guest::Guest;
 use crate::tls::{self, Certificate, Served, Trust};
 
 type Sender = http2::SendRequest<Full<Bytes>>;
@@ -123,16 +124,17 @@ async fn tls_comes_before_everything_else_and_nobody_here_needs_it() {
 
 #[tokio::test]
 async fn who_has_shown_the_token_takes_no_strangers_place_and_may_stay() {
+    // A quarter of them for strangers, and a quarter of that for each source.
     let places = Places::new(8);
-    let guest = || {
-        let access = Access::Stranger { reason: "of a test".to_owned() };
-        let place = places.strangers();
-        place.is_some().then(|| Guest::new(access, None, places.any().unwrap(), place))
+    let guest = |uid| {
+        let source = StrangerSource::User(uid);
+        let access = Access::Stranger { reason: "of a test".to_owned(), source };
+        Some(Guest::new(access, None, places.take(PlaceFor::Stranger(source))?, Asker::new(None)))
     };
-    let (first, second) = (guest().unwrap(), guest().unwrap());
-    assert!(guest().is_none(), "a quarter of all is taken");
+    let (first, second) = (guest(1).unwrap(), guest(2).unwrap());
+    assert!(guest(3).is_none(), "a quarter of all is taken");
     first.admit();
-    let third = guest().expect("the first gave its place back");
+    let third = guest(3).expect("the first gave its place back");
     let moment = Duration::from_millis(5);
     second.has_outstayed(moment).await;
     third.has_outstayed(moment).await;

@@ -1,5 +1,5 @@
-//! Answers and errors in the two forms that InfluxDB's clients read: `{"error":"..."}` of 1.x, and
-//! `{"code":"invalid","message":"..."}` of 2.x.
+//! Answers and errors in the forms that InfluxDB's clients read: `{"error":"..."}` of 1.x,
+//! `{"code":"invalid","message":"..."}` of 2.x, and `{"error":"...","data":[...]}` of 3.
 
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ const ERROR_HEADER_BYTES_MAX: usize = 1_024;
 pub enum Dialect {
     V1,
     V2,
+    V3,
 }
 
 /// Why a request is not answered as it wished.
@@ -28,12 +29,14 @@ pub struct Failure {
     pub message: String,
     /// The first line of the body with a fault, from 1.
     pub line: Option<usize>,
+    /// The lines with faults, as 3 tells them.
+    pub data: Option<Json>,
     pub retry_after: Option<Duration>,
 }
 
 impl Failure {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), line: None, retry_after: None }
+        Self { status, message: message.into(), line: None, data: None, retry_after: None }
     }
 
     pub fn respond(&self, dialect: Dialect) -> Response {
@@ -43,6 +46,13 @@ impl Failure {
                 let mut body = json!({"code": code(self.status), "message": self.message});
                 if let Some(line) = self.line {
                     body["line"] = line.into();
+                }
+                body
+            }
+            Dialect::V3 => {
+                let mut body = json!({"error": self.message});
+                if let Some(data) = &self.data {
+                    body["data"] = data.clone();
                 }
                 body
             }
@@ -65,7 +75,7 @@ impl Failure {
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
-        Self { status: error.status, message: error.message, line: None, retry_after: error.retry_after }
+        Self { status: error.status, message: error.message, line: None, data: None, retry_after: error.retry_after }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State as Of};
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 use serde_json::json;
 
@@ -34,6 +34,15 @@ pub async fn health() -> Response {
         "version": version(),
     });
     respond(StatusCode::OK, Some(&body))
+}
+
+/// What else InfluxDB 3 has below `/api/v3`.
+pub async fn not_of_v3(uri: Uri) -> Response {
+    let what = format!(
+        "of InfluxDB 3 only /api/v3/write_lp is served here, and '{}' was asked for; ask in SQL at /api/sql",
+        uri.path()
+    );
+    Failure::new(StatusCode::NOT_FOUND, what).respond(Dialect::V3)
 }
 
 /// InfluxQL, as far as senders of samples use it: `CREATE DATABASE`, which finds the database made, and

@@ -157,3 +157,76 @@ async fn a_database_is_found_made_and_other_influxql_is_refused() {
         assert!(json(&answer)["error"].as_str().unwrap().ends_with(expected), "{query}");
     }
 }
+
+#[tokio::test]
+async fn lines_of_version_3_are_stored_with_the_precision_that_is_said_or_seen() {
+    for (precision, count) in [
+        ("", "1700000000"),
+        ("auto", "1700000000000"),
+        ("auto", "1700000000000000"),
+        ("auto", "1700000000000000000"),
+        ("nanosecond", "1700000000000000000"),
+        ("microsecond", "1700000000000000"),
+        ("millisecond", "1700000000000"),
+        ("second", "1700000000"),
+        ("ms", "1700000000000"),
+    ] {
+        let served = Served::new();
+        let path = format!("/api/v3/write_lp?db=job&precision={precision}");
+        let answer = served.post(&path, format!("cpu,host=a usage=1.5 {count}\n")).await;
+        assert_eq!((answer.status, answer.text()), (204, ""), "{precision}");
+        assert_eq!(stored(&served), ["cpu_usage{host=a} 1700000000000000 1.5"], "{precision}");
+    }
+    let served = Served::new();
+    for (wish, told) in [
+        ("precision=h", "invalid precision 'h': expected auto, nanosecond, microsecond, millisecond or second"),
+        ("accept_partial=1", "invalid accept_partial '1': expected true or false"),
+        ("no_sync=yes", "invalid no_sync 'yes': expected true or false"),
+    ] {
+        let answer = served.post(&format!("/api/v3/write_lp?db=job&{wish}"), "m value=1 1").await;
+        assert_eq!((answer.status, json(&answer)), (400, json!({"error": told})), "{wish}");
+    }
+    for wish in ["no_sync=true", "no_sync=false", "accept_partial=true&no_sync=true"] {
+        assert_eq!(served.post(&format!("/api/v3/write_lp?db=job&{wish}"), "m value=1 1").await.status, 204, "{wish}");
+    }
+}
+
+#[tokio::test]
+async fn version_3_tells_each_bad_line_as_its_clients_read_it() {
+    let body = "m value=1 1\nbad\nm value=3,state=\"up\" 3\r\n";
+    let bad = json!({"original_line": "bad", "line_number": 2, "error_message": "missing fields"});
+    let text = "field 'state' is a string; only numbers and booleans are stored (the rest of the line is)";
+    let state = json!({"original_line": "m value=3,state=\"up\" 3", "line_number": 3, "error_message": text});
+
+    let served = Served::new();
+    let answer = served.post("/api/v3/write_lp?db=job&precision=second", body).await;
+    let expected = json!({"error": "partial write of line protocol occurred", "data": [bad, state]});
+    assert_eq!((answer.status, json(&answer)), (400, expected));
+    assert_eq!(stored(&served), ["m{} 1000000 1.0", "m{} 3000000 3.0"]);
+
+    let served = Served::new();
+    let answer = served.post("/api/v3/write_lp?db=job&accept_partial=false", body).await;
+    assert_eq!(
+        (answer.status, json(&answer)),
+        (400, json!({"error": "parsing failed for write_lp endpoint", "data": bad}))
+    );
+    assert_eq!(stored(&served).len(), 0, "all or nothing");
+
+    let answer = served.post("/api/v3/write_lp", "bad\n".repeat(102)).await;
+    let told = json(&answer);
+    assert_eq!(told["data"].as_array().unwrap().len(), 100);
+    assert_eq!(told["error"], "partial write of line protocol occurred; 100 of 102 bad lines are listed");
+}
+
+#[tokio::test]
+async fn what_else_version_3_has_is_refused_in_its_own_words() {
+    let served = Served::new();
+    for path in ["/api/v3/query_sql?db=job&q=SELECT+1", "/api/v3/configure/database"] {
+        let answer = served.get(path).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert!(json(&answer)["error"].as_str().unwrap().contains("/api/v3/write_lp"), "{}", answer.text());
+    }
+    assert_eq!(served.get("/api/v3/write_lp").await.status, 405);
+    let answer = served.get("/api/v4/put").await;
+    assert!(answer.text().contains("greater than the max"), "OpenTSDB's versions are as they were: {}", answer.text());
+}

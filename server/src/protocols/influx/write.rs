@@ -1,13 +1,14 @@
-//! `POST /write` and `POST /api/v2/write`: line protocol in. Good lines are stored (unless the server's level says to
-//! keep nothing), each bad one is named with its reason.
+//! `POST /write`, `POST /api/v2/write` and `POST /api/v3/write_lp`: line protocol in. Good lines are stored (unless the
+//! server's level says to keep nothing), each bad one is named with its reason.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State as Of};
 use axum::http::StatusCode;
 use axum::response::Response;
+use serde_json::{Value as Json, json};
 use telem_engine::Durability;
-use telem_ingest::accept::lines::{AcceptedLines, LineRules};
+use telem_ingest::accept::lines::{AcceptedLines, LineReason, LineReject, LineRules};
 use telem_ingest::decode::line::Precision;
 
 use super::answer::{Dialect, Failure, respond};
@@ -19,6 +20,8 @@ use crate::state::State;
 const LEVEL: u8 = 1;
 /// Most bad lines that an answer names; the others are counted.
 const LISTED_MAX: usize = 100;
+/// How much of a bad line an answer of 3 shows.
+const SHOWN_BYTES_MAX: usize = 512;
 
 pub async fn v1(state: Of<Arc<State>>, request: Request) -> Response {
     answer(state, Dialect::V1, request).await
@@ -28,29 +31,118 @@ pub async fn v2(state: Of<Arc<State>>, request: Request) -> Response {
     answer(state, Dialect::V2, request).await
 }
 
+pub async fn v3(state: Of<Arc<State>>, request: Request) -> Response {
+    answer(state, Dialect::V3, request).await
+}
+
 async fn answer(Of(state): Of<Arc<State>>, dialect: Dialect, request: Request) -> Response {
-    match write(&state, request).await {
+    match write(&state, dialect, request).await {
         Ok(()) => respond(StatusCode::NO_CONTENT, None),
         Err(failure) => failure.respond(dialect),
     }
 }
 
-async fn write(state: &State, request: Request) -> Result<(), Failure> {
+/// What a request wants done with its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WriteWishes {
+    precision: Precision,
+    durability: Durability,
+    /// What becomes of the good lines when others are bad.
+    rest: GoodLines,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GoodLines {
+    Stored,
+    RefusedWithTheBad,
+}
+
+impl WriteWishes {
+    fn of(params: &Params, dialect: Dialect) -> Result<Self, Failure> {
+        let synced = match dialect {
+            Dialect::V1 | Dialect::V2 => false,
+            // There the answer waits for the disk unless the request says that it need not.
+            Dialect::V3 => !truth(params, "no_sync")?.unwrap_or(false),
+        };
+        let durability = if synced || params.has("sync") { Durability::Synced } else { Durability::Buffered };
+        let partial = match dialect {
+            Dialect::V1 | Dialect::V2 => true,
+            Dialect::V3 => truth(params, "accept_partial")?.unwrap_or(true),
+        };
+        let rest = if partial { GoodLines::Stored } else { GoodLines::RefusedWithTheBad };
+        Ok(Self { precision: precision(params, dialect)?, durability, rest })
+    }
+}
+
+fn truth(params: &Params, name: &str) -> Result<Option<bool>, Failure> {
+    match params.get(name) {
+        None | Some("") => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(other) => {
+            let what = format!("invalid {name} '{other}': expected true or false");
+            Err(Failure::new(StatusCode::BAD_REQUEST, what))
+        }
+    }
+}
+
+fn precision(params: &Params, dialect: Dialect) -> Result<Precision, Failure> {
+    let name = params.get("precision").filter(|name| !name.is_empty());
+    let (known, expected) = match (dialect, name) {
+        (Dialect::V3, None) => return Ok(Precision::Guessed),
+        (Dialect::V1 | Dialect::V2, None) => return Ok(Precision::default()),
+        (Dialect::V3, Some(name)) => (of_v3(name), "auto, nanosecond, microsecond, millisecond or second"),
+        (Dialect::V1 | Dialect::V2, Some(name)) => (Precision::by_name(name), "ns, us, ms, s, m or h"),
+    };
+    known.ok_or_else(|| {
+        let what = format!("invalid precision '{}': expected {expected}", name.unwrap_or_default());
+        Failure::new(StatusCode::BAD_REQUEST, what)
+    })
+}
+
+/// The names of 3, which takes short ones too.
+fn of_v3(name: &str) -> Option<Precision> {
+    match name {
+        "auto" => Some(Precision::Guessed),
+        "nanosecond" => Some(Precision::Nanos),
+        "microsecond" => Some(Precision::Micros),
+        "millisecond" => Some(Precision::Millis),
+        "second" => Some(Precision::Seconds),
+        short => Precision::by_name(short).filter(|unit| !matches!(unit, Precision::Minutes | Precision::Hours)),
+    }
+}
+
+async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), Failure> {
     let Some(writer) = state.writer.clone() else {
         let what = "this database is served read-only; send samples to the telem that writes it";
         return Err(Failure::new(StatusCode::FORBIDDEN, what));
     };
     let params = Params::parse(request.uri().query().unwrap_or_default());
-    let durability = if params.has("sync") { Durability::Synced } else { Durability::Buffered };
-    let rules = LineRules { precision: precision(&params)?, keep: state.level >= LEVEL };
-    let body = body::read(request, &state.limits).await?;
+    let wishes = WriteWishes::of(&params, dialect)?;
+    let rules = LineRules { precision: wishes.precision, keep: state.level >= LEVEL };
     let decoder = writer.clone();
-    let accepted = body::decode(body, &state.limits, move |body| decoder.accept_lines(rules, body)).await?;
+    let decode = move |body: &[u8]| {
+        let accepted = decoder.accept_lines(rules, body);
+        let data = if dialect == Dialect::V3 { bad_lines(body, &accepted.rejects) } else { Vec::new() };
+        (accepted, data)
+    };
+    let (accepted, data) = body::read_and_decode(request, &state.limits, decode).await?;
     let AcceptedLines { batch, good, rejects, rejected, .. } = accepted;
-    writer.submit(batch, durability).await?;
+    if rejected == 0 || wishes.rest == GoodLines::Stored {
+        writer.submit(batch, wishes.durability).await?;
+    }
     if rejected == 0 {
         return Ok(());
     }
+    let failure = match dialect {
+        Dialect::V1 | Dialect::V2 => in_one_text(good, &rejects, rejected),
+        Dialect::V3 => line_by_line(wishes.rest, data, rejected),
+    };
+    let line = rejects.first().map(|reject| reject.line);
+    Err(Failure { line, ..failure })
+}
+
+fn in_one_text(good: usize, rejects: &[LineReject], rejected: usize) -> Failure {
     let mut told: Vec<String> =
         rejects.iter().take(LISTED_MAX).map(|reject| format!("line {}: {}", reject.line, reject.reason)).collect();
     if rejected > told.len() {
@@ -58,14 +150,42 @@ async fn write(state: &State, request: Request) -> Result<(), Failure> {
     }
     let told = told.join("\n");
     let message = if good == 0 { told } else { format!("partial write: {told} dropped={rejected}") };
-    let line = rejects.first().map(|reject| reject.line);
-    Err(Failure { line, ..Failure::new(StatusCode::BAD_REQUEST, message) })
+    Failure::new(StatusCode::BAD_REQUEST, message)
 }
 
-fn precision(params: &Params) -> Result<Precision, Failure> {
-    let Some(name) = params.get("precision").filter(|name| !name.is_empty()) else { return Ok(Precision::default()) };
-    Precision::by_name(name).ok_or_else(|| {
-        let what = format!("invalid precision '{name}': expected ns, us, ms, s, m or h");
-        Failure::new(StatusCode::BAD_REQUEST, what)
-    })
+/// Clients of 3 look for these words.
+fn line_by_line(rest: GoodLines, mut data: Vec<Json>, rejected: usize) -> Failure {
+    let listed = data.len();
+    let (words, data) = match rest {
+        GoodLines::Stored => ("partial write of line protocol occurred", Json::from(data)),
+        GoodLines::RefusedWithTheBad => {
+            let first = if data.is_empty() { Json::Null } else { data.swap_remove(0) };
+            ("parsing failed for write_lp endpoint", first)
+        }
+    };
+    let message = match rest {
+        GoodLines::Stored if rejected > listed => format!("{words}; {listed} of {rejected} bad lines are listed"),
+        _ => words.to_owned(),
+    };
+    Failure { data: Some(data), ..Failure::new(StatusCode::BAD_REQUEST, message) }
+}
+
+/// The bad lines of `body` as 3 tells them.
+fn bad_lines(body: &[u8], rejects: &[LineReject]) -> Vec<Json> {
+    let mut lines = body.split(|byte| *byte == b'\n').zip(1..).peekable();
+    let told = rejects.iter().take(LISTED_MAX).map(|reject| {
+        // Rejects come in the order of the lines; one line may have several.
+        while lines.next_if(|(_, number)| *number < reject.line).is_some() {}
+        let line = lines.peek().map_or(b"".as_slice(), |(line, _)| line).trim_ascii_end();
+        let message = match &reject.reason {
+            LineReason::Broken { error, .. } => error.to_string(),
+            other => other.to_string(),
+        };
+        json!({
+            "original_line": String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES_MAX)]),
+            "line_number": reject.line,
+            "error_message": message,
+        })
+    });
+    told.collect()
 }

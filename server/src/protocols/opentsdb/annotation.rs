@@ -20,7 +20,7 @@ use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use super::call::Call;
 use super::errors::Failure;
 use super::query::parse::{AtMost, from_json};
-use super::{Answer, allow, beside, has_body, json, text_body, time};
+use super::{Answer, allow, has_body, json, text_body, time, walk};
 use crate::state::State;
 
 /// Most annotations in one request.
@@ -81,8 +81,12 @@ pub async fn one(state: &Arc<State>, call: &Call, request: Request) -> Result<An
         true => from_body(from_json(&text_body(state, request).await?)?)?,
         false => from_params(call, now)?,
     };
-    let (state, method) = (Arc::clone(state), call.method.clone());
-    beside(move || match method {
+    let (owned, method) = (Arc::clone(state), call.method.clone());
+    state.limits.walks.render(move || answer_one(&owned, &method, note)).await
+}
+
+fn answer_one(state: &State, method: &Method, note: Note) -> Result<Answer, Failure> {
+    match *method {
         Method::GET => {
             let start = started(&note)?;
             let snapshot = state.db.snapshot();
@@ -96,20 +100,19 @@ pub async fn one(state: &Arc<State>, call: &Call, request: Request) -> Result<An
             let start = started(&note).map_err(|error| {
                 Failure::bad_request("Unable to delete Annotation information").details(error.message)
             })?;
-            remove(writable(&state)?, note.tsuid, start)?;
+            remove(writable(state)?, note.tsuid, start)?;
             Ok(Answer::no_content())
         }
-        method => {
-            let existing = if method == Method::PUT { Existing::Replaced } else { Existing::Merged };
-            let Some(stored) = store(writable(&state)?, note, existing)? else {
+        _ => {
+            let existing = if *method == Method::PUT { Existing::Replaced } else { Existing::Merged };
+            let Some(stored) = store(writable(state)?, note, existing)? else {
                 return Ok(Answer::with_status(StatusCode::NOT_MODIFIED, Vec::new()));
             };
             let mut out = Vec::new();
             render(&mut out, &stored);
             Ok(Answer::ok(out))
         }
-    })
-    .await
+    }
 }
 
 /// Those on no single series that lie in a stretch of time, both ends included; without an end until now.
@@ -123,13 +126,25 @@ pub async fn global(state: &Arc<State>, call: &Call, request: Request) -> Result
         false => from_params(call, now.millis())?,
     };
     let (start, end) = (started(&note)?, note.end.unwrap_or(now));
-    let snapshot = state.db.snapshot();
-    let found = snapshot.meta().annotations().iter().filter(|note| {
-        note.tsuid.is_none() && start <= note.start && note.start <= end && note.end.is_none_or(|note| note <= end)
-    });
-    let mut out = Vec::new();
-    json::list(&mut out, found, render);
-    Ok(Answer::ok(out))
+    let (snapshot, mut held) = (state.db.snapshot(), state.limits.answers.start());
+    // A database may hold very many, and each may be long.
+    walk(state, call, move |stop| {
+        let found = snapshot.meta().annotations().iter().filter(|note| {
+            note.tsuid.is_none() && start <= note.start && note.start <= end && note.end.is_none_or(|note| note <= end)
+        });
+        let mut out = vec![b'['];
+        for note in found {
+            stop.check()?;
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            render(&mut out, note);
+            held.grow(out.len())?;
+        }
+        out.push(b']');
+        Ok(Answer { held: Some(held), ..Answer::ok(out) })
+    })
+    .await
 }
 
 pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
@@ -144,8 +159,8 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
             Some(body) => range_of_body(from_json(body)?, now)?,
             None => range_of_params(call, now)?,
         };
-        let state = Arc::clone(state);
-        return beside(move || remove_range(writable(&state)?, range)).await;
+        let owned = Arc::clone(state);
+        return state.limits.walks.render(move || remove_range(writable(&owned)?, range)).await;
     }
     let body = text_body(state, request).await?;
     // What follows the list is not looked at.
@@ -160,9 +175,9 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
         started(note)?;
     }
     let existing = if call.method == Method::PUT { Existing::Replaced } else { Existing::Merged };
-    let state = Arc::clone(state);
-    beside(move || {
-        let db = writable(&state)?;
+    let owned = Arc::clone(state);
+    let written = state.limits.walks.render(move || {
+        let db = writable(&owned)?;
         let mut stored = Vec::with_capacity(notes.len());
         for note in notes {
             // What says nothing new is left out.
@@ -171,8 +186,8 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
         let mut out = Vec::new();
         json::list(&mut out, &stored, render);
         Ok(Answer::ok(out))
-    })
-    .await
+    });
+    written.await
 }
 
 fn from_params(call: &Call, now: i64) -> Result<Note, Failure> {

@@ -5,6 +5,7 @@ use axum::http::{Method, StatusCode};
 use telem_query::tsq::Fidelity;
 
 use super::errors::Failure;
+use crate::http::asker::Asker;
 
 /// Longest name of a JSONP callback.
 const CALLBACK_BYTES_MAX: usize = 128;
@@ -93,6 +94,8 @@ pub struct Call {
     pub params: Params,
     /// Whether it came under `/grafana`, where answers are such as every Grafana can draw.
     pub of_grafana: bool,
+    /// Who waits for the answer.
+    pub asker: Asker,
 }
 
 impl Call {
@@ -113,7 +116,7 @@ impl Call {
         }
         let endpoint = endpoint(generation, &parts)?;
         let method = if endpoint.heeds_override() { overridden(method, &params)? } else { method.clone() };
-        Ok(Call { endpoint, generation, method, params, of_grafana })
+        Ok(Call { endpoint, generation, method, params, of_grafana, asker: Asker::of(request) })
     }
 
     /// The JSONP callback to wrap the answer in. Names that could be more than a name are ignored.

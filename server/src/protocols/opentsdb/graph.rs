@@ -9,7 +9,7 @@ use telem_query::TsGroup;
 use super::call::Call;
 use super::errors::Failure;
 use super::query::{self, Answering};
-use super::{Answer, beside, json};
+use super::{Answer, json};
 use crate::state::State;
 
 /// What a line takes at most besides names, roughly.
@@ -30,16 +30,16 @@ pub async fn answer(state: &Arc<State>, call: &Call, query: Option<&str>) -> Res
     let mut held = state.limits.answers.start();
     let mut out = Vec::new();
     while let Some((_, answer, _)) = answering.next().await? {
-        (out, held) = beside(move || {
+        let written = state.limits.walks.render(move || {
             for group in answer.groups {
                 let metric = group.series.first().map_or("", |key| key.metric());
                 let names: usize = group.tags.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
                 held.grow(out.len() + group.points.len() * (metric.len() + names + LINE_BYTES))?;
                 render(&mut out, metric, &group);
             }
-            Ok((out, held))
-        })
-        .await?;
+            Ok::<_, Failure>((out, held))
+        });
+        (out, held) = written.await?;
     }
     Ok(Answer { held: Some(held), ..Answer::text(out) }.lacking(&answering.announce()))
 }

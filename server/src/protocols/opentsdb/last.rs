@@ -17,8 +17,9 @@ use super::call::Call;
 use super::errors::Failure;
 use super::query::defined_by_telem;
 use super::query::parse::{AtMost, SUBS_MAX, TSUIDS_MAX, from_json};
-use super::{Answer, allow, beside, json, names, text_body, tsuid};
+use super::{Answer, allow, json, names, text_body, tsuid, walk};
 use crate::state::State;
+use crate::walks::StopSign;
 
 /// Most series in one answer.
 const SERIES_MAX: usize = 100_000;
@@ -83,14 +84,19 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let (resolve, back_scan) = (wanted.resolve, wanted.back_scan);
     let asker = Arc::clone(state);
     // A metric may have millions of series.
-    let ids = beside(move || find(&asker, &wanted, fidelity)).await?;
+    let ids = walk(state, call, move |stop| find(&asker, &wanted, fidelity, stop)).await?;
     let ids = if fidelity == Fidelity::OpenTsdb && back_scan == 0 { Vec::new() } else { ids };
     let last = state.queries.last(ids).await.map_err(crate::http::ApiError::from)?;
     let oldest = oldest(state.clock.now(), back_scan);
-    let newest = last.samples.into_iter().filter(|(_, time, _)| *time >= oldest);
-    let newest: Vec<Newest> = newest.map(|(key, time, value)| Newest { key, time, value }).collect();
-    let out = render(&state.index(), &newest, resolve);
-    held.grow(out.len())?;
+    let (index, samples) = (state.index(), last.samples);
+    let rendered = state.limits.walks.render(move || {
+        let newest = samples.into_iter().filter(|(_, time, _)| *time >= oldest);
+        let newest: Vec<Newest> = newest.map(|(key, time, value)| Newest { key, time, value }).collect();
+        let out = render(&index, &newest, resolve);
+        held.grow(out.len())?;
+        Ok::<_, Failure>((out, held))
+    });
+    let (out, held) = rendered.await?;
     Ok(Answer { held: Some(held), ..Answer::ok(out) }.lacking(&last.missing))
 }
 
@@ -188,14 +194,16 @@ pub fn series(text: &str) -> Result<Named, String> {
 }
 
 /// Every series that is asked for, in the order of the question and then canonical.
-fn find(state: &State, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<SeriesId>, Failure> {
+fn find(state: &State, wanted: &Wanted, fidelity: Fidelity, stop: &StopSign) -> Result<Vec<SeriesId>, Failure> {
     let index = state.index();
     let mut ids: Vec<SeriesId> = Vec::new();
     for sub in &wanted.subs {
+        stop.check()?;
         match sub {
             Sub::Metric { metric, tags } => ids.extend(by_name(state, metric, tags, wanted, fidelity)?),
             Sub::Tsuids(tsuids) => {
                 for number in tsuids {
+                    stop.check()?;
                     let found = tsuid::find(&index, number).map_err(Failure::bad_request)?;
                     ids.extend(found.and_then(|key| index.id(&key)));
                 }

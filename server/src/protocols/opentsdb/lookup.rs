@@ -16,13 +16,17 @@ use super::call::Call;
 use super::errors::{Failure, no_such_name};
 use super::query::defined_by_telem;
 use super::query::parse::AtMost;
-use super::{Answer, beside, has_body, json, names, text_body, tsuid};
+use super::{Answer, has_body, json, names, text_body, tsuid, walk};
 use crate::state::State;
+use crate::walks::StopSign;
 
 /// Series in an answer, unless the request says otherwise.
 const LIMIT_DEFAULT: i64 = 25;
 /// Most series in one answer, also when the request sets no limit.
 const LIMIT_MAX: usize = 100_000;
+
+/// Series that are looked at between two looks at whether the answer is still wanted.
+const SERIES_BETWEEN_LOOKS: usize = 4_096;
 
 /// Most tags in one search.
 const TAGS_MAX: usize = 64;
@@ -89,12 +93,13 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     }
     let started = state.clock.monotonic();
     let fidelity = call.fidelity(state.fidelity);
-    let state = Arc::clone(state);
+    let searched = Arc::clone(state);
     // A metric may have millions of series.
-    beside(move || {
-        let index = state.index();
-        let keys = find(&state, &wanted, fidelity)?;
-        let took = state.clock.monotonic().saturating_sub(started);
+    walk(state, call, move |stop| {
+        let index = searched.index();
+        let keys = find(&searched, &wanted, fidelity, stop)?;
+        let took = searched.clock.monotonic().saturating_sub(started);
+        stop.check()?;
         Ok(Answer::ok(render(&index, &wanted, &keys, took)))
     })
     .await
@@ -179,7 +184,7 @@ fn parse_tag(tag: &str) -> Result<Tag, String> {
 }
 
 /// The series, in canonical order, up to the limit.
-fn find(state: &State, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<SeriesKey>, Failure> {
+fn find(state: &State, wanted: &Wanted, fidelity: Fidelity, stop: &StopSign) -> Result<Vec<SeriesKey>, Failure> {
     let index = state.index();
     let metric = wanted.metric.as_deref().filter(|metric| *metric != "*");
     match unknown_name(&index, metric, &wanted.tags) {
@@ -200,9 +205,12 @@ fn find(state: &State, wanted: &Wanted, fidelity: Fidelity) -> Result<Vec<Series
         accepts.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
     let mut found = Vec::new();
     for metric in metrics {
-        let ids = index.select(&metric, &predicates).into_iter();
-        let keys = ids.filter_map(|id| index.key(id)).filter(|key| has_values(key, &wanted.tags));
-        found.extend(keys.take(most - found.len()));
+        stop.check()?;
+        for ids in index.select(&metric, &predicates).chunks(SERIES_BETWEEN_LOOKS) {
+            stop.check()?;
+            let keys = ids.iter().filter_map(|id| index.key(*id)).filter(|key| has_values(key, &wanted.tags));
+            found.extend(keys.take(most - found.len()));
+        }
         if found.len() == most {
             break;
         }

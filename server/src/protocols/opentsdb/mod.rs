@@ -41,7 +41,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use bytes::Bytes;
 use futures::StreamExt;
-use telem_engine::ErrorKind;
 use telem_query::tsq::Fidelity;
 
 pub use self::call::Params;
@@ -50,9 +49,9 @@ pub use self::counters::Told;
 use self::errors::Failure;
 use crate::answers::Held;
 use crate::cors::{self, Verdict};
-use crate::http::ApiError;
 use crate::missing;
 use crate::state::{ServerLimits, State};
+use crate::walks::StopSign;
 
 /// Where a Grafana finds the same API, with gaps that it can draw (see [`query`]).
 const GRAFANA: &str = "/grafana";
@@ -271,8 +270,11 @@ async fn text_body(state: &State, request: Request) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
-/// Does `work` beside the threads of the network, where it would delay every other connection.
-async fn beside<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
-    let bug = |panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}"));
-    tokio::task::spawn_blocking(work).await.map_err(bug)?
+/// Does `work`, which looks at names, series or annotations, of which there may be millions, for who asks.
+async fn walk<T: Send + 'static>(
+    state: &State,
+    call: &Call,
+    work: impl FnOnce(&StopSign) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    state.limits.walks.walk(&call.asker, work).await
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
-use bytes::Bytes;
 use telem_engine::{Durability, SampleBatch};
 use telem_ingest::accept::{Accepted, REJECTS_TOLD_MAX};
-use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, NonFinite, Points, Precision, Rules};
+use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, NonFinite, Precision, Rules};
 use telem_ingest::writer::Writer;
 use telem_query::tsq::Fidelity;
 
@@ -25,6 +24,9 @@ pub(super) const LEVEL: u8 = 1;
 /// Most bad points that an answer lists, and how many bytes those may take; the others are counted.
 const LISTED_MAX: usize = REJECTS_TOLD_MAX;
 const LISTED_BYTES_MAX: usize = 4 << 20;
+
+/// Points of a body with bad ones that are kept at once.
+const GROUP_POINTS: usize = 4_096;
 
 /// How much the answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +87,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let patience = patience(call, state.fidelity)?;
     let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
     let wanted = Wanted { report, rules: rules(call, state.fidelity)?, keep: state.level >= LEVEL };
-    let body = body::read(request, &state.limits).await?;
-    let sorted = sort(&writer, body, wanted, &state.limits).await?;
+    let sorted = sort(&writer, request, wanted, &state.limits).await?;
     if sorted.good == 0 && sorted.failed == 0 {
         return Err(Failure::bad_request("No datapoints found in content"));
     }
@@ -105,16 +106,17 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
 /// Answers a body of points of which none can be stored, each for the same `reason`.
 pub async fn refuse(state: &State, call: &Call, request: Request, reason: &str) -> Result<Answer, Failure> {
     allow(call, &[Method::POST])?;
-    let body = body::read(request, &state.limits).await?;
     let (report, reason) = (report(call), reason.to_owned());
-    let read = body::decode(body, &state.limits, move |body| {
+    let read = body::read_and_decode(request, &state.limits, move |body| {
         opentsdb::with_points(body, LISTED_MAX, |points| {
             let failed = points.kept.len() + points.beyond;
             let told: Vec<(usize, String)> = match report {
                 Report::Details => (0..points.kept.len()).map(|at| (at, reason.clone())).collect(),
                 Report::Plain | Report::Summary => Vec::new(),
             };
-            (failed, list(&points.kept, &told))
+            let mut listing = Listing::default();
+            listing.add(&points.kept, &told);
+            (failed, listing.errors)
         })
     });
     let (failed, errors) = read.await?.map_err(unreadable)?;
@@ -185,9 +187,9 @@ fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, Failure> {
     Ok(Rules { tags_max, precision, non_finite })
 }
 
-async fn sort(writer: &Writer, body: Bytes, wanted: Wanted, limits: &ServerLimits) -> Result<Sorted, Failure> {
+async fn sort(writer: &Writer, request: Request, wanted: Wanted, limits: &ServerLimits) -> Result<Sorted, Failure> {
     let writer = writer.clone();
-    let sorted = body::decode(body, limits, move |body| sort_points(&writer, body, wanted)).await?;
+    let sorted = body::read_and_decode(request, limits, move |body| sort_points(&writer, body, wanted)).await?;
     sorted.map_err(unreadable)
 }
 
@@ -206,10 +208,10 @@ fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, B
         return Ok(Sorted { good: batch.len(), batch, ..Sorted::default() });
     }
     let points_max = writer.limits().batch_samples_max;
-    opentsdb::with_points(body, points_max, |points| {
-        let Points { kept, beyond } = points;
+    let (mut sorted, mut listing) = (Sorted::default(), Listing::default());
+    let beyond = opentsdb::with_groups(body, points_max, GROUP_POINTS, |points| {
         let mut bad = Bad::default();
-        let samples = kept.iter().enumerate().filter_map(|(index, point)| match point.sample(&wanted.rules) {
+        let samples = points.iter().enumerate().filter_map(|(index, point)| match point.sample(&wanted.rules) {
             Ok(sample) => Some((index, sample)),
             Err(error) => {
                 bad.add(index, &error);
@@ -222,35 +224,51 @@ fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, B
         } else {
             (samples.count(), Accepted::default())
         };
-        let failed = bad.count + accepted.rejected + beyond;
-        let mut errors = Vec::new();
+        sorted.good += good;
+        sorted.failed += bad.count + accepted.rejected;
+        for (series, time, value) in accepted.batch.iter() {
+            sorted.batch.push(series, time, value);
+        }
         if wanted.report == Report::Details {
             let rejects = accepted.rejects.iter().map(|reject| (reject.index, reject.reason.to_string()));
             let mut told: Vec<(usize, String)> = bad.told.into_iter().chain(rejects).collect();
             told.sort_by_key(|(index, _)| *index);
-            errors = list(&kept, &told);
-            if beyond > 0 {
-                let reason = format!(
-                    "{beyond} data points were not looked at: the request holds more than {points_max}; send the \
-                     rest in another"
-                );
-                errors.push(error_object(&DataPoint::default(), &reason));
-            }
+            listing.add(points, &told);
         }
-        Sorted { batch: accepted.batch, good, failed, errors }
-    })
+    })?;
+    sorted.errors = listing.errors;
+    sorted.failed += beyond;
+    if beyond > 0 && wanted.report == Report::Details {
+        let reason = format!(
+            "{beyond} data points were not looked at: the request holds more than {points_max}; send the rest in \
+             another"
+        );
+        sorted.errors.push(error_object(&DataPoint::default(), &reason));
+    }
+    Ok(sorted)
 }
 
 /// Bad points with their reasons, as far as an answer lists them.
-fn list(points: &[DataPoint<'_>], told: &[(usize, String)]) -> Vec<Vec<u8>> {
-    let mut bytes = 0;
-    let objects = told.iter().take(LISTED_MAX).map(|(index, reason)| error_object(&points[*index], reason));
-    objects
-        .take_while(|object| {
-            bytes += object.len();
-            bytes <= LISTED_BYTES_MAX
-        })
-        .collect()
+#[derive(Debug, Default)]
+struct Listing {
+    errors: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Listing {
+    /// Adds those of some points, by their numbers among them.
+    fn add(&mut self, points: &[DataPoint<'_>], told: &[(usize, String)]) {
+        for (index, reason) in told {
+            if self.errors.len() == LISTED_MAX || self.bytes > LISTED_BYTES_MAX {
+                return;
+            }
+            let object = error_object(&points[*index], reason);
+            self.bytes += object.len();
+            if self.bytes <= LISTED_BYTES_MAX {
+                self.errors.push(object);
+            }
+        }
+    }
 }
 
 /// `{"datapoint":{...as sent...},"error":"..."}`; what was missing or null is left out.

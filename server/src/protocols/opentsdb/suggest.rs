@@ -10,7 +10,7 @@ use telem_ingest::decode::lenient::Text;
 
 use super::call::{Call, Generation};
 use super::errors::Failure;
-use super::{Answer, allow, beside, json, names, text_body};
+use super::{Answer, allow, json, names, text_body, walk};
 use crate::state::State;
 
 /// Names in an answer, unless the request says otherwise.
@@ -53,9 +53,9 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         "tagv" => NameKind::TagValue,
         other => return Err(Failure::bad_request(format!("Invalid 'type' parameter:{other}"))),
     };
-    let (state, prefix) = (Arc::clone(state), prefix.unwrap_or_default().into_owned());
-    beside(move || {
-        let names = names::suggest(&state, kind, &prefix, max);
+    let (found_in, prefix) = (Arc::clone(state), prefix.unwrap_or_default().into_owned());
+    walk(state, call, move |_| {
+        let names = names::suggest(&found_in, kind, &prefix, max);
         let mut out = Vec::new();
         json::list(&mut out, &names, |out, name| json::string(out, name));
         Ok(Answer::ok(out))

@@ -16,7 +16,7 @@ use super::call::Call;
 use super::errors::Failure;
 use super::names::Description;
 use super::query::parse::{AtMost, from_json};
-use super::{Answer, allow, annotation, beside, has_body, json, last, names, text_body, tsuid};
+use super::{Answer, allow, annotation, has_body, json, last, names, text_body, tsuid, walk};
 use crate::state::State;
 
 /// Most names of a kind in one request.
@@ -81,8 +81,8 @@ pub async fn assign(state: &Arc<State>, call: &Call, request: Request) -> Result
         let text = format!("more than {NAMES_MAX} names of kind {} in one request", names::word(*kind));
         return Err(Failure::bad_request(text));
     }
-    let state = Arc::clone(state);
-    beside(move || give(&state, &wanted)).await
+    let given = Arc::clone(state);
+    state.limits.walks.render(move || give(&given, &wanted)).await
 }
 
 /// `{"metric":{"sys.cpu":"000001"},"metric_errors":{"bad name":"..."}}`, and 400 if there is any error.
@@ -144,8 +144,9 @@ pub async fn rename(state: &Arc<State>, call: &Call, request: Request) -> Result
         let ((kind, from), to) = subject.zip(filled("name")).ok_or_else(missing)?;
         (kind.to_owned(), from, to)
     };
-    let state = Arc::clone(state);
-    beside(move || {
+    let owned = Arc::clone(state);
+    let written = state.limits.walks.render(move || {
+        let state = owned;
         let result = match self::kind(&kind) {
             None => Err("Unknown type name".to_owned()),
             Some(kind) => match complaint(kind, &from).or_else(|| complaint(kind, &to)) {
@@ -164,8 +165,8 @@ pub async fn rename(state: &Arc<State>, call: &Call, request: Request) -> Result
                 Answer::with_status(StatusCode::BAD_REQUEST, out)
             }
         })
-    })
-    .await
+    });
+    written.await
 }
 
 /// Reads a UID as the original does: hexadecimal digits, two for a byte.
@@ -182,8 +183,9 @@ pub async fn uid_meta(state: &Arc<State>, call: &Call, request: Request) -> Resu
     let uid = call.params.required("uid")?.to_owned();
     let word = call.params.required("type")?;
     let kind = kind(word).ok_or_else(|| Failure::unforeseen(fidelity, format!("Invalid type requested: {word}")))?;
-    let state = Arc::clone(state);
-    beside(move || {
+    let owned = Arc::clone(state);
+    walk(state, call, move |_| {
+        let state = owned;
         let (number, name) = named(&state, kind, &uid, fidelity)?;
         let mut out = Vec::new();
         render_name(&mut out, state.db.snapshot().meta(), kind, number, &name);
@@ -226,7 +228,7 @@ async fn describe(state: &Arc<State>, call: &Call, request: Request, fidelity: F
         true => from_body(from_json(&text_body(state, request).await?)?)?,
         false => from_params(call, fidelity)?,
     };
-    let (state, method) = (Arc::clone(state), call.method.clone());
+    let (owned, method) = (Arc::clone(state), call.method.clone());
     let missing = move |what: &str| match method {
         Method::DELETE => Failure::bad_request("Unable to delete UIDMeta information").details(what),
         _ => Failure::bad_request(what).details(what),
@@ -234,7 +236,8 @@ async fn describe(state: &Arc<State>, call: &Call, request: Request, fidelity: F
     let uid = uid.filter(|uid| !uid.is_empty()).ok_or_else(|| missing("Missing UID"))?;
     let kind = kind.ok_or_else(|| missing("Missing type"))?;
     let method = call.method.clone();
-    beside(move || {
+    let written = state.limits.walks.render(move || {
+        let state = owned;
         if method != Method::DELETE && told == Description::default() {
             return Ok(Answer::with_status(StatusCode::NOT_MODIFIED, Vec::new()));
         }
@@ -253,8 +256,8 @@ async fn describe(state: &Arc<State>, call: &Call, request: Request, fidelity: F
         let mut out = Vec::new();
         render_name(&mut out, db.snapshot().meta(), kind, number, &name);
         Ok(Answer::ok(out))
-    })
-    .await
+    });
+    written.await
 }
 
 /// A UID, the kind of its name, and what is told about that.
@@ -336,8 +339,9 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
             Failure::bad_request(why).details(details)
         })?),
     };
-    let state = Arc::clone(state);
-    beside(move || {
+    let owned = Arc::clone(state);
+    walk(state, call, move |stop| {
+        let state = owned;
         let index = state.index();
         let mut out = Vec::new();
         if let Some(number) = by_number {
@@ -369,6 +373,7 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
         }
         out.push(b'[');
         for key in ids.into_iter().filter_map(|id| index.key(id)) {
+            stop.check()?;
             if out.len() > 1 {
                 out.push(b',');
             }

@@ -38,7 +38,7 @@ use self::stats::Stats;
 use super::annotation::Delivered;
 use super::call::Call;
 use super::errors::Failure;
-use super::{Answer, allow, beside, names, text_body};
+use super::{Answer, allow, names, text_body, walk};
 use crate::http::ApiError;
 use crate::state::State;
 
@@ -161,7 +161,7 @@ impl Answering {
 }
 
 /// What is asked, in a body or else in the URI. What is long, or asks for series by regular expression or by number, takes
-/// its time, and takes it beside.
+/// its time, and takes it beside the threads of the network.
 pub async fn understand(
     state: &Arc<State>,
     call: &Call,
@@ -169,15 +169,17 @@ pub async fn understand(
     fidelity: Fidelity,
 ) -> Result<(Asked, Vec<Resolved>), Failure> {
     let asked = match body {
-        Some(body) if body.len() > INLINE_BODY_BYTES_MAX => beside(move || parse::body(&body, fidelity)).await?,
+        Some(body) if body.len() > INLINE_BODY_BYTES_MAX => {
+            state.limits.walks.render(move || parse::body(&body, fidelity)).await?
+        }
         Some(body) => parse::body(&body, fidelity)?,
         None => uri::query(&call.params, fidelity)?,
     };
     if asked.is_light() {
         return resolved(asked, state, call, fidelity);
     }
-    let (state, call) = (Arc::clone(state), call.clone());
-    beside(move || resolved(asked, &state, &call, fidelity)).await
+    let (owned, asking) = (Arc::clone(state), call.clone());
+    walk(state, call, move |_| resolved(asked, &owned, &asking, fidelity)).await
 }
 
 /// What is asked of which series.

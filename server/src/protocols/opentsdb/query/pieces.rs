@@ -17,7 +17,6 @@ use tokio::sync::mpsc;
 use super::Answering;
 use super::render::Out;
 use crate::http::ApiError;
-use crate::protocols::opentsdb::beside;
 use crate::protocols::opentsdb::errors::Failure;
 
 /// What is written at once, roughly: a millisecond of work.
@@ -47,11 +46,11 @@ async fn work(mut out: Out, mut rest: Answering, to: mpsc::Sender<Bytes>) -> Res
     loop {
         loop {
             let piece;
-            (out, piece) = beside(move || {
+            let written = rest.state.limits.walks.render(move || {
                 let piece = out.piece(PIECE_BYTES);
-                Ok((out, piece))
-            })
-            .await?;
+                Ok::<_, Failure>((out, piece))
+            });
+            (out, piece) = written.await?;
             let Some(piece) = piece else { break };
             send(piece).await;
         }

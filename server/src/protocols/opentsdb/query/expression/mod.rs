@@ -26,7 +26,7 @@ use super::{Answering, now_millis};
 use crate::answers::Held;
 use crate::protocols::opentsdb::call::Call;
 use crate::protocols::opentsdb::errors::Failure;
-use crate::protocols::opentsdb::{Answer, allow, beside, json, text_body};
+use crate::protocols::opentsdb::{Answer, allow, json, text_body, walk};
 use crate::state::State;
 
 /// What a value takes while expressions work on it, and then as text.
@@ -45,8 +45,9 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         (body, _) => body?,
     };
     let (ask, question, range) = {
-        let state = Arc::clone(state);
-        beside(move || {
+        let owned = Arc::clone(state);
+        walk(state, call, move |_| {
+            let state = owned;
             let ask = ask::read(&body, fidelity).map_err(|why| Failure::unforeseen(fidelity, why))?;
             let now = now_millis(&*state.clock);
             let question = resolve::resolve(&ask.asked, &state.index(), now, fidelity);
@@ -69,7 +70,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         answers[sub.index] = answer.groups;
     }
     let missing = answering.announce();
-    let (json, held) = beside(move || render(&ask, answers, range, held)).await?;
+    let (json, held) = state.limits.walks.render(move || render(&ask, answers, range, held)).await?;
     Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing))
 }
 

@@ -27,7 +27,7 @@ use crate::answers::Held;
 use crate::protocols::opentsdb::annotation::Delivered;
 use crate::protocols::opentsdb::call::{Call, Params};
 use crate::protocols::opentsdb::errors::Failure;
-use crate::protocols::opentsdb::{Answer, allow, beside};
+use crate::protocols::opentsdb::{Answer, allow, walk};
 use crate::state::State;
 
 /// What a point takes while functions work on it.
@@ -53,7 +53,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     }
     let stats = Stats::new(Arc::clone(&state.clock));
     let (state_, params) = (Arc::clone(state), call.params.clone());
-    let Expressions { trees, places, mut asked, question, scope } = beside(move || {
+    let Expressions { trees, places, mut asked, question, scope } = walk(state, call, move |_| {
         let now = now_millis(&*state_.clock);
         understand(&params, &state_.index(), now, fidelity)
     })
@@ -63,7 +63,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let mut held = state.limits.answers.start();
     let (answers, missing) = collect(state, question, fidelity, &mut held).await?;
     let (asked, index) = (Arc::new(asked), state.index());
-    let (json, held) = beside(move || {
+    let rendered = state.limits.walks.render(move || {
         let answers = places.iter().map(|at| answers.get(*at).cloned().unwrap_or_default()).collect::<Vec<_>>();
         let mut out = Out::new(asked, Delivered::default(), Arc::clone(&index), held, stats);
         for tree in &trees {
@@ -79,9 +79,9 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
                 out.add_with(&sub, groups, std::time::Duration::ZERO, notes)?;
             }
         }
-        Ok(out.whole()?)
-    })
-    .await?;
+        Ok::<_, Failure>(out.whole()?)
+    });
+    let (json, held) = rendered.await?;
     Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing))
 }
 

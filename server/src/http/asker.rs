@@ -1,0 +1,48 @@
+//! Who waits for an answer, as far as long work for it must know: whether it is still wanted, and that one connection
+//! does not ask for much of it at once.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+/// Whether somebody is still at the other end of a connection.
+pub trait Presence: Debug + Send + Sync {
+    /// When the client is gone, or has said that it sends nothing more: to a server of HTTP that is the same.
+    fn gone(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+/// The client of a connection. Every request carries the one that it came from; clones are the same client.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    /// `None` where there is no connection, as in tests.
+    presence: Option<Arc<dyn Presence>>,
+    walk: Arc<Semaphore>,
+}
+
+impl Asker {
+    pub fn new(presence: Option<Arc<dyn Presence>>) -> Self {
+        Self { presence, walk: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Whose request this is.
+    pub fn of(request: &Request) -> Self {
+        request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self::new(None))
+    }
+
+    /// When it is gone. A client that has sent more requests already is not looked at by who reads them.
+    pub async fn gone(&self) {
+        match &self.presence {
+            Some(presence) => presence.gone().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Its turn: one walk of a connection at a time.
+    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        Arc::clone(&self.walk).acquire_owned().await
+    }
+}

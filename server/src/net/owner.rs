@@ -1,0 +1,164 @@
+//! Whose the client end of a loopback connection is.
+//!
+//! The kernel is asked for this one connection ([`sock_diag`](super::sock_diag)): that costs the same whatever the
+//! machine has open, and is done before the client can be gone. Where it may not be asked (gVisor, a filter of system
+//! calls) its tables are read ([`proc_net`](super::proc_net)), which takes longer the more sockets there are. Nothing is
+//! remembered from one connection to the next: a port has another owner a moment later.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::proc_net;
+use super::sock_diag::SockDiag;
+
+/// From this version on the kernel is known to name the user of a socket that its process closed: seen on 6.18, with
+/// clients of another user.
+const KERNEL_KEEPS_USERS: (u32, u32) = (6, 18);
+/// Readers of the tables at once: each costs a processor some milliseconds.
+const TABLE_READERS_MAX: usize = 2;
+/// The kernel's tables can miss a row while they change; this often they are read at most.
+const TABLE_LOOKS_MAX: usize = 3;
+
+/// What the kernel says of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: u32,
+    pub end: End,
+}
+
+/// Whether anybody holds a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Held,
+    /// Its process closed it, and the kernel still knows whose it was.
+    Closed,
+    /// Nobody holds it, and nobody knows who did: the uid says nothing.
+    Unknown,
+}
+
+/// A socket as the kernel describes it, whichever way it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketRow {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// As the kernel numbers the states of TCP.
+    pub state: u8,
+    pub uid: u32,
+    pub inode: u64,
+}
+
+impl SocketRow {
+    /// Whose the socket at `local` is that is connected to `remote`, where this row is of that one.
+    pub fn owner(&self, local: SocketAddr, remote: SocketAddr) -> Option<Owner> {
+        let same = |a: SocketAddr, b: SocketAddr| canonical(a) == canonical(b);
+        let end = (same(self.local, local) && same(self.remote, remote)).then(|| self.end())??;
+        Some(Owner { uid: self.uid, end })
+    }
+
+    /// `None` where there is no connection yet: whoever opens one from the same port now is not who holds the other end
+    /// of ours.
+    fn end(&self) -> Option<End> {
+        const SYN_SENT: u8 = 2;
+        const SYN_RECEIVED: u8 = 3;
+        const FIN_WAIT1: u8 = 4;
+        const FIN_WAIT2: u8 = 5;
+        const CLOSE_WAIT: u8 = 8;
+        const LAST_ACK: u8 = 9;
+        const LISTEN: u8 = 10;
+        const CLOSING: u8 = 11;
+        const NEW_SYN_RECEIVED: u8 = 12;
+        match self.state {
+            SYN_SENT | SYN_RECEIVED | NEW_SYN_RECEIVED | LISTEN => None,
+            _ if self.inode != 0 => Some(End::Held),
+            FIN_WAIT1 | CLOSE_WAIT | LAST_ACK | CLOSING => Some(End::Closed),
+            // Of most in this state the kernel keeps only the addresses, and says user 0.
+            FIN_WAIT2 if self.uid != 0 => Some(End::Closed),
+            _ => Some(End::Unknown),
+        }
+    }
+}
+
+/// Without flow and scope, IPv4 in IPv6 as IPv4: what two spellings of one address have in common.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Asks the kernel for owners.
+#[derive(Debug)]
+pub struct OwnerLookup {
+    /// `None` where the tables are all there is.
+    diag: Option<SockDiag>,
+    table_readers: Arc<Semaphore>,
+    kernel_keeps_users: bool,
+}
+
+impl OwnerLookup {
+    /// For the connections of a socket that listens at `listening`.
+    pub fn new(listening: SocketAddr) -> Self {
+        let diag = SockDiag::open(listening);
+        if let Err(error) = &diag {
+            tracing::debug!(%error, "sock_diag is not to be had; /proc/net/tcp is read for every connection");
+        }
+        Self { diag: diag.ok(), ..Self::of_tables() }
+    }
+
+    /// Only reads tables.
+    pub fn of_tables() -> Self {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            diag: None,
+            table_readers: Arc::new(Semaphore::new(TABLE_READERS_MAX)),
+            // One that does not say is not new enough.
+            kernel_keeps_users: version(&release).is_some_and(|version| version >= KERNEL_KEEPS_USERS),
+        }
+    }
+
+    /// The owner of the socket at `local` that is connected to `remote`, where that takes no time: some microseconds.
+    /// Nobody, where the kernel has no such connection.
+    ///
+    /// # Errors
+    /// When the kernel may not be asked; its tables say more.
+    pub fn at_once(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
+        let diag = self.diag.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let row = diag.find(local, remote)?;
+        Ok(row.and_then(|row| row.owner(local, remote)).map(|owner| self.known(owner)))
+    }
+
+    /// The same out of the tables, for which few are read at a time and the others wait.
+    ///
+    /// # Errors
+    /// When neither table can be read.
+    pub async fn in_tables(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
+        let place = Arc::clone(&self.table_readers).acquire_owned().await.map_err(io::Error::other)?;
+        let reading = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            look(local, remote)
+        });
+        let owner = reading.await.map_err(io::Error::other)??;
+        Ok(owner.map(|owner| self.known(owner)))
+    }
+
+    /// User 0 is what an older kernel says of everybody's socket that is closed.
+    fn known(&self, owner: Owner) -> Owner {
+        let unsure = owner.end == End::Closed && owner.uid == 0 && !self.kernel_keeps_users;
+        if unsure { Owner { end: End::Unknown, ..owner } } else { owner }
+    }
+}
+
+fn look(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
+    for _ in 1..TABLE_LOOKS_MAX {
+        if let Some(owner) = proc_net::owner_of(local, remote)? {
+            return Ok(Some(owner));
+        }
+    }
+    proc_net::owner_of(local, remote)
+}
+
+/// Of `6.18.44-fc` the first two numbers.
+pub fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
