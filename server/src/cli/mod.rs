@@ -152,6 +152,10 @@ pub fn main() -> ExitCode {
         log::Style::Stamped
     };
     log::start(cli.verbosity, style);
+    // A run has its own way with signals, all of which concern its command.
+    if !matches!(cli.command, Command::Run(_) | Command::Record(_)) {
+        crate::job::signals::outlive_file_limit();
+    }
     if let Some(file) = cli.tls_ca {
         crate::client::trust_authorities(file);
     }
