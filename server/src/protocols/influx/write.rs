@@ -37,8 +37,7 @@ async fn answer(Of(state): Of<Arc<State>>, dialect: Dialect, request: Request) -
 
 async fn write(state: &State, request: Request) -> Result<(), Failure> {
     let Some(writer) = state.writer.clone() else {
-        let what = "this database is served read-only; send samples to the telem that writes it";
-        return Err(Failure::new(StatusCode::FORBIDDEN, what));
+        return Err(Failure::new(state.refusal.status(), state.refusal.message()));
     };
     let params = Params::parse(request.uri().query().unwrap_or_default());
     let durability = if params.has("sync") { Durability::Synced } else { Durability::Buffered };
