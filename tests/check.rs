@@ -126,3 +126,29 @@ fn a_database_that_is_written_is_not_repaired() {
     let misused = check(dir.path(), &["--take-over"]);
     assert_eq!(code(&misused), 2, "{}", text(&misused));
 }
+
+#[test]
+fn the_last_line_sums_up_all_that_was_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["n1", "n2"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        fs::rename(database(&dir.path().join(name)), dir.path().join(format!("{name}-db"))).unwrap();
+        fs::remove_dir(dir.path().join(name)).unwrap();
+    }
+    let last = |output: &Output| text(output).lines().last().unwrap().to_owned();
+    let sound = check(dir.path(), &[]);
+    assert_eq!(code(&sound), 0);
+    let line = last(&sound);
+    assert!(
+        line.starts_with("in all: databases: 2 sound, 0 damaged, 0 not checked; errors: 0, warnings: 0; "),
+        "{line}"
+    );
+    assert!(line.ends_with("; nothing is lost"), "{line}");
+    let series = fs::read_dir(dir.path().join("n1-db/segments")).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(series).unwrap();
+    let damaged = check(dir.path(), &[]);
+    assert_eq!(code(&damaged), 1);
+    let line = last(&damaged);
+    assert!(line.starts_with("in all: databases: 1 sound, 1 damaged, 0 not checked; errors: 1, "), "{line}");
+    assert!(line.contains("1 loss: "), "{line}");
+}

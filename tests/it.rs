@@ -11,6 +11,7 @@ mod check;
 mod collect;
 mod compact;
 mod dashboards;
+mod disk;
 mod export;
 mod floors;
 mod grafana;

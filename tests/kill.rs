@@ -15,6 +15,7 @@ use serde_json::{Value as Json, json};
 use crate::process::{Connection, PATIENCE, Server};
 use crate::script::EPOCH_MS;
 
+/// How often the server is killed, unless `TELEM_ROUNDS` says otherwise.
 const ROUNDS: u64 = 5;
 const BATCH: i64 = 40;
 const CLIENTS: [(&str, &str); 2] = [("synced", "/api/put?sync"), ("buffered", "/api/put")];
@@ -30,11 +31,12 @@ struct Put {
 fn a_killed_server_has_every_acknowledged_sample_and_nothing_that_nobody_sent() {
     let seed = std::env::var("TELEM_SEED").ok().map(|seed| seed.parse().unwrap());
     let seed: u64 = seed.unwrap_or_else(|| RandomState::new().hash_one("seed"));
-    println!("seed {seed} (TELEM_SEED={seed} draws the same moments)");
+    let rounds = std::env::var("TELEM_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
+    println!("seed {seed}, {rounds} rounds (TELEM_SEED={seed} draws the same moments; TELEM_ROUNDS)");
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("db");
     let puts: [Mutex<Put>; 2] = Default::default();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let mut server = Server::serve(&data, &[]);
         if round > 0 {
             let line = server.wait_for_line("recovery: ");

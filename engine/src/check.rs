@@ -14,14 +14,14 @@ use crate::manifest::{Manifest, SegmentEntry};
 use crate::meta::Meta;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::recover::read_entry;
+use crate::recover::{ANOTHER_FILE, TOO_SHORT, read_entry};
 use crate::segment::Run;
 use crate::segment::read::Loaded;
 use crate::segment::rebuild::Label;
 use crate::series_file;
 use crate::time::Timestamp;
-use crate::wal::Record;
 use crate::wal::replay::{End, Replay};
+use crate::wal::{FoundList, Likeness, Record, WalList};
 
 /// How often a check starts over because a writer flushed meanwhile.
 const TRIES: u32 = 4;
@@ -135,6 +135,8 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn run(&mut self, manifest: Option<&Manifest>, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
+        // Before the files are: a writer beside us begins one before it is listed.
+        let list = self.wal_list()?;
         let wal = self.layout.wal_files(self.disk)?;
         let wal_bytes = wal.iter().filter_map(|(_, path)| self.disk.open(path).ok()).map(|file| file.len());
         let named_bytes = manifest.map_or(0, |manifest| manifest.files().map(|file| file.bytes).sum());
@@ -163,18 +165,46 @@ impl Check<'_> {
                 );
                 continue;
             }
-            let bytes = self.wal_file(path, *number, Some(*number) == last);
+            let bytes = self.wal_file(path, *number, Some(*number) == last, &list);
             self.done(path, bytes, progress);
+        }
+        if let Some(manifest) = manifest {
+            self.missing_wal(manifest, &wal, &list);
         }
         for path in self.layout.list(self.disk, WAL)? {
             if layout::is_unfinished(&path) {
                 self.warn(&path, "a file", "a copy that did not come to its end", "none");
             } else if layout::wal_number(&path).is_none() {
-                self.warn(&path, "a file beside the WAL", "damaged bytes set aside, or no file of ours", "none");
+                let found = "damaged bytes set aside, a note that a file was lost, or no file of ours";
+                self.warn(&path, "a file beside the WAL", found, "none");
             }
         }
         self.report.series = self.index.len() as u64;
         Ok(())
+    }
+
+    /// The list of WAL files. Without one that can be read, nothing is asked of the WAL.
+    fn wal_list(&mut self) -> Result<WalList> {
+        let list = FoundList::load(self.disk, self.layout)?;
+        if let FoundList::Damaged(Error::Corrupt { path, what, found, .. }) = &list {
+            self.warn(path, what, found, "a list by which a file of the WAL that is gone is missed");
+        }
+        Ok(list.into_list())
+    }
+
+    /// WAL files that were begun and are not there.
+    fn missing_wal(&mut self, manifest: &Manifest, found: &[(u64, PathBuf)], list: &WalList) {
+        let newest = manifest.segments.iter().map(|entry| entry.last).max();
+        let since = newest.map_or("all that was ever appended".to_owned(), |last| {
+            let last = Timestamp::from_micros(last);
+            format!("what was appended since the last flush; the newest sample that is left in segments is of {last}")
+        });
+        for entry in list.from(manifest.first_wal) {
+            if !found.iter().any(|(number, _)| *number == entry.number) {
+                let expected = format!("a WAL file of at least {} bytes, with {since}", entry.bytes);
+                self.wrong(&self.layout.wal(entry.number), "the file", "none", &expected);
+            }
+        }
     }
 
     fn done(&mut self, path: &Path, bytes: u64, progress: &mut dyn FnMut(Progress<'_>)) {
@@ -309,11 +339,14 @@ impl Check<'_> {
         for path in self.layout.list(self.disk, "")? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             match name {
-                layout::MANIFEST => {}
+                layout::MANIFEST | layout::WAL_LIST => {}
                 // Where a server can be reached that serves this database, or was killed when it did.
-                layout::CONNECTION => {}
+                layout::CONNECTION | layout::SAVE_NOTE => {}
                 // Also that of a process that died while it took one over.
                 _ if name.starts_with(layout::WRITER) => {}
+                _ if path == layout::unfinished(&self.layout.wal_list()) => {
+                    self.warn(&path, "a file", "a list of WAL files that did not come to its place", "none");
+                }
                 layout::MANIFEST_NEW => {
                     self.warn(&path, "a file", "a manifest that did not come to its place", "none");
                 }
@@ -371,19 +404,28 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn wal_file(&mut self, path: &Path, number: u64, is_last: bool) -> u64 {
-        match self.read_wal(path, number) {
+    fn wal_file(&mut self, path: &Path, number: u64, is_last: bool, list: &WalList) -> u64 {
+        match self.read_wal(path, number, list) {
             Err(error) => {
                 self.report.error(path, &error);
                 0
             }
-            Ok((bytes, end)) => {
+            Ok((bytes, end, at)) => {
+                let listed = list.entry(number).filter(|listed| at < listed.bytes);
                 match end {
+                    End::Whole | End::Torn { .. } if let Some(listed) = listed => {
+                        let found = format!("{at} of {bytes} bytes that can be read: {TOO_SHORT}");
+                        let expected = format!("{} at least", listed.bytes);
+                        self.wrong(path, "its length", &found, &expected);
+                    }
                     End::Whole => {}
                     End::Torn { at } => {
                         let found = format!("{} bytes of a frame that was cut short, at {at}", bytes - at);
                         let severity = if is_last { Severity::Warning } else { Severity::Error };
                         self.report.add(severity, path, "its end", &found, "whole frames");
+                    }
+                    End::Damaged { at: 0 } if bytes > 0 => {
+                        self.wrong(path, "the file", ANOTHER_FILE, "what was written");
                     }
                     End::Damaged { at } => {
                         self.wrong(path, "a frame", &format!("damage at {at}"), "what was written");
@@ -394,17 +436,22 @@ impl Check<'_> {
         }
     }
 
-    fn read_wal(&mut self, path: &Path, number: u64) -> Result<(u64, End)> {
+    /// Its length, how it ends, and up to where it can be used.
+    fn read_wal(&mut self, path: &Path, number: u64, list: &WalList) -> Result<(u64, End, u64)> {
         let mut file = Replay::open(self.disk, path)?;
+        let likeness = list.entry(number).map(|listed| file.likeness(listed)).transpose()?;
+        if likeness == Some(Likeness::Another) {
+            return Ok((file.len(), file.refuse(0), 0));
+        }
         let fits = |known: usize| {
             file.header().is_none_or(|header| header.number == number && header.series_before as usize <= known)
         };
         if !fits(self.index.len()) {
-            return Ok((file.len(), file.refuse(0)));
+            return Ok((file.len(), file.refuse(0), 0));
         }
         loop {
             let at = file.at();
-            let Some(record) = file.next()? else { return Ok((file.len(), file.end()?)) };
+            let Some(record) = file.next()? else { return Ok((file.len(), file.end()?, at)) };
             let known = self.index.len();
             let good = match record {
                 Record::Meta(_) => true,
@@ -419,7 +466,7 @@ impl Check<'_> {
                 },
             };
             if !good {
-                return Ok((file.len(), file.refuse(at)));
+                return Ok((file.len(), file.refuse(at), at));
             }
         }
     }

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
+use crate::disk;
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
 use crate::index::Nodes;
@@ -300,6 +301,10 @@ impl Db {
         let mut upkeep = lock(&write.upkeep);
         upkeep.let_go();
         lock(&write.flusher).remove_unnamed();
+        // All that it names is flushed. One that stays names nothing that counts.
+        if let Err(error) = disk::remove_if_there(&*self.inner.options.disk, &self.inner.layout.wal_list()) {
+            warn!(%error, "the list of WAL files stays");
+        }
         write.lock.release().inspect_err(|_| write.closed.store(false, Ordering::Release))
     }
 
@@ -492,6 +497,10 @@ impl Inner {
             frame::put_series(&mut frames, id, &key);
         }
         put(&mut frames);
+        if !appender.wal.is_begun() {
+            // Another process may have this directory now, or a database of its own in its place.
+            self.write.as_ref().map_or(Ok(()), |write| write.lock.check())?;
+        }
         let logged = appender.wal.append(&frames, appender.series_logged);
         if frames.capacity() <= FRAMES_BYTES_KEPT {
             appender.frames = frames;

@@ -82,6 +82,12 @@ pub enum Error {
         path.display()
     )]
     Gone { path: PathBuf },
+    #[error(
+        "the directory of database {} was removed, moved or replaced while it is open: nothing that comes in now can be \
+         made durable; bring it back, or restart with a directory that nobody tidies",
+        path.display()
+    )]
+    Removed { path: PathBuf },
     #[error("bug in telem: {what}")]
     Internal { what: String },
 }
@@ -109,16 +115,28 @@ impl Error {
             | Error::Closed { .. }
             | Error::WalFailed { .. }
             | Error::Gone { .. }
+            | Error::Removed { .. }
             | Error::Io { .. } => ErrorKind::Unavailable,
             Error::Corrupt { .. } => ErrorKind::Corrupt,
             Error::Internal { .. } => ErrorKind::Internal,
         }
     }
 
+    /// Whether it goes well once there is room on the disk.
+    pub fn is_out_of_room(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if is_out_of_room(source))
+    }
+
     /// For `map_err`: says what was tried on which file.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Io { action, path: path.to_path_buf(), source }
     }
+}
+
+/// Whether `error` says that a disk, a quota or a file can take no more.
+pub fn is_out_of_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// What a user can do about the commonest failures of a disk.
@@ -128,6 +146,9 @@ fn advice(source: &io::Error) -> &'static str {
         io::ErrorKind::QuotaExceeded => "; your quota is used up: free space or choose another directory",
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
             "; you need the right to this file, or a directory of your own"
+        }
+        io::ErrorKind::FileTooLarge => {
+            "; this process may not write larger files (`ulimit -f`): raise that limit and start it again"
         }
         _ => "",
     }

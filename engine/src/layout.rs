@@ -14,8 +14,12 @@ use crate::time::{TimeRange, Timestamp};
 pub const MANIFEST: &str = "MANIFEST";
 pub const MANIFEST_NEW: &str = "MANIFEST.new";
 pub const WRITER: &str = "WRITER";
+/// Names the WAL files that were begun.
+pub const WAL_LIST: &str = "WAL_FILES";
 /// Not the engine's: who serves a database says here how it is reached.
 pub const CONNECTION: &str = "connection.json";
+/// Not the engine's either: where a job that runs is being saved.
+pub const SAVE_NOTE: &str = "saving.json";
 pub const WAL: &str = "wal";
 pub const SEGMENTS: &str = "segments";
 pub const SERIES: &str = "series";
@@ -26,7 +30,7 @@ pub const DAMAGED: &str = "damaged";
 pub const UNFINISHED: &str = "UNFINISHED.json";
 
 /// Ends the name of a file that is not whole yet.
-const NEW_SUFFIX: &str = ".new";
+pub const NEW_SUFFIX: &str = ".new";
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
@@ -55,6 +59,10 @@ impl Layout {
 
     pub fn writer(&self) -> PathBuf {
         self.dir.join(WRITER)
+    }
+
+    pub fn wal_list(&self) -> PathBuf {
+        self.dir.join(WAL_LIST)
     }
 
     pub fn sub(&self, folder: &str) -> PathBuf {

@@ -22,11 +22,11 @@ use crate::db::{Db, Durable};
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
 use crate::flush::Flusher;
-use crate::layout::{self, Layout, MANIFEST, META, SEGMENTS, SERIES, WAL, WRITER};
+use crate::layout::{self, Layout, MANIFEST, META, SEGMENTS, SERIES, WAL, WAL_LIST, WRITER};
 use crate::lock::WriterLock;
 use crate::manifest::{FileEntry, Manifest};
 use crate::recover;
-use crate::wal::{Extent, HEADER_BYTES};
+use crate::wal::{Extent, HEADER_BYTES, WalList};
 use copy::{Copying, Stop};
 
 /// How often a step starts over because the source was flushed or merged meanwhile.
@@ -60,6 +60,8 @@ pub struct Mirror {
     /// WAL files of the copy that are what the source's are, and up to where they are durable. One that is
     /// missing here is written anew: it is not there, or a failed write left nobody knows what behind its end.
     wal: BTreeMap<u64, u64>,
+    /// The list of WAL files that the copy surely has; `None` where that is not known.
+    list: Option<WalList>,
     /// Whether there may be files that nobody needs.
     untidy: bool,
 }
@@ -87,6 +89,7 @@ impl Mirror {
             manifest: None,
             files: BTreeSet::new(),
             wal: BTreeMap::new(),
+            list: None,
             untidy: false,
         };
         // Dropping it on an error gives the lock back.
@@ -123,6 +126,7 @@ impl Mirror {
             manifest: Some(Arc::new(own)),
             files,
             wal: BTreeMap::new(),
+            list: None,
             untidy: true,
         };
         mirror.make_names_durable()?;
@@ -227,6 +231,7 @@ impl Mirror {
         self.files = own.files().map(|entry| entry.file.clone()).collect();
         self.manifest = Some(Arc::clone(&own));
         self.tidy(&own, &mut report)?;
+        self.list_wal(&WalList::default())?;
         if let Some(lock) = &self.lock {
             lock.release()?;
         }
@@ -273,9 +278,10 @@ impl Mirror {
             self.install(&durable.manifest, report)?;
             self.untidy = true;
         }
-        for extent in wal {
-            self.copy_wal(extent, report)?;
+        for extent in &wal {
+            self.copy_wal(*extent, report)?;
         }
+        self.list_wal(&WalList::of(&wal))?;
         if self.untidy {
             self.tidy(&durable.manifest, report)?;
             self.untidy = false;
@@ -344,6 +350,21 @@ impl Mirror {
         Ok(())
     }
 
+    /// Says which WAL files the copy has, now that they are durable.
+    fn list_wal(&mut self, list: &WalList) -> Result<()> {
+        if self.list.as_ref() == Some(list) {
+            return Ok(());
+        }
+        self.list = None;
+        if list.is_empty() {
+            disk::remove_if_there(&*self.disk, &self.layout.wal_list())?;
+        } else {
+            list.write(&*self.disk, &self.layout)?;
+        }
+        self.list = Some(list.clone());
+        Ok(())
+    }
+
     /// Removes what `manifest`, which the copy has now, does not need.
     fn tidy(&mut self, manifest: &Manifest, report: &mut MirrorReport) -> Result<()> {
         let named: BTreeSet<String> = manifest.files().map(|entry| entry.file.clone()).collect();
@@ -393,7 +414,8 @@ const NAME_BYTES_MAX: usize = 128;
 /// Whether a mirror makes files of this name in the directory of a copy: none of another name is taken from somebody
 /// who keeps a copy here, and none leads elsewhere.
 pub fn may_hold(name: &str) -> bool {
-    let of_root = || [MANIFEST, layout::MANIFEST_NEW, WRITER].contains(&name) || is_lock_aside(name);
+    let of_list = || name.strip_suffix(layout::NEW_SUFFIX).unwrap_or(name) == WAL_LIST;
+    let of_root = || [MANIFEST, layout::MANIFEST_NEW, WRITER].contains(&name) || of_list() || is_lock_aside(name);
     name.len() <= NAME_BYTES_MAX && (FOLDERS.iter().any(|folder| layout::is_named_in(folder, name)) || of_root())
 }
 

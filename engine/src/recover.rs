@@ -17,10 +17,14 @@ use crate::meta::Meta;
 use crate::options::Options;
 use crate::series_file;
 use crate::wal::replay::{End, Replay};
-use crate::wal::{Extent, Record};
+use crate::wal::{Extent, FoundList, Likeness, Record, WalList};
 
 /// How often a read-only open starts over because a writer flushed meanwhile.
 const READ_ONLY_TRIES: u32 = 16;
+/// Why a WAL file is not replayed at all.
+pub const ANOTHER_FILE: &str = "it is not the file that was begun under this name";
+/// Why the end of a WAL file is no mere crash.
+pub const TOO_SHORT: &str = "bytes that were durable are damaged or gone";
 /// A series or metadata file beyond this is not one of ours.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
@@ -41,7 +45,7 @@ pub struct RecoveryReport {
     pub damaged: Vec<Cut>,
     /// Files that no manifest names: what a flush left that did not finish. Their samples are in the WAL.
     pub removed: Vec<PathBuf>,
-    /// Files that the manifest names and that are not there: what is in them is lost.
+    /// Files that the manifest names, and WAL files that were begun, and that are not there: what is in them is lost.
     pub missing: Vec<PathBuf>,
     /// The dead process whose writer lock was taken over.
     pub taken_over_from: Option<String>,
@@ -210,6 +214,9 @@ fn create(options: &Options, layout: &Layout) -> Result<Recovered> {
     let disk = &*options.disk;
     for path in layout.list(disk, "")? {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name == layout::WAL_LIST {
+            return Err(without_manifest(layout, &path));
+        }
         if name != layout::MANIFEST_NEW && !name.starts_with(WRITER) {
             let why = format!("it has no {} but holds {name}; choose an empty directory", layout::MANIFEST);
             return Err(Error::NotADatabase { path: layout.dir().to_path_buf(), why });
@@ -217,12 +224,7 @@ fn create(options: &Options, layout: &Layout) -> Result<Recovered> {
     }
     for folder in [WAL, SEGMENTS, SERIES, META] {
         if let Some(path) = layout.list(disk, folder)?.first() {
-            return Err(Error::Corrupt {
-                path: layout.dir().to_path_buf(),
-                what: "its manifest".to_owned(),
-                found: format!("none beside {}", path.display()),
-                expected: format!("a file {}", layout::MANIFEST),
-            });
+            return Err(without_manifest(layout, path));
         }
     }
     make_folders(disk, layout)?;
@@ -239,6 +241,15 @@ fn create(options: &Options, layout: &Layout) -> Result<Recovered> {
         wal: Vec::new(),
         report: RecoveryReport { created: true, ..RecoveryReport::default() },
     })
+}
+
+fn without_manifest(layout: &Layout, beside: &Path) -> Error {
+    Error::Corrupt {
+        path: layout.dir().to_path_buf(),
+        what: "its manifest".to_owned(),
+        found: format!("none beside {}", beside.display()),
+        expected: format!("a file {}", layout::MANIFEST),
+    }
 }
 
 /// Two databases that are made in different places, by different processes or at different times differ in it.
@@ -308,18 +319,34 @@ pub fn read_entry(disk: &dyn Disk, layout: &Layout, entry: &FileEntry) -> Result
 }
 
 fn replay(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered, mode: Mode) -> Result<()> {
+    // Before the files are: a writer beside us begins one before it is listed.
+    let list = FoundList::load(disk, layout)?.into_list();
     let files = layout.wal_files(disk)?;
-    recovered.next_wal = files.last().map_or(0, |(number, _)| number + 1).max(recovered.manifest.first_wal);
+    let first_wal = recovered.manifest.first_wal;
+    recovered.next_wal = files.last().map_or(0, |(number, _)| number + 1).max(first_wal).max(list.after());
+    let is_there = |number: u64| files.binary_search_by_key(&number, |(number, _)| *number).is_ok();
+    let gone: Vec<u64> = list.from(first_wal).map(|entry| entry.number).filter(|number| !is_there(*number)).collect();
     let needed: Vec<_> = files.into_iter().filter(|(number, _)| *number >= recovered.manifest.first_wal).collect();
     let last = needed.len().saturating_sub(1);
     for (at, (number, path)) in needed.iter().enumerate() {
         let mut file = Replay::open(disk, path)?;
-        let (end, why) = replay_file(&mut file, *number, recovered)?;
+        let listed = list.entry(*number);
+        let (end, why) = match listed.map(|listed| file.likeness(listed)).transpose()? {
+            Some(Likeness::Another) => (file.refuse(0), Some(ANOTHER_FILE)),
+            _ => replay_file(&mut file, *number, recovered)?,
+        };
+        let (end, why) = match end {
+            End::Whole | End::Torn { .. } if listed.is_some_and(|listed| file.at() < listed.bytes) => {
+                (End::Damaged { at: file.at() }, Some(why.unwrap_or(TOO_SHORT)))
+            }
+            end => (end, why),
+        };
         recovered.report.wal_files += 1;
         recovered.report.bytes += file.at();
         let good = file.at();
         if good > 0 {
-            recovered.wal.push(Extent { number: *number, end: good, durable: good, closed: true });
+            let start = file.start()?;
+            recovered.wal.push(Extent { number: *number, end: good, durable: good, closed: true, start });
         }
         let cut = |at: u64, why| Cut { file: path.clone(), at, bytes: file.len() - at, set_aside: None, why };
         match end {
@@ -349,7 +376,29 @@ fn replay(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered, mode: Mod
             }
         }
     }
+    recovered.report.missing.extend(gone.iter().map(|number| layout.wal(*number)));
+    if mode == Mode::Write && !(gone.is_empty() && recovered.report.damaged.is_empty()) {
+        for number in &gone {
+            leave_trace(disk, layout, *number)?;
+        }
+        // It is told, and what there is from now on is what is left.
+        WalList::of(&recovered.wal).write(disk, layout)?;
+    }
     Ok(())
+}
+
+/// Says for good, beside the WAL, that a file of it was lost.
+fn leave_trace(disk: &dyn Disk, layout: &Layout, number: u64) -> Result<()> {
+    let path = layout.wal(number).with_extension("missing");
+    match disk::write_file(disk, &path, b"this file of the WAL was begun, and was gone when the database was opened\n")
+    {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => {
+            let dir = layout.sub(WAL);
+            disk.sync_dir(&dir).map_err(Error::io("sync", &dir))
+        }
+    }
 }
 
 /// Applies the records of one file. Says why the rest is of no use, where its end alone does not.
@@ -459,6 +508,10 @@ fn clean(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered) -> Result<
             disk::remove_if_there(disk, &path)?;
         }
     }
+    if let FoundList::Damaged(_) = FoundList::load(disk, layout)? {
+        disk::remove_if_there(disk, &layout.wal_list())?;
+    }
+    disk::remove_if_there(disk, &layout::unfinished(&layout.wal_list()))?;
     disk::remove_if_there(disk, &layout.manifest_new())
 }
 

@@ -14,6 +14,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -59,6 +60,8 @@ pub struct WriterOptions {
     pub flush_retry_first: Duration,
     /// The longest wait between two attempts to flush. 30 s by default.
     pub flush_retry_max: Duration,
+    /// What becomes of samples when the directory of the database is removed under it. Refused by default.
+    pub when_removed: WhenRemoved,
     /// The wall clock that incoming samples are held against.
     pub clock: Arc<dyn Clock>,
 }
@@ -75,9 +78,19 @@ impl Default for WriterOptions {
             flush_wait_max: Duration::from_millis(100),
             flush_retry_first: Duration::from_secs(1),
             flush_retry_max: Duration::from_secs(30),
+            when_removed: WhenRemoved::Refuse,
             clock: Arc::new(SystemClock::new()),
         }
     }
+}
+
+/// What becomes of samples while the directory of the database is not there. Synced ones are refused in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenRemoved {
+    /// Refused: nobody would ever find them.
+    Refuse,
+    /// Taken: somebody saves them from memory in the end.
+    KeepInMemory,
 }
 
 /// Why a batch was not acknowledged.
@@ -150,6 +163,9 @@ impl Drop for Handle {
 #[derive(Debug)]
 struct Shared {
     store: Arc<dyn Store>,
+    /// The directory of the database.
+    dir: PathBuf,
+    when_removed: WhenRemoved,
     queue: Queue,
     committer: Committer,
     flusher: Flusher,
@@ -204,15 +220,17 @@ impl Writer {
     }
 
     fn start_on(store: Arc<dyn Store>, db: Db, options: WriterOptions) -> std::io::Result<Writer> {
+        let dir = db.info().map(|info| info.dir).unwrap_or_default();
         let shared = Arc::new(Shared {
             store,
+            dir: dir.clone(),
+            when_removed: options.when_removed,
             queue: Queue::new(options.queue_samples_max, options.queue_batches_max),
             committer: Committer::new(options.sync_interval),
             flusher: Flusher::new(&options),
             stats: Stats::default(),
         });
         let (ending, ended) = watch::channel(None);
-        let dir = db.info().map(|info| info.dir).unwrap_or_default();
         let stats = Arc::clone(&shared.stats.kept);
         let kept = Kept::new(&dir, Arc::clone(&options.clock), options.kept_samples_max, stats);
         start_threads(&shared, kept, ending)?;
@@ -344,6 +362,14 @@ impl Writer {
 }
 
 impl Shared {
+    /// Hands a batch to the database, unless that is known to keep it for nobody.
+    fn append(&self, batch: &SampleBatch) -> telem_engine::Result<()> {
+        if self.when_removed == WhenRemoved::Refuse && self.committer.removed.load(Ordering::Relaxed) {
+            return Err(telem_engine::Error::Removed { path: self.dir.clone() });
+        }
+        self.store.append(batch)
+    }
+
     /// Batches are in the database.
     fn appended(&self, batches: u64, samples: u64) {
         self.stats.batches.fetch_add(batches, Ordering::Relaxed);
@@ -414,7 +440,7 @@ impl Appender {
             return;
         }
         let shared = &*self.shared;
-        if let Err(error) = shared.store.append(&batch) {
+        if let Err(error) = shared.append(&batch) {
             self.kept.refused(&error);
             // A full memtable is emptied by a flush alone.
             shared.flusher.wake();
@@ -430,7 +456,10 @@ impl Appender {
             return;
         }
         shared.appended(1, batch.len() as u64);
-        self.kept.works();
+        // Where none can be made durable, they are not written yet.
+        if !shared.committer.is_failing() {
+            self.kept.works();
+        }
         match durability {
             Durability::Buffered => {
                 shared.committer.appended(None);
@@ -447,15 +476,20 @@ impl Appender {
         }
         let shared = &*self.shared;
         let before = load(&shared.stats.kept.samples);
-        let (taken, done) = self.kept.drain(|batch| shared.store.append(batch));
+        let (taken, done) = self.kept.drain(|batch| shared.append(batch));
         if taken > 0 {
             shared.appended(taken, before - load(&shared.stats.kept.samples));
             shared.committer.appended(None);
         }
-        if done.is_err() {
-            shared.flusher.wake();
-        } else {
-            self.kept.works();
+        match &done {
+            Err(error) => {
+                self.kept.refused(error);
+                shared.flusher.wake();
+            }
+            Ok(()) if shared.committer.is_failing() => {}
+            Ok(()) => {
+                self.kept.works();
+            }
         }
         done.is_ok()
     }
@@ -483,6 +517,7 @@ impl Appender {
         });
         if closed.is_ok() {
             self.kept.all_written();
+            self.kept.works_at_last();
         }
         closed
     }

@@ -14,7 +14,7 @@ pub mod notes;
 pub mod recorder;
 pub mod save;
 mod service;
-mod signals;
+pub mod signals;
 mod summary;
 pub mod supervisor;
 mod witness;

@@ -2,6 +2,7 @@
 
 mod head;
 pub(crate) mod own;
+mod room;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -10,12 +11,12 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use telem_engine::{Clock, Db, Options, RecoveryReport};
+use telem_engine::{Clock, Db, Options, RecoveryReport, is_out_of_room};
 use telem_ingest::collect::{CollectError, CollectOptions, Collectors, OwnMetrics};
 use telem_ingest::writer::{ShutdownError, Writer, WriterOptions};
 use telem_query::dist::Members;
@@ -24,7 +25,7 @@ use telem_query::{Queries, QueryOptions};
 use tokio::net::TcpListener;
 
 use crate::config::{self, FileSystem};
-use crate::connection::{Connection, FILE_NAME};
+use crate::connection::{Connection, ConnectionFile, FILE_NAME};
 use crate::cors::Cors;
 use crate::http;
 use crate::join::{Join, JoinError};
@@ -38,7 +39,7 @@ use crate::nodes::routes::{self, Membership};
 use crate::nodes::{self, Nodes, dial};
 use crate::protocols::opentsdb::Told;
 use crate::protocols::opentsdb::telnet::Telnet;
-use crate::state::{ServerLimits, State, VERSION};
+use crate::state::{Refusal, ServerLimits, State, VERSION};
 use crate::tls::{Certificate, TlsError};
 use crate::token::{Token, TokenError};
 use crate::upload::{self, Uploads};
@@ -46,6 +47,7 @@ use head::{Head, Keys};
 use upkeep::Upkeep;
 
 pub use head::HeadOptions;
+pub use room::run_even_when_full;
 
 /// How long a sample waits for its fsync on a shared file system: one node should not ask its server more often.
 const SHARED_SYNC_INTERVAL: Duration = Duration::from_secs(5);
@@ -64,6 +66,8 @@ pub enum Source {
     Live,
     /// These databases, open as one, of which nothing is changed.
     Saved(Db),
+    /// The database in the data directory, only read until its disk has room.
+    NoRoom(Db),
 }
 
 /// What a server is started with.
@@ -206,7 +210,18 @@ pub async fn run_on(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServiceError> {
     let db = open(&options).await?;
-    if let Source::Saved(_) = options.source {
+    run_with(db, tcp, options, ready, stop).await
+}
+
+/// As [`run_on`], over a database that is open.
+async fn run_with(
+    db: Db,
+    tcp: TcpListener,
+    options: ServiceOptions,
+    ready: impl FnOnce(&Ready),
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServiceError> {
+    if !matches!(options.source, Source::Live) {
         return serve(options, tcp, db, None, ready, stop).await;
     }
     let writer_options = WriterOptions { sync_interval: sync_interval(&options), ..options.writer.clone() };
@@ -251,7 +266,7 @@ async fn serve(
     };
     let head = options.head.as_ref().map(|_| Head::of(&options, &token, &served, address)).transpose()?;
     let path = options.connection_file.unwrap_or_else(|| match options.source {
-        Source::Live => options.data.join(FILE_NAME),
+        Source::Live | Source::NoRoom(_) => options.data.join(FILE_NAME),
         // Where saved databases stand we may not be allowed to write, and would not if we were.
         Source::Saved(_) => socket.path().with_extension("json"),
     });
@@ -301,6 +316,7 @@ async fn serve(
         limits: options.limits.clone(),
         cors: options.cors.clone(),
         opentsdb: Told::default(),
+        refusal: if matches!(options.source, Source::NoRoom(_)) { Refusal::NoRoom } else { Refusal::Saved },
         version: VERSION,
     };
     let state = Arc::new(state);
@@ -322,7 +338,7 @@ async fn serve(
     let protocols = Protocols { http: router, telnet };
     let rules = Rules::new(token, options.uid, options.allowed_uids).with_pages(options.cors);
     // Held until the last request is answered.
-    let _file = connection.publish(&path).map_err(|source| ServiceError::Connection { path: path.clone(), source })?;
+    let (_file, path) = publish(&connection, path, socket.path())?;
     let join_file = match &head {
         Some(head) => head.publish().await?,
         None => None,
@@ -400,12 +416,33 @@ impl Merge {
     }
 }
 
+/// Writes the connection file; where there is no room for it, beside the socket.
+fn publish(connection: &Connection, path: PathBuf, socket: &Path) -> Result<(ConnectionFile, PathBuf), ServiceError> {
+    let source = match connection.publish(&path) {
+        Ok(file) => return Ok((file, path)),
+        Err(source) => source,
+    };
+    let beside = socket.with_extension("json");
+    if is_out_of_room(&source)
+        && beside != path
+        && let Ok(file) = connection.publish(&beside)
+    {
+        tracing::warn!(
+            "the connection file is {}, because {} cannot be written: {source}",
+            beside.display(),
+            path.display()
+        );
+        return Ok((file, beside));
+    }
+    Err(ServiceError::Connection { path, source })
+}
+
 async fn open(options: &ServiceOptions) -> Result<Db, ServiceError> {
     let (source, data, engine) = (options.source.clone(), options.data.clone(), options.engine.clone());
     // Recovery reads all of the WAL.
     let opened = tokio::task::spawn_blocking(move || match source {
         Source::Live => Db::open(&data, engine),
-        Source::Saved(db) => Ok(db),
+        Source::Saved(db) | Source::NoRoom(db) => Ok(db),
     })
     .await;
     Ok(opened.map_err(|panic| telem_engine::Error::Internal { what: format!("opening the database: {panic}") })??)
@@ -423,7 +460,7 @@ fn bind_socket(options: &ServiceOptions) -> Result<Socket, SocketError> {
     let data = options.data.canonicalize().unwrap_or_else(|_| options.data.clone());
     let (job, data) = (&options.job, data.display());
     match options.source {
-        Source::Live => match bind(job) {
+        Source::Live | Source::NoRoom(_) => match bind(job) {
             Err(SocketError::Alive { .. }) => bind(&format!("{job}\n{data}")),
             bound => bound,
         },

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use telem_engine::{Clock, Db, SeriesIndex};
 use telem_ingest::writer::Writer;
 use telem_query::Queries;
@@ -33,8 +34,38 @@ pub struct State {
     pub cors: Cors,
     /// What the OpenTSDB protocols tell of themselves.
     pub opentsdb: Told,
+    /// Why nothing is written, where there is no writer.
+    pub refusal: Refusal,
     /// The version of telem, as in `telem --version`.
     pub version: &'static str,
+}
+
+/// Why a server takes no samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// What it serves was saved.
+    Saved,
+    /// Its disk has no room.
+    NoRoom,
+}
+
+impl Refusal {
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::Saved => StatusCode::FORBIDDEN,
+            Self::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::Saved => "this database is served read-only; send samples to the telem that writes it",
+            Self::NoRoom => {
+                "the disk of this database is full, so that nothing can be stored; free space, and send it again: the \
+                 server tries every few seconds whether there is room"
+            }
+        }
+    }
 }
 
 impl State {

@@ -65,6 +65,7 @@ impl Served {
             limits: ServerLimits { body_bytes_max: 64 << 10, ..ServerLimits::default() },
             cors: Cors::default(),
             opentsdb: Told::default(),
+            refusal: crate::state::Refusal::Saved,
             version: VERSION,
         };
         change(&mut state);

@@ -380,7 +380,87 @@ fn live_data_of_a_job_that_was_killed_are_named_to_the_next() {
     let next = Running::start(place.run(&["--job", "j2", "--no-save"], &["sleep", "1"]));
     let (status, said) = next.end();
     assert!(status.success(), "{said}");
-    assert!(said.contains("jobs that were killed left live data") && said.contains("/j1/n1; `telem info"), "{said}");
+    assert!(
+        said.contains("jobs that were killed left live data") && said.contains("/j1/n1; `telem recover`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn live_data_of_a_job_that_was_killed_are_saved_where_its_copy_is() {
+    let place = Place::new();
+    let mut killed = poster(&place, &["--job", "j1", "--save", "out", "--save-interval", "60s"], "400");
+    let copy = place.path().join("out/n1");
+    poll("a copy to be begun", || info(&copy).is_some());
+    let listed = recover(&place, &["--list"]);
+    assert!(said(&listed).contains("no killed job left live data here"), "it still runs: {}", said(&listed));
+    killed.kill_telem(&place);
+    poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
+    let listed = said(&recover(&place, &["--list"]));
+    assert!(listed.contains("400 samples of 1 series") && listed.contains(&copy.display().to_string()), "{listed}");
+
+    let done = recover(&place, &[]);
+    assert!(done.status.success(), "{}", said(&done));
+    assert!(said(&done).contains(&format!("saved in {}", copy.display())), "{}", said(&done));
+    assert_eq!(posted(&copy), (0..400).collect::<Vec<_>>());
+    assert_sound(&copy, "after a recovery");
+    assert!(files(&place.path().join("out")) == [copy], "nothing else was made");
+    assert!(said(&recover(&place, &[])).contains("no killed job left live data here"));
+    let next = place.output(&["--job", "j2", "--no-save"], &["true"]);
+    assert!(!said(&next).contains("were killed"), "{}", said(&next));
+}
+
+#[test]
+fn live_data_never_overwrite_what_stands_where_they_are_saved() {
+    let place = Place::new();
+    let mut killed = poster(&place, &["--job", "j1", "--save", "out"], "40");
+    killed.kill_telem(&place);
+    poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
+    let copy = place.path().join("out/n1");
+    std::fs::remove_dir_all(&copy).unwrap();
+    let (status, _) = poster(&place, &["--job", "j2", "--save", "out"], "60").end();
+    assert!(status.success());
+    assert_eq!(posted(&copy).len(), 60);
+    let done = recover(&place, &[]);
+    assert!(done.status.success(), "{}", said(&done));
+    assert_eq!((posted(&copy).len(), posted(&place.path().join("out/n1-2")).len()), (60, 40));
+}
+
+#[test]
+fn live_data_that_do_not_say_where_they_belong_are_saved_where_somebody_says() {
+    let place = Place::new();
+    let mut killed = poster(&place, &["--job", "j1", "--no-save"], "40");
+    killed.kill_telem(&place);
+    poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
+    let done = recover(&place, &[]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(said(&done).contains("name a place with --save DIR"), "{}", said(&done));
+    let done = recover(&place, &["--save", "rescued"]);
+    assert!(done.status.success(), "{}", said(&done));
+    assert_eq!(posted(&place.path().join("rescued/n1")).len(), 40);
+}
+
+#[test]
+fn live_data_are_removed_for_good_only_when_somebody_agrees() {
+    let place = Place::new();
+    let mut killed = poster(&place, &["--job", "j1", "--save", "out"], "40");
+    killed.kill_telem(&place);
+    poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
+    let asked = recover(&place, &["--discard"]);
+    assert_eq!(asked.status.code(), Some(2), "{}", said(&asked));
+    assert!(said(&asked).contains("40 samples") && said(&asked).contains("--yes"), "{}", said(&asked));
+    let done = recover(&place, &["--discard", "--yes"]);
+    assert!(done.status.success() && said(&done).contains("removed"), "{}", said(&done));
+    assert!(said(&recover(&place, &["--list"])).contains("no killed job left live data here"));
+}
+
+/// `telem recover` where the jobs of `place` put their live data, and nowhere else on this machine.
+fn recover(place: &Place, words: &[&str]) -> Output {
+    let mut telem = telem(["recover"]);
+    let uid = rustix::process::getuid().as_raw();
+    telem.arg(format!("live/telem-{uid}")).args(words);
+    place.at_home(&mut telem);
+    output(telem)
 }
 
 /// The command `cat` at level 2, ten samples of every series a second, saved in `out` rarely.

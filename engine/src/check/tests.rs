@@ -77,10 +77,15 @@ fn a_flipped_bit_in_any_file_is_found_and_never_read_as_data() {
             let report = run(dir.path());
             let is_wal_end = path.extension().is_some_and(|extension| extension == "wal");
             assert!(!report.findings.is_empty(), "{} at {at}", path.display());
-            assert!(!report.is_sound() || is_wal_end, "{} at {at}: {:?}", path.display(), report.findings);
+            let is_list = path.ends_with(layout::WAL_LIST);
+            assert!(!report.is_sound() || is_wal_end || is_list, "{} at {at}: {:?}", path.display(), report.findings);
             // Readers get an error, or less (a WAL that ends early), but never other samples.
             if let Ok(found) = Db::open_read_only(dir.path(), Options::default()).and_then(|db| all(&db)) {
-                assert!(is_wal_end || path.starts_with(dir.path().join("meta")), "{} at {at}", path.display());
+                assert!(
+                    is_wal_end || is_list || path.starts_with(dir.path().join("meta")),
+                    "{} at {at}",
+                    path.display()
+                );
                 for points in &found {
                     let whole = expected.iter().find(|whole| whole.series == points.series).unwrap();
                     assert_eq!(points, whole);
@@ -99,9 +104,10 @@ fn a_file_that_is_missing_cut_short_or_not_named_is_found() {
     drop(Db::open(dir.path(), Options::default()).unwrap());
     for path in files(dir.path()).into_iter().filter(|path| !path.ends_with(layout::MANIFEST)) {
         let bytes = fs::read(&path).unwrap();
-        let is_wal = path.extension().is_some_and(|extension| extension == "wal");
         fs::remove_file(&path).unwrap();
-        assert!(is_wal || !run(dir.path()).is_sound(), "{} missing", path.display());
+        // Without the list nothing is lost, but that the next loss would be noticed.
+        let is_list = path.ends_with(layout::WAL_LIST);
+        assert!(is_list || !run(dir.path()).is_sound(), "{} missing", path.display());
         fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
         let report = run(dir.path());
         assert!(report.findings.iter().any(|finding| finding.file == path), "{}: {report:?}", path.display());

@@ -12,7 +12,13 @@ use crate::flush::{FlushReport, Flusher, Frozen};
 
 impl Inner {
     pub(super) fn sync(&self, write: &Write) -> Result<()> {
-        let Some(target) = write.appender().wal.sync_target()? else { return Ok(()) };
+        let target = {
+            let mut appender = write.appender();
+            let Some(target) = appender.wal.sync_target()? else { return Ok(()) };
+            // Nothing is durable in a file of which nobody would know that it is gone.
+            appender.wal.list()?;
+            target
+        };
         let mut synced = lock(&write.synced);
         if *synced >= target.position {
             return Ok(());
@@ -26,6 +32,10 @@ impl Inner {
         if let Err(source) = now.handle.sync() {
             write.appender().wal.fail(now.position.number, &source.to_string());
             return Err(Error::Io { action: "sync", path: now.path, source });
+        }
+        // What was just written may stand in a file that nobody will find again.
+        if !now.handle.is_at(&now.path).map_err(Error::io("look at", &now.path))? {
+            return Err(Error::Removed { path: self.layout.dir().to_path_buf() });
         }
         *synced = now.position;
         write.appender().wal.synced(now.position);

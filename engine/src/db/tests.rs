@@ -626,3 +626,37 @@ fn a_long_series_is_scanned_in_parts_and_loses_nothing() {
         assert!(rows == [of_a.clone(), of_b, of_a].concat());
     }
 }
+
+#[test]
+fn nothing_is_durable_in_a_directory_that_was_moved_removed_or_replaced() {
+    let mut bed = Bed::new();
+    bed.append(&[("a", 1, Value::Int(1))]);
+    bed.db.sync().unwrap();
+    let aside = bed.dir.path().join("aside");
+    std::fs::rename(bed.path(), &aside).unwrap();
+    bed.append(&[("a", 2, Value::Int(2))]);
+    let error = bed.db.sync().unwrap_err();
+    assert!(matches!(error, Error::Removed { .. }), "{error}");
+    assert!(error.to_string().contains("was removed, moved or replaced"), "{error}");
+    bed.check();
+
+    // Another directory in its place is not it, even with files of the same names.
+    std::fs::create_dir_all(bed.path().join("wal")).unwrap();
+    for file in std::fs::read_dir(aside.join("wal")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), bed.path().join("wal").join(file.file_name())).unwrap();
+    }
+    assert!(matches!(bed.db.sync(), Err(Error::Removed { .. })));
+
+    // A writer that begins a new WAL file does not begin it in what others have put there.
+    assert!(bed.db.flush().is_err());
+    bed.db.append(&batch(&bed.db, &[("a", 3, Value::Int(3))]), Durability::Buffered).unwrap_err();
+
+    std::fs::remove_dir_all(bed.path()).unwrap();
+    std::fs::rename(&aside, bed.path()).unwrap();
+    bed.db.flush().unwrap();
+    bed.append(&[("a", 4, Value::Int(4))]);
+    bed.db.sync().unwrap();
+    bed.reopen();
+    bed.check();
+}

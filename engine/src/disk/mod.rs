@@ -10,7 +10,7 @@ pub(crate) mod sim;
 use std::fmt::Debug;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,6 +47,10 @@ pub trait WriteFile: Debug + Send + Sync {
 
 pub trait SyncFile: Debug + Send + Sync {
     fn sync(&self) -> io::Result<()>;
+    /// Whether `path` still names this file. Of a disk that cannot tell, yes.
+    fn is_at(&self, _path: &Path) -> io::Result<bool> {
+        Ok(true)
+    }
 }
 
 pub trait ReadFile: Debug + Send + Sync {
@@ -135,6 +139,16 @@ impl WriteFile for OsFile {
 impl SyncFile for OsFile {
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        // Not the number of links: NFS keeps a removed file that is open under another name.
+        let own = self.0.metadata()?;
+        match fs::metadata(path) {
+            Ok(found) => Ok((found.dev(), found.ino()) == (own.dev(), own.ino())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

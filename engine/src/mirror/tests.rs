@@ -12,6 +12,7 @@ use crate::sample::SampleBatch;
 use crate::series::{SeriesId, SeriesKey, TagSet};
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
+use crate::wal::WalStart;
 
 /// A database, and where its copy goes, on the disk of this machine.
 struct Bed {
@@ -211,7 +212,8 @@ fn a_damaged_file_of_the_source_is_reported_and_never_copied() {
 
 #[test]
 fn no_file_follows_one_whose_end_a_failed_fsync_lost() {
-    let extent = |number, durable, end, closed| Extent { number, durable, end, closed };
+    let start = WalStart::of(&[]);
+    let extent = |number, durable, end, closed| Extent { number, durable, end, closed, start };
     let numbers = |wal: &[Extent]| wanted(wal).iter().map(|extent| extent.number).collect::<Vec<_>>();
     let header = HEADER_BYTES as u64;
     assert_eq!(numbers(&[]), [0; 0]);

@@ -43,7 +43,17 @@ pub fn carry_out(options: &Options, layout: &Layout, plan: &Plan, lock: &WriterL
         for file in &plan.aside {
             act.copy_aside(file)?;
         }
-        for part in &plan.wal {
+        // What only the list tells from a good file goes while there is a list, and what the list would not know again
+        // is written when there is none.
+        let (gone, anew): (Vec<&WalPart>, Vec<_>) = plan.wal.iter().partition(|part| part.bytes.is_empty());
+        for part in gone {
+            act.replace_wal(part)?;
+        }
+        if plan.drops_list {
+            disk::remove_if_there(disk, &layout.wal_list())?;
+            act.sync_dir(layout.dir())?;
+        }
+        for part in anew {
             act.replace_wal(part)?;
         }
         lock.check()?;

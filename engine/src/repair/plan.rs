@@ -23,6 +23,7 @@ use crate::manifest::{FileEntry, Manifest, SegmentEntry};
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::segment::rebuild::Label;
+use crate::wal::WalList;
 
 /// A file beyond this is not one of ours.
 const FILE_BYTES_MAX: u64 = 4 << 30;
@@ -37,6 +38,8 @@ pub struct Plan {
     /// Metadata to be written into a new file.
     pub new_meta: Option<Vec<u8>>,
     pub wal: Vec<WalPart>,
+    /// Whether the list of WAL files says what will not be true any more.
+    pub drops_list: bool,
     /// Files to keep in `damaged/`, relative to the database. Those that nothing replaces go.
     pub aside: BTreeSet<String>,
     /// All series, for the order of rows.
@@ -97,8 +100,11 @@ pub fn make(options: &Options, layout: &Layout, progress: &mut dyn FnMut(Progres
         unproven: Vec::new(),
         aside: BTreeSet::new(),
         new_meta: None,
+        list: WalList::default(),
+        drops_list: false,
     };
     planner.find_manifest()?;
+    planner.find_list()?;
     let judged = planner.judge_segments(progress)?;
     let in_wal = planner.keys_in_wal()?;
     let found = planner.read_series(progress)?;
@@ -126,6 +132,8 @@ struct Planner<'a> {
     unproven: Vec<String>,
     aside: BTreeSet<String>,
     new_meta: Option<Vec<u8>>,
+    list: WalList,
+    drops_list: bool,
 }
 
 impl Planner<'_> {
@@ -216,8 +224,8 @@ impl Planner<'_> {
         }
         (manifest.next_sequence, manifest.next_file) = (sequence, file);
         manifest.generation += 1;
-        let Planner { actions, losses, unproven, aside, new_meta, .. } = self;
-        Ok(Plan { manifest, series, segments, new_meta, wal, aside, index, actions, losses, unproven })
+        let Planner { actions, losses, unproven, aside, new_meta, drops_list, .. } = self;
+        Ok(Plan { manifest, series, segments, new_meta, wal, drops_list, aside, index, actions, losses, unproven })
     }
 
     /// Whatever the next manifest does not name would be removed by the next open.

@@ -203,6 +203,13 @@ pub fn judge(file: &str, number: u64, bytes: &[u8], is_last: bool, index: &Serie
     Ok(judged)
 }
 
+/// Bytes from the start that every reader takes: the header, and the frames before the first that is not whole.
+pub fn whole_bytes(bytes: &[u8], is_last: bool) -> u64 {
+    let scanned = scan(bytes, is_last);
+    let end = scanned.holes.first().map_or(bytes.len(), |hole| hole.start);
+    if scanned.header.is_some() { end as u64 } else { 0 }
+}
+
 fn samples_in(bytes: &[u8], frames: &[Range<usize>]) -> Option<u64> {
     let count = |frame| match decode(bytes, frame) {
         Some(Record::Samples(batch)) => batch.len() as u64,
@@ -212,7 +219,7 @@ fn samples_in(bytes: &[u8], frames: &[Range<usize>]) -> Option<u64> {
 }
 
 /// Samples that stand in damaged bytes are counted by nobody.
-fn loss(file: &str, why: &str, samples: Option<u64>, bytes: usize) -> Loss {
+pub fn loss(file: &str, why: &str, samples: Option<u64>, bytes: usize) -> Loss {
     Loss {
         kind: LossKind::Wal { bytes: bytes as u64 },
         file: file.to_owned(),

@@ -38,6 +38,11 @@ pub fn is_kind(kind: u8) -> bool {
     (SERIES..=META).contains(&kind)
 }
 
+/// Whether a frame of type `kind` names a series, and is so never the last of an append.
+pub fn names_series(kind: u8) -> bool {
+    kind == SERIES
+}
+
 pub fn put_series(out: &mut Vec<u8>, id: SeriesId, key: &SeriesKey) {
     frame(out, SERIES, |out| {
         out.extend_from_slice(&id.0.to_le_bytes());

@@ -2,15 +2,18 @@
 //!
 //! `wal/NNNNNNNN.wal`: a header (magic, format, file number, how many series were logged before
 //! it, CRC-32), then frames ([`frame`]). The [`writer`] appends with one `write` an append; a
-//! file is never written again after the process that made it is gone. [`replay`] reads it back.
+//! file is never written again after the process that made it is gone. [`replay`] reads it back; [`list`] names
+//! the files that must be there.
 
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod list;
 pub mod replay;
 pub mod writer;
 
 pub use frame::Record;
+pub use list::{FoundList, Likeness, WalList, WalStart};
 pub use writer::{Extent, Position, Wal};
 
 /// What stands at the start of a WAL file.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::frame::{self, FRAME_HEAD_BYTES, PAYLOAD_BYTES_MAX, Record};
+use super::list::{Likeness, WalEntry, WalStart};
 use super::{HEADER_BYTES, Header};
 use crate::disk::{Disk, ReadFile};
 use crate::error::{Error, Result};
@@ -88,6 +89,59 @@ impl Replay {
     pub fn refuse(&mut self, at: u64) -> End {
         self.at = at;
         End::Damaged { at }
+    }
+
+    /// Whether this is the file that `listed` speaks of. To be asked before the first frame is read.
+    ///
+    /// # Errors
+    /// Io.
+    pub fn likeness(&mut self, listed: &WalEntry) -> Result<Likeness> {
+        if self.header.is_none_or(|header| header.number != listed.number) {
+            return Ok(Likeness::Broken);
+        }
+        let mut at = HEADER_BYTES as u64;
+        while at < listed.start.bytes {
+            let Some(size) = self.frame_size(at)? else { return Ok(Likeness::Broken) };
+            let kind = self.peek(at, FRAME_HEAD_BYTES)?.map(|head| head[FRAME_HEAD_BYTES - 1]);
+            at += size as u64;
+            // Of the file that was begun, only frames of series come before the end of the first append.
+            if at != listed.start.bytes && kind.is_none_or(|kind| !frame::names_series(kind)) {
+                return Ok(Likeness::Another);
+            }
+        }
+        let is_same = at == listed.start.bytes && self.crc32_before(at)? == listed.start.crc32;
+        Ok(if is_same { Likeness::Same } else { Likeness::Another })
+    }
+
+    /// How the file begins, as [`WalStart`] has it; of one that holds no append all that is whole.
+    ///
+    /// # Errors
+    /// Io.
+    pub fn start(&mut self) -> Result<WalStart> {
+        let mut end = if self.header.is_some() { HEADER_BYTES as u64 } else { 0 };
+        while end > 0 && end < self.at {
+            let Some(size) = self.frame_size(end)? else { break };
+            let kind = self.peek(end, FRAME_HEAD_BYTES)?.map(|head| head[FRAME_HEAD_BYTES - 1]);
+            end += size as u64;
+            if kind.is_none_or(|kind| !frame::names_series(kind)) {
+                break;
+            }
+        }
+        Ok(WalStart { bytes: end, crc32: self.crc32_before(end)? })
+    }
+
+    fn crc32_before(&mut self, end: u64) -> Result<u32> {
+        let mut hasher = crc32fast::Hasher::new();
+        let mut at = 0;
+        while at < end {
+            let len = (end - at).min(READ_BYTES as u64) as usize;
+            match self.peek(at, len)? {
+                Some(bytes) => hasher.update(bytes),
+                None => break,
+            }
+            at += len as u64;
+        }
+        Ok(hasher.finalize())
     }
 
     /// Why [`Replay::next`] found no more.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::{HEADER_BYTES, Header};
+use super::{HEADER_BYTES, Header, WalList, WalStart};
 use crate::disk::{Disk, SyncFile, WriteFile};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, WAL};
@@ -30,6 +30,8 @@ pub struct Extent {
     pub durable: u64,
     /// Whether nothing more is appended to it.
     pub closed: bool,
+    /// How it begins.
+    pub start: WalStart,
 }
 
 /// What an fsync needs, without the lock under which appends happen.
@@ -53,6 +55,8 @@ pub struct Wal {
     closed: Vec<Extent>,
     /// Bytes that were appended since the open, headers included.
     written: u64,
+    /// Whether the list of WAL files does not name one that was begun, because it could not be written.
+    unlisted: bool,
 }
 
 #[derive(Debug)]
@@ -65,21 +69,23 @@ struct Open {
     end: u64,
     /// Everything before it survives a power loss.
     durable: u64,
+    start: WalStart,
 }
 
 impl Open {
     fn extent(&self, closed: bool) -> Extent {
-        Extent { number: self.number, end: self.end, durable: self.durable, closed }
+        Extent { number: self.number, end: self.end, durable: self.durable, closed, start: self.start }
     }
 }
 
 impl Wal {
     /// A WAL whose next file gets the number `next`, behind `closed` ones that were replayed.
     pub fn new(disk: Arc<dyn Disk>, layout: Layout, next: u64, closed: Vec<Extent>) -> Self {
-        Self { disk, layout, next, open: None, failed: None, closed, written: 0 }
+        Self { disk, layout, next, open: None, failed: None, closed, written: 0, unlisted: false }
     }
 
-    /// Appends `frames` in one write. `series_before` goes into the header if that needs a new file.
+    /// Appends `frames` in one write. `series_before` goes into the header if that needs a new file; then they are
+    /// durable at once, and the list of WAL files names it.
     ///
     /// # Errors
     /// Io, and the WAL is as it was before; WalFailed when an fsync failed and no flush came since.
@@ -98,8 +104,12 @@ impl Wal {
         };
         match open.file.append(frames) {
             Ok(()) => {
+                let is_first = open.end == HEADER_BYTES as u64;
                 open.end += frames.len() as u64;
                 self.written += frames.len() as u64;
+                if is_first {
+                    self.begun(frames);
+                }
                 Ok(())
             }
             Err(source) => {
@@ -111,6 +121,37 @@ impl Wal {
                 Err(error)
             }
         }
+    }
+
+    /// Makes the first append to a file durable, and then its place among those that must be there.
+    fn begun(&mut self, frames: &[u8]) {
+        let Some(open) = &mut self.open else { return };
+        let number = open.number;
+        match open.file.sync() {
+            Ok(()) => {
+                let mut hasher = crc32fast::Hasher::new_with_initial(open.start.crc32);
+                hasher.update(frames);
+                open.start = WalStart { bytes: open.end, crc32: hasher.finalize() };
+                open.durable = open.end;
+            }
+            Err(cause) => return self.fail(number, &cause.to_string()),
+        }
+        self.unlisted = true;
+        if let Err(error) = self.list() {
+            warn!(wal = number, %error, "it is not listed yet that this WAL file must be there; trying again");
+        }
+    }
+
+    /// Writes the list of WAL files, if it lacks one.
+    ///
+    /// # Errors
+    /// Io.
+    pub fn list(&mut self) -> Result<()> {
+        if self.unlisted {
+            WalList::of(&self.extents()).write(&*self.disk, &self.layout)?;
+            self.unlisted = false;
+        }
+        Ok(())
     }
 
     /// Closes the file, its bytes durable or the WAL marked failed; the next append makes a new one.
@@ -174,9 +215,15 @@ impl Wal {
     /// A flush made everything in files below `first` durable elsewhere, and removed them.
     pub fn covered(&mut self, first: u64) {
         self.closed.retain(|extent| extent.number >= first);
+        self.unlisted &= !self.closed.is_empty() || self.open.is_some();
         if self.failed.as_ref().is_some_and(|(number, _)| *number < first) {
             self.failed = None;
         }
+    }
+
+    /// Whether there is a file that the next append goes to.
+    pub fn is_begun(&self) -> bool {
+        self.open.is_some()
     }
 
     pub fn is_failed(&self) -> bool {
@@ -206,8 +253,9 @@ impl Wal {
 fn create(disk: &dyn Disk, layout: &Layout, header: Header) -> Result<Open> {
     let path = layout.wal(header.number);
     let mut file = disk.create(&path).map_err(Error::io("create", &path))?;
+    let bytes = header.encode();
     let made = (|| {
-        file.append(&header.encode()).map_err(Error::io("write", &path))?;
+        file.append(&bytes).map_err(Error::io("write", &path))?;
         file.sync().map_err(Error::io("sync", &path))?;
         let handle = file.sync_handle().map_err(Error::io("open", &path))?;
         let dir = layout.sub(WAL);
@@ -217,7 +265,15 @@ fn create(disk: &dyn Disk, layout: &Layout, header: Header) -> Result<Open> {
     match made {
         Ok(handle) => {
             let end = HEADER_BYTES as u64;
-            Ok(Open { number: header.number, path, file, handle: Arc::from(handle), end, durable: end })
+            Ok(Open {
+                number: header.number,
+                path,
+                file,
+                handle: Arc::from(handle),
+                end,
+                durable: end,
+                start: WalStart::of(&bytes),
+            })
         }
         Err(error) => {
             // Best effort: recovery knows a file without a frame for what it is.

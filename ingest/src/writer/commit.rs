@@ -1,8 +1,10 @@
 //! Group commit: one fsync for everybody who waits, and one at the latest every interval.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use telem_engine::Error;
 
 use super::flush::Flusher;
 use super::store::Store;
@@ -13,6 +15,8 @@ pub(super) struct Committer {
     interval: Duration,
     pending: Mutex<Pending>,
     changed: Condvar,
+    /// The directory of the database was not there at the last fsync.
+    pub removed: AtomicBool,
     pub syncs: AtomicU64,
     pub syncs_failed: AtomicU64,
 }
@@ -35,6 +39,7 @@ impl Committer {
             interval,
             pending: Mutex::default(),
             changed: Condvar::new(),
+            removed: AtomicBool::new(false),
             syncs: AtomicU64::new(0),
             syncs_failed: AtomicU64::new(0),
         }
@@ -49,6 +54,11 @@ impl Committer {
         if news {
             self.changed.notify_one();
         }
+    }
+
+    /// Whether the last fsync failed.
+    pub fn is_failing(&self) -> bool {
+        self.lock().failing
     }
 
     pub fn stop(&self) {
@@ -98,6 +108,7 @@ impl Committer {
     /// Says once that fsync fails, and once that it works again.
     fn remember(&self, synced: &telem_engine::Result<()>) {
         let mut pending = self.lock();
+        self.removed.store(matches!(synced, Err(Error::Removed { .. })), Ordering::Relaxed);
         match synced {
             Ok(()) => {
                 self.syncs.fetch_add(1, Ordering::Relaxed);

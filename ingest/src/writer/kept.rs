@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use telem_engine::{Clock, Error, ErrorKind, SampleBatch, Timestamp};
 
-/// After a word that samples are written again, how long until another refusal is worth one: a disk that is all but
-/// full takes a small batch and refuses a large one.
-const QUIET: Duration = Duration::from_secs(60);
+/// How long nothing may be refused before samples count as written again: a disk that is all but full takes a small
+/// batch and refuses the next large one.
+const STEADY: Duration = Duration::from_secs(2);
 
 /// Samples that are in no database, and nobody has them any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,10 +72,8 @@ pub(super) struct Kept {
     batches: VecDeque<SampleBatch>,
     samples: usize,
     stats: Arc<KeptStats>,
-    /// The database refuses, and that was told.
-    refusing: bool,
-    /// When it was last told that it does not any more.
-    worked: Option<Duration>,
+    /// When the database last refused, from the first refusal that was told until it is told that it does not any more.
+    refused: Option<Duration>,
     lost_before: u64,
 }
 
@@ -88,8 +86,7 @@ impl Kept {
             batches: VecDeque::new(),
             samples: 0,
             stats,
-            refusing: false,
-            worked: None,
+            refused: None,
             lost_before: 0,
         }
     }
@@ -156,13 +153,11 @@ impl Kept {
         self.count();
     }
 
-    /// The database refused samples.
-    pub fn refused(&mut self, error: &Error) {
-        let soon = |worked: Duration| self.clock.monotonic().saturating_sub(worked) < QUIET;
-        if self.refusing || error.kind() != ErrorKind::Unavailable || self.worked.is_some_and(soon) {
-            return;
+    /// The database refused samples. Whether that is told now.
+    pub fn refused(&mut self, error: &Error) -> bool {
+        if error.kind() != ErrorKind::Unavailable || self.refused.replace(self.clock.monotonic()).is_some() {
+            return false;
         }
-        self.refusing = true;
         self.lost_before = self.stats.lost().samples;
         let free = free(&self.dir);
         tracing::warn!(
@@ -170,16 +165,23 @@ impl Kept {
              in memory, up to {} samples, and then the oldest are lost",
             self.samples_max
         );
+        true
     }
 
-    /// The database took samples, and none wait.
-    pub fn works(&mut self) {
-        if self.refusing && self.is_empty() {
-            self.refusing = false;
-            self.worked = Some(self.clock.monotonic());
+    /// The database took samples. Whether it is told now that it does: none wait, and for a while none was refused.
+    pub fn works(&mut self) -> bool {
+        let is_steady = |refused: Duration| self.clock.monotonic().saturating_sub(refused) >= STEADY;
+        self.refused.is_some_and(is_steady) && self.works_at_last()
+    }
+
+    /// As [`Kept::works`], where nothing more will come.
+    pub fn works_at_last(&mut self) -> bool {
+        let works = self.is_empty() && self.refused.take().is_some();
+        if works {
             let lost = self.stats.lost().samples - self.lost_before;
             tracing::warn!("samples are written again, also those that waited; {lost} were lost meanwhile");
         }
+        works
     }
 
     fn count(&self) {
@@ -201,3 +203,6 @@ fn free(dir: &Path) -> String {
         Err(error) => format!(" ({}: {error})", dir.display()),
     }
 }
+
+#[cfg(test)]
+mod tests;

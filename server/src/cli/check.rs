@@ -105,6 +105,8 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
     })?;
     if args.json {
         out.write_all(as_json(&all, &failed).as_bytes())?;
+    } else if !is_one || !all.iter().all(Looked::is_well) {
+        writeln!(out, "{}", summary(&all, failed.len()))?;
     }
     out.flush()?;
     if failed.is_empty() && all.iter().all(Looked::is_well) { Ok(()) } else { Err(Failure::BadNews) }
@@ -242,6 +244,44 @@ fn as_text(one: &Looked) -> String {
         text.push_str(&repair_as_text(would));
     }
     text
+}
+
+/// All of it in one line, the last: what a reader of it alone must know.
+fn summary(all: &[Looked], not_checked: usize) -> String {
+    let findings = |severity| {
+        let of_one = |one: &Looked| one.report.findings.iter().filter(|finding| finding.severity == severity).count();
+        all.iter().map(of_one).sum::<usize>() as u64
+    };
+    let sound = all.iter().filter(|one| one.report.is_sound()).count();
+    let sum = |of: fn(&CheckReport) -> u64| grouped(all.iter().map(|one| of(&one.report)).sum::<u64>());
+    let losses: Vec<_> =
+        all.iter().filter_map(|one| one.repair.as_ref()?.as_ref().ok()).flat_map(|one| &one.losses).collect();
+    let lost = match losses.len() as u64 {
+        0 if sound == all.len() && not_checked == 0 => "nothing is lost".to_owned(),
+        0 => "nothing is known to be lost".to_owned(),
+        count => {
+            let samples = losses.iter().filter_map(|loss| loss.samples).sum::<u64>();
+            let uncounted = losses.iter().filter(|loss| loss.samples.is_none()).count() as u64;
+            let times = if count == 1 { "1 loss".to_owned() } else { format!("{} losses", grouped(count)) };
+            let uncounted = match uncounted {
+                0 => String::new(),
+                some => format!(", and what nobody counts in {} of them", grouped(some)),
+            };
+            format!("{times}: {} samples{uncounted}", grouped(samples))
+        }
+    };
+    format!(
+        "in all: databases: {} sound, {} damaged, {} not checked; errors: {}, warnings: {}; {} samples, {} files, {} \
+         bytes; {lost}",
+        grouped(sound as u64),
+        grouped((all.len() - sound) as u64),
+        grouped(not_checked as u64),
+        grouped(findings(Severity::Error)),
+        grouped(findings(Severity::Warning)),
+        sum(|report| report.samples),
+        sum(|report| report.files),
+        sum(|report| report.bytes),
+    )
 }
 
 fn repair_as_text(repair: &Result<RepairReport, String>) -> String {

@@ -13,6 +13,7 @@ use telem_engine::options::Options;
 use super::service::make;
 use crate::config::{self, Base};
 use crate::job::claim::claim;
+use crate::job::save::note::{self, SaveNote};
 use crate::net::socket;
 
 /// Less is no place for a database.
@@ -81,36 +82,118 @@ pub fn tell_leftovers(dir: &Path) {
     let Some(private) = dir.parent().and_then(Path::parent).map(Path::to_path_buf) else { return };
     let tell = move || {
         let found = leftovers(&private);
-        let Some(first) = found.first() else { return };
-        let named: Vec<String> = found.iter().take(NAMED_MAX).map(|dir| dir.display().to_string()).collect();
+        if found.is_empty() {
+            return;
+        }
+        let named: Vec<String> = found.iter().take(NAMED_MAX).map(|one| one.dir.display().to_string()).collect();
         let more = found.len().saturating_sub(NAMED_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         tracing::warn!(
-            "jobs that were killed left live data, with seconds that their saved copies lack: {}{more}; `telem info {}` \
-             says what is in it; copy or remove it",
+            "jobs that were killed left live data, with seconds that their saved copies lack: {}{more}; `telem recover` \
+             saves them where those are, `telem recover --list` says what is in them, and `telem recover --discard` \
+             removes them",
             named.join(", "),
-            first.display()
         );
     };
     // Where there is no thread for it, the next job tells.
     let _ = std::thread::Builder::new().name("telem-tidy".to_owned()).spawn(tell);
 }
 
-/// Databases below `private`/JOB whose writer died without giving its lock back, in their order.
-fn leftovers(private: &Path) -> Vec<PathBuf> {
+/// A database that a dead process left open, or closed and not saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    pub dir: PathBuf,
+    pub note: Option<SaveNote>,
+}
+
+impl Leftover {
+    /// # Errors
+    /// Why the database in `dir` is none.
+    fn at(dir: &Path, machine: &dyn Machine) -> Result<Self, String> {
+        let note = SaveNote::read(dir);
+        let of_another = |host: &str| format!("it was written on {host}: run `telem recover` there");
+        let alive = |owner: &lock::Process| match machine.this_process() {
+            Ok(me) if me.host != owner.host => of_another(&owner.host),
+            _ => format!("its job still runs ({owner})"),
+        };
+        match fs::read(dir.join("WRITER")) {
+            Ok(content) => match serde_json::from_slice::<lock::Process>(&content) {
+                Ok(owner) if note::is_dead(&owner, machine) => {}
+                Ok(owner) => return Err(alive(&owner)),
+                Err(_) => {
+                    return Err(
+                        "its WRITER file is damaged; `telem check DIR --repair --take-over` mends it".to_owned()
+                    );
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match &note {
+                Some(note) if note::is_dead(&note.process, machine) => {}
+                Some(note) => return Err(alive(&note.process)),
+                None => return Err("nothing is left behind there: who wrote it closed it".to_owned()),
+            },
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(Self { dir: dir.to_path_buf(), note })
+    }
+
+    /// Makes sure that it is one still.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn check(&self) -> Result<(), String> {
+        Self::at(&self.dir, &*Options::default().machine).map(drop)
+    }
+}
+
+/// What killed jobs left below `private`/JOB, in the order of its directories.
+fn leftovers(private: &Path) -> Vec<Leftover> {
+    let nodes = directories(private).into_iter().take(JOBS_MAX).flat_map(|job| directories(&job));
+    those_left(nodes)
+}
+
+/// What killed jobs left in all places where live data stand when nobody says where.
+pub fn leftovers_everywhere() -> Vec<Leftover> {
+    let uid = rustix::process::getuid().as_raw();
+    let mut roots: Vec<PathBuf> = config::data_bases(config::environment)
+        .into_iter()
+        .filter_map(|base| fs::canonicalize(config::private(&base.path, uid)).ok())
+        .collect();
+    roots.sort();
+    roots.dedup();
+    roots.iter().flat_map(|root| leftovers(root)).collect()
+}
+
+/// What is left in `dir`: live data, those of a job, or those of several.
+///
+/// # Errors
+/// Why there are none, where `dir` is a database itself.
+pub fn leftovers_at(dir: &Path) -> Result<Vec<Leftover>, String> {
+    if dir.join("MANIFEST").exists() {
+        return Leftover::at(dir, &*Options::default().machine).map(|one| vec![one]);
+    }
+    let nodes = directories(dir);
+    let below = nodes.iter().take(JOBS_MAX).flat_map(|job| directories(job));
+    Ok(those_left(nodes.iter().cloned().chain(below)))
+}
+
+/// Whether `dir` is where live data stand when nobody says where.
+pub fn is_default(dir: &Path) -> bool {
+    let private = dir.parent().and_then(Path::parent);
+    let uid = rustix::process::getuid().as_raw();
+    private.and_then(Path::file_name).is_some_and(|name| Some(name) == config::private(Path::new("/"), uid).file_name())
+}
+
+fn those_left(dirs: impl Iterator<Item = PathBuf>) -> Vec<Leftover> {
     let machine = Options::default().machine;
-    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    let nodes = entries(private).take(JOBS_MAX).flat_map(|job| entries(&job).collect::<Vec<_>>());
-    let mut found: Vec<PathBuf> = nodes.filter(|dir| is_abandoned(dir, &*machine)).collect();
-    found.sort();
+    let databases = dirs.filter(|dir| dir.join("MANIFEST").exists() || dir.join("WRITER").exists());
+    let mut found: Vec<Leftover> = databases.filter_map(|dir| Leftover::at(&dir, &*machine).ok()).collect();
+    found.sort_by(|a, b| a.dir.cmp(&b.dir));
     found
 }
 
-/// Whether the writer of the database in `dir` ran on this machine and is dead, and its lock is still there.
-fn is_abandoned(dir: &Path, machine: &dyn Machine) -> bool {
-    let (Ok(content), Ok(me)) = (fs::read(dir.join("WRITER")), machine.this_process()) else { return false };
-    let Ok(owner) = serde_json::from_slice::<lock::Process>(&content) else { return false };
-    owner.host == me.host && (owner.boot != me.boot || machine.started(owner.pid) != Some(owner.started))
+fn directories(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]
@@ -161,7 +244,7 @@ mod tests {
         };
         write(&dead, me.started - 1);
         write(&alive, me.started);
-        assert_eq!(leftovers(dir.path()), [dead]);
+        assert_eq!(leftovers(dir.path()), [Leftover { dir: dead, note: None }]);
         assert!(leftovers(&dir.path().join("absent")).is_empty());
     }
 }

@@ -17,6 +17,7 @@ mod output;
 mod pending;
 mod progress;
 mod put;
+mod recover;
 mod replay;
 mod run;
 mod serve;
@@ -84,6 +85,7 @@ enum Command {
     Info(info::InfoArgs),
     Check(check::CheckArgs),
     Compact(compact::CompactArgs),
+    Recover(recover::RecoverArgs),
     Grafana(grafana::GrafanaArgs),
     Export(export::ExportArgs),
     Put(put::PutArgs),
@@ -152,6 +154,10 @@ pub fn main() -> ExitCode {
         log::Style::Stamped
     };
     log::start(cli.verbosity, style);
+    // A run has its own way with signals, all of which concern its command.
+    if !matches!(cli.command, Command::Run(_) | Command::Record(_)) {
+        crate::job::signals::outlive_file_limit();
+    }
     if let Some(file) = cli.tls_ca {
         crate::client::trust_authorities(file);
     }
@@ -164,6 +170,7 @@ pub fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Compact(args) => compact::run(&args),
+        Command::Recover(args) => recover::run(&args),
         Command::Grafana(args) => grafana::run(args),
         Command::Export(args) => export::run(&args, cli.verbosity),
         Command::Put(args) => put::run(args),

@@ -99,7 +99,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
     runtime.block_on(async {
         let stop = stop_signals().map_err(Failure::failed)?;
         let ready = |ready: &Ready| writeln!(io::stderr(), "{ready}").unwrap_or_default();
-        service::run(options, ready, stop).await.map_err(Failure::failed)
+        service::run_even_when_full(options, ready, stop).await.map_err(Failure::failed)
     })
 }
 

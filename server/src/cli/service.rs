@@ -13,7 +13,7 @@ use clap::Args;
 use telem_engine::{Clock, Options, Retention, SystemClock};
 use telem_ingest::accept::Limits;
 use telem_ingest::collect::CollectOptions;
-use telem_ingest::writer::WriterOptions;
+use telem_ingest::writer::{WhenRemoved, WriterOptions};
 use telem_query::QueryOptions;
 use telem_query::tsq::Fidelity;
 
@@ -302,7 +302,11 @@ impl NodeServiceArgs {
             level: join.level,
             collect: CollectOptions { at_ends: true, ..collect },
             engine: engine_options(&self.write_limits, self.take_over, Retention::default(), data, node, &clock),
-            writer: writer_options(&self.write_limits, None, &clock),
+            writer: WriterOptions {
+                // Where a node is saved, that is done from memory if its live data are gone.
+                when_removed: if join.save.is_some() { WhenRemoved::KeepInMemory } else { WhenRemoved::Refuse },
+                ..writer_options(&self.write_limits, None, &clock)
+            },
             token: Some(Token::chosen(&join.token).map_err(Failure::usage)?),
             // A head beyond loopback tells its command one path for all nodes.
             socket_dir: if tls.job.is_some() { socket::common_directory(options.uid) } else { options.socket_dir },

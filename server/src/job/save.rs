@@ -7,6 +7,7 @@
 //! The same for the head of a job and for an agent on one of its nodes: only the [`Place`] differs.
 
 mod destination;
+pub mod note;
 
 use std::fs;
 use std::io;
@@ -20,6 +21,7 @@ use telem_engine::disk::OsDisk;
 use telem_engine::{Db, Error, Mirror, MirrorReport};
 
 pub use self::destination::Destination;
+pub use self::note::SaveNote;
 use crate::upload::{NodePlace, Progress};
 
 /// How often, at the least, the copy is brought up to date.
@@ -180,6 +182,7 @@ struct Saving {
 
 impl Saving {
     fn run<E: From<Saved>>(mut self, interval: Duration, commands: &Receiver<Command>, events: &Sender<E>) {
+        self.note();
         // At once, so that there is something to open however soon the end comes.
         self.step();
         let mut first_steps = FIRST_STEPS.into_iter();
@@ -195,6 +198,9 @@ impl Saving {
             }
         }
         let failed = self.finish(commands).err();
+        if failed.is_none() {
+            SaveNote::remove(&self.live);
+        }
         let dir = self.place.dir().to_path_buf();
         let nothing = failed.is_some() && !self.stepped;
         if let Place::Own(destination) = &self.place
@@ -337,8 +343,23 @@ impl Saving {
     fn mirror(&mut self) -> Result<&mut Mirror, String> {
         if self.mirror.is_none() {
             self.mirror = Some(self.begin()?);
+            self.note();
         }
         self.mirror.as_mut().ok_or_else(String::new)
+    }
+
+    /// Says in the live data where they are saved, for whoever finds them when the job was killed.
+    fn note(&self) {
+        let note = match &self.place {
+            Place::Own(destination) => {
+                let copy = self.mirror.is_some().then(|| destination.path().to_path_buf());
+                SaveNote::new(Some(destination.parent().to_path_buf()), copy)
+            }
+            Place::OfNode(place) => SaveNote::new(place.save().map(Path::to_path_buf), place.seen_from_here()),
+        };
+        if let Err(error) = note.and_then(|note| note.write(&self.live)) {
+            tracing::debug!(%error, "the live data do not say where they are saved");
+        }
     }
 
     fn begin(&mut self) -> Result<Mirror, String> {

@@ -8,6 +8,7 @@
 //! TSTP, TTIN and TTOU are left to the terminal, which stops the whole group. Not caught are, besides those that
 //! nobody can catch, ABRT, BUS, SYS and TRAP: they say that a process went wrong, and then it is telem itself.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::{fs, io, thread};
 
@@ -98,6 +99,18 @@ pub fn start<E: From<Caught> + Send + 'static>(events: Sender<E>) -> io::Result<
     };
     thread::Builder::new().name("telem-signals".to_owned()).spawn(run)?;
     Ok(())
+}
+
+/// A write beyond the limit of a file's size (`ulimit -f`) fails from now on, as on a full disk, and does not end the
+/// process. Whatever this process starts has the signal as it was: one that was ignored stays so, and one that is caught
+/// here is not caught there.
+pub fn outlive_file_limit() {
+    if ignored() & bit(SIGXFSZ) != 0 {
+        return;
+    }
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
+        tracing::debug!(%error, "a write beyond the limit of a file's size ends the process");
+    }
 }
 
 fn caught_of(origin: &Origin) -> Caught {

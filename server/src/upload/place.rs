@@ -101,6 +101,17 @@ impl NodePlace {
         found.or(self.save.as_deref()).unwrap_or(Path::new(""))
     }
 
+    /// The directory in which the job is saved, where this node can see it.
+    pub fn save(&self) -> Option<&Path> {
+        self.save.as_deref().filter(|save| save.is_dir())
+    }
+
+    /// The directory of the copy, where this node writes it directly.
+    pub fn seen_from_here(&self) -> Option<PathBuf> {
+        let found = self.found.as_ref().filter(|found| found.how != How::Sent);
+        found.map(|found| found.dir.clone())
+    }
+
     /// The directory is of no use, because another process writes there or it holds something else: the next is another.
     pub fn avoid(&mut self) {
         self.avoid = self.found.take().map(|found| found.dir);

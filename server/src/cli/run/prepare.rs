@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use telem_engine::Clock;
 use telem_engine::options::Options;
+use telem_ingest::writer::WhenRemoved;
 
 use super::nodes::NodesArgs;
 use crate::cli::service::{Purpose, ServiceArgs};
@@ -131,6 +132,8 @@ impl Prepare {
         let save = self.destination.as_ref().map(|destination| destination.parent().to_path_buf());
         if let Some(destination) = &self.destination {
             options.engine.node = destination.node();
+            // What comes in when the live data were removed is saved from memory.
+            options.writer.when_removed = WhenRemoved::KeepInMemory;
         }
         let mut head = HeadOptions {
             advertise: self.nodes.advertise(),

@@ -114,8 +114,7 @@ fn of_v3(name: &str) -> Option<Precision> {
 
 async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), Failure> {
     let Some(writer) = state.writer.clone() else {
-        let what = "this database is served read-only; send samples to the telem that writes it";
-        return Err(Failure::new(StatusCode::FORBIDDEN, what));
+        return Err(Failure::new(state.refusal.status(), state.refusal.message()));
     };
     let params = Params::parse(request.uri().query().unwrap_or_default());
     let wishes = WriteWishes::of(&params, dialect)?;

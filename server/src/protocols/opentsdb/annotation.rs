@@ -21,7 +21,7 @@ use super::call::Call;
 use super::errors::Failure;
 use super::query::parse::{AtMost, from_json};
 use super::{Answer, allow, has_body, json, text_body, time, walk};
-use crate::state::State;
+use crate::state::{Refusal, State};
 
 /// Most annotations in one request.
 const NOTES_MAX: usize = 1_000;
@@ -261,8 +261,11 @@ pub fn writable(state: &State) -> Result<&Db, Failure> {
     if state.writer.is_some() {
         return Ok(&state.db);
     }
-    let what = "this database is served read-only; send what changes it to the telem that writes it";
-    Err(Failure::new(StatusCode::FORBIDDEN, what))
+    let what = match state.refusal {
+        Refusal::Saved => "this database is served read-only; send what changes it to the telem that writes it",
+        Refusal::NoRoom => state.refusal.message(),
+    };
+    Err(Failure::new(state.refusal.status(), what))
 }
 
 fn find<'a>(held: &'a [Annotation], tsuid: Option<&str>, start: Timestamp) -> Option<&'a Annotation> {

@@ -80,8 +80,7 @@ impl Bad {
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
     allow(call, &[Method::POST])?;
     let Some(writer) = state.writer.clone() else {
-        let what = "this database is served read-only; send samples to the telem that writes it";
-        return Err(Failure::new(StatusCode::FORBIDDEN, what));
+        return Err(Failure::new(state.refusal.status(), state.refusal.message()));
     };
     let report = report(call);
     let patience = patience(call, state.fidelity)?;

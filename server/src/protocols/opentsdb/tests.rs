@@ -72,6 +72,7 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
         limits: ServerLimits { body_bytes_max: 4_096, ..ServerLimits::default() },
         cors: Cors::default(),
         opentsdb: Told::default(),
+        refusal: crate::state::Refusal::Saved,
         version: "1.2.3",
     };
     Server { state: Arc::new(state), _dir: dir }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::super::put::LEVEL;
 use super::{Telnet, lines};
+use crate::state::Refusal;
 
 /// How long a batch rests that met a full queue.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
@@ -70,8 +71,12 @@ fn sort(telnet: &Telnet, run: &str) -> Sorted {
     let lines: Vec<&str> = run.lines().collect();
     let mut sorted = Sorted { puts: lines.len() as u64, ..Sorted::default() };
     let Some(writer) = &telnet.state.writer else {
-        let what = "illegal argument: this database is served read-only; send samples to the telem that writes it";
-        sorted.errors = (0..lines.len()).map(|at| (at, what.to_owned())).collect();
+        let refusal = telnet.state.refusal;
+        let what = match refusal {
+            Refusal::Saved => format!("illegal argument: {}", refusal.message()),
+            Refusal::NoRoom => refusal.message().to_owned(),
+        };
+        sorted.errors = (0..lines.len()).map(|at| (at, what.clone())).collect();
         return sorted;
     };
     let rules: Rules = telnet.rules();
