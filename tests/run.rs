@@ -6,6 +6,7 @@ mod kill;
 mod passing_through;
 mod replaying;
 pub mod saving;
+mod strangers;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;

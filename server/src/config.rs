@@ -122,9 +122,9 @@ pub fn data_bases(env: impl Fn(&str) -> Option<String>) -> Vec<Base> {
     bases
 }
 
-/// What is ours alone in `base`, where anybody may write: live data are `JOB/NODE` below it.
-pub fn private(base: &Path, uid: u32) -> PathBuf {
-    base.join(format!("telem-{uid}"))
+/// The name of what is ours alone where anybody may write: live data are `JOB/NODE` below it.
+pub fn private_name(uid: u32) -> String {
+    format!("telem-{uid}")
 }
 
 /// What a directory lies on, as far as it matters to data that must survive.

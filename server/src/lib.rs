@@ -19,6 +19,7 @@ pub mod launch;
 pub mod missing;
 pub mod net;
 pub mod nodes;
+pub mod private_dir;
 pub mod private_file;
 pub mod protocols;
 pub mod rows;

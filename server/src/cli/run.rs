@@ -19,7 +19,7 @@ use super::{Failure, Verbosity, units};
 use crate::config;
 use crate::job::notes::Notes;
 use crate::job::recorder::{self, RecordOptions};
-use crate::job::save::{Destination, INTERVAL_MAX};
+use crate::job::save::{Destination, INTERVAL_MAX, Naming};
 use crate::job::supervisor::{self, JobOptions};
 use crate::job::{Preparation, footprint};
 
@@ -140,6 +140,10 @@ impl RunArgs {
         std::path::absolute(&save).unwrap_or(save)
     }
 
+    fn naming(&self) -> Naming {
+        if self.save.is_some() { Naming::Asked } else { Naming::OfJob }
+    }
+
     fn job(&self) -> Result<String, Failure> {
         let clock = SystemClock::new();
         let made_up = || config::fresh_job(clock.now(), std::process::id());
@@ -149,12 +153,12 @@ impl RunArgs {
 
 fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, Failure> {
     let id = args.job()?;
-    let save = args.save(&id);
+    let (save, naming) = (args.save(&id), args.naming());
     let RunArgs { level, job: _, save: _, no_save, save_interval, save_timeout, strict, nodes, service, command } =
         args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let node = service.node()?;
-    let destination = (!no_save).then(|| Destination::new(save, &node));
+    let destination = (!no_save).then(|| Destination::new(save, naming, &node));
     let hurry = Arc::default();
     let purpose = Purpose { job: id.clone(), level };
     let notes = Notes { quiet: verbosity.is_quiet() };

@@ -19,7 +19,7 @@ use std::time::Duration;
 use telem_engine::disk::OsDisk;
 use telem_engine::{Db, Error, Mirror, MirrorReport};
 
-pub use self::destination::Destination;
+pub use self::destination::{Destination, Naming};
 use crate::upload::{NodePlace, Progress};
 
 /// How often, at the least, the copy is brought up to date.

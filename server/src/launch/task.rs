@@ -12,9 +12,8 @@
 mod tests;
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +25,7 @@ use telem_engine::lock::{Machine, Process};
 
 use super::Patience;
 use super::scheduler::Surroundings;
+use crate::private_dir::{self, Privacy, PrivateDirError};
 use crate::private_file;
 
 /// Largest file here.
@@ -57,6 +57,10 @@ const LOCAL_RANKS: [&str; 6] = [
 
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
+    #[error(
+        "the tasks of this job cannot meet: {0}; start telem in a directory that all nodes share and that you may write, or with --launcher none"
+    )]
+    Place(#[from] PrivateDirError),
     #[error("cannot {action} {}: {source}; start telem in a directory that all nodes share and that you may write, or with --launcher none", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
@@ -101,13 +105,22 @@ impl Meeting {
         self.dir.join("head")
     }
 
-    /// Makes the place.
+    /// Makes the place, under another name where a stranger took that one: all tasks find the same.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn open(&self) -> Result<(), TaskError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        made.map_err(|source| TaskError::Io { action: "make", path: self.dir.clone(), source })
+    pub fn open(&mut self) -> Result<(), TaskError> {
+        let name = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        let base = self.dir.parent().unwrap_or(Path::new("/"));
+        let found = private_dir::below(base, &name, own_uid(), Privacy::Unwritten)?;
+        found.tell_passed("the tasks of this job meet");
+        self.dir = found.path;
+        Ok(())
+    }
+
+    /// Makes the place that was found, again.
+    fn reopen(&self) -> Result<(), TaskError> {
+        Ok(private_dir::own(&self.dir, own_uid(), Privacy::Unwritten)?)
     }
 
     /// What this process is on its node. Waits for a keeper that lives to be ready, if anybody has the patience.
@@ -252,7 +265,7 @@ impl Meeting {
                 Ok(()) => {}
                 // The last one of others has just left.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    self.open()?;
+                    self.reopen()?;
                     continue;
                 }
                 Err(error) => return Err(cannot("write", &own)(error)),
@@ -339,6 +352,10 @@ impl Meeting {
         let text = private_file::read(&self.told_path(), BYTES_MAX).ok()?;
         serde_json::from_slice::<Told>(&text).ok().map(|told| told.environment)
     }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::getuid().as_raw()
 }
 
 fn is_number(text: &str) -> bool {

@@ -22,7 +22,7 @@ use crate::launch::plan::{self, Fleet, PlanError, Role};
 use crate::launch::scheduler::Surroundings;
 use crate::launch::task::{Claim, Meeting, Part};
 use crate::launch::{Patience, ThisProcess};
-use crate::net::socket;
+use crate::net::socket::SocketPlace;
 use crate::service::{HeadOptions, ServiceOptions};
 
 /// Longest that the start waits for the place that is saved to: a file system that hangs is no reason not to record.
@@ -78,7 +78,7 @@ impl Prepare {
         let named = ThisProcess.variable("SLURMD_NODENAME").and_then(|name| config::checked_name("node", &name).ok());
         let host = named.unwrap_or_else(config::host_name);
         let here = std::env::current_dir().map_err(|error| format!("there is no working directory: {error}"))?;
-        let meeting = Meeting::of(&here, &self.purpose.job, &host, &ThisProcess);
+        let mut meeting = Meeting::of(&here, &self.purpose.job, &host, &ThisProcess);
         meeting.open().map_err(|error| error.to_string())?;
         let machine = Options::default().machine;
         let part = meeting.enter(rank, &ThisProcess, &*machine, &self.clock, patience);
@@ -147,7 +147,7 @@ impl Prepare {
             options.listen = Some(everywhere());
         }
         if place.is_of_many() {
-            options.socket_dir = socket::common_directory(options.uid);
+            options.socket_place = SocketPlace::Common;
         }
         let claim = match place {
             Place::Alone => None,
