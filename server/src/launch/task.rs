@@ -5,6 +5,9 @@
 //! name in that directory, which one process can link and no other; one that a dead process left is taken over, which
 //! only processes of the same host can tell, and only they ask. It must stand on a file system that all nodes have.
 //!
+//! Of a launch that has no scheduler, and so no name that all its nodes know, the processes of each node find each other
+//! in the same way, in a directory of that node, and there is no head: `mpirun -np 4 telem run -- ./app`.
+//!
 //! The head keeps its own node, also where it comes late: it leaves a [`Wish`], which who keeps the node meanwhile
 //! looks for while it waits for its head. That one has recorded nothing yet, gives the node up and is a guest.
 
@@ -28,6 +31,8 @@ use super::scheduler::Surroundings;
 use crate::private_dir::{self, Privacy, PrivateDirError};
 use crate::private_file;
 
+/// Most bytes of the name of a launch that become part of a name here.
+const LAUNCH_BYTES_MAX: usize = 64;
 /// Largest file here.
 const BYTES_MAX: u64 = 1 << 20;
 /// How long a process leaves the first place to one that its launcher calls the first of the node.
@@ -100,6 +105,16 @@ impl Meeting {
         Self { dir: dir.join(name), host: host.to_owned() }
     }
 
+    /// In `launch-NAME` below `dir`, which only the processes of one user on one machine see.
+    pub fn of_launch(dir: &Path, name: &str, host: &str) -> Self {
+        let plain =
+            |byte: u8| if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) { char::from(byte) } else { '-' };
+        // What tells launches from each other stands at the end of their names.
+        let kept = name.len().saturating_sub(LAUNCH_BYTES_MAX);
+        let name: String = name.bytes().skip(kept).map(plain).collect();
+        Self { dir: dir.join(format!("launch-{name}")), host: host.to_owned() }
+    }
+
     /// The join file of the head.
     pub fn head(&self) -> PathBuf {
         self.dir.join("head")
@@ -135,9 +150,23 @@ impl Meeting {
         clock: &Arc<dyn Clock>,
         patience: &dyn Patience,
     ) -> Result<Part, TaskError> {
-        if rank == 0 {
-            return self.enter_as_head(machine, clock, patience);
+        match rank {
+            0 => self.enter_as_head(machine, clock, patience),
+            _ => self.enter_as_task(around, machine, clock, patience),
         }
+    }
+
+    /// As [`Meeting::enter`] for a process that is not the head; of a launch without a head that is every one.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn enter_as_task(
+        &self,
+        around: &dyn Surroundings,
+        machine: &dyn Machine,
+        clock: &Arc<dyn Clock>,
+        patience: &dyn Patience,
+    ) -> Result<Part, TaskError> {
         let is_first = LOCAL_RANKS.iter().find_map(|name| around.variable(name)).is_none_or(|rank| rank.trim() == "0");
         let start = clock.monotonic();
         if !is_first {
