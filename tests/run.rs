@@ -2,6 +2,7 @@
 //!
 //! Every run has a directory of its own: it is the working directory, holds the live data and the socket.
 
+mod inherited;
 mod kill;
 mod passing_through;
 mod replaying;
