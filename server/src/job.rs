@@ -17,6 +17,7 @@ mod service;
 mod signals;
 mod summary;
 pub mod supervisor;
+mod usage;
 mod witness;
 
 use std::time::Duration;

@@ -25,6 +25,7 @@ pub mod protocols;
 pub mod rows;
 pub mod saved;
 pub mod service;
+pub mod shell;
 pub mod startup;
 pub mod state;
 #[cfg(test)]

@@ -30,7 +30,8 @@ use super::notes::{AtWork, Notes};
 use super::save::{Destination, Saved, Saver};
 use super::service::Service;
 use super::signals::{self, Caught};
-use super::summary::Summary;
+use super::summary::{CommandCourse, Summary};
+use super::usage::UsageWatch;
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, footprint, tunnel};
 use crate::config;
 use crate::launch::Patience;
@@ -221,6 +222,8 @@ pub fn record(options: RecordOptions) {
         company: Company::new(strict, notes, Arc::clone(&clock)),
         stopped: false,
         command: None,
+        usage: None,
+        began: clock.monotonic(),
         alone: false,
         hurry,
         events,
@@ -291,6 +294,10 @@ struct Job {
     stopped: bool,
     /// The process of the command, from when it runs.
     command: Option<Command>,
+    /// Looks at what that takes.
+    usage: Option<UsageWatch>,
+    /// When it began, by the clock that never jumps.
+    began: Duration,
     /// Whether the supervisor is gone.
     alone: bool,
     /// Tells the service that the end must come soon.
@@ -336,6 +343,8 @@ impl Job {
                 }
                 Some(Event::Told(ToRecorder::Started { pid })) => {
                     self.command = Command::find(pid);
+                    self.began = self.clock.monotonic();
+                    self.watch_usage(pid);
                     start.time = self.clock.now();
                     let description = describe::started(&start, config::environment);
                     if let Some(Up { ready, .. }) = self.up.as_deref() {
@@ -380,7 +389,10 @@ impl Job {
         let destination = self.up.as_deref().and_then(|up| up.places.destination.as_ref());
         let place = destination.map(|destination| destination.path().to_path_buf()).unwrap_or_default();
         let saver = self.start_saving();
-        let End { ending, hurried } = self.until_ended(saver.as_ref());
+        let End { ending, hurried, cpu_ms } = self.until_ended(saver.as_ref());
+        let seen = self.usage.as_ref().map(UsageWatch::usage).unwrap_or_default();
+        let took = self.clock.monotonic().saturating_sub(self.began);
+        let course = CommandCourse { ending, took, cpu_ms, seen };
         self.hurry.store(hurried, Ordering::Relaxed);
         let urgent = self.dismiss(ending, hurried);
         let Some(up) = self.up.take() else { return };
@@ -405,17 +417,21 @@ impl Job {
         // What could not be closed was saved from memory.
         let complete = self.stopped && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
         let tally = Tally::of(&ready);
-        let lacking = saved.as_ref().is_some_and(|saved| saved.failed.is_some());
-        let summary = Summary::of(&ready, self.stopped, saved).with(tally);
-        if lacking {
-            self.notes.error(summary);
-        } else {
-            self.notes.say(summary);
-        }
+        let queries = self.usage.take().map(|watch| watch.query_cpu_seconds());
+        Summary::of(&ready, self.stopped, saved).with(tally).after(course).beside(queries).tell(self.notes);
         if complete {
             places.remove_live();
         }
         self.company.leave();
+    }
+
+    /// What the command takes is only told at the end: without a thread for it less is told.
+    fn watch_usage(&mut self, pid: i32) {
+        let Ok(pid) = u32::try_from(pid) else { return };
+        match UsageWatch::start(pid, Arc::clone(&self.clock)) {
+            Ok(watch) => self.usage = Some(watch),
+            Err(error) => tracing::debug!(%error, "what the command takes is not looked at"),
+        }
     }
 
     /// Ends the agents, before the head that they report to ends. When all must be over, once that is urgent.
@@ -464,8 +480,8 @@ impl Job {
         let mut hurried = false;
         loop {
             let farewell = match self.next_look() {
-                Some(Event::Told(ToRecorder::Ended { ending, hurried })) => {
-                    return End { ending: Some(ending), hurried };
+                Some(Event::Told(ToRecorder::Ended { ending, hurried, cpu_ms })) => {
+                    return End { ending: Some(ending), hurried, cpu_ms };
                 }
                 Some(Event::Told(ToRecorder::Farewell)) => true,
                 // Some send what they send to every process of a job.
@@ -500,7 +516,7 @@ impl Job {
                 saver.save_now();
             }
             if self.alone && self.command.as_ref().is_none_or(Command::has_ended) {
-                return End { ending: None, hurried };
+                return End { ending: None, hurried, cpu_ms: None };
             }
         }
     }
@@ -590,6 +606,8 @@ struct End {
     ending: Option<Ending>,
     /// Somebody said that telem is to end too.
     hurried: bool,
+    /// Processor time of all that ended before it, as the kernel added it up.
+    cpu_ms: Option<u64>,
 }
 
 /// The process of a command that is not ours to wait for.

@@ -30,7 +30,7 @@ use super::link::{self, ToRecorder, ToSupervisor};
 use super::notes::Notes;
 use super::signals::{self, Caught, Received, Standing};
 use super::witness::Witness;
-use super::{HURRIED_TIMEOUT, STOP_TIMEOUT};
+use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, usage};
 use crate::launch::crew::JOIN_TIMEOUT;
 
 /// Longest that the command waits for the recorder, unless that waits for others; then it starts without.
@@ -309,7 +309,9 @@ impl Supervisor {
     fn see_through(&mut self) -> u8 {
         let (ending, hurried) = self.until_ended();
         if let Some(recorder) = &mut self.recorder {
-            recorder.tell(ToRecorder::Ended { ending, hurried });
+            // In milliseconds and whole, because what is told must be equal to itself.
+            let cpu_ms = usage::waited_for_cpu_seconds().map(|seconds| (seconds * 1e3) as u64);
+            recorder.tell(ToRecorder::Ended { ending, hurried, cpu_ms });
             // Agents end first, and may take as long.
             let turns = if self.has_agents { 2 } else { 1 };
             let patience = if hurried { HURRIED_TIMEOUT } else { (STOP_TIMEOUT + self.save_timeout) * turns };
