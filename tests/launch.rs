@@ -3,6 +3,7 @@
 
 mod killed;
 mod local;
+mod ranks;
 mod remote;
 mod tasks;
 

@@ -2,10 +2,12 @@
 //!
 //! Every run has a directory of its own: it is the working directory, holds the live data and the socket.
 
+mod inherited;
 mod kill;
 mod passing_through;
 mod replaying;
 pub mod saving;
+mod strangers;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;

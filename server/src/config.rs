@@ -56,8 +56,7 @@ pub fn job(wanted: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result
 const JOB_VARIABLES: [&str; 7] =
     ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "OAR_JOB_ID", "PJM_JOBID"];
 
-/// The job of a command that is launched: as asked for, else the scheduler's (what a path cannot have in its id
-/// becomes `-`), else what `made_up` gives.
+/// The job of a command that is launched: as asked for, else the scheduler's, else what `made_up` gives.
 ///
 /// # Errors
 /// BadName, for one that was asked for.
@@ -69,12 +68,17 @@ pub fn launched_job(
     if let Some(name) = wanted {
         return checked_name("job", name);
     }
-    let scheduled = JOB_VARIABLES.into_iter().find_map(env).map(|id| {
+    Ok(scheduled_job(env).unwrap_or_else(made_up))
+}
+
+/// What the scheduler calls this job: what a path cannot have in its id becomes `-`.
+pub fn scheduled_job(env: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let plain = |id: String| {
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
         let id: String = id.chars().map(plain).take(NAME_BYTES_MAX).collect();
         id.trim_start_matches(['.', '-']).to_owned()
-    });
-    Ok(scheduled.filter(|id| !id.is_empty()).unwrap_or_else(made_up))
+    };
+    JOB_VARIABLES.into_iter().find_map(env).map(plain).filter(|id| !id.is_empty())
 }
 
 /// A name for a job that has none: when it began (UTC) and its process.
@@ -122,9 +126,9 @@ pub fn data_bases(env: impl Fn(&str) -> Option<String>) -> Vec<Base> {
     bases
 }
 
-/// What is ours alone in `base`, where anybody may write: live data are `JOB/NODE` below it.
-pub fn private(base: &Path, uid: u32) -> PathBuf {
-    base.join(format!("telem-{uid}"))
+/// The name of what is ours alone where anybody may write: live data are `JOB/NODE` below it.
+pub fn private_name(uid: u32) -> String {
+    format!("telem-{uid}")
 }
 
 /// What a directory lies on, as far as it matters to data that must survive.

@@ -17,6 +17,7 @@ mod service;
 pub mod signals;
 mod summary;
 pub mod supervisor;
+mod usage;
 mod witness;
 
 use std::time::Duration;

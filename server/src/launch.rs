@@ -2,13 +2,15 @@
 //!
 //! Pure parts first: [`hostlist`] reads lists of hosts, [`scheduler`] what schedulers say about a job, [`plan`] decides
 //! what one `telem run` does about it. Then what carries that out: [`agents`] are processes of their head, which [`crew`]
-//! watches, and by [`task`] the processes find each other that somebody else started on many nodes.
+//! watches, and by [`task`] the processes find each other that somebody else started, with the help of [`launcher`] where
+//! what started them has no name.
 
 pub mod agents;
 pub mod crew;
 #[cfg(test)]
 pub mod fuzzing;
 pub mod hostlist;
+pub mod launcher;
 pub mod plan;
 pub mod scheduler;
 mod surroundings;

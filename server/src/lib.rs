@@ -19,11 +19,14 @@ pub mod launch;
 pub mod missing;
 pub mod net;
 pub mod nodes;
+pub mod private_dir;
 pub mod private_file;
 pub mod protocols;
 pub mod rows;
 pub mod saved;
 pub mod service;
+pub mod shell;
+pub mod startup;
 pub mod state;
 #[cfg(test)]
 mod testing;

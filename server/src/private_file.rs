@@ -8,6 +8,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// How many names are tried for a file that is not whole yet: where anybody may write, any of them may be taken.
+const NAMES_MAX: u32 = 9;
 /// What reads and writes are, besides their user's.
 const MODE_OF_OTHERS: u32 = 0o077;
 const ROOT: u32 = 0;
@@ -30,10 +32,7 @@ pub enum PrivateFileError {
 /// # Errors
 /// When it cannot be written.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let new = path.with_file_name(name);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let (mut file, new) = create_beside(path)?;
     // On a shared file system others see what was synced when the name appears.
     let written = file.write_all(content).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
     if let Err(error) = written {
@@ -42,6 +41,23 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         return Err(error);
     }
     Ok(())
+}
+
+/// A new file that nobody else has opened, and its name.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut n = 1;
+    loop {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.new", std::process::id()));
+        if n > 1 {
+            name.push(format!("-{n}"));
+        }
+        let new = path.with_file_name(name);
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && n < NAMES_MAX => n += 1,
+            made => return made.map(|file| (file, new)),
+        }
+    }
 }
 
 /// What `path` holds, if it is ours (or root's) and nobody else could have read it.

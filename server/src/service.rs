@@ -31,7 +31,7 @@ use crate::http;
 use crate::join::{Join, JoinError};
 use crate::net::access::Rules;
 use crate::net::listen::{ListenError, listen};
-use crate::net::socket::{self, Socket, SocketError};
+use crate::net::socket::{self, Socket, SocketError, SocketPlace};
 use crate::net::{self, Listeners, Protocols};
 use crate::nodes::forward::{self, InSight};
 use crate::nodes::own::OwnNode;
@@ -88,7 +88,7 @@ pub struct ServiceOptions {
     /// Users who need no token on loopback and on the socket, besides us and root.
     pub allowed_uids: Vec<u32>,
     /// Where the socket is made.
-    pub socket_dir: PathBuf,
+    pub socket_place: SocketPlace,
     /// 0 where nothing is taken.
     pub level: u8,
     /// What the node is asked for, where its level is 2 or higher.
@@ -454,14 +454,15 @@ pub fn noteworthy(report: &RecoveryReport) -> Option<String> {
     (!report.created && *report != quiet).then(|| report.to_string())
 }
 
-/// Under the name of the job; where another server of ours has that, under one of its own.
+/// Under the name of the job; where another server of ours or anything else has that, under one of its own.
 fn bind_socket(options: &ServiceOptions) -> Result<Socket, SocketError> {
-    let bind = |name: &str| Socket::bind(&options.socket_dir, &socket::file_name(name), options.uid);
+    let dir = options.socket_place.directory(options.uid)?;
+    let bind = |name: &str| Socket::bind(&dir, &socket::file_name(name), options.uid);
     let data = options.data.canonicalize().unwrap_or_else(|_| options.data.clone());
     let (job, data) = (&options.job, data.display());
     match options.source {
         Source::Live | Source::NoRoom(_) => match bind(job) {
-            Err(SocketError::Alive { .. }) => bind(&format!("{job}\n{data}")),
+            Err(SocketError::Alive { .. } | SocketError::InTheWay { .. }) => bind(&format!("{job}\n{data}")),
             bound => bound,
         },
         // The name of the job is for the job, which may run again; and saved databases may be served twice.

@@ -590,3 +590,50 @@ fn longest_gap(dir: &Path) -> i64 {
     assert!(times.len() > 20, "{} ticks", times.len());
     times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap()
 }
+
+#[test]
+fn the_end_of_a_run_tells_what_the_command_did_and_what_to_type_next() {
+    let place = Place::new();
+    let busy = "import subprocess; subprocess.run(['sh', '-c', 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done']); \
+                exit(3)";
+    let done = place.output(&["--save", "out", "--node", "n1"], &["python3", "-c", busy]);
+    let said = said(&done);
+    assert_eq!(done.status.code(), Some(3), "{said}");
+    let line = |label: &str| {
+        let start = format!("telem: {label:<9} ");
+        let found: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix(&start)).collect();
+        assert_eq!(found.len(), 1, "{label}: {said}");
+        found[0].to_owned()
+    };
+    let command = regex::Regex::new(
+        r"^ran [\d.]+ s, exit code 3 · [\d.]+ s of CPU( \(\d\.\d cores\))?( · peak memory [\d.]+ [kM]B)?$",
+    );
+    assert!(command.unwrap().is_match(&line("command")), "{said}");
+    assert!(line("most CPU").contains("sh "), "{said}");
+    assert!(line("recorded").contains(" samples in ") && line("recorded").ends_with("/out/n1"), "{said}");
+    let own = regex::Regex::new(r"^took \d+\.\d\d s of CPU and at most [\d.]+ MB$").unwrap();
+    assert!(own.is_match(&line("telem")), "nobody asked anything: {said}");
+    let next = line("next");
+    assert_eq!(next, "telem info out/n1 · telem replay out/n1");
+    let info = telem(["info", "out/n1"]).current_dir(place.path()).output().unwrap();
+    assert!(info.status.success());
+
+    let killed = place.output(&["--no-save"], &["sh", "-c", "kill -9 $$"]);
+    let said = super::said(&killed);
+    assert!(said.contains(", killed by SIGKILL (signal 9) · "), "{said}");
+    assert!(said.contains("telem: next      telem info live/telem-"), "what stays is the live data: {said}");
+}
+
+#[test]
+fn what_queries_of_a_job_took_is_told_apart() {
+    let place = Place::new();
+    let ask = "\"$TELEM\" sql \"$TELEM_URL\" 'SELECT count(*) FROM samples a, samples b, samples c' > /dev/null";
+    let mut run = place.run(&["--save", "out"], &["sh", "-c", ask]);
+    run.env("TELEM", env!("CARGO_BIN_EXE_telem"));
+    let done = output(run);
+    let said = said(&done);
+    assert!(done.status.success(), "{said}");
+    let apart =
+        regex::Regex::new(r"took \d+\.\d\d s of CPU to record, \d+\.\d\d s to answer queries, and at most").unwrap();
+    assert!(apart.is_match(&said), "{said}");
+}

@@ -22,6 +22,7 @@ pub use self::files::{DASHBOARDS, Shown};
 use super::Failure;
 use super::source::{StrictArg, open_read_only};
 use crate::connection::Connection;
+use crate::shell::quoted;
 use crate::token::Token;
 
 /// A file with a token is read up to here.
@@ -182,14 +183,4 @@ fn report(dir: &Path, saved: &[PathBuf], wanted: &Wanted) -> String {
 fn rfc3339(time: Timestamp) -> Option<String> {
     let time = DateTime::from_timestamp_millis(time.millis())?;
     Some(time.to_rfc3339_opts(SecondsFormat::Millis, true))
-}
-
-/// As a shell reads it back.
-pub fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
 }

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use telem_engine::lock::{self, Machine};
 use telem_engine::options::Options;
 
-use super::service::make;
+use super::service::{LIVE_DATA, make};
 use crate::config::{self, Base};
 use crate::job::claim::claim;
 use crate::job::save::note::{self, SaveNote};
-use crate::net::socket;
+use crate::private_dir::{self, Privacy};
 
 /// Less is no place for a database.
 const FREE_BYTES_MIN: u64 = 1 << 20;
@@ -71,9 +71,10 @@ fn claim_in(base: &Base, job: &str, node: &str, uid: u32) -> Result<PathBuf, Str
     if free < FREE_BYTES_MIN {
         return Err(why(&format_args!("{free} bytes are free")));
     }
-    let private = config::private(path, uid);
-    socket::own_directory(&private, uid).map_err(|error| why(&error.found()))?;
-    let dir = claim(&private.join(job), node).map_err(|error| why(&error))?;
+    let private = private_dir::below(path, &config::private_name(uid), uid, Privacy::Closed);
+    let private = private.map_err(|error| why(&error))?;
+    let dir = claim(&private.path.join(job), node).map_err(|error| why(&error))?;
+    private.tell_passed(LIVE_DATA);
     Ok(dir)
 }
 
@@ -154,9 +155,11 @@ fn leftovers(private: &Path) -> Vec<Leftover> {
 /// What killed jobs left in all places where live data stand when nobody says where.
 pub fn leftovers_everywhere() -> Vec<Leftover> {
     let uid = rustix::process::getuid().as_raw();
+    let name = config::private_name(uid);
     let mut roots: Vec<PathBuf> = config::data_bases(config::environment)
         .into_iter()
-        .filter_map(|base| fs::canonicalize(config::private(&base.path, uid)).ok())
+        .flat_map(|base| private_dir::found_below(&base.path, &name, uid, Privacy::Closed))
+        .filter_map(|root| fs::canonicalize(root).ok())
         .collect();
     roots.sort();
     roots.dedup();
@@ -178,9 +181,9 @@ pub fn leftovers_at(dir: &Path) -> Result<Vec<Leftover>, String> {
 
 /// Whether `dir` is where live data stand when nobody says where.
 pub fn is_default(dir: &Path) -> bool {
-    let private = dir.parent().and_then(Path::parent);
-    let uid = rustix::process::getuid().as_raw();
-    private.and_then(Path::file_name).is_some_and(|name| Some(name) == config::private(Path::new("/"), uid).file_name())
+    let private = dir.parent().and_then(Path::parent).and_then(Path::file_name);
+    let name = config::private_name(rustix::process::getuid().as_raw());
+    private_dir::names(&name).any(|name| private.is_some_and(|private| private == &*name))
 }
 
 fn those_left(dirs: impl Iterator<Item = PathBuf>) -> Vec<Leftover> {
@@ -207,19 +210,29 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_there_or_somebody_elses_is_passed_over() {
+    fn a_place_that_is_not_there_is_passed_over_and_a_name_that_is_taken_as_well() {
         let uid = rustix::process::getuid().as_raw();
+        let name = config::private_name(uid);
         let dir = tempfile::tempdir().unwrap();
-        let open = dir.path().join("open");
-        fs::create_dir_all(config::private(&open, uid)).unwrap();
-        fs::set_permissions(config::private(&open, uid), fs::Permissions::from_mode(0o755)).unwrap();
-        let (absent, good) = (dir.path().join("absent"), dir.path().join("good"));
-        fs::create_dir(&good).unwrap();
-        let given = fresh_in(&[base(&absent), base(&open), base(&good)], "j1", "n1").unwrap();
-        assert_eq!(given, config::private(&good, uid).join("j1/n1"));
-        assert!(given.is_dir() && !absent.exists());
-        let error = fresh_in(&[base(&absent), base(&open)], "j1", "n1").unwrap_err();
-        assert!(error.contains("absent (TMPDIR): No such file") && error.contains("has mode 0755"), "{error}");
+        let (absent, open, linked) = (dir.path().join("absent"), dir.path().join("open"), dir.path().join("linked"));
+        fs::create_dir_all(open.join(&name)).unwrap();
+        fs::set_permissions(open.join(&name), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(&linked).unwrap();
+        std::os::unix::fs::symlink("/no/such/place", linked.join(&name)).unwrap();
+        for taken in [&open, &linked] {
+            let given = fresh_in(&[base(&absent), base(taken)], "j1", "n1").unwrap();
+            assert_eq!(given, taken.join(format!("{name}-2/j1/n1")));
+            assert!(given.is_dir() && !absent.exists());
+        }
+        let full = dir.path().join("full");
+        fs::create_dir(&full).unwrap();
+        for taken in private_dir::names(&name) {
+            std::os::unix::fs::symlink("/no/such/place", full.join(taken)).unwrap();
+        }
+        let given = fresh_in(&[base(&full), base(&open)], "j2", "n1").unwrap();
+        assert_eq!(given, open.join(format!("{name}-2/j2/n1")));
+        let error = fresh_in(&[base(&absent), base(&full)], "j1", "n1").unwrap_err();
+        assert!(error.contains("absent (TMPDIR): No such file") && error.contains("is no directory but"), "{error}");
         assert!(error.contains("name one with --data DIR"), "{error}");
     }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use telem_engine::SystemClock;
 
 use super::Failure;
-use super::grafana::{DASHBOARDS, Shown, quoted};
+use super::grafana::{DASHBOARDS, Shown};
 use super::serve::stop_signals;
 use super::service::{self as args, LimitArgs, ReachArgs};
 use super::source::StrictArg;
@@ -19,6 +19,7 @@ use crate::job::footprint::raise_descriptor_limit;
 use crate::job::tunnel;
 use crate::saved;
 use crate::service::{self, Ready};
+use crate::shell::quoted;
 
 /// Where `telem grafana` expects us, unless it is told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:4242";

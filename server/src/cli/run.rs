@@ -19,9 +19,10 @@ use super::{Failure, Verbosity, units};
 use crate::config;
 use crate::job::notes::Notes;
 use crate::job::recorder::{self, RecordOptions};
-use crate::job::save::{Destination, INTERVAL_MAX};
+use crate::job::save::{Destination, INTERVAL_MAX, Naming};
 use crate::job::supervisor::{self, JobOptions};
 use crate::job::{Preparation, footprint};
+use crate::launch::plan::JobName;
 
 /// The subcommand that is the recorder; of no use to anybody else.
 const RECORD: &str = "record";
@@ -140,6 +141,16 @@ impl RunArgs {
         std::path::absolute(&save).unwrap_or(save)
     }
 
+    /// Whether other processes of the same launch have the same name for the job.
+    fn job_name(&self) -> JobName {
+        let is_common = self.job.is_some() || config::scheduled_job(config::environment).is_some();
+        if is_common { JobName::Common } else { JobName::MadeUp }
+    }
+
+    fn naming(&self) -> Naming {
+        if self.save.is_some() { Naming::Asked } else { Naming::OfJob }
+    }
+
     fn job(&self) -> Result<String, Failure> {
         let clock = SystemClock::new();
         let made_up = || config::fresh_job(clock.now(), std::process::id());
@@ -149,12 +160,12 @@ impl RunArgs {
 
 fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, Failure> {
     let id = args.job()?;
-    let save = args.save(&id);
+    let (save, naming, job_name) = (args.save(&id), args.naming(), args.job_name());
     let RunArgs { level, job: _, save: _, no_save, save_interval, save_timeout, strict, nodes, service, command } =
         args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let node = service.node()?;
-    let destination = (!no_save).then(|| Destination::new(save, &node));
+    let destination = (!no_save).then(|| Destination::new(save, naming, &node));
     let hurry = Arc::default();
     let purpose = Purpose { job: id.clone(), level };
     let notes = Notes { quiet: verbosity.is_quiet() };
@@ -169,7 +180,7 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
         prepare: Box::new({
             let (hurry, clock) = (Arc::clone(&hurry), Arc::clone(&clock));
             move |patience| {
-                let wanted = Prepare { service, purpose, destination, strict, nodes, saving, notes, clock };
+                let wanted = Prepare { service, purpose, job_name, destination, strict, nodes, saving, notes, clock };
                 let mut prepared = wanted.run(patience)?;
                 if let Preparation::Serve(prepared) = &mut prepared {
                     prepared.options.hurry = hurry;

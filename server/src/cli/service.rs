@@ -23,7 +23,8 @@ use crate::config::{self, FileSystem};
 use crate::cors::Cors;
 use crate::http::body::BodyBudget;
 use crate::join::Join;
-use crate::net::socket;
+use crate::net::socket::SocketPlace;
+use crate::private_dir::{self, Privacy};
 use crate::saved::Opened;
 use crate::service::{ServiceOptions, Source, TlsOptions};
 use crate::state::ServerLimits;
@@ -37,6 +38,9 @@ const BLOCKING_THREADS_MAX: usize = 32;
 
 /// Most bytes of a database that lies in memory: it is the job's.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
+
+/// What stands in a directory of ours, for a warning that it stands elsewhere.
+pub const LIVE_DATA: &str = "the live data are";
 
 /// A service that takes samples.
 #[derive(Debug, Args)]
@@ -309,7 +313,7 @@ impl NodeServiceArgs {
             },
             token: Some(Token::chosen(&join.token).map_err(Failure::usage)?),
             // A head beyond loopback tells its command one path for all nodes.
-            socket_dir: if tls.job.is_some() { socket::common_directory(options.uid) } else { options.socket_dir },
+            socket_place: if tls.job.is_some() { SocketPlace::Common } else { options.socket_place },
             tls,
             is_member: true,
             queries,
@@ -393,7 +397,7 @@ fn options(
         token: token.map_err(Failure::usage)?,
         uid,
         allowed_uids,
-        socket_dir: socket::directory(runtime_dir.as_deref(), uid),
+        socket_place: SocketPlace::OfUser { xdg_runtime_dir: runtime_dir },
         level: 0,
         fidelity: if reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
         cors: reach.cors_domains.unwrap_or_default(),
@@ -467,15 +471,12 @@ fn private_data(job: &str) -> Result<PathBuf, Failure> {
     let bases = config::data_bases(config::environment);
     let base = bases.first().map_or(Path::new("/tmp"), |base| &base.path);
     make(base, 0o777)?;
-    let private = config::private(base, uid);
-    socket::own_directory(&private, uid).map_err(|error| {
-        Failure::Failed(format!(
-            "no live data in {}: {}; name another directory with --data DIR",
-            base.display(),
-            error.found()
-        ))
+    let found = private_dir::below(base, &config::private_name(uid), uid, Privacy::Closed).map_err(|error| {
+        let base = base.display();
+        Failure::Failed(format!("no live data in {base}: {error}; name another directory with --data DIR"))
     })?;
-    Ok(private.join(job))
+    found.tell_passed(LIVE_DATA);
+    Ok(found.path.join(job))
 }
 
 /// # Errors

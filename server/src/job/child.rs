@@ -4,19 +4,27 @@
 //! Its standard streams are telem's own, untouched; it stays in telem's process group and keeps the terminal;
 //! nothing ties its life to telem's. It is signalled only before it was waited for, so never a stranger that
 //! got its number.
+//!
+//! What signals do to it is what they did to telem when that was started. Two things would change that. The C library's
+//! posix_spawn(3), which the standard library prefers, makes children ignore signals 32 and 33, so that the command
+//! is started by fork(2). And the standard library gives every child the default for SIGPIPE: where that is to be
+//! ignored, `env` is started, which ignores it and becomes the command.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{self, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::{fs, io, thread};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitStatus, getpgid, getpgrp, kill_process, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitStatus, getegid, getgid, getpgid, getpgrp, kill_process, waitid,
+};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use serde::{Deserialize, Serialize};
 
-use super::signals::Caught;
+use super::signals::{self, Caught};
 
 /// The code of a command that is not there, as shells have it.
 const NOT_FOUND: u8 = 127;
@@ -74,13 +82,90 @@ impl Ending {
     }
 }
 
-/// Becomes the command. Returns, with the code to exit with, only when that cannot be run.
-pub fn replace_this_process(command: &[OsString]) -> u8 {
-    let (program, arguments) = split(command);
-    let source = Command::new(program).args(arguments).exec();
-    let error = StartError { command: program.to_owned(), source };
-    tracing::error!("{error}");
-    error.exit_code()
+/// Becomes the command. Returns, with what kept it from that, only when it cannot be run.
+pub fn replace_this_process(command: &[OsString]) -> StartError {
+    let (program, _) = split(command);
+    let source = match Plan::of(command) {
+        Ok(plan) => plan.command().exec(),
+        Err(error) => error,
+    };
+    StartError { command: program.to_owned(), source }
+}
+
+/// What is executed so that the command runs in the end.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan<'a> {
+    program: &'a OsStr,
+    before: Vec<&'a OsStr>,
+    arguments: &'a [OsString],
+}
+
+impl<'a> Plan<'a> {
+    fn of(command: &'a [OsString]) -> io::Result<Self> {
+        let (program, arguments) = split(command);
+        if !signals::inherited_ignored_pipe() {
+            return Ok(Self { program, before: Vec::new(), arguments });
+        }
+        // What comes before it would say in words of its own that there is no such command.
+        if !is_there(program) {
+            return Err(Errno::NOENT.into());
+        }
+        let has_ignoring_env = || {
+            let mut env = Command::new("env");
+            env.args([IGNORE_PIPE, "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            env.status().is_ok_and(|status| status.success())
+        };
+        Ok(Self::ignoring_pipe(program, arguments, has_ignoring_env))
+    }
+
+    /// With `env` of coreutils 8.31 and later, which changes nothing else; else with a shell, which may set PWD.
+    fn ignoring_pipe(program: &'a OsStr, arguments: &'a [OsString], has_env: impl Fn() -> bool) -> Self {
+        let is_assignment = program.as_encoded_bytes().contains(&b'=');
+        if !is_assignment && has_env() {
+            return Self { program: OsStr::new("env"), before: vec![OsStr::new(IGNORE_PIPE), program], arguments };
+        }
+        let before = ["-c", "trap '' PIPE; exec \"$@\"", "sh"].map(OsStr::new);
+        Self { program: OsStr::new("/bin/sh"), before: before.into_iter().chain([program]).collect(), arguments }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.program);
+        command.args(&self.before).args(self.arguments);
+        command
+    }
+}
+
+/// The option of `env`.
+const IGNORE_PIPE: &str = "--ignore-signal=PIPE";
+
+/// Whether execvp(3) would find such a file.
+fn is_there(program: &OsStr) -> bool {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// Where programs are looked for without PATH, as execvp(3) has it.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Starts what `make` makes by fork(2) and not by posix_spawn(3), where that is possible and wanted.
+fn spawn(make: impl Fn() -> Command) -> io::Result<process::Child> {
+    // The standard library forks where a process is to get a group id; the one that it has anyway changes nothing.
+    let group = getegid();
+    if getgid() == group && !signals::inherited_ignored_internal() {
+        match make().gid(group.as_raw()).spawn() {
+            // Where ids are mapped, as in containers, our own may be one that cannot be asked for.
+            Err(error) if is_refused(&error) => {}
+            spawned => return spawned,
+        }
+    }
+    make().spawn()
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|error| [Errno::INVAL, Errno::PERM].contains(&Errno::from_raw_os_error(error)))
 }
 
 /// Lets go of this process's standard input and output, which the command that was started has too.
@@ -115,22 +200,27 @@ impl Child {
     /// When there is no such program, or it cannot be run.
     pub fn start(command: &[OsString], environment: &[(String, OsString)]) -> Result<Child, StartError> {
         let (program, arguments) = split(command);
-        let spawn = |mut command: Command| command.envs(environment.iter().map(|(name, value)| (name, value))).spawn();
-        let with_arguments = |mut command: Command| {
-            command.args(arguments);
+        let failed = |source| StartError { command: program.to_owned(), source };
+        let environment = || environment.iter().map(|(name, value)| (name, value));
+        let plan = Plan::of(command).map_err(failed)?;
+        let started = spawn(|| {
+            let mut command = plan.command();
+            command.envs(environment());
             command
-        };
-        let started = spawn(with_arguments(Command::new(program)));
+        });
         let started = match started {
             // A script without `#!`: shells run it themselves.
             Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-                let mut shell = Command::new("/bin/sh");
-                shell.arg(program);
-                spawn(with_arguments(shell)).map_err(|_| error)
+                let shell = || {
+                    let mut shell = Command::new("/bin/sh");
+                    shell.arg(program).args(arguments).envs(environment());
+                    shell
+                };
+                spawn(shell).map_err(|_| error)
             }
             started => started,
         };
-        let process = started.map_err(|source| StartError { command: program.to_owned(), source })?;
+        let process = started.map_err(failed)?;
         Ok(Child { pid: Pid::from_child(&process), ending: None })
     }
 
@@ -232,6 +322,22 @@ mod tests {
         assert_eq!(code("/no/such/command"), 127);
         assert_eq!(code("/etc/passwd"), 126);
         assert_eq!(code("/"), 126);
+    }
+
+    #[test]
+    fn a_command_that_is_to_ignore_sigpipe_comes_after_what_ignores_it() {
+        let arguments = ["-x".into(), "a b".into()];
+        let words = |program: &str, has_env: bool| {
+            let command = Plan::ignoring_pipe(OsStr::new(program), &arguments, || has_env).command();
+            let words = [command.get_program()].into_iter().chain(command.get_args());
+            words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join("|")
+        };
+        assert_eq!(words("app", true), "env|--ignore-signal=PIPE|app|-x|a b");
+        let by_shell = "/bin/sh|-c|trap '' PIPE; exec \"$@\"|sh|";
+        assert_eq!(words("app", false), format!("{by_shell}app|-x|a b"));
+        assert_eq!(words("./a=b", true), format!("{by_shell}./a=b|-x|a b"), "env would take it for a variable");
+        assert!(is_there(OsStr::new("sh")) && is_there(OsStr::new("/bin/sh")) && is_there(OsStr::new("/")));
+        assert!(!is_there(OsStr::new("no-such-command-of-telem")) && !is_there(OsStr::new("./no/such/file")));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! telem beside a job: it steps back for the job, and says what it took.
 
+use std::collections::HashMap;
 use std::fs;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
@@ -11,7 +12,7 @@ const NICENESS: i32 = 10;
 const OOM_SCORE_RAISE: i32 = 500;
 const OOM_SCORE_MAX: i32 = 1000;
 /// Processor time is told in these: `USER_HZ`, 100 a second to every program on Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
+pub const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Lets the job have the processor first: for the thread that calls, and the threads that it starts.
 pub fn yield_processor() {
@@ -65,9 +66,81 @@ impl Footprint {
     }
 }
 
+/// Processor time of the threads of this process that answer queries, also of those that have ended since they were
+/// looked at.
+#[derive(Debug, Default)]
+pub struct QueryThreads {
+    /// Nanoseconds, by the number of the thread.
+    spent: HashMap<u32, u64>,
+    /// Of threads that are gone.
+    gone: u64,
+}
+
+/// How the threads begin that `query/src/run/bounded.rs` names; the kernel keeps 15 bytes of a name.
+const QUERY_THREAD: &str = "telem-query";
+/// Nanoseconds of a second.
+const NANOSECONDS: f64 = 1e9;
+
+impl QueryThreads {
+    /// Takes note of what they took so far. Idle ones live for ten seconds: it is to be called more often than that.
+    pub fn look(&mut self) {
+        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let seen = tasks.filter_map(|task| {
+            let name = fs::read_to_string(task.path().join("comm")).ok()?;
+            let thread = task.file_name().to_str()?.parse().ok()?;
+            let spent = || fs::read_to_string(task.path().join("schedstat")).ok();
+            name.starts_with(QUERY_THREAD).then(|| Some((thread, parse_schedstat(&spent()?)?))).flatten()
+        });
+        self.add(seen.collect());
+    }
+
+    fn add(&mut self, seen: HashMap<u32, u64>) {
+        for (thread, spent) in std::mem::take(&mut self.spent) {
+            // A number that was given to another thread begins anew.
+            if seen.get(&thread).is_none_or(|now| *now < spent) {
+                self.gone += spent;
+            }
+        }
+        self.spent = seen;
+    }
+
+    pub fn cpu_seconds(&self) -> f64 {
+        (self.gone + self.spent.values().sum::<u64>()) as f64 / NANOSECONDS
+    }
+}
+
+/// Documentation/scheduler/sched-stats.rst of Linux: time on a processor, in nanoseconds, comes first.
+fn parse_schedstat(text: &str) -> Option<u64> {
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_of_query_threads_is_kept_when_they_are_gone() {
+        let mut queries = QueryThreads::default();
+        queries.add([(1, 500_000_000), (2, 1_000_000_000)].into());
+        queries.add([(1, 700_000_000)].into());
+        assert!((queries.cpu_seconds() - 1.7).abs() < 1e-9);
+        // Another thread has the number of the first.
+        queries.add([(1, 100_000_000)].into());
+        assert!((queries.cpu_seconds() - 1.8).abs() < 1e-9);
+        assert_eq!((parse_schedstat("123 45 6\n"), parse_schedstat("")), (Some(123), None));
+    }
+
+    #[test]
+    fn threads_of_queries_are_told_from_others_by_their_name() {
+        let busy = std::thread::Builder::new().name("telem-query-x".to_owned()).spawn(|| {
+            let mut queries = QueryThreads::default();
+            while queries.cpu_seconds() == 0.0 {
+                queries.look();
+            }
+            queries.spent.len()
+        });
+        assert!(busy.unwrap().join().unwrap() >= 1);
+    }
 
     #[test]
     fn the_footprint_is_read_past_any_name() {

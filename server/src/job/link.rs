@@ -25,7 +25,12 @@ pub enum ToRecorder {
     /// Somebody said that the end may be near.
     Farewell,
     /// The command has ended. Hurried, when somebody said that telem is to end too.
-    Ended { ending: Ending, hurried: bool },
+    Ended {
+        ending: Ending,
+        hurried: bool,
+        /// Processor time of its processes that ended before it and were waited for, in milliseconds.
+        cpu_ms: Option<u64>,
+    },
     /// What is still to be done must be done soon.
     Hurry,
 }
@@ -123,7 +128,7 @@ mod tests {
         let words = [
             ToRecorder::Started { pid: 7 },
             ToRecorder::Farewell,
-            ToRecorder::Ended { ending: Ending::Killed { signal: 9 }, hurried: true },
+            ToRecorder::Ended { ending: Ending::Killed { signal: 9 }, hurried: true, cpu_ms: Some(70) },
         ];
         let mut lines = Vec::new();
         words.iter().for_each(|word| tell(&mut lines, word).unwrap());

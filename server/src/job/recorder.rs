@@ -11,9 +11,9 @@ use std::fs;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ use super::notes::{AtWork, Notes};
 use super::save::{Destination, Saved, Saver};
 use super::service::Service;
 use super::signals::{self, Caught};
-use super::summary::Summary;
+use super::summary::{CommandCourse, Summary};
+use super::usage::UsageWatch;
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, footprint, tunnel};
 use crate::config;
 use crate::launch::Patience;
@@ -41,6 +42,9 @@ use crate::service::{Ready, ServiceOptions};
 
 /// How long something takes before it is worth a word.
 const SLOW: Duration = Duration::from_secs(1);
+/// Threads that a service must be able to have: it takes some twenty on a machine with two processors, and at most six
+/// more for queries on a larger one.
+const THREADS_MIN: usize = 32;
 /// How often a command without a parent is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -218,6 +222,8 @@ pub fn record(options: RecordOptions) {
         company: Company::new(strict, notes, Arc::clone(&clock)),
         stopped: false,
         command: None,
+        usage: None,
+        began: clock.monotonic(),
         alone: false,
         hurry,
         events,
@@ -245,12 +251,37 @@ fn threads(runtime: fn() -> Result<Runtime, String>, events: &Sender<Event>) -> 
     };
     let listening = thread::Builder::new().name("telem-link".to_owned()).spawn(listen);
     listening.map_err(|error| format!("cannot start a thread: {error}"))?;
+    spare_threads()?;
     // tokio panics where the system has no thread left, which is no news worth a backtrace.
     let told = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let made = panic::catch_unwind(AssertUnwindSafe(runtime));
     panic::set_hook(told);
     made.unwrap_or_else(|_| Err("cannot start the threads of the service: the system has none left".to_owned()))
+}
+
+/// Finds out whether there are threads for a service. Libraries panic where they get none, in the middle of their work.
+fn spare_threads() -> Result<(), String> {
+    let (end, ended) = channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    let wait = || {
+        let ended = Arc::clone(&ended);
+        move || {
+            let _ = ended.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        }
+    };
+    let started: Vec<_> = (0..THREADS_MIN)
+        .map_while(|_| thread::Builder::new().name("telem-spare".to_owned()).spawn(wait()).ok())
+        .collect();
+    let count = started.len();
+    drop(end);
+    for thread in started {
+        let _ = thread.join();
+    }
+    if count == THREADS_MIN {
+        return Ok(());
+    }
+    Err(format!("the system has {count} threads left for it (ulimit -u), and {THREADS_MIN} are needed"))
 }
 
 struct Job {
@@ -263,6 +294,10 @@ struct Job {
     stopped: bool,
     /// The process of the command, from when it runs.
     command: Option<Command>,
+    /// Looks at what that takes.
+    usage: Option<UsageWatch>,
+    /// When it began, by the clock that never jumps.
+    began: Duration,
     /// Whether the supervisor is gone.
     alone: bool,
     /// Tells the service that the end must come soon.
@@ -308,6 +343,8 @@ impl Job {
                 }
                 Some(Event::Told(ToRecorder::Started { pid })) => {
                     self.command = Command::find(pid);
+                    self.began = self.clock.monotonic();
+                    self.watch_usage(pid);
                     start.time = self.clock.now();
                     let description = describe::started(&start, config::environment);
                     if let Some(Up { ready, .. }) = self.up.as_deref() {
@@ -352,7 +389,10 @@ impl Job {
         let destination = self.up.as_deref().and_then(|up| up.places.destination.as_ref());
         let place = destination.map(|destination| destination.path().to_path_buf()).unwrap_or_default();
         let saver = self.start_saving();
-        let End { ending, hurried } = self.until_ended(saver.as_ref());
+        let End { ending, hurried, cpu_ms } = self.until_ended(saver.as_ref());
+        let seen = self.usage.as_ref().map(UsageWatch::usage).unwrap_or_default();
+        let took = self.clock.monotonic().saturating_sub(self.began);
+        let course = CommandCourse { ending, took, cpu_ms, seen };
         self.hurry.store(hurried, Ordering::Relaxed);
         let urgent = self.dismiss(ending, hurried);
         let Some(up) = self.up.take() else { return };
@@ -377,17 +417,21 @@ impl Job {
         // What could not be closed was saved from memory.
         let complete = self.stopped && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
         let tally = Tally::of(&ready);
-        let lacking = saved.as_ref().is_some_and(|saved| saved.failed.is_some());
-        let summary = Summary::of(&ready, self.stopped, saved).with(tally);
-        if lacking {
-            self.notes.error(summary);
-        } else {
-            self.notes.say(summary);
-        }
+        let queries = self.usage.take().map(|watch| watch.query_cpu_seconds());
+        Summary::of(&ready, self.stopped, saved).with(tally).after(course).beside(queries).tell(self.notes);
         if complete {
             places.remove_live();
         }
         self.company.leave();
+    }
+
+    /// What the command takes is only told at the end: without a thread for it less is told.
+    fn watch_usage(&mut self, pid: i32) {
+        let Ok(pid) = u32::try_from(pid) else { return };
+        match UsageWatch::start(pid, Arc::clone(&self.clock)) {
+            Ok(watch) => self.usage = Some(watch),
+            Err(error) => tracing::debug!(%error, "what the command takes is not looked at"),
+        }
     }
 
     /// Ends the agents, before the head that they report to ends. When all must be over, once that is urgent.
@@ -436,8 +480,8 @@ impl Job {
         let mut hurried = false;
         loop {
             let farewell = match self.next_look() {
-                Some(Event::Told(ToRecorder::Ended { ending, hurried })) => {
-                    return End { ending: Some(ending), hurried };
+                Some(Event::Told(ToRecorder::Ended { ending, hurried, cpu_ms })) => {
+                    return End { ending: Some(ending), hurried, cpu_ms };
                 }
                 Some(Event::Told(ToRecorder::Farewell)) => true,
                 // Some send what they send to every process of a job.
@@ -472,7 +516,7 @@ impl Job {
                 saver.save_now();
             }
             if self.alone && self.command.as_ref().is_none_or(Command::has_ended) {
-                return End { ending: None, hurried };
+                return End { ending: None, hurried, cpu_ms: None };
             }
         }
     }
@@ -562,6 +606,8 @@ struct End {
     ending: Option<Ending>,
     /// Somebody said that telem is to end too.
     hurried: bool,
+    /// Processor time of all that ended before it, as the kernel added it up.
+    cpu_ms: Option<u64>,
 }
 
 /// The process of a command that is not ours to wait for.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use telem_engine::disk::OsDisk;
 use telem_engine::{Db, Error, Mirror, MirrorReport};
 
-pub use self::destination::Destination;
+pub use self::destination::{Destination, Naming};
 pub use self::note::SaveNote;
 use crate::upload::{NodePlace, Progress};
 

@@ -21,6 +21,8 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
+use crate::startup;
+
 /// Those that are passed on and have a name everywhere. XFSZ is among them because a full quota must not end telem
 /// before the job; CONT is passed on to a job that is stopped.
 const CAUGHT: [i32; 14] = [
@@ -31,6 +33,9 @@ const CAUGHT: [i32; 14] = [
 const OF_LINUX: [i32; 2] = [Signal::STKFLT.as_raw(), Signal::POWER.as_raw()];
 /// The real-time signals that programs may use; C libraries keep the first two or three, and refuse them.
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
+
+/// The two that glibc takes for its threads and lets nobody catch, not even telem: it dies of them.
+const INTERNAL: [i32; 2] = [32, 33];
 
 /// A signal that telem got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +166,17 @@ impl Standing {
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     mask_in(&status, "SigIgn:")
+}
+
+/// Whether this process was started with SIGPIPE ignored: Rust's runtime ignores it in any case.
+pub fn inherited_ignored_pipe() -> bool {
+    mask_in(startup::status(), "SigIgn:") & bit(Signal::PIPE.as_raw()) != 0
+}
+
+/// Whether this process was started with those signals ignored that the C library keeps to itself. It is what
+/// posix_spawn(3) does to its children, also to telem itself; asking for a group id would undo it for one of them.
+pub fn inherited_ignored_internal() -> bool {
+    INTERNAL.iter().all(|signal| mask_in(startup::status(), "SigIgn:") & bit(*signal) != 0)
 }
 
 /// A set of signals in the status of a process, bit `n - 1` for signal `n`; none where it is not there.

@@ -1,17 +1,51 @@
-//! What is told when a job has ended: what there is, where it is, and what it cost.
+//! What is told when a job has ended: what it did, what there is of it, where that is, what it cost, what to type next.
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use telem_engine::DbInfo;
 use telem_ingest::writer::{Lost, WriterStats};
 
+use super::child::Ending;
 use super::company::Tally;
 use super::footprint::Footprint;
+use super::notes::Notes;
 use super::save::Saved;
+use super::usage::{JobUsage, NamedUsage};
 use crate::info::{grouped, rfc3339};
 use crate::launch::hostlist;
 use crate::service::Ready;
+use crate::shell::quoted;
+
+/// Most names of processes that are told.
+const NAMES_TOLD: usize = 3;
+/// A name is told where it took this part of the processor time, of that of all.
+const SHARE_TOLD: f64 = 0.01;
+/// What was not seen is told where it is this part of all.
+const UNSEEN_TOLD: f64 = 0.1;
+/// Less processor time is not worth a word, in seconds.
+const CPU_TOLD: f64 = 0.005;
+/// How long a command must have run for its processor time to be told in cores.
+const CORES_TOLD: Duration = Duration::from_secs(1);
+
+/// The same for the memory of its processes, which is seen when it is looked.
+const MEMORY_TOLD: Duration = Duration::from_millis(100);
+
+/// What became of the command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommandCourse {
+    /// `None` where nobody was left to say.
+    pub ending: Option<Ending>,
+    pub took: Duration,
+    /// As the kernel added it up.
+    pub cpu_ms: Option<u64>,
+    /// As it was seen meanwhile.
+    pub seen: JobUsage,
+}
 
 #[derive(Debug)]
 pub struct Summary {
@@ -22,8 +56,11 @@ pub struct Summary {
     /// `None` where it was not to be saved.
     saved: Option<Saved>,
     footprint: Option<Footprint>,
+    /// Of the processor time in it what queries took, in seconds.
+    query_cpu_seconds: f64,
     /// What other nodes said of theirs.
     others: Option<Tally>,
+    course: Option<CommandCourse>,
 }
 
 impl Summary {
@@ -33,21 +70,203 @@ impl Summary {
         let contents = if ended { ready.db.info().ok() } else { None };
         let whole = ready.db.is_closed() || saved.as_ref().is_some_and(|saved| saved.failed.is_none());
         let losses = ready.writer.as_ref().map(|writer| Losses::of(&writer.stats(), whole)).unwrap_or_default();
-        Self { contents, losses, live: ready.data.clone(), saved, footprint: Footprint::now(), others: None }
+        Self {
+            contents,
+            losses,
+            live: ready.data.clone(),
+            saved,
+            footprint: Footprint::now(),
+            query_cpu_seconds: 0.0,
+            others: None,
+            course: None,
+        }
     }
 
     /// With what other nodes have.
     pub fn with(self, others: Option<Tally>) -> Self {
         Self { others, ..self }
     }
-}
 
-impl Summary {
+    /// With what became of the command.
+    pub fn after(self, course: CommandCourse) -> Self {
+        Self { course: Some(course), ..self }
+    }
+
+    /// With the processor time of queries, in seconds, where that is known.
+    pub fn beside(self, query_cpu_seconds: Option<f64>) -> Self {
+        Self { query_cpu_seconds: query_cpu_seconds.unwrap_or_default(), ..self }
+    }
+
+    /// Says all of it: a line each for what is of one kind.
+    pub fn tell(&self, notes: Notes) {
+        for line in self.course.iter().flat_map(CommandCourse::lines) {
+            notes.say(line);
+        }
+        match &self.saved {
+            Some(Saved { failed: Some(_), .. }) => notes.error(self.recorded()),
+            _ => notes.say(labelled("recorded", self.recorded())),
+        }
+        if let Some(cost) = self.cost() {
+            notes.say(labelled("telem", cost));
+        }
+        if let Some(next) = self.next() {
+            notes.say(labelled("next", next));
+        }
+    }
+
     fn live(&self) -> String {
         match self.live.is_dir() {
             true => format!("live data in {}", self.live.display()),
             false => format!("the live data in {} were removed", self.live.display()),
         }
+    }
+
+    /// What there is, and where.
+    fn recorded(&self) -> String {
+        let mut text = match &self.contents {
+            Some(info) => {
+                let others = self.others.clone().unwrap_or_default();
+                let samples = grouped(info.samples + others.samples);
+                let series = grouped(info.series + others.series);
+                let mut text = format!("{samples} samples in {series} series, {}", bytes(info.bytes + others.bytes));
+                if others.nodes > 0 {
+                    let own = usize::from(info.samples > 0);
+                    text += &format!(", on {} nodes", grouped((others.nodes + own) as u64));
+                }
+                text
+            }
+            None if self.live.is_dir() => {
+                "the database was not closed in time; opening it recovers what was acknowledged".to_owned()
+            }
+            None => "the database was not closed in time".to_owned(),
+        };
+        text += &self.losses.to_string();
+        if let Some(Tally { unheard, .. }) = self.others.as_ref().filter(|others| !others.unheard.is_empty()) {
+            let names = hostlist::fold(unheard);
+            text += &format!(" · of {names} nothing was heard at the end: what it sent before is there");
+        }
+        text += &match &self.saved {
+            Some(Saved { dir, failed: None, .. }) => format!(" · saved in {}", dir.display()),
+            Some(Saved { dir, failed: Some(why), nothing: true }) => {
+                format!(" · NOTHING saved in {} ({why}): {}", dir.display(), self.live())
+            }
+            Some(Saved { dir, failed: Some(why), nothing: false }) => {
+                format!(" · NOT all saved in {} ({why}): {}", dir.display(), self.live())
+            }
+            None => format!(" · {}", self.live()),
+        };
+        text
+    }
+
+    /// What telem took itself, on this node.
+    fn cost(&self) -> Option<String> {
+        let Footprint { cpu_seconds, memory_bytes_max } = self.footprint?;
+        let memory = bytes(memory_bytes_max);
+        let queries = self.query_cpu_seconds.min(cpu_seconds);
+        if queries < CPU_TOLD {
+            return Some(format!("took {cpu_seconds:.2} s of CPU and at most {memory}"));
+        }
+        let recording = cpu_seconds - queries;
+        Some(format!("took {recording:.2} s of CPU to record, {queries:.2} s to answer queries, and at most {memory}"))
+    }
+
+    /// What to type to see it; nothing where nothing is left.
+    fn next(&self) -> Option<String> {
+        let dir = match &self.saved {
+            Some(Saved { dir, failed: None, .. }) if self.others.is_some() => dir.parent().unwrap_or(dir),
+            Some(Saved { dir, failed: None, .. }) => dir,
+            Some(Saved { .. }) | None if self.live.is_dir() => &self.live,
+            Some(Saved { .. }) | None => return None,
+        };
+        let here = std::env::current_dir().ok();
+        let short = here.and_then(|here| dir.strip_prefix(here).ok()).filter(|short| *short != Path::new(""));
+        let dir = quoted(&short.unwrap_or(dir).to_string_lossy());
+        Some(format!("telem info {dir} · telem replay {dir}"))
+    }
+}
+
+impl CommandCourse {
+    fn lines(&self) -> Vec<String> {
+        let ending = match self.ending {
+            Some(Ending::Exited(code)) => format!("exit code {code}"),
+            Some(Ending::Killed { signal }) => format!("killed by {}", signal_name(signal)),
+            None => "how it ended was not seen".to_owned(),
+        };
+        let mut text = format!("ran {}, {ending}", span(self.took));
+        let cpu = self.cpu_seconds();
+        text += &format!(" · {} of CPU", seconds(cpu));
+        if self.took >= CORES_TOLD {
+            text += &format!(" ({:.1} cores)", cpu / self.took.as_secs_f64());
+        }
+        if self.took >= MEMORY_TOLD && self.seen.memory_bytes_max > 0 {
+            text += &format!(" · peak memory {}", bytes(self.seen.memory_bytes_max));
+        }
+        let mut lines = vec![labelled("command", text)];
+        lines.extend(self.dearest().map(|dearest| labelled("most CPU", dearest)));
+        lines
+    }
+
+    /// What was seen counts where it is more: of processes that still run, or were left to nobody, the kernel adds up
+    /// nothing.
+    fn cpu_seconds(&self) -> f64 {
+        let added_up = self.cpu_ms.map_or(0.0, |ms| ms as f64 / 1e3);
+        added_up.max(self.seen.cpu_seconds())
+    }
+
+    /// The processes with the most processor time, by name; `None` where there is nothing to compare.
+    fn dearest(&self) -> Option<String> {
+        let all = self.cpu_seconds();
+        let is_told = |seconds: f64| seconds >= CPU_TOLD && seconds >= all * SHARE_TOLD;
+        let named = self.seen.by_name.iter().filter(|named| is_told(named.cpu_seconds)).take(NAMES_TOLD);
+        let mut told: Vec<String> = named
+            .map(|NamedUsage { name, processes, cpu_seconds }| match processes {
+                0 | 1 => format!("{} {}", printable(name), seconds(*cpu_seconds)),
+                several => {
+                    format!("{} {} ({} processes)", printable(name), seconds(*cpu_seconds), grouped(*several as u64))
+                }
+            })
+            .collect();
+        let unseen = all - self.seen.cpu_seconds();
+        if unseen >= all * UNSEEN_TOLD && unseen >= CPU_TOLD && !told.is_empty() {
+            told.push(format!("{} in processes that ended unseen", seconds(unseen)));
+        }
+        (told.len() > 1).then(|| told.join(" · "))
+    }
+}
+
+/// So that what follows stands in one column.
+fn labelled(label: &str, text: String) -> String {
+    format!("{label:<9} {text}")
+}
+
+fn signal_name(signal: u8) -> String {
+    match signal_hook::low_level::signal_name(i32::from(signal)) {
+        Some(name) => format!("{name} (signal {signal})"),
+        None => format!("signal {signal}"),
+    }
+}
+
+/// A name that a process gave itself may hold anything.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Seconds of processor time, for people.
+fn seconds(time: f64) -> String {
+    match time {
+        ..10.0 => format!("{time:.2} s"),
+        ..600.0 => format!("{time:.1} s"),
+        _ => span(Duration::from_secs_f64(time)),
+    }
+}
+
+/// A time for people.
+fn span(time: Duration) -> String {
+    let whole = time.as_secs();
+    match whole {
+        0..60 => format!("{:.1} s", time.as_secs_f64()),
+        60..3_600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3_600, whole % 3_600 / 60),
     }
 }
 
@@ -78,46 +297,6 @@ impl fmt::Display for Losses {
     }
 }
 
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.contents {
-            Some(info) => {
-                let others = self.others.clone().unwrap_or_default();
-                let samples = grouped(info.samples + others.samples);
-                let series = grouped(info.series + others.series);
-                write!(f, "{samples} samples in {series} series, {}", bytes(info.bytes + others.bytes))?;
-                if others.nodes > 0 {
-                    let own = usize::from(info.samples > 0);
-                    write!(f, ", on {} nodes", grouped((others.nodes + own) as u64))?;
-                }
-            }
-            None if self.live.is_dir() => {
-                write!(f, "the database was not closed in time; opening it recovers what was acknowledged")?;
-            }
-            None => write!(f, "the database was not closed in time")?,
-        }
-        write!(f, "{}", self.losses)?;
-        if let Some(Tally { unheard, .. }) = self.others.as_ref().filter(|others| !others.unheard.is_empty()) {
-            let names = hostlist::fold(unheard);
-            write!(f, " · of {names} nothing was heard at the end: what it sent before is there")?;
-        }
-        match &self.saved {
-            Some(Saved { dir, failed: None, .. }) => write!(f, " · saved in {}", dir.display())?,
-            Some(Saved { dir, failed: Some(why), nothing: true }) => {
-                write!(f, " · NOTHING saved in {} ({why}): {}", dir.display(), self.live())?;
-            }
-            Some(Saved { dir, failed: Some(why), nothing: false }) => {
-                write!(f, " · NOT all saved in {} ({why}): {}", dir.display(), self.live())?;
-            }
-            None => write!(f, " · {}", self.live())?,
-        }
-        if let Some(Footprint { cpu_seconds, memory_bytes_max }) = self.footprint {
-            write!(f, " · telem took {cpu_seconds:.2} s of CPU and at most {}", bytes(memory_bytes_max))?;
-        }
-        Ok(())
-    }
-}
-
 /// Bytes for people.
 fn bytes(count: u64) -> String {
     let (value, unit) = match count {
@@ -127,37 +306,4 @@ fn bytes(count: u64) -> String {
         _ => (count as f64 / 1e9, "GB"),
     };
     format!("{value:.1} {unit}")
-}
-
-#[cfg(test)]
-mod tests {
-    use telem_engine::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn bytes_are_told_for_people() {
-        assert_eq!(
-            [0, 999, 1_000, 1_234_567, 5_000_000_000].map(bytes),
-            ["0 bytes", "999 bytes", "1.0 kB", "1.2 MB", "5.0 GB"]
-        );
-    }
-
-    #[test]
-    fn lost_samples_are_told_with_their_times_and_those_in_memory_where_it_was_not_written() {
-        let span = |from, to| Some((Timestamp::from_seconds(from), Timestamp::from_seconds(to)));
-        let stats = WriterStats {
-            lost: Lost { samples: 1_000, span: span(0, 60) },
-            unwritten: Lost { samples: 20, span: span(90, 100) },
-            samples_refused: 7,
-            ..WriterStats::default()
-        };
-        assert_eq!(
-            Losses::of(&stats, true).to_string(),
-            " · 1,000 samples LOST from 1970-01-01T00:00:00Z to 1970-01-01T00:01:00Z · 7 samples of clients were refused"
-        );
-        let all = Losses::of(&stats, false).to_string();
-        assert!(all.contains("1,020 samples LOST from 1970-01-01T00:00:00Z to 1970-01-01T00:01:40Z"), "{all}");
-        assert_eq!(Losses::of(&WriterStats::default(), false).to_string(), "");
-    }
 }

@@ -30,7 +30,7 @@ use super::link::{self, ToRecorder, ToSupervisor};
 use super::notes::Notes;
 use super::signals::{self, Caught, Received, Standing};
 use super::witness::Witness;
-use super::{HURRIED_TIMEOUT, STOP_TIMEOUT};
+use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, usage};
 use crate::launch::crew::JOIN_TIMEOUT;
 
 /// Longest that the command waits for the recorder, unless that waits for others; then it starts without.
@@ -90,8 +90,12 @@ impl From<Caught> for Event {
 pub fn run(options: JobOptions) -> u8 {
     let (send, events) = channel();
     if let Err(error) = signals::start(send.clone()) {
-        options.notes.error(format_args!("cannot catch signals: {error}; the command runs without telem"));
-        return child::replace_this_process(&options.command);
+        if options.strict {
+            options.notes.error(format_args!("telem cannot catch signals: {error}; with --strict nothing is run"));
+            return 1;
+        }
+        options.notes.warn(format_args!("the command runs, but without telem: it cannot catch signals: {error}"));
+        return become_the_command(&options.command, options.notes);
     }
     let JobOptions { command, recorder, strict, save_timeout, notes, clock } = options;
     let mut supervisor = Supervisor {
@@ -131,6 +135,13 @@ pub fn run(options: JobOptions) -> u8 {
     };
     supervisor.reap();
     code
+}
+
+/// Returns, with the code to exit with, only when the command cannot be run.
+fn become_the_command(command: &[OsString], notes: Notes) -> u8 {
+    let error = child::replace_this_process(command);
+    notes.error(&error);
+    error.exit_code()
 }
 
 /// The process beside the command that records.
@@ -273,6 +284,11 @@ impl Supervisor {
         }
         let child = match started {
             Ok(child) => child,
+            // No process may be added. One is here that the command can have: this.
+            Err(error) if error.is_scarcity() => {
+                self.not_recorded(format_args!("the system has no process left beside it: {error}"));
+                return Err(become_the_command(command, self.notes));
+            }
             Err(error) => {
                 self.notes.error(&error);
                 return Err(error.exit_code());
@@ -293,7 +309,9 @@ impl Supervisor {
     fn see_through(&mut self) -> u8 {
         let (ending, hurried) = self.until_ended();
         if let Some(recorder) = &mut self.recorder {
-            recorder.tell(ToRecorder::Ended { ending, hurried });
+            // In milliseconds and whole, because what is told must be equal to itself.
+            let cpu_ms = usage::waited_for_cpu_seconds().map(|seconds| (seconds * 1e3) as u64);
+            recorder.tell(ToRecorder::Ended { ending, hurried, cpu_ms });
             // Agents end first, and may take as long.
             let turns = if self.has_agents { 2 } else { 1 };
             let patience = if hurried { HURRIED_TIMEOUT } else { (STOP_TIMEOUT + self.save_timeout) * turns };

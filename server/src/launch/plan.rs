@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::hostlist::{self, HostlistError};
-use super::scheduler::{self, Scheduler, SchedulerError, Surroundings, is_same_host};
+use super::scheduler::{self, Scheduler, SchedulerError, Surroundings, Task, is_same_host};
 
 /// Most agents on one machine: they are processes for trials.
 pub const LOCAL_MAX: u32 = 64;
@@ -17,6 +17,17 @@ pub const LOCAL_MAX: u32 = 64;
 pub struct Wanted {
     pub hosts: Hosts,
     pub launcher: Launcher,
+    pub job: JobName,
+}
+
+/// From where the name of the job is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobName {
+    /// A scheduler or somebody said it, to all processes of the job.
+    Common,
+    /// Each process makes up its own.
+    #[default]
+    MadeUp,
 }
 
 /// On which hosts.
@@ -51,6 +62,17 @@ pub enum Role {
     Launch(Fleet),
     /// One of many processes on many nodes: they find each other.
     Task { rank: u32 },
+    /// One of many processes that have their node in common and nothing beyond: those of a node find each other.
+    TaskOfNode(Launch),
+}
+
+/// What started many processes at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// What it calls itself; `None` where only the process that is their common parent tells its processes from others.
+    pub name: Option<String>,
+    /// Whether some of them are on other nodes, which know nothing of this one.
+    pub spread: bool,
 }
 
 /// Agents that are to be started.
@@ -158,7 +180,7 @@ pub fn plan(wanted: &Wanted, around: &dyn Surroundings, host: &str) -> Result<Ro
         None => {
             // A task was started by somebody who starts the others too.
             if let Some(task) = scheduler::task(around) {
-                return Ok(if task.spread { Role::Task { rank: task.rank } } else { Role::Alone });
+                return Ok(role_of(task, wanted.job));
             }
             let Some(nodes) = scheduler::nodes(around).map_err(PlanError::Job)? else { return Ok(Role::Alone) };
             let launcher = if nodes.scheduler == Scheduler::Slurm { Launcher::Srun } else { Launcher::Ssh };
@@ -174,6 +196,15 @@ pub fn plan(wanted: &Wanted, around: &dyn Surroundings, host: &str) -> Result<Ro
         Launcher::Srun => Fleet::Srun(others),
         Launcher::Ssh | Launcher::Auto | Launcher::None => Fleet::Ssh(others),
     }))
+}
+
+fn role_of(task: Task, job: JobName) -> Role {
+    let Task { rank, spread, count, launch: name } = task;
+    match job {
+        JobName::Common if spread => Role::Task { rank },
+        _ if !spread && count == Some(1) => Role::Alone,
+        _ => Role::TaskOfNode(Launch { name, spread }),
+    }
 }
 
 /// Whether `other` means this machine.

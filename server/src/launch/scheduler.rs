@@ -56,11 +56,15 @@ pub struct Nodes {
 }
 
 /// One of many processes that a launcher started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub rank: u32,
     /// Whether they run on more than one node.
     pub spread: bool,
+    /// How many there are in all; `None` where that is not said.
+    pub count: Option<u32>,
+    /// What the launcher calls this launch, on all nodes; `None` where it gives it no name.
+    pub launch: Option<String>,
 }
 
 /// The hosts of the job that this process belongs to; `None` where no scheduler says.
@@ -85,33 +89,75 @@ pub fn task(around: &dyn Surroundings) -> Option<Task> {
     let spread = |known: Option<bool>| known.or_else(|| slurm_step(around).map(|step| step.nodes > 1));
     if let Some(rank) = number(around, "OMPI_COMM_WORLD_RANK") {
         let spread = spread(exceeds(around, "OMPI_COMM_WORLD_SIZE", &["OMPI_COMM_WORLD_LOCAL_SIZE"]));
-        return Some(Task { rank, spread: spread.unwrap_or(false) });
+        let count = number(around, "OMPI_COMM_WORLD_SIZE");
+        // Of version 5 the one, of version 4 both, of versions before the others.
+        let names = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"];
+        let launch = names.iter().find_map(|name| around.variable(name));
+        return Some(Task { rank, spread: spread.unwrap_or(false), count, launch });
     }
     if let Some(rank) = number(around, "FLUX_TASK_RANK") {
-        return Some(Task { rank, spread: number(around, "FLUX_JOB_NNODES").is_some_and(|nodes| nodes > 1) });
+        let spread = number(around, "FLUX_JOB_NNODES").is_some_and(|nodes| nodes > 1);
+        let (count, launch) = (number(around, "FLUX_JOB_SIZE"), around.variable("FLUX_JOB_ID"));
+        return Some(Task { rank, spread, count: count.or(Some(1)), launch });
     }
     if let Some(rank) = number(around, "PALS_RANKID").or_else(|| number(around, "PMI_RANK")) {
         let local = ["PMI_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"];
-        return Some(Task { rank, spread: spread(exceeds(around, "PMI_SIZE", &local)).unwrap_or(false) });
+        let spread = spread(exceeds(around, "PMI_SIZE", &local)).unwrap_or(false);
+        // Hydra gives its launches no name, and what others around it say is not about them.
+        let is_hydras = ["MPI_LOCALRANKID", "HYDI_CONTROL_FD"].iter().any(|name| around.variable(name).is_some());
+        let of_step = || slurm_step(around).filter(|_| !is_hydras).and_then(|step| step.name);
+        let launch = around.variable("PALS_APID").or_else(of_step);
+        return Some(Task { rank, spread, count: number(around, "PMI_SIZE"), launch });
     }
     if let Some(step) = slurm_step(around) {
-        return Some(Task { rank: step.rank, spread: step.nodes > 1 });
+        return Some(Task { rank: step.rank, spread: step.nodes > 1, count: Some(step.tasks), launch: step.name });
     }
     let rank = number(around, "PMIX_RANK")?;
     let hosts = nodes(around).ok().flatten().map_or(0, |nodes| nodes.hosts.len());
-    Some(Task { rank, spread: hosts > 1 })
+    Some(Task { rank, spread: hosts > 1, count: None, launch: around.variable("PMIX_NAMESPACE") })
 }
+
+/// Whether a process with this environment is the same task of the same launch: what launchers tell one process alone,
+/// and hand on to whatever that starts.
+pub fn is_same_task(one: &dyn Surroundings, other: &dyn Surroundings) -> bool {
+    OF_A_TASK.iter().all(|name| one.variable(name) == other.variable(name))
+}
+
+/// What launchers tell each process apart from the others. Descriptors of Hydra are numbers of its own.
+const OF_A_TASK: [&str; 12] = [
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "PMI_ID",
+    "PMI_FD",
+    "PMI_PORT",
+    "MPI_LOCALRANKID",
+    "PALS_RANKID",
+    "FLUX_TASK_RANK",
+    "SLURM_STEP_ID",
+    "SLURM_PROCID",
+];
 
 /// The step of Slurm's that this process is a task of; `None` for what runs in a batch script or a shell of a job.
 fn slurm_step(around: &dyn Surroundings) -> Option<Step> {
     number(around, "SLURM_STEP_ID").filter(|step| *step < SLURM_STEPS_RESERVED)?;
     let nodes = number(around, "SLURM_STEP_NUM_NODES").or_else(|| number(around, "SLURM_NNODES"));
-    Some(Step { rank: number(around, "SLURM_PROCID")?, nodes: nodes.unwrap_or(1) })
+    let tasks = number(around, "SLURM_STEP_NUM_TASKS").or_else(|| number(around, "SLURM_NTASKS"));
+    let name = around.variable("SLURM_JOB_ID").zip(around.variable("SLURM_STEP_ID"));
+    Some(Step {
+        rank: number(around, "SLURM_PROCID")?,
+        nodes: nodes.unwrap_or(1),
+        tasks: tasks.unwrap_or(1),
+        name: name.map(|(job, step)| format!("{job}.{step}")),
+    })
 }
 
 struct Step {
     rank: u32,
     nodes: u32,
+    tasks: u32,
+    name: Option<String>,
 }
 
 /// Whether there are more processes than there are on this node; `None` where that is not said.

@@ -5,6 +5,9 @@
 //! name in that directory, which one process can link and no other; one that a dead process left is taken over, which
 //! only processes of the same host can tell, and only they ask. It must stand on a file system that all nodes have.
 //!
+//! Of a launch that has no scheduler, and so no name that all its nodes know, the processes of each node find each other
+//! in the same way, in a directory of that node, and there is no head: `mpirun -np 4 telem run -- ./app`.
+//!
 //! The head keeps its own node, also where it comes late: it leaves a [`Wish`], which who keeps the node meanwhile
 //! looks for while it waits for its head. That one has recorded nothing yet, gives the node up and is a guest.
 
@@ -12,9 +15,8 @@
 mod tests;
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +28,11 @@ use telem_engine::lock::{Machine, Process};
 
 use super::Patience;
 use super::scheduler::Surroundings;
+use crate::private_dir::{self, Privacy, PrivateDirError};
 use crate::private_file;
 
+/// Most bytes of the name of a launch that become part of a name here.
+const LAUNCH_BYTES_MAX: usize = 64;
 /// Largest file here.
 const BYTES_MAX: u64 = 1 << 20;
 /// How long a process leaves the first place to one that its launcher calls the first of the node.
@@ -57,6 +62,10 @@ const LOCAL_RANKS: [&str; 6] = [
 
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
+    #[error(
+        "the tasks of this job cannot meet: {0}; start telem in a directory that all nodes share and that you may write, or with --launcher none"
+    )]
+    Place(#[from] PrivateDirError),
     #[error("cannot {action} {}: {source}; start telem in a directory that all nodes share and that you may write, or with --launcher none", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
@@ -96,18 +105,37 @@ impl Meeting {
         Self { dir: dir.join(name), host: host.to_owned() }
     }
 
+    /// In `launch-NAME` below `dir`, which only the processes of one user on one machine see.
+    pub fn of_launch(dir: &Path, name: &str, host: &str) -> Self {
+        let plain =
+            |byte: u8| if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) { char::from(byte) } else { '-' };
+        // What tells launches from each other stands at the end of their names.
+        let kept = name.len().saturating_sub(LAUNCH_BYTES_MAX);
+        let name: String = name.bytes().skip(kept).map(plain).collect();
+        Self { dir: dir.join(format!("launch-{name}")), host: host.to_owned() }
+    }
+
     /// The join file of the head.
     pub fn head(&self) -> PathBuf {
         self.dir.join("head")
     }
 
-    /// Makes the place.
+    /// Makes the place, under another name where a stranger took that one: all tasks find the same.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn open(&self) -> Result<(), TaskError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        made.map_err(|source| TaskError::Io { action: "make", path: self.dir.clone(), source })
+    pub fn open(&mut self) -> Result<(), TaskError> {
+        let name = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        let base = self.dir.parent().unwrap_or(Path::new("/"));
+        let found = private_dir::below(base, &name, own_uid(), Privacy::Unwritten)?;
+        found.tell_passed("the tasks of this job meet");
+        self.dir = found.path;
+        Ok(())
+    }
+
+    /// Makes the place that was found, again.
+    fn reopen(&self) -> Result<(), TaskError> {
+        Ok(private_dir::own(&self.dir, own_uid(), Privacy::Unwritten)?)
     }
 
     /// What this process is on its node. Waits for a keeper that lives to be ready, if anybody has the patience.
@@ -122,9 +150,23 @@ impl Meeting {
         clock: &Arc<dyn Clock>,
         patience: &dyn Patience,
     ) -> Result<Part, TaskError> {
-        if rank == 0 {
-            return self.enter_as_head(machine, clock, patience);
+        match rank {
+            0 => self.enter_as_head(machine, clock, patience),
+            _ => self.enter_as_task(around, machine, clock, patience),
         }
+    }
+
+    /// As [`Meeting::enter`] for a process that is not the head; of a launch without a head that is every one.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn enter_as_task(
+        &self,
+        around: &dyn Surroundings,
+        machine: &dyn Machine,
+        clock: &Arc<dyn Clock>,
+        patience: &dyn Patience,
+    ) -> Result<Part, TaskError> {
         let is_first = LOCAL_RANKS.iter().find_map(|name| around.variable(name)).is_none_or(|rank| rank.trim() == "0");
         let start = clock.monotonic();
         if !is_first {
@@ -252,7 +294,7 @@ impl Meeting {
                 Ok(()) => {}
                 // The last one of others has just left.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    self.open()?;
+                    self.reopen()?;
                     continue;
                 }
                 Err(error) => return Err(cannot("write", &own)(error)),
@@ -339,6 +381,10 @@ impl Meeting {
         let text = private_file::read(&self.told_path(), BYTES_MAX).ok()?;
         serde_json::from_slice::<Told>(&text).ok().map(|told| told.environment)
     }
+}
+
+fn own_uid() -> u32 {
+    rustix::process::getuid().as_raw()
 }
 
 fn is_number(text: &str) -> bool {

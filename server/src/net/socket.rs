@@ -1,20 +1,23 @@
 //! The Unix socket: in a directory that is ours alone, under a short path, in place of a dead one only.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
+
+use crate::config;
+use crate::private_dir::{self, Privacy, PrivateDirError};
 
 /// The kernel takes 107 bytes; scripts put a prefix like `unix:` before it.
 const PATH_BYTES_MAX: usize = 99;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    #[error("{} {found}; it must be a directory of uid {uid} with mode 0700: mend it, or set XDG_RUNTIME_DIR to one that is", path.display())]
-    UnsafeDirectory { path: PathBuf, found: String, uid: u32 },
+    #[error("{0}: mend it, or set XDG_RUNTIME_DIR to a directory that is yours alone")]
+    Directory(#[from] PrivateDirError),
     #[error("the socket path {} has {found} bytes; at most {PATH_BYTES_MAX} are allowed: set XDG_RUNTIME_DIR to a shorter one", path.display())]
     LongPath { path: PathBuf, found: usize },
     #[error("{} is served by a running telem", path.display())]
@@ -25,39 +28,68 @@ pub enum SocketError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
-impl SocketError {
-    /// What is wrong with a directory, without advice that is for sockets alone.
-    pub fn found(&self) -> String {
-        match self {
-            SocketError::UnsafeDirectory { path, found, uid } => {
-                format!("{} {found}, and must be a directory of uid {uid} with mode 0700", path.display())
-            }
-            SocketError::Io { action, path, source } => format!("cannot {action} {}: {source}", path.display()),
-            other => other.to_string(),
-        }
-    }
-}
-
 fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SocketError + use<'a> {
     move |source| SocketError::Io { action, path: path.to_path_buf(), source }
 }
 
-/// The directory of sockets of user `uid`: `xdg_runtime_dir` where it exists and is that user's alone, else
-/// `/tmp/telem-UID`, else the same in `/dev/shm`.
-///
-/// Jobs inherit XDG_RUNTIME_DIR from the login node, and on a compute node nothing stands there; under sudo it is
-/// somebody else's; and anybody may have made the one in `/tmp`.
-pub fn directory(xdg_runtime_dir: Option<&Path>, uid: u32) -> PathBuf {
-    let wanted = xdg_runtime_dir.filter(|dir| dir.is_absolute() && dir.exists()).map(Path::to_path_buf);
-    let tmp = PathBuf::from(format!("/tmp/telem-{uid}"));
-    let usable = |dir: &PathBuf| !dir.exists() || check(dir, uid).is_ok();
-    let mut places = wanted.into_iter().chain([tmp.clone(), format!("/dev/shm/telem-{uid}").into()]);
-    places.find(usable).unwrap_or(tmp)
+/// Where the socket of a service is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketPlace {
+    /// In XDG_RUNTIME_DIR, if it has a value and is the user's alone; else where [`SocketPlace::Common`] is.
+    ///
+    /// Jobs inherit XDG_RUNTIME_DIR from the login node, and on a compute node nothing stands there; under sudo it is
+    /// somebody else's.
+    OfUser { xdg_runtime_dir: Option<PathBuf> },
+    /// The same place on all nodes of a job, whatever each has in XDG_RUNTIME_DIR: `/tmp/telem-UID`, and where that
+    /// name is taken the next one, or the same in `/dev/shm`.
+    Common,
+    /// In this directory and no other.
+    In(PathBuf),
 }
 
-/// That of a job of many nodes: the same on all of them, whatever each has in XDG_RUNTIME_DIR.
-pub fn common_directory(uid: u32) -> PathBuf {
-    directory(None, uid)
+impl SocketPlace {
+    /// The directory, made if it is not there; says which names were taken.
+    ///
+    /// # Errors
+    /// When no directory can be had that is the user's alone.
+    pub fn directory(&self, uid: u32) -> Result<PathBuf, PrivateDirError> {
+        self.directory_in(&ROOTS.map(Path::new), uid)
+    }
+
+    pub(super) fn directory_in(&self, roots: &[&Path], uid: u32) -> Result<PathBuf, PrivateDirError> {
+        match self {
+            Self::In(dir) => return private_dir::own(dir, uid, Privacy::Closed).map(|()| dir.clone()),
+            Self::OfUser { xdg_runtime_dir: Some(dir) } if is_usable(dir, uid) => return Ok(dir.clone()),
+            Self::OfUser { .. } | Self::Common => {}
+        }
+        let mut refused = None;
+        for root in roots {
+            match private_dir::below(root, &config::private_name(uid), uid, Privacy::Closed) {
+                Ok(found) => {
+                    if let Some(error) = refused {
+                        tracing::warn!("the socket is in {}, because {error}", found.path.display());
+                    }
+                    found.tell_passed("the socket is");
+                    return Ok(found.path);
+                }
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| PrivateDirError::Io {
+            action: "find a place for the socket in",
+            path: PathBuf::new(),
+            source: io::ErrorKind::NotFound.into(),
+        }))
+    }
+}
+
+/// Where anybody may write, and every machine has it.
+const ROOTS: [&str; 2] = ["/tmp", "/dev/shm"];
+
+/// Whether a socket can be made in a directory that somebody named for such things.
+fn is_usable(dir: &Path, uid: u32) -> bool {
+    let is_short = dir.join(file_name("")).as_os_str().len() <= PATH_BYTES_MAX;
+    is_short && dir.is_absolute() && private_dir::check(dir, uid, Privacy::Closed).is_ok()
 }
 
 /// `<8 hex digits of what>.sock`.
@@ -65,35 +97,6 @@ pub fn file_name(what: &str) -> String {
     // FNV-1a: stable for ever, and names need no more than to differ.
     let hash = what.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{hash:08x}.sock")
-}
-
-/// Makes `dir` unless it is there, and checks that nobody but `uid` can put anything into it.
-///
-/// # Errors
-/// UnsafeDirectory when it is a link, somebody else's or open to others.
-pub fn own_directory(dir: &Path, uid: u32) -> Result<(), SocketError> {
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error("create", dir)(error)),
-        _ => {}
-    }
-    check(dir, uid)
-}
-
-/// # Errors
-/// UnsafeDirectory; Io where it is not there.
-fn check(dir: &Path, uid: u32) -> Result<(), SocketError> {
-    // Of the link itself, not of what it leads to: in /tmp anybody can place a link.
-    let found = fs::symlink_metadata(dir).map_err(io_error("look at", dir))?;
-    let wrong = if !found.is_dir() {
-        "is no directory".to_owned()
-    } else if found.uid() != uid {
-        format!("belongs to uid {}", found.uid())
-    } else if found.mode() & 0o777 != 0o700 {
-        format!("has mode {:04o}", found.mode() & 0o777)
-    } else {
-        return Ok(());
-    };
-    Err(SocketError::UnsafeDirectory { path: dir.to_path_buf(), found: wrong, uid })
 }
 
 /// A listening socket; its file goes when it is dropped.
@@ -106,12 +109,12 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at `dir`/`name`, in place of a socket that a dead process left there.
+    /// Listens at `dir`/`name`, in place of a socket that a dead process left there. `dir` must be of `uid` alone.
     ///
     /// # Errors
     /// Alive when a process listens there; see [`SocketError`].
     pub fn bind(dir: &Path, name: &str, uid: u32) -> Result<Socket, SocketError> {
-        own_directory(dir, uid)?;
+        private_dir::own(dir, uid, Privacy::Closed)?;
         let path = dir.join(name);
         let bytes = path.as_os_str().len();
         if bytes > PATH_BYTES_MAX {

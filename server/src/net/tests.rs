@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use super::listen::{ListenError, listen};
 use super::owner::{self, End, Owner};
 use super::proc_net;
 use super::sniff::{self, Protocol, protocol};
-use super::socket::{self, Socket, SocketError};
+use super::socket::{self, Socket, SocketError, SocketPlace};
 use super::{Listeners, Protocols, serve};
 use crate::cors::Cors;
 use crate::protocols::opentsdb::telnet::Telnet;
@@ -291,15 +292,39 @@ async fn a_socket_wants_a_directory_that_is_ours_alone_and_a_short_path() {
 
 #[test]
 fn a_runtime_directory_of_another_machine_is_passed_over() {
-    let dir = private_dir();
-    assert_eq!(socket::directory(Some(dir.path()), uid()), dir.path());
-    let tmp = std::path::PathBuf::from("/tmp/telem-4242424");
-    for absent in [None, Some("/run/user/no-such-user"), Some("relative")] {
-        assert_eq!(socket::directory(absent.map(std::path::Path::new), 4_242_424), tmp);
+    let (dir, tmp) = (private_dir(), private_dir());
+    let of_user = |xdg: Option<&Path>, root: &Path, uid| {
+        let place = SocketPlace::OfUser { xdg_runtime_dir: xdg.map(Path::to_path_buf) };
+        place.directory_in(&[root], uid)
+    };
+    let own = tmp.path().join(format!("telem-{}", uid()));
+    assert_eq!(of_user(Some(dir.path()), tmp.path(), uid()).unwrap(), dir.path());
+    let dangling = dir.path().join("dangling");
+    std::os::unix::fs::symlink("/no/such/place", &dangling).unwrap();
+    let long = dir.path().join("l".repeat(99));
+    fs::create_dir(&long).unwrap();
+    fs::set_permissions(&long, Permissions::from_mode(0o700)).unwrap();
+    let absent = [Path::new("/run/user/no-such-user"), Path::new("relative"), &dangling, &long];
+    for absent in absent.into_iter().map(Some).chain([None]) {
+        assert_eq!(of_user(absent, tmp.path(), uid()).unwrap(), own, "{absent:?}");
     }
-    assert_eq!(socket::directory(Some(dir.path()), 4_242_424), tmp, "it is another user's");
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    assert_ne!(socket::directory(Some(dir.path()), uid()), dir.path(), "others may look into it");
+    assert_eq!(of_user(Some(dir.path()), tmp.path(), uid()).unwrap(), own, "others may look into it");
+    assert!(of_user(Some(dir.path()), dir.path(), uid() + 1).is_err(), "it is another user's");
+}
+
+#[test]
+fn a_name_that_anybody_took_in_tmp_keeps_no_socket_from_being_made() {
+    let (tmp, shm) = (private_dir(), private_dir());
+    let place = || SocketPlace::Common.directory_in(&[tmp.path(), shm.path()], uid()).unwrap();
+    let name = |root: &Path, end: &str| root.join(format!("telem-{}{end}", uid()));
+    std::os::unix::fs::symlink("/no/such/place", name(tmp.path(), "")).unwrap();
+    assert_eq!(place(), name(tmp.path(), "-2"));
+    fs::remove_dir(place()).unwrap();
+    for n in 2..=9 {
+        fs::write(name(tmp.path(), &format!("-{n}")), "").unwrap();
+    }
+    assert_eq!(place(), name(shm.path(), ""), "all names are taken in the first place");
 }
 
 struct Running {

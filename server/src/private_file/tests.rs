@@ -38,3 +38,18 @@ fn a_file_beyond_the_limit_is_not_read() {
     assert!(matches!(read(&path, 7), Err(PrivateFileError::Large { found: 8, bytes_max: 7, .. })));
     assert!(matches!(read(&dir.path().join("absent"), 7), Err(PrivateFileError::Read { .. })));
 }
+
+#[test]
+fn a_name_that_somebody_took_beside_it_keeps_no_file_from_being_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    let new = |end: &str| dir.path().join(format!("secret.{}.new{end}", std::process::id()));
+    std::os::unix::fs::symlink(dir.path().join("stolen"), new("")).unwrap();
+    fs::write(new("-2"), "").unwrap();
+    write(&path, b"one").unwrap();
+    assert_eq!(read(&path, 7).unwrap(), b"one");
+    assert!(!dir.path().join("stolen").exists(), "nothing is written through a link");
+    assert_eq!(fs::metadata(new("-2")).unwrap().len(), 0);
+    (3..=9).for_each(|n| fs::write(new(&format!("-{n}")), "").unwrap());
+    assert_eq!(write(&path, b"two").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+}

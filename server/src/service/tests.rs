@@ -24,7 +24,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         token: None,
         uid: rustix::process::getuid().as_raw(),
         allowed_uids: Vec::new(),
-        socket_dir: dir.join("run"),
+        socket_place: SocketPlace::In(dir.join("run")),
         level: 1,
         collect: CollectOptions::new(1, "n1"),
         fidelity: Fidelity::Sensible,
@@ -148,7 +148,7 @@ async fn an_address_that_is_taken_keeps_the_server_from_starting_and_the_databas
     assert!(matches!(run(refused, |_| {}, std::future::pending()).await, Err(ServiceError::Listen(_))));
 
     // One that fails after the database was opened closes it again.
-    let unsafe_dir = ServiceOptions { socket_dir: PathBuf::from("/"), ..options(dir.path(), "two") };
+    let unsafe_dir = ServiceOptions { socket_place: SocketPlace::In(PathBuf::from("/")), ..options(dir.path(), "two") };
     assert!(matches!(run(unsafe_dir, |_| {}, std::future::pending()).await, Err(ServiceError::Socket(_))));
     Running::start(options(dir.path(), "two")).await.stop().await;
     running.stop().await;

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::{Failure, units};
 use crate::launch::ThisProcess;
-use crate::launch::plan::{self, Hosts, LOCAL_MAX, Wanted};
+use crate::launch::plan::{self, Hosts, JobName, LOCAL_MAX, Wanted};
 
 #[derive(Debug, Args)]
 pub struct NodesArgs {
@@ -43,10 +43,10 @@ enum Launcher {
 impl NodesArgs {
     /// What can be seen to be wrong without asking a file system.
     pub fn check(&self) -> Result<(), Failure> {
-        plan::check(&self.wanted(), &ThisProcess).map_err(Failure::usage)
+        plan::check(&self.wanted(JobName::default()), &ThisProcess).map_err(Failure::usage)
     }
 
-    pub fn wanted(&self) -> Wanted {
+    pub fn wanted(&self, job: JobName) -> Wanted {
         let hosts = match (&self.nodes, &self.hostfile, self.local.and_then(NonZeroU32::new)) {
             (_, _, Some(count)) => Hosts::Local(count),
             (_, Some(path), None) => Hosts::File(path.clone()),
@@ -59,7 +59,7 @@ impl NodesArgs {
             Launcher::Ssh => plan::Launcher::Ssh,
             Launcher::None => plan::Launcher::None,
         };
-        Wanted { hosts, launcher }
+        Wanted { hosts, launcher, job }
     }
 
     pub fn advertise(&self) -> Vec<String> {

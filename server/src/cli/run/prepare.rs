@@ -19,11 +19,11 @@ use crate::job::save::Destination;
 use crate::job::{Places, Preparation, Prepared};
 use crate::join::HEAD_GONE_TIMEOUT;
 use crate::launch::agents::{self, AgentsOptions};
-use crate::launch::plan::{self, Fleet, PlanError, Role};
+use crate::launch::plan::{self, Fleet, JobName, Launch, PlanError, Role};
 use crate::launch::scheduler::Surroundings;
 use crate::launch::task::{Claim, Meeting, Part};
-use crate::launch::{Patience, ThisProcess};
-use crate::net::socket;
+use crate::launch::{Patience, ThisProcess, launcher};
+use crate::net::socket::SocketPlace;
 use crate::service::{HeadOptions, ServiceOptions};
 
 /// Longest that the start waits for the place that is saved to: a file system that hangs is no reason not to record.
@@ -46,6 +46,7 @@ pub struct Saving {
 pub struct Prepare {
     pub service: ServiceArgs,
     pub purpose: Purpose,
+    pub job_name: JobName,
     pub destination: Option<Destination>,
     pub strict: bool,
     pub nodes: NodesArgs,
@@ -57,10 +58,11 @@ pub struct Prepare {
 impl Prepare {
     /// Finds out, and makes the directories.
     pub fn run(self, patience: &dyn Patience) -> Result<Preparation, String> {
-        match plan::plan(&self.nodes.wanted(), &ThisProcess, &config::host_name()) {
+        match plan::plan(&self.nodes.wanted(self.job_name), &ThisProcess, &config::host_name()) {
             Ok(Role::Alone) => self.serve(Place::Alone),
             Ok(Role::Launch(fleet)) => self.serve(Place::Launcher(fleet)),
             Ok(Role::Task { rank }) => self.meet(rank, patience),
+            Ok(Role::TaskOfNode(launch)) => self.meet_on_node(&launch, patience),
             // Nobody asked for other nodes: this one is recorded whatever a scheduler says.
             Err(error @ PlanError::Job(_)) if !self.strict => {
                 self.notes.warn(format_args!("this node alone is recorded: {error}"));
@@ -79,7 +81,7 @@ impl Prepare {
         let named = ThisProcess.variable("SLURMD_NODENAME").and_then(|name| config::checked_name("node", &name).ok());
         let host = named.unwrap_or_else(config::host_name);
         let here = std::env::current_dir().map_err(|error| format!("there is no working directory: {error}"))?;
-        let meeting = Meeting::of(&here, &self.purpose.job, &host, &ThisProcess);
+        let mut meeting = Meeting::of(&here, &self.purpose.job, &host, &ThisProcess);
         meeting.open().map_err(|error| error.to_string())?;
         let machine = Options::default().machine;
         let part = meeting.enter(rank, &ThisProcess, &*machine, &self.clock, patience);
@@ -91,11 +93,7 @@ impl Prepare {
         loop {
             let claim = match part {
                 Part::Keeper(claim) => claim,
-                Part::Guest { environment } => return Ok(Preparation::Elsewhere { environment }),
-                Part::Unheard => {
-                    let why = "another process of telem records this node, and does not say how to reach it";
-                    return Err(why.to_owned());
-                }
+                part => return elsewhere(part),
             };
             let is_here = || meeting.is_wished(&*machine);
             let seeking = Seeking { patience, notes: self.notes, clock: &*self.clock, is_here: &is_here };
@@ -111,6 +109,32 @@ impl Prepare {
                     return self.serve(Place::Keeper(claim));
                 }
             }
+        }
+    }
+
+    /// One of many processes of this node, of which one records it.
+    fn meet_on_node(self, launch: &Launch, patience: &dyn Patience) -> Result<Preparation, String> {
+        let name = launch.name.clone().or_else(|| launcher::of_this_process().map(|parent| parent.to_string()));
+        let Some(name) = name else { return self.serve(Place::Alone) };
+        let uid = rustix::process::getuid().as_raw();
+        let here = SocketPlace::Common.directory(uid).map_err(|error| error.to_string())?;
+        let host = config::host_name();
+        let mut meeting = Meeting::of_launch(&here, &name, &host);
+        meeting.open().map_err(|error| error.to_string())?;
+        let machine = Options::default().machine;
+        let part = meeting.enter_as_task(&ThisProcess, &*machine, &self.clock, patience);
+        match part.map_err(|error| error.to_string())? {
+            Part::Keeper(claim) => {
+                if launch.spread {
+                    self.notes.warn(format_args!(
+                        "{host} is recorded as a job of its own, and so is every other node: nothing says which nodes \
+                         this launch has; for one job, start telem once (telem run --hostfile FILE -- mpirun ...), or \
+                         give all its processes the same --job ID in a directory that all nodes share"
+                    ));
+                }
+                self.serve(Place::Keeper(claim))
+            }
+            part => elsewhere(part),
         }
     }
 
@@ -150,7 +174,7 @@ impl Prepare {
             options.listen = Some(everywhere());
         }
         if place.is_of_many() {
-            options.socket_dir = socket::common_directory(options.uid);
+            options.socket_place = SocketPlace::Common;
         }
         let claim = match place {
             Place::Alone => None,
@@ -199,6 +223,16 @@ impl Prepare {
         match destination.claim_within(CLAIM_TIMEOUT) {
             Err(error) if self.strict => Err(format!("cannot save in {}: {error}", destination.path().display())),
             _ => Ok(()),
+        }
+    }
+}
+
+/// What becomes of a process whose node another one records.
+fn elsewhere(part: Part) -> Result<Preparation, String> {
+    match part {
+        Part::Guest { environment } => Ok(Preparation::Elsewhere { environment }),
+        Part::Keeper(_) | Part::Unheard => {
+            Err("another process of telem records this node, and does not say how to reach it".to_owned())
         }
     }
 }

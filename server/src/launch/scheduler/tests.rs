@@ -114,6 +114,22 @@ fn a_process_knows_which_of_many_it_is() {
 }
 
 #[test]
+fn launches_have_the_names_that_their_launchers_give_them() {
+    let check = |around: &[&'static str], count: Option<u32>, launch: Option<&str>| {
+        let found = task(&told(around)).unwrap();
+        assert_eq!((found.count, found.launch.as_deref()), (count, launch), "{around:?}");
+    };
+    check(&["OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=8", "PMIX_NAMESPACE=77"], Some(8), Some("77"));
+    check(&["OMPI_COMM_WORLD_RANK=0", "OMPI_MCA_ess_base_jobid=78"], None, Some("78"));
+    check(&["PMIX_RANK=0", "PMIX_NAMESPACE=79"], None, Some("79"));
+    check(&["SLURM_JOB_ID=7", "SLURM_STEP_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=4"], Some(4), Some("7.1"));
+    // With the PMI of Slurm it is the step that counts, with Hydra in a step it is not.
+    let step = ["SLURM_JOB_ID=7", "SLURM_STEP_ID=1", "SLURM_PROCID=0", "PMI_RANK=0", "PMI_SIZE=4"];
+    check(&step, Some(4), Some("7.1"));
+    check(&[&step[..], &["MPI_LOCALRANKID=0", "PMIX_NAMESPACE=outer"]].concat(), Some(4), None);
+}
+
+#[test]
 fn the_innermost_launcher_counts() {
     // mpirun in a batch script of Slurm, on the first node: its processes have the script's variables.
     let script = ["SLURM_PROCID=0", "SLURM_NNODES=2", "SLURM_JOB_NODELIST=n[1-2]"];

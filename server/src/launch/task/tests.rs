@@ -58,7 +58,7 @@ impl Node {
     }
 
     fn meeting(&self) -> Meeting {
-        let meeting = Meeting::of(self.dir.path(), "7", "n1", &Env::default());
+        let mut meeting = Meeting::of(self.dir.path(), "7", "n1", &Env::default());
         meeting.open().unwrap();
         meeting
     }
