@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::{AHashMap, RandomState};
 
+use crate::accept::default_tags::DefaultTags;
 use crate::accept::lines::LineSeries;
 use crate::accept::points::PointSeries;
 
@@ -24,6 +25,8 @@ pub const MEMORIES_MAX: usize = 4;
 /// What is full forgets everything once it turned away this many times as many keys as it holds: then these are not
 /// what is sent now.
 const TURNED_AWAY_MAX: usize = 4;
+/// Most kinds of senders, by the tags that they get, whose keys are told apart; with one more all is forgotten.
+const SENDERS_MAX: usize = 4_096;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
@@ -41,6 +44,10 @@ pub struct Keys<T> {
     /// Since it was full.
     turned_away: usize,
     hasher: RandomState,
+    /// What the samples get whose keys are remembered: the same bytes of another sender are another key.
+    senders: Vec<DefaultTags>,
+    /// The one whose bytes come now.
+    sender: u32,
     /// By hash. The key itself is compared too: of two keys with one hash the later is remembered.
     index: AHashMap<u64, u32>,
     entries: Vec<Entry<T>>,
@@ -50,6 +57,7 @@ pub struct Keys<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
+    sender: u32,
     key: Box<[u8]>,
     /// What was asked for after this, the last time.
     next: u32,
@@ -64,22 +72,45 @@ impl<T> Keys<T> {
             bytes: 0,
             turned_away: 0,
             hasher: RandomState::new(),
+            senders: vec![DefaultTags::default()],
+            sender: 0,
             index: AHashMap::new(),
             entries: Vec::new(),
             last: NONE,
         }
     }
 
+    /// What comes now is of a sender whose samples get `tags` where they lack them.
+    pub fn serve(&mut self, tags: &DefaultTags) {
+        let known = self.senders.iter().position(|known| known == tags);
+        let at = known.unwrap_or_else(|| {
+            if self.senders.len() >= SENDERS_MAX {
+                self.forget();
+                self.senders.clear();
+            }
+            self.senders.push(tags.clone());
+            self.senders.len() - 1
+        });
+        self.sender = u32::try_from(at).unwrap_or(NONE);
+    }
+
+    /// Of the sender whose bytes come now.
+    pub fn tags(&self) -> &DefaultTags {
+        &self.senders[self.sender as usize]
+    }
+
     /// The key that followed the last one the last time. Whether it does so again is for the caller to see, and to
     /// say by [`Keys::follow`].
     pub fn foreseen(&self) -> Option<(At, &[u8])> {
         let next = self.entries.get(self.last as usize)?.next;
-        Some((At(next), &self.entries.get(next as usize)?.key))
+        let entry = self.entries.get(next as usize).filter(|entry| entry.sender == self.sender)?;
+        Some((At(next), &entry.key))
     }
 
     pub fn find(&self, key: &[u8]) -> Option<At> {
-        let at = *self.index.get(&self.hasher.hash_one(key))?;
-        (*self.entries.get(at as usize)?.key == *key).then_some(At(at))
+        let at = *self.index.get(&self.hash(key))?;
+        let entry = self.entries.get(at as usize)?;
+        (entry.sender == self.sender && *entry.key == *key).then_some(At(at))
     }
 
     /// `at` is the key that is asked for now.
@@ -106,8 +137,8 @@ impl<T> Keys<T> {
             return None;
         }
         let at = u32::try_from(self.entries.len()).ok().filter(|at| *at != NONE)?;
-        self.index.insert(self.hasher.hash_one(key), at);
-        self.entries.push(Entry { key: key.into(), next: NONE, meaning });
+        self.index.insert(self.hash(key), at);
+        self.entries.push(Entry { sender: self.sender, key: key.into(), next: NONE, meaning });
         Some(At(at))
     }
 
@@ -119,11 +150,19 @@ impl<T> Keys<T> {
         }
         self.turned_away += 1;
         if self.turned_away > TURNED_AWAY_MAX * self.entries.len() {
-            self.index.clear();
-            self.entries.clear();
-            (self.bytes, self.turned_away, self.last) = (0, 0, NONE);
+            self.forget();
         }
         false
+    }
+
+    fn forget(&mut self) {
+        self.index.clear();
+        self.entries.clear();
+        (self.bytes, self.turned_away, self.last) = (0, 0, NONE);
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one((self.sender, key))
     }
 
     pub fn len(&self) -> usize {
@@ -169,8 +208,9 @@ impl Memories {
         Self { bytes_max: bytes_max / MEMORIES_MAX, resting: Arc::default() }
     }
 
-    /// One that nobody else has; an empty one without room where all are out.
-    pub fn take(&self) -> Taken<'_> {
+    /// One that nobody else has, for bytes of a sender whose samples get `tags`; an empty one without room where all
+    /// are out.
+    pub fn take(&self, tags: &DefaultTags) -> Taken<'_> {
         let mut resting = self.lock();
         let memory = resting.memories.pop();
         let made = memory.is_none() && resting.made < MEMORIES_MAX;
@@ -178,7 +218,10 @@ impl Memories {
         drop(resting);
         let kept = made || memory.is_some();
         let bytes_max = if kept { self.bytes_max } else { 0 };
-        Taken { memories: self, memory: Some(memory.unwrap_or_else(|| Memory::new(bytes_max))), kept }
+        let mut memory = memory.unwrap_or_else(|| Memory::new(bytes_max));
+        memory.lines.serve(tags);
+        memory.points.serve(tags);
+        Taken { memories: self, memory: Some(memory), kept }
     }
 
     /// No code panics between two changes that belong together.

@@ -10,5 +10,6 @@ pub mod decode;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod known;
+pub mod rank;
 pub mod schedule;
 pub mod writer;

@@ -32,6 +32,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
+use telem_ingest::accept::default_tags::DefaultTags;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
@@ -75,6 +76,8 @@ pub struct Listeners {
     /// How TLS is spoken on it. On loopback nobody needs to; from elsewhere, where this is set, everybody.
     pub tls: Option<Arc<ServerConfig>>,
     pub socket: Option<Socket>,
+    /// The tag `host` of samples that come over the socket without one.
+    pub node: Arc<str>,
 }
 
 /// Who answers what comes.
@@ -101,7 +104,8 @@ pub async fn serve(
     let places = Arc::new(Places::new(limits.connections_max));
     let (stopping, stopped) = watch::channel(false);
     let tls = listeners.tls.clone().map(TlsAcceptor::from);
-    let door = Door { protocols, rules, limits: limits.clone(), tls, stopped, wrong: WrongTokens::default() };
+    let node = Arc::clone(&listeners.node);
+    let door = Door { protocols, rules, limits: limits.clone(), tls, node, stopped, wrong: WrongTokens::default() };
     let door = Arc::new(door);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
@@ -145,6 +149,7 @@ struct Door {
     rules: Rules,
     limits: ServerLimits,
     tls: Option<TlsAcceptor>,
+    node: Arc<str>,
     /// True once the server stops.
     stopped: watch::Receiver<bool>,
     wrong: WrongTokens,
@@ -168,7 +173,12 @@ impl Door {
         if stranger && strangers_place.is_none() {
             return turn_away(incoming).await;
         }
-        let visit = Visit { guest: Arc::new(Guest::new(access, peer, place, strangers_place)), watcher };
+        let tags = match &incoming {
+            Incoming::Tcp(_) => DefaultTags::default(),
+            Incoming::Unix(stream) => DefaultTags::of_process(Arc::clone(&self.node), self.rules.rank_of(stream).await),
+        };
+        let guest = Guest::new(access, peer, place, strangers_place).with_tags(tags);
+        let visit = Visit { guest: Arc::new(guest), watcher };
         match incoming {
             Incoming::Tcp(stream) => {
                 if let Err(error) = stream.set_nodelay(true) {
@@ -229,7 +239,7 @@ impl Door {
                 }
             }
             (Protocol::Telnet, Some(telnet), Access::Socket | Access::Loopback) => {
-                telnet.converse(stream, first, self.stopped.clone()).await;
+                telnet.converse(stream, first, &visit.guest.tags, self.stopped.clone()).await;
                 // Only now: whoever stops the server waits for what this client sent.
                 drop(visit);
             }
@@ -307,6 +317,7 @@ impl Door {
                 return refusal.into_response();
             }
         }
+        request.extensions_mut().insert(guest.tags.clone());
         match self.protocols.http.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},

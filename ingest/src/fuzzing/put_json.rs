@@ -4,6 +4,7 @@ use telem_engine::Db;
 
 use super::numbers::Unseen;
 use super::{NOW, database, named};
+use crate::accept::default_tags::DefaultTags;
 use crate::accept::points::{self, PointSeries};
 use crate::accept::{self, Counters, Incoming, Limits};
 use crate::decode::opentsdb::scan::{Next, Points, RawPoint};
@@ -83,7 +84,7 @@ fn check_accept(body: &[u8], rules: &Rules, thorough: &Result<Vec<Judged>, BodyE
     let slow = opentsdb::with_points(body, POINTS_MAX, |points| {
         let samples: Result<Vec<Incoming<'_>>, _> = points.kept.iter().map(|point| point.sample(rules)).collect();
         let samples = samples.expect("all are good").into_iter().enumerate();
-        let accepted = accept::accept(&db, NOW, &limits, &Counters::default(), samples);
+        let accepted = accept::accept(&db, NOW, &limits, &Counters::default(), &DefaultTags::default(), samples);
         assert!(accepted.rejected == 0 && points.beyond == 0, "{:?}", accepted.rejects);
         named(&db, &accepted.batch)
     });

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use telem_ingest::accept::default_tags::DefaultTags;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -41,6 +42,8 @@ pub struct Guest {
     pub access: Access,
     /// `None` on the socket.
     pub peer: Option<SocketAddr>,
+    /// What its samples get where they lack it.
+    pub tags: DefaultTags,
     /// Something that it asked was let in.
     is_admitted: AtomicBool,
     _place: OwnedSemaphorePermit,
@@ -56,7 +59,12 @@ impl Guest {
         strangers_place: Option<OwnedSemaphorePermit>,
     ) -> Self {
         let strangers_place = Mutex::new(strangers_place);
-        Self { access, peer, is_admitted: AtomicBool::new(false), _place: place, strangers_place }
+        let tags = DefaultTags::default();
+        Self { access, peer, tags, is_admitted: AtomicBool::new(false), _place: place, strangers_place }
+    }
+
+    pub fn with_tags(self, tags: DefaultTags) -> Self {
+        Self { tags, ..self }
     }
 
     /// It asked something that it may.

@@ -7,16 +7,19 @@ use axum::extract::{Request, State as Of};
 use axum::http::StatusCode;
 use axum::response::Response;
 use telem_engine::Durability;
+use telem_ingest::accept::default_tags::DefaultTags;
 use telem_ingest::accept::lines::{AcceptedLines, LineRules};
 use telem_ingest::decode::line::Precision;
 
 use super::answer::{Dialect, Failure, respond};
-use crate::http::body;
+use crate::http::{self, body};
 use crate::protocols::opentsdb::Params;
 use crate::state::State;
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
 const LEVEL: u8 = 1;
+/// The parameter of a request whose samples get no tags from their connection: the client knows better.
+const AS_SENT: &str = "as_sent";
 /// Most bad lines that an answer names; the others are counted.
 const LISTED_MAX: usize = 100;
 
@@ -43,9 +46,10 @@ async fn write(state: &State, request: Request) -> Result<(), Failure> {
     let params = Params::parse(request.uri().query().unwrap_or_default());
     let durability = if params.has("sync") { Durability::Synced } else { Durability::Buffered };
     let rules = LineRules { precision: precision(&params)?, keep: state.level >= LEVEL };
+    let tags = if params.has(AS_SENT) { DefaultTags::default() } else { http::default_tags(&request) };
     let body = body::read(request, &state.limits).await?;
     let decoder = writer.clone();
-    let accepted = body::decode(body, &state.limits, move |body| decoder.accept_lines(rules, body)).await?;
+    let accepted = body::decode(body, &state.limits, move |body| decoder.accept_lines(&tags, rules, body)).await?;
     let AcceptedLines { batch, good, rejects, rejected, .. } = accepted;
     writer.submit(batch, durability).await?;
     if rejected == 0 {
