@@ -4,6 +4,7 @@
 
 mod kill;
 mod passing_through;
+mod processes;
 mod replaying;
 pub mod saving;
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 use rustix::process::{Pid, setsid, test_kill_process};
 use serde_json::Value as Json;
 use telem_engine::Clock;
+use telem_ingest::collect::JobTarget;
 use tokio::runtime::Runtime;
 
 use super::child::Ending;
@@ -122,6 +123,8 @@ pub struct RecordOptions {
     pub command: Vec<OsString>,
     pub node: String,
     pub level: u8,
+    /// Whose processes are followed: that is told once the command runs.
+    pub target: JobTarget,
     /// Whether the command is not to be started unless every node is recorded.
     pub strict: bool,
     /// Makes the threads of the service.
@@ -201,6 +204,7 @@ pub fn record(options: RecordOptions) {
         command,
         node,
         level,
+        target,
         strict,
         prepare,
         hurry,
@@ -218,6 +222,7 @@ pub fn record(options: RecordOptions) {
         company: Company::new(strict, notes, Arc::clone(&clock)),
         stopped: false,
         command: None,
+        target,
         alone: false,
         hurry,
         events,
@@ -263,6 +268,7 @@ struct Job {
     stopped: bool,
     /// The process of the command, from when it runs.
     command: Option<Command>,
+    target: JobTarget,
     /// Whether the supervisor is gone.
     alone: bool,
     /// Tells the service that the end must come soon.
@@ -308,6 +314,9 @@ impl Job {
                 }
                 Some(Event::Told(ToRecorder::Started { pid })) => {
                     self.command = Command::find(pid);
+                    if let Ok(pid) = u32::try_from(pid) {
+                        self.target.begin(pid);
+                    }
                     start.time = self.clock.now();
                     let description = describe::started(&start, config::environment);
                     if let Some(Up { ready, .. }) = self.up.as_deref() {
