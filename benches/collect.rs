@@ -1,6 +1,7 @@
 //! What collecting costs the job: CPU as a share of one core, and memory.
 //!
-//! Two questions, for this machine and for the tree of a large node (256 CPUs, 5,000 processes):
+//! Two questions, for this machine and for the tree of a large node (256 CPUs, 5,000 processes, at level 3 also with a job of 256
+//! and of 5,000 of them):
 //! * one tick on one thread, read and appended to a database, over an hour of ticks whose times are 1 s apart, so
 //!   that what is done every 5 s is in it with its share, and as much stands in memory as ever does before a flush;
 //! * the whole of it (threads, group commit, fsync) at 1 s for [`LIVE`] of real time, as `telem serve` runs it.
@@ -14,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, thread};
 
-use telem_benches::node_tree::{NodeSize, grow};
+use telem_benches::node_tree::{JOB, NodeSize, grow};
 use telem_engine::{Clock, Db, Durability, Options, SystemClock, Timestamp};
-use telem_ingest::collect::{CollectOptions, Collectors, Sampler};
+use telem_ingest::collect::{CollectOptions, Collectors, JobTarget, Sampler};
 use telem_ingest::writer::{Writer, WriterOptions};
 
 const TICKS: i64 = 3_600;
@@ -40,8 +41,14 @@ fn main() {
     );
     for (name, root) in [("this machine", Path::new("/")), (&*large, dir.path())] {
         for level in [2, 3, 4] {
-            ticks_on_one_thread(name, root, level, ticks);
+            ticks_on_one_thread(name, root, level, ticks, None);
         }
+    }
+    let dearest = tempfile::tempdir().expect("a temporary directory");
+    grow(dearest.path(), NodeSize { job_processes: size.processes, ..size }).expect("the tree of a large node");
+    for (processes, root) in [(size.job_processes.min(size.processes), dir.path()), (size.processes, dearest.path())] {
+        let name = format!("the same, a job of {processes} processes");
+        ticks_on_one_thread(&name, root, 3, ticks, Some(JobTarget::of_node(JOB)));
     }
     for (name, root) in [("this machine", Path::new("/")), (&*large, dir.path())] {
         running(name, root, live);
@@ -49,10 +56,10 @@ fn main() {
 }
 
 /// Reads and appends, one thread, times as fast as it goes.
-fn ticks_on_one_thread(name: &str, root: &Path, level: u8, ticks: i64) {
+fn ticks_on_one_thread(name: &str, root: &Path, level: u8, ticks: i64, job: Option<JobTarget>) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let db = Db::open(dir.path(), Options::default()).expect("a new database");
-    let options = CollectOptions { sysroot: root.to_path_buf(), ..CollectOptions::new(level, "n1") };
+    let options = CollectOptions { job, sysroot: root.to_path_buf(), ..CollectOptions::new(level, "n1") };
     let memory_before = resident_bytes();
     let mut sampler = Sampler::new(&options, db.clone(), Arc::new(SystemClock::new()));
     // The first tick opens the files and makes the series.

@@ -17,6 +17,7 @@ use telem_engine::{Db, Durability, Options, SampleBatch};
 use telem_ingest::accept::lines::LineRules;
 use telem_ingest::decode::line::Precision;
 use telem_ingest::decode::opentsdb::{self, NonFinite, Rules};
+use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::{Writer, WriterOptions};
 
 const HOSTS: usize = 100;
@@ -116,19 +117,23 @@ fn thread_cpu() -> Duration {
 type Decode = fn(&Writer, &[u8]) -> SampleBatch;
 
 fn decode_lines(writer: &Writer, body: &[u8]) -> SampleBatch {
-    let accepted = writer.accept_lines(LineRules { precision: Precision::Nanos, keep: true }, body);
+    let accepted =
+        writer.accept_lines(&DefaultTags::default(), LineRules { precision: Precision::Nanos, keep: true }, body);
     assert_eq!(accepted.rejected, 0, "{:?}", accepted.rejects.first());
     accepted.batch
 }
 
 fn decode_points(writer: &Writer, body: &[u8]) -> SampleBatch {
-    writer.accept_points(&RULES, body).expect("good points")
+    writer.accept_points(&DefaultTags::default(), &RULES, body).expect("good points")
 }
 
 /// As it was before there was another way, and is for bodies with anything unusual.
 fn decode_points_thoroughly(writer: &Writer, body: &[u8]) -> SampleBatch {
     let accepted = opentsdb::with_points(body, usize::MAX, |points| {
-        writer.accept(points.kept.iter().enumerate().filter_map(|(at, point)| Some((at, point.sample(&RULES).ok()?))))
+        writer.accept(
+            &DefaultTags::default(),
+            points.kept.iter().enumerate().filter_map(|(at, point)| Some((at, point.sample(&RULES).ok()?))),
+        )
     })
     .expect("JSON");
     assert_eq!(accepted.rejected, 0);

@@ -449,6 +449,21 @@ def node():
               "Bytes a second of each interface: received above zero, sent below.", "Bps", min=None,
               overrides=[below(" sent$")]),
     ]
+    job = [
+        graph("CPU by command of the job", [ask("job_process_cpu_seconds_total", all_hosts, each("comm"),
+                                                name="${tag_comm}", counter=True)],
+              "Cores that the job's processes of each command keep busy, short ones included: what nobody saw of a "
+              "process stands under its name, else under that of its parent.",
+              "none", stack="normal", fill=60, axis="cores"),
+        graph("CPU by rank", [ask("job_process_cpu_seconds_total", all_hosts, each("rank"), name="rank ${tag_rank}",
+                                  counter=True)],
+              "Cores that each rank keeps busy. A rank below the others waits for them, or slows them.",
+              "none", fill=0, axis="cores"),
+        graph("Memory by command of the job", [ask("job_process_resident_memory_bytes", all_hosts, each("comm"),
+                                                   name="${tag_comm}")],
+              "Memory of the job's processes of each command that is in RAM. What several of them share counts for each.",
+              "bytes", stack="normal", fill=60),
+    ]
     processes = [
         text("Kept at `--level 4`, every 5 seconds: the processes of the user that telem runs as, summed by command."),
         graph("CPU by command", [ask("process_cpu_seconds_total", all_hosts, each("comm"), name="${tag_comm}",
@@ -468,17 +483,18 @@ def node():
     return dashboard(
         "telem-node", "telem: nodes",
         "CPU, memory, disks and network of the nodes of a job, live or replayed. "
-        "From level 2 on; cores, disks and interfaces one by one from level 3 on, processes at level 4.",
+        "From level 2 on; cores, disks, interfaces and the processes of the job from level 3 on, other processes at level 4.",
         [variable("host", "Host", "tag_values(load_average,host)",
                   "The nodes to show; those that write later join by themselves.", several=True),
          finest()],
         [("", False, glance), ("CPU", False, cpu), ("Memory", False, memory), ("Disks", False, disk),
          ("Network", False, network), ("Each core, disk and interface (level 3)", True, detail),
-         ("Processes (level 4)", True, processes)])
+         ("Processes of the job (level 3)", True, job), ("Processes of the user (level 4)", True, processes)])
 
 
 # What telem's own collectors write; everything else is a custom metric.
 COLLECTED = ("load_average$|used_RAM$|cpu_percent$|num_running_processes$|db_size$|node_|telem_"
+             "|job_process(es(_together)?|_(cpu_seconds_total|resident_memory_bytes|threads))$"
              "|process_(cpu_seconds_total|(resident|virtual)_memory_bytes|threads|open_fds|major_page_faults_total"
              "|(read|written)_bytes_total)$")
 # Between them: the lines `min` and `max` of a panel.

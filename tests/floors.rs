@@ -29,7 +29,10 @@ const HOUSES: [House; 2] = [
             &["mirror"],
         ],
     },
-    House { krate: "ingest", floors: &[&["decode", "known", "schedule"], &["accept"], &["writer"], &["collect"]] },
+    House {
+        krate: "ingest",
+        floors: &[&["decode", "default_tags", "schedule"], &["known"], &["accept"], &["writer"], &["collect"]],
+    },
 ];
 
 /// Modules that only tests compile, or that are bodies of fuzz targets.

@@ -5,6 +5,7 @@
 mod inherited;
 mod kill;
 mod passing_through;
+mod processes;
 mod replaying;
 pub mod saving;
 mod strangers;

@@ -7,11 +7,16 @@ use std::fmt::Write;
 use std::path::Path;
 use std::{fs, io};
 
+/// The job whose processes some of the tree are.
+pub const JOB: &str = "bench";
+
 /// How large the node is.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSize {
     pub cpus: u32,
     pub processes: u32,
+    /// How many of them are of the job [`JOB`].
+    pub job_processes: u32,
     /// Numbers in the table of interrupts.
     pub interrupts: u32,
     /// Each with two partitions.
@@ -22,7 +27,8 @@ pub struct NodeSize {
 
 impl NodeSize {
     /// Two sockets of 64 cores with two threads each, under a busy job.
-    pub const LARGE: NodeSize = NodeSize { cpus: 256, processes: 5_000, interrupts: 4_000, disks: 8, interfaces: 4 };
+    pub const LARGE: NodeSize =
+        NodeSize { cpus: 256, processes: 5_000, job_processes: 256, interrupts: 4_000, disks: 8, interfaces: 4 };
 }
 
 /// Writes the tree into `root`, from the recording in `fixtures/proc/first`.
@@ -73,6 +79,8 @@ pub fn grow(root: &Path, size: NodeSize) -> io::Result<()> {
     for pid in 1..=size.processes {
         write(&format!("proc/{pid}/stat"), &process.replacen("4242", &pid.to_string(), 1))?;
         write(&format!("proc/{pid}/io"), &io)?;
+        let job = if pid <= size.job_processes { format!("TELEM_JOB={JOB}\0PMI_RANK={pid}\0") } else { String::new() };
+        write(&format!("proc/{pid}/environ"), &job)?;
         for fd in 0..3 {
             write(&format!("proc/{pid}/fd/{fd}"), "")?;
         }

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use telem_engine::{Db, ErrorKind, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp};
+use telem_engine::{Db, ErrorKind, SampleBatch, SeriesId, SeriesKey, Timestamp};
 
 pub use self::memory::DecoderMemory;
 use crate::decode::Incoming;
@@ -122,20 +122,22 @@ impl Counters {
 }
 
 /// Sorts samples into a batch and rejects, giving new series their ids. `samples` come with the
-/// caller's number; `now` is the wall clock.
+/// caller's number and get `tags` where they lack them; `now` is the wall clock.
 pub fn accept<'a>(
     db: &Db,
     now: Timestamp,
     limits: &Limits,
     counters: &Counters,
+    tags: &DefaultTags,
     samples: impl IntoIterator<Item = (usize, Incoming<'a>)>,
 ) -> Accepted {
     let samples = samples.into_iter();
+    let judge = Judge { db, now, limits, tags };
     let expected = samples.size_hint().0.min(limits.batch_samples_max);
     let mut accepted = Accepted { batch: SampleBatch::with_capacity(expected), ..Accepted::default() };
     let mut last: Option<(Incoming<'a>, SeriesId)> = None;
     for (index, sample) in samples {
-        match judge(db, now, limits, &accepted.batch, &sample, last.as_ref()) {
+        match judge.series(&accepted.batch, &sample, last.as_ref()) {
             Ok(series) => {
                 accepted.batch.push(series, sample.time, sample.value);
                 last = Some((sample, series));
@@ -152,30 +154,39 @@ pub fn accept<'a>(
     accepted
 }
 
-/// The series of a good sample. `last` is the sample before it: those of one series often come in a row.
-fn judge(
-    db: &Db,
+/// By what samples are judged.
+struct Judge<'j> {
+    db: &'j Db,
     now: Timestamp,
-    limits: &Limits,
-    batch: &SampleBatch,
-    sample: &Incoming<'_>,
-    last: Option<&(Incoming<'_>, SeriesId)>,
-) -> Result<SeriesId, Reason> {
-    if batch.len() >= limits.batch_samples_max {
-        return Err(Reason::BatchFull { max: limits.batch_samples_max });
+    limits: &'j Limits,
+    tags: &'j DefaultTags,
+}
+
+impl Judge<'_> {
+    /// The series of a good sample. `last` is the sample before it: those of one series often come in a row.
+    fn series(
+        &self,
+        batch: &SampleBatch,
+        sample: &Incoming<'_>,
+        last: Option<&(Incoming<'_>, SeriesId)>,
+    ) -> Result<SeriesId, Reason> {
+        let limits = self.limits;
+        if batch.len() >= limits.batch_samples_max {
+            return Err(Reason::BatchFull { max: limits.batch_samples_max });
+        }
+        check_time(sample.time, self.now, limits)?;
+        if sample.tags.len() > limits.tags_max {
+            return Err(Reason::TooManyTags { found: sample.tags.len(), max: limits.tags_max });
+        }
+        if let Some((before, series)) = last
+            && before.metric == sample.metric
+            && before.tags == sample.tags
+        {
+            return Ok(*series);
+        }
+        let tags = self.tags.complete(&sample.tags, limits.tags_max)?;
+        Ok(self.db.series(&SeriesKey::new(&sample.metric, tags)?)?)
     }
-    check_time(sample.time, now, limits)?;
-    if sample.tags.len() > limits.tags_max {
-        return Err(Reason::TooManyTags { found: sample.tags.len(), max: limits.tags_max });
-    }
-    if let Some((before, series)) = last
-        && before.metric == sample.metric
-        && before.tags == sample.tags
-    {
-        return Ok(*series);
-    }
-    let tags = TagSet::new(sample.tags.iter().map(|(key, value)| (key, value)))?;
-    Ok(db.series(&SeriesKey::new(&sample.metric, tags)?)?)
 }
 
 fn check_time(time: Timestamp, now: Timestamp, limits: &Limits) -> Result<(), Reason> {

@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::{AHashMap, RandomState};
 
+use crate::default_tags::DefaultTags;
+
 /// Longer keys are parsed every time.
 pub const KEY_BYTES_MAX: usize = 4 << 10;
 /// Most decoders that remember something; one more at the same time works without.
@@ -22,6 +24,8 @@ pub const MEMORIES_MAX: usize = 4;
 /// What is full forgets everything once it turned away this many times as many keys as it holds: then these are not
 /// what is sent now.
 const TURNED_AWAY_MAX: usize = 4;
+/// Most kinds of senders, by the tags that they get, whose keys are told apart; with one more all is forgotten.
+const SENDERS_MAX: usize = 4_096;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
@@ -39,6 +43,10 @@ pub struct Keys<T> {
     /// Since it was full.
     turned_away: usize,
     hasher: RandomState,
+    /// What the samples get whose keys are remembered: the same bytes of another sender are another key.
+    senders: Vec<DefaultTags>,
+    /// The one whose bytes come now.
+    sender: u32,
     /// By hash. The key itself is compared too: of two keys with one hash the later is remembered.
     index: AHashMap<u64, u32>,
     entries: Vec<Entry<T>>,
@@ -48,6 +56,7 @@ pub struct Keys<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
+    sender: u32,
     key: Box<[u8]>,
     /// What was asked for after this, the last time.
     next: u32,
@@ -62,22 +71,45 @@ impl<T> Keys<T> {
             bytes: 0,
             turned_away: 0,
             hasher: RandomState::new(),
+            senders: vec![DefaultTags::default()],
+            sender: 0,
             index: AHashMap::new(),
             entries: Vec::new(),
             last: NONE,
         }
     }
 
+    /// What comes now is of a sender whose samples get `tags` where they lack them.
+    pub fn serve(&mut self, tags: &DefaultTags) {
+        let known = self.senders.iter().position(|known| known == tags);
+        let at = known.unwrap_or_else(|| {
+            if self.senders.len() >= SENDERS_MAX {
+                self.forget();
+                self.senders.clear();
+            }
+            self.senders.push(tags.clone());
+            self.senders.len() - 1
+        });
+        self.sender = u32::try_from(at).unwrap_or(NONE);
+    }
+
+    /// Of the sender whose bytes come now.
+    pub fn tags(&self) -> &DefaultTags {
+        &self.senders[self.sender as usize]
+    }
+
     /// The key that followed the last one the last time. Whether it does so again is for the caller to see, and to
     /// say by [`Keys::follow`].
     pub fn foreseen(&self) -> Option<(At, &[u8])> {
         let next = self.entries.get(self.last as usize)?.next;
-        Some((At(next), &self.entries.get(next as usize)?.key))
+        let entry = self.entries.get(next as usize).filter(|entry| entry.sender == self.sender)?;
+        Some((At(next), &entry.key))
     }
 
     pub fn find(&self, key: &[u8]) -> Option<At> {
-        let at = *self.index.get(&self.hasher.hash_one(key))?;
-        (*self.entries.get(at as usize)?.key == *key).then_some(At(at))
+        let at = *self.index.get(&self.hash(key))?;
+        let entry = self.entries.get(at as usize)?;
+        (entry.sender == self.sender && *entry.key == *key).then_some(At(at))
     }
 
     /// `at` is the key that is asked for now.
@@ -104,8 +136,8 @@ impl<T> Keys<T> {
             return None;
         }
         let at = u32::try_from(self.entries.len()).ok().filter(|at| *at != NONE)?;
-        self.index.insert(self.hasher.hash_one(key), at);
-        self.entries.push(Entry { key: key.into(), next: NONE, meaning });
+        self.index.insert(self.hash(key), at);
+        self.entries.push(Entry { sender: self.sender, key: key.into(), next: NONE, meaning });
         Some(At(at))
     }
 
@@ -117,11 +149,19 @@ impl<T> Keys<T> {
         }
         self.turned_away += 1;
         if self.turned_away > TURNED_AWAY_MAX * self.entries.len() {
-            self.index.clear();
-            self.entries.clear();
-            (self.bytes, self.turned_away, self.last) = (0, 0, NONE);
+            self.forget();
         }
         false
+    }
+
+    fn forget(&mut self) {
+        self.index.clear();
+        self.entries.clear();
+        (self.bytes, self.turned_away, self.last) = (0, 0, NONE);
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one((self.sender, key))
     }
 
     pub fn len(&self) -> usize {

@@ -6,9 +6,11 @@
 pub mod accept;
 pub mod collect;
 pub mod decode;
+pub mod default_tags;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod known;
+pub mod rank;
 pub mod schedule;
 pub mod writer;

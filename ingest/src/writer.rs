@@ -33,6 +33,7 @@ use crate::accept::lines::{AcceptedLines, LineRules};
 use crate::accept::{self, Accepted, Counters, DecoderMemory, Limits};
 use crate::decode::Incoming;
 use crate::decode::opentsdb::Rules;
+use crate::default_tags::DefaultTags;
 use crate::known::Memories;
 
 /// Limits of the writer.
@@ -252,25 +253,28 @@ impl Writer {
     }
 
     /// Sorts samples into a batch for [`Writer::submit`] and rejects. `samples` come with the
-    /// caller's number. Work for the processor: give it a thread of its own for large requests.
-    pub fn accept<'a>(&self, samples: impl IntoIterator<Item = (usize, Incoming<'a>)>) -> Accepted {
+    /// caller's number, and get `tags` where they lack them. Work for the processor: give it a thread of its own for
+    /// large requests.
+    pub fn accept<'a>(&self, tags: &DefaultTags, samples: impl IntoIterator<Item = (usize, Incoming<'a>)>) -> Accepted {
         let Handle { db, limits, clock, counters, .. } = &*self.handle;
-        accept::accept(db, clock.now(), limits, counters, samples)
+        accept::accept(db, clock.now(), limits, counters, tags, samples)
     }
 
     /// Sorts the lines of a body of line protocol into a batch for [`Writer::submit`] and rejects. Work for the
     /// processor, as [`Writer::accept`].
-    pub fn accept_lines(&self, rules: LineRules, body: &[u8]) -> AcceptedLines {
+    pub fn accept_lines(&self, tags: &DefaultTags, rules: LineRules, body: &[u8]) -> AcceptedLines {
         let Handle { db, limits, clock, counters, memories, .. } = &*self.handle;
         let mut memory = memories.take();
+        memory.serve(tags);
         accept::lines::accept(db, clock.now(), limits, counters, &mut memory.lines, rules, body)
     }
 
     /// The batch of a put body of OpenTSDB if all of it is good and nothing about it is unusual; `None` says nothing
     /// but that [`Writer::accept`] must find out.
-    pub fn accept_points(&self, rules: &Rules, body: &[u8]) -> Option<SampleBatch> {
+    pub fn accept_points(&self, tags: &DefaultTags, rules: &Rules, body: &[u8]) -> Option<SampleBatch> {
         let Handle { db, limits, clock, counters, memories, .. } = &*self.handle;
         let mut memory = memories.take();
+        memory.serve(tags);
         accept::points::accept(db, clock.now(), limits, counters, &mut memory.points, rules, body)
     }
 

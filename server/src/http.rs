@@ -16,6 +16,7 @@ use axum::extract::Request;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use telem_engine::ErrorKind;
+use telem_ingest::default_tags::DefaultTags;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 
@@ -41,6 +42,11 @@ pub fn router_with(state: Arc<State>, own: Router) -> Router {
         .layer(CatchPanicLayer::custom(panicked))
         .layer(CompressionLayer::new())
         .with_state(state)
+}
+
+/// What the samples of a request get where they lack it, by the connection that it came over.
+pub fn default_tags(request: &Request) -> DefaultTags {
+    request.extensions().get().cloned().unwrap_or_default()
 }
 
 /// The one place where a kind of error becomes an HTTP status.

@@ -37,6 +37,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
+use telem_ingest::default_tags::DefaultTags;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -87,6 +88,8 @@ pub struct Listeners {
     /// How TLS is spoken on it. On loopback nobody needs to; from elsewhere, where this is set, everybody.
     pub tls: Option<Arc<ServerConfig>>,
     pub socket: Option<Socket>,
+    /// The tag `host` of samples that come over the socket without one.
+    pub node: Arc<str>,
 }
 
 /// Who answers what comes.
@@ -114,8 +117,9 @@ pub async fn serve(
     let (stopping, stopped) = watch::channel(false);
     let tls = listeners.tls.clone().map(TlsAcceptor::from);
     let owners = listeners.tcp.local_addr().map_or_else(|_| OwnerLookup::of_tables(), OwnerLookup::new);
-    let door =
-        Door { protocols, rules, limits: limits.clone(), places, owners, tls, stopped, wrong: WrongTokens::default() };
+    let node = Arc::clone(&listeners.node);
+    let wrong = WrongTokens::default();
+    let door = Door { protocols, rules, limits: limits.clone(), places, owners, tls, node, stopped, wrong };
     let door = Arc::new(door);
     let unknown = Arc::new(Semaphore::new(UNKNOWN_MAX));
     let graceful = GracefulShutdown::new();
@@ -179,6 +183,7 @@ struct Door {
     places: Places,
     owners: OwnerLookup,
     tls: Option<TlsAcceptor>,
+    node: Arc<str>,
     /// True once the server stops.
     stopped: watch::Receiver<bool>,
     wrong: WrongTokens,
@@ -201,21 +206,31 @@ impl Door {
                     tracing::debug!(%error, "a connection keeps Nagle's algorithm");
                 }
                 let (peer, stream) = (stream.peer_addr().ok(), SharedStream::new(stream));
-                let Some(guest) = self.seat(access, peer, stream.presence()) else { return turn_away(stream).await };
+                let guest = self.seat(access, peer, stream.presence(), DefaultTags::default());
+                let Some(guest) = guest else { return turn_away(stream).await };
                 self.open(stream, Visit { guest, watcher }).await;
             }
             Incoming::Unix(stream) => {
-                let (access, stream) = (self.rules.of_unix(&stream), SharedStream::new(stream));
-                let Some(guest) = self.seat(access, None, stream.presence()) else { return turn_away(stream).await };
+                let access = self.rules.of_unix(&stream);
+                let tags = DefaultTags::of_process(Arc::clone(&self.node), self.rules.rank_of(&stream).await);
+                let stream = SharedStream::new(stream);
+                let guest = self.seat(access, None, stream.presence(), tags);
+                let Some(guest) = guest else { return turn_away(stream).await };
                 self.converse(stream, BytesMut::new(), Visit { guest, watcher }).await;
             }
         }
     }
 
     /// Gives a connection its place, if there is one.
-    fn seat(&self, access: Access, peer: Option<SocketAddr>, presence: Arc<dyn Presence>) -> Option<Arc<Guest>> {
+    fn seat(
+        &self,
+        access: Access,
+        peer: Option<SocketAddr>,
+        presence: Arc<dyn Presence>,
+        tags: DefaultTags,
+    ) -> Option<Arc<Guest>> {
         let place = self.places.take(self.rules.place_for(&access))?;
-        Some(Arc::new(Guest::new(access, peer, place, Asker::new(Some(presence)))))
+        Some(Arc::new(Guest::new(access, peer, place, Asker::new(Some(presence))).with_tags(tags)))
     }
 
     /// TLS comes before everything else.
@@ -267,7 +282,7 @@ impl Door {
                 }
             }
             (Protocol::Telnet, Some(telnet), Access::Socket | Access::Loopback { .. }) => {
-                telnet.converse(stream, first, self.stopped.clone()).await;
+                telnet.converse(stream, first, &visit.guest.tags, self.stopped.clone()).await;
                 // Only now: whoever stops the server waits for what this client sent.
                 drop(visit);
             }
@@ -346,6 +361,7 @@ impl Door {
             }
         }
         request.extensions_mut().insert(guest.asker.clone());
+        request.extensions_mut().insert(guest.tags.clone());
         match self.protocols.http.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},

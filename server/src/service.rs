@@ -356,7 +356,7 @@ async fn serve(
         nodes: nodes.clone(),
         uploads,
     });
-    let listeners = Listeners { tcp, tls, socket: Some(socket) };
+    let listeners = Listeners { tcp, tls, socket: Some(socket), node: connection.node.as_str().into() };
     let mut limits = options.limits.clone();
     if nodes.is_some() {
         // Every agent keeps a connection to its head.

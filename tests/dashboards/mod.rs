@@ -46,6 +46,9 @@ fn values_of(tag: &str) -> Vec<&'static str> {
         "mountpoint" => vec!["/", "/scratch"],
         "pid" => vec!["41", "42"],
         "comm" => vec!["python"],
+        "parent" => vec!["mpirun"],
+        "rank" => vec!["0"],
+        "counted" => vec!["together"],
         other => panic!("the catalog has a tag '{other}' that this test gives no values"),
     }
 }

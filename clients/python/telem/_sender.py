@@ -51,7 +51,9 @@ REASONS_MAX = 10
 SERIES_MAX = 100_000
 """Most series that are remembered; beyond it the memory of them begins anew."""
 
-PUT = "/api/put?details&precision=us&non_finite=keep"
+PUT = "/api/put?details&precision=us&non_finite=keep&as_sent"
+"""``as_sent``: the tags are those that this process chose; without, the socket would add a ``rank`` where
+``process_tag=False`` leaves it out."""
 
 _NUMBER = re.compile(r"[0-9][0-9.]*")
 

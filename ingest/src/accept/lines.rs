@@ -11,6 +11,7 @@ use telem_engine::{Db, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp};
 
 use super::{Counters, Limits, Reason, check_time};
 use crate::decode::line::{self, Broken, Field, FieldValue, Foresight, Line, LineError, Lines, Precision};
+use crate::default_tags::DefaultTags;
 use crate::known::{At, KEY_BYTES_MAX, Keys};
 
 /// Most bad lines of one request that are told with their reasons; the others are counted.
@@ -79,7 +80,7 @@ impl AcceptedLines {
 }
 
 /// Sorts the lines of `body` into a batch and rejects, giving new series their ids. `now` is the wall clock, and the
-/// time of lines without one.
+/// time of lines without one. Series get the tags of [`Keys::tags`] that they lack.
 pub fn accept(
     db: &Db,
     now: Timestamp,
@@ -89,7 +90,8 @@ pub fn accept(
     rules: LineRules,
     body: &[u8],
 ) -> AcceptedLines {
-    let sorter = Sorter { db, now, limits, rules };
+    let tags = keys.tags().clone();
+    let sorter = Sorter { db, now, limits, tags: &tags, rules };
     let mut lines = Lines::new(body);
     let mut seer = Seer { keys, current: None, found: Vec::new() };
     let mut fields = Vec::new();
@@ -133,6 +135,7 @@ struct Sorter<'a> {
     db: &'a Db,
     now: Timestamp,
     limits: &'a Limits,
+    tags: &'a DefaultTags,
     rules: LineRules,
 }
 
@@ -217,7 +220,7 @@ impl Sorter<'_> {
         if found > max {
             return Err(Reason::TooManyTags { found, max }.into());
         }
-        let tags = TagSet::new(tags).map_err(Reason::from)?;
+        let tags = self.tags.complete(&tags, max).map_err(Reason::from)?;
         Ok((measurement, tags))
     }
 

@@ -2,6 +2,7 @@
 
 use super::lines::LineSeries;
 use super::points::PointSeries;
+use crate::default_tags::DefaultTags;
 use crate::known::Keys;
 
 /// What one decoder remembers, for each format.
@@ -15,5 +16,11 @@ impl DecoderMemory {
     /// Takes about `bytes_max` at most for each format.
     pub fn new(bytes_max: usize) -> Self {
         Self { lines: Keys::new(bytes_max), points: Keys::new(bytes_max) }
+    }
+
+    /// What comes now is of a sender whose samples get `tags` where they lack them.
+    pub fn serve(&mut self, tags: &DefaultTags) {
+        self.lines.serve(tags);
+        self.points.serve(tags);
     }
 }

@@ -7,11 +7,12 @@
 #[cfg(test)]
 mod tests;
 
-use telem_engine::{Db, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp};
+use telem_engine::{Db, SampleBatch, SeriesId, SeriesKey, Timestamp};
 
 use super::{Counters, Limits, check_time};
 use crate::decode::opentsdb::Rules;
 use crate::decode::opentsdb::scan::{Foresight, Next, Points, RawPoint};
+use crate::default_tags::DefaultTags;
 use crate::known::{At, Keys};
 
 /// What the raw metric and tags of a point mean.
@@ -19,11 +20,13 @@ use crate::known::{At, Keys};
 pub struct PointSeries {
     /// How much of the raw key is the metric; the rest is the tags.
     metric_len: usize,
+    /// As many as were sent.
     tags: usize,
     series: SeriesId,
 }
 
-/// The samples of `body` if all of it is good, and `None` otherwise. New series get their ids once that is known.
+/// The samples of `body` if all of it is good, and `None` otherwise. New series get their ids once that is known, and
+/// the tags of [`Keys::tags`] that they lack.
 pub fn accept(
     db: &Db,
     now: Timestamp,
@@ -33,7 +36,8 @@ pub fn accept(
     rules: &Rules,
     body: &[u8],
 ) -> Option<SampleBatch> {
-    let sorter = Sorter { db, now, limits, rules };
+    let tags = keys.tags().clone();
+    let sorter = Sorter { db, now, limits, tags: &tags, rules };
     let mut new = Vec::new();
     let mut batch = sorter.read(keys, &mut new, body)?;
     if !new.is_empty() {
@@ -52,6 +56,7 @@ struct Sorter<'a> {
     db: &'a Db,
     now: Timestamp,
     limits: &'a Limits,
+    tags: &'a DefaultTags,
     rules: &'a Rules,
 }
 
@@ -99,8 +104,8 @@ impl Sorter<'_> {
             if sample.tags.len() > self.limits.tags_max {
                 return None;
             }
-            let tags = TagSet::new(sample.tags.iter().map(|(key, value)| (key, value))).ok()?;
-            let count = tags.len();
+            let count = sample.tags.len();
+            let tags = self.tags.complete(&sample.tags, self.limits.tags_max).ok()?;
             let key = SeriesKey::new(&sample.metric, tags).ok()?;
             let Some(series) = self.db.index().id(&key) else {
                 new.push(key);

@@ -22,7 +22,8 @@ fn sample(metric: &'static str, tags: &[(&'static str, &'static str)], time: Tim
 fn rejects(limits: &Limits, samples: Vec<Incoming<'static>>) -> Vec<(usize, String)> {
     let (_dir, db) = open();
     let total = samples.len();
-    let accepted = accept(&db, NOW, limits, &Counters::default(), samples.into_iter().enumerate());
+    let accepted =
+        accept(&db, NOW, limits, &Counters::default(), &DefaultTags::default(), samples.into_iter().enumerate());
     assert_eq!(accepted.batch.len() + accepted.rejected, total);
     accepted.rejects.into_iter().map(|reject| (reject.index, reject.reason.to_string())).collect()
 }
@@ -106,7 +107,14 @@ fn a_batch_is_taken_up_to_its_limit() {
 fn tags_in_another_order_are_the_same_series() {
     let (_dir, db) = open();
     let samples = [sample("m", &[("a", "1"), ("b", "2")], NOW), sample("m", &[("b", "2"), ("a", "1")], NOW)];
-    let accepted = accept(&db, NOW, &Limits::default(), &Counters::default(), samples.into_iter().enumerate());
+    let accepted = accept(
+        &db,
+        NOW,
+        &Limits::default(),
+        &Counters::default(),
+        &DefaultTags::default(),
+        samples.into_iter().enumerate(),
+    );
     let series: Vec<_> = accepted.batch.iter().map(|(series, _, _)| series).collect();
     assert_eq!(series, [SeriesId(0), SeriesId(0)]);
 }
@@ -116,7 +124,7 @@ fn what_became_of_samples_is_counted() {
     let (_dir, db) = open();
     let counters = Counters::default();
     let samples = [sample("m", &[], NOW), sample("", &[], NOW), sample("m", &[], NOW)];
-    accept(&db, NOW, &Limits::default(), &counters, samples.into_iter().enumerate());
+    accept(&db, NOW, &Limits::default(), &counters, &DefaultTags::default(), samples.into_iter().enumerate());
     assert_eq!((counters.accepted(), counters.rejected()), (2, 1));
 }
 
@@ -124,8 +132,32 @@ fn what_became_of_samples_is_counted() {
 fn an_accepted_batch_can_be_appended() {
     let (_dir, db) = open();
     let samples = [sample("m", &[("a", "1")], NOW)];
-    let accepted = accept(&db, NOW, &Limits::default(), &Counters::default(), samples.into_iter().enumerate());
+    let accepted = accept(
+        &db,
+        NOW,
+        &Limits::default(),
+        &Counters::default(),
+        &DefaultTags::default(),
+        samples.into_iter().enumerate(),
+    );
     db.append(&accepted.batch, telem_engine::Durability::Buffered).unwrap();
     let points: Vec<_> = db.snapshot().points(vec![SeriesId(0)], TimeRange::ALL).map(Result::unwrap).collect();
     assert_eq!(points[0].times, [NOW]);
+}
+
+#[test]
+fn samples_get_the_tags_of_their_sender_where_they_lack_them() {
+    let (_dir, db) = open();
+    let tags = DefaultTags::of_process("n7".into(), Some(3));
+    let samples = vec![
+        sample("m", &[("a", "b")], NOW),
+        sample("m", &[("a", "b")], NOW),
+        sample("m", &[("host", "mine")], NOW),
+        sample("m", &[("rank", "r0"), ("host", "mine")], NOW),
+    ];
+    let limits = Limits { tags_max: 2, ..Limits::default() };
+    let accepted = accept(&db, NOW, &limits, &Counters::default(), &tags, samples.into_iter().enumerate());
+    let keys: Vec<String> = accepted.batch.iter().map(|(id, ..)| db.index().key(id).unwrap().to_string()).collect();
+    let room_for_one = "m{a=b,host=n7}";
+    assert_eq!(keys, [room_for_one, room_for_one, "m{host=mine,rank=3}", "m{host=mine,rank=r0}"]);
 }

@@ -147,6 +147,12 @@ const CATALOG: &[Described] = &[
     counter(2, "node_network_transmit_drop_total", "packets", "(device)", "Packets that were dropped instead of sent"),
     counter(2, "node_infiniband_port_data_received_bytes_total", "bytes", "(device, port)", "Data that InfiniBand ports received, RDMA included"),
     counter(2, "node_infiniband_port_data_transmitted_bytes_total", "bytes", "(device, port)", "Data that InfiniBand ports sent, RDMA included"),
+    // Processes of the job.
+    gauge(3, "job_processes", "processes", "", "Processes of the job"),
+    gauge(3, "job_processes_together", "processes", "", "Processes of the job without series of their own: beyond the 512 with the most CPU time, or of a command whose processes are short"),
+    counter(3, "job_process_cpu_seconds_total", "seconds", "pid, comm, parent, rank, counted", "CPU time of the process, user and system; summed over all series that of the job"),
+    gauge(3, "job_process_resident_memory_bytes", "bytes", "pid, comm, parent, rank, counted", "Memory of the process that is in RAM"),
+    gauge(3, "job_process_threads", "threads", "pid, comm, parent, rank, counted", "Threads of the process"),
     // Processes of our own user.
     counter(4, "process_cpu_seconds_total", "seconds", "pid, comm", "CPU time of the process, user and system; every 5 s"),
     gauge(4, "process_resident_memory_bytes", "bytes", "pid, comm", "Memory of the process that is in RAM; every 5 s"),

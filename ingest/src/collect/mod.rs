@@ -9,6 +9,7 @@ pub mod cpu;
 mod devices;
 pub mod disk;
 mod infiniband;
+mod job;
 pub mod load;
 pub mod memory;
 mod mounts;
@@ -25,7 +26,7 @@ mod tests;
 mod text;
 mod threads;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -33,6 +34,7 @@ use std::time::Duration;
 use telem_engine::{Clock, Db, Durability, MetaChange};
 
 pub use self::catalog::{Described, catalog, describe, is_tag_key};
+pub use self::job::JobTarget;
 pub use self::own::OwnMetrics;
 pub use self::sampler::Sampler;
 use self::threads::{Run, Shared, whole_millis};
@@ -57,6 +59,8 @@ pub struct CollectOptions {
     pub uid: u32,
     /// How a file system is asked for its space.
     pub space: space::Ask,
+    /// The job whose own processes are followed from level 3 on.
+    pub job: Option<JobTarget>,
     /// What others tell of themselves at level 4.
     pub own: OwnMetrics,
     /// Whether samples are also taken at the start and at the end: what is recorded may be shorter than an interval.
@@ -72,21 +76,30 @@ impl CollectOptions {
             host: host.to_owned(),
             uid: rustix::process::getuid().as_raw(),
             space: space::ask_system(),
+            job: None,
             own: OwnMetrics::default(),
             at_ends: false,
         }
     }
 }
 
+impl CollectOptions {
+    /// Follows the processes of a job, unless what is read is not this system: there its processes have other numbers.
+    pub fn follow(&mut self, job: JobTarget) {
+        self.job = (self.sysroot == Path::new("/")).then_some(job);
+    }
+}
+
 impl std::fmt::Debug for CollectOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { level, interval, sysroot, host, uid, own, at_ends, space: _ } = self;
+        let Self { level, interval, sysroot, host, uid, job, own, at_ends, space: _ } = self;
         f.debug_struct("CollectOptions")
             .field("level", level)
             .field("interval", interval)
             .field("sysroot", sysroot)
             .field("host", host)
             .field("uid", uid)
+            .field("job", job)
             .field("own", own)
             .field("at_ends", at_ends)
             .finish_non_exhaustive()

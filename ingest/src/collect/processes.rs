@@ -35,10 +35,17 @@ const DIRECTORY_BYTES: usize = 32 << 10;
 /// What `stat` says of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
+    pub pid: u32,
+    pub parent: u32,
+    /// Its process group and its session, by the processes that lead them.
+    pub group: u32,
+    pub session: u32,
     pub comm: String,
     pub major_faults: u64,
     /// User and system together, threads included.
     pub ticks: u64,
+    /// Of children that have ended and were waited for, and of theirs.
+    pub reaped_ticks: u64,
     pub threads: u64,
     /// Ticks after the start of the node.
     pub started: u64,
@@ -54,10 +61,16 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     let after: Vec<&[u8]> = fields(text.get(close + 1..)?).take(24).collect();
     // Counted as proc(5) does, where the state is field 3.
     let field = |at: usize| number(after.get(at - 3)?);
+    let id = |at: usize| field(at).and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
     Some(Stat {
+        pid: fields(&text[..open]).next().and_then(number).and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0),
+        parent: id(4),
+        group: id(5),
+        session: id(6),
         comm: String::from_utf8_lossy(comm).into_owned(),
         major_faults: field(12)?,
         ticks: field(14)?.saturating_add(field(15)?),
+        reaped_ticks: field(16).unwrap_or(0).saturating_add(field(17).unwrap_or(0)),
         threads: field(20)?,
         started: field(22)?,
         virtual_bytes: field(23)?,
@@ -255,6 +268,16 @@ fn walk(proc: &Path, uid: u32, buffer: &mut Vec<u8>, ours: &mut Vec<u32>) -> rus
         }
     }
     Ok(all)
+}
+
+/// Collects into `found` the numbers of all processes.
+pub(super) fn pids(proc: &Path, buffer: &mut Vec<u8>, found: &mut Vec<u32>) -> rustix::io::Result<()> {
+    let dir = open_directory(proc)?;
+    let mut listing = RawDir::new(dir.as_fd(), space_in(buffer));
+    while let Some(entry) = listing.next() {
+        found.extend(number(entry?.file_name().to_bytes()).and_then(|pid| u32::try_from(pid).ok()));
+    }
+    Ok(())
 }
 
 /// How many entries a directory has.

@@ -13,7 +13,10 @@ use telem_engine::{Clock, Db, SampleBatch, Timestamp, Value};
 use super::own::Own;
 use super::series::Out;
 use super::source::Tree;
-use super::{CollectOptions, cpu, disk, infiniband, load, memory, network, pressure, processes, space};
+use super::{CollectOptions, cpu, disk, infiniband, job, load, memory, network, pressure, processes, space};
+
+/// From which level on the processes of the job have series.
+const JOB_LEVEL: u8 = 3;
 
 /// What a thread samples in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,7 @@ subjects!(
     infiniband::InfiniBand,
     space::Space,
     processes::Processes,
+    job::JobProcesses,
     Own,
 );
 
@@ -71,6 +75,7 @@ pub struct Sampler {
     proc: PathBuf,
     node: Vec<Seat>,
     processes: Vec<Seat>,
+    follows_job: bool,
     expected: [AtomicUsize; Part::ALL.len()],
     refused: AtomicU64,
     lacks: Mutex<Lacks>,
@@ -101,17 +106,30 @@ impl Sampler {
         if level >= 4 {
             node.push(seat("telem itself", Box::new(Own::new(options.own.clone()))));
         }
-        let processes = vec![seat("processes", Box::new(processes::Processes::new(&tree, options.uid, level)))];
+        let mut processes = vec![seat("processes", Box::new(processes::Processes::new(&tree, options.uid, level)))];
+        let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
+        let follows_job = target.is_some();
+        if let Some(target) = target {
+            // Before the others: whoever reads them at level 4 takes longer.
+            let subject = job::JobProcesses::new(&tree, options.uid, target);
+            processes.insert(0, seat("the job's processes", Box::new(subject)));
+        }
         Self {
             db,
             host: options.host.clone(),
             proc: tree.path("proc"),
             node,
             processes,
+            follows_job,
             expected: Default::default(),
             refused: AtomicU64::new(0),
             lacks: Mutex::default(),
         }
+    }
+
+    /// Whether processes are looked for at every tick.
+    pub(super) fn follows_job(&self) -> bool {
+        self.follows_job
     }
 
     /// The samples of all parts at one tick, of the processes last.

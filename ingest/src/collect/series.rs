@@ -110,6 +110,14 @@ impl<'a> Out<'a> {
         self.put(slot, Value::Float(value));
     }
 
+    /// A sample of another time than the tick's.
+    pub fn float_at(&mut self, time: Timestamp, slot: &mut Slot, value: f64) {
+        match self.id(slot) {
+            Some(id) => self.sampled.batch.push(id, time, Value::Float(value)),
+            None => self.sampled.refused += 1,
+        }
+    }
+
     /// Notes that `what`, which every node has, could not be read.
     pub fn lacks(&mut self, what: &'static str) {
         self.sampled.lacks.push(what);

@@ -90,10 +90,13 @@ impl Shared {
         let mut state = self.lock();
         let apart =
             |end: &Timestamp| state.last.is_none_or(|last| end.micros() - last.micros() > APART.as_micros() as i64);
-        if let Some(end) = end.filter(apart)
+        if let Some(end) = end
             && !state.stopping
         {
-            for part in Part::ALL {
+            let is_apart = apart(&end);
+            // What the job's last processes used is reaped only now.
+            let is_later = state.last.is_none_or(|last| end > last);
+            for part in Part::ALL.into_iter().filter(|part| is_apart || (is_later && *part == Part::Processes)) {
                 let work = &mut state.parts[part as usize];
                 if !work.ended && work.wanted.is_none() && work.busy.is_none() {
                     work.wanted = Some(end);
@@ -188,7 +191,7 @@ impl Run {
                 Due::In(wait) => wait.min(WAIT_MAX),
                 Due::Now(time) => {
                     busy += u64::from(!self.hand(Part::Node, time));
-                    if first_of(WALK_INTERVAL, time, walked) {
+                    if self.sampler.follows_job() || first_of(WALK_INTERVAL, time, walked) {
                         walked = Some(time);
                         self.hand(Part::Processes, time);
                     }

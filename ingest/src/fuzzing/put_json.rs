@@ -9,6 +9,7 @@ use crate::accept::{self, Counters, Limits};
 use crate::decode::Incoming;
 use crate::decode::opentsdb::scan::{Next, Points, RawPoint};
 use crate::decode::opentsdb::{self, BodyError, NonFinite, Precision, Rules};
+use crate::default_tags::DefaultTags;
 use crate::known::Keys;
 
 const POINTS_MAX: usize = 4_096;
@@ -84,7 +85,7 @@ fn check_accept(body: &[u8], rules: &Rules, thorough: &Result<Vec<Judged>, BodyE
     let slow = opentsdb::with_points(body, POINTS_MAX, |points| {
         let samples: Result<Vec<Incoming<'_>>, _> = points.kept.iter().map(|point| point.sample(rules)).collect();
         let samples = samples.expect("all are good").into_iter().enumerate();
-        let accepted = accept::accept(&db, NOW, &limits, &Counters::default(), samples);
+        let accepted = accept::accept(&db, NOW, &limits, &Counters::default(), &DefaultTags::default(), samples);
         assert!(accepted.rejected == 0 && points.beyond == 0, "{:?}", accepted.rejects);
         named(&db, &accepted.batch)
     });

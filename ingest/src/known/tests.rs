@@ -82,3 +82,34 @@ fn nobody_else_has_a_memory_while_it_is_out_and_it_comes_back_with_what_was_lear
     let mut beyond = memories.take();
     assert!(beyond.insert(b"m", 1).is_none(), "there is no room");
 }
+
+#[test]
+fn the_same_bytes_of_another_sender_are_another_key() {
+    let of_rank = |rank| DefaultTags::of_process("n1".into(), Some(rank));
+    let mut keys = filled(&["a", "b"]);
+    keys.serve(&of_rank(3));
+    assert_eq!(find(&keys, "a"), None);
+    let at = keys.insert(b"a", 7).unwrap();
+    keys.follow(at);
+    assert_eq!(find(&keys, "a"), Some(7));
+    keys.serve(&of_rank(4));
+    assert_eq!(find(&keys, "a"), None);
+    keys.serve(&DefaultTags::default());
+    assert_eq!((find(&keys, "a"), find(&keys, "b")), (Some(0), Some(1)));
+    let b = keys.find(b"b").unwrap();
+    keys.follow(b);
+    assert_eq!(keys.foreseen(), None, "what followed was another sender's");
+    keys.serve(&of_rank(3));
+    assert_eq!(find(&keys, "a"), Some(7));
+}
+
+#[test]
+fn of_too_many_senders_all_is_forgotten_and_learned_anew() {
+    let mut keys = filled(&["a"]);
+    for rank in 0..=u32::try_from(SENDERS_MAX).unwrap() {
+        keys.serve(&DefaultTags::of_process("n1".into(), Some(rank)));
+        keys.insert(b"a", rank as usize).unwrap();
+        assert_eq!(find(&keys, "a"), Some(rank as usize));
+    }
+    assert!(keys.len() < SENDERS_MAX);
+}

@@ -41,7 +41,7 @@ const NAMED_MAX: usize = 100;
 /// Send samples to a running telem from a shell
 ///
 /// Finds the server as every process of a job does: TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL. The tag host=NODE
-/// is added unless one is given. 'telem put -' reads lines of the same form from stdin, and of OpenTSDB's:
+/// is added unless one is given; so is, over the job's socket, rank=N where a launcher said one. 'telem put -' reads lines of the same form from stdin, and of OpenTSDB's:
 /// put METRIC TIME VALUE TAG=VALUE...; empty lines and those that start with # are skipped. Exits with 1 if
 /// any sample was refused; the others are stored. A server that hangs is waited for 20 s. Samples without a time of
 /// their own never overwrite each other, with --time neither: the next is stored a microsecond later. Of two lines

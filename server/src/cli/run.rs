@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use telem_engine::{Clock, SystemClock};
+use telem_ingest::collect::JobTarget;
 
 use self::nodes::NodesArgs;
 use self::prepare::{Prepare, Saving};
@@ -169,12 +170,16 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
     let hurry = Arc::default();
     let purpose = Purpose { job: id.clone(), level };
     let notes = Notes { quiet: verbosity.is_quiet() };
+    let supervisor = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+    let target =
+        supervisor.map_or_else(|| JobTarget::of_node(&id), |supervisor| JobTarget::of_command(&id, supervisor));
     let saving = Saving { interval: save_interval, timeout: save_timeout };
     Ok(RecordOptions {
         id,
         command,
         node,
         level,
+        target: target.clone(),
         strict,
         runtime: || service::runtime(footprint::yield_processor).map_err(Failure::into_message),
         prepare: Box::new({
@@ -184,6 +189,7 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
                 let mut prepared = wanted.run(patience)?;
                 if let Preparation::Serve(prepared) = &mut prepared {
                     prepared.options.hurry = hurry;
+                    prepared.options.collect.follow(target);
                 }
                 Ok(prepared)
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use telem_engine::{Clock, Options, Retention, SystemClock};
 use telem_ingest::accept::Limits;
-use telem_ingest::collect::CollectOptions;
+use telem_ingest::collect::{CollectOptions, JobTarget};
 use telem_ingest::writer::{WhenRemoved, WriterOptions};
 use telem_query::QueryOptions;
 use telem_query::tsq::Fidelity;
@@ -279,7 +279,8 @@ impl NodeServiceArgs {
     /// Usage for a user or a token that is none.
     pub fn options(&self, join: &Join, node: &str, data: &Path) -> Result<ServiceOptions, Failure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let collect = CollectArgs::of(join.interval, self.sysroot.clone()).options(join.level, node)?;
+        let mut collect = CollectArgs::of(join.interval, self.sysroot.clone()).options(join.level, node)?;
+        collect.follow(JobTarget::of_node(&join.job));
         let reach = ReachArgs {
             listen: None,
             opentsdb_exact: false,

@@ -20,6 +20,7 @@ use std::time::Duration;
 use rustix::process::{Pid, setsid, test_kill_process};
 use serde_json::Value as Json;
 use telem_engine::Clock;
+use telem_ingest::collect::JobTarget;
 use tokio::runtime::Runtime;
 
 use super::child::Ending;
@@ -126,6 +127,8 @@ pub struct RecordOptions {
     pub command: Vec<OsString>,
     pub node: String,
     pub level: u8,
+    /// Whose processes are followed: that is told once the command runs.
+    pub target: JobTarget,
     /// Whether the command is not to be started unless every node is recorded.
     pub strict: bool,
     /// Makes the threads of the service.
@@ -205,6 +208,7 @@ pub fn record(options: RecordOptions) {
         command,
         node,
         level,
+        target,
         strict,
         prepare,
         hurry,
@@ -224,6 +228,7 @@ pub fn record(options: RecordOptions) {
         command: None,
         usage: None,
         began: clock.monotonic(),
+        target,
         alone: false,
         hurry,
         events,
@@ -298,6 +303,7 @@ struct Job {
     usage: Option<UsageWatch>,
     /// When it began, by the clock that never jumps.
     began: Duration,
+    target: JobTarget,
     /// Whether the supervisor is gone.
     alone: bool,
     /// Tells the service that the end must come soon.
@@ -345,6 +351,9 @@ impl Job {
                     self.command = Command::find(pid);
                     self.began = self.clock.monotonic();
                     self.watch_usage(pid);
+                    if let Ok(pid) = u32::try_from(pid) {
+                        self.target.begin(pid);
+                    }
                     start.time = self.clock.now();
                     let description = describe::started(&start, config::environment);
                     if let Some(Up { ready, .. }) = self.up.as_deref() {

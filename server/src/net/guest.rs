@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use telem_ingest::default_tags::DefaultTags;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -144,6 +145,8 @@ pub struct Guest {
     pub peer: Option<SocketAddr>,
     /// Whom its requests are for.
     pub asker: Asker,
+    /// What its samples get where they lack it.
+    pub tags: DefaultTags,
     /// Something that it asked was let in.
     is_admitted: AtomicBool,
     place: Place,
@@ -151,7 +154,12 @@ pub struct Guest {
 
 impl Guest {
     pub fn new(access: Access, peer: Option<SocketAddr>, place: Place, asker: Asker) -> Self {
-        Self { access, peer, asker, is_admitted: AtomicBool::new(false), place }
+        let tags = DefaultTags::default();
+        Self { access, peer, asker, tags, is_admitted: AtomicBool::new(false), place }
+    }
+
+    pub fn with_tags(self, tags: DefaultTags) -> Self {
+        Self { tags, ..self }
     }
 
     /// It asked something that it may.

@@ -343,7 +343,7 @@ async fn start_with(protocols: Protocols, rules: Rules, limits: ServerLimits) ->
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        serve(Listeners { tcp, tls: None, socket: None }, protocols, rules, &limits, stopped).await;
+        serve(Listeners { tcp, tls: None, socket: None, node: "n1".into() }, protocols, rules, &limits, stopped).await;
     });
     Running { address, stop, task }
 }
@@ -533,7 +533,7 @@ async fn the_socket_serves_the_same_router() {
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
         serve(
-            Listeners { tcp, tls: None, socket: Some(socket) },
+            Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into() },
             protocols,
             own_rules(),
             &ServerLimits::default(),

@@ -190,3 +190,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn lines_get_the_tags_of_their_sender_and_its_bytes_mean_its_own_series() {
+    let mut receiver = Receiver::new();
+    let of_rank = |rank| DefaultTags::of_process("n7".into(), rank);
+    for (tags, expected) in [
+        (of_rank(Some(3)), "m{a=b,host=n7,rank=3} 60 1.0"),
+        (DefaultTags::default(), "m{a=b} 60 1.0"),
+        (of_rank(None), "m{a=b,host=n7} 60 1.0"),
+        (of_rank(Some(4)), "m{a=b,host=n7,rank=4} 60 1.0"),
+        (of_rank(Some(3)), "m{a=b,host=n7,rank=3} 60 1.0"),
+    ] {
+        receiver.memory.lines.serve(&tags);
+        for _ in 0..2 {
+            assert_eq!(receiver.take("m,a=b value=1 60").0, [expected]);
+        }
+    }
+    receiver.memory.lines.serve(&of_rank(Some(3)));
+    assert_eq!(
+        receiver.take("m,host=mine value=1 60\nm value=1 60").0,
+        ["m{host=mine,rank=3} 60 1.0", "m{host=n7,rank=3} 60 1.0"]
+    );
+}

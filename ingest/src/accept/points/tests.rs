@@ -46,7 +46,8 @@ impl Receiver {
             let samples: Result<Vec<Incoming<'_>>, _> = points.kept.iter().map(|point| point.sample(rules)).collect();
             let samples = samples.ok().filter(|samples| !samples.is_empty() && points.beyond == 0)?;
             let counters = Counters::default();
-            Some(crate::accept::accept(&self.db, NOW, &self.limits, &counters, samples.into_iter().enumerate()))
+            let tags = self.memory.points.tags();
+            Some(crate::accept::accept(&self.db, NOW, &self.limits, &counters, tags, samples.into_iter().enumerate()))
         });
         let accepted: Accepted = accepted.ok()??;
         (accepted.rejected == 0).then(|| self.samples(&accepted.batch))
@@ -258,4 +259,28 @@ proptest! {
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         Receiver::new().fast(&RULES, &bytes);
     }
+}
+
+#[test]
+fn points_get_the_tags_of_their_sender_and_its_bytes_mean_its_own_series() {
+    let mut receiver = Receiver::new();
+    let body = point("m", "1", r#"{"a":"b"}"#);
+    let of_rank = |rank| DefaultTags::of_process("n7".into(), rank);
+    for (tags, expected) in [
+        (of_rank(Some(3)), "m{a=b,host=n7,rank=3}"),
+        (DefaultTags::default(), "m{a=b}"),
+        (of_rank(None), "m{a=b,host=n7}"),
+        (of_rank(Some(4)), "m{a=b,host=n7,rank=4}"),
+        (of_rank(Some(3)), "m{a=b,host=n7,rank=3}"),
+    ] {
+        receiver.memory.points.serve(&tags);
+        for _ in 0..2 {
+            let fast = receiver.fast(&RULES, body.as_bytes()).unwrap();
+            assert_eq!(fast[0].0, expected);
+            assert_eq!(receiver.thorough(&RULES, body.as_bytes()), Some(fast));
+        }
+    }
+    // As many tags as may be sent are no fault of the sender's, whatever is added.
+    let exactly = Rules { tags_max: 1, ..RULES };
+    assert_eq!(receiver.fast(&exactly, body.as_bytes()).unwrap()[0].0, "m{a=b,host=n7,rank=3}");
 }

@@ -40,10 +40,12 @@ fn names_say_their_unit_and_whether_they_only_grow() {
 
 #[test]
 fn the_tags_of_all_metrics_are_known() {
-    for known in ["host", "mode", "cpu", "device", "port", "mountpoint", "fstype", "pid", "comm"] {
+    for known in
+        ["host", "mode", "cpu", "device", "port", "mountpoint", "fstype", "pid", "comm", "parent", "rank", "counted"]
+    {
         assert!(is_tag_key(known), "{known}");
     }
-    assert!(!is_tag_key("rank") && !is_tag_key("") && !is_tag_key("dev"));
+    assert!(!is_tag_key("ranks") && !is_tag_key("") && !is_tag_key("dev"));
 }
 
 #[test]
@@ -80,6 +82,23 @@ Every series carries the tag `host`. `--level N` collects all rows up to level N
 * Of more than 1,000 processes of the user those with the most CPU time have series (among equals, those with the most
   memory); the others are counted (`telem_ingest_processes_skipped`). They are walked over beside the ticks, and
   a process gets series when two walks in a row met it.
+* The processes of the job are what the command of `telem run` started, and what those started in turn; on other nodes,
+  and where a parent is gone, what stands in their session or process group, has the job's `TELEM_JOB` (else the
+  scheduler's job number) in its environment, or runs in the scheduler's control group. (What a batch script runs beside
+  the command has a parent of the user, and does not belong.) They are read at every tick and have a sample from the first
+  tick that meets them; their CPU time begins with 0 at the tick before.
+  * `rank` is what a launcher said (`RANK`, `OMPI_COMM_WORLD_RANK`, `PMIX_RANK`, `PMI_RANK`, `SLURM_PROCID`), `parent` the
+    command of the parent.
+  * The sum of `job_process_cpu_seconds_total` over all series is the CPU time of the job. `counted=reaped` is what
+    processes used after they were seen last, or without ever being seen, as it shows in the account of the parent that
+    waited for them; it stands under the command of its children where those that were seen had one, else under the
+    parent's. Missing is what a process used after its last tick whose parent did not wait for it: it ignores SIGCHLD, or
+    was gone, or is the launcher's own daemon, as of the tasks on other nodes. The kernel tells times to 0.01 s.
+  * The 512 processes with the most CPU time have series of their own; the others stand together by command and rank,
+    `counted=together`. So do the processes of a command of which 64 had series and lived for less than 5 s: from then on
+    one of them has its own after 5 s. Of more than 1,000 commands and ranks the rest is `other`. While the job has more
+    than 1,000 processes on a node, they are read every 5 s.
+  * `telem run` and agents follow a job; `telem serve`, and a `--sysroot` other than `/`, do not.
 * In a container that has the host's root mounted, say at `/host`, `--sysroot /host` samples the host: its files, its
   network, its file systems.
 ";
@@ -89,7 +108,7 @@ fn page() -> String {
     for level in 2..=4 {
         let about = match level {
             2 => "the node",
-            3 => "its parts: the tags in parentheses above",
+            3 => "its parts (the tags in parentheses above), and the processes of the job",
             _ => "processes of your user, and telem itself",
         };
         write!(page, "\n## Level {level}: {about}\n").unwrap();

@@ -79,7 +79,11 @@ proptest! {
                 _ => bytes.splice(at..at, b"18446744073709551615 ".iter().copied()).for_each(drop),
             }
         }
-        let mut world = World::empty(4);
+        let (tree, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut world = World::following(4, tree, database, Some(JobTarget::of_node("j1")));
+        for pid in [4242, 4243] {
+            world.write(&format!("proc/{pid}/environ"), "TELEM_JOB=j1\0");
+        }
         for (path, bytes) in &files {
             world.write(path.to_str().unwrap(), bytes);
         }

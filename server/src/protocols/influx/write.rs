@@ -12,12 +12,14 @@ use telem_ingest::accept::lines::{AcceptedLines, LineReason, LineReject, LineRul
 use telem_ingest::decode::line::Precision;
 
 use super::answer::{Dialect, Failure, respond};
-use crate::http::body;
+use crate::http::{self, body};
 use crate::protocols::opentsdb::Params;
 use crate::state::State;
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
 const LEVEL: u8 = 1;
+/// The parameter of a request whose samples get no tags from their connection: the client knows better.
+const AS_SENT: &str = "as_sent";
 /// Most bad lines that an answer names; the others are counted.
 const LISTED_MAX: usize = 100;
 /// How much of a bad line an answer of 3 shows.
@@ -119,9 +121,10 @@ async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), 
     let params = Params::parse(request.uri().query().unwrap_or_default());
     let wishes = WriteWishes::of(&params, dialect)?;
     let rules = LineRules { precision: wishes.precision, keep: state.level >= LEVEL };
+    let tags = if params.has(AS_SENT) { DefaultTags::default() } else { http::default_tags(&request) };
     let decoder = writer.clone();
     let decode = move |body: &[u8]| {
-        let accepted = decoder.accept_lines(rules, body);
+        let accepted = decoder.accept_lines(&tags, rules, body);
         let data = if dialect == Dialect::V3 { bad_lines(body, &accepted.rejects) } else { Vec::new() };
         (accepted, data)
     };

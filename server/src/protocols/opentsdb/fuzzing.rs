@@ -14,6 +14,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use bytes::BytesMut;
 use telem_engine::{Clock, SystemClock, Value};
+use telem_ingest::default_tags::DefaultTags;
 use telem_query::{Queries, QueryOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::sync::watch;
@@ -327,7 +328,8 @@ async fn converse(served: &Served, sent: &[u8], cuts: &[usize]) -> String {
         client.read_to_end(&mut answers).await.unwrap();
         String::from_utf8(answers).unwrap()
     };
-    let both = async { tokio::join!(telnet.converse(stream, BytesMut::new(), stopped), talk).1 };
+    let tags = DefaultTags::default();
+    let both = async { tokio::join!(telnet.converse(stream, BytesMut::new(), &tags, stopped), talk).1 };
     let answered = tokio::time::timeout(PATIENCE, both).await;
     answered.unwrap_or_else(|_| panic!("the conversation does not end: {}", sent.escape_ascii()))
 }

@@ -9,17 +9,21 @@ use axum::http::{Method, StatusCode};
 use telem_engine::{Durability, SampleBatch};
 use telem_ingest::accept::{Accepted, REJECTS_TOLD_MAX};
 use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, NonFinite, Precision, Rules};
+use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::Writer;
 use telem_query::tsq::Fidelity;
 
 use super::call::Call;
 use super::errors::Failure;
 use super::{Answer, allow, json};
-use crate::http::body;
+use crate::http::{self, body};
 use crate::state::{ServerLimits, State};
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
 pub(super) const LEVEL: u8 = 1;
+
+/// The parameter of a request whose samples get no tags from their connection: the client knows better.
+pub const AS_SENT: &str = "as_sent";
 
 /// Most bad points that an answer lists, and how many bytes those may take; the others are counted.
 const LISTED_MAX: usize = REJECTS_TOLD_MAX;
@@ -86,7 +90,8 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let patience = patience(call, state.fidelity)?;
     let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
     let wanted = Wanted { report, rules: rules(call, state.fidelity)?, keep: state.level >= LEVEL };
-    let sorted = sort(&writer, request, wanted, &state.limits).await?;
+    let tags = if call.params.has(AS_SENT) { DefaultTags::default() } else { http::default_tags(&request) };
+    let sorted = sort(&writer, request, wanted, tags, &state.limits).await?;
     if sorted.good == 0 && sorted.failed == 0 {
         return Err(Failure::bad_request("No datapoints found in content"));
     }
@@ -186,9 +191,15 @@ fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, Failure> {
     Ok(Rules { tags_max, precision, non_finite })
 }
 
-async fn sort(writer: &Writer, request: Request, wanted: Wanted, limits: &ServerLimits) -> Result<Sorted, Failure> {
+async fn sort(
+    writer: &Writer,
+    request: Request,
+    wanted: Wanted,
+    tags: DefaultTags,
+    limits: &ServerLimits,
+) -> Result<Sorted, Failure> {
     let writer = writer.clone();
-    let sorted = body::read_and_decode(request, limits, move |body| sort_points(&writer, body, wanted)).await?;
+    let sorted = body::read_and_decode(request, limits, move |body| sort_points(&writer, body, wanted, &tags)).await?;
     sorted.map_err(unreadable)
 }
 
@@ -199,10 +210,10 @@ fn unreadable(error: BodyError) -> Failure {
     }
 }
 
-fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, BodyError> {
+fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted, tags: &DefaultTags) -> Result<Sorted, BodyError> {
     // Most bodies are good, and that is found out faster than what is wrong with one.
     if wanted.keep
-        && let Some(batch) = writer.accept_points(&wanted.rules, body)
+        && let Some(batch) = writer.accept_points(tags, &wanted.rules, body)
     {
         return Ok(Sorted { good: batch.len(), batch, ..Sorted::default() });
     }
@@ -218,7 +229,7 @@ fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted) -> Result<Sorted, B
             }
         });
         let (good, accepted) = if wanted.keep {
-            let accepted = writer.accept(samples);
+            let accepted = writer.accept(tags, samples);
             (accepted.batch.len(), accepted)
         } else {
             (samples.count(), Accepted::default())

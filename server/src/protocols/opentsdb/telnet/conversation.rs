@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use telem_ingest::default_tags::DefaultTags;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, timeout};
@@ -28,8 +29,13 @@ const LAST_BYTES_MAX: usize = 8 << 20;
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Speaks with a client until one of both has enough.
-pub async fn hold<S>(telnet: &Telnet, stream: S, first: BytesMut, mut stopping: watch::Receiver<bool>)
-where
+pub async fn hold<S>(
+    telnet: &Telnet,
+    stream: S,
+    first: BytesMut,
+    tags: &DefaultTags,
+    mut stopping: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let limits = &telnet.state.limits;
@@ -44,6 +50,7 @@ where
     let (reader, writer) = tokio::io::split(StallGuard::new(stream, limits.write_idle_timeout));
     let mut conversation = Conversation {
         telnet,
+        tags,
         limits: &limits.telnet,
         reader,
         writer,
@@ -107,6 +114,8 @@ enum End {
 
 struct Conversation<'a, S> {
     telnet: &'a Telnet,
+    /// What its samples get where they lack it.
+    tags: &'a DefaultTags,
     limits: &'a TelnetLimits,
     reader: ReadHalf<StallGuard<S>>,
     writer: WriteHalf<StallGuard<S>>,
@@ -178,7 +187,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
         while !lines.is_empty() && self.answers.len() < self.limits.answers_bytes_max && self.end != Some(End::Exit) {
             let run = puts::run(&lines, self.limits.line_bytes_max);
             let taken = if run > 0 {
-                puts::store(self.telnet, &lines[..run], &mut self.answers).await;
+                puts::store(self.telnet, self.tags, &lines[..run], &mut self.answers).await;
                 run
             } else {
                 let (line, others) = lines::first(&lines);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use telem_ingest::decode::opentsdb;
 use telem_ingest::decode::opentsdb::telnet::{Fraction, Rules};
+use telem_ingest::default_tags::DefaultTags;
 use telem_query::tsq::Fidelity;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -36,13 +37,13 @@ impl Telnet {
         Self { places: Arc::new(Semaphore::new(places)), state }
     }
 
-    /// Answers a client, whose `first` bytes came already, until one of both has enough. When `stopping` turns true, what
-    /// is on its way is still stored.
-    pub async fn converse<S>(&self, stream: S, first: BytesMut, stopping: watch::Receiver<bool>)
+    /// Answers a client, whose `first` bytes came already, until one of both has enough. Its samples get `tags` where they
+    /// lack them. When `stopping` turns true, what is on its way is still stored.
+    pub async fn converse<S>(&self, stream: S, first: BytesMut, tags: &DefaultTags, stopping: watch::Receiver<bool>)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        conversation::hold(self, stream, first, stopping).await;
+        conversation::hold(self, stream, first, tags, stopping).await;
     }
 
     /// Says in a line why a client is not served, and hangs up.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use telem_engine::{Durability, ErrorKind, SampleBatch};
 use telem_ingest::decode::opentsdb::telnet::{self, PutError, Rules};
+use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::{WriteError, Writer};
 use tokio::time::Instant;
 
@@ -40,9 +41,9 @@ struct Sorted {
 }
 
 /// Stores the samples of a run, and answers the lines that are none.
-pub async fn store(telnet: &Telnet, run: &[u8], answers: &mut BytesMut) {
+pub async fn store(telnet: &Telnet, tags: &DefaultTags, run: &[u8], answers: &mut BytesMut) {
     let text = String::from_utf8_lossy(run);
-    let Sorted { batch, puts, errors, invalid_values } = sort(telnet, &text);
+    let Sorted { batch, puts, errors, invalid_values } = sort(telnet, tags, &text);
     let counters = telnet.counters();
     counters.lines.fetch_add(puts, Ordering::Relaxed);
     counters.puts.fetch_add(puts, Ordering::Relaxed);
@@ -67,7 +68,7 @@ fn tell(answers: &mut BytesMut, error: &str) {
 }
 
 /// Work for the processor, but no more than one read brought.
-fn sort(telnet: &Telnet, run: &str) -> Sorted {
+fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> Sorted {
     let lines: Vec<&str> = run.lines().collect();
     let mut sorted = Sorted { puts: lines.len() as u64, ..Sorted::default() };
     let Some(writer) = &telnet.state.writer else {
@@ -92,7 +93,7 @@ fn sort(telnet: &Telnet, run: &str) -> Sorted {
     if telnet.state.level < LEVEL {
         samples.for_each(drop);
     } else {
-        let accepted = writer.accept(samples);
+        let accepted = writer.accept(tags, samples);
         sorted.batch = accepted.batch;
         let told = accepted.rejects.len();
         errors.extend(accepted.rejects.iter().map(|one| (one.index, format!("illegal argument: {}", one.reason))));

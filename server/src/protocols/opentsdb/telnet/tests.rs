@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use proptest::prelude::*;
 use telem_engine::{Db, Options, SeriesId, TimeRange};
+use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::{Writer, WriterOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::watch;
@@ -40,7 +41,10 @@ impl Talk {
         let (client, stream) = duplex(socket_bytes);
         let (stopping, stopped) = watch::channel(false);
         let telnet = Telnet::new(Arc::clone(&served.state));
-        let server = tokio::spawn(async move { telnet.converse(stream, BytesMut::new(), stopped).await });
+        let server =
+            tokio::spawn(
+                async move { telnet.converse(stream, BytesMut::new(), &DefaultTags::default(), stopped).await },
+            );
         Self { served, client, server, stopping }
     }
 
@@ -289,7 +293,12 @@ async fn one_connection_more_than_the_limit_is_told() {
     let connect = || {
         let (client, stream) = duplex(SOCKET_BYTES);
         let (telnet, stopped) = (Arc::clone(&telnet), stopped.clone());
-        (client, tokio::spawn(async move { telnet.converse(stream, BytesMut::from("version\n"), stopped).await }))
+        (
+            client,
+            tokio::spawn(async move {
+                telnet.converse(stream, BytesMut::from("version\n"), &DefaultTags::default(), stopped).await
+            }),
+        )
     };
     let (mut first, _held) = connect();
     assert!(first.read(&mut [0; 1_024]).await.unwrap() > 0, "the first has its place");

@@ -1,0 +1,70 @@
+//! Tags that samples get from where they came, unless they bring their own: `host` and `rank` of a process of this
+//! node whose connection says which process it is.
+
+use std::sync::Arc;
+
+use telem_engine::{Result, TagSet};
+
+pub const HOST: &str = "host";
+pub const RANK: &str = "rank";
+
+/// The tags that samples of one sender get which lack them. By default none: what was sent is what is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DefaultTags {
+    host: Option<Arc<str>>,
+    rank: Option<u32>,
+}
+
+impl DefaultTags {
+    /// Those of a process of the node `host`; of a rank, where its launcher said one.
+    pub fn of_process(host: Arc<str>, rank: Option<u32>) -> Self {
+        Self { host: Some(host), rank }
+    }
+
+    /// Whether samples stay as they were sent.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The tags that were sent, and those of these that are missing among them. What was sent comes first: beyond
+    /// `tags_max` nothing is added, `host` before `rank`.
+    ///
+    /// # Errors
+    /// As [`TagSet::new`].
+    pub fn complete<K: AsRef<str>, V: AsRef<str>>(&self, sent: &[(K, V)], tags_max: usize) -> Result<TagSet> {
+        let rank = self.rank.map(|rank| rank.to_string());
+        let own = [(HOST, self.host.as_deref()), (RANK, rank.as_deref())];
+        let missing = own.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let missing = missing.filter(|(key, _)| !sent.iter().any(|(sent, _)| sent.as_ref() == *key));
+        let sent_tags = sent.iter().map(|(key, value)| (key.as_ref(), value.as_ref()));
+        TagSet::new(sent_tags.chain(missing.take(tags_max.saturating_sub(sent.len()))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(rank: Option<u32>, sent: &[(&str, &str)], tags_max: usize) -> String {
+        let tags = DefaultTags::of_process("n7".into(), rank).complete(sent, tags_max).unwrap();
+        tags.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn what_is_missing_is_added_and_what_was_sent_stays() {
+        assert_eq!(completed(Some(3), &[("a", "b")], 64), "a=b,host=n7,rank=3");
+        assert_eq!(completed(None, &[("a", "b")], 64), "a=b,host=n7");
+        assert_eq!(completed(Some(3), &[("host", "mine")], 64), "host=mine,rank=3");
+        assert_eq!(completed(Some(3), &[("rank", "x"), ("host", "y")], 64), "host=y,rank=x");
+        assert_eq!(DefaultTags::default().complete(&[("a", "b")], 64).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_sample_with_as_many_tags_as_may_be_stays_as_it_was_sent() {
+        assert_eq!(completed(Some(3), &[("a", "b"), ("c", "d")], 2), "a=b,c=d");
+        assert_eq!(completed(Some(3), &[("a", "b"), ("c", "d")], 3), "a=b,c=d,host=n7");
+        let many: Vec<(String, &str)> = (0..telem_engine::series::TAGS_MAX).map(|at| (format!("k{at}"), "v")).collect();
+        let tags = DefaultTags::of_process("n7".into(), Some(1)).complete(&many, many.len()).unwrap();
+        assert_eq!(tags.len(), many.len());
+    }
+}
