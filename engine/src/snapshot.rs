@@ -2,6 +2,7 @@
 //!
 //! Owned and cheap: nothing is copied, and what it needs lives until it is dropped.
 
+mod figures;
 mod scan;
 pub(crate) mod sources;
 mod stretches;
@@ -20,6 +21,7 @@ use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::together::Nodes;
 use crate::value::Value;
+pub use figures::ValueFigures;
 pub use scan::{Scan, ScanColumn, ScanRequest};
 use sources::Sources;
 
