@@ -1,9 +1,10 @@
-//! `GET /api/info`: what is in the database, as JSON; what `telem info` prints.
+//! `GET /api/info`: what is in the database, as JSON; what `telem info` prints. With `?by_metric=true` also what each
+//! metric has, which looks at every segment.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State as Of;
+use axum::extract::{RawQuery, State as Of};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -17,10 +18,12 @@ pub fn routes() -> Router<Arc<State>> {
     Router::new().route("/api/info", get(info))
 }
 
-async fn info(Of(state): Of<Arc<State>>) -> Result<Response, ApiError> {
+async fn info(Of(state): Of<Arc<State>>, RawQuery(query): RawQuery) -> Result<Response, ApiError> {
+    let by_metric = query.is_some_and(|query| query.split('&').any(|parameter| parameter == "by_metric=true"));
     let db = state.db.clone();
     // The answer waits for a lock that the writer holds while it appends.
-    let found = tokio::task::spawn_blocking(move || Info::of(&db)).await;
+    let look = move || if by_metric { Info::with_metrics(&db) } else { Info::of(&db) };
+    let found = tokio::task::spawn_blocking(look).await;
     let mut info =
         found.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))??;
     info.version = Some(state.version.to_owned());
