@@ -27,8 +27,8 @@ the_end() {
 }
 trap the_end EXIT
 
-# A question that a page asks has an answer. Of a server that was started a moment ago it is asked again: who types is
-# slower than that.
+# A question that a page asks has an answer with rows. A server that was started a moment ago, and does not know the metric
+# yet, is asked again: who types is slower than that.
 telem() {
     if [[ ${1-} != sql ]]; then
         command telem "$@"
@@ -44,14 +44,15 @@ telem() {
     *' --format csv '*) lines=2 ;;
     esac
     while true; do
-        answer=$(command telem "$@") || return
-        if [[ $(wc -l <<<"$answer") -ge $lines && $answer != '[]' ]]; then
+        local code=0
+        answer=$(command telem "$@") || code=$?
+        if [[ $code -eq 0 && $(wc -l <<<"$answer") -ge $lines && $answer != '[]' ]]; then
             printf '%s\n' "$answer"
             return 0
         fi
         if [[ ${#servers[@]} -eq 0 || $SECONDS -ge $until ]]; then
             printf 'no rows:\n%s\n' "$answer" >&2
-            return 3
+            return $((code == 0 ? 3 : code))
         fi
         sleep 0.1
     done

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import termios
@@ -35,7 +36,7 @@ def on_a_terminal(*arguments):
     said = process.stderr.read()
     assert process.wait(PATIENCE_S) == 0, said
     os.close(ours)
-    return shown.decode().splitlines(), said
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).splitlines(), said
 
 
 @pytest.fixture
