@@ -21,6 +21,7 @@ mod launch;
 mod nodes;
 mod opentsdb;
 mod oracle;
+mod pages;
 mod process;
 mod property;
 mod real;

@@ -294,7 +294,8 @@ fn info_sums_several_databases_up_and_lists_each() {
     let nodes: Vec<&Json> = json["databases"].as_array().unwrap().iter().map(|one| &one["node"]).collect();
     assert_eq!(nodes, ["n1", "n2"]);
     let server = Server::replay([dir.path()], &[]);
-    let mut served = server.get("/api/info").expect(200).json();
+    assert!(server.get("/api/info").expect(200).json().get("by_metric").is_none(), "it is asked for by name");
+    let mut served = server.get("/api/info?by_metric=true").expect(200).json();
     assert!(served["version"].is_string() && served.get("level").is_none(), "it takes no samples: {served}");
     served.as_object_mut().unwrap().remove("version");
     assert_eq!(served, json);

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 use tempfile::TempDir;
@@ -96,10 +97,15 @@ fn undisturbed(command: Command) -> Command {
 
 /// What `command` printed, until its end.
 pub fn output(command: Command) -> Output {
+    output_within(PATIENCE, command)
+}
+
+/// As [`output`], of what may take so long.
+pub fn output_within(patience: Duration, command: Command) -> Output {
     let mut command = undisturbed(command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn().unwrap();
-    let _guard = Guard::of(&child);
+    let _guard = Guard::of(&child, patience);
     child.wait_with_output().unwrap()
 }
 
@@ -111,11 +117,11 @@ struct Guard {
 
 impl Guard {
     /// Of the group that `leader` leads.
-    fn of(leader: &Child) -> Self {
+    fn of(leader: &Child, patience: Duration) -> Self {
         let group = pid(leader.id());
         let (over, ended) = channel::<()>();
         let watch = std::thread::spawn(move || {
-            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
         });
@@ -144,7 +150,7 @@ impl Running {
         let mut command = undisturbed(command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut telem = command.spawn().unwrap();
-        let guard = Guard::of(&telem);
+        let guard = Guard::of(&telem, PATIENCE);
         let stdout = BufReader::new(telem.stdout.take().unwrap());
         Self { _guard: guard, stdin: telem.stdin.take(), stderr: telem.stderr.take(), stdout, telem }
     }

@@ -2,6 +2,7 @@
 //!
 //! Owned and cheap: nothing is copied, and what it needs lives until it is dropped.
 
+mod figures;
 mod scan;
 pub(crate) mod sources;
 mod stretches;
@@ -11,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::index::Nodes;
-use crate::index::{SeriesIndex, TagPredicate};
+
+use crate::index::{Nodes, SeriesIndex, TagPredicate};
 use crate::memtable::{Memtable, Rows, keep_last_writes};
 use crate::meta::Meta;
 use crate::segment::read::{Loaded, Piece};
@@ -20,6 +21,7 @@ use crate::segment::{Run, Segment};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
+pub use figures::ValueFigures;
 pub use scan::{Scan, ScanColumn, ScanRequest};
 use sources::Sources;
 

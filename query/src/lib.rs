@@ -3,6 +3,7 @@
 //! Knows no HTTP and no OpenTSDB names. A question comes in as [`TsQuery`] or as SQL text
 //! through [`run::Queries`]; both reach the data through the one [`leaf`].
 
+pub mod ago;
 pub mod catalog;
 pub mod dist;
 pub mod error;

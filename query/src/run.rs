@@ -6,6 +6,7 @@
 
 mod ask;
 mod bounded;
+pub(crate) mod relative;
 mod sql;
 #[cfg(test)]
 mod tests;

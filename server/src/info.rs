@@ -1,7 +1,9 @@
 //! What is in databases, as JSON and as text; and how DuckDB reads them without us.
 
 pub mod duckdb;
+pub mod human;
 mod job;
+mod metrics;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -10,10 +12,17 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, SecondsFormat};
+pub use human::grouped;
+pub use metrics::{MetricFigures, MetricLines};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 pub use storage::Storage;
 use telem_engine::{Db, DbInfo, Timestamp, Unopened};
+
+use crate::launch::hostlist;
+
+/// Jobs that are described, where there are many.
+const JOBS_MAX: usize = 8;
 
 /// The answer of `GET /api/info` and of `telem info --json`. Of several databases the sum, and each of them below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,6 +63,9 @@ pub struct Info {
     /// What storing them costs. Older servers do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
+    /// What each metric has, where that was asked for. Older servers do not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_metric: Vec<MetricFigures>,
     /// Every database, in the order in which they were named; those have no such list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<Info>,
@@ -78,6 +90,14 @@ impl Info {
         Ok(info)
     }
 
+    /// As [`Info::of`], with what each metric has.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn with_metrics(db: &Db) -> telem_engine::Result<Info> {
+        Ok(Info { by_metric: MetricFigures::all(db)?, ..Info::of(db)? })
+    }
+
     /// Says of which databases nothing is in it.
     #[must_use]
     pub fn without(mut self, unopened: &[Unopened]) -> Self {
@@ -97,12 +117,43 @@ impl Info {
     /// What people read of each database of several: what names it, and what is in it.
     fn line(&self, data: &Path) -> String {
         let name = self.data.strip_prefix(data).unwrap_or(&self.data).display().to_string();
-        let time = match (&self.first, &self.last) {
-            (Some(first), Some(last)) => format!("{first} to {last}"),
-            _ => "no samples".to_owned(),
+        let [samples, series] = [self.samples, self.series].map(grouped);
+        let bytes = human::bytes(self.bytes as f64);
+        format!("  {name}: node {}, {samples} samples, {series} series, {bytes}, {}", self.node, self.time())
+    }
+
+    /// From when to when there are samples.
+    fn time(&self) -> String {
+        let short = |text: &str| match DateTime::parse_from_rfc3339(text) {
+            Ok(time) => time.format("%Y-%m-%d %H:%M:%S").to_string(),
+            // Beyond what a calendar holds.
+            Err(_) => text.to_owned(),
         };
-        let [samples, series, bytes] = [self.samples, self.series, self.bytes].map(grouped);
-        format!("  {name}: node {}, {samples} samples, {series} series, {bytes} bytes, {time}", self.node)
+        match (&self.first, &self.last) {
+            (Some(first), Some(last)) => format!("{} to {} UTC", short(first), short(last)),
+            _ => "no samples".to_owned(),
+        }
+    }
+
+    /// What storing the samples takes, for those who look after storage.
+    pub fn storage_lines(&self) -> String {
+        let mut text = format!(
+            "samples    {}, {} of them not in a segment yet",
+            grouped(self.samples),
+            grouped(self.samples_unflushed)
+        );
+        text.push_str(&format!("\nbytes      {}", grouped(self.bytes)));
+        if self.samples > self.samples_unflushed {
+            let flushed = (self.samples - self.samples_unflushed) as f64;
+            let per_sample = self.bytes.saturating_sub(self.wal_bytes) as f64 / flushed;
+            text.push_str(&format!(", {per_sample:.2} a flushed sample"));
+        }
+        text.push_str(&format!(", {} in the WAL", grouped(self.wal_bytes)));
+        text.push_str(&format!("\nsegments   {}", grouped(self.segment_files.len() as u64)));
+        if let Some(storage) = &self.storage {
+            text.push_str(&storage.to_string());
+        }
+        text
     }
 }
 
@@ -129,6 +180,7 @@ impl From<DbInfo> for Info {
             series_files: info.series_files.into_iter().map(absolute).collect(),
             job: info.job,
             storage,
+            by_metric: Vec::new(),
             databases: Vec::new(),
             unopened: Vec::new(),
         }
@@ -141,50 +193,39 @@ pub fn rfc3339(time: Timestamp) -> String {
         .map_or_else(|| time.to_string(), |time| time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
 }
 
-/// For people: one line a fact, and one a database where there are several.
+/// For people: the jobs first, then a line a fact, and one a database where there are several.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let jobs = job::with_nodes(self);
+        let runs = self.version.is_some() && !self.read_only;
+        for job in jobs.iter().take(JOBS_MAX) {
+            job.write(f, runs, self.last.as_deref())?;
+        }
+        if jobs.len() > JOBS_MAX {
+            writeln!(f, "           and {} more jobs", grouped((jobs.len() - JOBS_MAX) as u64))?;
+        }
+        if jobs.len() != 1 {
+            let nodes: Vec<String> = self.node.split(',').map(str::to_owned).collect();
+            match &*nodes {
+                [node] => writeln!(f, "node       {node}")?,
+                several => {
+                    let count = grouped(several.len() as u64);
+                    writeln!(f, "nodes      {count}: {}", hostlist::fold(several))?;
+                }
+            }
+        }
+        writeln!(f, "samples    {}, {} on disk", grouped(self.samples), human::bytes(self.bytes as f64))?;
+        writeln!(f, "series     {} of {} metrics", grouped(self.series), grouped(self.metrics))?;
+        writeln!(f, "time       {}", self.time())?;
         let mode = if self.read_only { " (read-only)" } else { "" };
         match &*self.databases {
-            [] | [_] => {
-                writeln!(f, "database   {}{mode}", self.data.display())?;
-                writeln!(f, "node       {}", self.node)?;
-            }
-            several => {
-                writeln!(f, "databases  {} in {}{mode}", grouped(several.len() as u64), self.data.display())?;
-                let nodes = self.node.split(',').count() as u64;
-                writeln!(f, "nodes      {}", grouped(nodes))?;
-            }
-        }
-        for job in self.jobs() {
-            writeln!(f, "job        {job}")?;
+            [] | [_] => write!(f, "database   {}{mode}", self.data.display())?,
+            several => write!(f, "databases  {} in {}{mode}", grouped(several.len() as u64), self.data.display())?,
         }
         match (&self.version, self.level) {
-            (Some(version), Some(level)) => writeln!(f, "server     telem {version}, level {level}")?,
-            (Some(version), None) => writeln!(f, "server     telem {version}")?,
+            (Some(version), Some(level)) => write!(f, "\nserver     telem {version}, level {level}")?,
+            (Some(version), None) => write!(f, "\nserver     telem {version}")?,
             (None, _) => {}
-        }
-        writeln!(f, "metrics    {}", grouped(self.metrics))?;
-        writeln!(f, "series     {}", grouped(self.series))?;
-        write!(f, "samples    {}", grouped(self.samples))?;
-        if self.samples_unflushed > 0 {
-            write!(f, ", {} of them not in a segment yet", grouped(self.samples_unflushed))?;
-        }
-        writeln!(f)?;
-        write!(f, "bytes      {}", grouped(self.bytes))?;
-        if self.samples > self.samples_unflushed {
-            let flushed = (self.samples - self.samples_unflushed) as f64;
-            let per_sample = self.bytes.saturating_sub(self.wal_bytes) as f64 / flushed;
-            write!(f, ", {per_sample:.2} a flushed sample")?;
-        }
-        writeln!(f, ", {} in the WAL", grouped(self.wal_bytes))?;
-        match (&self.first, &self.last) {
-            (Some(first), Some(last)) => writeln!(f, "time       {first} to {last}")?,
-            _ => writeln!(f, "time       no samples")?,
-        }
-        write!(f, "segments   {}", grouped(self.segment_files.len() as u64))?;
-        if let Some(storage) = &self.storage {
-            write!(f, "{storage}")?;
         }
         if let several @ [_, _, ..] = &*self.databases {
             for database in several {
@@ -196,17 +237,4 @@ impl fmt::Display for Info {
         }
         Ok(())
     }
-}
-
-/// `1234567` as `1,234,567`.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -39,6 +39,7 @@ use crate::leaf::Request;
 use crate::leaf::names::{NameTest, Subject};
 use crate::leaf::rows::{Column, Rows, RowsRequest};
 use crate::pipeline::calendar::Calendar;
+use crate::run::relative::Anchor;
 use crate::table::pushdown::{self, Pushed};
 use crate::table::tag_column;
 use crate::tsq::{Downsample, Fidelity, Interval, Matcher, TagFilter, TsQuery};
@@ -56,10 +57,11 @@ pub struct DownsampleFunction;
 
 impl TableFunctionImpl for DownsampleFunction {
     fn call_with_args(&self, args: TableFunctionArgs<'_, '_>) -> Result<Arc<dyn TableProvider>> {
-        let arguments = Arguments::parse(args.exprs())?;
-        let Some(view) = args.session().config().get_extension::<View>() else {
+        let config = args.session().config();
+        let (Some(view), Some(anchor)) = (config.get_extension::<View>(), config.get_extension::<Anchor>()) else {
             return internal_err!("downsample is planned where there is nothing to see");
         };
+        let arguments = Arguments::parse(args.exprs(), &|text| anchor.resolve(text))?;
         let index = view.index();
         if !index.knows(NameKind::Metric, &arguments.metric) {
             let name = arguments.metric;

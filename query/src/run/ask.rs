@@ -16,6 +16,7 @@ use telem_engine::SeriesId;
 use tokio::time::timeout_at;
 
 use super::bounded::Due;
+use super::relative::Anchor;
 use super::{Inner, LastAnswer, MissingNode, RowOrder, TsAnswer, sql};
 use crate::dist::Members;
 use crate::dist::head::{Head, Planned};
@@ -149,7 +150,9 @@ async fn planned(
     text: &str,
 ) -> Result<(View, SessionState, Planned)> {
     let view = inner.view(context.snapshot.clone());
-    let state = inner.session.state(context, &view, inner.options.clock.now(), order);
+    let now = inner.options.clock.now();
+    let mut state = inner.session.state(context, &view, now, order);
+    state.config_mut().set_extension(Arc::new(Anchor::new(inner.db.clone(), now)));
     let planned = sql::plan(text, &state, &view).await?;
     Ok((view, state, planned))
 }

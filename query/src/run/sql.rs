@@ -20,10 +20,11 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use datafusion_distributed::display_plan_ascii;
 
-use crate::catalog;
+use super::relative::{self, Anchor};
 use crate::dist::head::Planned;
 use crate::error::{Error, Result};
 use crate::view::View;
+use crate::{ago, catalog};
 
 /// Longest text of a query.
 const SQL_BYTES_MAX: usize = 1 << 20;
@@ -43,7 +44,12 @@ pub(super) async fn plan(text: &str, state: &SessionState, view: &View) -> Resul
     let statement = parse(text)?;
     only_reads(&statement)?;
     only_known_tables(&statement, state).await?;
-    let logical = state.statement_to_plan(statement).await?;
+    let mut logical = state.statement_to_plan(statement).await?;
+    if ago::may_hold(text)
+        && let Some(anchor) = state.config().get_extension::<Anchor>()
+    {
+        logical = relative::resolve(logical, &anchor)?;
+    }
     // The second gate: what the statement's kind does not show, like SELECT ... INTO.
     SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false).verify_plan(&logical)?;
     expressions::check(&logical)?;

@@ -19,9 +19,9 @@ use super::{Failure, progress};
 use crate::info::grouped;
 use crate::saved;
 
-/// Verify every checksum and invariant of databases, and say what a repair would do
+/// Verify every checksum and invariant of databases
 ///
-/// Nothing is changed without --repair, and a check is safe beside a server that writes. Warnings name what the next
+/// It says what a repair would do. Nothing is changed without --repair, and a check is safe beside a server that writes. Warnings name what the next
 /// open tidies up: nothing is lost.
 ///
 /// A repair keeps everything that can still be read, puts what cannot be read, and every file that it writes anew, into
@@ -51,9 +51,9 @@ pub struct CheckArgs {
 const EXAMPLES: &str = "\
 Examples:
   telem check ./trial
-  telem check ./telem-4711                  every node of a saved job
+  telem check ./telem-4711             # every node of a saved job
   telem check ./trial --json | jq '.findings[]'
-  telem check ./trial --repair              after damage: keep what can be read";
+  telem check ./trial --repair         # after damage: keep what can be read";
 
 /// What is known of one database.
 struct Looked {

@@ -12,11 +12,11 @@ use super::{Failure, units};
 /// How the node is sampled at level 2 and above.
 #[derive(Debug, Args)]
 pub struct CollectArgs {
-    /// How often the node is sampled, 100ms to 1h
+    /// Time between samples, 100ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
     /// Where proc and sys are read: the host's root as a container sees it, or a recording
-    #[arg(long, value_name = "DIR", default_value = "/")]
+    #[arg(long, hide_short_help = true, value_name = "DIR", default_value = "/")]
     sysroot: PathBuf,
 }
 

@@ -16,9 +16,9 @@ use crate::info::grouped;
 use crate::saved;
 use crate::service::noteworthy;
 
-/// Merge the files of databases that nobody writes: every day becomes one, as at the end of `telem run`
+/// Merge the files of databases that nobody writes
 ///
-/// For what `telem serve` wrote (it merges while it runs, and stops at once when it is told to) and for jobs that were
+/// Every day becomes one file, as at the end of `telem run`. For what `telem serve` wrote (it merges while it runs, and stops at once when it is told to) and for jobs that were
 /// killed. Samples that only the WAL holds are flushed first; of samples that were written again the later ones stay.
 /// Nothing else changes: every answer is the same before and after.
 ///
@@ -44,7 +44,7 @@ pub struct CompactArgs {
 const EXAMPLES: &str = "\
 Examples:
   telem compact ./trial
-  telem compact ./telem-4711                every node of a saved job
+  telem compact ./telem-4711                # every node of a saved job
   telem compact ./trial --json | jq .after.bytes_a_sample";
 
 /// What a database takes on disk.

@@ -18,9 +18,10 @@ use arrow::array::RecordBatch;
 use clap::{Args, ValueEnum};
 use telem_engine::{Clock, SystemClock, TimeRange, Timestamp};
 
-use super::output::{Output, OutputFormat, TableOptions};
+use super::output::{Output, OutputFormat};
 use super::pending::unless_stopped;
 use super::source::StrictArg;
+use super::table::TableOptions;
 use super::times::{self, When};
 use super::{Failure, Verbosity};
 use choose::{Glob, Metric};
@@ -36,49 +37,62 @@ use read::Source;
 /// integer, where the sample is one). Rows stand by metric, series and time. What is written takes its name when it is
 /// whole: an export that fails leaves what was there before.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct ExportArgs {
-    /// Directories of databases or of saved jobs, or http://HOST:PORT of a server, or unix:PATH of its socket
+    /// Directories of databases or saved jobs, or a server
+    ///
+    /// A server is http://HOST:PORT, or unix:PATH of its socket.
     #[arg(value_name = "DIR|URL", required = true)]
     from: Vec<String>,
-    /// File to write, or directory for a file a metric (with a slash at its end, or one that exists); of an earlier
-    /// export there nothing is left
+    /// File to write, or directory (OUT/) for a file a metric
+    ///
+    /// A directory has a slash at its end, or exists. Of an earlier export there nothing is left.
     #[arg(long, short, value_name = "OUT")]
     output: PathBuf,
-    /// How to write [default: by the name of OUT; Parquet in a directory]
+    /// How to write [default: by the name of OUT, else Parquet]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<ExportFormat>,
-    /// Only metrics of this name, where * stands for any text and ? for one character; may be given several times
+    /// Only metrics of this name, such as 'train.*'
+    ///
+    /// * stands for any text and ? for one character; may be given several times.
     #[arg(long = "metric", value_name = "GLOB")]
     metrics: Vec<Glob>,
     /// None of these metrics, although --metric takes them; may be given several times
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, hide_short_help = true, value_name = "GLOB")]
     exclude: Vec<Glob>,
-    /// Only samples from then on: RFC 3339, seconds, a number with ms or us, or 5m-ago
+    /// Only samples from then on: RFC 3339, seconds, or 5m-ago
+    ///
+    /// Also a number with ms or us, or now.
     #[arg(long, value_name = "T", value_parser = times::when, allow_hyphen_values = true)]
     start: Option<When>,
     /// Only samples before then
     #[arg(long, value_name = "T", value_parser = times::when, allow_hyphen_values = true)]
     end: Option<When>,
     /// Write also into a directory that holds files which are no export
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     force: bool,
     #[command(flatten)]
     strict: StrictArg,
 }
 
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem export ./telem-4711 -o job.parquet
+  telem export ./telem-4711 -o job/ --metric 'train.*' --metric node_load1
+  telem export http://127.0.0.1:4242 -o last.csv --start 10m-ago";
+
 const EXAMPLES: &str = "\
 Examples:
   telem export ./telem-4711 -o job.parquet
   telem export ./telem-4711 -o job/ --metric 'train.*' --metric node_load1
-  telem export ./telem-4711 ./telem-4712 -o both.parquet --start 2026-07-27T12:00:00Z --end 2026-07-27T13:00:00Z
+  telem export ./telem-4711 ./telem-4712 -o both.parquet --start 2026-07-27T12:00:00Z
   telem export http://127.0.0.1:4242 -o last.csv --start 10m-ago
 
 Then:
   duckdb -c \"SELECT metric, host, avg(value) FROM 'job.parquet' GROUP BY ALL\"
   duckdb -c \"FROM read_parquet('job/*.parquet', union_by_name = true)\"
   python -c \"import pandas; print(pandas.read_parquet('job.parquet'))\"
-  python -c \"import polars; print(polars.scan_parquet('job.parquet').filter(polars.col('metric') == 'train.loss').collect())\"
+  python -c \"import polars; print(polars.scan_parquet('job.parquet').collect())\"
 
 Environment:
   TELEM_TOKEN   the token of a server that asks for one";
@@ -185,7 +199,7 @@ async fn write(
 }
 
 /// Rows beyond what a table shows are of no concern here.
-const NO_TABLE: TableOptions = TableOptions { rows_max: 0 };
+const NO_TABLE: TableOptions = TableOptions { rows_max: 0, width: None };
 
 async fn one_file(
     source: &mut Source,

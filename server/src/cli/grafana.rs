@@ -30,32 +30,40 @@ const TOKEN_FILE_BYTES_MAX: u64 = 64 << 10;
 /// The Grafana that the printed commands for containers start: one in which everything works, see grafana/README.md.
 const IMAGE: &str = "grafana/grafana:12.1.0";
 
-/// Write data source and dashboards for a Grafana, and print how to start it with them
+/// Write data source and dashboards for a Grafana
 ///
-/// Three dashboards: the nodes of a job, custom metrics, and telem itself. They work on a running job and on a saved
+/// It prints how to start a Grafana with them. Three dashboards: the nodes of a job, custom metrics, and telem itself. They work on a running job and on a saved
 /// one. Files that telem wrote are overwritten, others never.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct GrafanaArgs {
     /// Directory to write to, made if there is none
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Saved databases: the dashboards open at the time range of what is in them
+    /// Saved databases: the dashboards open at their time
     #[arg(long, value_name = "SAVED", num_args = 1..)]
     db: Vec<PathBuf>,
-    /// Where Grafana finds telem: a running job, `telem serve`, or `telem replay`
+    /// Where Grafana finds telem
+    ///
+    /// The address of a running job, of `telem serve`, or of `telem replay`.
     #[arg(long, value_name = "URL", default_value = "http://localhost:4242", value_parser = url)]
     url: String,
-    /// File with the token that telem asks for: a connection file, or the token alone. The data source is then
-    /// readable by you alone
+    /// File with the token that telem asks for
+    ///
+    /// A connection file, or the token alone. The data source is then readable by you alone.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem grafana ./grafana
+  telem grafana ./grafana --db ./telem-4711     # at the time of the saved job";
+
 const EXAMPLES: &str = "\
 Examples:
   telem grafana ./grafana
-  telem grafana ./grafana --db ./telem-4711            opens at the time of the saved job
+  telem grafana ./grafana --db ./telem-4711     # opens at the time of the saved job
   telem grafana ./grafana --url http://localhost:4300 --token-file ./data/connection.json";
 
 /// # Errors

@@ -10,39 +10,54 @@ use serde::Serialize;
 
 use super::Failure;
 use super::source::{Origin, StrictArg, open_read_only};
+use super::table::terminal_width;
 use crate::client::{Address, Client, ClientError};
-use crate::info::{Info, duckdb, grouped};
+use crate::info::{Info, MetricLines, duckdb, grouped, human};
 use crate::nodes::messages::{LIST, Listed};
 
 /// The answer of a server is read up to here.
 const INFO_BYTES_MAX: usize = 64 << 20;
+/// Metrics that are listed on a terminal: about a screen.
+const TERMINAL_METRICS: usize = 30;
 /// A server that has not answered by then hangs.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Show what is in databases: nodes, metrics, series, samples, bytes, time range, the job
+/// Show what is in databases: the job, its nodes, every metric
 ///
-/// Of several all together, and then each in a line. Samples that are in two databases count twice. Of a server of a
+/// Metrics that the job sent stand before those that telem measures. Times are in UTC. Of several all together, and then each in a line. Samples that are in two databases count twice. Of a server of a
 /// running job it is what that server itself has; the other nodes follow in a line each, as they last reported.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct InfoArgs {
-    /// Directories of databases or of saved jobs; or http://HOST:PORT of a server, or unix:PATH of its socket
+    /// Directories of databases or saved jobs, or a server
+    ///
+    /// A server is http://HOST:PORT, or unix:PATH of its socket.
     #[arg(value_name = "DIR|URL", required = true)]
     named: Vec<String>,
-    /// As JSON, with the names of all Parquet files
+    /// Also what storing takes: bytes a sample, segments, merges, caches
+    #[arg(long, conflicts_with_all = ["json", "duckdb"])]
+    storage: bool,
+    /// As JSON, with all of it and the names of all files
     #[arg(long)]
     json: bool,
-    /// As SQL that gives DuckDB the table `samples` straight from the Parquet files
+    /// As SQL that gives DuckDB the table `samples`
+    ///
+    /// It reads the Parquet files of the database themselves, without an export.
     #[arg(long, conflicts_with = "json")]
     duckdb: bool,
     #[command(flatten)]
     strict: StrictArg,
 }
 
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem info ./telem-4711
+  telem info http://127.0.0.1:4242";
+
 const EXAMPLES: &str = "\
 Examples:
   telem info ./trial
-  telem info ./telem-4711                  a saved job, with all its nodes
+  telem info ./telem-4711                  # a saved job, with all its nodes
   telem info http://127.0.0.1:4242 --json
   telem info ./trial --duckdb > trial.sql && duckdb -init trial.sql
 
@@ -56,7 +71,8 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
         Origin::Server(address) => of_server(address)?,
         Origin::Directories(dirs) => {
             let opened = open_read_only(&dirs, args.strict)?;
-            let info = Info::of(&opened.db).map_err(Failure::failed)?.without(&opened.unopened);
+            let looked = if args.duckdb { Info::of(&opened.db) } else { Info::with_metrics(&opened.db) };
+            let info = looked.map_err(Failure::failed)?.without(&opened.unopened);
             Shown { info, other_nodes: Vec::new() }
         }
     };
@@ -77,7 +93,7 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
         text.push('\n');
         text
     } else {
-        format!("{shown}\n")
+        shown.text(args.storage)
     };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -93,6 +109,21 @@ struct Shown {
     other_nodes: Vec<Listed>,
 }
 
+impl Shown {
+    fn text(&self, storage: bool) -> String {
+        let Self { info, .. } = self;
+        let mut text = format!("{self}\n");
+        if storage {
+            text.push_str(&format!("\n{}\n", info.storage_lines()));
+        }
+        if !info.by_metric.is_empty() {
+            let metrics_max = if terminal_width().is_some() { TERMINAL_METRICS } else { usize::MAX };
+            text.push_str(&format!("{}\n", MetricLines { metrics: &info.by_metric, metrics_max }));
+        }
+        text
+    }
+}
+
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { info, other_nodes } = self;
@@ -103,15 +134,17 @@ impl fmt::Display for Shown {
         write!(f, "\n\nThat is what {} itself has. Other nodes, as they last reported:", info.node)?;
         let (mut samples, mut series, mut bytes) = (info.samples, info.series, info.bytes);
         for Listed { node, state, figures, .. } in other_nodes {
-            let [its_samples, its_series, its_bytes] = [figures.samples, figures.series, figures.bytes].map(grouped);
-            write!(f, "\n  {node}: {state}, {its_samples} samples, {its_series} series, {its_bytes} bytes")?;
+            let [its_samples, its_series] = [figures.samples, figures.series].map(grouped);
+            let its_bytes = human::bytes(figures.bytes as f64);
+            write!(f, "\n  {node}: {state}, {its_samples} samples, {its_series} series, {its_bytes}")?;
             samples += figures.samples;
             series += figures.series;
             bytes += figures.bytes;
         }
-        let [nodes, samples, series, bytes] = [other_nodes.len() as u64 + 1, samples, series, bytes].map(grouped);
+        let [nodes, samples, series] = [other_nodes.len() as u64 + 1, samples, series].map(grouped);
+        let bytes = human::bytes(bytes as f64);
         // Who shares a series with whom is known to none of them.
-        write!(f, "\nAll {nodes} nodes: {samples} samples, {series} series (one of two nodes twice), {bytes} bytes")
+        write!(f, "\nAll {nodes} nodes: {samples} samples, {series} series (one of two nodes twice), {bytes}")
     }
 }
 
@@ -124,7 +157,7 @@ fn of_server(address: Address) -> Result<Shown, Failure> {
         tokio::time::timeout(ANSWER_MAX, ask).await.unwrap_or_else(|_| Err(silent()))
     };
     let strange = |error| Failure::Failed(format!("{} gave no info that we understand: {error}", client.address()));
-    let answer = runtime.block_on(get("/api/info")).map_err(Failure::failed)?;
+    let answer = runtime.block_on(get("/api/info?by_metric=true")).map_err(Failure::failed)?;
     let info: Info = serde_json::from_slice(&answer).map_err(strange)?;
     let mut other_nodes: Vec<Listed> = match runtime.block_on(get(LIST)) {
         Ok(answer) => serde_json::from_slice(&answer).map_err(strange)?,

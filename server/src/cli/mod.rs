@@ -24,25 +24,32 @@ mod serve;
 mod service;
 mod source;
 mod sql;
+mod table;
 #[cfg(test)]
 mod tests;
 mod times;
 mod units;
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-/// A telemetry database for HPC and AI jobs: one binary, no root, no services to install.
+/// A telemetry database for HPC and AI jobs
+///
+/// One binary, no root, no services to install.
 #[derive(Debug, Parser)]
 #[command(name = "telem", version, propagate_version = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(flatten)]
     verbosity: Verbosity,
-    /// Trust servers (https://) that show a certificate of this file (PEM), or for whom one of its authorities vouches [default: the connection file's, else the machine's authorities]
-    #[arg(long, global = true, env = "TELEM_TLS_CA", value_name = "FILE")]
+    /// Certificates (PEM) to trust of servers with https://
+    ///
+    /// A server is trusted that shows a certificate of this file, or for whom one of its authorities vouches
+    /// [default: the connection file's, else the machine's authorities].
+    #[arg(long, global = true, env = "TELEM_TLS_CA", value_name = "FILE", hide_short_help = true)]
     tls_ca: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
@@ -54,12 +61,16 @@ Examples:
   telem serve --data ./trial
   telem replay ./telem-4711
   telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
-  telem COMMAND --help      every option of a command, with examples";
+
+  telem COMMAND -h        what is needed most of a command, on one screen
+  telem COMMAND --help    every option of it, with examples";
 
 /// How much is logged on stderr.
 #[derive(Clone, Copy, Debug, Args)]
 struct Verbosity {
-    /// Log more: -v what happens, -vv details. TELEM_LOG (as in `telem_engine=debug`) says it more finely
+    /// Log more: -v what happens, -vv details
+    ///
+    /// TELEM_LOG (as in `telem_engine=debug`) says it more finely.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
     /// Log less: -q errors only, -qq nothing
@@ -146,8 +157,26 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// The words of a command line. A query may begin with a comment of SQL, `-- such as this`, which is no option.
+fn words(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = args.collect();
+    let command = words.iter().skip(1).find(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    if command.is_some_and(|command| command == "sql") {
+        for word in &mut words {
+            if let [b'-', b'-', after, ..] = word.as_encoded_bytes()
+                && after.is_ascii_whitespace()
+            {
+                let mut query = OsString::from("\n");
+                query.push(&*word);
+                *word = query;
+            }
+        }
+    }
+    words
+}
+
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(words(std::env::args_os()));
     let style = if matches!(cli.command, Command::Run(_) | Command::Record(_)) {
         log::Style::Named
     } else {

@@ -31,33 +31,46 @@ const JOIN_FILE_LOOK: Duration = Duration::from_millis(200);
 /// head of the job asks. When the head is gone it goes on, and joins again when one returns: at the addresses of the
 /// join file, which it reads again. SIGTERM flushes and closes within 5 s.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct NodeArgs {
-    /// The join file that the head wrote, readable by you alone; '-' reads it from stdin
+    /// The join file that the head wrote; '-' reads it from stdin
+    ///
+    /// It must be readable by you alone.
     #[arg(long, value_name = "FILE")]
     join: PathBuf,
-    /// The name to ask for; the head gives NAME-2 if another node has it [default: the short host name]
+    /// Name of this node [default: the short host name]
+    ///
+    /// The head gives NAME-2 if another node has it.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Directory of the database, made if there is none; the default one goes when the job is over and saved [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE]
+    /// Directory of the live database
+    ///
+    /// It is made if there is none; the default one goes when the job is over and saved [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where to listen [default: any free port, on loopback if the head is there, else everywhere]
+    /// Where to listen [default: any free port]
+    ///
+    /// By default on loopback if the head is there, else everywhere.
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Name or address under which others reach this node [default: the address from which it reaches the head]
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, hide_short_help = true, value_name = "HOST")]
     advertise: Option<String>,
     #[command(flatten)]
     service: NodeServiceArgs,
 }
 
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem node --join ./job.join --data ./n1 --node n1
+  ssh n2 telem node --join - < ./job.join";
+
 const EXAMPLES: &str = "\
 Examples:
-  telem serve --data ./head --join-file ./job.join       a head
-  telem node --join ./job.join --data ./n1 --node n1     a node
-  ssh n2 telem node --join - < ./job.join                another one
-  telem nodes http://127.0.0.1:4242                      all of them
+  telem serve --data ./head --join-file ./job.join       # a head
+  telem node --join ./job.join --data ./n1 --node n1     # a node
+  ssh n2 telem node --join - < ./job.join                # another one
+  telem nodes http://127.0.0.1:4242                      # all of them
 
 Environment:
   TELEM_LOG   what to log, as in telem_engine=debug,info";

@@ -1,6 +1,6 @@
 //! `telem nodes`: the nodes of a running job, and how they are.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
 use chrono::DateTime;
@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use telem_engine::{Clock, SystemClock};
 
 use super::Failure;
+use super::table::terminal_width;
 use crate::client::{Address, Client};
 use crate::info::grouped;
 use crate::nodes::messages::{LIST, Listed, State};
@@ -17,15 +18,18 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// A server that has not answered by then hangs.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Show the nodes of a running job: what they have, how they are, and since when
+/// Show the nodes of a running job and how they are
 ///
-/// Exits with 1 if a node does not report or has left.
+/// The state of each node and since when, what it stores, and what that costs. Exits with 1 if a node does not report or has left.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct NodesArgs {
-    /// The head: http://HOST:PORT, https://HOST:PORT, or unix:PATH of its socket
+    /// The head: http://HOST:PORT or unix:PATH of its socket
+    ///
+    /// Also https://HOST:PORT.
     #[arg(value_name = "URL")]
     url: String,
+    /// How to write the list
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     format: Format,
 }
@@ -37,6 +41,11 @@ enum Format {
     Csv,
     Json,
 }
+
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem nodes http://127.0.0.1:4242
+  telem nodes $TELEM_URL                        # inside of a job";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,8 +76,8 @@ pub fn run(args: &NodesArgs) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match args.format {
         Format::Table => {
-            let is_terminal = out.is_terminal();
-            out.write_all(table(&nodes, SystemClock::new().now().micros(), is_terminal).as_bytes())?;
+            let text = table(&nodes, SystemClock::new().now().micros(), terminal_width());
+            out.write_all(text.as_bytes())?;
         }
         Format::Csv => out.write_all(csv(&nodes).as_bytes())?,
         Format::Json => {
@@ -100,7 +109,8 @@ const COLUMNS: [&str; 14] = [
 /// Columns with numbers, which stand on the right.
 const NUMBERS: std::ops::RangeInclusive<usize> = 3..=10;
 
-fn table(nodes: &[Listed], now_us: i64, bold: bool) -> String {
+/// A line for each node. On a terminal of this width lines end with it; the URL and the last error are what is cut.
+fn table(nodes: &[Listed], now_us: i64, terminal: Option<usize>) -> String {
     let mut rows = vec![COLUMNS.map(str::to_owned)];
     rows.extend(nodes.iter().map(|node| row(node, now_us)));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -112,11 +122,20 @@ fn table(nodes: &[Listed], now_us: i64, bold: bool) -> String {
             if NUMBERS.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         };
         let line = row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ");
-        let is_head = at == 0 && bold;
+        let is_head = at == 0 && terminal.is_some();
         let (on, off) = if is_head { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-        text.push_str(&format!("{on}{}{off}\n", line.trim_end()));
+        text.push_str(&format!("{on}{}{off}\n", cut(line.trim_end(), terminal)));
     }
     text
+}
+
+fn cut(line: &str, width: Option<usize>) -> String {
+    match width {
+        Some(width) if line.chars().count() > width => {
+            line.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+        }
+        _ => line.to_owned(),
+    }
 }
 
 fn row(node: &Listed, now_us: i64) -> [String; 14] {
@@ -262,7 +281,10 @@ mod tests {
             node    state                                  since        lag    samples  series    bytes    memory    cpu  reads    clock  version  url                      last error
             login1  up, head                               1 h 2 min      -         12       2    900 B  64.0 MiB  0.0 s      0        -  0.1.0    https://login1:4242      -
             n1      suspect (it does not report any more)  2 min      7.5 s  1,234,567     800  3.0 MiB  50.0 MiB  4.2 s      2  -1.2 ms  0.1.0    https://10.0.0.1:40001/  the disk is full, "really"
-        "#]].assert_eq(&table(&nodes(), 3_725_000_000, false));
+        "#]].assert_eq(&table(&nodes(), 3_725_000_000, None));
+        let narrow = table(&nodes(), 3_725_000_000, Some(80));
+        let plain = narrow.replace("\x1b[1m", "").replace("\x1b[0m", "");
+        assert!(plain.lines().all(|line| line.chars().count() == 80 && line.ends_with('…')), "{narrow}");
     }
 
     #[test]

@@ -16,8 +16,6 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
-use arrow::util::display::FormatOptions;
-use arrow::util::pretty::pretty_format_batches_with_options;
 use clap::ValueEnum;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -27,11 +25,12 @@ use parquet::schema::types::ColumnPath;
 
 use super::Failure;
 use super::pending::Pending;
+use super::table::{Counted, Table, TableError, TableOptions};
 use crate::rows::{self, Encoder};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// Lines and columns, for people; only the first rows
+    /// Lines and columns, for people: short numbers and times, and on a terminal the first rows
     Table,
     /// A line of names, then one line a row
     Csv,
@@ -77,24 +76,10 @@ pub struct Output {
 }
 
 enum Sink {
-    Table(Table),
+    Table(Box<Table>),
     Encoded(Encoder, Box<dyn Write + Send>),
     Arrow(Box<FileWriter<Box<dyn Write + Send>>>, SchemaRef),
     Parquet(Box<ArrowWriter<Box<dyn Write + Send>>>, SchemaRef),
-}
-
-struct Table {
-    schema: SchemaRef,
-    shown: Vec<RecordBatch>,
-    rows: usize,
-    rows_max: usize,
-    out: Box<dyn Write + Send>,
-}
-
-/// What a table needs to know.
-#[derive(Clone, Copy, Debug)]
-pub struct TableOptions {
-    pub rows_max: usize,
 }
 
 impl Output {
@@ -119,13 +104,7 @@ impl Output {
         };
         let encoded = |format| Encoder::new(format, schema).map_err(Failure::failed);
         let sink = match format {
-            OutputFormat::Table => Sink::Table(Table {
-                schema: SchemaRef::clone(schema),
-                shown: Vec::new(),
-                rows: 0,
-                rows_max: table.rows_max,
-                out,
-            }),
+            OutputFormat::Table => Sink::Table(Box::new(Table::new(schema, table, out))),
             OutputFormat::Csv => Sink::Encoded(encoded(rows::Format::Csv)?, out),
             OutputFormat::Json => Sink::Encoded(encoded(rows::Format::Json)?, out),
             OutputFormat::Ndjson => Sink::Encoded(encoded(rows::Format::Ndjson)?, out),
@@ -146,18 +125,17 @@ impl Output {
         Ok(Self { sink, file })
     }
 
-    /// Whether more rows are of any use.
-    pub fn is_full(&self) -> bool {
-        matches!(&self.sink, Sink::Table(table) if table.rows > table.rows_max)
+    /// Rows that came and are not shown: more of them are of no use but to be counted.
+    pub fn more(&self) -> u64 {
+        match &self.sink {
+            Sink::Table(table) => table.more(),
+            _ => 0,
+        }
     }
 
     pub fn batch(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
         match &mut self.sink {
-            Sink::Table(table) => {
-                let room = table.rows_max.saturating_sub(table.rows);
-                table.shown.push(batch.slice(0, batch.num_rows().min(room)));
-                table.rows += batch.num_rows();
-            }
+            Sink::Table(table) => table.batch(batch)?,
             Sink::Encoded(encoder, out) => out.write_all(&encoder.batch(batch).map_err(Failure::failed)?)?,
             Sink::Arrow(writer, schema) => {
                 let batch = as_schema(batch, schema).map_err(arrow_failure)?;
@@ -171,8 +149,13 @@ impl Output {
     }
 
     pub fn finish(self) -> Result<(), Failure> {
+        self.finish_counted(Counted::All)
+    }
+
+    /// As [`Output::finish`], where perhaps not all rows came that are not shown.
+    pub fn finish_counted(self, counted: Counted) -> Result<(), Failure> {
         match self.sink {
-            Sink::Table(table) => table.print()?,
+            Sink::Table(table) => table.finish(counted)?,
             Sink::Encoded(mut encoder, mut out) => {
                 out.write_all(&encoder.finish().map_err(Failure::failed)?)?;
                 out.flush()?;
@@ -182,22 +165,6 @@ impl Output {
             Sink::Parquet(writer, _) => writer.into_inner().map_err(parquet_failure)?.flush()?,
         }
         self.file.map_or(Ok(()), Pending::keep)
-    }
-}
-
-impl Table {
-    fn print(mut self) -> Result<(), Failure> {
-        let options = FormatOptions::default().with_timestamp_format(Some("%Y-%m-%dT%H:%M:%S%.fZ"));
-        // An answer without rows still shows its columns.
-        self.shown.push(RecordBatch::new_empty(self.schema));
-        let text = pretty_format_batches_with_options(&self.shown, &options);
-        writeln!(self.out, "{}", text.map_err(Failure::failed)?)?;
-        self.out.flush()?;
-        if self.rows > self.rows_max {
-            let notice = format!("the first {} rows; --rows-max N shows more, --format csv all", self.rows_max);
-            writeln!(io::stderr(), "{notice}").unwrap_or_default();
-        }
-        Ok(())
     }
 }
 
@@ -240,6 +207,15 @@ fn parquet_properties(schema: &Schema) -> Result<WriterProperties, ParquetError>
         }
     }
     Ok(properties.build())
+}
+
+impl From<TableError> for Failure {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Write(error) => Failure::from(error),
+            TableError::Value(error) => Failure::failed(error),
+        }
+    }
 }
 
 /// A pipe that broke is no failure of ours, also below Arrow.

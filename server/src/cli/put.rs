@@ -47,7 +47,7 @@ const NAMED_MAX: usize = 100;
 /// their own never overwrite each other, with --time neither: the next is stored a microsecond later. Of two lines
 /// with the same metric, tags and time the later replaces the earlier.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct PutArgs {
     /// The metric, or '-' for lines from stdin
     metric: String,
@@ -58,16 +58,26 @@ pub struct PutArgs {
     /// Names and values of letters, digits and - _ . /
     #[arg(value_name = "TAG=VALUE")]
     tags: Vec<String>,
-    /// When it was measured: RFC 3339, seconds, a number with ms or us, or 5m-ago [default: now]
+    /// When it was measured: RFC 3339, seconds, or 5m-ago [default: now]
+    ///
+    /// Also a number with ms or us.
     #[arg(long, value_name = "T", value_parser = times::when)]
     time: Option<times::When>,
-    /// The server, instead of the environment's: http://HOST:PORT or unix:PATH
+    /// The server: http://HOST:PORT or unix:PATH [default: the job's]
+    ///
+    /// Without it that of the environment: TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// How long lines from stdin wait for a server that went away
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     wait: Duration,
 }
+
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem put queue_length 17                                # inside of a job
+  telem put stage.seconds 12.5 stage=mesh run=3
+  telem put temperature -4.5 --url http://127.0.0.1:4242   # from elsewhere";
 
 const EXAMPLES: &str = "\
 Examples:

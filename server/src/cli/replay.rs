@@ -34,7 +34,7 @@ const JOBS_MAX: usize = 8;
 /// Nothing is written where they stand: the connection file lies beside the socket, and samples that are sent are
 /// refused. For each dashboard of `telem grafana` there is a link that shows the time of the data.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct ReplayArgs {
     /// Directories of databases or of saved jobs
     #[arg(value_name = "DIR", required = true)]
@@ -50,13 +50,18 @@ pub struct ReplayArgs {
     limits: LimitArgs,
 }
 
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem replay ./telem-4711
+  telem replay ./telem-4711 ./telem-4712 --listen :0     # two jobs as one";
+
 const EXAMPLES: &str = "\
 Examples:
-  telem replay ./telem-4711                              all nodes of a job
-  telem replay ./telem-4711/n1                           one of them
-  telem replay ./telem-4711 ./telem-4712 --listen :0     two jobs as one, on any free port
-  telem replay ./telem-4711 --allow-user grafana         Grafana's server here needs no token
-  ssh -NL 4242:localhost:4242 login1                     there it runs, here the browser is
+  telem replay ./telem-4711                              # all nodes of a job
+  telem replay ./telem-4711/n1                           # one of them
+  telem replay ./telem-4711 ./telem-4712 --listen :0     # two jobs as one, on any free port
+  telem replay ./telem-4711 --allow-user grafana         # Grafana's server here needs no token
+  ssh -NL 4242:localhost:4242 login1                     # there it runs, here the browser is
 
 Environment:
   TELEM_TOKEN   the token to ask for, instead of a random one

@@ -28,53 +28,67 @@ use crate::launch::plan::JobName;
 /// The subcommand that is the recorder; of no use to anybody else.
 const RECORD: &str = "record";
 
-/// Run a command, record the node and the command's metrics, answer queries meanwhile
+/// Run a command and record its nodes and its metrics
+///
+/// Queries are answered while it runs.
 ///
 /// The command runs as if telem were not there: its streams, its terminal and its signals are its own, and telem
 /// exits with its exit code (128+n for a signal). If telem cannot record, it says so and runs the command all the
 /// same. The samples are saved while the command runs; a job that is killed leaves a database that opens and lacks
 /// seconds. The command finds the service through TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES, override_usage = "telem run [OPTIONS] -- COMMAND [ARG]...")]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES, override_usage = "telem run [OPTIONS] -- COMMAND [ARG]...")]
 pub struct RunArgs {
-    /// Highest level of samples to keep, 0 to 4: 0 nothing, 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes
-    #[arg(long, visible_alias = "telemetry-level", default_value_t = 2, value_name = "N", value_parser = level, allow_negative_numbers = true)]
+    /// What is recorded: 1 user metrics, 2 + hardware, up to 4
+    ///
+    /// 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes. The highest level of samples to keep; 0 keeps nothing. `--telemetry-level` is the same.
+    #[arg(long, alias = "telemetry-level", default_value_t = 2, value_name = "N", value_parser = level, allow_negative_numbers = true)]
     level: u8,
-    /// The job these samples belong to [default: the scheduler's id of the job, else one made of the time]
+    /// Name of the job [default: the scheduler's]
+    ///
+    /// Without a scheduler it is made of the time.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
-    /// Where to save the database, as DIR/NODE; another run into the same DIR adds DIR/NODE-2 [default: ./telem-JOB]
+    /// Where to save it, as DIR/NODE [default: ./telem-JOB]
+    ///
+    /// Another run into the same DIR adds DIR/NODE-2.
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
     /// Leave the samples where the live data are
-    #[arg(long, conflicts_with = "save")]
+    #[arg(long, hide_short_help = true, conflicts_with = "save")]
     no_save: bool,
     /// How often the saved copy is brought up to date, up to 60s: what it lacks when everything is killed
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = save_interval)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "5s", value_parser = save_interval)]
     save_interval: Duration,
     /// Longest that saving the rest may take when the command has ended
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = units::duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "5m", value_parser = units::duration)]
     save_timeout: Duration,
     /// Do not run the command if it cannot be recorded
     #[arg(long)]
     strict: bool,
-    #[command(flatten, next_help_heading = "Nodes")]
-    nodes: NodesArgs,
-    #[command(flatten)]
-    service: ServiceArgs,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+    #[command(flatten)]
+    service: ServiceArgs,
+    #[command(flatten, next_help_heading = "Nodes")]
+    nodes: NodesArgs,
 }
+
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem run -- python train.py
+  telem run --level 3 --save out -- ./solver input.toml && telem info out
+  telem run -- srun ./solver          # in a Slurm script: all nodes of the job";
 
 const EXAMPLES: &str = "\
 Examples:
   telem run -- python train.py
   telem run --level 3 --save out -- ./solver input.toml && telem info out
-  telem run -- srun ./solver                             in a Slurm script: all nodes of the job
-  srun telem run --save $SCRATCH/out -- ./solver         the same, started by Slurm
-  telem run --nodes n[01-16] -- mpirun ./solver          agents by ssh
-  telem run -- sh -c 'echo $TELEM_URL; sleep 60'
+  telem run -- srun ./solver                             # in a Slurm script: all nodes of the job
+  srun telem run --save $SCRATCH/out -- ./solver         # the same, started by Slurm
+  telem run --nodes n[01-16] -- mpirun ./solver          # agents by ssh
+  telem run -- sh -c 'telem put stage 1; ./solver'       # the job sends a metric of its own
 
 Environment of the command:
   TELEM_CONNECTION   file with URL, socket and token, readable by you alone

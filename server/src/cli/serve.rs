@@ -21,45 +21,55 @@ use crate::upload::Sharing;
 /// and everybody beyond loopback, send `Authorization: Bearer TOKEN` with the token of the connection file
 /// (`connection.json` in the data directory). SIGTERM and Ctrl-C finish running requests, flush and close.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct ServeArgs {
     #[command(flatten)]
     service: ServiceArgs,
-    /// Highest level of samples to keep, 0 to 4: 0 nothing, 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes
-    #[arg(long, visible_alias = "telemetry-level", default_value_t = 1, value_name = "N", value_parser = level, allow_negative_numbers = true)]
+    /// What is recorded: 1 user metrics, 2 + hardware, up to 4
+    ///
+    /// 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes. The highest level of samples to keep; 0 keeps nothing. `--telemetry-level` is the same.
+    #[arg(long, alias = "telemetry-level", default_value_t = 1, value_name = "N", value_parser = level, allow_negative_numbers = true)]
     level: u8,
     /// The job these samples belong to [default: SLURM_JOB_ID, or 'local']
-    #[arg(long, value_name = "ID")]
+    #[arg(long, hide_short_help = true, value_name = "ID")]
     job: Option<String>,
-    /// Be the head of a job: write what `telem node --join FILE` needs there, readable by you alone
+    /// Be the head of a job: write what `telem node --join FILE` needs
+    ///
+    /// The file is readable by you alone.
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
     /// A name or address by which nodes reach this machine; may be repeated [default: all that it has]
-    #[arg(long, value_name = "HOST", requires = "join_file")]
+    #[arg(long, hide_short_help = true, value_name = "HOST", requires = "join_file")]
     advertise: Vec<String>,
     /// How long nodes go on when this head is gone
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = units::duration, requires = "join_file")]
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "10m", value_parser = units::duration, requires = "join_file")]
     head_gone_timeout: Duration,
     /// Where nodes save their databases, as DIR/NODE: directly if they see DIR, else through this head
-    #[arg(long, value_name = "DIR", requires = "join_file")]
+    #[arg(long, hide_short_help = true, value_name = "DIR", requires = "join_file")]
     save: Option<PathBuf>,
     /// How often nodes bring their copies up to date, up to 60s; through the head every 10s at the most
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = save_interval, requires = "save")]
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "5s", value_parser = save_interval, requires = "save")]
     save_interval: Duration,
     /// Nodes save through this head also if they see DIR: for a file system that many are not to write at once
-    #[arg(long, requires = "save")]
+    #[arg(long, hide_short_help = true, requires = "save")]
     save_through_head: bool,
 }
+
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem serve --data ./trial
+  telem serve --data ./trial --level 2               # also samples this node
+  telem serve --data ./trial --listen 0.0.0.0:4242   # everybody needs the token";
 
 const EXAMPLES: &str = "\
 Examples:
   telem serve --data ./trial
-  telem serve --data ./trial --level 2                 also samples this node, every second
-  telem serve --data ./trial --listen :0               any free port, told on stderr
-  telem serve --data ./trial --listen 0.0.0.0:4242     everybody needs the token
-  telem serve --data ./trial --allow-user grafana      Grafana's server here does not
+  telem serve --data ./trial --level 2                 # also samples this node, every second
+  telem serve --data ./trial --listen :0               # any free port, told on stderr
+  telem serve --data ./trial --listen 0.0.0.0:4242     # everybody needs the token
+  telem serve --data ./trial --allow-user grafana      # Grafana's server here does not
   telem serve --data ./trial --listen 0.0.0.0:4242 --tls
-  telem serve --data ./trial --join-file ./job.join    the head of nodes: telem node --join ./job.join
+  telem serve --data ./trial --join-file ./job.join    # the head of `telem node --join ./job.join`
   curl http://127.0.0.1:4242/api/put \\
     -d '{\"metric\":\"loss\",\"timestamp\":1767225600,\"value\":2.3,\"tags\":{\"rank\":\"0\"}}'
 

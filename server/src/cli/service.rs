@@ -45,14 +45,16 @@ pub const LIVE_DATA: &str = "the live data are";
 /// A service that takes samples.
 #[derive(Debug, Args)]
 pub struct ServiceArgs {
-    /// Directory of the database, made if there is none [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE; where that cannot be used, `run` takes /tmp, /dev/shm, or a place beside --save]
+    /// Directory of the live database
+    ///
+    /// It is made if there is none [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE; where that cannot be used, `run` takes /tmp, /dev/shm, or a place beside --save].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// The node that these samples belong to [default: the short host name]
+    /// Name of this node [default: the short host name]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// Take the database over from a writer that seems to run, or ran on another machine
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     take_over: bool,
     #[command(flatten)]
     collect: CollectArgs,
@@ -70,30 +72,34 @@ pub struct ServiceArgs {
 #[derive(Debug, Args)]
 struct RetentionArgs {
     /// Drop samples this much older than the newest, and take none that are older than that; some stay a quarter longer, or an hour [default: keep all]
-    #[arg(long, value_name = "TIME", value_parser = units::age)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::age)]
     retention_age: Option<Duration>,
     /// Drop the oldest samples while the files of the database hold more [default: keep all]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     retention_bytes: Option<usize>,
 }
 
 /// Who reaches a service where, and how it answers.
 #[derive(Debug, Args)]
 pub struct ReachArgs {
-    /// Where to listen; port 0 takes any free one [default: 127.0.0.1:4242, or the next free port]
+    /// Where to listen [default: 127.0.0.1:4242]
+    ///
+    /// Where that port is taken the next free one, unless one is given here; port 0 takes any free one.
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub listen: Option<SocketAddr>,
     /// Answer like OpenTSDB 2.4 also where that misleads
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub opentsdb_exact: bool,
     /// Origins (SCHEME://HOST[:PORT], with commas between them) whose pages may ask from a browser, or * for every page there is: with it any page that you open reads and writes what you may [default: none]
-    #[arg(long, value_name = "LIST", value_parser = Cors::parse)]
+    #[arg(long, hide_short_help = true, value_name = "LIST", value_parser = Cors::parse)]
     pub cors_domains: Option<Cors>,
-    /// A user (name or number) whose processes need no token, as Grafana's on this machine; may be repeated
-    #[arg(long, value_name = "NAME")]
+    /// A user (name or number) whose processes need no token
+    ///
+    /// Such as Grafana's on this machine; may be repeated.
+    #[arg(long, hide_short_help = true, value_name = "NAME")]
     pub allow_user: Vec<String>,
     /// Where to write URL, socket and token, readable by you alone [default: connection.json in the data directory; of `replay`, beside the socket]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub connection_file: Option<PathBuf>,
     #[command(flatten)]
     pub tls: TlsArgs,
@@ -103,13 +109,13 @@ pub struct ReachArgs {
 #[derive(Clone, Debug, Args)]
 pub struct TlsArgs {
     /// Serve HTTPS with this certificate (PEM, with those that vouch for it); on loopback HTTP is served as well
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// Its private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Serve HTTPS with a certificate made for this run, which the connection file names
-    #[arg(long, conflicts_with = "tls_cert")]
+    #[arg(long, hide_short_help = true, conflicts_with = "tls_cert")]
     pub tls: bool,
 }
 
@@ -123,22 +129,22 @@ impl TlsArgs {
 #[derive(Debug, Args)]
 pub struct LimitArgs {
     /// Memory that all queries share [default: 512MiB; of `node` what its head says, else 128MiB]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     query_memory: Option<usize>,
     /// Longest that one query may take [default: 60s]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::duration)]
     query_deadline: Option<Duration>,
     /// Most queries that run at once [default: 16]
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
     queries_max: Option<usize>,
     /// Largest body of a request, decompressed [default: 64MiB]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     body_bytes_max: Option<usize>,
     /// Memory that the bodies of all requests share [default: 256MiB]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     bodies_bytes_max: Option<usize>,
     /// Most connections that are open at once [default: 512]
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
     connections_max: Option<usize>,
 }
 
@@ -146,16 +152,16 @@ pub struct LimitArgs {
 #[derive(Debug, Args)]
 struct WriteLimitArgs {
     /// Most samples that wait to be written [default: 1048576]
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
     queue_samples_max: Option<usize>,
     /// Most batches that wait to be written [default: 16384]
-    #[arg(long, value_name = "N", value_parser = count)]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
     queue_batches_max: Option<usize>,
     /// Most bytes that the files of the database may hold [default: 1GiB where they lie in memory, else no limit]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     data_bytes_max: Option<usize>,
     /// Most series in the database [default: 10000000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     series_max: Option<u32>,
 }
 
@@ -241,10 +247,10 @@ impl ServiceArgs {
 #[derive(Debug, Args)]
 pub struct NodeServiceArgs {
     /// Where proc and sys are read: the host's root as a container sees it, or a recording
-    #[arg(long, value_name = "DIR", default_value = "/")]
+    #[arg(long, hide_short_help = true, value_name = "DIR", default_value = "/")]
     sysroot: PathBuf,
     /// Take the database over from a writer that seems to run, or ran on another machine
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     take_over: bool,
     #[command(flatten)]
     reach: ReachOfNode,
@@ -258,10 +264,10 @@ pub struct NodeServiceArgs {
 #[derive(Debug, Args)]
 struct ReachOfNode {
     /// A user (name or number) whose processes on this node need no token; may be repeated
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, hide_short_help = true, value_name = "NAME")]
     allow_user: Vec<String>,
     /// Where to write URL, socket and token, readable by you alone [default: connection.json in the data directory]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     connection_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsArgs,

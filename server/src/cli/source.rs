@@ -47,8 +47,9 @@ impl Origin {
 /// What to do about a database that cannot be opened among several.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct StrictArg {
-    /// Fail where a database among several cannot be opened, or a node of a running job does not answer, instead of
-    /// leaving it out and saying so
+    /// Fail where a database or a node of several is missing
+    ///
+    /// Else a database that cannot be opened, or a node of a running job that does not answer, is left out and named.
     #[arg(long)]
     pub strict: bool,
 }

@@ -8,14 +8,18 @@ use std::time::Duration;
 use clap::Args;
 use telem_query::QueryOptions;
 
-use super::output::{Output, OutputFormat, TableOptions};
+use super::output::{Output, OutputFormat};
 use super::pending::unless_stopped;
 use super::source::{Batches, Origin, StrictArg};
+use super::table::{Counted, TableOptions};
 use super::{Failure, units};
 use crate::client::Client;
 
 /// A query text beyond this is not read.
 const SQL_BYTES_MAX: u64 = 16 << 20;
+/// So many rows beyond those that a table shows are counted, and for no longer than this.
+const MORE_MAX: u64 = 1_000_000;
+const COUNT_WAIT: Duration = Duration::from_secs(1);
 /// Nobody else waits for a query in a process of its own.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
 
@@ -25,29 +29,33 @@ const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
 /// directories are read in this process without changing them, also while a server writes them. Several are read as
 /// one: equal keys are one series, and of two samples of one time that of the later directory counts.
 #[derive(Debug, Args)]
-#[command(override_usage = USAGE, after_help = EXAMPLES)]
+#[command(override_usage = USAGE, after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct SqlArgs {
+    /// Directories or a server, then the query
+    ///
     /// Directories of databases or of saved jobs; or http://HOST:PORT of a server, or unix:PATH of its socket. Then
-    /// the query, unless --file says where it is; '-' reads it from stdin
+    /// the query, unless --file says where it is; '-' reads it from stdin.
     #[arg(value_name = "DIR|URL... SQL", required = true)]
     words: Vec<String>,
     /// Read the query from a file ('-' is stdin)
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How to write the rows [default: by the end of FILE's name; a table on stdout]
+    /// How to write the rows [default: a table, or by the name of --output]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<OutputFormat>,
-    /// Write to a file instead of stdout; it takes its name when it is whole
+    /// Write to a file: .csv, .json, .ndjson, .parquet, .arrow
+    ///
+    /// It takes its name when it is whole. Of a file with another name --format says how it is written.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Most rows that a table shows
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
-    rows_max: usize,
+    /// Most rows that a table shows [default: 40 on a terminal, else all]
+    #[arg(long, value_name = "N")]
+    rows_max: Option<usize>,
     /// Memory that a query over a directory may use [default: 512MiB]
-    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     query_memory: Option<usize>,
     /// Longest that a query over a directory may take [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::duration)]
     query_deadline: Option<Duration>,
     #[command(flatten)]
     strict: StrictArg,
@@ -57,11 +65,19 @@ const USAGE: &str = "\
 telem sql [OPTIONS] <DIR|URL>... <SQL>
        telem sql [OPTIONS] --file <FILE> <DIR|URL>...";
 
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem sql ./trial 'SELECT * FROM metrics'
+  telem sql ./trial \"SELECT host, avg(value) FROM node_load1 GROUP BY host\"
+  telem sql http://127.0.0.1:4242 \"SELECT * FROM samples WHERE ts > '5m-ago'\"
+  telem sql ./trial 'SELECT * FROM samples' -o samples.parquet";
+
 const EXAMPLES: &str = "\
 Examples:
   telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
-  telem sql http://127.0.0.1:4242 'SELECT ts, rank, value FROM \"train.loss\" ORDER BY ts DESC LIMIT 10'
-  telem sql unix:/run/user/1000/1a2b3c4d.sock 'SELECT * FROM metrics' --format json
+  telem sql http://127.0.0.1:4242 'SELECT rank, last(value, ts) FROM \"train.loss\" GROUP BY rank'
+  telem sql http://127.0.0.1:4242 \"SELECT count(*) FROM samples WHERE ts > '5m-ago'\"
+  telem sql \"unix:$TELEM_SOCKET\" 'SELECT * FROM nodes' --format json        # inside of a job
   telem sql ./trial 'SELECT * FROM samples' -o samples.parquet
   telem sql ./telem-4711 ./telem-4712 'SELECT node, metric, series FROM metrics'
   telem sql ./trial - < question.sql
@@ -89,14 +105,18 @@ pub fn run(args: SqlArgs) -> Result<(), Failure> {
             Origin::Server(address) => Batches::of_server(&Client::new(address), args.strict, &sql).await?,
             Origin::Directories(dirs) => Batches::of_directories(&dirs, args.strict, &sql, limits).await?,
         };
-        let table = TableOptions { rows_max: args.rows_max };
+        let table = match file {
+            Some(_) => TableOptions::of_file(args.rows_max),
+            None => TableOptions::of_stdout(args.rows_max),
+        };
         let mut output = Output::new(format, batches.schema(), file, table)?;
-        while !output.is_full()
+        while output.more() == 0
             && let Some(batch) = batches.next().await?
         {
             output.batch(&batch)?;
         }
-        output.finish()?;
+        let counted = if output.more() == 0 { Counted::All } else { count_more(&mut batches, &mut output).await? };
+        output.finish_counted(counted)?;
         if let Some(missing) = batches.missing() {
             writeln!(io::stderr(), "warning: the answer lacks nodes: {missing}").unwrap_or_default();
         }
@@ -104,6 +124,21 @@ pub fn run(args: SqlArgs) -> Result<(), Failure> {
     };
     // Rows on stdout end with the process.
     runtime.block_on(async { if file.is_some() { unless_stopped(answer).await } else { answer.await } })
+}
+
+/// Reads on to tell how many rows there are beyond those that are shown, as long as that takes no time.
+async fn count_more(batches: &mut Batches, output: &mut Output) -> Result<Counted, Failure> {
+    let read_on = async {
+        while output.more() < MORE_MAX {
+            match batches.next().await {
+                Ok(Some(batch)) => output.batch(&batch)?,
+                Ok(None) => return Ok(Counted::All),
+                Err(error) => return Err(Failure::from(error)),
+            }
+        }
+        Ok(Counted::AtLeast)
+    };
+    tokio::time::timeout(COUNT_WAIT, read_on).await.unwrap_or(Ok(Counted::AtLeast))
 }
 
 /// The format that a file's name asks for. Tables are for people, and show the first rows: into what is to be kept they

@@ -15,6 +15,37 @@ fn the_command_line_is_well_formed_and_every_command_has_examples() {
     }
 }
 
+/// A terminal has 80 columns and at least 24 lines; what a command needs most is read without scrolling.
+#[test]
+fn short_help_fits_a_screen_and_long_help_has_everything() {
+    const COLUMNS: usize = 80;
+    const LONG_COLUMNS: usize = 100;
+    let mut command = Cli::command().term_width(COLUMNS);
+    command.build();
+    let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+    for sub in subcommands.chain([&command]) {
+        let (name, short) = (sub.get_name(), sub.clone().term_width(COLUMNS).render_help().to_string());
+        let lines_max = match name {
+            "telem" => 34,
+            "run" => 30,
+            _ => 28,
+        };
+        let lines = short.lines().count();
+        assert!(lines <= lines_max, "telem {name} -h has {lines} lines:\n{short}");
+        // What does not fit is wrapped, and then cannot be copied.
+        for (help, columns) in [(sub.get_after_help(), COLUMNS), (sub.get_after_long_help(), LONG_COLUMNS)] {
+            let help = help.map(ToString::to_string).unwrap_or_default();
+            let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > columns).collect();
+            assert!(wide.is_empty(), "telem {name}: {wide:?}");
+        }
+        assert!(short.contains("Examples:"), "telem {name} -h:\n{short}");
+        let long = sub.clone().render_long_help().to_string();
+        for option in sub.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long()) {
+            assert!(long.contains(&format!("--{option}")), "telem {name} --help lacks --{option}");
+        }
+    }
+}
+
 #[test]
 fn telemetry_level_is_level_and_levels_end_at_4() {
     for args in [["serve", "--level", "4"], ["serve", "--telemetry-level", "0"]] {
@@ -56,6 +87,18 @@ fn a_query_comes_from_one_place() {
     let parse = |args: &[&str]| Cli::try_parse_from(["telem", "sql", "./db"].iter().chain(args)).is_ok();
     assert!(parse(&["SELECT 1"]) && parse(&["-"]) && parse(&["--file", "q.sql"]) && parse(&["./db2", "SELECT 1"]));
     assert!(Cli::try_parse_from(["telem", "sql"]).is_err());
+}
+
+#[test]
+fn a_query_may_begin_with_a_comment_and_other_commands_keep_their_words() {
+    let read = |args: &[&str]| words(args.iter().map(OsString::from));
+    let query = "-- how many\nSELECT count(*) FROM samples";
+    let parsed = Cli::try_parse_from(read(&["telem", "-q", "sql", "./db", query, "--format", "csv"])).unwrap();
+    assert!(matches!(parsed.command, Command::Sql(_)));
+    for args in [&["telem", "run", "--", "echo", "-- such"][..], &["telem", "sql", "./db", "--strict", "SELECT 1"]] {
+        assert_eq!(read(args), args);
+    }
+    assert!(Cli::try_parse_from(read(&["telem", "sql", "./db", "--unknown"])).is_err());
 }
 
 #[test]

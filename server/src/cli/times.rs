@@ -5,6 +5,7 @@ mod tests;
 
 use chrono::DateTime;
 use telem_engine::Timestamp;
+use telem_query::ago;
 
 /// Whole seconds from here on are the year 10000: a number that large is meant in other units.
 const SECONDS_END: i64 = 253_402_300_800;
@@ -34,13 +35,11 @@ impl When {
 /// # Errors
 /// A sentence for the user.
 pub fn when(text: &str) -> Result<When, String> {
-    if text == "now" {
-        return Ok(When::Ago(0));
+    if let Some(micros) = ago::micros_before_now(text) {
+        return micros.map(When::Ago).map_err(|_| format!("'{text}' is no time; {EXPECTED}"));
     }
     let at = |micros| When::At(Timestamp::from_micros(micros));
-    let found = if let Some(before) = text.strip_suffix("-ago") {
-        ago(before).map(When::Ago)
-    } else if let Some(number) = text.strip_suffix("ms") {
+    let found = if let Some(number) = text.strip_suffix("ms") {
         whole(number).and_then(|millis| millis.checked_mul(1_000)).map(at)
     } else if let Some(number) = text.strip_suffix("us") {
         whole(number).map(at)
@@ -55,22 +54,6 @@ pub fn when(text: &str) -> Result<When, String> {
         None
     };
     found.ok_or_else(|| format!("'{text}' is no time; {EXPECTED}"))
-}
-
-/// The microseconds of `5m`.
-fn ago(text: &str) -> Option<i64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let micros_each = match &text[digits..] {
-        "us" => 1,
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        "m" => 60_000_000,
-        "h" => 3_600_000_000,
-        "d" => 86_400_000_000,
-        "w" => 604_800_000_000,
-        _ => return None,
-    };
-    whole(&text[..digits])?.checked_mul(micros_each)
 }
 
 /// Seconds and microseconds of a decimal number; of a negative one both are negative.

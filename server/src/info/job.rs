@@ -1,9 +1,13 @@
 //! The description of a job, for people: what ran, when, and how it ended. Its fields are its writer's; those that
 //! `telem run` writes are known here, and what is missing or of another kind is left out.
 
+use std::fmt;
+
+use chrono::{DateTime, Utc};
 use serde_json::Value as Json;
 
-use super::Info;
+use super::{Info, human};
+use crate::launch::hostlist;
 
 /// A line for every job whose databases these are, the same job of several nodes once.
 pub fn jobs(info: &Info) -> Vec<String> {
@@ -17,13 +21,86 @@ pub fn jobs(info: &Info) -> Vec<String> {
     lines
 }
 
-fn line(job: &Json) -> String {
-    let text = |name: &str| job[name].as_str().map(shown);
-    let mut line = text("id").unwrap_or_else(|| "(without an id)".to_owned());
+/// A job, and the nodes whose databases say that they are its own.
+#[derive(Debug)]
+pub struct JobNodes<'a> {
+    job: &'a Json,
+    nodes: Vec<String>,
+}
+
+/// Every job whose databases these are, each once.
+pub fn with_nodes(info: &Info) -> Vec<JobNodes<'_>> {
+    let mut jobs: Vec<JobNodes<'_>> = Vec::new();
+    let mut add = |job, node: &str| {
+        let known = jobs.iter_mut().find(|known| line(known.job) == line(job));
+        match known {
+            Some(known) if known.nodes.iter().any(|known| known == node) => {}
+            Some(known) => known.nodes.push(node.to_owned()),
+            None => jobs.push(JobNodes { job, nodes: vec![node.to_owned()] }),
+        }
+    };
+    let alone = [info];
+    let databases: Vec<&Info> =
+        if info.databases.is_empty() { alone.to_vec() } else { info.databases.iter().collect() };
+    for database in databases {
+        if let Some(job) = &database.job {
+            add(job, &database.node);
+        }
+    }
+    jobs
+}
+
+impl JobNodes<'_> {
+    /// A line a fact. `runs` says of a job without an end whether it runs; `until` is the time of its last sample.
+    pub fn write(&self, f: &mut fmt::Formatter<'_>, runs: bool, until: Option<&str>) -> fmt::Result {
+        let Self { job, nodes } = self;
+        let text = |name: &str| job[name].as_str().map(shown);
+        writeln!(f, "job        {}", name(job))?;
+        let outcome = match (job["exit_code"].as_i64(), job["signal"].as_i64(), text("end")) {
+            (Some(code), _, _) => format!("ended with exit code {code}"),
+            (None, Some(signal), _) => format!("killed by signal {signal}"),
+            (None, None, Some(_)) => "ended (how is not recorded)".to_owned(),
+            (None, None, None) if runs => "running".to_owned(),
+            (None, None, None) => "no end is recorded: it was killed, or it runs".to_owned(),
+        };
+        let time = |text: &str| DateTime::parse_from_rfc3339(text).ok().map(|time| time.with_timezone(&Utc));
+        let start = job["start"].as_str().and_then(time);
+        let end = job["end"].as_str().or(until).and_then(time);
+        write!(f, "state      {outcome}")?;
+        if let Some((start, end)) = start.zip(end) {
+            let micros = end.signed_duration_since(start).num_microseconds().unwrap_or(0).max(0);
+            let after = match (job["end"].is_string(), runs) {
+                (true, _) => " after",
+                (false, true) => " for",
+                (false, false) => "; last sample after",
+            };
+            write!(f, "{after} {}", human::stretch(micros))?;
+        }
+        writeln!(f)?;
+        match start {
+            Some(start) => writeln!(f, "began      {} UTC", start.format("%Y-%m-%d %H:%M:%S"))?,
+            None => text("start").map_or(Ok(()), |start| writeln!(f, "began      {start}"))?,
+        }
+        match &**nodes {
+            [node] => writeln!(f, "node       {node}"),
+            several => writeln!(f, "nodes      {}: {}", human::grouped(several.len() as u64), hostlist::fold(several)),
+        }
+    }
+}
+
+/// Its id, and what ran.
+fn name(job: &Json) -> String {
+    let mut name = job["id"].as_str().map_or_else(|| "(without an id)".to_owned(), shown);
     if let Some(words) = job["command"].as_array() {
         let words: Vec<String> = words.iter().filter_map(Json::as_str).map(quoted).collect();
-        line.push_str(&format!(": {}", words.join(" ")));
+        name.push_str(&format!(": {}", words.join(" ")));
     }
+    name
+}
+
+fn line(job: &Json) -> String {
+    let text = |name: &str| job[name].as_str().map(shown);
+    let mut line = name(job);
     match (text("start"), text("end")) {
         (Some(start), Some(end)) => line.push_str(&format!("; {start} to {end}")),
         (Some(start), None) => line.push_str(&format!("; since {start}, its end is not recorded")),

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use telem_engine::{CacheFigures, DbInfo, WrittenFigures};
 
-use super::grouped;
+use super::human::grouped;
 
 /// Of a server since its start; of a directory what its files say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -26,6 +26,7 @@ fn info(segments: &[&str]) -> Info {
         series_files: vec!["/d/series/000001.parquet".into()],
         job: None,
         storage: None,
+        by_metric: Vec::new(),
         databases: Vec::new(),
         unopened: Vec::new(),
     }
@@ -50,14 +51,11 @@ fn info_is_one_line_a_fact() {
     check(
         &info(&["a", "b"]).to_string(),
         &expect![[r#"
-        database   /data/o'brien (read-only)
-        node       n1
-        metrics    3
-        series     1,000
-        samples    1,234,567, 567 of them not in a segment yet
-        bytes      2,000,000, 1.50 a flushed sample, 150,000 in the WAL
-        time       2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
-        segments   2"#]],
+            node       n1
+            samples    1,234,567, 2.0 MB on disk
+            series     1,000 of 3 metrics
+            time       2026-01-01 00:00:00 to 2026-01-02 00:00:00 UTC
+            database   /data/o'brien (read-only)"#]],
     );
 }
 
@@ -65,9 +63,11 @@ fn info_is_one_line_a_fact() {
 fn what_storing_costs_is_said_as_far_as_it_is_known() {
     let of_a_directory = Info { storage: Some(storage()), ..info(&["a", "b"]) };
     check(
-        of_a_directory.to_string().split_once("segments").unwrap().1,
+        &of_a_directory.storage_lines(),
         &expect![[r#"
-               2: 24 of an hour, 3 of a day, 0 of more
+            samples    1,234,567, 567 of them not in a segment yet
+            bytes      2,000,000, 1.50 a flushed sample, 150,000 in the WAL
+            segments   2: 24 of an hour, 3 of a day, 0 of more
             space      1.05 bytes on disk a byte of segments"#]],
     );
     let written = WrittenFigures {
@@ -85,9 +85,11 @@ fn what_storing_costs_is_said_as_far_as_it_is_known() {
     let json = serde_json::to_value(&of_a_server).unwrap();
     assert_eq!((&json["written"]["merges"], &json["cache"]["hits"]), (&json!(31), &json!(12_345)));
     check(
-        Info { storage: Some(of_a_server), ..info(&[]) }.to_string().split_once("segments").unwrap().1,
+        &Info { storage: Some(of_a_server), ..info(&[]) }.storage_lines(),
         &expect![[r#"
-               0: 24 of an hour, 3 of a day, 0 of more
+            samples    1,234,567, 567 of them not in a segment yet
+            bytes      2,000,000, 1.50 a flushed sample, 150,000 in the WAL
+            segments   0: 24 of an hour, 3 of a day, 0 of more
             space      1.05 bytes on disk a byte of segments
             written    12.10 bytes a flushed byte: 9,000,000 to the WAL, 1,000,000 by flushes, 2,100,000 by 31 merges
             dropped    2 segments with 123,456 samples
@@ -102,10 +104,108 @@ fn an_empty_database_says_so() {
 }
 
 #[test]
-fn numbers_are_grouped_by_thousands() {
-    for (number, expected) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-        assert_eq!(grouped(number), expected);
-    }
+fn a_job_leads_with_how_it_went() {
+    let job = |more: serde_json::Value| {
+        let mut job = json!({"id": "77", "command": ["python", "train.py"], "start": "2026-01-01T00:00:00.5Z"});
+        job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Info { job: Some(job), ..info(&[]) }
+    };
+    let ended = |more: serde_json::Value| {
+        let mut more = more;
+        more["end"] = "2026-01-01T00:02:03.6Z".into();
+        job(more).to_string().lines().take(4).collect::<Vec<_>>().join("\n")
+    };
+    check(
+        &[
+            ended(json!({"exit_code": 0})),
+            ended(json!({"exit_code": 3})),
+            ended(json!({"signal": 9})),
+            ended(json!({})),
+            job(json!({})).to_string(),
+            Info { version: Some("0.1.0".to_owned()), read_only: false, level: Some(2), ..job(json!({})) }.to_string(),
+            Info { job: Some(json!({"id": 1, "start": "yesterday"})), ..info(&[]) }.to_string(),
+        ]
+        .join("\n\n"),
+        &expect![[r#"
+            job        77: python train.py
+            state      ended with exit code 0 after 2 min 3 s
+            began      2026-01-01 00:00:00 UTC
+            node       n1
+
+            job        77: python train.py
+            state      ended with exit code 3 after 2 min 3 s
+            began      2026-01-01 00:00:00 UTC
+            node       n1
+
+            job        77: python train.py
+            state      killed by signal 9 after 2 min 3 s
+            began      2026-01-01 00:00:00 UTC
+            node       n1
+
+            job        77: python train.py
+            state      ended (how is not recorded) after 2 min 3 s
+            began      2026-01-01 00:00:00 UTC
+            node       n1
+
+            job        77: python train.py
+            state      no end is recorded: it was killed, or it runs; last sample after 1 d 0 h
+            began      2026-01-01 00:00:00 UTC
+            node       n1
+            samples    1,234,567, 2.0 MB on disk
+            series     1,000 of 3 metrics
+            time       2026-01-01 00:00:00 to 2026-01-02 00:00:00 UTC
+            database   /data/o'brien (read-only)
+
+            job        77: python train.py
+            state      running for 1 d 0 h
+            began      2026-01-01 00:00:00 UTC
+            node       n1
+            samples    1,234,567, 2.0 MB on disk
+            series     1,000 of 3 metrics
+            time       2026-01-01 00:00:00 to 2026-01-02 00:00:00 UTC
+            database   /data/o'brien
+            server     telem 0.1.0, level 2
+
+            job        (without an id)
+            state      no end is recorded: it was killed, or it runs
+            began      yesterday
+            node       n1
+            samples    1,234,567, 2.0 MB on disk
+            series     1,000 of 3 metrics
+            time       2026-01-01 00:00:00 to 2026-01-02 00:00:00 UTC
+            database   /data/o'brien (read-only)"#]],
+    );
+}
+
+#[test]
+fn metrics_of_the_job_stand_before_those_of_telem() {
+    let figures = |metric: &str, unit: Option<&str>, samples, range: Option<(f64, f64)>| MetricFigures {
+        metric: metric.to_owned(),
+        unit: unit.map(str::to_owned),
+        kind: telem_engine::MetricKind::Gauge,
+        series: 2,
+        samples,
+        min: range.map(|(min, _)| min),
+        max: range.map(|(_, max)| max),
+    };
+    let metrics = [
+        figures("node_load1", Some("threads"), 1_234_567, Some((0.0, 3.141_592_65))),
+        figures("node_memory_MemFree_bytes", Some("bytes"), 24, Some((22_389.0, 25_769_803_776.0))),
+        figures("train.loss", None, 1_000, Some((-0.5, 1e-9))),
+        figures("train.nan", None, 7, None),
+    ];
+    let lines = |metrics_max| MetricLines { metrics: &metrics, metrics_max }.to_string();
+    check(
+        &lines(9),
+        &expect![[r#"
+
+        metric                     unit     series    samples      min      max
+        train.loss                               2      1,000     -0.5     1e-9
+        train.nan                                2          7        -        -
+        node_load1                 threads       2  1,234,567        0  3.14159
+        node_memory_MemFree_bytes  bytes         2         24  22.4 kB  25.8 GB"#]],
+    );
+    assert!(lines(3).ends_with("\nand 1 more metrics, which `telem info ... | less` shows"), "{}", lines(3));
 }
 
 #[test]
@@ -180,19 +280,22 @@ fn several_databases_are_summed_up_and_each_is_a_line() {
     check(
         &two().to_string(),
         &expect![[r#"
-        databases  3 in /saves (read-only)
-        nodes      2
-        job        77: python train.py --name 'it'\''s a�[2J'; S to E, exit code 3
-        job        78; since S, its end is not recorded
-        metrics    3
-        series     1,000
-        samples    1,234,567, 567 of them not in a segment yet
-        bytes      2,000,000, 1.50 a flushed sample, 150,000 in the WAL
-        time       2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
-        segments   1
-          trial/n1: node n1, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
-          trial/n2: node n2, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z
-          trial/n1-2: node n1-2, 1,234,567 samples, 1,000 series, 2,000,000 bytes, 2026-01-01T00:00:00Z to 2026-01-02T00:00:00.500Z"#]],
+            job        77: python train.py --name 'it'\''s a�[2J'
+            state      ended with exit code 3
+            began      S
+            nodes      2: n[1-2]
+            job        78
+            state      no end is recorded: it was killed, or it runs
+            began      S
+            node       n1-2
+            nodes      2: n[1-2]
+            samples    1,234,567, 2.0 MB on disk
+            series     1,000 of 3 metrics
+            time       2026-01-01 00:00:00 to 2026-01-02 00:00:00 UTC
+            databases  3 in /saves (read-only)
+              trial/n1: node n1, 1,234,567 samples, 1,000 series, 2.0 MB, 2026-01-01 00:00:00 to 2026-01-02 00:00:00 UTC
+              trial/n2: node n2, 1,234,567 samples, 1,000 series, 2.0 MB, 2026-01-01 00:00:00 to 2026-01-02 00:00:00 UTC
+              trial/n1-2: node n1-2, 1,234,567 samples, 1,000 series, 2.0 MB, 2026-01-01 00:00:00 to 2026-01-02 00:00:00 UTC"#]],
     );
 }
 
@@ -218,7 +321,7 @@ fn json_holds_the_sum_and_every_database_and_older_answers_are_understood() {
     assert_eq!((&json["databases"][2]["job"]["id"], &json["job"]["id"]), (&json!("78"), &json!("78")));
     assert!(json["databases"][0].get("databases").is_none());
     let mut older = serde_json::to_value(info(&[])).unwrap();
-    for name in ["job", "databases", "storage"] {
+    for name in ["job", "databases", "storage", "by_metric"] {
         older.as_object_mut().unwrap().remove(name);
     }
     assert_eq!(serde_json::from_value::<Info>(older).unwrap(), info(&[]));

@@ -1,4 +1,5 @@
-//! `GET /api/info`: what is in the database, as JSON; what `telem info` prints.
+//! `GET /api/info`: what is in the database, as JSON; what `telem info` prints. With `?by_metric=true` also what each
+//! metric has, which looks at every segment.
 
 use std::sync::Arc;
 
@@ -19,10 +20,13 @@ pub fn routes() -> Router<Arc<State>> {
 }
 
 async fn info(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
+    let query = request.uri().query().unwrap_or_default();
+    let by_metric = query.split('&').any(|parameter| parameter == "by_metric=true");
     let db = state.db.clone();
     // The answer waits for a lock that the writer holds while it appends.
     let asker = Asker::of(&request);
-    let mut info = state.limits.walks.walk(&asker, move |_| Ok::<_, ApiError>(Info::of(&db)?)).await?;
+    let look = move || if by_metric { Info::with_metrics(&db) } else { Info::of(&db) };
+    let mut info = state.limits.walks.walk(&asker, move |_| Ok::<_, ApiError>(look()?)).await?;
     info.version = Some(state.version.to_owned());
     info.level = state.writer.is_some().then_some(state.level);
     let text = serde_json::to_string(&info)

@@ -66,11 +66,12 @@ impl Fill {
 }
 
 impl Arguments {
-    /// `given` has one literal for each of [`PARAMETERS`], NULL for those left out.
+    /// `given` has one literal for each of [`PARAMETERS`], NULL for those left out; `relative` says which time a text
+    /// such as `5m-ago` means.
     ///
     /// # Errors
     /// What is wrong with which argument.
-    pub fn parse(given: &[Expr]) -> Result<Self> {
+    pub fn parse(given: &[Expr], relative: &dyn Fn(&str) -> Result<Option<Timestamp>>) -> Result<Self> {
         let mut values = Vec::with_capacity(PARAMETERS.len());
         for (at, name) in PARAMETERS.iter().enumerate() {
             values.push(match given.get(at) {
@@ -110,8 +111,8 @@ impl Arguments {
             by,
             fill: fill(text(5)?.as_deref())?,
             rate: rate(text(6)?.as_deref())?,
-            start: time("start", &values[7])?,
-            stop: time("stop", &values[8])?,
+            start: time("start", &values[7], relative)?,
+            stop: time("stop", &values[8], relative)?,
         })
     }
 }
@@ -165,9 +166,18 @@ fn rate(name: Option<&str>) -> Result<Option<Rate>> {
     })
 }
 
-fn time(name: &str, value: &ScalarValue) -> Result<Option<Timestamp>> {
+fn time(
+    name: &str,
+    value: &ScalarValue,
+    relative: &dyn Fn(&str) -> Result<Option<Timestamp>>,
+) -> Result<Option<Timestamp>> {
+    if let Some(text) = value.try_as_str().flatten()
+        && let Some(time) = relative(text)?
+    {
+        return Ok(Some(time));
+    }
     match value.cast_to(&time_type()) {
         Ok(ScalarValue::TimestampMicrosecond(micros, _)) => Ok(micros.map(Timestamp::from_micros)),
-        _ => plan_err!("{NAME}: {name} is {value}, expected a time, such as '2024-01-31 12:00:00'"),
+        _ => plan_err!("{NAME}: {name} is {value}, expected a time, such as '2024-01-31 12:00:00' or '5m-ago'"),
     }
 }

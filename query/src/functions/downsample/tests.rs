@@ -292,7 +292,7 @@ async fn wrong_arguments_are_named() {
         downsample('load', '1 minute', rate => 'fast')
             Invalid: downsample: rate is 'fast', expected counter or gauge
         downsample('load', '1 minute', start => 'yesterday')
-            Invalid: downsample: start is yesterday, expected a time, such as '2024-01-31 12:00:00'
+            Invalid: downsample: start is yesterday, expected a time, such as '2024-01-31 12:00:00' or '5m-ago'
         downsample('load', '1 minute', wrong => 1)
             Invalid: downsample has no argument 'wrong'; it has metric, interval, function, aggregate, by, fill, rate, start, stop
         downsample('load', '1 minute', metric => 'load')

@@ -12,23 +12,25 @@ use crate::launch::plan::{self, Hosts, JobName, LOCAL_MAX, Wanted};
 
 #[derive(Debug, Args)]
 pub struct NodesArgs {
-    /// Hosts to record besides this one, such as a,b[001-003] [default: those of the scheduler's job]
+    /// Other hosts to record [default: the scheduler's]
+    ///
+    /// A list such as a,b[001-003]. Without it those of the scheduler's job.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["hostfile", "local"])]
     nodes: Option<String>,
     /// A file that names them, one on a line; or Flux's R
-    #[arg(long, value_name = "FILE", conflicts_with = "local")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "local")]
     hostfile: Option<PathBuf>,
     /// N agents on this machine instead, as separate processes with names and data of their own, for trials
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(LOCAL_MAX)))]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(LOCAL_MAX)))]
     local: Option<u32>,
     /// What starts agents on other hosts: srun in an allocation of Slurm, else ssh; or none
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = Launcher::Auto)]
+    #[arg(long, hide_short_help = true, value_enum, value_name = "HOW", default_value_t = Launcher::Auto)]
     launcher: Launcher,
     /// Name or address under which agents reach this host [default: all that it has, in turn]
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, hide_short_help = true, value_name = "HOST")]
     advertise: Option<String>,
     /// How long agents go on when this process is gone [default: not at all on this machine; elsewhere 1m, or 10m while what started them still runs]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::duration)]
     head_gone_timeout: Option<Duration>,
 }
 

@@ -12,13 +12,13 @@ use chrono_tz::Tz;
 use http_body_util::BodyExt;
 use telem_engine::{Clock, Db, Options, TimeRange, Timestamp};
 use telem_ingest::writer::{Writer, WriterOptions};
-use telem_query::tsq::Fidelity;
+use telem_query::tsq::{CalendarUnit, Fidelity};
 use telem_query::{Queries, QueryOptions};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
 use super::put::Report;
-use super::time::{self, Unit};
+use super::time;
 use super::{Told, tsuid};
 use crate::answers::AnswerBudget;
 use crate::cors::Cors;
@@ -873,13 +873,13 @@ fn times_are_read_in_every_form() {
 #[test]
 fn durations_are_leading_digits_and_a_last_letter() {
     for (text, count, unit, millis) in [
-        ("500ms", 500, Unit::Millisecond, 500),
-        ("1m", 1, Unit::Minute, 60_000),
-        ("1M", 1, Unit::Minute, 60_000),
-        ("1.5m", 1, Unit::Minute, 60_000),
-        ("3h", 3, Unit::Hour, 10_800_000),
-        ("1n", 1, Unit::Month, 2_592_000_000),
-        ("1y", 1, Unit::Year, 31_536_000_000),
+        ("500ms", 500, CalendarUnit::Millisecond, 500),
+        ("1m", 1, CalendarUnit::Minute, 60_000),
+        ("1M", 1, CalendarUnit::Minute, 60_000),
+        ("1.5m", 1, CalendarUnit::Minute, 60_000),
+        ("3h", 3, CalendarUnit::Hour, 10_800_000),
+        ("1n", 1, CalendarUnit::Month, 2_592_000_000),
+        ("1y", 1, CalendarUnit::Year, 31_536_000_000),
     ] {
         assert_eq!(time::duration(text), Ok(time::Duration { count, unit, millis }), "{text}");
     }

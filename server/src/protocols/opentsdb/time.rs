@@ -2,6 +2,7 @@
 
 use chrono::{Days, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, TimeZone};
 use chrono_tz::Tz;
+use telem_query::tsq::CalendarUnit;
 
 /// A time of a query, in milliseconds since the epoch.
 ///
@@ -128,36 +129,9 @@ fn in_zone(local: NaiveDateTime, zone: Tz) -> Option<i64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Duration {
     pub count: i64,
-    pub unit: Unit,
+    pub unit: CalendarUnit,
     /// A month counts 30 days, a year 365.
     pub millis: i64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    Millisecond,
-    Second,
-    Minute,
-    Hour,
-    Day,
-    Week,
-    Month,
-    Year,
-}
-
-impl Unit {
-    fn millis(self) -> i64 {
-        match self {
-            Unit::Millisecond => 1,
-            Unit::Second => 1_000,
-            Unit::Minute => 60_000,
-            Unit::Hour => 3_600_000,
-            Unit::Day => 86_400_000,
-            Unit::Week => 7 * 86_400_000,
-            Unit::Month => 30 * 86_400_000,
-            Unit::Year => 365 * 86_400_000,
-        }
-    }
 }
 
 /// Leading digits, and the unit by the last letter: `ms s m h d w n y`, upper or lower case. What
@@ -174,18 +148,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     if count <= 0 {
         return Err(format!("Zero or negative duration: {text}"));
     }
-    let unit = match text.to_ascii_lowercase().bytes().next_back() {
-        Some(b's') if text[digits..].to_ascii_lowercase().ends_with("ms") => Unit::Millisecond,
-        Some(b's') => Unit::Second,
-        Some(b'm') => Unit::Minute,
-        Some(b'h') => Unit::Hour,
-        Some(b'd') => Unit::Day,
-        Some(b'w') => Unit::Week,
-        Some(b'n') => Unit::Month,
-        Some(b'y') => Unit::Year,
-        _ => return Err(format!("Invalid duration (suffix): {text}")),
-    };
-    let millis = count.checked_mul(unit.millis()).filter(|millis| millis.checked_mul(1_000).is_some());
+    let lower = text[digits..].to_ascii_lowercase();
+    let last = lower.char_indices().next_back().map_or("", |(at, _)| &lower[at..]);
+    let name = if lower.ends_with("ms") { "ms" } else { last };
+    let unit = CalendarUnit::named(name).ok_or_else(|| format!("Invalid duration (suffix): {text}"))?;
+    let millis = count.checked_mul(unit.nominal_millis()).filter(|millis| millis.checked_mul(1_000).is_some());
     let millis = millis.ok_or_else(|| format!("Invalid duration (too long): {text}"))?;
     Ok(Duration { count, unit, millis })
 }

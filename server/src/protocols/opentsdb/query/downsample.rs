@@ -3,10 +3,10 @@
 use chrono_tz::Tz;
 use telem_engine::Step;
 use telem_query::functions::Aggregator;
-use telem_query::tsq::{CalendarUnit, Downsample, Fill, Interval};
+use telem_query::tsq::{Downsample, Fill, Interval};
 
 use crate::protocols::opentsdb::aggregators;
-use crate::protocols::opentsdb::time::{self, Unit};
+use crate::protocols::opentsdb::time;
 
 /// How buckets follow a calendar.
 #[derive(Clone, Copy, Debug)]
@@ -67,21 +67,8 @@ fn parse_interval(text: &str, calendar: Calendar) -> Result<Interval, String> {
         }
         let too_long = || format!("Invalid duration (too long): {text}");
         let count = u32::try_from(duration.count).map_err(|_| too_long())?;
-        return Ok(Interval::Calendar { count, unit: unit(duration.unit), zone: calendar.zone });
+        return Ok(Interval::Calendar { count, unit: duration.unit, zone: calendar.zone });
     }
     let step = Step::from_micros(duration.millis.saturating_mul(1_000));
     step.map(Interval::Fixed).ok_or_else(|| format!("Zero or negative duration: {text}"))
-}
-
-fn unit(unit: Unit) -> CalendarUnit {
-    match unit {
-        Unit::Millisecond => CalendarUnit::Millisecond,
-        Unit::Second => CalendarUnit::Second,
-        Unit::Minute => CalendarUnit::Minute,
-        Unit::Hour => CalendarUnit::Hour,
-        Unit::Day => CalendarUnit::Day,
-        Unit::Week => CalendarUnit::Week,
-        Unit::Month => CalendarUnit::Month,
-        Unit::Year => CalendarUnit::Year,
-    }
 }

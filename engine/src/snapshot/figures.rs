@@ -1,0 +1,111 @@
+//! What the samples of series come to, mostly from what segments say of their runs.
+
+use std::sync::Arc;
+
+use super::{Snapshot, Values, Visible};
+use crate::error::Result;
+use crate::segment::Segment;
+use crate::series::SeriesId;
+use crate::time::TimeRange;
+use crate::value::Value;
+
+/// How many samples some series have, and between which values they lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ValueFigures {
+    /// Stored samples. One that was written again is counted again until a merge drops it.
+    pub samples: u64,
+    /// The least and the greatest value; `None` where there is no sample but NaN.
+    pub range: Option<(f64, f64)>,
+}
+
+impl ValueFigures {
+    /// Those of all samples of both.
+    pub fn add(&mut self, other: ValueFigures) {
+        self.samples += other.samples;
+        if let Some((min, max)) = other.range {
+            let known = self.range.unwrap_or((min, max));
+            self.range = Some((known.0.min(min), known.1.max(max)));
+        }
+    }
+
+    fn of(samples: u64, values: impl Iterator<Item = Value>) -> Self {
+        let mut range: Option<(f64, f64)> = None;
+        for value in values.map(Value::as_f64).filter(|value| !value.is_nan()) {
+            let known = range.unwrap_or((value, value));
+            range = Some((known.0.min(value), known.1.max(value)));
+        }
+        Self { samples, range }
+    }
+
+    fn of_values(values: &Values) -> Self {
+        Self::of(values.len() as u64, values.iter())
+    }
+}
+
+impl Snapshot {
+    /// The figures of each of `series`, in their order. Of segments the summaries of runs are looked at; pages are read
+    /// only of a run that has none, because it holds a NaN or both types.
+    ///
+    /// # Errors
+    /// Io and Corrupt, from the segments.
+    pub fn figures(&self, series: &[SeriesId]) -> Result<Vec<ValueFigures>> {
+        let mut figures = vec![ValueFigures::default(); series.len()];
+        for Visible { memtable, rows, .. } in &self.memtables {
+            for (figures, series) in figures.iter_mut().zip(series) {
+                let samples = memtable.read(*series, TimeRange::ALL, *rows);
+                figures.add(ValueFigures::of(samples.len() as u64, samples.into_iter().map(|(_, value)| value)));
+            }
+        }
+        let may = |segment: &&Arc<Segment>| series.iter().any(|one| segment.may_hold(*one));
+        for segment in self.segments.iter().filter(may) {
+            let loaded = segment.load()?;
+            for (figures, series) in figures.iter_mut().zip(series) {
+                let Some(run) = loaded.run(*series) else { continue };
+                match loaded.summary(run) {
+                    Some(summary) => {
+                        let of_run = [summary.min, summary.max].into_iter();
+                        figures.add(ValueFigures::of(u64::from(run.rows), of_run));
+                    }
+                    None => {
+                        for piece in loaded.read(std::slice::from_ref(run), TimeRange::ALL)? {
+                            figures.add(ValueFigures::of_values(&piece.values));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Db, Durability, Options, SampleBatch, SeriesKey, TagSet, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn figures_cover_segments_and_memtables_and_leave_nan_out_of_the_range() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::open(dir.path(), Options::default()).unwrap();
+        let series = |name: &str| db.series(&SeriesKey::new(name, TagSet::default()).unwrap()).unwrap();
+        let (ints, floats, nans, empty) = (series("ints"), series("floats"), series("nans"), series("empty"));
+        let put = |from: i64, samples: &[(SeriesId, Value)]| {
+            let mut batch = SampleBatch::default();
+            for (at, (series, value)) in (from..).zip(samples) {
+                batch.push(*series, Timestamp::from_seconds(at), *value);
+            }
+            db.append(&batch, Durability::Buffered).unwrap();
+        };
+        let (nan, int, float) = (Value::Float(f64::NAN), Value::Int, Value::Float);
+        put(0, &[(ints, int(7)), (ints, int(-3)), (floats, float(2.5)), (floats, nan), (nans, nan), (floats, int(9))]);
+        db.flush().unwrap();
+        put(100, &[(ints, int(8)), (floats, float(-0.5)), (nans, nan)]);
+        let found = db.snapshot().figures(&[ints, floats, nans, empty]).unwrap();
+        let figures = |samples, range| ValueFigures { samples, range };
+        assert_eq!(
+            found,
+            [figures(3, Some((-3.0, 8.0))), figures(4, Some((-0.5, 9.0))), figures(2, None), figures(0, None)]
+        );
+    }
+}

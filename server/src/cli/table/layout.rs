@@ -1,0 +1,166 @@
+//! How wide columns are, which are shown, and the lines that they make.
+
+use super::cells::{CellColumn, Cells, Side};
+
+/// A text is not cut shorter than this.
+const TEXT_MIN: usize = 12;
+/// Nor a column's name.
+const NAME_MIN: usize = 5;
+/// Before a column, and behind the last.
+const EDGE: usize = 2;
+/// Stands for what is cut off, and for columns that are not shown.
+const CUT: char = '…';
+
+/// The widths of columns.
+#[derive(Debug)]
+pub struct Layout {
+    shown: Vec<ShownColumn>,
+    /// Columns that have no room, by their places.
+    pub hidden: Vec<usize>,
+    /// Of text.
+    cut: Cut,
+}
+
+/// What becomes of text that is longer than its column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    /// It ends at the column's: in one line, or wrapped where it has several, as a plan has.
+    There,
+    /// It is whole, and its line longer.
+    Nowhere,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShownColumn {
+    Column {
+        at: usize,
+        width: usize,
+        side: Side,
+    },
+    /// In place of the hidden ones.
+    Gap,
+}
+
+impl ShownColumn {
+    fn width(self) -> usize {
+        match self {
+            ShownColumn::Column { width, .. } => width,
+            ShownColumn::Gap => 1,
+        }
+    }
+}
+
+/// The least that a column can be, and what it would like to be.
+#[derive(Clone, Copy, Debug)]
+struct ColumnWish {
+    least: usize,
+    whole: usize,
+}
+
+impl Layout {
+    /// Of these rows in lines of at most `width`; every column in its whole width where there is no limit.
+    pub fn new(cells: &Cells, width: Option<usize>) -> Self {
+        let wishes: Vec<ColumnWish> = cells.columns.iter().map(wish).collect();
+        let line = |widths: &mut dyn Iterator<Item = usize>| widths.map(|width| width + EDGE + 1).sum::<usize>() + 1;
+        let room = width.unwrap_or(usize::MAX);
+        let mut kept: Vec<usize> = (0..wishes.len()).collect();
+        let mut hidden = Vec::new();
+        let gap = |hidden: &[usize]| if hidden.is_empty() { 0 } else { 1 + EDGE + 1 };
+        // The first and the last columns say most, so the middle goes first.
+        while kept.len() > 1 && line(&mut kept.iter().map(|at| wishes[*at].least)) + gap(&hidden) > room {
+            hidden.push(kept.remove(kept.len() / 2));
+        }
+        hidden.sort_unstable();
+        let fits = |most: usize| {
+            let width = |at: &usize| most.clamp(wishes[*at].least, wishes[*at].whole);
+            line(&mut kept.iter().map(width)).saturating_add(gap(&hidden)) <= room
+        };
+        let widest = kept.iter().map(|at| wishes[*at].whole).max().unwrap_or(0);
+        let most = (0..=widest).rev().find(|most| fits(*most)).unwrap_or(0);
+        let mut shown: Vec<ShownColumn> = Vec::with_capacity(kept.len() + 1);
+        for at in &kept {
+            if hidden.first().is_some_and(|hidden| hidden < at) && !shown.contains(&ShownColumn::Gap) {
+                shown.push(ShownColumn::Gap);
+            }
+            let width = most.clamp(wishes[*at].least, wishes[*at].whole);
+            shown.push(ShownColumn::Column { at: *at, width, side: cells.columns[*at].side });
+        }
+        let cut = if width.is_some() { Cut::There } else { Cut::Nowhere };
+        Self { shown, hidden, cut }
+    }
+
+    /// The rule, the names, the rule.
+    pub fn head(&self, cells: &Cells) -> String {
+        let names = self.line(|at, _| (cells.columns[at].name.as_str(), self.cut));
+        format!("{rule}{names}{rule}", rule = self.rule())
+    }
+
+    pub fn row(&self, cells: &Cells, row: usize) -> String {
+        let cut = |side| if side == Side::LeftCut { self.cut } else { Cut::Nowhere };
+        self.line(|at, side| (cells.columns[at].cells[row].as_str(), cut(side)))
+    }
+
+    pub fn rule(&self) -> String {
+        let dashes = self.shown.iter().map(|shown| "-".repeat(shown.width() + EDGE));
+        format!("+{}+\n", dashes.collect::<Vec<_>>().join("+"))
+    }
+
+    /// One row, in as many lines as its text has.
+    fn line<'a>(&self, text: impl Fn(usize, Side) -> (&'a str, Cut)) -> String {
+        let cells: Vec<Vec<String>> = self
+            .shown
+            .iter()
+            .map(|shown| match *shown {
+                ShownColumn::Column { at, width, side } => {
+                    let (text, cut) = text(at, side);
+                    lines(text, width.max(1), cut)
+                }
+                ShownColumn::Gap => vec![CUT.to_string()],
+            })
+            .collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(1);
+        let mut written = String::new();
+        for line in 0..height {
+            for (shown, lines) in self.shown.iter().zip(&cells) {
+                let (width, part) = (shown.width(), lines.get(line).map_or("", String::as_str));
+                match shown {
+                    ShownColumn::Column { side: Side::Right, .. } => written.push_str(&format!("| {part:>width$} ")),
+                    _ => written.push_str(&format!("| {part:<width$} ")),
+                }
+            }
+            written.push_str("|\n");
+        }
+        written
+    }
+}
+
+fn wish(column: &CellColumn) -> ColumnWish {
+    let name = length(&column.name);
+    let widest = column.cells.iter().flat_map(|cell| cell.split('\n')).map(length).max().unwrap_or(0);
+    let least = match column.side {
+        Side::LeftCut => widest.min(TEXT_MIN),
+        Side::Right | Side::Left => widest,
+    };
+    ColumnWish { least: least.max(name.min(NAME_MIN)), whole: widest.max(name).max(1) }
+}
+
+fn lines(text: &str, width: usize, cut: Cut) -> Vec<String> {
+    match (cut, text.contains('\n')) {
+        (Cut::Nowhere, _) => text.split('\n').map(str::to_owned).collect(),
+        (Cut::There, true) => text.split('\n').flat_map(|line| wrapped(line, width)).collect(),
+        (Cut::There, false) if length(text) > width => vec![text.chars().take(width - 1).chain([CUT]).collect()],
+        (Cut::There, false) => vec![text.to_owned()],
+    }
+}
+
+fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let all: Vec<char> = line.chars().collect();
+    if all.is_empty() {
+        return vec![String::new()];
+    }
+    all.chunks(width).map(|part| part.iter().collect()).collect()
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
