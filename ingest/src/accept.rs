@@ -10,7 +10,6 @@ pub mod points;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use telem_engine::{Db, ErrorKind, SampleBatch, SeriesId, SeriesKey, Timestamp};
 
 pub use self::memory::DecoderMemory;
 use crate::decode::Incoming;
+use crate::default_tags::DefaultTags;
 
 /// What one request may bring.
 #[derive(Clone, Debug, PartialEq, Eq)]

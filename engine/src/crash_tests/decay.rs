@@ -328,7 +328,7 @@ fn a_list_that_is_not_there_or_is_old_asks_for_nothing() {
     assert_eq!(subject.disk.content(&list), None);
     crate::disk::write_file(&subject.disk, &list, &old).unwrap();
     assert_eq!(check(Path::new(DIR), &options, &mut |_| {}).unwrap().findings, []);
-    assert_eq!(Db::open_read_only(Path::new(DIR), options).unwrap().recovery().missing, [PathBuf::new(); 0]);
+    assert!(Db::open_read_only(Path::new(DIR), options).unwrap().recovery().missing.is_empty());
 }
 
 fn is_wal(file: &Path) -> bool {
