@@ -87,7 +87,8 @@ def test_the_client_of_2_x_shows_what_was_not_stored(server):
 
 
 def of_3(server, **wishes):
-    options = write_client_options(write_options=WriteOptions(write_type=WriteType.synchronous, **wishes))
+    wishes = WriteOptions(write_type=WriteType.synchronous, use_v2_api=False, **wishes)
+    options = write_client_options(write_options=wishes)
     return InfluxDBClient3(
         host=f"http://{server.address}", database="job", token="any", write_client_options=options
     )
