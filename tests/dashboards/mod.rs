@@ -191,9 +191,12 @@ fn the_collectors_fill_the_dashboards() {
 }
 
 /// Whether the recording fills `target`, where that is certain. No InfiniBand is in it, no CPU time passes in it, and a
-/// process is stored from the second walk on, which is seconds later.
+/// process is stored from the second walk on, which is seconds later; a job runs under `telem run` alone.
 fn expected(target: &Json, level: u8) -> Option<bool> {
     let name = target["metric"].as_str().unwrap();
+    if name.starts_with("job_process") {
+        return Some(false);
+    }
     let open = name.contains("infiniband") || name == "cpu_percent" || name.starts_with("process_");
     (!open).then(|| is_stored(target, level))
 }

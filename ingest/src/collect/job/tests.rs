@@ -156,13 +156,13 @@ fn the_command_and_what_it_started_are_told_from_the_first_tick_on() {
         node.file(101 + rank, "environ", &format!("PATH=/bin\0PMI_RANK={rank}\0"));
     }
     // A child of a child, whose number is smaller.
-    node.put(&process(50, "helper", 102));
+    node.put(&process(50, "reader", 102));
     let first = node.tick(2);
     assert_eq!(first["job_process_cpu_seconds_total{comm=mpirun,parent=telem,pid=100}"], 0.3);
     assert_eq!(first["job_process_cpu_seconds_total{comm=solver,parent=mpirun,pid=101,rank=0}"], 1.0);
     assert_eq!(first["job_process_cpu_seconds_total{comm=solver,parent=mpirun,pid=102,rank=1}"], 1.01);
     assert_eq!(first["job_process_resident_memory_bytes{comm=solver,parent=mpirun,pid=102,rank=1}"], 5.0 * 4_096.0);
-    assert_eq!(first["job_process_threads{comm=helper,parent=solver,pid=50,rank=1}"], 3.0, "the rank of its parent");
+    assert_eq!(first["job_process_threads{comm=reader,parent=solver,pid=50,rank=1}"], 3.0, "the rank of its parent");
     assert_eq!((first["job_processes{}"], first["job_processes_together{}"]), (4.0, 0.0));
     assert_eq!(node.pids(3), BTreeSet::from([50, 100, 101, 102]));
 }
