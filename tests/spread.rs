@@ -137,6 +137,7 @@ fn router(queries: &Queries) -> Router {
         limits: ServerLimits::default(),
         cors: Cors::default(),
         opentsdb: Told::default(),
+        refusal: telem_server::state::Refusal::Saved,
         version: VERSION,
     };
     http::router(Arc::new(state))
