@@ -3,7 +3,7 @@
 use super::cells::{CellColumn, Cells, Side};
 
 /// A text is not cut shorter than this.
-const TEXT_MIN: usize = 12;
+const TEXT_MIN: usize = 8;
 /// Nor a column's name.
 const NAME_MIN: usize = 5;
 /// Before a column, and behind the last.
@@ -66,9 +66,12 @@ impl Layout {
         let mut kept: Vec<usize> = (0..wishes.len()).collect();
         let mut hidden = Vec::new();
         let gap = |hidden: &[usize]| if hidden.is_empty() { 0 } else { 1 + EDGE + 1 };
-        // The first and the last columns say most, so the middle goes first.
+        // The first and the last columns say most, and times and numbers more than text.
         while kept.len() > 1 && line(&mut kept.iter().map(|at| wishes[*at].least)) + gap(&hidden) > room {
-            hidden.push(kept.remove(kept.len() / 2));
+            let middle = kept.len() / 2;
+            let is_text = |at: &usize| cells.columns[kept[*at]].side == Side::LeftCut;
+            let of_text = (1..kept.len() - 1).filter(is_text).min_by_key(|at| at.abs_diff(middle));
+            hidden.push(kept.remove(of_text.unwrap_or(middle)));
         }
         hidden.sort_unstable();
         let fits = |most: usize| {

@@ -143,6 +143,28 @@ fn columns_that_have_no_room_are_named() {
 }
 
 #[test]
+fn a_time_stays_where_text_can_go() {
+    let samples = batch(vec![
+        ("metric", text(vec![Some("node_memory_AnonPages_bytes")])),
+        ("host", text(vec![Some("vm")])),
+        ("node", text(vec![Some("vm")])),
+        ("tags", text(vec![Some("{host: vm}")])),
+        ("ts", times(vec![Some(1_767_225_600_100_000)])),
+        ("value", floats(vec![Some(629_260_288.0)])),
+        ("value_int", Arc::new(Int64Array::from(vec![Some(629_260_288)]))),
+    ]);
+    let (text, notes) = table(&[samples], TableOptions { rows_max: 9, width: Some(80) });
+    assert!(
+        text.contains("| 2026-01-01 00:00:00.100 |") && text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    assert_eq!(
+        notes,
+        ["the terminal has no room for this column: tags; name the columns that you want, or --format csv"]
+    );
+}
+
+#[test]
 fn text_of_several_lines_is_wrapped() {
     check(
         &batch(vec![
