@@ -77,8 +77,8 @@ fn in_expression(expr: Expr, schema: &DFSchema, anchor: &Anchor) -> Result<Trans
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(op) => {
             let (time_left, time_right) = (is_time(&left), is_time(&right));
             let (left, right) = match (time_left, time_right) {
-                (true, false) => (Transformed::no(left), in_box(right, anchor)?),
-                (false, true) => (in_box(left, anchor)?, Transformed::no(right)),
+                (true, false) => (Transformed::no(left), in_box(*right, anchor)?),
+                (false, true) => (in_box(*left, anchor)?, Transformed::no(right)),
                 _ => (Transformed::no(left), Transformed::no(right)),
             };
             let changed = left.transformed || right.transformed;
@@ -86,7 +86,7 @@ fn in_expression(expr: Expr, schema: &DFSchema, anchor: &Anchor) -> Result<Trans
             Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
         }
         Expr::Between(Between { expr, negated, low, high }) if is_time(&expr) => {
-            let (low, high) = (in_box(low, anchor)?, in_box(high, anchor)?);
+            let (low, high) = (in_box(*low, anchor)?, in_box(*high, anchor)?);
             let changed = low.transformed || high.transformed;
             let expr = Expr::Between(Between { expr, negated, low: low.data, high: high.data });
             Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
@@ -103,11 +103,11 @@ fn in_expression(expr: Expr, schema: &DFSchema, anchor: &Anchor) -> Result<Trans
             Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
         }
         Expr::Cast(Cast { expr, field }) if matches!(field.data_type(), DataType::Timestamp(..)) => {
-            let expr = in_box(expr, anchor)?;
+            let expr = in_box(*expr, anchor)?;
             Ok(expr.update_data(|expr| Expr::Cast(Cast { expr, field })))
         }
         Expr::TryCast(TryCast { expr, field }) if matches!(field.data_type(), DataType::Timestamp(..)) => {
-            let expr = in_box(expr, anchor)?;
+            let expr = in_box(*expr, anchor)?;
             Ok(expr.update_data(|expr| Expr::TryCast(TryCast { expr, field })))
         }
         other => Ok(Transformed::no(other)),
@@ -128,6 +128,6 @@ fn in_place(expr: Expr, anchor: &Anchor) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::Literal(time, None)))
 }
 
-fn in_box(expr: Box<Expr>, anchor: &Anchor) -> Result<Transformed<Box<Expr>>> {
-    Ok(in_place(*expr, anchor)?.update_data(Box::new))
+fn in_box(expr: Expr, anchor: &Anchor) -> Result<Transformed<Box<Expr>>> {
+    Ok(in_place(expr, anchor)?.update_data(Box::new))
 }
