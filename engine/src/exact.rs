@@ -32,15 +32,24 @@ pub struct ExactSum {
 }
 
 impl ExactSum {
+    #[inline]
     pub fn add(&mut self, value: f64) {
+        if !self.try_add(value) {
+            self.add_slowly(value);
+        }
+    }
+
+    /// Adds `value` where two floats hold the sum, which takes no more memory; false where nothing was added.
+    #[inline]
+    pub fn try_add(&mut self, value: f64) -> bool {
         let (high, error) = two_sum(self.high, value);
         let (low, lost) = two_sum(self.low, error);
         // Of an overflow and of NaN, NaN is lost.
-        if lost == 0.0 {
+        let holds = lost == 0.0;
+        if holds {
             (self.high, self.low) = (high, low);
-        } else {
-            self.add_slowly(value);
         }
+        holds
     }
 
     /// Adds `value` as often as `count` says.

@@ -138,9 +138,11 @@ impl GroupsAccumulator for Totals {
         {
             for (group, value) in groups.iter().zip(values.as_primitive::<Float64Type>().values()) {
                 let sum = &mut self.sums[*group];
-                let before = sum.heap_bytes();
-                sum.add(*value);
-                self.heap_bytes = self.heap_bytes + sum.heap_bytes() - before;
+                if !sum.try_add(*value) {
+                    let before = sum.heap_bytes();
+                    sum.add(*value);
+                    self.heap_bytes = self.heap_bytes + sum.heap_bytes() - before;
+                }
                 self.counts[*group] += 1;
             }
             return Ok(());

@@ -51,7 +51,8 @@ async fn a_node_that_does_not_listen_refuses() {
 async fn a_node_that_takes_connections_and_says_nothing_does_not_answer() {
     let address = node(|stream| async move { std::mem::forget(stream) }).await;
     let told = lost_at(address).await;
-    assert!(told.contains(SILENT), "{told}");
+    // The connection of the probe is kept, and may be given up only after the second question began.
+    assert!(told.contains(SILENT) || told == CLOSED, "{told}");
 }
 
 #[tokio::test]

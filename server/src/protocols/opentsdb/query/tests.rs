@@ -692,6 +692,62 @@ proptest! {
     }
 }
 
+/// The values of `host` of the groups of an answer, in their order.
+fn order(aggregator: &str, given: &[&str]) -> Vec<String> {
+    let index = index(&[
+        ("m", &[("host", "web"), ("rack", "2")]),
+        ("m", &[("host", "db"), ("rack", "1")]),
+        ("m", &[("host", "app"), ("rack", "2")]),
+    ]);
+    let body =
+        format!(r#"{{"start":1,"queries":[{{"aggregator":"{aggregator}","metric":"m","tags":{{"host":"*"}}}}]}}"#);
+    let asked = ask(&body);
+    let subs = resolve::resolve(&asked, &index, NOW_MILLIS, Fidelity::Sensible).map_err(|failure| failure.message);
+    let groups = given.iter().map(|host| TsGroup {
+        tags: BTreeMap::from([("host".to_owned(), (*host).to_owned())]),
+        aggregate_tags: vec![],
+        series: vec![SeriesKey::new("m", TagSet::new([("host", *host), ("rack", "2")]).unwrap()).unwrap()],
+        points: vec![],
+    });
+    let held = AnswerBudget::new(1 << 20).start();
+    let mut out = render::Out::new(Arc::new(asked), Delivered::default(), index, held, stats());
+    out.add(&subs.unwrap()[0], groups.collect(), Duration::ZERO).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&out.whole().unwrap().0).unwrap();
+    let host = |group: &serde_json::Value| group["tags"]["host"].as_str().unwrap().to_owned();
+    json.as_array().unwrap().iter().map(host).collect()
+}
+
+#[test]
+fn groups_come_in_the_order_in_which_their_names_were_first_seen() {
+    for aggregator in ["sum", "none"] {
+        for given in [["app", "db", "web"], ["web", "app", "db"]] {
+            assert_eq!(order(aggregator, &given), ["web", "db", "app"], "{aggregator} {given:?}");
+        }
+    }
+}
+
+#[test]
+fn values_that_a_later_one_of_their_second_hides_are_counted() {
+    let hidden = |ms_resolution, arrays, micros: &[i64]| {
+        let points = micros.iter().map(|micros| (Timestamp::from_micros(*micros), Value::Int(1))).collect();
+        let series = vec![SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap()];
+        let group = TsGroup { tags: BTreeMap::new(), aggregate_tags: vec![], series, points };
+        let asked = Asked { ms_resolution, arrays, ..plain() };
+        let held = AnswerBudget::new(1 << 20).start();
+        let mut out = render::Out::new(Arc::new(asked), Delivered::default(), Arc::default(), held, stats());
+        let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null: false };
+        out.add(&sub, vec![group], Duration::ZERO).unwrap();
+        out.hidden().map(|text| text.to_str().unwrap().to_owned())
+    };
+    let micros = [1_000_000, 1_000_400, 1_000_800, 1_500_000, 2_000_000];
+    let seconds = "3 values have a later one in their second; msResolution=true shows them";
+    assert_eq!(hidden(false, false, &micros).as_deref(), Some(seconds));
+    let millis = "2 values have a later one in their millisecond; arrays=true or SQL shows them";
+    assert_eq!(hidden(true, false, &micros).as_deref(), Some(millis));
+    assert_eq!(hidden(true, true, &micros), None);
+    assert_eq!(hidden(false, false, &[1_000_000, 2_000_000]), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
