@@ -13,6 +13,7 @@ mod compact;
 mod dashboards;
 mod export;
 mod grafana;
+mod hostile;
 mod influx;
 mod kill;
 mod launch;

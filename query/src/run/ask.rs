@@ -149,8 +149,8 @@ async fn planned(
     text: &str,
 ) -> Result<(View, SessionState, Planned)> {
     let view = inner.view(context.snapshot.clone());
-    let state = inner.session.state(context, &view, inner.options.clock.now(), order);
-    let planned = sql::plan(text, &state, &view).await?;
+    let mut state = inner.session.state(context, &view, inner.options.clock.now(), order);
+    let planned = sql::plan(text, &mut state, &view).await?;
     Ok((view, state, planned))
 }
 
