@@ -15,6 +15,7 @@ mod disk;
 mod export;
 mod floors;
 mod grafana;
+mod hostile;
 mod influx;
 mod kill;
 mod launch;

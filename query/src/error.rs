@@ -24,6 +24,13 @@ pub enum Error {
     Infinite { at_millis: i64, value: f64 },
     #[error("{running} queries are running, the most that are allowed (limit --queries-max); try again in a moment")]
     TooManyQueries { running: usize },
+    #[error(
+        "{count} SQL queries are still busy after their time was over, so no more SQL is taken until one of them ends; time-series queries are answered"
+    )]
+    LeftBehind { count: usize },
+    /// Of code that works for a question that nobody waits for any more.
+    #[error("the query was stopped")]
+    Stopped,
     #[error("queries run {max} tasks on nodes, the most that are allowed at once; try again in a moment")]
     TooManyTasks { max: usize },
     #[error("the query did not finish within {} s (limit --query-deadline); ask for less time or fewer series", after.as_secs_f64())]
@@ -37,6 +44,9 @@ pub enum Error {
     Memory(String),
     #[error("the query produces more than {max} {what}; ask for less time, fewer series or a coarser downsample")]
     TooLarge { what: &'static str, max: u64 },
+    /// Of one function.
+    #[error("{function} would make {found} {what}; at most {max} are allowed")]
+    TooMuchMade { function: String, what: &'static str, found: u64, max: u64 },
     #[error(transparent)]
     Engine(#[from] telem_engine::Error),
     #[error("cannot start the threads that execute queries: {source}")]
@@ -67,14 +77,17 @@ pub enum Error {
 impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Invalid(_) | Error::Infinite { .. } | Error::TooLarge { .. } | Error::Memory(_) => {
-                ErrorKind::Invalid
-            }
+            Error::Invalid(_)
+            | Error::Infinite { .. }
+            | Error::TooLarge { .. }
+            | Error::TooMuchMade { .. }
+            | Error::Memory(_) => ErrorKind::Invalid,
             Error::UnknownName { .. } | Error::UnknownTable { .. } => ErrorKind::NotFound,
-            Error::TooManyQueries { .. } | Error::TooManyTasks { .. } => ErrorKind::Busy,
+            Error::TooManyQueries { .. } | Error::TooManyTasks { .. } | Error::LeftBehind { .. } => ErrorKind::Busy,
             Error::Deadline { .. }
             | Error::Threads { .. }
             | Error::ShuttingDown
+            | Error::Stopped
             | Error::Incomplete { .. }
             | Error::NodesLost { .. }
             | Error::NodeLost { .. } => ErrorKind::Unavailable,

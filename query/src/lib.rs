@@ -9,6 +9,7 @@ pub mod dist;
 pub mod error;
 pub mod expression;
 pub mod functions;
+mod guard;
 pub mod leaf;
 pub mod pipeline;
 pub mod plan;

@@ -2,10 +2,11 @@
 //!
 //! Questions are worked on by threads of their own, at low priority, so that neither a heavy
 //! query nor a slow disk delays those who take samples in. [`bounded`] holds the limits,
-//! [`sql`] turns text into a plan, and [`ask`] asks, again where nodes are lost meanwhile.
+//! [`lanes`] the threads of SQL, [`sql`] turns text into a plan, and [`ask`] asks, again where nodes are lost meanwhile.
 
 mod ask;
 mod bounded;
+pub(crate) mod lanes;
 pub(crate) mod relative;
 mod sql;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use crate::plan;
 use crate::session::Session;
 use crate::tsq::TsQuery;
 use crate::view::View;
-use bounded::{Due, Workers};
+use bounded::{Due, Language, Workers};
 
 /// Limits of queries. [`QueryOptions::new`] has the defaults.
 #[derive(Clone, Debug)]
@@ -47,7 +48,11 @@ pub struct QueryOptions {
     pub points_max: u64,
     /// Most values (groups times times) in the answer of a time-series query. 10 million.
     pub answer_values_max: u64,
-    /// Threads that execute plans. As many as the machine runs at once, 8 at most.
+    /// Most questions in SQL that go on after their time, because their code does not come to an end; beyond that no
+    /// SQL is taken until one of them does. 8.
+    pub left_behind_max: usize,
+    /// Threads that execute plans: of all time series together, and of each question in SQL. As many as the machine
+    /// runs at once, 8 at most.
     pub threads: usize,
     /// Whether a question that not every node answers is an error. No.
     pub strict: bool,
@@ -73,6 +78,7 @@ impl QueryOptions {
             memory_bytes_max: 512 << 20,
             points_max: 50_000_000,
             answer_values_max: 10_000_000,
+            left_behind_max: 8,
             threads: cores.min(8),
             strict: false,
             absent: Vec::new(),
@@ -153,6 +159,8 @@ pub struct QueryStats {
     pub refused: u64,
     /// Those that run now.
     pub running: u64,
+    /// Those in SQL whose time is over, and whose code has not come to its end.
+    pub left_behind: u64,
     /// What is read from our own database now: for these, and for those of heads.
     pub leaves: u64,
 }
@@ -192,7 +200,7 @@ impl Queries {
     /// Unavailable when the threads that execute plans cannot be started.
     pub fn new(db: Db, options: QueryOptions) -> Result<Self> {
         let session = Session::new(&options)?;
-        let workers = Workers::new(&options)?;
+        let workers = Workers::new(&options, session.memory_pool())?;
         let inner = Inner { db, options, session, head: None, worker: None, background: None, workers };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -204,13 +212,14 @@ impl Queries {
     /// As [`Queries::new`].
     pub fn over(db: Db, members: Members, wire: Wire, options: QueryOptions) -> Result<Self> {
         let mut session = Session::new(&options)?;
-        let workers = Workers::new(&options)?;
+        let workers = Workers::new(&options, session.memory_pool())?;
         let reading = workers.reading();
-        let (head, worker, config) = Head::new(db.clone(), members, wire, &options, session.template(), reading)?;
+        let (head, worker, config) =
+            Head::new(db.clone(), members, wire, &options, session.template(), reading, workers.threads())?;
         session.configure(config);
         let (head, threads) = (Arc::new(head), workers.threads());
         let background = threads.spawn(Arc::clone(&head).probe()).abort_handle();
-        let worker = WorkerService::new(worker, threads);
+        let worker = WorkerService::new(worker, workers.lanes(), threads);
         let (head, worker, background) = (Some(head), Some(worker), Some(background));
         Ok(Self { inner: Arc::new(Inner { db, options, session, head, worker, background, workers }) })
     }
@@ -268,7 +277,7 @@ impl Queries {
     /// See [`crate::Error`].
     pub async fn last(&self, series: Vec<SeriesId>) -> Result<LastAnswer> {
         let inner = &self.inner;
-        let ticket = inner.workers.admit(inner.workers.due()).await?;
+        let ticket = inner.workers.admit(Language::TimeSeries, inner.workers.due()).await?;
         let context = self.leaf_context();
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let answered = async move { ask::last(&inner, context, &series, due).await };
@@ -291,7 +300,7 @@ impl Queries {
     /// As [`Queries::sql`].
     pub async fn sql_in(&self, order: RowOrder, text: &str) -> Result<SqlAnswer> {
         let inner = &self.inner;
-        let ticket = inner.workers.admit(inner.workers.due()).await?;
+        let ticket = inner.workers.admit(Language::Sql, inner.workers.due()).await?;
         let context = self.leaf_context();
         let (stop, missing) = (context.stop.clone(), Arc::new(Mutex::new(Vec::new())));
         let question =
@@ -308,11 +317,29 @@ impl Queries {
     /// # Errors
     /// As [`Queries::sql`].
     pub async fn explain(&self, text: &str) -> Result<String> {
-        let ticket = self.inner.workers.admit(self.inner.workers.due()).await?;
+        let ticket = self.inner.workers.admit(Language::Sql, self.inner.workers.due()).await?;
         let context = self.leaf_context();
         let (inner, stop, text) = (Arc::clone(&self.inner), context.stop.clone(), text.to_owned());
         let explained = async move { ask::explain(&inner, &context, &text).await };
-        self.inner.workers.run(ticket, stop, explained).await
+        self.inner.workers.run_on_lane(ticket, stop, explained)?.await
+    }
+
+    /// The memory that queries hold.
+    #[cfg(test)]
+    pub(crate) fn memory_reserved(&self) -> usize {
+        self.inner.session.memory_pool().reserved()
+    }
+
+    /// Every function of SQL, by kind and name.
+    #[cfg(test)]
+    pub(crate) fn function_names(&self) -> std::collections::BTreeSet<String> {
+        let known = self.inner.session.template();
+        let scalar = known.scalar_functions().values().map(|function| format!("scalar {}", function.name()));
+        let aggregate = known.aggregate_functions().values().map(|function| format!("aggregate {}", function.name()));
+        let window = known.window_functions().values().map(|function| format!("window {}", function.name()));
+        let table = known.table_functions().keys().map(|name| format!("table {name}"));
+        let lambda = known.higher_order_functions().values().map(|function| format!("lambda {}", function.name()));
+        scalar.chain(aggregate).chain(window).chain(table).chain(lambda).collect()
     }
 
     fn leaf_context(&self) -> LeafContext {
@@ -342,7 +369,7 @@ impl Round {
     /// See [`crate::Error`].
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
         let inner = &self.queries.inner;
-        let ticket = inner.workers.admit(self.due).await?;
+        let ticket = inner.workers.admit(Language::TimeSeries, self.due).await?;
         let context = LeafContext::counted(self.snapshot.clone(), inner.workers.reading());
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let answered = async move { ask::timeseries(&inner, context, &query, due).await };

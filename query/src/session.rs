@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::registry::FunctionRegistry;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
@@ -22,6 +22,7 @@ use crate::catalog::Catalog;
 use crate::dist::lost::Attempt;
 use crate::error::Result;
 use crate::functions::{self, downsample};
+use crate::guard;
 use crate::leaf::LeafContext;
 use crate::run::{QueryOptions, RowOrder};
 use crate::view::View;
@@ -58,10 +59,13 @@ impl Session {
             .with_default_catalog_and_schema(CATALOG, SCHEMA)
             .with_extension(Arc::new(options.clone()));
         config.options_mut().sql_parser.enable_ident_normalization = false;
-        let mut template =
-            SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime).build();
+        let builder = SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime);
+        let mut template = guard::rules(builder).build();
         for name in functions::LEFT_OUT {
             template.deregister_udf(name)?;
+        }
+        for name in functions::LAMBDAS_LEFT_OUT {
+            template.deregister_higher_order_function(name)?;
         }
         for function in functions::scalar_functions() {
             template.register_udf(function)?;
@@ -69,9 +73,17 @@ impl Session {
         for function in functions::aggregate_functions() {
             template.register_udaf(function)?;
         }
+        #[cfg(test)]
+        template.register_udf(Arc::new(crate::testing::hold()))?;
+        guard::wrap_functions(&mut template)?;
         template.register_udtf(downsample::NAME, Arc::new(downsample::DownsampleFunction));
         template.register_relation_planner(Arc::new(downsample::NamedArguments))?;
         Ok(Self { template })
+    }
+
+    /// The memory that queries share.
+    pub(crate) fn memory_pool(&self) -> Arc<dyn MemoryPool> {
+        Arc::clone(&self.template.runtime_env().memory_pool)
     }
 
     /// What states are made from.

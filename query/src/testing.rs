@@ -1,13 +1,17 @@
 //! What the tests of queries share: a database from a few lines of text, and answers as text.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow::util::pretty::pretty_format_batches;
+use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use futures::TryStreamExt;
 use telem_engine::{Clock, Db, Durability, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value};
 use tempfile::TempDir;
@@ -38,6 +42,30 @@ pub struct Asked {
     pub db: Db,
     _dir: TempDir,
 }
+
+/// Code in a query that nothing stops: `hold('KEY')` ends when the test says [`release`]d.
+pub fn hold() -> ScalarUDF {
+    let hold = |args: &[ColumnarValue]| {
+        let (held, changed) = &*RELEASED;
+        if let [ColumnarValue::Scalar(key)] = args {
+            let key = key.try_as_str().flatten().unwrap_or_default().to_owned();
+            let released = held.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(changed.wait_while(released, |released| !released.contains(&key)));
+        }
+        Ok(ColumnarValue::Scalar(ScalarValue::Int64(Some(1))))
+    };
+    create_udf("hold", vec![DataType::Utf8], DataType::Int64, Volatility::Volatile, Arc::new(hold))
+}
+
+/// Lets go of what is held under this key, now and later.
+pub fn release(key: &str) {
+    let (held, changed) = &*RELEASED;
+    held.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
+    changed.notify_all();
+}
+
+/// Keys that were released, of all tests of this process.
+static RELEASED: LazyLock<(Mutex<BTreeSet<String>>, Condvar)> = LazyLock::new(Default::default);
 
 pub fn options() -> QueryOptions {
     QueryOptions { threads: 2, ..QueryOptions::new(Arc::new(StandingClock)) }

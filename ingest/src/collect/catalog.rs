@@ -192,6 +192,7 @@ const CATALOG: &[Described] = &[
     counter(4, "telem_query_queries_total", "queries", "", "Queries that were started"),
     counter(4, "telem_query_queries_refused_total", "queries", "", "Queries that were refused because too many were running"),
     gauge(4, "telem_query_queries_running", "queries", "", "Queries that are running"),
+    gauge(4, "telem_query_queries_left_behind", "queries", "", "Queries in SQL whose time is over and whose code goes on; when there are 8, no more SQL is taken"),
     gauge(4, "telem_query_leaves_running", "leaves", "", "Parts of queries, its own and those of heads, for which samples are read"),
     counter(4, "telem_server_cpu_seconds_total", "seconds", "", "CPU time of telem, user and system"),
     gauge(4, "telem_server_resident_memory_bytes", "bytes", "", "Memory of telem that is in RAM"),

@@ -21,6 +21,7 @@ use datafusion_distributed::{
 };
 use futures::StreamExt;
 use telem_engine::Db;
+use tokio::runtime::Handle;
 use url::Url;
 
 use super::lost::Attempt;
@@ -114,9 +115,10 @@ impl Head {
         options: &QueryOptions,
         session: &SessionState,
         reading: Reading,
+        threads: Handle,
     ) -> datafusion::error::Result<(Head, Worker, SessionConfig)> {
         let ours = Url::parse(OURS).map_err(|error| DataFusionError::Internal(error.to_string()))?;
-        let channels = Channels::new(wire);
+        let channels = Channels::new(wire, threads);
         let worker = worker::worker(db, session.clone(), channels.clone(), reading);
         let mut config = session.config().clone();
         // Put there by the engine's own setters, all of its settings would go with every task.

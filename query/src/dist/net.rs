@@ -28,6 +28,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::time::{timeout, timeout_at};
 use tonic::body::Body;
 use tonic::transport::Endpoint;
@@ -106,6 +107,8 @@ impl fmt::Debug for Wire {
 #[derive(Clone)]
 pub(super) struct Channels {
     wire: Wire,
+    /// Where connections live: those who ask come and go, with their threads.
+    home: Handle,
     open: Arc<Mutex<BTreeMap<Url, BoxCloneSyncChannel>>>,
 }
 
@@ -116,8 +119,8 @@ impl fmt::Debug for Channels {
 }
 
 impl Channels {
-    pub fn new(wire: Wire) -> Self {
-        Self { wire, open: Arc::default() }
+    pub fn new(wire: Wire, home: Handle) -> Self {
+        Self { wire, home, open: Arc::default() }
     }
 
     /// Whether the node answers; why not, where it does not.
@@ -165,7 +168,8 @@ impl Channels {
                 Ok::<_, io::Error>(TokioIo::new(timeout(patience, dialled).await.map_err(late)??))
             }
         });
-        let channel = endpoint.connect_with_connector(connector).await;
+        let connecting = self.home.spawn(async move { endpoint.connect_with_connector(connector).await });
+        let channel = connecting.await.map_err(|_| unreachable("telem is shutting down".to_owned()))?;
         let channel = channel.map_err(|error| unreachable(why(&error)))?;
         // Whatever is asked, also whether anybody is there.
         let authorization = self.wire.authorization()?;

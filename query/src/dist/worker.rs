@@ -5,8 +5,9 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, exec_err};
@@ -26,12 +27,14 @@ use datafusion_distributed::{
 use http::{Request, Response};
 use telem_engine::Db;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 use tonic::body::Body;
 use tower::Service;
 
 use super::net::Channels;
 use super::wire::LeafCodec;
 use crate::leaf::{LeafContext, NodeLeafExec, Reading};
+use crate::run::lanes::{Lane, Lanes};
 use crate::session::BATCH_ROWS;
 
 /// Where the service is to be mounted: every path below.
@@ -40,6 +43,10 @@ pub const WORKER_PATH: &str = "/worker.WorkerService";
 const PROBE: &str = "/GetWorkerInfo";
 /// Largest message with a plan.
 const PLAN_BYTES_MAX: usize = 16 << 20;
+/// How often it is looked whether threads that work for heads come to take up anything new.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Longest that they may be busy without.
+const BUSY_MAX: Duration = Duration::from_secs(10);
 
 /// A worker over `db`. `session` has the functions that plans may name and the memory that they share; `reading` counts
 /// the leaves.
@@ -89,16 +96,80 @@ fn is_ours(plan: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// The gRPC service of this process's database, to be mounted below [`WORKER_PATH`] behind whoever checks tokens.
 ///
-/// Requests are worked on by the threads of queries, so that those who watch connections are never busy.
+/// Requests are worked on by threads of their own, so that those who watch connections are never busy, and that what
+/// heads send keeps no question of this node waiting.
 #[derive(Clone)]
 pub struct WorkerService {
     worker: Worker,
-    threads: Handle,
+    lane: Arc<WorkerLane>,
 }
 
 impl WorkerService {
-    pub(crate) fn new(worker: Worker, threads: Handle) -> Self {
-        Self { worker, threads }
+    /// `home` is where those threads are watched from.
+    pub(crate) fn new(worker: Worker, lanes: Arc<Lanes>, home: Handle) -> Self {
+        let lane = WorkerLane { lanes, home, current: Mutex::default() };
+        Self { worker, lane: Arc::new(lane) }
+    }
+}
+
+/// The threads that work for heads. Where all of them are busy with something that does not come to an end, others take
+/// their place, and what they were at is left behind.
+struct WorkerLane {
+    lanes: Arc<Lanes>,
+    home: Handle,
+    current: Mutex<Current>,
+}
+
+#[derive(Default)]
+struct Current {
+    lane: Option<Lane>,
+    watched: bool,
+}
+
+impl WorkerLane {
+    /// Where a request is worked on.
+    fn handle(self: &Arc<Self>) -> crate::error::Result<Handle> {
+        let mut current = self.current();
+        let lane = match current.lane.take() {
+            Some(lane) => lane,
+            None => self.lanes.take_for_heads()?,
+        };
+        let handle = lane.handle().clone();
+        current.lane = Some(lane);
+        if !current.watched {
+            current.watched = true;
+            self.home.spawn(Arc::clone(self).watch());
+        }
+        Ok(handle)
+    }
+
+    /// Looks after the threads for as long as anything is worked on.
+    async fn watch(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let handle = {
+                let mut current = self.current();
+                let busy = current.lane.as_ref().map(|lane| lane.handle().clone());
+                match busy.filter(|handle| handle.metrics().num_alive_tasks() > 0) {
+                    Some(handle) => handle,
+                    None => {
+                        current.watched = false;
+                        return;
+                    }
+                }
+            };
+            let answered = timeout(BUSY_MAX, handle.spawn(async {})).await.is_ok();
+            if !answered && !self.lanes.are_exhausted() {
+                tracing::warn!("all threads that work for heads were busy for too long, others take their place");
+                if let Some(lane) = self.current().lane.take() {
+                    self.lanes.retire(lane);
+                }
+            }
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,14 +198,18 @@ where
             // Asks whether anybody is there: those who work on questions may be busy.
             return service.call(request.map(Body::new));
         }
-        let answered = self.threads.spawn(async move { service.call(request.map(Body::new)).await });
+        let unavailable = |why: String| Ok(tonic::Status::unavailable(why).into_http());
+        let threads = match self.lane.handle() {
+            Ok(threads) => threads,
+            Err(error) => return Box::pin(std::future::ready(unavailable(error.to_string()))),
+        };
+        let answered = threads.spawn(async move { service.call(request.map(Body::new)).await });
         // A request that nobody waits for any more is not worked on.
         let answered = AbortOnDrop(answered);
         Box::pin(async move {
-            answered.await.unwrap_or_else(|_| {
-                let status = tonic::Status::unavailable("telem is shutting down");
-                Ok(status.into_http())
-            })
+            answered
+                .await
+                .unwrap_or_else(|_| unavailable("its threads ended, as when telem is shutting down".to_owned()))
         })
     }
 }

@@ -37,6 +37,10 @@ pub fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
 /// a query, any amount of memory that no limit sees. (`generate_series` in FROM makes rows one by one.)
 pub const LEFT_OUT: [&str; 7] = ["array_repeat", "array_resize", "generate_series", "lpad", "range", "repeat", "rpad"];
 
+/// The same of those that take a lambda: what it names of its row is copied for each element of all lists of a batch,
+/// where nothing can count it before.
+pub const LAMBDAS_LEFT_OUT: [&str; 4] = ["array_any_match", "array_filter", "array_first", "array_transform"];
+
 /// The type of every time in this crate.
 pub(crate) fn time_type() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")))

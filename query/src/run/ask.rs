@@ -153,7 +153,7 @@ async fn planned(
     let now = inner.options.clock.now();
     let mut state = inner.session.state(context, &view, now, order);
     state.config_mut().set_extension(Arc::new(Anchor::new(inner.db.clone(), now)));
-    let planned = sql::plan(text, &state, &view).await?;
+    let planned = sql::plan(text, &mut state, &view).await?;
     Ok((view, state, planned))
 }
 

@@ -1,9 +1,9 @@
 //! Where queries run, and what bounds them: how many at once, for how long, and only as long as
 //! somebody waits.
 //!
-//! The deadline is watched twice: where the query runs, so that one that nobody reads ends and
-//! gives its place back, and where it is waited for, so that the one who asked hears of it even
-//! while all threads of queries are busy with something that does not yield.
+//! Time series, whose code lets go of its thread again and again, share the threads of queries. SQL may be busy with
+//! something that does not yield, so each question has a lane of its own ([`super::lanes`]), and is watched from the
+//! shared threads: when its time is over its place is free again, whatever its lane still does.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,6 +15,7 @@ use std::time::Duration;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::runtime::{Handle, Runtime};
@@ -22,25 +23,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, timeout_at};
 
+use super::lanes::Lanes;
 use super::{QueryOptions, QueryStats};
 use crate::error::{Error, Result};
 use crate::leaf::{Reading, Stop};
 
 /// Threads that may block in the engine at once, all queries together; made when needed. A leaf holds
 /// one for each of its parts while it is read: 16 queries of two tables in 8 parts each hold 256.
-const BLOCKING_THREADS_MAX: usize = 1_024;
+pub(super) const BLOCKING_THREADS_MAX: usize = 1_024;
 /// Batches made ahead of a client that reads slowly.
 const ANSWER_BATCHES: usize = 2;
 /// Deep plans recurse deeply, most of all in a debug build.
-const STACK_BYTES: usize = 8 << 20;
+pub(super) const STACK_BYTES: usize = 8 << 20;
 /// Queries give way to the job and to taking samples in.
-const NICENESS: i32 = 10;
+pub(super) const NICENESS: i32 = 10;
 
 #[derive(Debug)]
 pub(super) struct Workers {
     /// Taken when this is dropped.
     runtime: Option<Runtime>,
+    lanes: Arc<Lanes>,
     running: Arc<Semaphore>,
+    /// Those of them that SQL may have: it never takes the last quarter from time series.
+    running_sql: Arc<Semaphore>,
     waiting: Semaphore,
     running_max: usize,
     queue_wait: Duration,
@@ -53,8 +58,22 @@ pub(super) struct Workers {
 /// A query's place among those that run, and when it must be done.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    place: OwnedSemaphorePermit,
+    places: Places,
     due: Due,
+}
+
+/// One among the queries that run, and one among those in SQL.
+#[derive(Debug)]
+struct Places {
+    _running: OwnedSemaphorePermit,
+    _running_sql: Option<OwnedSemaphorePermit>,
+}
+
+/// In which language a query is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Language {
+    TimeSeries,
+    Sql,
 }
 
 /// When queries must be done, and how long that was when they began.
@@ -71,7 +90,8 @@ impl Ticket {
 }
 
 impl Workers {
-    pub(super) fn new(options: &QueryOptions) -> Result<Self> {
+    /// What SQL makes is counted in `pool`.
+    pub(super) fn new(options: &QueryOptions, pool: Arc<dyn MemoryPool>) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads.max(1))
             .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -87,11 +107,14 @@ impl Workers {
             .enable_io()
             .build()
             .map_err(|source| Error::Threads { source })?;
+        let running_max = options.queries_max.max(1);
         Ok(Self {
             runtime: Some(runtime),
-            running: Arc::new(Semaphore::new(options.queries_max.max(1))),
+            lanes: Arc::new(Lanes::new(options, pool)),
+            running: Arc::new(Semaphore::new(running_max)),
+            running_sql: Arc::new(Semaphore::new(running_max - running_max / 4)),
             waiting: Semaphore::new(options.queries_waiting_max),
-            running_max: options.queries_max.max(1),
+            running_max,
             queue_wait: options.queue_wait,
             deadline: options.deadline,
             admitted: AtomicU64::new(0),
@@ -105,6 +128,7 @@ impl Workers {
             admitted: self.admitted.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             running: self.running_max.saturating_sub(self.running.available_permits()) as u64,
+            left_behind: self.lanes.left_behind() as u64,
             leaves: self.reading.leaves(),
         }
     }
@@ -114,9 +138,14 @@ impl Workers {
         self.reading.clone()
     }
 
+    /// The threads that SQL has to itself.
+    pub(super) fn lanes(&self) -> Arc<Lanes> {
+        Arc::clone(&self.lanes)
+    }
+
     /// The threads of queries, for what else is to give way to the job.
     pub(super) fn threads(&self) -> Handle {
-        self.runtime.as_ref().expect("the runtime is taken only when the workers are dropped").handle().clone()
+        self.runtime().handle().clone()
     }
 
     /// The deadline of what begins now.
@@ -127,46 +156,102 @@ impl Workers {
     /// Waits for a place among the queries that run.
     ///
     /// # Errors
-    /// Busy when too many wait already, or none ends in time.
-    pub(super) async fn admit(&self, due: Due) -> Result<Ticket> {
-        let admitted = self.place(due).await;
+    /// Busy when too many wait already, none ends in time, or too much SQL outlived its question.
+    pub(super) async fn admit(&self, language: Language, due: Due) -> Result<Ticket> {
+        let admitted = self.places(language, due).await;
         let counter = if admitted.is_ok() { &self.admitted } else { &self.refused };
         counter.fetch_add(1, Ordering::Relaxed);
-        admitted
+        Ok(Ticket { places: admitted?, due })
     }
 
-    async fn place(&self, due: Due) -> Result<Ticket> {
+    async fn places(&self, language: Language, due: Due) -> Result<Places> {
+        if language == Language::Sql && self.lanes.are_exhausted() {
+            return Err(Error::LeftBehind { count: self.lanes.left_behind() });
+        }
         let too_many = || Error::TooManyQueries { running: self.running_max };
-        if let Ok(place) = Arc::clone(&self.running).try_acquire_owned() {
-            return Ok(Ticket { place, due });
+        let at_once = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
+        let places = match language {
+            Language::TimeSeries => at_once(&self.running).map(|running| (running, None)),
+            Language::Sql => at_once(&self.running_sql).and_then(|sql| Some((at_once(&self.running)?, Some(sql)))),
+        };
+        if let Some((_running, _running_sql)) = places {
+            return Ok(Places { _running, _running_sql });
         }
         let _waiting = self.waiting.try_acquire().map_err(|_| too_many())?;
+        let waited = async {
+            let _running_sql = match language {
+                Language::TimeSeries => None,
+                Language::Sql => Some(Arc::clone(&self.running_sql).acquire_owned().await.ok()?),
+            };
+            let _running = Arc::clone(&self.running).acquire_owned().await.ok()?;
+            Some(Places { _running, _running_sql })
+        };
         let until = due.at.min(now() + self.queue_wait);
-        match timeout_at(until, Arc::clone(&self.running).acquire_owned()).await {
-            Ok(Ok(place)) => Ok(Ticket { place, due }),
-            _ => Err(too_many()),
-        }
+        timeout_at(until, waited).await.ok().flatten().ok_or_else(too_many)
     }
 
-    /// Does `work` on the threads of queries. Dropping what is returned stops it.
+    /// Does `work` on the threads that time series share. Dropping what is returned stops it.
     pub(super) fn run<T: Send + 'static>(
         &self,
         ticket: Ticket,
         stop: Stop,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Running<T> {
-        let Ticket { place, due } = ticket;
+        let Ticket { places, due } = ticket;
         let stopped_at_the_end = StopAtEnd(stop.clone());
         let bounded = async move {
-            let _held = (place, stopped_at_the_end);
+            let _held = (places, stopped_at_the_end);
             timeout_at(due.at, work).await.unwrap_or(Err(Error::Deadline { after: due.after }))
         };
-        let runtime = self.runtime.as_ref().expect("the runtime is taken only when the workers are dropped");
-        let task = runtime.spawn(bounded);
-        Running { task, due, sleep: Box::pin(tokio::time::sleep_until(due.at)), stop }
+        let task = self.runtime().spawn(bounded);
+        Running { task, due, sleep: Box::pin(tokio::time::sleep_until(due.at)), stop, _wanted: None }
     }
 
-    /// Plans and executes on the threads of queries, and hands the answer out batch by batch.
+    /// Does `work`, which may not yield, on a lane of its own. Dropping what is returned stops it, as far as it can be
+    /// stopped.
+    ///
+    /// # Errors
+    /// Threads, where no more can be started.
+    pub(super) fn run_on_lane<T: Send + 'static>(
+        &self,
+        ticket: Ticket,
+        stop: Stop,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<Running<T>> {
+        let Ticket { places, due } = ticket;
+        let lane = self.lanes.take()?;
+        let (worked, done) = oneshot::channel::<()>();
+        let (wanted, unwanted) = oneshot::channel::<()>();
+        let stopped_at_the_end = StopAtEnd(stop.clone());
+        let bounded = async move {
+            let _held = (stopped_at_the_end, worked);
+            let late = || Error::Deadline { after: due.after };
+            let done = timeout_at(due.at, work).await.unwrap_or_else(|_| Err(late()));
+            // What is told to stop ends in an error of its own.
+            done.map_err(|error| if now() < due.at { error } else { late() })
+        };
+        let task = lane.handle().spawn(bounded);
+        let (ending, lanes, leaves) = (task.abort_handle(), Arc::clone(&self.lanes), stop.clone());
+        self.runtime().spawn(async move {
+            tokio::select! {
+                _ = done => {}
+                _ = unwanted => {}
+                () = tokio::time::sleep_until(due.at) => {}
+            }
+            leaves.ask();
+            ending.abort();
+            lanes.give_back(lane).await;
+            drop(places);
+        });
+        let sleep = Box::pin(tokio::time::sleep_until(due.at));
+        Ok(Running { task, due, sleep, stop, _wanted: Some(wanted) })
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("the runtime is taken only when the workers are dropped")
+    }
+
+    /// Plans and executes on a lane, and hands the answer out batch by batch.
     pub(super) async fn stream(
         &self,
         ticket: Ticket,
@@ -176,7 +261,7 @@ impl Workers {
         let (schema_out, schema_in) = oneshot::channel();
         let (batches_out, batches_in) = mpsc::channel(ANSWER_BATCHES);
         let due = ticket.due;
-        let running = self.run(ticket, stop, async move {
+        let running = self.run_on_lane(ticket, stop, async move {
             let mut batches = planned.await?;
             if schema_out.send(batches.schema()).is_err() {
                 return Ok(());
@@ -187,7 +272,7 @@ impl Workers {
                 }
             }
             Ok(())
-        });
+        })?;
         match timeout_at(due.at, schema_in).await {
             Ok(Ok(schema)) => Ok(Box::pin(Answer { schema, batches: batches_in, running: Some(running) })),
             // The task ended before there was a plan to execute; its result says why.
@@ -221,6 +306,8 @@ pub(super) struct Running<T> {
     due: Due,
     sleep: Pin<Box<Sleep>>,
     stop: Stop,
+    /// Tells whoever watches the query when this is dropped.
+    _wanted: Option<oneshot::Sender<()>>,
 }
 
 impl<T> Future for Running<T> {

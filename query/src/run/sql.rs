@@ -23,6 +23,7 @@ use datafusion_distributed::display_plan_ascii;
 use super::relative::{self, Anchor};
 use crate::dist::head::Planned;
 use crate::error::{Error, Result};
+use crate::guard;
 use crate::view::View;
 use crate::{ago, catalog};
 
@@ -36,7 +37,7 @@ const TABLES_MAX: usize = 100;
 const NESTING_MAX: usize = 50;
 const ONLY_READS: &str = "SQL here only reads";
 
-pub(super) async fn plan(text: &str, state: &SessionState, view: &View) -> Result<Planned> {
+pub(super) async fn plan(text: &str, state: &mut SessionState, view: &View) -> Result<Planned> {
     if text.len() > SQL_BYTES_MAX {
         let found = text.len();
         return Err(Error::Invalid(format!("the SQL has {found} bytes; at most {SQL_BYTES_MAX} are allowed")));
@@ -53,13 +54,30 @@ pub(super) async fn plan(text: &str, state: &SessionState, view: &View) -> Resul
     // The second gate: what the statement's kind does not show, like SELECT ... INTO.
     SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false).verify_plan(&logical)?;
     expressions::check(&logical)?;
-    let plan = yielding(state.create_physical_plan(&logical).await?)?;
+    let plan = physical(&logical, state).await?;
     if let Some(explain) = plan.downcast_ref::<ExplainExec>() {
         let LogicalPlan::Explain(of) = &logical else { return Ok(Planned::here(plan)) };
-        let of = view.distribute(yielding(state.create_physical_plan(&of.plan).await?)?).await?;
+        let of = view.distribute(physical(&of.plan, state).await?).await?;
         return Ok(Planned::here(if of.is_distributed() { Arc::new(explained(explain, &of)) } else { plan }));
     }
     Ok(view.distribute(plan).await?)
+}
+
+/// How a plan is executed.
+async fn physical(logical: &LogicalPlan, state: &mut SessionState) -> Result<Arc<dyn ExecutionPlan>> {
+    let optimized = state.optimize(logical)?;
+    guard::few_constants(&optimized)?;
+    let bounds = match guard::makes_values(&optimized)? {
+        true => guard::RowCopies::of(&optimized)?.bounds(),
+        false => None,
+    };
+    if let Some((_, batch_rows)) = bounds {
+        *state.config_mut() = state.config().clone().with_batch_size(batch_rows);
+    }
+    let state = &*state;
+    let plan = yielding(state.query_planner().create_physical_plan(&optimized, state).await?)?;
+    guard::planned(bounds.map(|(value_bytes_max, _)| value_bytes_max));
+    Ok(plan)
 }
 
 /// The same explanation, with the stages that the plan is cut into.

@@ -11,8 +11,9 @@ use crate::error::{Error, ErrorKind};
 use crate::expression::{Case, Expression};
 use crate::functions::Aggregator;
 use crate::leaf::Stop;
+use crate::run::bounded::Language;
 use crate::run::{QueryOptions, RowOrder};
-use crate::testing::{Asked, options};
+use crate::testing::{Asked, options, release};
 use crate::tsq::{Fidelity, TsQuery};
 
 async fn check(asked: &Asked, sql: &str, expected: Expect) {
@@ -509,6 +510,77 @@ async fn a_wait_that_is_too_long_is_busy() {
     assert!(matches!(error, Error::TooManyQueries { .. }), "{error:?}");
 }
 
+/// Asks what does not end before it is released, until its time is over.
+async fn outlive(asked: &Asked, key: &str) {
+    let error = asked.try_answer(&format!("SELECT hold('{key}') FROM load")).await.unwrap_err();
+    assert!(matches!(error, Error::Deadline { .. }), "{error:?}");
+}
+
+/// Waits until so many questions are left behind.
+async fn left_behind(asked: &Asked, count: u64) {
+    while asked.queries.stats().left_behind != count {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn questions_that_outlive_their_time_hold_no_place_until_there_are_too_many() {
+    let bounds = QueryOptions { deadline: Duration::from_secs(1), queries_max: 1, left_behind_max: 2, ..options() };
+    let asked = Asked::with(QueryOptions { threads: 1, ..bounds }).and("load{host=a} 0:1");
+    for count in [1, 2] {
+        let before = asked.try_answer("SELECT 1").await;
+        assert!(before.is_ok(), "with {} left behind: {before:?}", count - 1);
+        outlive(&asked, &format!("outlives {count}")).await;
+        left_behind(&asked, count).await;
+    }
+    let error = asked.try_answer("SELECT 1").await.unwrap_err();
+    assert!(matches!(error, Error::LeftBehind { count: 2 }), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    expect![
+        "2 SQL queries are still busy after their time was over, so no more SQL is taken until one of them ends; time-series queries are answered"
+    ]
+    .assert_eq(&error.to_string());
+    assert_eq!(asked.queries.timeseries(load()).await.unwrap().groups.len(), 1);
+
+    release("outlives 1");
+    left_behind(&asked, 1).await;
+    asked.try_answer("SELECT 1").await.unwrap();
+    release("outlives 2");
+    left_behind(&asked, 0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_gives_its_place_back_though_its_query_does_not_end() {
+    let asked = Asked::with(QueryOptions { queries_max: 1, threads: 1, ..options() }).and("load{host=a} 0:1");
+    drop(asked.queries.sql("SELECT hold('left') FROM load").await.unwrap());
+    // It waits for its turn.
+    asked.try_answer("SELECT 1").await.unwrap();
+    release("left");
+    left_behind(&asked, 0).await;
+}
+
+#[tokio::test]
+async fn sql_leaves_a_quarter_of_the_places_to_time_series() {
+    let bounds = QueryOptions { queries_max: 4, queries_waiting_max: 0, ..options() };
+    let asked = Asked::with(bounds).and("load{host=a} 0:1");
+    let mut running = Vec::new();
+    for _ in 0..3 {
+        running.push(asked.queries.sql(ENDLESS).await.unwrap());
+    }
+    let error = asked.try_answer("SELECT 1").await.unwrap_err();
+    assert!(matches!(error, Error::TooManyQueries { .. }), "{error:?}");
+    assert_eq!(asked.queries.timeseries(load()).await.unwrap().groups.len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_held_up_ends_with_the_process() {
+    let asked = Asked::with(QueryOptions { deadline: Duration::from_millis(200), ..options() });
+    asked.load_more("load{host=a} 0:1");
+    outlive(&asked, "for ever").await;
+    // Nothing waits for its thread.
+    drop(asked);
+}
+
 #[tokio::test]
 async fn a_text_that_is_too_long_or_nested_too_deep_is_refused() {
     let asked = Asked::empty();
@@ -561,7 +633,7 @@ async fn an_answer_holds_what_was_there_when_it_was_asked_for() {
 async fn a_panic_in_a_plan_is_a_bug_of_ours_and_others_go_on() {
     let asked = Asked::empty();
     let workers = &asked.queries.inner.workers;
-    let ticket = workers.admit(workers.due()).await.unwrap();
+    let ticket = workers.admit(Language::TimeSeries, workers.due()).await.unwrap();
     let panicking = workers.run::<()>(ticket, Stop::default(), async { panic!("lost the thread") });
     let error = panicking.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Internal);
@@ -584,7 +656,7 @@ async fn an_answer_that_nobody_reads_stops_its_leaves() {
     let asked = Asked::empty();
     let workers = &asked.queries.inner.workers;
     let stop = Stop::default();
-    let ticket = workers.admit(workers.due()).await.unwrap();
+    let ticket = workers.admit(Language::TimeSeries, workers.due()).await.unwrap();
     let running = workers.run::<()>(ticket, stop.clone(), std::future::pending());
     assert!(!stop.is_asked());
     drop(running);
@@ -611,6 +683,7 @@ async fn functions_that_make_any_amount_of_memory_of_a_number_are_not_there() {
         "SELECT list_repeat(1, 100000000000)",
         "SELECT list_resize([1], 100000000000)",
         "SELECT lpad('x', 2000000000), rpad('x', 2000000000)",
+        "SELECT array_transform([1], x -> 'a long text'), list_filter([1], x -> true), any_match([1], x -> true)",
     ] {
         let answer = asked.answer(sql).await;
         assert!(answer.starts_with("Invalid: Invalid function"), "{sql}\n{answer}");

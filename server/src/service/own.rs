@@ -26,6 +26,7 @@ pub fn tell(db: Db, writer: Writer, queries: Queries) -> impl Fn(&mut dyn FnMut(
         int("telem_query_queries_total", asked.admitted);
         int("telem_query_queries_refused_total", asked.refused);
         int("telem_query_queries_running", asked.running);
+        int("telem_query_queries_left_behind", asked.left_behind);
         int("telem_query_leaves_running", asked.leaves);
         if let Ok(info) = db.info() {
             int("telem_engine_series", info.series);

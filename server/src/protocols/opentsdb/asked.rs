@@ -61,8 +61,9 @@ impl QueryLog {
         Running { log: self, number, started: now, ended: false }
     }
 
-    /// `{"running":[...],"completed":[...]}`, the latest first.
-    pub fn render(&self) -> Vec<u8> {
+    /// `{"running":[...],"completed":[...]}`, the latest first; with `"leftBehind":N`, which is ours, where questions in
+    /// SQL outlived their time.
+    pub fn render(&self, left_behind: u64) -> Vec<u8> {
         let (running, ended): (Vec<Query>, Vec<Query>) = {
             let log = self.lock();
             (log.running.values().rev().cloned().collect(), log.ended.iter().rev().cloned().collect())
@@ -71,6 +72,10 @@ impl QueryLog {
         json::list(&mut out, &running, render);
         out.extend_from_slice(b",\"completed\":");
         json::list(&mut out, &ended, render);
+        if left_behind > 0 {
+            out.extend_from_slice(b",\"leftBehind\":");
+            json::int(&mut out, i64::try_from(left_behind).unwrap_or(i64::MAX));
+        }
         out.push(b'}');
         out
     }

@@ -105,7 +105,7 @@ pub fn answer(state: &State, call: &Call) -> Result<Answer, Failure> {
 
 pub fn queries(state: &State, call: &Call) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST])?;
-    Ok(Answer::ok(state.opentsdb.queries.render()))
+    Ok(Answer::ok(state.opentsdb.queries.render(state.queries.stats().left_behind)))
 }
 
 /// There is no store behind telem that it would have connections to.

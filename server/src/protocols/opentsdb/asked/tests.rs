@@ -1,7 +1,7 @@
 use super::*;
 
 fn shown(log: &QueryLog) -> String {
-    String::from_utf8(log.render()).unwrap()
+    String::from_utf8(log.render(0)).unwrap()
 }
 
 fn start<'a>(log: &'a QueryLog, text: &str, second: i64) -> Running<'a> {
@@ -22,6 +22,7 @@ fn a_query_runs_until_it_ended_or_was_given_up() {
     );
     drop(third);
     assert!(shown(&log).starts_with(r#"{"running":[],"#));
+    assert!(log.render(2).ends_with(br#","leftBehind":2}"#));
 }
 
 #[test]
