@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::thread;
 
-use crate::process::{Server, poll};
+use crate::process::{Connection, Server, poll};
 
 /// Samples of the table that they are about.
 const SAMPLES: i64 = 10_000;
@@ -36,6 +36,12 @@ fn answers(server: &Server) {
     server.get("/api/query?start=1&m=sum:1h-sum:load").expect(200);
 }
 
+/// The status of the answer to `sql`.
+fn ask(address: &str, sql: &str) -> u16 {
+    let mut connection = Connection::tcp(address);
+    connection.request("POST", "/api/sql", &[("Content-Type", "text/plain")], sql.as_bytes()).unwrap().status
+}
+
 #[test]
 fn sql_whose_time_is_over_keeps_nobody_waiting() {
     let dir = tempfile::tempdir().unwrap();
@@ -43,10 +49,11 @@ fn sql_whose_time_is_over_keeps_nobody_waiting() {
     let format = format!("SELECT max(length(to_char(ts, '{}'))) FROM samples", "%A".repeat(50_000));
     let replace = format!("SELECT length({})", nested("replace(#,'a','aaaaaaaaaa')", 9, "'aaaaaaaaaa'"));
     assert!(replace.len() <= 300, "{} bytes", replace.len());
+    let address = server.address.as_str();
     let answered = thread::scope(|scope| {
         let asked: Vec<_> = (0..12)
             .map(|at| if at % 2 == 0 { &format } else { &replace })
-            .map(|sql| scope.spawn(|| server.sql(sql).status))
+            .map(|sql| scope.spawn(move || ask(address, sql)))
             .collect();
         asked.into_iter().map(|asked| asked.join().unwrap()).collect::<Vec<_>>()
     });
