@@ -56,9 +56,11 @@ fn told(text: &str) -> String {
         if let Some((_, stat)) = line.rsplit_once(") ") {
             // Priority, niceness: fields 18 and 19.
             lines.push(stat.split(' ').skip(15).take(2).collect::<Vec<_>>().join(" "));
-        } else if line.contains('=') || line.starts_with("Max ") || line.contains(":/") || line.contains(":pipe") {
-            lines.push(line.to_owned());
-        } else if kept.iter().any(|kept| name.starts_with(kept)) || line.parse::<i32>().is_ok() {
+            continue;
+        }
+        let is_setting = line.contains('=') || line.starts_with("Max ");
+        let is_file = line.contains(":/") || line.contains(":pipe");
+        if is_setting || is_file || kept.iter().any(|kept| name.starts_with(kept)) || line.parse::<i32>().is_ok() {
             lines.push(line.to_owned());
         }
     }

@@ -189,7 +189,7 @@ fn metrics_of_the_job_stand_before_those_of_telem() {
         max: range.map(|(_, max)| max),
     };
     let metrics = [
-        figures("node_load1", Some("threads"), 1_234_567, Some((0.0, 3.141_592_65))),
+        figures("node_load1", Some("threads"), 1_234_567, Some((0.0, 2.345_678_91))),
         figures("node_memory_MemFree_bytes", Some("bytes"), 24, Some((22_389.0, 25_769_803_776.0))),
         figures("train.loss", None, 1_000, Some((-0.5, 1e-9))),
         figures("train.nan", None, 7, None),
@@ -202,7 +202,7 @@ fn metrics_of_the_job_stand_before_those_of_telem() {
         metric                     unit     series    samples      min      max
         train.loss                               2      1,000     -0.5     1e-9
         train.nan                                2          7        -        -
-        node_load1                 threads       2  1,234,567        0  3.14159
+        node_load1                 threads       2  1,234,567        0  2.34568
         node_memory_MemFree_bytes  bytes         2         24  22.4 kB  25.8 GB"#]],
     );
     assert!(lines(3).ends_with("\nand 1 more metrics, which `telem info ... | less` shows"), "{}", lines(3));

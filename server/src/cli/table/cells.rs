@@ -70,9 +70,7 @@ fn cells(data_type: &DataType, arrays: &[&ArrayRef]) -> Result<(Side, Vec<String
             }
             (Side::Right, at_the_point(cells))
         }
-        DataType::Timestamp(unit, zone) if zone.as_ref().is_none_or(|zone| is_utc(zone)) => {
-            (Side::Left, times(*unit, arrays))
-        }
+        DataType::Timestamp(unit, zone) if zone.as_ref().is_none_or(is_utc) => (Side::Left, times(*unit, arrays)),
         other => {
             let side = match other {
                 _ if other.is_numeric() => Side::Right,

@@ -30,7 +30,7 @@ pub struct Failure {
     /// The first line of the body with a fault, from 1.
     pub line: Option<usize>,
     /// The lines with faults, as 3 tells them.
-    pub data: Option<Json>,
+    pub data: Option<Box<Json>>,
     pub retry_after: Option<Duration>,
 }
 
@@ -52,7 +52,7 @@ impl Failure {
             Dialect::V3 => {
                 let mut body = json!({"error": self.message});
                 if let Some(data) = &self.data {
-                    body["data"] = data.clone();
+                    body["data"] = Json::clone(data);
                 }
                 body
             }

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use telem_engine::Durability;
 use telem_ingest::accept::lines::{AcceptedLines, LineReason, LineReject, LineRules};
 use telem_ingest::decode::line::Precision;
+use telem_ingest::default_tags::DefaultTags;
 
 use super::answer::{Dialect, Failure, respond};
 use crate::http::{self, body};
@@ -169,7 +170,7 @@ fn line_by_line(rest: GoodLines, mut data: Vec<Json>, rejected: usize) -> Failur
         GoodLines::Stored if rejected > listed => format!("{words}; {listed} of {rejected} bad lines are listed"),
         _ => words.to_owned(),
     };
-    Failure { data: Some(data), ..Failure::new(StatusCode::BAD_REQUEST, message) }
+    Failure { data: Some(Box::new(data)), ..Failure::new(StatusCode::BAD_REQUEST, message) }
 }
 
 /// The bad lines of `body` as 3 tells them.

@@ -17,7 +17,7 @@ async fn lost_at(address: std::net::SocketAddr) -> String {
         ..Wire::new("token".to_owned(), Arc::new(DialTcp))
     };
     let url = Url::parse(&format!("http://{address}/")).unwrap();
-    let channels = Channels::new(wire);
+    let channels = Channels::new(wire, tokio::runtime::Handle::current());
     let probed = channels.probe(&url).await.unwrap_err();
     let mut channel = channels.get_worker_client_for_url(&url).await.unwrap();
     let asked = reason(&channel.get_worker_info(GetWorkerInfoRequest {}).await.map(drop).unwrap_err());
