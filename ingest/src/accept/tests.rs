@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use telem_engine::{Options, TimeRange};
 use tempfile::TempDir;
 

@@ -304,7 +304,7 @@ async fn a_batch_that_could_never_wait_is_invalid_and_not_busy() {
 async fn names_that_senders_repeat_are_remembered_up_to_the_limit_and_those_beyond_are_parsed_each_time() {
     let rules = LineRules { precision: Precision::Nanos, keep: true };
     let lines = |count: usize| (0..count).map(|n| format!("m,host=h{n:03} v=1i {n}\n")).collect::<String>();
-    let remembered = |rig: &Rig| rig.writer.handle.memories.take(&DefaultTags::default()).lines.len();
+    let remembered = |rig: &Rig| rig.writer.handle.memories.take().lines.len();
     let send =
         |rig: &Rig, count: usize| rig.writer.accept_lines(&DefaultTags::default(), rules, lines(count).as_bytes()).good;
     let known_bytes_max = 40_000;
