@@ -31,7 +31,7 @@ const HOUSES: [House; 2] = [
     },
     House {
         krate: "ingest",
-        floors: &[&["decode", "default_tags", "schedule"], &["known"], &["accept"], &["writer"], &["collect"]],
+        floors: &[&["decode", "default_tags", "rank", "schedule"], &["known"], &["accept"], &["writer"], &["collect"]],
     },
 ];
 

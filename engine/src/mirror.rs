@@ -357,7 +357,10 @@ impl Mirror {
         }
         self.list = None;
         if list.is_empty() {
-            disk::remove_if_there(&*self.disk, &self.layout.wal_list())?;
+            let path = self.layout.wal_list();
+            // A write of it that failed may have left one that is not whole.
+            disk::remove_if_there(&*self.disk, &layout::unfinished(&path))?;
+            disk::remove_if_there(&*self.disk, &path)?;
         } else {
             list.write(&*self.disk, &self.layout)?;
         }

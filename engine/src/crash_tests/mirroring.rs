@@ -29,6 +29,8 @@ struct Pair {
     contents: Vec<Content>,
     /// The position of the last content that is durable in the source.
     synced: usize,
+    /// Whether the source has a WAL file that it appends to: the first append to one is durable at once.
+    wal_begun: bool,
     /// The position of the content that the last whole step promises.
     promised: Option<usize>,
     /// A fault struck.
@@ -48,6 +50,7 @@ impl Pair {
             mirror: None,
             contents: vec![Content::new()],
             synced: 0,
+            wal_begun: false,
             promised: None,
             trouble: false,
             closed: false,
@@ -60,7 +63,8 @@ impl Pair {
         let durable = match step {
             Step::Append { durability, .. } | Step::PutMeta { durability, .. } => {
                 self.contents.push(self.source.model.live());
-                *durability == Synced
+                let begins = !std::mem::replace(&mut self.wal_begun, true);
+                begins || *durability == Synced
             }
             Step::Sync | Step::Flush | Step::CloseAndOpen => true,
             _ => false,
@@ -68,6 +72,7 @@ impl Pair {
         if durable {
             self.synced = self.contents.len() - 1;
         }
+        self.wal_begun &= !matches!(step, Step::Flush | Step::CloseAndOpen);
     }
 
     /// Begins the mirror, or lets it make a step. Whether that went well.

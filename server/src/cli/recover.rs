@@ -49,11 +49,11 @@ pub struct RecoverArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  telem recover --list                      what killed jobs left on this machine
-  telem recover                             save all of it
-  telem recover /tmp/telem-1000/4711        one job
-  telem recover --save ./rescued            somewhere else
-  telem recover --discard                   remove it, once it is said what is lost";
+  telem recover --list                 # what killed jobs left on this machine
+  telem recover                        # save all of it
+  telem recover /tmp/telem-1000/4711   # one job
+  telem recover --save ./rescued       # somewhere else
+  telem recover --discard              # remove it, once it is said what is lost";
 
 /// # Errors
 /// Usage for a directory that holds no live data; Failed when nothing can be looked at; BadNews when something could
