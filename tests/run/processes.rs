@@ -65,10 +65,11 @@ fn each_rank_has_a_sample_at_every_tick_and_the_sum_is_what_the_kernel_counts() 
         let ticks = rows(
             &out,
             &format!(
-                "SELECT count(*) AS n FROM job_processes WHERE ts >= TIMESTAMP '{first}' AND ts <= TIMESTAMP '{last}'"
+                "SELECT count(*) AS n FROM job_processes WHERE ts > TIMESTAMP '{first}' AND ts <= TIMESTAMP '{last}'"
             ),
         );
-        assert_eq!(one["samples"], ticks[0]["n"], "{one}");
+        // It begins with 0 at the tick before it was there, which another subject may have missed.
+        assert_eq!(one["samples"].as_u64().unwrap() - 1, ticks[0]["n"].as_u64().unwrap(), "{one}");
         assert!(one["samples"].as_u64().unwrap() >= 6, "{one}");
         assert!(one["parent"].as_str().unwrap().starts_with("python"), "{one}");
         of_ranks.insert(one["rank"].as_str().unwrap(), one["seconds"].as_f64().unwrap());
