@@ -393,21 +393,21 @@ fn live_data_of_a_job_that_was_killed_are_saved_where_its_copy_is() {
     let copy = place.path().join("out/n1");
     poll("a copy to be begun", || info(&copy).is_some());
     let listed = recover(&place, &["--list"]);
-    assert!(said(&listed).contains("no killed job left live data here"), "it still runs: {}", said(&listed));
+    assert!(printed(&listed).contains("no killed job left live data here"), "it still runs: {}", printed(&listed));
     killed.kill_telem(&place);
     poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
-    let listed = said(&recover(&place, &["--list"]));
+    let listed = printed(&recover(&place, &["--list"]));
     assert!(listed.contains("400 samples of 1 series") && listed.contains(&copy.display().to_string()), "{listed}");
 
     let done = recover(&place, &[]);
-    assert!(done.status.success(), "{}", said(&done));
-    assert!(said(&done).contains(&format!("saved in {}", copy.display())), "{}", said(&done));
+    assert!(done.status.success(), "{}", printed(&done));
+    assert!(printed(&done).contains(&format!("saved in {}", copy.display())), "{}", printed(&done));
     assert_eq!(posted(&copy), (0..400).collect::<Vec<_>>());
     assert_sound(&copy, "after a recovery");
     assert!(files(&place.path().join("out")) == [copy], "nothing else was made");
-    assert!(said(&recover(&place, &[])).contains("no killed job left live data here"));
+    assert!(printed(&recover(&place, &[])).contains("no killed job left live data here"));
     let next = place.output(&["--job", "j2", "--no-save"], &["true"]);
-    assert!(!said(&next).contains("were killed"), "{}", said(&next));
+    assert!(!printed(&next).contains("were killed"), "{}", printed(&next));
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn live_data_never_overwrite_what_stands_where_they_are_saved() {
     assert!(status.success());
     assert_eq!(posted(&copy).len(), 60);
     let done = recover(&place, &[]);
-    assert!(done.status.success(), "{}", said(&done));
+    assert!(done.status.success(), "{}", printed(&done));
     assert_eq!((posted(&copy).len(), posted(&place.path().join("out/n1-2")).len()), (60, 40));
 }
 
@@ -434,9 +434,9 @@ fn live_data_that_do_not_say_where_they_belong_are_saved_where_somebody_says() {
     poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
     let done = recover(&place, &[]);
     assert_eq!(done.status.code(), Some(1));
-    assert!(said(&done).contains("name a place with --save DIR"), "{}", said(&done));
+    assert!(printed(&done).contains("name a place with --save DIR"), "{}", printed(&done));
     let done = recover(&place, &["--save", "rescued"]);
-    assert!(done.status.success(), "{}", said(&done));
+    assert!(done.status.success(), "{}", printed(&done));
     assert_eq!(posted(&place.path().join("rescued/n1")).len(), 40);
 }
 
@@ -447,11 +447,16 @@ fn live_data_are_removed_for_good_only_when_somebody_agrees() {
     killed.kill_telem(&place);
     poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
     let asked = recover(&place, &["--discard"]);
-    assert_eq!(asked.status.code(), Some(2), "{}", said(&asked));
-    assert!(said(&asked).contains("40 samples") && said(&asked).contains("--yes"), "{}", said(&asked));
+    assert_eq!(asked.status.code(), Some(2), "{}", printed(&asked));
+    assert!(printed(&asked).contains("40 samples") && printed(&asked).contains("--yes"), "{}", printed(&asked));
     let done = recover(&place, &["--discard", "--yes"]);
-    assert!(done.status.success() && said(&done).contains("removed"), "{}", said(&done));
-    assert!(said(&recover(&place, &["--list"])).contains("no killed job left live data here"));
+    assert!(done.status.success() && printed(&done).contains("removed"), "{}", printed(&done));
+    assert!(printed(&recover(&place, &["--list"])).contains("no killed job left live data here"));
+}
+
+/// What a program said, on both streams.
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 /// `telem recover` where the jobs of `place` put their live data, and nowhere else on this machine.

@@ -89,7 +89,7 @@ impl Lane {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
             .max_blocking_threads(BLOCKING_THREADS_MAX)
-            .thread_name("telem-sql")
+            .thread_name("telem-query-sql")
             .thread_stack_size(STACK_BYTES)
             .on_thread_start(move || {
                 ruled.rule_this_thread();
