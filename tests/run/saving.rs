@@ -614,7 +614,9 @@ fn the_end_of_a_run_tells_what_the_command_did_and_what_to_type_next() {
         r"^ran [\d.]+ s, exit code 3 · [\d.]+ s of CPU( \(\d\.\d cores\))?( · peak memory [\d.]+ [kM]B)?$",
     );
     assert!(command.unwrap().is_match(&line("command")), "{said}");
-    assert!(line("most CPU").contains("sh "), "{said}");
+    // A machine that is busy looks less often, and may not have seen it.
+    let most = line("most CPU");
+    assert!(most.contains("sh ") || most.contains(" in processes that ended unseen"), "{said}");
     assert!(line("recorded").contains(" samples in ") && line("recorded").ends_with("/out/n1"), "{said}");
     let own = regex::Regex::new(r"^took \d+\.\d\d s of CPU and at most [\d.]+ MB$").unwrap();
     assert!(own.is_match(&line("telem")), "nobody asked anything: {said}");
