@@ -599,7 +599,7 @@ fn longest_gap(dir: &Path) -> i64 {
 #[test]
 fn the_end_of_a_run_tells_what_the_command_did_and_what_to_type_next() {
     let place = Place::new();
-    let busy = "import subprocess; subprocess.run(['sh', '-c', 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done']); \
+    let busy = "import subprocess; subprocess.run(['sh', '-c', 'i=0; while [ $i -lt 600000 ]; do i=$((i+1)); done']); \
                 exit(3)";
     let done = place.output(&["--save", "out", "--node", "n1"], &["python3", "-c", busy]);
     let said = said(&done);

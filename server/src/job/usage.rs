@@ -25,7 +25,7 @@ const INTERVAL_FIRST: Duration = Duration::from_millis(20);
 /// How often it is looked at least.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// A look is followed by so many times its own duration without one: it takes a two-thousandth of a core.
-const REST: u32 = 2_000;
+const REST: u32 = 500;
 /// How often it is looked what queries took: idle threads of theirs live longer than this.
 const QUERIES_INTERVAL: Duration = Duration::from_secs(5);
 /// Most processes of a command that one look takes in.
