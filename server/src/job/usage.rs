@@ -24,7 +24,7 @@ use super::footprint::{QueryThreads, TICKS_PER_SECOND};
 const INTERVAL_FIRST: Duration = Duration::from_millis(20);
 /// How often it is looked at least.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// A look is followed by so many times its own duration without one: it takes a two-thousandth of a core.
+/// A look is followed by so many times its own duration without one: it takes a five-hundredth of a core at most.
 const REST: u32 = 500;
 /// How often it is looked what queries took: idle threads of theirs live longer than this.
 const QUERIES_INTERVAL: Duration = Duration::from_secs(5);
