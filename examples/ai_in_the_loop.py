@@ -88,6 +88,11 @@ def recent_loss(telemetry, memory, worker, run, rows):
     return sum(newest[rows:]) / rows, sum(newest[:rows]) / rows
 
 
+def say(line):
+    """Prints in one write, so that lines of several processes stay apart also where nothing is buffered."""
+    print(f"{line}\n", end="", flush=True)
+
+
 def train(worker, run, options):
     """One process, from a random network to a good one, or to the end of its time."""
     rng = random.Random(options.seed + worker)
@@ -120,13 +125,13 @@ def train(worker, run, options):
             renewed += 1
             telemetry.add_data("new_data", renewed)
         if iteration % (5 * options.window) == 0:
-            print(f"worker {worker}: iteration {iteration:5}, loss {recent:.5f}, new data {renewed} times", flush=True)
+            say(f"worker {worker}: iteration {iteration:5}, loss {recent:.5f}, new data {renewed} times")
     test = [-math.pi + 2 * math.pi * i / 100 for i in range(101)]
     worst = max(abs(network.predict(x) - math.sin(x)) for x in test)
     telemetry.log({"worst": worst, "iterations": iteration})
     telemetry.finalize()
     lost = f", {telemetry.dropped} points lost" if telemetry.dropped else ""
-    print(f"worker {worker}: {verdict} after {iteration} iterations, off by {worst:.3f} at most{lost}", flush=True)
+    say(f"worker {worker}: {verdict} after {iteration} iterations, off by {worst:.3f} at most{lost}")
 
 
 def main():
