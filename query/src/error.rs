@@ -8,6 +8,7 @@ use ::datafusion::error::DataFusionError;
 pub use telem_engine::ErrorKind;
 use telem_engine::NameKind;
 
+use crate::question::aggregator::UnknownAggregator;
 use crate::run::MissingNode;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -96,6 +97,12 @@ impl Error {
             Error::Internal(_) => ErrorKind::Internal,
             Error::DataFusion(error) => datafusion::kind(error),
         }
+    }
+}
+
+impl From<UnknownAggregator> for Error {
+    fn from(unknown: UnknownAggregator) -> Self {
+        Error::Invalid(unknown.to_string())
     }
 }
 

@@ -15,8 +15,8 @@ pub mod window;
 use telem_engine::downsample::Function;
 use telem_engine::{Step, TimeRange, Timestamp, Values};
 
-use crate::functions::Aggregator;
-use crate::tsq::{Fidelity, Fill, Rate, TsQuery};
+use crate::question::Aggregator;
+use crate::question::tsq::{Fidelity, Fill, Rate, TsQuery};
 use contribution::{Between, Contribution};
 use grid::Grid;
 

@@ -20,13 +20,13 @@ use telem_engine::{SeriesId, Timestamp, Value};
 
 use crate::dist::head::Planned;
 use crate::error::{Error, Result};
-use crate::functions::Aggregator;
 use crate::leaf::Request;
 use crate::leaf::series::{STATES_MAX, SeriesRequest, Yield};
 use crate::pipeline::Pipeline;
+use crate::question::Aggregator;
+use crate::question::TsQuery;
 use crate::run::{QueryOptions, TsAnswer};
 use crate::selection;
-use crate::tsq::TsQuery;
 use crate::view::View;
 use groups::Groups;
 pub(crate) use known::{find, last};

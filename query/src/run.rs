@@ -25,8 +25,8 @@ use crate::dist::{Members, Wire, WorkerService};
 use crate::error::Result;
 use crate::leaf::LeafContext;
 use crate::plan;
+use crate::question::TsQuery;
 use crate::session::Session;
-use crate::tsq::TsQuery;
 use crate::view::View;
 use bounded::{Due, Language, Workers};
 

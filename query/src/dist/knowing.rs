@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use telem_engine::{Db, SeriesId, SeriesKey};
 
 use crate::error::Result;
-use crate::selection::{decode_tags, encode_tags};
+use crate::question::tags::{decode_tags, encode_tags};
 
 /// Most keys in one delta; the rest follows with the next.
 pub const KEYS_MAX: u32 = 10_000;

@@ -18,11 +18,11 @@ use url::Url;
 
 use super::{Connection, Dial, Inside, Knowing, Members, State, Wire};
 use crate::error::Error;
-use crate::expression::{Case, Expression};
-use crate::functions::Aggregator;
+use crate::question::Aggregator;
+use crate::question::expression::{Case, Expression};
+use crate::question::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, TagFilter, TsQuery};
 use crate::run::{MissingNode, Queries, QueryOptions};
 use crate::testing::{load_into, open, options, rows};
-use crate::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, TagFilter, TsQuery};
 
 /// How long nodes may be silent: on a busy machine no healthy one is so for longer.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,5 @@
-//! The functions of queries: aggregators across series, and the functions that SQL gains.
+//! The functions that SQL gains.
 
-pub mod aggregator;
 mod by_time;
 mod counter;
 pub mod downsample;
@@ -17,9 +16,8 @@ use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
-pub use aggregator::Aggregator;
 pub(crate) use exact::sum;
-pub(crate) use extreme::{Side, max, min};
+pub(crate) use extreme::{max, min};
 
 /// The scalar functions that SQL gains. Nodes that work on parts of a query register the same.
 pub fn scalar_functions() -> Vec<Arc<ScalarUDF>> {

@@ -18,8 +18,8 @@ use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, Tim
 
 use super::names::{Accepts, NameTest, Subject};
 use super::{Batches, LeafContext, Part};
-use crate::dist::wire;
 use crate::functions::time_type;
+use crate::question::serial;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowsRequest {
@@ -29,7 +29,7 @@ pub struct RowsRequest {
     /// All must pass.
     pub tests: Vec<(Subject, NameTest)>,
     /// Of samples only.
-    #[serde(with = "wire::range")]
+    #[serde(with = "serial::range")]
     pub range: TimeRange,
     /// Most rows that are needed; each part may answer so many.
     pub limit: Option<usize>,

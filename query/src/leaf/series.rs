@@ -22,17 +22,17 @@ use telem_engine::downsample::{DownsampleRequest, SeriesBuckets};
 use telem_engine::{SeriesId, SeriesKey, SeriesPoints, Timestamp, Values};
 
 use super::{Batches, LeafContext, Part};
-use crate::dist::wire;
 use crate::error::Error;
 use crate::pipeline::{Line, Pipeline};
+use crate::question::TsQuery;
+use crate::question::serial;
 use crate::selection;
 use crate::session::BATCH_ROWS;
-use crate::tsq::TsQuery;
 
 /// The series that a query selects, and what to make of each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SeriesRequest {
-    #[serde(with = "wire::shared")]
+    #[serde(with = "serial::shared")]
     pub query: Arc<TsQuery>,
     pub yields: Yield,
 }
@@ -57,7 +57,7 @@ pub enum Yield {
     /// the samples as they are: other nodes have some of theirs.
     Points {
         points_max: u64,
-        #[serde(with = "wire::keys")]
+        #[serde(with = "serial::keys")]
         raw: Vec<SeriesKey>,
     },
 }

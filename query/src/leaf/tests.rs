@@ -10,7 +10,7 @@ use telem_engine::{TimeRange, Value};
 use super::names::{NameTest, Order, Subject};
 use super::rows::{Column, Rows};
 use super::{LeafContext, NodeLeafExec, Part, Request, RowsRequest};
-use crate::expression::Case;
+use crate::question::expression::Case;
 use crate::testing::Asked;
 
 fn all_values() -> (Request, SchemaRef) {

@@ -8,9 +8,10 @@ use futures::StreamExt;
 use telem_engine::{SeriesId, SeriesKey, Timestamp, Value};
 
 use crate::error::{Error, Result};
+use crate::question::TsQuery;
+use crate::question::tags::decode_tags;
 use crate::run::TsGroup;
-use crate::selection::{decode_tags, group_key};
-use crate::tsq::TsQuery;
+use crate::selection::group_key;
 use crate::view::View;
 
 /// In canonical order of their keys.

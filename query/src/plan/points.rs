@@ -14,8 +14,9 @@ use super::{Lines, PlanContext};
 use crate::error::{Error, Result};
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::{Line, Pipeline};
-use crate::selection::{decode_tags, group_key};
-use crate::tsq::TsQuery;
+use crate::question::TsQuery;
+use crate::question::tags::decode_tags;
+use crate::selection::group_key;
 
 /// Contributions that are worked out before other tasks, or a cancellation, get their turn.
 const CONTRIBUTIONS_PER_TURN: usize = 65_536;

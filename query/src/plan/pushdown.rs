@@ -25,8 +25,9 @@ use telem_engine::{ExactSum, Timestamp, Value};
 use super::Lines;
 use super::groups::{self, Groups};
 use crate::error::Result;
-use crate::functions::{self, Aggregator};
-use crate::tsq::TsQuery;
+use crate::functions;
+use crate::question::Aggregator;
+use crate::question::TsQuery;
 use crate::view::View;
 
 /// The column that names series, where there is one.

@@ -24,7 +24,7 @@ use crate::dist::lost::{self, Attempt, Parts};
 use crate::error::{Error, Result};
 use crate::leaf::LeafContext;
 use crate::plan::{self, PlanContext};
-use crate::tsq::TsQuery;
+use crate::question::TsQuery;
 use crate::view::View;
 
 /// How often a question is asked, at the most. Every further time is the loss of another node.

@@ -18,8 +18,8 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use telem_engine::{Db, Timestamp};
 
-use crate::ago;
 use crate::error::Error;
+use crate::question::ago;
 
 /// The moment to which relative times of one question are relative.
 #[derive(Clone, Debug)]

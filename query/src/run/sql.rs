@@ -21,11 +21,12 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use datafusion_distributed::display_plan_ascii;
 
 use super::relative::{self, Anchor};
+use crate::catalog;
 use crate::dist::head::Planned;
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::question::ago;
 use crate::view::View;
-use crate::{ago, catalog};
 
 /// Longest text of a query.
 const SQL_BYTES_MAX: usize = 1 << 20;

@@ -9,9 +9,9 @@ use datafusion::logical_expr::expr::{Between, InList, Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use telem_engine::{TimeRange, Timestamp};
 
-use crate::expression::Case;
 use crate::leaf::names::{NameTest, Order, Subject};
 use crate::leaf::rows::{Column, Rows};
+use crate::question::expression::Case;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pushed {

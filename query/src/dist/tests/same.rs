@@ -11,8 +11,8 @@ use futures::TryStreamExt;
 use telem_engine::{Options, Value};
 
 use super::*;
+use crate::question::tsq::Rate;
 use crate::testing::Asked;
-use crate::tsq::Rate;
 
 const NODES: usize = 5;
 /// Samples of each series.

@@ -1,15 +1,15 @@
 use chrono_tz::Tz;
 use datafusion::prelude::SessionContext;
-use telem_engine::TagSet;
+use telem_engine::{SeriesKey, Step, TagSet, TimeRange, Timestamp};
 
 use super::*;
-use crate::expression::{Case, Expression};
-use crate::functions::Aggregator;
-use crate::functions::aggregator::{Estimation, Percentile};
 use crate::leaf::names::{NameTest, Order, Subject};
 use crate::leaf::rows::{Column, Rows, RowsRequest};
 use crate::leaf::series::{SeriesRequest, Yield};
-use crate::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter, TsQuery};
+use crate::question::Aggregator;
+use crate::question::aggregator::{Estimation, Percentile};
+use crate::question::expression::{Case, Expression};
+use crate::question::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter, TsQuery};
 
 /// The leaf after its way across, as both sides show it.
 fn across(request: Request, schema: Schema) -> (String, String) {

@@ -9,8 +9,9 @@ use datafusion::logical_expr::Expr;
 use telem_engine::{Step, Timestamp};
 
 use super::NAME;
-use crate::functions::{Aggregator, time_type};
-use crate::tsq::{self, CalendarUnit, Interval, Rate};
+use crate::functions::time_type;
+use crate::question::Aggregator;
+use crate::question::tsq::{self, CalendarUnit, Interval, Rate};
 
 /// In the order in which they may be given without names. All but the first two may be left out.
 pub const PARAMETERS: [&str; 9] =

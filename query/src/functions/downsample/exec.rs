@@ -24,9 +24,9 @@ use telem_engine::{Timestamp, Value};
 use super::arguments::Fill;
 use crate::leaf::rows::Column;
 use crate::plan::{self, PlanContext};
+use crate::question::TsQuery;
 use crate::run::{QueryOptions, TsAnswer, TsGroup};
 use crate::session::BATCH_ROWS;
-use crate::tsq::TsQuery;
 use crate::view::View;
 
 #[derive(Debug)]

@@ -11,11 +11,13 @@ use telem_engine::{ExactSum, Timestamp};
 
 use super::naming::Numbered;
 use super::{BATCH_ROWS, Lines, Names, Source, external, times_array};
-use crate::functions::{Aggregator, Side};
 use crate::pipeline::Pipeline;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
-use crate::selection::{encode_tags, group_key};
+use crate::question::Aggregator;
+use crate::question::aggregator::Side;
+use crate::question::tags::encode_tags;
+use crate::selection::group_key;
 
 /// Buckets of groups that are added up before they are handed out (48 bytes each, more where sums need it).
 pub const STATES_MAX: u64 = 64 << 10;

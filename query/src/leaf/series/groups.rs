@@ -7,7 +7,7 @@ use datafusion::error::DataFusionError;
 use super::naming::Numbered;
 use super::{BATCH_ROWS, Names, Source, external};
 use crate::pipeline::Pipeline;
-use crate::selection::encode_tags;
+use crate::question::tags::encode_tags;
 
 pub(super) struct Groups {
     source: Source,

@@ -11,7 +11,7 @@ use telem_engine::{SeriesId, SeriesKey, Timestamp, Value};
 use super::{BATCH_ROWS, Lines, Names, Source, external, times_array};
 use crate::error::Error;
 use crate::pipeline::{Line, Pipeline};
-use crate::selection::encode_tags;
+use crate::question::tags::encode_tags;
 
 pub(super) struct Points {
     source: Source,

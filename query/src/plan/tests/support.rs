@@ -8,13 +8,13 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
-use crate::expression::{Case, Expression};
-use crate::functions::Aggregator;
 use crate::leaf::LeafContext;
 use crate::plan::{self, PlanContext, Route};
+use crate::question::Aggregator;
+use crate::question::expression::{Case, Expression};
+use crate::question::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter, TsQuery};
 use crate::run::{QueryOptions, TsAnswer};
 use crate::session::Session;
-use crate::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter, TsQuery};
 use crate::view::View;
 
 /// Making these takes longer than most tests.

@@ -1,6 +1,6 @@
 //! OpenTSDB's names of the aggregators.
 
-use telem_query::functions::aggregator::{Aggregator, Estimation, Percentile};
+use telem_query::question::aggregator::{Aggregator, Estimation, Percentile};
 
 /// Every name that a query may use, and what it means. Names are case-sensitive; they stand in the
 /// order in which the original tells them.

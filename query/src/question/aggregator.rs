@@ -4,12 +4,13 @@
 //! values that the series of a group have at one time. [`evaluate`] holds the arithmetic.
 
 mod evaluate;
+mod side;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::Error;
+pub use side::Side;
 
 /// How the values of several series at one time become one; also how the samples of one series
 /// in one bucket do (any but `None`).
@@ -175,16 +176,24 @@ impl fmt::Display for Aggregator {
     }
 }
 
+/// A name that no aggregator has.
+#[derive(Debug, thiserror::Error)]
+#[error("aggregator '{name}' is unknown; known are {}", known())]
+pub struct UnknownAggregator {
+    pub name: String,
+}
+
+fn known() -> String {
+    Aggregator::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl FromStr for Aggregator {
-    type Err = Error;
+    type Err = UnknownAggregator;
 
     /// Names are case-sensitive.
-    fn from_str(name: &str) -> Result<Self, Error> {
+    fn from_str(name: &str) -> Result<Self, UnknownAggregator> {
         let found = Self::ALL.into_iter().find(|aggregator| aggregator.to_string() == name);
-        found.ok_or_else(|| {
-            let known: Vec<String> = Self::ALL.iter().map(Self::to_string).collect();
-            Error::Invalid(format!("aggregator '{name}' is unknown; known are {}", known.join(", ")))
-        })
+        found.ok_or_else(|| UnknownAggregator { name: name.to_owned() })
     }
 }
 

@@ -8,8 +8,7 @@
 
 use telem_engine::ExactSum;
 
-use super::super::extreme::Side;
-use super::{Aggregator, Estimation, Percentile};
+use super::{Aggregator, Estimation, Percentile, Side};
 
 impl Aggregator {
     /// One value out of `values`; `scratch` is overwritten. NaN where there is nothing to say.

@@ -4,9 +4,9 @@ use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
 use telem_engine::{SeriesKey, Step, Timestamp};
 
-use crate::dist::wire;
-use crate::expression::Expression;
-use crate::functions::Aggregator;
+use super::aggregator::Aggregator;
+use super::expression::Expression;
+use super::serial;
 
 /// One metric, read per series (window, downsample, rate), then aggregated across the series of each group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,16 +17,16 @@ pub struct TsQuery {
     /// Keep only series whose tag keys are exactly those of `filters`; without filters it has no effect.
     pub explicit_tags: bool,
     /// Only these series of the metric; `None` is all.
-    #[serde(with = "wire::series")]
+    #[serde(with = "serial::series")]
     pub series: Option<Vec<SeriesKey>>,
     pub aggregator: Aggregator,
     pub downsample: Option<Downsample>,
     pub rate: Option<Rate>,
     /// First time of the answer, whole milliseconds.
-    #[serde(with = "wire::timestamp")]
+    #[serde(with = "serial::timestamp")]
     pub start: Timestamp,
     /// Last time of the answer, inclusive, whole milliseconds.
-    #[serde(with = "wire::timestamp")]
+    #[serde(with = "serial::timestamp")]
     pub end: Timestamp,
     pub fidelity: Fidelity,
 }
@@ -77,14 +77,14 @@ pub struct Downsample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Interval {
     /// Buckets aligned to the epoch.
-    Fixed(#[serde(with = "wire::step")] Step),
+    Fixed(#[serde(with = "serial::step")] Step),
     /// One bucket for `start <= t < end`, at `start`.
     All,
     /// Buckets that follow the calendar of a time zone.
     Calendar {
         count: u32,
         unit: CalendarUnit,
-        #[serde(with = "wire::zone")]
+        #[serde(with = "serial::zone")]
         zone: Tz,
     },
 }

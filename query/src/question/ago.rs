@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::tsq::CalendarUnit;
+use super::tsq::CalendarUnit;
 
 /// What ends a time that is relative to another.
 const AGO: &str = "-ago";
