@@ -83,7 +83,7 @@ fn query_knows_http_only_as_what_nodes_ask_each_other() {
             speaks.insert(module.to_string_lossy().into_owned());
         }
     }
-    assert_eq!(speaks, BTreeSet::from(["dist".to_owned()]), "only query/src/dist speaks HTTP");
+    assert_eq!(speaks, BTreeSet::from(["cluster".to_owned()]), "only query/src/cluster speaks HTTP");
 }
 
 #[test]

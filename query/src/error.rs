@@ -8,8 +8,8 @@ use ::datafusion::error::DataFusionError;
 pub use telem_engine::ErrorKind;
 use telem_engine::NameKind;
 
+use crate::answer::MissingNode;
 use crate::question::aggregator::UnknownAggregator;
-use crate::run::MissingNode;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

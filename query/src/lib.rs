@@ -3,15 +3,19 @@
 //! Knows no HTTP and no OpenTSDB names. A question comes in as [`TsQuery`] or as SQL text
 //! through [`run::Queries`]; both reach the data through the one [`leaf`].
 
+pub mod answer;
 pub mod catalog;
-pub mod dist;
+pub mod cluster;
 pub mod error;
 pub mod functions;
 mod guard;
+mod lanes;
 pub mod leaf;
+pub mod options;
 pub mod pipeline;
 pub mod plan;
 pub mod question;
+mod relative;
 pub mod run;
 mod selection;
 pub mod session;
@@ -20,6 +24,8 @@ pub mod table;
 mod testing;
 pub mod view;
 
+pub use answer::{LastAnswer, MissingNode, SqlAnswer, TsAnswer, TsGroup};
 pub use error::{Error, ErrorKind, Result};
+pub use options::{QueryOptions, QueryStats, RowOrder};
 pub use question::{TsQuery, ago, expression, tsq};
-pub use run::{LastAnswer, MissingNode, Queries, QueryOptions, QueryStats, RowOrder, SqlAnswer, TsAnswer, TsGroup};
+pub use run::Queries;

@@ -18,14 +18,15 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion_distributed::display_plan_ascii;
 use telem_engine::{SeriesId, Timestamp, Value};
 
-use crate::dist::head::Planned;
+use crate::answer::TsAnswer;
+use crate::cluster::head::Planned;
 use crate::error::{Error, Result};
 use crate::leaf::Request;
 use crate::leaf::series::{STATES_MAX, SeriesRequest, Yield};
+use crate::options::QueryOptions;
 use crate::pipeline::Pipeline;
 use crate::question::Aggregator;
 use crate::question::TsQuery;
-use crate::run::{QueryOptions, TsAnswer};
 use crate::selection;
 use crate::view::View;
 use groups::Groups;

@@ -3,6 +3,7 @@
 //! Every table has its columns by name, each with what it means to the leaf ([`Column`]); a scan
 //! keeps the columns it needs and hands every filter it understands to the leaf ([`pushdown`]).
 
+pub mod downsample;
 pub(crate) mod pushdown;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use telem_engine::TimeRange;
 use crate::leaf::Request;
 use crate::leaf::names::{NameTest, Subject};
 use crate::leaf::rows::{Column, Rows, RowsRequest};
-use crate::run::RowOrder;
+use crate::options::RowOrder;
 use crate::view::View;
 use pushdown::Pushed;
 

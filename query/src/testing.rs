@@ -17,7 +17,8 @@ use telem_engine::{Clock, Db, Durability, Options, SampleBatch, SeriesKey, TagSe
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
-use crate::run::{Queries, QueryOptions};
+use crate::options::QueryOptions;
+use crate::run::Queries;
 
 /// 2024-01-01T00:00:00Z, from which the times of tests count.
 pub const EPOCH_SECONDS: i64 = 1_704_067_200;

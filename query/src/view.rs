@@ -11,13 +11,11 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot};
 
-use crate::dist::head::{Head, Planned};
-use crate::dist::lost::Attempt;
-use crate::dist::members::Owner;
-use crate::dist::told;
+use crate::answer::MissingNode;
+use crate::cluster::head::{Head, Planned};
+use crate::cluster::lost::Attempt;
 use crate::error::{Error, Result};
-use crate::leaf::{NodeLeafExec, Request};
-use crate::run::MissingNode;
+use crate::leaf::{NodeLeafExec, Owner, Request, numbers};
 
 #[derive(Clone, Debug)]
 pub struct View {
@@ -110,7 +108,7 @@ impl View {
     /// # Errors
     /// Internal, when no such numbers were told.
     pub(crate) fn numbered(&self, word: &str) -> Result<Option<Vec<SeriesKey>>> {
-        let Some((node, runs)) = told::decode(word) else { return Ok(None) };
+        let Some((node, runs)) = numbers::decode(word) else { return Ok(None) };
         let untold =
             || Error::Internal(format!("node {node} gives numbers of series that it did not tell the names of"));
         let others = self.others.as_ref().ok_or_else(untold)?;

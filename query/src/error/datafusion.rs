@@ -6,7 +6,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 
 use super::{Error, ErrorKind};
-use crate::dist::{lost, refusal};
+use crate::cluster::{lost, refusal};
 
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {

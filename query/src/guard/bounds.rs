@@ -9,7 +9,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 
 use super::{PLANNED_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::dist::refusal;
+use crate::cluster::refusal;
 use crate::error::Error;
 
 thread_local! {

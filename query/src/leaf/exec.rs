@@ -20,12 +20,20 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::StreamExt;
 use url::Url;
 
-use super::{LeafContext, Part, Request, Stop};
-use crate::dist::members::Owner;
-use crate::dist::{Told, refusal};
+use super::{LeafContext, Part, Request, Stop, Told};
+use crate::cluster::refusal;
 
 /// Batches that a leaf makes ahead of who reads them.
 const CHANNEL_BATCHES: usize = 2;
+
+/// A node to ask, as a plan names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub node: Arc<str>,
+    pub url: Url,
+    /// The series that it need not name.
+    pub told: Option<Told>,
+}
 
 /// Asks `node` for `request` and yields its answer, which has exactly the schema given.
 #[derive(Clone, Debug)]

@@ -17,8 +17,7 @@ use serde::{Deserialize, Serialize};
 use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, TimeRange};
 
 use super::names::{Accepts, NameTest, Subject};
-use super::{Batches, LeafContext, Part};
-use crate::functions::time_type;
+use super::{Batches, LeafContext, Part, time_type};
 use crate::question::serial;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -23,11 +23,11 @@ use telem_engine::{SeriesId, SeriesKey, SeriesPoints, Timestamp, Values};
 
 use super::{Batches, LeafContext, Part};
 use crate::error::Error;
+use crate::options::BATCH_ROWS;
 use crate::pipeline::{Line, Pipeline};
 use crate::question::TsQuery;
 use crate::question::serial;
 use crate::selection;
-use crate::session::BATCH_ROWS;
 
 /// The series that a query selects, and what to make of each.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,10 +7,10 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use telem_engine::{SeriesId, SeriesKey, Timestamp, Value};
 
+use crate::answer::TsGroup;
 use crate::error::{Error, Result};
 use crate::question::TsQuery;
 use crate::question::tags::decode_tags;
-use crate::run::TsGroup;
 use crate::selection::group_key;
 use crate::view::View;
 

@@ -9,11 +9,11 @@ use datafusion::execution::TaskContext;
 use futures::StreamExt;
 use telem_engine::{SeriesId, SeriesKey, TagSet, TimeRange, Timestamp, Value};
 
+use crate::answer::LastAnswer;
 use crate::error::Result;
 use crate::leaf::Request;
 use crate::leaf::names::{NameTest, Subject};
 use crate::leaf::rows::{Column, Rows, RowsRequest};
-use crate::run::LastAnswer;
 use crate::view::View;
 
 const COLUMNS: [Column; 5] = [Column::Metric, Column::Tags, Column::LastTs, Column::LastValue, Column::LastInt];

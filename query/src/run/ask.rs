@@ -16,15 +16,17 @@ use telem_engine::SeriesId;
 use tokio::time::timeout_at;
 
 use super::bounded::Due;
-use super::relative::Anchor;
-use super::{Inner, LastAnswer, MissingNode, RowOrder, TsAnswer, sql};
-use crate::dist::Members;
-use crate::dist::head::{Head, Planned};
-use crate::dist::lost::{self, Attempt, Parts};
+use super::{Inner, sql};
+use crate::answer::{LastAnswer, MissingNode, TsAnswer};
+use crate::cluster::Members;
+use crate::cluster::head::{Head, Planned};
+use crate::cluster::lost::{self, Attempt, Parts};
 use crate::error::{Error, Result};
 use crate::leaf::LeafContext;
+use crate::options::RowOrder;
 use crate::plan::{self, PlanContext};
 use crate::question::TsQuery;
+use crate::relative::Anchor;
 use crate::view::View;
 
 /// How often a question is asked, at the most. Every further time is the loss of another node.

@@ -20,12 +20,12 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use datafusion_distributed::display_plan_ascii;
 
-use super::relative::{self, Anchor};
 use crate::catalog;
-use crate::dist::head::Planned;
+use crate::cluster::head::Planned;
 use crate::error::{Error, Result};
 use crate::guard;
 use crate::question::ago;
+use crate::relative::{self, Anchor};
 use crate::view::View;
 
 /// Longest text of a query.

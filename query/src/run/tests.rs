@@ -9,11 +9,11 @@ use telem_engine::{Timestamp, Value};
 
 use crate::error::{Error, ErrorKind};
 use crate::leaf::Stop;
+use crate::options::{QueryOptions, RowOrder};
 use crate::question::Aggregator;
 use crate::question::expression::{Case, Expression};
 use crate::question::tsq::{Fidelity, TsQuery};
 use crate::run::bounded::Language;
-use crate::run::{QueryOptions, RowOrder};
 use crate::testing::{Asked, options, release};
 
 async fn check(asked: &Asked, sql: &str, expected: Expect) {

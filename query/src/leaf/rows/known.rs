@@ -15,7 +15,7 @@ use telem_engine::{SeriesId, Snapshot, Timestamp, Value};
 use super::samples::engine_error;
 use super::{Column, Names, Rows, RowsRequest, Tests, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part, Stop};
-use crate::session::BATCH_ROWS;
+use crate::options::BATCH_ROWS;
 
 pub(super) fn series(request: &RowsRequest, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches> {
     let selected = request.select(&context.snapshot)?;

@@ -11,7 +11,7 @@ use telem_engine::{ScanColumn, ScanRequest, SeriesId, Snapshot};
 
 use super::{Column, Names, Rows, RowsRequest, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
-use crate::session::BATCH_ROWS;
+use crate::options::BATCH_ROWS;
 
 pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches> {
     if request.range.is_empty() || request.limit == Some(0) {

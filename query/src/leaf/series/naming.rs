@@ -1,9 +1,9 @@
-//! How a leaf says which series were there: by name, and by number those that the head knows (see [`told`]).
+//! How a leaf says which series were there: by name, and by number those that the head knows (see [`numbers`]).
 
 use telem_engine::SeriesId;
 
-use crate::dist::told::{self, Told};
 use crate::leaf::LeafContext;
+use crate::leaf::numbers::{self, Told};
 
 /// Series whose numbers say enough.
 pub(super) struct Numbered {
@@ -28,6 +28,6 @@ impl Numbered {
     /// All that were taken, as one word; `None` for none.
     pub(super) fn word(&mut self, context: &LeafContext) -> Option<String> {
         let series = std::mem::take(&mut self.series);
-        (!series.is_empty()).then(|| told::encode(context.snapshot.node(), series))
+        (!series.is_empty()).then(|| numbers::encode(context.snapshot.node(), series))
     }
 }

@@ -7,9 +7,9 @@ use serde_json::Value as Json;
 use telem_engine::{Timestamp, Value};
 
 use super::support::{World, downsample};
+use crate::answer::{TsAnswer, TsGroup};
 use crate::question::expression::{Case, Expression};
 use crate::question::tsq::{Fidelity, Matcher, Rate, TagFilter, TsQuery};
-use crate::run::{TsAnswer, TsGroup};
 
 #[test]
 fn recorded_queries_are_answered_as_opentsdb_did() {

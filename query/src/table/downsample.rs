@@ -33,14 +33,14 @@ use futures::StreamExt;
 use telem_engine::{NameKind, TimeRange, Timestamp};
 
 use crate::error::Error;
-use crate::leaf::Request;
 use crate::leaf::names::{NameTest, Subject};
 use crate::leaf::rows::{Column, Rows, RowsRequest};
+use crate::leaf::{Request, time_type};
 use crate::pipeline::calendar::Calendar;
 use crate::question::Aggregator;
 use crate::question::expression::{Case, Expression};
 use crate::question::tsq::{Downsample, Fidelity, Interval, Matcher, TagFilter, TsQuery};
-use crate::run::relative::Anchor;
+use crate::relative::Anchor;
 use crate::table::pushdown::{self, Pushed};
 use crate::table::tag_column;
 use crate::view::View;
@@ -86,8 +86,7 @@ struct Downsampled {
 
 impl Downsampled {
     fn new(arguments: Arguments, tags: Vec<String>) -> Self {
-        let mut fields =
-            vec![Field::new("ts", super::time_type(), false), Field::new("value", DataType::Float64, true)];
+        let mut fields = vec![Field::new("ts", time_type(), false), Field::new("value", DataType::Float64, true)];
         let mut columns = vec![Column::Ts, Column::Value];
         for key in tags {
             fields.push(Field::new(tag_column(&key), DataType::Utf8View, true));

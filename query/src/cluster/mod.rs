@@ -15,7 +15,6 @@ mod net;
 pub(crate) mod refusal;
 #[cfg(test)]
 mod tests;
-pub(crate) mod told;
 pub mod tree;
 mod turns;
 pub(crate) mod wire;
@@ -25,5 +24,4 @@ pub use inside::Inside;
 pub use knowing::{KEYS_MAX, Knowing, KnownDelta};
 pub use members::{MemberState, Members, State};
 pub use net::{Connection, Dial, DialTcp, Wire};
-pub use told::Told;
 pub use worker::{WORKER_PATH, WorkerService};

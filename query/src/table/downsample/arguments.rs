@@ -9,7 +9,7 @@ use datafusion::logical_expr::Expr;
 use telem_engine::{Step, Timestamp};
 
 use super::NAME;
-use crate::functions::time_type;
+use crate::leaf::time_type;
 use crate::question::Aggregator;
 use crate::question::tsq::{self, CalendarUnit, Interval, Rate};
 

@@ -22,11 +22,12 @@ use futures::TryStreamExt;
 use telem_engine::{Timestamp, Value};
 
 use super::arguments::Fill;
+use crate::answer::{TsAnswer, TsGroup};
 use crate::leaf::rows::Column;
+use crate::options::BATCH_ROWS;
+use crate::options::QueryOptions;
 use crate::plan::{self, PlanContext};
 use crate::question::TsQuery;
-use crate::run::{QueryOptions, TsAnswer, TsGroup};
-use crate::session::BATCH_ROWS;
 use crate::view::View;
 
 #[derive(Debug)]

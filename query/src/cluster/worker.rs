@@ -33,9 +33,9 @@ use tower::Service;
 
 use super::net::Channels;
 use super::wire::LeafCodec;
+use crate::lanes::{Lane, Lanes};
 use crate::leaf::{LeafContext, NodeLeafExec, Reading};
-use crate::run::lanes::{Lane, Lanes};
-use crate::session::BATCH_ROWS;
+use crate::options::BATCH_ROWS;
 
 /// Where the service is to be mounted: every path below.
 pub const WORKER_PATH: &str = "/worker.WorkerService";

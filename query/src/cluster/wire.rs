@@ -9,8 +9,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use serde::{Deserialize, Serialize};
 
-use super::told::Told;
-use crate::leaf::{NodeLeafExec, Request};
+use crate::leaf::{NodeLeafExec, Request, Told};
 
 /// What crosses: whom it is for, what is asked, and the names and types of the answer's columns.
 #[derive(Serialize, Deserialize)]

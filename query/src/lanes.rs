@@ -11,11 +11,17 @@ use std::time::Duration;
 use datafusion::execution::memory_pool::MemoryPool;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::QueryOptions;
-use super::bounded::{BLOCKING_THREADS_MAX, NICENESS, STACK_BYTES};
 use crate::error::{Error, Result};
 use crate::guard::QuestionBounds;
+use crate::options::QueryOptions;
 
+/// Threads that may block in the engine at once, all queries together; made when needed. A leaf holds
+/// one for each of its parts while it is read: 16 queries of two tables in 8 parts each hold 256.
+pub(crate) const BLOCKING_THREADS_MAX: usize = 1_024;
+/// Deep plans recurse deeply, most of all in a debug build.
+pub(crate) const STACK_BYTES: usize = 8 << 20;
+/// Queries give way to the job and to taking samples in.
+pub(crate) const NICENESS: i32 = 10;
 /// Lanes that are kept for the next questions; those beyond end with theirs.
 const IDLE_LANES_MAX: usize = 4;
 /// How long the work of a question may take to end once it is over.
@@ -122,7 +128,7 @@ impl Drop for Lane {
 }
 
 impl Lanes {
-    pub(super) fn new(options: &QueryOptions, pool: Arc<dyn MemoryPool>) -> Self {
+    pub(crate) fn new(options: &QueryOptions, pool: Arc<dyn MemoryPool>) -> Self {
         let (threads, left_behind_max) = (options.threads.max(1), options.left_behind_max.max(1));
         Self { threads, left_behind_max, pool, idle: Mutex::default(), retired: Mutex::default() }
     }
@@ -153,7 +159,7 @@ impl Lanes {
 
     /// Takes back the lane of a question that is over, once nothing of it runs there any more; retires it where that
     /// takes too long.
-    pub(super) async fn give_back(&self, lane: Lane) {
+    pub(crate) async fn give_back(&self, lane: Lane) {
         lane.bounds.stop();
         let (mut waited, mut pause) = (Duration::ZERO, LOOK_FIRST);
         tokio::task::yield_now().await;

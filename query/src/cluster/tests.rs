@@ -17,11 +17,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use url::Url;
 
 use super::{Connection, Dial, Inside, Knowing, Members, State, Wire};
+use crate::answer::MissingNode;
 use crate::error::Error;
+use crate::options::QueryOptions;
 use crate::question::Aggregator;
 use crate::question::expression::{Case, Expression};
 use crate::question::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, TagFilter, TsQuery};
-use crate::run::{MissingNode, Queries, QueryOptions};
+use crate::run::Queries;
 use crate::testing::{load_into, open, options, rows};
 
 /// How long nodes may be silent: on a busy machine no healthy one is so for longer.

@@ -15,7 +15,7 @@ const UNREADABLE: &str = "its connection failed: what it says cannot be read";
 const NO_WAY: &str = "its address cannot be reached from here";
 
 /// What an error says of the node that it came from.
-pub(in crate::dist) fn reason(error: &DataFusionError) -> String {
+pub(in crate::cluster) fn reason(error: &DataFusionError) -> String {
     match error.find_root() {
         DataFusionError::External(inner) => why(&**inner),
         DataFusionError::IoError(inner) => why(inner),
@@ -24,7 +24,7 @@ pub(in crate::dist) fn reason(error: &DataFusionError) -> String {
 }
 
 /// The first cause that says something: the system's where there is one, which is the innermost.
-pub(in crate::dist) fn why(error: &(dyn Error + 'static)) -> String {
+pub(in crate::cluster) fn why(error: &(dyn Error + 'static)) -> String {
     let causes: Vec<&(dyn Error + 'static)> = std::iter::successors(Some(error), |error| (*error).source()).collect();
     let of_system = causes.iter().rev().filter_map(|cause| cause.downcast_ref::<io::Error>()).find_map(of_io);
     let of_text = || causes.iter().rev().find_map(|cause| known(&cause.to_string()));

@@ -33,7 +33,7 @@ use super::wire::LeafCodec;
 use super::worker;
 use crate::error::Result;
 use crate::leaf::{NodeLeafExec, Reading};
-use crate::run::QueryOptions;
+use crate::options::QueryOptions;
 
 /// Where our own database is "reached": inside of the process, by comparing addresses.
 const OURS: &str = "http://ours.invalid:1/";

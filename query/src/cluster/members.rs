@@ -12,8 +12,8 @@ use telem_engine::{Clock, Db, MergedIndex, SeriesId, SeriesIndex, SeriesKey};
 use url::Url;
 
 use super::knowing::KnownDelta;
-use super::told::Told;
 use crate::error::Result;
+use crate::leaf::{Owner, Told};
 
 /// Most series that a head knows by name, of all nodes together: 2 million take some 150 MB. A node that
 /// has more is asked always.
@@ -89,15 +89,6 @@ pub struct MemberState {
     pub since: Duration,
     /// How many of its series are known by name.
     pub series: u32,
-}
-
-/// A node to ask, as a plan names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    pub node: Arc<str>,
-    pub url: Url,
-    /// The series that it need not name.
-    pub told: Option<Told>,
 }
 
 /// Whom a query concerns besides our own database.
