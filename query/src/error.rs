@@ -1,5 +1,6 @@
 //! What can go wrong with a query.
 
+pub(crate) mod crossing;
 mod datafusion;
 
 use std::time::Duration;

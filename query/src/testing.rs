@@ -170,7 +170,7 @@ pub fn load_into(db: &Db, text: &str) {
     }
 }
 
-fn put_into(db: &Db, metric: &str, tags: &[(&str, &str)], samples: impl IntoIterator<Item = (i64, Value)>) {
+pub fn put_into(db: &Db, metric: &str, tags: &[(&str, &str)], samples: impl IntoIterator<Item = (i64, Value)>) {
     let key = SeriesKey::new(metric, TagSet::new(tags.iter().copied()).unwrap()).unwrap();
     let series = db.series(&key).unwrap();
     let mut batch = SampleBatch::default();

@@ -17,6 +17,7 @@ use url::Url;
 
 use super::members::Members;
 use crate::error::Error;
+use crate::error::crossing::{Crossing, CrossingKind};
 use reason::reason;
 
 /// How much of the time that is left an attempt may take of it: what is not done then is asked without those who were
@@ -24,10 +25,6 @@ use reason::reason;
 const ATTEMPT_SHARE: f64 = 0.6;
 /// How much of it an attempt may wait before it begins.
 const TURN_SHARE: f64 = 0.5;
-/// Begins the text of an error that names a lost node; names of hosts have no spaces.
-const MARK: &str = "lost the node at ";
-/// Stands between the node's address and the reason.
-const BECAUSE: &str = ": ";
 /// Longest reason that is told.
 const REASON_CHARS_MAX: usize = 200;
 
@@ -105,9 +102,9 @@ impl Attempt {
 
     /// Counts the node that an error is about as lost, if it is about any. `via` was asked.
     pub fn lose_by(&self, via: &Url, error: &DataFusionError) {
-        match told(&error.to_string()) {
-            Some((url, reason)) => self.lose_named(&url, &reason),
-            None => self.lose(via, &reason(error)),
+        match Crossing::of(error) {
+            Some(Crossing { kind: CrossingKind::Lost, node, reason }) => self.lose_named(&node, &reason),
+            _ => self.lose(via, &reason(error)),
         }
     }
 
@@ -149,30 +146,24 @@ impl Drop for Awaited {
 
 /// The error that says which node was lost, and why.
 pub(crate) fn lost(url: &Url, reason: &str) -> DataFusionError {
-    DataFusionError::Execution(format!("{MARK}{url}{BECAUSE}{}", shortened(reason)))
+    Crossing::lost(url.as_str(), shortened(reason)).into()
 }
 
 /// As [`lost`], unless the error already says of another node that it was lost, or is the question's own fault.
 pub(crate) fn lost_by(url: &Url, error: DataFusionError) -> DataFusionError {
-    if told(&error.to_string()).is_some() || super::refusal::is_refusal(&error) {
-        return error;
+    match Crossing::of(&error) {
+        Some(told) if told.kind != CrossingKind::Unable => told.into(),
+        None if Crossing::is_refusal(&error) => error,
+        _ => lost(url, &reason(&error)),
     }
-    lost(url, &reason(&error))
 }
 
 /// The error with the node's name where it says by address which node was lost: of the address nobody but us knows
 /// whose it is.
 pub(crate) fn named(error: DataFusionError, members: &Members) -> DataFusionError {
-    let Some((url, reason)) = told(&error.to_string()) else { return error };
+    let Some(Crossing { kind: CrossingKind::Lost, node: url, reason }) = Crossing::of(&error) else { return error };
     let node = Url::parse(&url).ok().and_then(|url| members.at(&url)).map_or(url, |node| node.to_string());
     DataFusionError::External(Box::new(Error::NodeLost { node, reason }))
-}
-
-/// Address and reason, of an error that names a lost node.
-pub(crate) fn told(text: &str) -> Option<(String, String)> {
-    let (_, told) = text.split_once(MARK)?;
-    let (url, reason) = told.split_once(BECAUSE)?;
-    Some((url.to_owned(), shortened(reason)))
 }
 
 fn shortened(text: &str) -> String {

@@ -12,7 +12,7 @@ mod knowing;
 pub(crate) mod lost;
 pub mod members;
 mod net;
-pub(crate) mod refusal;
+mod task;
 #[cfg(test)]
 mod tests;
 pub mod tree;

@@ -37,7 +37,7 @@ use url::Url;
 
 use super::lost::reason::{reason, why};
 use super::lost::{Attempt, Parts, lost, lost_by};
-use super::refusal;
+use crate::error::crossing::Crossing;
 
 /// A connection that somebody made.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -219,7 +219,7 @@ impl Channel {
     fn failed(&self, attempt: Option<&Attempt>, error: DataFusionError) -> Result<()> {
         self.channels.forget(&self.url);
         match attempt {
-            Some(_) if refusal::is_refusal(&error) => Err(error),
+            Some(_) if Crossing::is_refusal(&error) => Err(error),
             Some(attempt) => {
                 attempt.lose_by(&self.url, &error);
                 Ok(())
@@ -258,7 +258,7 @@ impl WorkerChannel for Channel {
                 let (url, channels) = (self.url.clone(), self.channels.clone());
                 let watched = messages.filter_map(move |message| {
                     let kept = match (message, &attempt) {
-                        (Err(error), Some(attempt)) => {
+                        (Err(error), Some(attempt)) if !Crossing::is_refusal(&error) => {
                             channels.forget(&url);
                             attempt.lose_by(&url, &error);
                             None
@@ -359,7 +359,7 @@ fn watched(
                 Ok(Some(Err(error))) => error,
                 Err(_) => lost(&url, &late(&attempt)),
             };
-            if refusal::is_refusal(&error) {
+            if Crossing::is_refusal(&error) {
                 return Some((Err(error), None));
             }
             channels.forget(&url);

@@ -213,6 +213,7 @@ impl Cluster {
     }
 }
 
+mod hostile;
 mod same;
 
 const EPOCH: i64 = crate::testing::EPOCH_SECONDS;

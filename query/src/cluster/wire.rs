@@ -48,7 +48,7 @@ impl PhysicalExtensionCodec for LeafCodec {
             }
         };
         let made = NodeLeafExec::new(leaf.node, leaf.request, schema).with_partitions(leaf.partitions);
-        Ok(Arc::new(made.with_told(leaf.told).received()))
+        Ok(Arc::new(made.with_told(leaf.told)))
     }
 
     fn try_encode(

@@ -32,6 +32,7 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::net::Channels;
+use super::task::TaskExec;
 use super::wire::LeafCodec;
 use crate::lanes::{Lane, Lanes};
 use crate::leaf::{LeafContext, NodeLeafExec, Reading};
@@ -52,8 +53,9 @@ const BUSY_MAX: Duration = Duration::from_secs(10);
 /// the leaves.
 pub(super) fn worker(db: Db, session: SessionState, channels: Channels, reading: Reading) -> Worker {
     let runtime = Arc::clone(session.runtime_env());
+    let node: Arc<str> = Arc::from(db.snapshot().node());
     Worker::from_session_builder(move |mut context: WorkerQueryContext| {
-        let (session, channels) = (session.clone(), channels.clone());
+        let (session, channels, node) = (session.clone(), channels.clone(), Arc::clone(&node));
         let leaves = LeafContext::counted(db.snapshot(), reading.clone());
         async move {
             let config = context.builder.config().take().unwrap_or_default();
@@ -64,7 +66,11 @@ pub(super) fn worker(db: Db, session: SessionState, channels: Channels, reading:
                 .with_extension(Arc::new(leaves))
                 .with_distributed_user_codec(LeafCodec)
                 .with_distributed_channel_resolver(channels)
-                .with_distributed_worker_plan_rewrite_handler(only_ours);
+                .with_distributed_worker_plan_rewrite_handler(move |event: WorkerPlanRewriteEvent<'_>| {
+                    only_ours(&event)?;
+                    let task = TaskExec::new(Arc::clone(&node), event.plan);
+                    Ok(WorkerPlanRewriteEventResponse::new(Arc::new(task)))
+                });
             Ok(state)
         }
     })
@@ -73,12 +79,12 @@ pub(super) fn worker(db: Db, session: SessionState, channels: Channels, reading:
 }
 
 /// Refuses a plan with any operator that we never send: above all those that read files.
-fn only_ours(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
+fn only_ours(event: &WorkerPlanRewriteEvent<'_>) -> Result<()> {
     event.plan.apply(|plan| match is_ours(plan) {
         true => Ok(TreeNodeRecursion::Continue),
         false => exec_err!("a node does not run {}", plan.name()),
     })?;
-    Ok(WorkerPlanRewriteEventResponse::new(event.plan))
+    Ok(())
 }
 
 fn is_ours(plan: &Arc<dyn ExecutionPlan>) -> bool {

@@ -21,7 +21,7 @@ use futures::StreamExt;
 use url::Url;
 
 use super::{LeafContext, Part, Request, Stop, Told};
-use crate::cluster::refusal;
+use crate::error::crossing::Crossing;
 
 /// Batches that a leaf makes ahead of who reads them.
 const CHANNEL_BATCHES: usize = 2;
@@ -45,8 +45,6 @@ pub struct NodeLeafExec {
     owners: Arc<[Owner]>,
     /// The series of that node that the head knows by number.
     told: Option<Told>,
-    /// Whether it came from a head.
-    received: bool,
     request: Request,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -61,24 +59,16 @@ impl NodeLeafExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let (url, owners, told, received) = (None, Arc::from([]), None, false);
+        let (url, owners, told) = (None, Arc::from([]), None);
         Self {
             node,
             url,
             owners,
             told,
-            received,
             request,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }
-    }
-
-    /// The same leaf, as it came from a head: what goes wrong is said so that it can be sent back.
-    #[must_use]
-    pub fn received(mut self) -> Self {
-        self.received = true;
-        self
     }
 
     /// The same leaf, asked by somebody who knows these series by number.
@@ -194,10 +184,11 @@ impl ExecutionPlan for NodeLeafExec {
         };
         if context.snapshot.node() != self.node {
             // The addresses of two nodes got mixed up: never the samples of one as those of the other.
-            return exec_err!("it calls itself {}, not {}", context.snapshot.node(), self.node);
+            let node = context.snapshot.node();
+            return Err(Crossing::unable(node, format!("it calls itself {node}, not {}", self.node)).into());
         }
         let part = Part { index: partition, count: self.properties.partitioning.partition_count() };
-        let (request, schema, received) = (self.request.clone(), self.schema(), self.received);
+        let (request, schema) = (self.request.clone(), self.schema());
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         // Another leaf of the query may go on when this one is not waited for any more.
         let stop = context.stop.of_its_own();
@@ -229,8 +220,7 @@ impl ExecutionPlan for NodeLeafExec {
         });
         let counted = answer.flatten().map(move |batch| {
             let _held = &stopped_when_dropped;
-            let batch = batch.inspect(|batch| metrics.record_output(batch.num_rows()));
-            if received { batch.map_err(refusal::told) } else { batch }
+            batch.inspect(|batch| metrics.record_output(batch.num_rows()))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted)))
     }

@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind};
 use datafusion::error::DataFusionError;
 use tonic::{Code, Status};
 
+use crate::error::crossing::Crossing;
+
 const REFUSED: &str = "nothing listens there (connection refused)";
 const BROKE: &str = "its connection broke";
 const CLOSED: &str = "its connection was closed";
@@ -16,6 +18,9 @@ const NO_WAY: &str = "its address cannot be reached from here";
 
 /// What an error says of the node that it came from.
 pub(in crate::cluster) fn reason(error: &DataFusionError) -> String {
+    if let Some(told) = Crossing::of(error) {
+        return told.reason;
+    }
     match error.find_root() {
         DataFusionError::External(inner) => why(&**inner),
         DataFusionError::IoError(inner) => why(inner),

@@ -45,7 +45,7 @@ async fn any_other_error_is_about_the_node_that_was_asked_and_the_first_reason_c
 #[tokio::test]
 async fn what_a_node_refuses_is_no_reason_to_lose_it() {
     let ours = crate::Error::TooLarge { what: "points", max: 3 };
-    let refused = super::super::refusal::told(DataFusionError::External(Box::new(ours)));
+    let refused = Crossing::told_by("a", DataFusionError::External(Box::new(ours))).into();
     let passed_on = lost_by(&url("a"), refused);
     let error = crate::Error::from(passed_on);
     assert_eq!(error.kind(), telem_engine::ErrorKind::Invalid);
@@ -58,8 +58,8 @@ fn who_asked_is_told_the_name_of_the_node_and_that_asking_again_helps() {
     members.join("old", url("leaf"));
     members.leave("old", "stopped");
     members.join("n1", url("leaf"));
-    // Between nodes an error is text, and whoever passes it on adds to it.
-    let over_the_wire = |node| DataFusionError::Execution(lost(&url(node), "its connection broke").to_string());
+    // Whoever passes an error on may add to it.
+    let over_the_wire = |node| lost(&url(node), "its connection broke");
     for (node, name) in [("leaf", "n1"), ("stranger", "http://stranger.test:1/")] {
         let error = Error::from(named(over_the_wire(node).context("a stage failed"), &members));
         assert_eq!(error.kind(), telem_engine::ErrorKind::Unavailable);

@@ -9,6 +9,7 @@ use datafusion::logical_expr::Expr;
 use telem_engine::{Step, Timestamp};
 
 use super::NAME;
+use crate::error::Error;
 use crate::leaf::time_type;
 use crate::question::Aggregator;
 use crate::question::tsq::{self, CalendarUnit, Interval, Rate};
@@ -95,7 +96,7 @@ impl Arguments {
         };
         let aggregator = |at: usize, default: Aggregator| -> Result<Aggregator> {
             let Some(name) = text(at)? else { return Ok(default) };
-            Aggregator::from_str(&name).map_err(|error| DataFusionError::External(Box::new(error)))
+            Aggregator::from_str(&name).map_err(|unknown| DataFusionError::External(Box::new(Error::from(unknown))))
         };
         let (function, aggregate) = (aggregator(2, Aggregator::Avg)?, aggregator(3, Aggregator::None)?);
         let by: Vec<String> = text(4)?.map_or_else(Vec::new, |keys| {
