@@ -87,6 +87,16 @@ fn query_knows_http_only_as_what_nodes_ask_each_other() {
 }
 
 #[test]
+fn a_question_is_plain_data() {
+    for path in product_files(&root().join("query/src/question")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let named: Vec<&str> =
+            ["datafusion::", "arrow::", "tokio::"].into_iter().filter(|name| text.contains(name)).collect();
+        assert!(named.is_empty(), "{} names {named:?}", path.display());
+    }
+}
+
+#[test]
 fn the_lock_file_holds_one_version_of_arrow_parquet_and_datafusion() {
     let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap();
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
