@@ -96,6 +96,32 @@ fn a_question_is_plain_data() {
     }
 }
 
+/// Files of all crates, tests aside, that name an aggregator.
+fn files_that_name(aggregator: &str) -> Vec<String> {
+    let crates = ["engine", "ingest", "query", "server"].map(|name| root().join(name).join("src"));
+    let files = crates.iter().flat_map(|source| product_files(source));
+    let named = files.filter(|path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.split(|char: char| !char.is_alphanumeric()).any(|word| word == aggregator)
+    });
+    let named: BTreeSet<String> = named.map(|path| path.strip_prefix(root()).unwrap().display().to_string()).collect();
+    named.into_iter().collect()
+}
+
+#[test]
+fn an_aggregator_is_added_where_the_page_says() {
+    let places = ["/evaluate", "/table", ""].map(|file| format!("query/src/question/aggregator{file}.rs"));
+    for aggregator in ["PfSum", "ZimSum", "MimMin", "MimMax", "SquareSum"] {
+        assert_eq!(files_that_name(aggregator), places, "{aggregator}");
+    }
+    let page = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let (_, section) = page.split_once("## How to add an aggregator").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    for place in places.iter().map(String::as_str).chain(["query/src/plan/pushdown.rs", "tests/oracle/reduce.rs"]) {
+        assert!(section.contains(place) && root().join(place).exists(), "{place}");
+    }
+}
+
 #[test]
 fn the_lock_file_holds_one_version_of_arrow_parquet_and_datafusion() {
     let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap();

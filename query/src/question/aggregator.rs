@@ -1,16 +1,18 @@
 //! The aggregators of time-series queries, with OpenTSDB's names and meaning.
 //!
-//! One enum serves twice: for the samples of one series in one bucket (downsampling), and for the
+//! [`TABLE`] says of each what there is to say. One enum serves twice: for the samples of one series in one bucket (downsampling), and for the
 //! values that the series of a group have at one time. [`evaluate`] holds the arithmetic.
 
 mod evaluate;
 mod side;
+mod table;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 pub use side::Side;
+pub use table::{Definition, TABLE};
 
 /// How the values of several series at one time become one; also how the samples of one series
 /// in one bucket do (any but `None`).
@@ -69,110 +71,66 @@ pub enum Interpolation {
     Previous,
 }
 
-impl Aggregator {
-    /// Every aggregator that has a name.
-    pub const ALL: [Aggregator; 35] = {
-        use Aggregator::{
-            Avg, Count, Dev, Diff, First, Last, Max, Median, MimMax, MimMin, Min, Mult, None, PfSum, SquareSum, Sum,
-            ZimSum,
-        };
-        use Estimation::{Legacy, R3, R7};
-        [
-            Sum,
-            Min,
-            Max,
-            Avg,
-            Median,
-            None,
-            Mult,
-            Dev,
-            Diff,
-            Count,
-            ZimSum,
-            MimMin,
-            MimMax,
-            First,
-            Last,
-            PfSum,
-            SquareSum,
-            percentile(500, Legacy),
-            percentile(750, Legacy),
-            percentile(900, Legacy),
-            percentile(950, Legacy),
-            percentile(990, Legacy),
-            percentile(999, Legacy),
-            percentile(500, R3),
-            percentile(750, R3),
-            percentile(900, R3),
-            percentile(950, R3),
-            percentile(990, R3),
-            percentile(999, R3),
-            percentile(500, R7),
-            percentile(750, R7),
-            percentile(900, R7),
-            percentile(950, R7),
-            percentile(990, R7),
-            percentile(999, R7),
-        ]
-    };
+/// What is made of the values of a group's series where they live, so that it can be added up on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Parts {
+    /// Nothing: all points must come together.
+    None,
+    /// Nothing is added up: every series is a group.
+    EachSeries,
+    Sum,
+    SumOfSquares,
+    SumAndCount,
+    Count,
+    Least,
+    Greatest,
+}
 
-    pub fn interpolation(self) -> Interpolation {
+impl Parts {
+    /// What changes nothing when it is added up.
+    pub fn identity(self) -> f64 {
         match self {
-            Aggregator::Sum
-            | Aggregator::Min
-            | Aggregator::Max
-            | Aggregator::Avg
-            | Aggregator::Median
-            | Aggregator::Mult
-            | Aggregator::Dev
-            | Aggregator::Diff
-            | Aggregator::Percentile(_) => Interpolation::Linear,
-            Aggregator::None
-            | Aggregator::Count
-            | Aggregator::ZimSum
-            | Aggregator::First
-            | Aggregator::Last
-            | Aggregator::SquareSum => Interpolation::Zero,
-            Aggregator::MimMin => Interpolation::Max,
-            Aggregator::MimMax => Interpolation::Min,
-            Aggregator::PfSum => Interpolation::Previous,
+            Parts::Least => f64::INFINITY,
+            Parts::Greatest => f64::NEG_INFINITY,
+            _ => 0.0,
+        }
+    }
+
+    /// Whether a value adds nothing. An infinite minimum is none (see [`Aggregator::of_floats`]).
+    pub fn is_nothing(self, value: f64) -> bool {
+        match self {
+            Parts::EachSeries => false,
+            Parts::Least | Parts::Greatest => value.is_nan() || value == self.identity(),
+            _ => value.is_nan(),
         }
     }
 }
 
-const fn percentile(per_mille: u16, estimation: Estimation) -> Aggregator {
-    Aggregator::Percentile(Percentile { per_mille, estimation })
+impl Aggregator {
+    /// Its line in the table; of a percentile without a name that of another percentile.
+    pub fn definition(self) -> &'static Definition {
+        let kind = std::mem::discriminant(&self);
+        let exact = TABLE.iter().find(|known| known.aggregator == self);
+        let found = exact.or_else(|| TABLE.iter().find(|known| std::mem::discriminant(&known.aggregator) == kind));
+        found.expect("a test finds a line for every kind of aggregator")
+    }
+
+    pub fn interpolation(self) -> Interpolation {
+        self.definition().interpolation
+    }
+
+    pub fn parts(self) -> Parts {
+        self.definition().parts
+    }
 }
 
 impl fmt::Display for Aggregator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Aggregator::Sum => "sum",
-            Aggregator::Min => "min",
-            Aggregator::Max => "max",
-            Aggregator::Avg => "avg",
-            Aggregator::Median => "median",
-            Aggregator::None => "none",
-            Aggregator::Mult => "mult",
-            Aggregator::Dev => "dev",
-            Aggregator::Diff => "diff",
-            Aggregator::Count => "count",
-            Aggregator::ZimSum => "zimsum",
-            Aggregator::MimMin => "mimmin",
-            Aggregator::MimMax => "mimmax",
-            Aggregator::First => "first",
-            Aggregator::Last => "last",
-            Aggregator::PfSum => "pfsum",
-            Aggregator::SquareSum => "squareSum",
-            Aggregator::Percentile(Percentile { per_mille, estimation }) => {
-                let digits = if per_mille % 10 == 0 { per_mille / 10 } else { *per_mille };
-                return match estimation {
-                    Estimation::Legacy => write!(f, "p{digits}"),
-                    Estimation::R3 => write!(f, "ep{digits}r3"),
-                    Estimation::R7 => write!(f, "ep{digits}r7"),
-                };
-            }
-        })
+        match (self.definition(), self) {
+            (known, _) if known.aggregator == *self => f.write_str(known.name),
+            (_, Aggregator::Percentile(of)) => write!(f, "percentile of {} per mille", of.per_mille),
+            (known, _) => f.write_str(known.name),
+        }
     }
 }
 
@@ -184,7 +142,7 @@ pub struct UnknownAggregator {
 }
 
 fn known() -> String {
-    Aggregator::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    TABLE.map(|known| known.name).join(", ")
 }
 
 impl FromStr for Aggregator {
@@ -192,8 +150,8 @@ impl FromStr for Aggregator {
 
     /// Names are case-sensitive.
     fn from_str(name: &str) -> Result<Self, UnknownAggregator> {
-        let found = Self::ALL.into_iter().find(|aggregator| aggregator.to_string() == name);
-        found.ok_or_else(|| UnknownAggregator { name: name.to_owned() })
+        let found = TABLE.iter().find(|known| known.name == name);
+        found.map(|known| known.aggregator).ok_or_else(|| UnknownAggregator { name: name.to_owned() })
     }
 }
 

@@ -11,6 +11,7 @@ use futures::TryStreamExt;
 use telem_engine::{Options, Value};
 
 use super::*;
+use crate::question::aggregator::TABLE;
 use crate::question::tsq::Rate;
 use crate::testing::Asked;
 
@@ -98,8 +99,9 @@ fn questions() -> Vec<(String, Question)> {
     let interval = |seconds: i64| Interval::Fixed(telem_engine::Step::from_micros(seconds * 1_000_000).unwrap());
     let mut questions: Vec<(String, Question)> =
         SQL.iter().map(|sql| ((*sql).to_owned(), Question::Sql(sql))).collect();
-    for (at, aggregator) in Aggregator::ALL.into_iter().enumerate() {
-        let function = match Aggregator::ALL[(at * 11 + 3) % Aggregator::ALL.len()] {
+    let all = TABLE.map(|known| known.aggregator);
+    for (at, aggregator) in all.into_iter().enumerate() {
+        let function = match all[(at * 11 + 3) % all.len()] {
             Aggregator::None => Aggregator::Avg,
             function => function,
         };

@@ -14,8 +14,7 @@ use super::{BATCH_ROWS, Lines, Names, Source, external, times_array};
 use crate::pipeline::Pipeline;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
-use crate::question::Aggregator;
-use crate::question::aggregator::Side;
+use crate::question::aggregator::{Parts, Side};
 use crate::question::tags::encode_tags;
 use crate::selection::group_key;
 
@@ -40,7 +39,7 @@ impl Buckets {
     pub(super) fn new(source: Source, named: bool) -> Self {
         let pipeline = Pipeline::new(&source.query);
         let lines = source.lines(&pipeline);
-        let sums = Sums::new(source.query.aggregator, &pipeline);
+        let sums = Sums::new(source.query.aggregator.parts(), &pipeline);
         let named = named.then(Vec::new);
         let numbered = Numbered::new(&source.context);
         Self { source, pipeline, lines, walk: None, sums, ready: Vec::new().into_iter(), named, numbered }
@@ -70,7 +69,7 @@ impl Buckets {
 
     /// Adds up series until the room for that is taken; whether more come.
     fn add_up(&mut self, sums: &mut Sums) -> Result<bool, DataFusionError> {
-        let aggregator = self.source.query.aggregator;
+        let parts = self.source.query.aggregator.parts();
         let mut rows = Rows::default();
         loop {
             if self.walk.is_none() && !self.next_series()? {
@@ -78,7 +77,7 @@ impl Buckets {
             }
             let Some(walk) = &mut self.walk else { return Ok(false) };
             let Some(group) = sums.group(&walk.group) else { return Ok(true) };
-            let finished = walk.fill(&mut rows, BATCH_ROWS, aggregator);
+            let finished = walk.fill(&mut rows, BATCH_ROWS, parts);
             sums.add(group, &rows);
             rows.clear();
             if finished {
@@ -89,7 +88,7 @@ impl Buckets {
 
     /// What series contribute, one after the other.
     fn rows(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        let aggregator = self.source.query.aggregator;
+        let parts = self.source.query.aggregator.parts();
         let mut names = Names::default();
         let mut rows = Rows::default();
         while rows.times.len() < BATCH_ROWS {
@@ -98,7 +97,7 @@ impl Buckets {
             }
             let Some(walk) = &mut self.walk else { break };
             let before = rows.times.len();
-            let finished = walk.fill(&mut rows, BATCH_ROWS, aggregator);
+            let finished = walk.fill(&mut rows, BATCH_ROWS, parts);
             names.push(&walk.group, rows.times.len() - before)?;
             if finished {
                 self.walk = None;
@@ -107,8 +106,7 @@ impl Buckets {
         if rows.times.is_empty() {
             return self.names();
         }
-        let nothing = nothing(aggregator);
-        let counts = rows.values.iter().map(|value| i64::from(!nothing(*value))).collect();
+        let counts = rows.values.iter().map(|value| i64::from(!parts.is_nothing(*value))).collect();
         batch(&self.source, names, rows, counts).map(Some)
     }
 
@@ -189,7 +187,7 @@ fn batch(source: &Source, mut names: Names, rows: Rows, counts: Vec<i64>) -> Res
 
 /// Contributions added up: of each group every bucket of the grid between start and end.
 struct Sums {
-    aggregator: Aggregator,
+    parts: Parts,
     first: Timestamp,
     step_micros: i64,
     /// Buckets of a group.
@@ -214,8 +212,8 @@ struct State {
 
 impl Sums {
     /// `None` where series are not added up, or a group has too many buckets for that, or none.
-    fn new(aggregator: Aggregator, pipeline: &Pipeline) -> Option<Self> {
-        if aggregator == Aggregator::None {
+    fn new(parts: Parts, pipeline: &Pipeline) -> Option<Self> {
+        if parts == Parts::EachSeries {
             return None;
         }
         let (first, step_micros) = match pipeline.buckets?.grid {
@@ -226,7 +224,7 @@ impl Sums {
         let steps = pipeline.steps().filter(|steps| (1..=STATES_MAX).contains(steps))?;
         let steps = usize::try_from(steps).ok()?;
         let (places, groups, states) = (AHashMap::new(), Vec::new(), Vec::new());
-        Some(Self { aggregator, first, step_micros, steps, places, groups, states })
+        Some(Self { parts, first, step_micros, steps, places, groups, states })
     }
 
     /// The place of a group; `None` for a new one when there is no room for it.
@@ -240,7 +238,7 @@ impl Sums {
         let place = self.groups.len();
         self.groups.push(name.to_owned());
         self.places.insert(name.to_owned(), place);
-        let (extreme, sum) = (empty(self.aggregator), ExactSum::default());
+        let (extreme, sum) = (self.parts.identity(), ExactSum::default());
         let empty = State { extreme, sum, count: 0, there: false, real: false };
         self.states.resize(self.states.len() + self.steps, empty);
         Some(place)
@@ -248,19 +246,18 @@ impl Sums {
 
     /// Takes in what one series contributes.
     fn add(&mut self, group: usize, rows: &Rows) {
-        let nothing = nothing(self.aggregator);
         let states = &mut self.states[group * self.steps..][..self.steps];
         for ((time, value), real) in rows.times.iter().zip(&rows.values).zip(&rows.reals) {
             let at = time.micros().saturating_sub(self.first.micros()) / self.step_micros;
             let Some(state) = usize::try_from(at).ok().and_then(|at| states.get_mut(at)) else { continue };
             state.there = true;
             state.real |= real;
-            if !nothing(*value) {
+            if !self.parts.is_nothing(*value) {
                 state.count += 1;
-                match self.aggregator {
-                    Aggregator::Count => {}
-                    Aggregator::Min | Aggregator::MimMin => state.extreme = Side::Least.of(state.extreme, *value),
-                    Aggregator::Max | Aggregator::MimMax => state.extreme = Side::Greatest.of(state.extreme, *value),
+                match self.parts {
+                    Parts::Count => {}
+                    Parts::Least => state.extreme = Side::Least.of(state.extreme, *value),
+                    Parts::Greatest => state.extreme = Side::Greatest.of(state.extreme, *value),
                     _ => state.sum.add(*value),
                 }
             }
@@ -277,8 +274,8 @@ impl Sums {
                 for (at, state) in states.iter().enumerate().filter(|(_, state)| state.there) {
                     let after = ((from * BATCH_ROWS + at) as i64).saturating_mul(self.step_micros);
                     let time = self.first.saturating_add_micros(after);
-                    let terms = match self.aggregator {
-                        Aggregator::Min | Aggregator::MimMin | Aggregator::Max | Aggregator::MimMax => Vec::new(),
+                    let terms = match self.parts {
+                        Parts::Least | Parts::Greatest => Vec::new(),
                         _ => state.sum.terms(),
                     };
                     let (first, others) = match terms.split_first() {
@@ -308,15 +305,6 @@ impl Sums {
         self.groups.clear();
         self.states.clear();
         Ok(batches)
-    }
-}
-
-/// What stands where nothing is, as far as it is seen.
-fn empty(aggregator: Aggregator) -> f64 {
-    match aggregator {
-        Aggregator::Min | Aggregator::MimMin => f64::INFINITY,
-        Aggregator::Max | Aggregator::MimMax => f64::NEG_INFINITY,
-        _ => 0.0,
     }
 }
 
@@ -371,7 +359,7 @@ impl Walk {
     }
 
     /// Adds rows until there are `rows_max` or the series ends; whether it ended.
-    fn fill(&mut self, rows: &mut Rows, rows_max: usize, aggregator: Aggregator) -> bool {
+    fn fill(&mut self, rows: &mut Rows, rows_max: usize, parts: Parts) -> bool {
         while self.at <= self.last {
             if rows.times.len() == rows_max {
                 return false;
@@ -379,9 +367,9 @@ impl Walk {
             self.passed = self.contribution.pass(self.passed, self.at);
             let real = self.contribution.is_real(self.passed, self.at);
             // Of a group of one series nothing but its own points is shown.
-            if real || aggregator != Aggregator::None {
+            if real || parts != Parts::EachSeries {
                 let value = self.contribution.float(self.passed, self.at);
-                rows.push(self.at, if aggregator == Aggregator::SquareSum { value * value } else { value }, real);
+                rows.push(self.at, if parts == Parts::SumOfSquares { value * value } else { value }, real);
             }
             let next = match self.grid {
                 Grid::All { .. } => return true,
@@ -393,17 +381,5 @@ impl Walk {
             self.at = next;
         }
         true
-    }
-}
-
-/// Which contributions add nothing to the aggregate, so that NULL can stand for them. An infinite
-/// minimum is none (see [`Aggregator::of_floats`]), and DataFusion's `MIN` takes the largest
-/// number for infinity.
-fn nothing(aggregator: Aggregator) -> fn(f64) -> bool {
-    match aggregator {
-        Aggregator::None => |_| false,
-        Aggregator::Min | Aggregator::MimMin => |value| value.is_nan() || value == f64::INFINITY,
-        Aggregator::Max | Aggregator::MimMax => |value| value.is_nan() || value == f64::NEG_INFINITY,
-        _ => f64::is_nan,
     }
 }

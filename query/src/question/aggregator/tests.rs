@@ -1,4 +1,4 @@
-use super::{Aggregator, Interpolation};
+use super::{Aggregator, Estimation, Interpolation, Parts, TABLE};
 
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
@@ -24,10 +24,11 @@ fn check_ints(values: &[i64], expected: &[(&str, i64)]) {
 
 #[test]
 fn every_name_reads_back_and_names_are_case_sensitive() {
-    for aggregator in Aggregator::ALL {
-        assert_eq!(aggregator.to_string().parse::<Aggregator>().unwrap(), aggregator);
+    for known in TABLE {
+        assert_eq!(known.name.parse::<Aggregator>().unwrap(), known.aggregator);
+        assert_eq!(known.aggregator.to_string(), known.name);
     }
-    let names: Vec<String> = Aggregator::ALL.iter().map(ToString::to_string).collect();
+    let names = TABLE.map(|known| known.name);
     assert_eq!(
         names.join(" "),
         "sum min max avg median none mult dev diff count zimsum mimmin mimmax first last pfsum squareSum \
@@ -38,6 +39,35 @@ fn every_name_reads_back_and_names_are_case_sensitive() {
         let error = unknown.parse::<Aggregator>().unwrap_err().to_string();
         assert!(error.starts_with(&format!("aggregator '{unknown}' is unknown; known are sum, min")), "{error}");
     }
+}
+
+/// Fails to compile for a kind of aggregator that is not looked up here.
+#[test]
+fn every_kind_of_aggregator_has_a_line() {
+    use Aggregator::*;
+    let other = Percentile(super::Percentile { per_mille: 123, estimation: Estimation::R3 });
+    let kinds = [
+        Sum, Min, Max, Avg, Median, None, Mult, Dev, Diff, Count, ZimSum, MimMin, MimMax, First, Last, PfSum,
+        SquareSum, other,
+    ];
+    for kind in kinds {
+        match kind {
+            Sum | Min | Max | Avg | Median | None | Mult | Dev | Diff | Count | ZimSum | MimMin | MimMax | First
+            | Last | PfSum | SquareSum | Percentile(_) => {}
+        }
+        assert!(!kind.definition().name.is_empty());
+    }
+    assert_eq!(other.to_string(), "percentile of 123 per mille");
+}
+
+#[test]
+fn what_changes_nothing_is_nothing() {
+    for parts in [Parts::Sum, Parts::SumOfSquares, Parts::SumAndCount, Parts::Count] {
+        assert!(parts.identity() == 0.0 && parts.is_nothing(NAN) && !parts.is_nothing(0.0));
+    }
+    assert!(Parts::Least.is_nothing(INF) && !Parts::Least.is_nothing(-INF));
+    assert!(Parts::Greatest.is_nothing(-INF) && !Parts::Greatest.is_nothing(INF));
+    assert!(!Parts::EachSeries.is_nothing(NAN));
 }
 
 #[test]
