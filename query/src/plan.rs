@@ -91,7 +91,7 @@ async fn answer_at_once(
     let rows = execute(pushdown::plan(query, leaf)?, context).await?;
     let mut memory = MemoryConsumer::new("buckets of a time-series query").register(context.task_ctx.memory_pool());
     let (groups, waiting) = pushdown::finish_named(query, rows, &context.view, &mut memory).await?;
-    let mut lines = Lines::new(&groups, pipeline, context);
+    let mut lines = AnswerLines::new(&groups, pipeline, context);
     for batch in waiting {
         pushdown::add(query.aggregator, &batch, &groups, &mut lines)?;
     }
@@ -173,7 +173,7 @@ async fn answer_by(
     groups: Groups,
     context: &PlanContext<'_>,
 ) -> Result<TsAnswer> {
-    let lines = Lines::new(&groups, pipeline, context);
+    let lines = AnswerLines::new(&groups, pipeline, context);
     let lines = match route {
         Route::Pushdown => {
             let rows = execute(pushdown_plan(query, pipeline, &groups, context)?, context).await?;
@@ -235,7 +235,7 @@ fn shown(planned: &Planned) -> String {
 }
 
 /// The values of the answer while they come in, group by group.
-struct Lines {
+struct AnswerLines {
     start: Timestamp,
     end: Timestamp,
     values: u64,
@@ -247,7 +247,7 @@ struct Lines {
 /// Values whose memory is reserved at once.
 const VALUES_RESERVED: u64 = 1_024;
 
-impl Lines {
+impl AnswerLines {
     fn new(groups: &Groups, pipeline: &Pipeline, context: &PlanContext<'_>) -> Self {
         Self {
             start: pipeline.start,

@@ -30,11 +30,11 @@ use bounded::{Due, Language, Workers};
 /// Answers questions about one database. Clones share its threads and limits.
 #[derive(Clone, Debug)]
 pub struct Queries {
-    inner: Arc<Inner>,
+    inner: Arc<QueryService>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct QueryService {
     db: Db,
     options: QueryOptions,
     session: Session,
@@ -47,7 +47,7 @@ struct Inner {
     workers: Workers,
 }
 
-impl Drop for Inner {
+impl Drop for QueryService {
     fn drop(&mut self) {
         if let Some(background) = &self.background {
             background.abort();
@@ -63,7 +63,7 @@ impl Queries {
     pub fn new(db: Db, options: QueryOptions) -> Result<Self> {
         let session = Session::new(&options)?;
         let workers = Workers::new(&options, session.memory_pool())?;
-        let inner = Inner { db, options, session, head: None, worker: None, background: None, workers };
+        let inner = QueryService { db, options, session, head: None, worker: None, background: None, workers };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -83,7 +83,7 @@ impl Queries {
         let background = threads.spawn(Arc::clone(&head).probe()).abort_handle();
         let worker = WorkerService::new(worker, workers.lanes(), threads);
         let (head, worker, background) = (Some(head), Some(worker), Some(background));
-        Ok(Self { inner: Arc::new(Inner { db, options, session, head, worker, background, workers }) })
+        Ok(Self { inner: Arc::new(QueryService { db, options, session, head, worker, background, workers }) })
     }
 
     /// What answers other heads about our own database; `None` of [`Queries::new`].
@@ -241,7 +241,7 @@ impl Round {
     }
 }
 
-impl Inner {
+impl QueryService {
     /// What a question that begins now sees.
     fn view(&self, snapshot: Snapshot) -> View {
         match &self.head {

@@ -20,18 +20,18 @@ use crate::leaf::{NodeLeafExec, Owner, Request, numbers};
 #[derive(Clone, Debug)]
 pub struct View {
     pub snapshot: Snapshot,
-    others: Option<Others>,
+    others: Option<OtherNodes>,
 }
 
 #[derive(Clone, Debug)]
-struct Others {
+struct OtherNodes {
     head: Arc<Head>,
-    asked: Arc<Mutex<Asked>>,
+    asked: Arc<Mutex<NodeFindings>>,
 }
 
 /// What plans of this question found out about the nodes that they ask.
 #[derive(Debug, Default)]
-struct Asked {
+struct NodeFindings {
     /// Nodes that a plan would have asked, and why it does not.
     missing: BTreeMap<Arc<str>, String>,
     /// The series that the numbers of each node mean, whatever the node tells from now on.
@@ -46,7 +46,7 @@ impl View {
 
     /// Of our own database and of those of others.
     pub(crate) fn over(snapshot: Snapshot, head: Arc<Head>) -> Self {
-        Self { snapshot, others: Some(Others { head, asked: Arc::default() }) }
+        Self { snapshot, others: Some(OtherNodes { head, asked: Arc::default() }) }
     }
 
     /// The names of all series.

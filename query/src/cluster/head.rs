@@ -25,9 +25,9 @@ use tokio::runtime::Handle;
 use url::Url;
 
 use super::lost::Attempt;
-use super::members::{MemberState, Members, State};
+use super::members::{MemberState, Members, NodeState};
 use super::net::{Channels, Wire};
-use super::tree::{self, Cut};
+use super::tree::{self, StagedPlan};
 use super::turns::{Turn, Turns};
 use super::wire::LeafCodec;
 use super::worker;
@@ -83,7 +83,7 @@ impl Planned {
 }
 
 /// The plan that [`GivenPlanner`] hands on, an extension of a session's configuration.
-struct Given(Arc<dyn ExecutionPlan>);
+struct PlanToStage(Arc<dyn ExecutionPlan>);
 
 /// Plans nothing: the engine turns plans into stages behind a planner, and ours are made already.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl QueryPlanner for GivenPlanner {
         _logical: &LogicalPlan,
         session: &dyn datafusion::catalog::Session,
     ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
-        match session.config().get_extension::<Given>() {
+        match session.config().get_extension::<PlanToStage>() {
             Some(given) => Ok(Arc::clone(&given.0)),
             None => internal_err!("a plan is to be distributed, and there is none"),
         }
@@ -151,12 +151,12 @@ impl Head {
 
     /// Cuts the plan into stages where it asks other nodes.
     pub async fn distribute(&self, plan: Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Planned> {
-        let Cut { plan, reduced, tasks } = tree::cut(plan, self.flat_max)?;
+        let StagedPlan { plan, reduced, tasks } = tree::cut(plan, self.flat_max)?;
         if tasks == 0 {
             return Ok(Planned::here(plan));
         }
         let mut session = self.planner.clone();
-        session.config_mut().set_extension(Arc::new(Given(plan)));
+        session.config_mut().set_extension(Arc::new(PlanToStage(plan)));
         let nothing =
             LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) });
         let plan = session.query_planner().create_physical_plan(&nothing, &session).await?;
@@ -194,9 +194,9 @@ impl Head {
             ticks.tick().await;
             let members = self.members.list().into_iter();
             let probed = members.filter(|member| match member.state {
-                State::Down { .. } => true,
-                State::Up => !self.channels.has(&member.url),
-                State::Left { .. } => false,
+                NodeState::Down { .. } => true,
+                NodeState::Up => !self.channels.has(&member.url),
+                NodeState::Left { .. } => false,
             });
             let trials = futures::stream::iter(probed);
             trials.for_each_concurrent(PROBES_AT_ONCE, |member| Arc::clone(&self).try_one(member)).await;
@@ -209,7 +209,7 @@ impl Head {
             self.channels.forget(&member.url);
         }
         // A node that is up and could not be reached is found out by who asks it, or by its silence.
-        if answered.is_ok() && matches!(member.state, State::Down { .. }) {
+        if answered.is_ok() && matches!(member.state, NodeState::Down { .. }) {
             self.members.mark_up(&member.node);
         }
     }
@@ -217,7 +217,7 @@ impl Head {
     /// Whether a node that has not been heard of answers; it is down if not.
     pub async fn suspect(&self, node: &str) {
         let Some(member) = self.members.list().into_iter().find(|member| *member.node == *node) else { return };
-        if member.state != State::Up {
+        if member.state != NodeState::Up {
             return;
         }
         if let Err(reason) = self.channels.probe(&member.url).await {

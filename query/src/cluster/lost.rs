@@ -30,7 +30,7 @@ const REASON_CHARS_MAX: usize = 200;
 
 /// What an answer that comes in parts does about a node that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parts {
+pub(crate) enum Delivery {
     /// Nothing is handed out before all nodes have answered wholly.
     Held,
     /// Rows are handed out as they come: what is lost after the first of them is an error.
@@ -40,7 +40,7 @@ pub(crate) enum Parts {
 /// One attempt at a question, at the head. An extension of its task's configuration.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    pub parts: Parts,
+    pub parts: Delivery,
     /// When the whole question must be answered.
     question_due: Instant,
     /// Set when the first node is asked.
@@ -59,7 +59,7 @@ struct Time {
 
 impl Attempt {
     /// An attempt at a question that must be answered by `question_due`.
-    pub fn new(parts: Parts, question_due: Instant) -> Self {
+    pub fn new(parts: Delivery, question_due: Instant) -> Self {
         let (time, lost, awaited) = (Mutex::default(), Mutex::default(), watch::Sender::new(0));
         Self { parts, question_due, time, lost, awaited }
     }
@@ -121,9 +121,9 @@ impl Attempt {
     }
 
     /// One more stream is waited for; it is said or gone when what this returns is dropped.
-    pub fn expect(self: &std::sync::Arc<Self>) -> Awaited {
+    pub fn expect(self: &std::sync::Arc<Self>) -> AwaitedStream {
         self.awaited.send_modify(|awaited| *awaited += 1);
-        Awaited(std::sync::Arc::clone(self))
+        AwaitedStream(std::sync::Arc::clone(self))
     }
 
     /// Until every stream that was begun has said something, or is gone.
@@ -136,9 +136,9 @@ impl Attempt {
 
 /// See [`Attempt::expect`].
 #[derive(Debug)]
-pub(crate) struct Awaited(std::sync::Arc<Attempt>);
+pub(crate) struct AwaitedStream(std::sync::Arc<Attempt>);
 
-impl Drop for Awaited {
+impl Drop for AwaitedStream {
     fn drop(&mut self) {
         self.0.awaited.send_modify(|awaited| *awaited -= 1);
     }

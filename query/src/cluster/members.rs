@@ -13,7 +13,7 @@ use url::Url;
 
 use super::knowing::KnownDelta;
 use crate::error::Result;
-use crate::leaf::{Owner, Told};
+use crate::leaf::{KnownSeries, Owner};
 
 /// Most series that a head knows by name, of all nodes together: 2 million take some 150 MB. A node that
 /// has more is asked always.
@@ -29,11 +29,11 @@ pub struct Members {
 struct Shared {
     merged: MergedIndex,
     clock: Arc<dyn Clock>,
-    inner: RwLock<Inner>,
+    inner: RwLock<MemberTable>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct MemberTable {
     /// In the order in which they came; a node that left keeps its place.
     members: Vec<Member>,
     by_node: BTreeMap<Arc<str>, u32>,
@@ -54,7 +54,7 @@ const NOBODYS: u32 = u32::MAX - 1;
 struct Member {
     node: Arc<str>,
     url: Url,
-    state: State,
+    state: NodeState,
     since: Duration,
     /// How many of its series are known here; [`None`] until it told any.
     learned: Option<u32>,
@@ -67,7 +67,7 @@ struct Member {
 
 /// Whether a node can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum NodeState {
     Up,
     /// It is not asked until it answers a probe or joins again.
     Down {
@@ -84,7 +84,7 @@ pub enum State {
 pub struct MemberState {
     pub node: Arc<str>,
     pub url: Url,
-    pub state: State,
+    pub state: NodeState,
     /// How long it has been in that state.
     pub since: Duration,
     /// How many of its series are known by name.
@@ -93,7 +93,7 @@ pub struct MemberState {
 
 /// Whom a query concerns besides our own database.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Concerned {
+pub(crate) struct QueryTargets {
     pub owners: Vec<Owner>,
     /// What the numbers mean that owners may use instead of names.
     pub numbers: Vec<(Arc<str>, Arc<Vec<SeriesId>>)>,
@@ -114,7 +114,7 @@ impl Members {
         match inner.by_node.get(node).copied() {
             Some(at) => {
                 let member = &mut inner.members[at as usize];
-                member.state = State::Up;
+                member.state = NodeState::Up;
                 (member.url, member.since) = (url, since);
                 member.forget();
             }
@@ -124,7 +124,7 @@ impl Members {
                 inner.members.push(Member {
                     node,
                     url,
-                    state: State::Up,
+                    state: NodeState::Up,
                     since,
                     learned: None,
                     edition: 0,
@@ -178,20 +178,20 @@ impl Members {
 
     /// The node will not be asked any more, and is missing from answers for this reason.
     pub fn leave(&self, node: &str, reason: &str) {
-        self.turn(node, |_| Some(State::Left { reason: reason.to_owned() }));
+        self.turn(node, |_| Some(NodeState::Left { reason: reason.to_owned() }));
     }
 
     /// The node is not asked until [`Members::mark_up`]: it did not answer, for this reason.
     pub fn mark_down(&self, node: &str, reason: &str) {
         self.turn(node, |state| {
             let reason = reason.to_owned();
-            (*state == State::Up).then_some(State::Down { reason })
+            (*state == NodeState::Up).then_some(NodeState::Down { reason })
         });
     }
 
     /// The node answers again.
     pub fn mark_up(&self, node: &str) {
-        self.turn(node, |state| matches!(state, State::Down { .. }).then_some(State::Up));
+        self.turn(node, |state| matches!(state, NodeState::Down { .. }).then_some(NodeState::Up));
     }
 
     /// All nodes, sorted by name.
@@ -214,7 +214,7 @@ impl Members {
     pub(crate) fn at(&self, url: &Url) -> Option<Arc<str>> {
         let inner = self.read();
         let found = inner.members.iter().filter(|member| member.url == *url);
-        found.min_by_key(|member| matches!(member.state, State::Left { .. })).map(|member| Arc::clone(&member.node))
+        found.min_by_key(|member| matches!(member.state, NodeState::Left { .. })).map(|member| Arc::clone(&member.node))
     }
 
     pub fn len(&self) -> usize {
@@ -249,7 +249,7 @@ impl Members {
     }
 
     /// Whom these series concern; `None` is all there are. `passes` says which nodes may be asked at all.
-    pub(crate) fn concerned(&self, series: Option<&[SeriesId]>, passes: &dyn Fn(&str) -> bool) -> Concerned {
+    pub(crate) fn concerned(&self, series: Option<&[SeriesId]>, passes: &dyn Fn(&str) -> bool) -> QueryTargets {
         let inner = self.read();
         let mut asked = vec![series.is_none(); inner.members.len()];
         // Our own database is nobody's here: it is asked always.
@@ -262,21 +262,21 @@ impl Members {
             mark(inner.owners.get(id.0 as usize).copied().unwrap_or(NOBODYS));
             inner.shared.get(id).into_iter().flatten().for_each(|owner| mark(*owner));
         }
-        let mut concerned = Concerned::default();
+        let mut concerned = QueryTargets::default();
         for (member, asked) in inner.members.iter().zip(asked) {
             let unknown = member.learned.is_none() || member.too_many;
             if !(asked || unknown) || !passes(&member.node) {
                 continue;
             }
             match &member.state {
-                State::Up => {
+                NodeState::Up => {
                     let count = member.numbers.len() as u32;
-                    let told = (count > 0).then_some(Told { edition: member.edition, count });
+                    let told = (count > 0).then_some(KnownSeries { edition: member.edition, count });
                     let (node, url) = (Arc::clone(&member.node), member.url.clone());
                     concerned.owners.push(Owner { node: Arc::clone(&node), url, told });
                     concerned.numbers.push((node, Arc::clone(&member.numbers)));
                 }
-                State::Down { reason } | State::Left { reason } => {
+                NodeState::Down { reason } | NodeState::Left { reason } => {
                     concerned.missing.push((Arc::clone(&member.node), reason.clone()));
                 }
             }
@@ -293,7 +293,7 @@ impl Members {
         series.iter().filter(|id| inner.shared.contains_key(id)).copied().collect()
     }
 
-    fn turn(&self, node: &str, turned: impl FnOnce(&State) -> Option<State>) {
+    fn turn(&self, node: &str, turned: impl FnOnce(&NodeState) -> Option<NodeState>) {
         let since = self.shared.clock.monotonic();
         let mut inner = self.write();
         let Some(at) = inner.by_node.get(node).copied() else { return };
@@ -304,11 +304,11 @@ impl Members {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+    fn read(&self) -> RwLockReadGuard<'_, MemberTable> {
         self.shared.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+    fn write(&self) -> RwLockWriteGuard<'_, MemberTable> {
         self.shared.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -328,7 +328,7 @@ impl Member {
     }
 }
 
-impl Inner {
+impl MemberTable {
     fn own(&mut self, id: SeriesId, owner: u32) {
         let at = id.0 as usize;
         if self.owners.len() <= at {

@@ -22,6 +22,6 @@ mod worker;
 
 pub use inside::Inside;
 pub use knowing::{KEYS_MAX, Knowing, KnownDelta};
-pub use members::{MemberState, Members, State};
+pub use members::{MemberState, Members, NodeState};
 pub use net::{Connection, Dial, DialTcp, Wire};
 pub use worker::{WORKER_PATH, WorkerService};

@@ -36,7 +36,7 @@ use tower::ServiceExt;
 use url::Url;
 
 use super::lost::reason::{reason, why};
-use super::lost::{Attempt, Parts, lost, lost_by};
+use super::lost::{Attempt, Delivery, lost, lost_by};
 use crate::error::crossing::Crossing;
 
 /// A connection that somebody made.
@@ -333,7 +333,7 @@ fn watched(
 ) -> BoxStream<'static, Result<RecordBatch>> {
     struct Watched {
         stream: BoxStream<'static, Result<RecordBatch>>,
-        awaited: Option<super::lost::Awaited>,
+        awaited: Option<super::lost::AwaitedStream>,
         begun: bool,
     }
     let awaited = Some(attempt.expect());
@@ -342,7 +342,7 @@ fn watched(
         let (url, channels, attempt) = (url.clone(), channels.clone(), Arc::clone(&attempt));
         async move {
             let mut watched = state?;
-            let held = attempt.parts == Parts::Held;
+            let held = attempt.parts == Delivery::Held;
             // Rows that stream may take as long as their reader does; each silence of the node counts anew.
             let due = match held || !watched.begun {
                 true => attempt.due(),

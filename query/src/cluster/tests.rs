@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use url::Url;
 
-use super::{Connection, Dial, Inside, Knowing, Members, State, Wire};
+use super::{Connection, Dial, Inside, Knowing, Members, NodeState, Wire};
 use crate::answer::MissingNode;
 use crate::error::Error;
 use crate::options::QueryOptions;
@@ -309,7 +309,7 @@ async fn a_node_known_to_be_down_is_not_asked_again_until_it_answers() {
     let took = clock.monotonic().saturating_sub(begun);
     assert!(took < SHORT_SILENCE, "{took:?}");
     cluster.heal(2);
-    while cluster.members().list()[0].state != State::Up {
+    while cluster.members().list()[0].state != NodeState::Up {
         tokio::task::yield_now().await;
     }
     assert_eq!(cluster.sum().await, ("0:11 60:11".to_owned(), vec![]));
@@ -447,10 +447,10 @@ async fn what_a_node_refuses_ends_the_question_and_costs_no_node_its_place() {
     let error = cluster.head.timeseries(query(Aggregator::Median)).await.unwrap_err();
     assert_eq!(error.kind(), telem_engine::ErrorKind::Invalid, "{error}");
     assert!(error.to_string().starts_with("the query produces more than 1 points"), "{error}");
-    assert_eq!(cluster.members().list()[0].state, State::Up);
+    assert_eq!(cluster.members().list()[0].state, NodeState::Up);
     let error = cluster.sql("SELECT value / 0 / arrow_cast(0, 'Int64') FROM m WHERE 1 / (value_int - 10) > 0").await;
     assert!(error.is_err_and(|error| error.kind() == telem_engine::ErrorKind::Invalid));
-    assert_eq!(cluster.members().list()[0].state, State::Up);
+    assert_eq!(cluster.members().list()[0].state, NodeState::Up);
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ pub fn fan(leaves: usize, flat_max: usize) -> usize {
 }
 
 /// A plan whose leaves over many nodes are pinned, each to its node, with the boundaries of the network in it.
-pub(super) struct Cut {
+pub(super) struct StagedPlan {
     pub plan: Plan,
     /// Whether every boundary carries states of aggregates, which count wholly or not at all.
     pub reduced: bool,
@@ -46,37 +46,37 @@ pub(super) struct Cut {
     pub tasks: usize,
 }
 
-pub(super) fn cut(plan: Plan, flat_max: usize) -> Result<Cut> {
-    let mut cutter = Cutter { flat_max, raw: 0, tasks: 0 };
+pub(super) fn cut(plan: Plan, flat_max: usize) -> Result<StagedPlan> {
+    let mut cutter = PlanCutter { flat_max, raw: 0, tasks: 0 };
     let placed = cutter.place(plan)?;
     let plan = one(cutter.close(placed)?);
-    Ok(Cut { plan, reduced: cutter.raw == 0, tasks: cutter.tasks })
+    Ok(StagedPlan { plan, reduced: cutter.raw == 0, tasks: cutter.tasks })
 }
 
-struct Cutter {
+struct PlanCutter {
     flat_max: usize,
     /// Boundaries that carry rows.
     raw: usize,
     tasks: usize,
 }
 
-enum Placed {
+enum Placement {
     /// Runs at the head.
     Head(Plan),
     /// May run on nodes, as so many tasks; with the partial aggregate on its top, if that is what it ends in.
     Nodes { plan: Plan, tasks: usize, partial: Option<Plan> },
 }
 
-impl Cutter {
-    fn place(&mut self, plan: Plan) -> Result<Placed> {
+impl PlanCutter {
+    fn place(&mut self, plan: Plan) -> Result<Placement> {
         if let Some(leaf) = plan.downcast_ref::<NodeLeafExec>() {
             return Ok(match leaf.pinned() {
                 Some(pinned) => {
                     let tasks = pinned.len();
                     let plan = Arc::new(DistributedLeafExec::try_new(Arc::clone(&plan), pinned)?);
-                    Placed::Nodes { plan, tasks, partial: None }
+                    Placement::Nodes { plan, tasks, partial: None }
                 }
-                None => Placed::Head(plan),
+                None => Placement::Head(plan),
             });
         }
         let children: Vec<Plan> = plan.children().into_iter().map(Arc::clone).collect();
@@ -86,16 +86,16 @@ impl Cutter {
                 let placed = self.place(child)?;
                 closed.push(self.close(placed)?);
             }
-            return Ok(Placed::Head(with_children(plan, closed)?));
+            return Ok(Placement::Head(with_children(plan, closed)?));
         };
         match self.place(Arc::clone(child))? {
-            Placed::Head(child) => Ok(Placed::Head(with_children(plan, vec![child])?)),
-            Placed::Nodes { plan: child, tasks, partial } => self.above(plan, child, tasks, partial),
+            Placement::Head(child) => Ok(Placement::Head(with_children(plan, vec![child])?)),
+            Placement::Nodes { plan: child, tasks, partial } => self.above(plan, child, tasks, partial),
         }
     }
 
     /// Where `plan` runs, whose child may run on nodes.
-    fn above(&mut self, plan: Plan, child: Plan, tasks: usize, partial: Option<Plan>) -> Result<Placed> {
+    fn above(&mut self, plan: Plan, child: Plan, tasks: usize, partial: Option<Plan>) -> Result<Placement> {
         let aggregate = plan.downcast_ref::<AggregateExec>();
         if let Some(states) = &partial {
             let is_final = aggregate.is_some_and(|aggregate| {
@@ -105,7 +105,7 @@ impl Cutter {
                 let reduced = self.tree(of, child, tasks)?;
                 // Those above may rely on how the final aggregate hands out its groups.
                 let partitioning = plan.output_partitioning();
-                return Ok(Placed::Head(match partitioning {
+                return Ok(Placement::Head(match partitioning {
                     Partitioning::Hash(_, count) if *count > 1 => {
                         Arc::new(RepartitionExec::try_new(reduced, partitioning.clone())?)
                     }
@@ -114,34 +114,34 @@ impl Cutter {
             }
             // Exchanges between partial and final aggregates are the tree's business.
             if plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() {
-                return Ok(Placed::Nodes { plan: child, tasks, partial });
+                return Ok(Placement::Nodes { plan: child, tasks, partial });
             }
         } else {
             let between_threads = plan
                 .downcast_ref::<RepartitionExec>()
                 .is_some_and(|exchange| matches!(exchange.partitioning(), Partitioning::RoundRobinBatch(_)));
             if between_threads {
-                return Ok(Placed::Nodes { plan: child, tasks, partial });
+                return Ok(Placement::Nodes { plan: child, tasks, partial });
             }
             if aggregate.is_some_and(|aggregate| *aggregate.mode() == AggregateMode::Partial) {
                 let plan = with_children(plan, vec![child])?;
-                return Ok(Placed::Nodes { plan: Arc::clone(&plan), tasks, partial: Some(plan) });
+                return Ok(Placement::Nodes { plan: Arc::clone(&plan), tasks, partial: Some(plan) });
             }
             let of_each_row = plan.is::<FilterExec>() || plan.is::<ProjectionExec>() || plan.is::<LocalLimitExec>();
             let of_each_part = plan.downcast_ref::<SortExec>().is_some_and(SortExec::preserve_partitioning);
             if of_each_row || of_each_part {
-                return Ok(Placed::Nodes { plan: with_children(plan, vec![child])?, tasks, partial: None });
+                return Ok(Placement::Nodes { plan: with_children(plan, vec![child])?, tasks, partial: None });
             }
         }
-        let child = self.close(Placed::Nodes { plan: child, tasks, partial })?;
-        Ok(Placed::Head(with_children(plan, vec![child])?))
+        let child = self.close(Placement::Nodes { plan: child, tasks, partial })?;
+        Ok(Placement::Head(with_children(plan, vec![child])?))
     }
 
     /// Brings what runs on nodes to the head in one step.
-    fn close(&mut self, placed: Placed) -> Result<Plan> {
+    fn close(&mut self, placed: Placement) -> Result<Plan> {
         match placed {
-            Placed::Head(plan) => Ok(plan),
-            Placed::Nodes { plan, tasks, partial } => {
+            Placement::Head(plan) => Ok(plan),
+            Placement::Nodes { plan, tasks, partial } => {
                 self.raw += usize::from(partial.is_none());
                 self.tasks += tasks;
                 let alone = plan.output_partitioning().partition_count() == 1;

@@ -9,14 +9,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use serde::{Deserialize, Serialize};
 
-use crate::leaf::{NodeLeafExec, Request, Told};
+use crate::leaf::{KnownSeries, NodeLeafExec, Request};
 
 /// What crosses: whom it is for, what is asked, and the names and types of the answer's columns.
 #[derive(Serialize, Deserialize)]
 struct Leaf {
     node: String,
     partitions: usize,
-    told: Option<Told>,
+    told: Option<KnownSeries>,
     request: Request,
     /// Of rows; the columns of series follow from what is asked.
     columns: Vec<String>,

@@ -123,11 +123,11 @@ impl WorkerService {
 struct WorkerLane {
     lanes: Arc<Lanes>,
     home: Handle,
-    current: Mutex<Current>,
+    current: Mutex<LaneInUse>,
 }
 
 #[derive(Default)]
-struct Current {
+struct LaneInUse {
     lane: Option<Lane>,
     watched: bool,
 }
@@ -174,7 +174,7 @@ impl WorkerLane {
         }
     }
 
-    fn current(&self) -> MutexGuard<'_, Current> {
+    fn current(&self) -> MutexGuard<'_, LaneInUse> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -29,7 +29,7 @@ use datafusion::logical_expr::{
 use distinct::Distinct;
 use measure::Measure;
 use sliding::Sliding;
-use totals::{Single, Totals};
+use totals::{SingleTotal, Totals};
 
 #[cfg(doc)]
 use telem_engine::ExactSum;
@@ -116,7 +116,7 @@ impl AggregateUDFImpl for Exact {
         match (self.is_ours(args.expr_fields, args.is_distinct), args.is_distinct) {
             (false, _) => self.inner.accumulator(args),
             (true, true) => Ok(Box::new(Distinct::new(self.measure))),
-            (true, false) => Ok(Box::new(Single::new(self.measure))),
+            (true, false) => Ok(Box::new(SingleTotal::new(self.measure))),
         }
     }
 

@@ -71,7 +71,7 @@ impl AggregateUDFImpl for Extreme {
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         match is_float(args.expr_fields) {
-            true => Ok(Box::new(Single { side: self.side, kept: None })),
+            true => Ok(Box::new(ExtremeAccumulator { side: self.side, kept: None })),
             false => self.inner.accumulator(args),
         }
     }
@@ -86,7 +86,7 @@ impl AggregateUDFImpl for Extreme {
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
         match is_float(args.expr_fields) {
-            true => Ok(Box::new(Groups { side: self.side, kept: Vec::new() })),
+            true => Ok(Box::new(ExtremeGroups { side: self.side, kept: Vec::new() })),
             false => self.inner.create_groups_accumulator(args),
         }
     }
@@ -125,12 +125,12 @@ impl AggregateUDFImpl for Extreme {
 }
 
 #[derive(Debug)]
-struct Single {
+struct ExtremeAccumulator {
     side: Side,
     kept: Option<f64>,
 }
 
-impl Accumulator for Single {
+impl Accumulator for ExtremeAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         for value in values[0].as_primitive::<Float64Type>().iter().flatten() {
             self.side.take(&mut self.kept, value);
@@ -155,12 +155,12 @@ impl Accumulator for Single {
     }
 }
 
-struct Groups {
+struct ExtremeGroups {
     side: Side,
     kept: Vec<Option<f64>>,
 }
 
-impl GroupsAccumulator for Groups {
+impl GroupsAccumulator for ExtremeGroups {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -193,7 +193,7 @@ impl GroupsAccumulator for Groups {
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let rows = values[0].len();
-        let mut each = Groups { side: self.side, kept: Vec::new() };
+        let mut each = ExtremeGroups { side: self.side, kept: Vec::new() };
         each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
         each.state(EmitTo::All)
     }

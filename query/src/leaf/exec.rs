@@ -20,7 +20,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::StreamExt;
 use url::Url;
 
-use super::{LeafContext, Part, Request, Stop, Told};
+use super::{KnownSeries, LeafContext, Part, Request, Stop};
 use crate::error::crossing::Crossing;
 
 /// Batches that a leaf makes ahead of who reads them.
@@ -32,7 +32,7 @@ pub struct Owner {
     pub node: Arc<str>,
     pub url: Url,
     /// The series that it need not name.
-    pub told: Option<Told>,
+    pub told: Option<KnownSeries>,
 }
 
 /// Asks `node` for `request` and yields its answer, which has exactly the schema given.
@@ -44,7 +44,7 @@ pub struct NodeLeafExec {
     /// All who are asked, of a leaf that is still to be pinned.
     owners: Arc<[Owner]>,
     /// The series of that node that the head knows by number.
-    told: Option<Told>,
+    told: Option<KnownSeries>,
     request: Request,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -73,7 +73,7 @@ impl NodeLeafExec {
 
     /// The same leaf, asked by somebody who knows these series by number.
     #[must_use]
-    pub fn with_told(mut self, told: Option<Told>) -> Self {
+    pub fn with_told(mut self, told: Option<KnownSeries>) -> Self {
         self.told = told;
         self
     }
@@ -119,7 +119,7 @@ impl NodeLeafExec {
         &self.node
     }
 
-    pub fn told(&self) -> Option<Told> {
+    pub fn told(&self) -> Option<KnownSeries> {
         self.told
     }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use telem_engine::Snapshot;
 
 pub use exec::{NodeLeafExec, Owner};
-pub use numbers::Told;
+pub use numbers::KnownSeries;
 pub use rows::RowsRequest;
 pub use series::SeriesRequest;
 
@@ -79,7 +79,7 @@ pub struct LeafContext {
     /// Asked between series: whether anybody still waits for the answer.
     pub stop: Stop,
     /// The series that whoever asks knows by number.
-    pub told: Option<Told>,
+    pub told: Option<KnownSeries>,
     /// Where leaves are counted while they read.
     pub reading: Reading,
 }

@@ -2,7 +2,7 @@
 //! not mostly names that the head has.
 //!
 //! A number is the series' id in the node's own database. It means something to a head that was told the names of all
-//! series up to it, out of the same edition of the node's index ([`Told`] says so in the leaf that is asked).
+//! series up to it, out of the same edition of the node's index ([`KnownSeries`] says so in the leaf that is asked).
 
 use std::ops::RangeInclusive;
 
@@ -14,13 +14,13 @@ const MARK: char = '\u{1}';
 
 /// What a head knows of the node that it asks: the names of its first `count` series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct KnownSeries {
     /// See [`SeriesIndex::edition`].
     pub edition: u64,
     pub count: u32,
 }
 
-impl Told {
+impl KnownSeries {
     pub(crate) fn knows(self, series: SeriesId, index: &SeriesIndex) -> bool {
         series.0 < self.count && self.edition == index.edition()
     }

@@ -22,7 +22,7 @@ use datafusion::physical_plan::expressions::col;
 use futures::StreamExt;
 use telem_engine::{ExactSum, Timestamp, Value};
 
-use super::Lines;
+use super::AnswerLines;
 use super::groups::{self, Groups};
 use crate::error::Result;
 use crate::functions;
@@ -91,8 +91,8 @@ pub(super) async fn finish(
     aggregator: Aggregator,
     mut rows: SendableRecordBatchStream,
     groups: &Groups,
-    mut lines: Lines,
-) -> Result<Lines> {
+    mut lines: AnswerLines,
+) -> Result<AnswerLines> {
     while let Some(batch) = rows.next().await {
         add(aggregator, &batch?, groups, &mut lines)?;
     }
@@ -124,7 +124,7 @@ pub(super) async fn finish_named(
 }
 
 /// Makes final values of some rows.
-pub(super) fn add(aggregator: Aggregator, batch: &RecordBatch, groups: &Groups, lines: &mut Lines) -> Result<()> {
+pub(super) fn add(aggregator: Aggregator, batch: &RecordBatch, groups: &Groups, lines: &mut AnswerLines) -> Result<()> {
     let names = named(batch, "group").as_string_view();
     let times = named(batch, "ts").as_primitive::<TimestampMicrosecondType>();
     let real = named(batch, "real").as_boolean();

@@ -62,14 +62,14 @@ pub(crate) mod zone {
 }
 
 /// A series as its metric and its tags.
-type Named = (String, String);
+type NamedSeries = (String, String);
 
-fn named(keys: &[SeriesKey]) -> Vec<Named> {
+fn named(keys: &[SeriesKey]) -> Vec<NamedSeries> {
     keys.iter().map(|key| (key.metric().to_owned(), encode_tags(key.tags()))).collect()
 }
 
-fn keys_of<E: de::Error>(named: Vec<Named>) -> Result<Vec<SeriesKey>, E> {
-    let key = |(metric, tags): Named| {
+fn keys_of<E: de::Error>(named: Vec<NamedSeries>) -> Result<Vec<SeriesKey>, E> {
+    let key = |(metric, tags): NamedSeries| {
         let tags = decode_tags(&tags).map_err(E::custom)?;
         SeriesKey::new(&metric, tags).map_err(E::custom)
     };
@@ -84,7 +84,7 @@ pub(crate) mod keys {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SeriesKey>, D::Error> {
-        keys_of(Vec::<Named>::deserialize(from)?)
+        keys_of(Vec::<NamedSeries>::deserialize(from)?)
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) mod series {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<SeriesKey>>, D::Error> {
-        Option::<Vec<Named>>::deserialize(from)?.map(keys_of).transpose()
+        Option::<Vec<NamedSeries>>::deserialize(from)?.map(keys_of).transpose()
     }
 }
 

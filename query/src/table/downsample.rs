@@ -10,7 +10,7 @@
 //! with the other series of its group. Columns: `ts` (start of the bucket), `value`, and the tags
 //! that tell the lines apart: those of `by`, or all where nothing is aggregated. The time asked for
 //! comes from `start` and `stop` or from a filter on `ts`, else it is all there is; either way it chooses buckets by their
-//! start and never cuts one. This is also how gaps are filled, see [`arguments::Fill`].
+//! start and never cuts one. This is also how gaps are filled, see [`arguments::GapFill`].
 
 mod arguments;
 mod exec;
@@ -34,7 +34,7 @@ use telem_engine::{NameKind, TimeRange, Timestamp};
 
 use crate::error::Error;
 use crate::leaf::names::{NameTest, Subject};
-use crate::leaf::rows::{Column, Rows, RowsRequest};
+use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::leaf::{Request, time_type};
 use crate::pipeline::calendar::Calendar;
 use crate::question::Aggregator;
@@ -96,7 +96,7 @@ impl Downsampled {
     }
 
     fn push(&self, filter: &Expr) -> Option<Pushed> {
-        pushdown::push(filter, Rows::Sample, &|name| {
+        pushdown::push(filter, RowKind::Sample, &|name| {
             let at = self.schema.index_of(name).ok()?;
             Some(&self.columns[at])
         })
@@ -207,7 +207,7 @@ async fn bounds(metric: &str, state: &dyn Session) -> Result<Option<(Timestamp, 
     };
     let of_metric = NameTest::In { names: vec![metric.to_owned()], negated: false };
     let request = RowsRequest {
-        rows: Rows::Series,
+        rows: RowKind::Series,
         columns: vec![Column::FirstTs, Column::LastTs],
         tests: vec![(Subject::Metric, of_metric)],
         range: TimeRange::ALL,

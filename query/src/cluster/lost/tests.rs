@@ -5,7 +5,7 @@ fn url(node: &str) -> Url {
 }
 
 fn attempt() -> Attempt {
-    Attempt::new(Parts::Held, Instant::now())
+    Attempt::new(Delivery::Held, Instant::now())
 }
 
 fn lost_in(attempt: &Attempt) -> Vec<(String, String)> {
@@ -14,7 +14,7 @@ fn lost_in(attempt: &Attempt) -> Vec<(String, String)> {
 
 #[test]
 fn the_time_of_nodes_begins_when_they_are_asked_and_anew_with_each_plan() {
-    let attempt = Attempt::new(Parts::Held, Instant::now() + Duration::from_secs(100));
+    let attempt = Attempt::new(Delivery::Held, Instant::now() + Duration::from_secs(100));
     let first = (attempt.due(), attempt.due_after());
     assert!(first.1 > Duration::from_secs(55) && first.1 <= Duration::from_secs(60), "{first:?}");
     assert_eq!((attempt.due(), attempt.due_after()), first, "it runs");

@@ -96,6 +96,6 @@ fn a_node_that_is_down_is_missing_where_it_would_have_been_asked() {
     members.mark_up("a");
     assert_eq!(missing("a"), [(Arc::from("a"), "its job is over".to_owned())]);
     members.join("a", url("elsewhere"));
-    assert_eq!(members.list()[0].state, State::Up);
+    assert_eq!(members.list()[0].state, NodeState::Up);
     assert_eq!(members.list()[0].url, url("elsewhere"));
 }

@@ -25,7 +25,7 @@ fn cluster_with(metric: &str, text: &str, flat_max: usize) -> Cluster {
 
 #[track_caller]
 fn all_are_up(cluster: &Cluster) {
-    let down: Vec<_> = cluster.members().list().into_iter().filter(|member| member.state != State::Up).collect();
+    let down: Vec<_> = cluster.members().list().into_iter().filter(|member| member.state != NodeState::Up).collect();
     assert!(down.is_empty(), "{down:?}");
 }
 
@@ -81,7 +81,7 @@ async fn a_lost_node_is_reported_by_its_name_whatever_that_looks_like() {
         let answer = cluster.sql("SELECT sum(value) FROM m").await.unwrap();
         assert_eq!(answer, ("222.0".to_owned(), missing(&[(name, REFUSED)])));
         let others = cluster.members().list().into_iter().filter(|member| &*member.node != name);
-        assert!(others.into_iter().all(|member| member.state == State::Up), "{name}");
+        assert!(others.into_iter().all(|member| member.state == NodeState::Up), "{name}");
     }
 }
 
@@ -92,7 +92,7 @@ async fn a_node_that_is_lost_while_others_have_hostile_names_in_their_rows_is_th
         cluster.fault(6, Fault::Refused);
         let (sum, lost) = cluster.sql("SELECT sum(value) FROM m").await.unwrap();
         assert_eq!((sum.as_str(), lost), ("2022227.0", missing(&[("n6", REFUSED)])), "{text}");
-        let down = cluster.members().list().into_iter().filter(|member| member.state != State::Up);
+        let down = cluster.members().list().into_iter().filter(|member| member.state != NodeState::Up);
         assert_eq!(down.map(|member| member.node.to_string()).collect::<Vec<_>>(), ["n6"], "{text}");
     }
 }

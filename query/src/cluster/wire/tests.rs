@@ -4,7 +4,7 @@ use telem_engine::{SeriesKey, Step, TagSet, TimeRange, Timestamp};
 
 use super::*;
 use crate::leaf::names::{NameTest, Order, Subject};
-use crate::leaf::rows::{Column, Rows, RowsRequest};
+use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::leaf::series::{SeriesRequest, Yield};
 use crate::question::Aggregator;
 use crate::question::aggregator::{Estimation, Percentile};
@@ -31,7 +31,7 @@ fn a_request_for_rows_means_the_same_on_the_other_side() {
     let like = NameTest::Like { pattern: "a%\u{e9}".to_owned(), case: Case::Ignored, negated: true };
     let regex = NameTest::Regex { pattern: "^x+$".to_owned(), case: Case::Matters, negated: false };
     let request = RowsRequest {
-        rows: Rows::Sample,
+        rows: RowKind::Sample,
         columns: vec![Column::Ts, Column::Tag("gpu".to_owned()), Column::Tags, Column::ValueInt, Column::Value],
         tests: vec![
             (Subject::Metric, NameTest::In { names: vec!["m".to_owned()], negated: false }),

@@ -30,7 +30,7 @@ fn what_is_no_list_of_numbers_is_none() {
 #[test]
 fn a_number_is_known_below_the_count_and_in_its_own_edition_alone() {
     let (index, other) = (MergedIndex::default(), MergedIndex::default());
-    let told = Told { edition: index.index().edition(), count: 2 };
+    let told = KnownSeries { edition: index.index().edition(), count: 2 };
     assert!(told.knows(SeriesId(1), index.index()));
     assert!(!told.knows(SeriesId(2), index.index()));
     assert!(!told.knows(SeriesId(1), other.index()));

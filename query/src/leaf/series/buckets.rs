@@ -9,8 +9,8 @@ use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use telem_engine::{ExactSum, Timestamp};
 
-use super::naming::Numbered;
-use super::{BATCH_ROWS, Lines, Names, Source, external, times_array};
+use super::naming::SeriesNumbers;
+use super::{BATCH_ROWS, NameColumn, SeriesLines, SeriesSource, external, times_array};
 use crate::pipeline::Pipeline;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
@@ -21,10 +21,10 @@ use crate::selection::group_key;
 /// Buckets of groups that are added up before they are handed out (48 bytes each, more where sums need it).
 pub const STATES_MAX: u64 = 64 << 10;
 
-pub(super) struct Buckets {
-    source: Source,
+pub(super) struct BucketBatches {
+    source: SeriesSource,
     pipeline: Pipeline,
-    lines: Lines,
+    lines: SeriesLines,
     walk: Option<Walk>,
     /// `None` where series are handed out as they are.
     sums: Option<Sums>,
@@ -32,16 +32,16 @@ pub(super) struct Buckets {
     ready: std::vec::IntoIter<RecordBatch>,
     /// Group and tags of every series that was there, where they are to be named in the end.
     named: Option<Vec<(String, String)>>,
-    numbered: Numbered,
+    numbered: SeriesNumbers,
 }
 
-impl Buckets {
-    pub(super) fn new(source: Source, named: bool) -> Self {
+impl BucketBatches {
+    pub(super) fn new(source: SeriesSource, named: bool) -> Self {
         let pipeline = Pipeline::new(&source.query);
         let lines = source.lines(&pipeline);
         let sums = Sums::new(source.query.aggregator.parts(), &pipeline);
         let named = named.then(Vec::new);
-        let numbered = Numbered::new(&source.context);
+        let numbered = SeriesNumbers::new(&source.context);
         Self { source, pipeline, lines, walk: None, sums, ready: Vec::new().into_iter(), named, numbered }
     }
 
@@ -70,7 +70,7 @@ impl Buckets {
     /// Adds up series until the room for that is taken; whether more come.
     fn add_up(&mut self, sums: &mut Sums) -> Result<bool, DataFusionError> {
         let parts = self.source.query.aggregator.parts();
-        let mut rows = Rows::default();
+        let mut rows = BucketRows::default();
         loop {
             if self.walk.is_none() && !self.next_series()? {
                 return Ok(false);
@@ -89,8 +89,8 @@ impl Buckets {
     /// What series contribute, one after the other.
     fn rows(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
         let parts = self.source.query.aggregator.parts();
-        let mut names = Names::default();
-        let mut rows = Rows::default();
+        let mut names = NameColumn::default();
+        let mut rows = BucketRows::default();
         while rows.times.len() < BATCH_ROWS {
             if self.walk.is_none() && !self.next_series()? {
                 break;
@@ -140,7 +140,7 @@ impl Buckets {
         let rest = named.split_off(named.len().min(BATCH_ROWS));
         let batch = std::mem::replace(named, rest);
         let rows = batch.len();
-        let (mut groups, mut series) = (Names::default(), Names::default());
+        let (mut groups, mut series) = (NameColumn::default(), NameColumn::default());
         for (group, tags) in &batch {
             groups.push(group, 1)?;
             series.push(tags, 1)?;
@@ -158,7 +158,7 @@ impl Buckets {
     }
 }
 
-impl Iterator for Buckets {
+impl Iterator for BucketBatches {
     type Item = Result<RecordBatch, DataFusionError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -167,7 +167,12 @@ impl Iterator for Buckets {
 }
 
 /// A value that stands for none is NULL: on a row that is not more of the one before it.
-fn batch(source: &Source, mut names: Names, rows: Rows, counts: Vec<i64>) -> Result<RecordBatch, DataFusionError> {
+fn batch(
+    source: &SeriesSource,
+    mut names: NameColumn,
+    rows: BucketRows,
+    counts: Vec<i64>,
+) -> Result<RecordBatch, DataFusionError> {
     let more = |at: usize| rows.more.last().is_some_and(|last| at <= *last) && rows.more.binary_search(&at).is_ok();
     let values = rows.values.iter().zip(&counts).enumerate();
     let values: Float64Array = values.map(|(at, (value, count))| (*count > 0 || more(at)).then_some(*value)).collect();
@@ -195,11 +200,11 @@ struct Sums {
     places: AHashMap<String, usize>,
     groups: Vec<String>,
     /// Group by group.
-    states: Vec<State>,
+    states: Vec<BucketState>,
 }
 
 #[derive(Clone)]
-struct State {
+struct BucketState {
     /// The least or the greatest.
     extreme: f64,
     sum: ExactSum,
@@ -239,13 +244,13 @@ impl Sums {
         self.groups.push(name.to_owned());
         self.places.insert(name.to_owned(), place);
         let (extreme, sum) = (self.parts.identity(), ExactSum::default());
-        let empty = State { extreme, sum, count: 0, there: false, real: false };
+        let empty = BucketState { extreme, sum, count: 0, there: false, real: false };
         self.states.resize(self.states.len() + self.steps, empty);
         Some(place)
     }
 
     /// Takes in what one series contributes.
-    fn add(&mut self, group: usize, rows: &Rows) {
+    fn add(&mut self, group: usize, rows: &BucketRows) {
         let states = &mut self.states[group * self.steps..][..self.steps];
         for ((time, value), real) in rows.times.iter().zip(&rows.values).zip(&rows.reals) {
             let at = time.micros().saturating_sub(self.first.micros()) / self.step_micros;
@@ -265,9 +270,9 @@ impl Sums {
     }
 
     /// What was added up, and forgets it.
-    fn batches(&mut self, source: &Source) -> Result<Vec<RecordBatch>, DataFusionError> {
+    fn batches(&mut self, source: &SeriesSource) -> Result<Vec<RecordBatch>, DataFusionError> {
         let mut batches = Vec::new();
-        let (mut names, mut rows, mut counts) = (Names::default(), Rows::default(), Vec::new());
+        let (mut names, mut rows, mut counts) = (NameColumn::default(), BucketRows::default(), Vec::new());
         for (name, states) in self.groups.iter().zip(self.states.chunks(self.steps)) {
             for (from, states) in states.chunks(BATCH_ROWS).enumerate() {
                 let before = rows.times.len();
@@ -309,7 +314,7 @@ impl Sums {
 }
 
 #[derive(Default)]
-struct Rows {
+struct BucketRows {
     times: Vec<Timestamp>,
     values: Vec<f64>,
     reals: Vec<bool>,
@@ -317,7 +322,7 @@ struct Rows {
     more: Vec<usize>,
 }
 
-impl Rows {
+impl BucketRows {
     fn push(&mut self, time: Timestamp, value: f64, real: bool) {
         self.times.push(time);
         self.values.push(value);
@@ -359,7 +364,7 @@ impl Walk {
     }
 
     /// Adds rows until there are `rows_max` or the series ends; whether it ended.
-    fn fill(&mut self, rows: &mut Rows, rows_max: usize, parts: Parts) -> bool {
+    fn fill(&mut self, rows: &mut BucketRows, rows_max: usize, parts: Parts) -> bool {
         while self.at <= self.last {
             if rows.times.len() == rows_max {
                 return false;

@@ -3,15 +3,15 @@
 use telem_engine::SeriesId;
 
 use crate::leaf::LeafContext;
-use crate::leaf::numbers::{self, Told};
+use crate::leaf::numbers::{self, KnownSeries};
 
 /// Series whose numbers say enough.
-pub(super) struct Numbered {
-    told: Option<Told>,
+pub(super) struct SeriesNumbers {
+    told: Option<KnownSeries>,
     series: Vec<SeriesId>,
 }
 
-impl Numbered {
+impl SeriesNumbers {
     pub(super) fn new(context: &LeafContext) -> Self {
         Self { told: context.told, series: Vec::new() }
     }

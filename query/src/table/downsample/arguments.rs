@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Tag keys, separated by commas: series that differ in one belong to different groups, and
     /// series that lack one to none.
     pub by: Vec<String>,
-    pub fill: Fill,
+    pub fill: GapFill,
     /// `'counter'`, whose resets are left out, or `'gauge'`: the change per second.
     pub rate: Option<Rate>,
     pub start: Option<Timestamp>,
@@ -42,7 +42,7 @@ pub struct Arguments {
 
 /// What stands in a bucket without samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fill {
+pub enum GapFill {
     /// No row.
     #[default]
     None,
@@ -55,14 +55,14 @@ pub enum Fill {
     Linear,
 }
 
-impl Fill {
+impl GapFill {
     /// What the pipeline is told: gaps that are closed later are marked first.
     pub fn of_buckets(self) -> tsq::Fill {
         match self {
-            Fill::None => tsq::Fill::None,
-            Fill::Nan => tsq::Fill::Nan,
-            Fill::Zero => tsq::Fill::Zero,
-            Fill::Null | Fill::Previous | Fill::Linear => tsq::Fill::Null,
+            GapFill::None => tsq::Fill::None,
+            GapFill::Nan => tsq::Fill::Nan,
+            GapFill::Zero => tsq::Fill::Zero,
+            GapFill::Null | GapFill::Previous | GapFill::Linear => tsq::Fill::Null,
         }
     }
 }
@@ -145,14 +145,14 @@ fn interval(value: &ScalarValue) -> Result<Interval> {
     }
 }
 
-fn fill(name: Option<&str>) -> Result<Fill> {
+fn fill(name: Option<&str>) -> Result<GapFill> {
     Ok(match name {
-        None | Some("none") => Fill::None,
-        Some("null") => Fill::Null,
-        Some("nan") => Fill::Nan,
-        Some("zero") => Fill::Zero,
-        Some("previous") => Fill::Previous,
-        Some("linear") => Fill::Linear,
+        None | Some("none") => GapFill::None,
+        Some("null") => GapFill::Null,
+        Some("nan") => GapFill::Nan,
+        Some("zero") => GapFill::Zero,
+        Some("previous") => GapFill::Previous,
+        Some("linear") => GapFill::Linear,
         Some(other) => {
             return plan_err!("{NAME}: fill is '{other}', expected none, null, nan, zero, previous or linear");
         }

@@ -21,7 +21,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::TryStreamExt;
 use telem_engine::{Timestamp, Value};
 
-use super::arguments::Fill;
+use super::arguments::GapFill;
 use crate::answer::{TsAnswer, TsGroup};
 use crate::leaf::rows::Column;
 use crate::options::BATCH_ROWS;
@@ -33,13 +33,13 @@ use crate::view::View;
 #[derive(Debug)]
 pub struct DownsampleExec {
     query: TsQuery,
-    fill: Fill,
+    fill: GapFill,
     columns: Vec<Column>,
     properties: Arc<PlanProperties>,
 }
 
 impl DownsampleExec {
-    pub fn new(query: TsQuery, fill: Fill, columns: Vec<Column>, schema: SchemaRef) -> Self {
+    pub fn new(query: TsQuery, fill: GapFill, columns: Vec<Column>, schema: SchemaRef) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
             Partitioning::UnknownPartitioning(1),
@@ -108,26 +108,26 @@ impl ExecutionPlan for DownsampleExec {
             let answer = answer.map_err(|error| DataFusionError::External(Box::new(error)))?;
             let points: usize = answer.groups.iter().map(|group| group.points.len()).sum();
             memory.try_grow(points * size_of::<(Timestamp, Value)>())?;
-            Ok::<_, DataFusionError>(futures::stream::iter(Rows::new(answer, fill, columns, schema, memory)))
+            Ok::<_, DataFusionError>(futures::stream::iter(LineBatches::new(answer, fill, columns, schema, memory)))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches.try_flatten())))
     }
 }
 
 /// Makes batches of an answer as they are asked for.
-struct Rows<M> {
+struct LineBatches<M> {
     groups: std::vec::IntoIter<TsGroup>,
     /// The group that did not fit into the last batch wholly, and how much of it did.
     begun: Option<(TsGroup, Vec<Option<f64>>, usize)>,
-    fill: Fill,
+    fill: GapFill,
     columns: Vec<Column>,
     schema: SchemaRef,
     /// Held as long as the answer is.
     _memory: M,
 }
 
-impl<M> Rows<M> {
-    fn new(answer: TsAnswer, fill: Fill, columns: Vec<Column>, schema: SchemaRef, memory: M) -> Self {
+impl<M> LineBatches<M> {
+    fn new(answer: TsAnswer, fill: GapFill, columns: Vec<Column>, schema: SchemaRef, memory: M) -> Self {
         Self { groups: answer.groups.into_iter(), begun: None, fill, columns, schema, _memory: memory }
     }
 
@@ -160,7 +160,7 @@ struct BatchRows {
     tags: Vec<std::collections::BTreeMap<String, String>>,
 }
 
-impl<M> Iterator for Rows<M> {
+impl<M> Iterator for LineBatches<M> {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -189,9 +189,9 @@ impl<M> Iterator for Rows<M> {
 }
 
 /// The values of one line, its gaps (which are NaN there) treated as `fill` says.
-fn filled(points: &[(Timestamp, Value)], fill: Fill) -> Vec<Option<f64>> {
+fn filled(points: &[(Timestamp, Value)], fill: GapFill) -> Vec<Option<f64>> {
     let mut values: Vec<Option<f64>> = points.iter().map(|(_, value)| Some(value.as_f64())).collect();
-    if matches!(fill, Fill::None | Fill::Nan | Fill::Zero) {
+    if matches!(fill, GapFill::None | GapFill::Nan | GapFill::Zero) {
         return values;
     }
     for value in &mut values {
@@ -200,7 +200,7 @@ fn filled(points: &[(Timestamp, Value)], fill: Fill) -> Vec<Option<f64>> {
     let mut last: Option<(usize, f64)> = None;
     for at in 0..values.len() {
         match (values[at], last, fill) {
-            (Some(value), Some((before, from)), Fill::Linear) => {
+            (Some(value), Some((before, from)), GapFill::Linear) => {
                 let slope = (value - from) / (points[at].0.micros() - points[before].0.micros()) as f64;
                 for gap in before + 1..at {
                     let since = (points[gap].0.micros() - points[before].0.micros()) as f64;
@@ -209,7 +209,7 @@ fn filled(points: &[(Timestamp, Value)], fill: Fill) -> Vec<Option<f64>> {
                 last = Some((at, value));
             }
             (Some(value), ..) => last = Some((at, value)),
-            (None, Some((_, value)), Fill::Previous) => values[at] = Some(value),
+            (None, Some((_, value)), GapFill::Previous) => values[at] = Some(value),
             (None, ..) => {}
         }
     }
