@@ -4,6 +4,7 @@ mod by_time;
 mod counter;
 mod exact;
 mod extreme;
+mod ours;
 #[cfg(test)]
 mod tests;
 mod time_bucket;

@@ -9,6 +9,7 @@ use telem_engine::Value;
 use super::measure::Of;
 use super::*;
 use crate::testing::Asked;
+use datafusion::common::ScalarValue;
 
 /// What plain additions get wrong, in an order of its own for every `seed`.
 fn column(seed: usize, rows: usize) -> Vec<f64> {
