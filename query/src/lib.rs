@@ -2,6 +2,11 @@
 //!
 //! Knows no HTTP and no OpenTSDB names. A question comes in as [`TsQuery`] or as SQL text
 //! through [`run::Queries`]; both reach the data through the one [`leaf`].
+//!
+//! From a database to answers (`examples/ask.rs`):
+//! ```no_run
+#![doc = include_str!("../examples/ask.rs")]
+//! ```
 
 pub mod answer;
 pub mod catalog;
@@ -27,5 +32,5 @@ pub mod view;
 pub use answer::{LastAnswer, MissingNode, SqlAnswer, TsAnswer, TsGroup};
 pub use error::{Error, ErrorKind, Result};
 pub use options::{QueryOptions, QueryStats, RowOrder};
-pub use question::{TsQuery, ago, expression, tsq};
+pub use question::{Aggregator, TsQuery, ago, expression, tsq};
 pub use run::Queries;

@@ -31,6 +31,24 @@ pub struct TsQuery {
     pub fidelity: Fidelity,
 }
 
+impl TsQuery {
+    /// All series of `metric` as one group, from `start` to `end`, which are whole milliseconds.
+    pub fn new(metric: &str, aggregator: Aggregator, start: Timestamp, end: Timestamp) -> Self {
+        Self {
+            metric: metric.to_owned(),
+            filters: Vec::new(),
+            explicit_tags: false,
+            series: None,
+            aggregator,
+            downsample: None,
+            rate: None,
+            start,
+            end,
+            fidelity: Fidelity::default(),
+        }
+    }
+}
+
 /// What to do where OpenTSDB's answer misleads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Fidelity {
