@@ -100,7 +100,8 @@ fn a_question_is_plain_data() {
 fn files_that_name(aggregator: &str) -> Vec<String> {
     let crates = ["engine", "ingest", "query", "server"].map(|name| root().join(name).join("src"));
     let files = crates.iter().flat_map(|source| product_files(source));
-    let named = files.filter(|path| {
+    let product = files.filter(|path| !path.iter().any(|part| part == "tests" || part == "tests.rs"));
+    let named = product.filter(|path| {
         let text = std::fs::read_to_string(path).unwrap();
         text.split(|char: char| !char.is_alphanumeric()).any(|word| word == aggregator)
     });
@@ -110,7 +111,7 @@ fn files_that_name(aggregator: &str) -> Vec<String> {
 
 #[test]
 fn an_aggregator_is_added_where_the_page_says() {
-    let places = ["/evaluate", "/table", ""].map(|file| format!("query/src/question/aggregator{file}.rs"));
+    let places = ["", "/evaluate", "/table"].map(|file| format!("query/src/question/aggregator{file}.rs"));
     for aggregator in ["PfSum", "ZimSum", "MimMin", "MimMax", "SquareSum"] {
         assert_eq!(files_that_name(aggregator), places, "{aggregator}");
     }
