@@ -16,7 +16,7 @@ const OPENTSDB_VERSION: &str = "2.4.1";
 pub fn aggregators(call: &Call) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST])?;
     let mut out = Vec::new();
-    json::list(&mut out, names(), |out, name| json::string(out, name));
+    json::list(&mut out, names(), json::string);
     Ok(Answer::ok(out))
 }
 
