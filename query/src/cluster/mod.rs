@@ -3,8 +3,8 @@
 //! The engine is the crate datafusion-distributed: stages, plans and batches on the wire, cancellation. Ours is what it
 //! leaves open. [`members`] knows who has what; [`tree`] cuts a plan into what runs where the data are and what is
 //! reduced on the way; [`wire`] takes a leaf across; [`net`] connects, watches and gives up; [`lost`] makes an
-//! answer cover whole nodes only; [`turns`] bounds what runs at once; [`worker`] answers at a node; [`head`] puts it
-//! together.
+//! answer cover whole nodes only; [`turns`] bounds what runs at once; [`worker`] answers at a node, and [`task`] tells
+//! what went wrong there; [`head`] puts it together.
 
 pub(crate) mod head;
 mod inside;
