@@ -30,8 +30,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use telem_engine::{
     Clock, Db, Durability, Options, SampleBatch, SeriesKey, Step, SystemClock, TagSet, Timestamp, Value,
 };
-use telem_query::dist::{Connection, Dial, DialTcp, Knowing, KnownDelta, Members, Wire};
-use telem_query::functions::Aggregator;
+use telem_query::cluster::{Connection, Dial, DialTcp, Knowing, KnownDelta, Members, Wire};
+use telem_query::question::Aggregator;
 use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, TagFilter};
 use telem_query::{Queries, QueryOptions, TsQuery};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

@@ -83,7 +83,44 @@ fn query_knows_http_only_as_what_nodes_ask_each_other() {
             speaks.insert(module.to_string_lossy().into_owned());
         }
     }
-    assert_eq!(speaks, BTreeSet::from(["dist".to_owned()]), "only query/src/dist speaks HTTP");
+    assert_eq!(speaks, BTreeSet::from(["cluster".to_owned()]), "only query/src/cluster speaks HTTP");
+}
+
+#[test]
+fn a_question_is_plain_data() {
+    for path in product_files(&root().join("query/src/question")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let named: Vec<&str> =
+            ["datafusion::", "arrow::", "tokio::"].into_iter().filter(|name| text.contains(name)).collect();
+        assert!(named.is_empty(), "{} names {named:?}", path.display());
+    }
+}
+
+/// Files of all crates, tests aside, that name an aggregator.
+fn files_that_name(aggregator: &str) -> Vec<String> {
+    let crates = ["engine", "ingest", "query", "server"].map(|name| root().join(name).join("src"));
+    let files = crates.iter().flat_map(|source| product_files(source));
+    let product = files.filter(|path| !path.iter().any(|part| part == "tests" || part == "tests.rs"));
+    let named = product.filter(|path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.split(|char: char| !char.is_alphanumeric()).any(|word| word == aggregator)
+    });
+    let named: BTreeSet<String> = named.map(|path| path.strip_prefix(root()).unwrap().display().to_string()).collect();
+    named.into_iter().collect()
+}
+
+#[test]
+fn an_aggregator_is_added_where_the_page_says() {
+    let places = ["", "/evaluate", "/table"].map(|file| format!("query/src/question/aggregator{file}.rs"));
+    for aggregator in ["PfSum", "ZimSum", "MimMin", "MimMax", "SquareSum"] {
+        assert_eq!(files_that_name(aggregator), places, "{aggregator}");
+    }
+    let page = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    let (_, section) = page.split_once("## How to add an aggregator").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    for place in places.iter().map(String::as_str).chain(["query/src/plan/pushdown.rs", "tests/oracle/reduce.rs"]) {
+        assert!(section.contains(place) && root().join(place).exists(), "{place}");
+    }
 }
 
 #[test]

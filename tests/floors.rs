@@ -12,7 +12,7 @@ struct House {
     floors: &'static [&'static [&'static str]],
 }
 
-const HOUSES: [House; 2] = [
+const HOUSES: [House; 3] = [
     House {
         krate: "engine",
         floors: &[
@@ -32,6 +32,22 @@ const HOUSES: [House; 2] = [
     House {
         krate: "ingest",
         floors: &[&["decode", "default_tags", "rank", "schedule"], &["known"], &["accept"], &["writer"], &["collect"]],
+    },
+    House {
+        krate: "query",
+        floors: &[
+            &["answer", "question"],
+            &["error", "options", "pipeline"],
+            &["guard", "relative", "selection"],
+            &["lanes", "leaf"],
+            &["cluster", "functions"],
+            &["view"],
+            &["plan"],
+            &["table"],
+            &["catalog"],
+            &["session"],
+            &["run"],
+        ],
     },
 ];
 

@@ -8,8 +8,8 @@ use telem_engine::{
     Db, Durability, NameKind, Options, SampleBatch, SeriesKey, Step, SystemClock, TagSet, Timestamp, Value,
 };
 use telem_query::expression::{Case, Expression};
-use telem_query::functions::Aggregator as Real;
-use telem_query::functions::aggregator::{Estimation, Percentile};
+use telem_query::question::Aggregator as Real;
+use telem_query::question::aggregator::{Estimation, Percentile};
 use telem_query::tsq;
 use telem_query::{Error, Queries, QueryOptions, TsQuery};
 

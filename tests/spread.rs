@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use serde_json::Value as Json;
 use telem_engine::{Db, SystemClock};
 use telem_ingest::writer::{Writer, WriterOptions};
-use telem_query::dist::{Inside, Knowing, Members, Wire};
+use telem_query::cluster::{Inside, Knowing, Members, Wire};
 use telem_query::tsq::Fidelity;
 use telem_query::{Queries, QueryOptions};
 use telem_server::cors::Cors;

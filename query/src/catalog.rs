@@ -14,7 +14,7 @@ use datafusion::error::Result;
 use datafusion::execution::session_state::SessionState;
 
 use crate::error::Error;
-use crate::session::{CATALOG, SCHEMA};
+use crate::options::{CATALOG, SCHEMA};
 use crate::table::Table;
 use crate::view::View;
 

@@ -1,5 +1,6 @@
 //! What can go wrong with a query.
 
+pub(crate) mod crossing;
 mod datafusion;
 
 use std::time::Duration;
@@ -8,7 +9,8 @@ use ::datafusion::error::DataFusionError;
 pub use telem_engine::ErrorKind;
 use telem_engine::NameKind;
 
-use crate::run::MissingNode;
+use crate::answer::MissingNode;
+use crate::question::aggregator::UnknownAggregator;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -96,6 +98,12 @@ impl Error {
             Error::Internal(_) => ErrorKind::Internal,
             Error::DataFusion(error) => datafusion::kind(error),
         }
+    }
+}
+
+impl From<UnknownAggregator> for Error {
+    fn from(unknown: UnknownAggregator) -> Self {
+        Error::Invalid(unknown.to_string())
     }
 }
 

@@ -15,8 +15,8 @@ pub mod window;
 use telem_engine::downsample::Function;
 use telem_engine::{Step, TimeRange, Timestamp, Values};
 
-use crate::functions::Aggregator;
-use crate::tsq::{Fidelity, Fill, Rate, TsQuery};
+use crate::question::Aggregator;
+use crate::question::tsq::{Fidelity, Fill, Rate, TsQuery};
 use contribution::{Between, Contribution};
 use grid::Grid;
 
@@ -110,23 +110,7 @@ impl Pipeline {
     /// [`Pipeline::downsample`] gives the same.
     pub fn in_engine(&self) -> Option<(Step, Function)> {
         let Buckets { grid: Grid::Fixed(step), function, .. } = self.buckets? else { return None };
-        let function = match function {
-            Aggregator::Sum | Aggregator::ZimSum | Aggregator::PfSum => Function::Sum,
-            Aggregator::Min | Aggregator::MimMin => Function::Min,
-            Aggregator::Max | Aggregator::MimMax => Function::Max,
-            Aggregator::Avg => Function::Avg,
-            Aggregator::Count => Function::Count,
-            Aggregator::First => Function::First,
-            Aggregator::Last => Function::Last,
-            Aggregator::Dev => Function::Dev,
-            Aggregator::Median
-            | Aggregator::None
-            | Aggregator::Mult
-            | Aggregator::Diff
-            | Aggregator::SquareSum
-            | Aggregator::Percentile(_) => return None,
-        };
-        Some((step, function))
+        Some((step, function.definition().engine?))
     }
 
     /// The rest, from a series that is downsampled if it is to be.

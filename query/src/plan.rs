@@ -18,15 +18,16 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion_distributed::display_plan_ascii;
 use telem_engine::{SeriesId, Timestamp, Value};
 
-use crate::dist::head::Planned;
+use crate::answer::TsAnswer;
+use crate::cluster::head::Planned;
 use crate::error::{Error, Result};
-use crate::functions::Aggregator;
 use crate::leaf::Request;
 use crate::leaf::series::{STATES_MAX, SeriesRequest, Yield};
+use crate::options::QueryOptions;
 use crate::pipeline::Pipeline;
-use crate::run::{QueryOptions, TsAnswer};
+use crate::question::Aggregator;
+use crate::question::TsQuery;
 use crate::selection;
-use crate::tsq::TsQuery;
 use crate::view::View;
 use groups::Groups;
 pub(crate) use known::{find, last};
@@ -90,7 +91,7 @@ async fn answer_at_once(
     let rows = execute(pushdown::plan(query, leaf)?, context).await?;
     let mut memory = MemoryConsumer::new("buckets of a time-series query").register(context.task_ctx.memory_pool());
     let (groups, waiting) = pushdown::finish_named(query, rows, &context.view, &mut memory).await?;
-    let mut lines = Lines::new(&groups, pipeline, context);
+    let mut lines = AnswerLines::new(&groups, pipeline, context);
     for batch in waiting {
         pushdown::add(query.aggregator, &batch, &groups, &mut lines)?;
     }
@@ -172,7 +173,7 @@ async fn answer_by(
     groups: Groups,
     context: &PlanContext<'_>,
 ) -> Result<TsAnswer> {
-    let lines = Lines::new(&groups, pipeline, context);
+    let lines = AnswerLines::new(&groups, pipeline, context);
     let lines = match route {
         Route::Pushdown => {
             let rows = execute(pushdown_plan(query, pipeline, &groups, context)?, context).await?;
@@ -234,7 +235,7 @@ fn shown(planned: &Planned) -> String {
 }
 
 /// The values of the answer while they come in, group by group.
-struct Lines {
+struct AnswerLines {
     start: Timestamp,
     end: Timestamp,
     values: u64,
@@ -246,7 +247,7 @@ struct Lines {
 /// Values whose memory is reserved at once.
 const VALUES_RESERVED: u64 = 1_024;
 
-impl Lines {
+impl AnswerLines {
     fn new(groups: &Groups, pipeline: &Pipeline, context: &PlanContext<'_>) -> Self {
         Self {
             start: pipeline.start,

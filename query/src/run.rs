@@ -2,177 +2,39 @@
 //!
 //! Questions are worked on by threads of their own, at low priority, so that neither a heavy
 //! query nor a slow disk delays those who take samples in. [`bounded`] holds the limits,
-//! [`lanes`] the threads of SQL, [`sql`] turns text into a plan, and [`ask`] asks, again where nodes are lost meanwhile.
+//! [`crate::lanes`] the threads of SQL, [`sql`] turns text into a plan, and [`ask`] asks, again where nodes are lost meanwhile.
 
 mod ask;
 mod bounded;
-pub(crate) mod lanes;
-pub(crate) mod relative;
 mod sql;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use datafusion::execution::SendableRecordBatchStream;
-use telem_engine::{Clock, Db, SeriesId, SeriesIndex, SeriesKey, Snapshot, Timestamp, Value};
+use telem_engine::{Db, SeriesId, SeriesIndex, Snapshot};
 use tokio::task::AbortHandle;
 
-use crate::dist::head::Head;
-use crate::dist::{Members, Wire, WorkerService};
+use crate::answer::{LastAnswer, SqlAnswer, TsAnswer};
+use crate::cluster::head::Head;
+use crate::cluster::{Members, Wire, WorkerService};
 use crate::error::Result;
 use crate::leaf::LeafContext;
+use crate::options::{QueryOptions, QueryStats, RowOrder};
 use crate::plan;
+use crate::question::TsQuery;
 use crate::session::Session;
-use crate::tsq::TsQuery;
 use crate::view::View;
 use bounded::{Due, Language, Workers};
-
-/// Limits of queries. [`QueryOptions::new`] has the defaults.
-#[derive(Clone, Debug)]
-pub struct QueryOptions {
-    /// Most queries that run at once; one more waits. 16.
-    pub queries_max: usize,
-    /// Most queries that wait for one of those to end; one more is Busy at once. 64: the panels
-    /// of a dashboard ask together.
-    pub queries_waiting_max: usize,
-    /// Longest that a query waits for its turn before it is Busy. 5 s.
-    pub queue_wait: Duration,
-    /// Longest that the queries of one request may take, planning and reading their answers included. 60 s.
-    pub deadline: Duration,
-    /// Memory that all queries share. 512 MiB.
-    pub memory_bytes_max: usize,
-    /// Most samples that a query without pushed-down aggregation may bring to the head. 50 million.
-    pub points_max: u64,
-    /// Most values (groups times times) in the answer of a time-series query. 10 million.
-    pub answer_values_max: u64,
-    /// Most questions in SQL that go on after their time, because their code does not come to an end; beyond that no
-    /// SQL is taken until one of them does. 8.
-    pub left_behind_max: usize,
-    /// Threads that execute plans: of all time series together, and of each question in SQL. As many as the machine
-    /// runs at once, 8 at most.
-    pub threads: usize,
-    /// Whether a question that not every node answers is an error. No.
-    pub strict: bool,
-    /// Nodes whose databases are not there to be asked, and why: every answer lacks them. None.
-    pub absent: Vec<MissingNode>,
-    /// Up to so many nodes send their parts of an answer straight to the head; more are reduced in a tree. 16.
-    pub flat_max: usize,
-    /// Most tasks that run on nodes at once, of all queries together; a query that would be past that waits for its
-    /// turn. 4,096: three queries over a thousand nodes.
-    pub tasks_max: usize,
-    pub clock: Arc<dyn Clock>,
-}
-
-impl QueryOptions {
-    /// The defaults.
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            queries_max: 16,
-            queries_waiting_max: 64,
-            queue_wait: Duration::from_secs(5),
-            deadline: Duration::from_secs(60),
-            memory_bytes_max: 512 << 20,
-            points_max: 50_000_000,
-            answer_values_max: 10_000_000,
-            left_behind_max: 8,
-            threads: cores.min(8),
-            strict: false,
-            absent: Vec::new(),
-            flat_max: 16,
-            tasks_max: 4_096,
-            clock,
-        }
-    }
-}
-
-/// A node that did not answer, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MissingNode {
-    pub node: String,
-    pub reason: String,
-}
-
-/// The answer to a [`TsQuery`].
-#[derive(Clone, Debug, Default)]
-pub struct TsAnswer {
-    /// In canonical order of the group's tags.
-    pub groups: Vec<TsGroup>,
-    pub missing: Vec<MissingNode>,
-}
-
-/// One line of a graph.
-#[derive(Clone, Debug)]
-pub struct TsGroup {
-    /// Tags on which all series of the group that carry the key agree.
-    pub tags: BTreeMap<String, String>,
-    /// Keys on which they differ, sorted.
-    pub aggregate_tags: Vec<String>,
-    /// The series behind the group, in canonical order.
-    pub series: Vec<SeriesKey>,
-    /// Ascending in time, within start..=end. A gap that a fill policy filled is `Float(NaN)`.
-    pub points: Vec<(Timestamp, Value)>,
-}
-
-/// The newest samples of series.
-#[derive(Clone, Debug, Default)]
-pub struct LastAnswer {
-    /// In the order of the question; a series without samples is left out.
-    pub samples: Vec<(SeriesKey, Timestamp, Value)>,
-    pub missing: Vec<MissingNode>,
-}
-
-/// In which order the rows of an answer to SQL come where the question does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RowOrder {
-    /// In any: all threads work on it at once.
-    #[default]
-    Any,
-    /// As samples are stored: metric by metric, of each its series in canonical order, of each its samples by
-    /// time. One thread works on it, and nothing is sorted or held.
-    Stored,
-}
-
-/// The answer to SQL, produced while it is read; dropping it cancels the query.
-pub struct SqlAnswer {
-    /// Its errors are [`crate::Error`]s on their way through DataFusion: `crate::Error::from` finds them.
-    pub batches: SendableRecordBatchStream,
-    pub missing: Vec<MissingNode>,
-}
-
-impl std::fmt::Debug for SqlAnswer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { batches, missing } = self;
-        f.debug_struct("SqlAnswer").field("schema", &batches.schema()).field("missing", missing).finish()
-    }
-}
-
-/// Queries since the start, by what became of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueryStats {
-    /// Those that found a place among the running ones.
-    pub admitted: u64,
-    /// Those that found none in time.
-    pub refused: u64,
-    /// Those that run now.
-    pub running: u64,
-    /// Those in SQL whose time is over, and whose code has not come to its end.
-    pub left_behind: u64,
-    /// What is read from our own database now: for these, and for those of heads.
-    pub leaves: u64,
-}
 
 /// Answers questions about one database. Clones share its threads and limits.
 #[derive(Clone, Debug)]
 pub struct Queries {
-    inner: Arc<Inner>,
+    inner: Arc<QueryService>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct QueryService {
     db: Db,
     options: QueryOptions,
     session: Session,
@@ -185,7 +47,7 @@ struct Inner {
     workers: Workers,
 }
 
-impl Drop for Inner {
+impl Drop for QueryService {
     fn drop(&mut self) {
         if let Some(background) = &self.background {
             background.abort();
@@ -201,7 +63,7 @@ impl Queries {
     pub fn new(db: Db, options: QueryOptions) -> Result<Self> {
         let session = Session::new(&options)?;
         let workers = Workers::new(&options, session.memory_pool())?;
-        let inner = Inner { db, options, session, head: None, worker: None, background: None, workers };
+        let inner = QueryService { db, options, session, head: None, worker: None, background: None, workers };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -221,7 +83,7 @@ impl Queries {
         let background = threads.spawn(Arc::clone(&head).probe()).abort_handle();
         let worker = WorkerService::new(worker, workers.lanes(), threads);
         let (head, worker, background) = (Some(head), Some(worker), Some(background));
-        Ok(Self { inner: Arc::new(Inner { db, options, session, head, worker, background, workers }) })
+        Ok(Self { inner: Arc::new(QueryService { db, options, session, head, worker, background, workers }) })
     }
 
     /// What answers other heads about our own database; `None` of [`Queries::new`].
@@ -379,7 +241,7 @@ impl Round {
     }
 }
 
-impl Inner {
+impl QueryService {
     /// What a question that begins now sees.
     fn view(&self, snapshot: Snapshot) -> View {
         match &self.head {

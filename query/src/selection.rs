@@ -1,17 +1,13 @@
 //! Which series a query reads, and into which group each of them falls.
 //!
-//! The head and the owners of the series must agree on groups, so both ask [`group_key`]. Keys
-//! of groups and of series travel as one string: names hold no control characters, so
-//! [`SEPARATOR`] can stand between them, and because it sorts below every character of a name,
-//! the byte order of these strings is the canonical order of what they name.
+//! The head and the owners of the series must agree on groups, so both ask [`group_key`].
 
-use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, TagSet};
+use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate};
 
 use crate::error::{Error, Result};
-use crate::functions::Aggregator;
-use crate::tsq::{Matcher, TagFilter, TsQuery};
-
-const SEPARATOR: char = '\u{1f}';
+use crate::question::tags::{SEPARATOR, encode_tags};
+use crate::question::tsq::{Matcher, TagFilter};
+use crate::question::{Aggregator, TsQuery};
 
 /// That somebody knows the metric, the tag keys and the literal tag values a query names.
 ///
@@ -71,33 +67,6 @@ pub(crate) fn group_key(query: &TsQuery, series: &SeriesKey) -> String {
     let keys = sorted_keys(query.filters.iter().filter(|filter| filter.group_by));
     let values: Vec<&str> = keys.iter().filter_map(|key| series.tags().get(key)).collect();
     values.join(&SEPARATOR.to_string())
-}
-
-/// The tags of a series as one string, see [`decode_tags`].
-pub(crate) fn encode_tags(tags: &TagSet) -> String {
-    let mut encoded = String::new();
-    for (at, (key, value)) in tags.iter().enumerate() {
-        if at > 0 {
-            encoded.push(SEPARATOR);
-        }
-        encoded.push_str(key);
-        encoded.push(SEPARATOR);
-        encoded.push_str(value);
-    }
-    encoded
-}
-
-/// What [`encode_tags`] encoded.
-///
-/// # Errors
-/// Engine, when it is nothing that `encode_tags` makes.
-pub(crate) fn decode_tags(encoded: &str) -> Result<TagSet> {
-    if encoded.is_empty() {
-        return Ok(TagSet::default());
-    }
-    let names: Vec<&str> = encoded.split(SEPARATOR).collect();
-    let tags = names.chunks(2).map(|tag| (tag[0], tag.get(1).copied().unwrap_or_default()));
-    Ok(TagSet::new(tags)?)
 }
 
 fn sorted_keys<'a>(filters: impl Iterator<Item = &'a TagFilter>) -> Vec<&'a str> {

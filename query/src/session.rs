@@ -19,19 +19,15 @@ use datafusion::prelude::SessionConfig;
 use telem_engine::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::dist::lost::Attempt;
+use crate::cluster::lost::Attempt;
 use crate::error::Result;
-use crate::functions::{self, downsample};
+use crate::functions;
 use crate::guard;
 use crate::leaf::LeafContext;
-use crate::run::{QueryOptions, RowOrder};
+use crate::options::{BATCH_ROWS, CATALOG, QueryOptions, RowOrder, SCHEMA};
+use crate::table::downsample;
 use crate::view::View;
 
-/// Rows of one batch between the nodes of a plan.
-pub const BATCH_ROWS: usize = 8_192;
-/// The names before a table's, for those who write them out.
-pub const CATALOG: &str = "telem";
-pub const SCHEMA: &str = "public";
 /// How many operators are named when memory runs out.
 const BLAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).expect("three is not zero");
 

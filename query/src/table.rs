@@ -3,6 +3,7 @@
 //! Every table has its columns by name, each with what it means to the leaf ([`Column`]); a scan
 //! keeps the columns it needs and hands every filter it understands to the leaf ([`pushdown`]).
 
+pub mod downsample;
 pub(crate) mod pushdown;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,8 @@ use telem_engine::TimeRange;
 
 use crate::leaf::Request;
 use crate::leaf::names::{NameTest, Subject};
-use crate::leaf::rows::{Column, Rows, RowsRequest};
-use crate::run::RowOrder;
+use crate::leaf::rows::{Column, RowKind, RowsRequest};
+use crate::options::RowOrder;
 use crate::view::View;
 use pushdown::Pushed;
 
@@ -33,7 +34,7 @@ const PARTITIONS_MIN: usize = 2;
 #[derive(Debug)]
 pub struct Table {
     view: View,
-    rows: Rows,
+    rows: RowKind,
     schema: SchemaRef,
     /// What each field of `schema` means.
     columns: Vec<Column>,
@@ -53,7 +54,7 @@ impl Table {
             ("value".to_owned(), Column::Value),
             ("value_int".to_owned(), Column::ValueInt),
         ];
-        Self::new(view, Rows::Sample, columns, Vec::new())
+        Self::new(view, RowKind::Sample, columns, Vec::new())
     }
 
     /// The samples of one metric, its tags as columns. `None` when no series carries the metric.
@@ -72,7 +73,7 @@ impl Table {
         ];
         columns.extend(keys.iter().map(|key| (tag_column(key), Column::Tag(key.to_string()))));
         let this_metric = NameTest::In { names: vec![metric.to_owned()], negated: false };
-        Some(Self::new(view, Rows::Sample, columns, vec![(Subject::Metric, this_metric)]))
+        Some(Self::new(view, RowKind::Sample, columns, vec![(Subject::Metric, this_metric)]))
     }
 
     /// One row a series, with its first and last sample.
@@ -87,7 +88,7 @@ impl Table {
             ("last_ts".to_owned(), Column::LastTs),
             ("last_value".to_owned(), Column::LastValue),
         ];
-        Self::new(view, Rows::Series, columns, Vec::new())
+        Self::new(view, RowKind::Series, columns, Vec::new())
     }
 
     /// One row a metric; its type in the words of OpenMetrics. NULL where nobody said.
@@ -100,7 +101,7 @@ impl Table {
             ("help".to_owned(), Column::Help),
             ("series".to_owned(), Column::SeriesCount),
         ];
-        Self::new(view, Rows::Metric, columns, Vec::new())
+        Self::new(view, RowKind::Metric, columns, Vec::new())
     }
 
     /// One row a node.
@@ -110,10 +111,10 @@ impl Table {
             ("metrics".to_owned(), Column::MetricCount),
             ("series".to_owned(), Column::SeriesCount),
         ];
-        Self::new(view, Rows::Node, columns, Vec::new())
+        Self::new(view, RowKind::Node, columns, Vec::new())
     }
 
-    fn new(view: &View, rows: Rows, columns: Vec<(String, Column)>, tests: Vec<(Subject, NameTest)>) -> Self {
+    fn new(view: &View, rows: RowKind, columns: Vec<(String, Column)>, tests: Vec<(Subject, NameTest)>) -> Self {
         let fields: Vec<Field> = columns.iter().map(|(name, column)| column.field(name)).collect();
         let columns = columns.into_iter().map(|(_, column)| column).collect();
         Self { view: view.clone(), rows, schema: Arc::new(Schema::new(fields)), columns, tests }

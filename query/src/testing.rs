@@ -17,7 +17,8 @@ use telem_engine::{Clock, Db, Durability, Options, SampleBatch, SeriesKey, TagSe
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
-use crate::run::{Queries, QueryOptions};
+use crate::options::QueryOptions;
+use crate::run::Queries;
 
 /// 2024-01-01T00:00:00Z, from which the times of tests count.
 pub const EPOCH_SECONDS: i64 = 1_704_067_200;
@@ -169,7 +170,7 @@ pub fn load_into(db: &Db, text: &str) {
     }
 }
 
-fn put_into(db: &Db, metric: &str, tags: &[(&str, &str)], samples: impl IntoIterator<Item = (i64, Value)>) {
+pub fn put_into(db: &Db, metric: &str, tags: &[(&str, &str)], samples: impl IntoIterator<Item = (i64, Value)>) {
     let key = SeriesKey::new(metric, TagSet::new(tags.iter().copied()).unwrap()).unwrap();
     let series = db.series(&key).unwrap();
     let mut batch = SampleBatch::default();

@@ -11,29 +11,27 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot};
 
-use crate::dist::head::{Head, Planned};
-use crate::dist::lost::Attempt;
-use crate::dist::members::Owner;
-use crate::dist::told;
+use crate::answer::MissingNode;
+use crate::cluster::head::{Head, Planned};
+use crate::cluster::lost::Attempt;
 use crate::error::{Error, Result};
-use crate::leaf::{NodeLeafExec, Request};
-use crate::run::MissingNode;
+use crate::leaf::{NodeLeafExec, Owner, Request, numbers};
 
 #[derive(Clone, Debug)]
 pub struct View {
     pub snapshot: Snapshot,
-    others: Option<Others>,
+    others: Option<OtherNodes>,
 }
 
 #[derive(Clone, Debug)]
-struct Others {
+struct OtherNodes {
     head: Arc<Head>,
-    asked: Arc<Mutex<Asked>>,
+    asked: Arc<Mutex<NodeFindings>>,
 }
 
 /// What plans of this question found out about the nodes that they ask.
 #[derive(Debug, Default)]
-struct Asked {
+struct NodeFindings {
     /// Nodes that a plan would have asked, and why it does not.
     missing: BTreeMap<Arc<str>, String>,
     /// The series that the numbers of each node mean, whatever the node tells from now on.
@@ -48,7 +46,7 @@ impl View {
 
     /// Of our own database and of those of others.
     pub(crate) fn over(snapshot: Snapshot, head: Arc<Head>) -> Self {
-        Self { snapshot, others: Some(Others { head, asked: Arc::default() }) }
+        Self { snapshot, others: Some(OtherNodes { head, asked: Arc::default() }) }
     }
 
     /// The names of all series.
@@ -110,7 +108,7 @@ impl View {
     /// # Errors
     /// Internal, when no such numbers were told.
     pub(crate) fn numbered(&self, word: &str) -> Result<Option<Vec<SeriesKey>>> {
-        let Some((node, runs)) = told::decode(word) else { return Ok(None) };
+        let Some((node, runs)) = numbers::decode(word) else { return Ok(None) };
         let untold =
             || Error::Internal(format!("node {node} gives numbers of series that it did not tell the names of"));
         let others = self.others.as_ref().ok_or_else(untold)?;

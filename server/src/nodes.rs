@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use telem_engine::Clock;
-use telem_query::dist::{KnownDelta, Members};
+use telem_query::cluster::{KnownDelta, Members};
 use url::Url;
 
 use self::messages::{JoinRequest, Joined, Leave, Listed, Report, Reported};

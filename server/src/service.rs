@@ -19,7 +19,7 @@ use std::time::Duration;
 use telem_engine::{Clock, Db, Options, RecoveryReport, is_out_of_room};
 use telem_ingest::collect::{CollectError, CollectOptions, Collectors, OwnMetrics};
 use telem_ingest::writer::{ShutdownError, Writer, WriterOptions};
-use telem_query::dist::Members;
+use telem_query::cluster::Members;
 use telem_query::tsq::Fidelity;
 use telem_query::{Queries, QueryOptions};
 use tokio::net::TcpListener;

@@ -5,8 +5,8 @@ use arrow::error::ArrowError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 
+use super::crossing::Crossing;
 use super::{Error, ErrorKind};
-use crate::dist::{lost, refusal};
 
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
@@ -17,16 +17,10 @@ impl From<DataFusionError> for Error {
                 Err(inner) => Error::DataFusion(Box::new(DataFusionError::External(inner))),
             },
             DataFusionError::Context(_, inner) => Error::from(*inner),
-            error => match error.find_root() {
-                DataFusionError::ResourcesExhausted(text) => Error::Memory(shortage(text)),
-                root => {
-                    let text = root.to_string();
-                    match (refusal::found(&text), lost::told(&text)) {
-                        (Some((kind, text)), _) => Error::Refused { kind, text },
-                        (None, Some((node, reason))) => Error::NodeLost { node, reason },
-                        (None, None) => Error::DataFusion(Box::new(error)),
-                    }
-                }
+            error => match (Crossing::of(&error), error.find_root()) {
+                (Some(told), _) => Error::from(told),
+                (None, DataFusionError::ResourcesExhausted(text)) => Error::Memory(shortage(text)),
+                (None, _) => Error::DataFusion(Box::new(error)),
             },
         }
     }

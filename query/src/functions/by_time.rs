@@ -14,7 +14,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 
-use super::{time_type, two_arguments};
+use super::two_arguments;
+use crate::leaf::time_type;
 
 pub fn first() -> AggregateUDF {
     AggregateUDF::from(ByTime { end: End::First, signature: Signature::user_defined(Volatility::Immutable) })

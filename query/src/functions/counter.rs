@@ -23,7 +23,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 
-use super::{time_type, two_arguments};
+use super::two_arguments;
+use crate::leaf::time_type;
 
 const MICROS_PER_SECOND: f64 = 1e6;
 

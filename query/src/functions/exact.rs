@@ -15,21 +15,17 @@ mod totals;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::{ScalarValue, internal_err};
+use datafusion::common::internal_err;
 use datafusion::error::Result;
 use datafusion::functions_aggregate as theirs;
-use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, Expr, GroupsAccumulator, Operator, ReversedUDAF,
-    SetMonotonicity, Signature,
-};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, GroupsAccumulator};
 
+use super::ours::{OurAggregate, Ours};
 use distinct::Distinct;
 use measure::Measure;
 use sliding::Sliding;
-use totals::{Single, Totals};
+use totals::{SingleTotal, Totals};
 
 #[cfg(doc)]
 use telem_engine::ExactSum;
@@ -60,12 +56,12 @@ pub fn exact_functions() -> Vec<AggregateUDF> {
         (theirs::regr::regr_syy_udaf(), SpreadY),
         (theirs::regr::regr_sxy_udaf(), SpreadXy),
     ];
-    measured.into_iter().map(|(inner, measure)| Exact { inner, measure }.into()).collect()
+    measured.into_iter().map(|(inner, measure)| Ours(Exact { inner, measure }).into()).collect()
 }
 
 /// `sum`, for plans that are built without SQL.
 pub fn sum() -> AggregateUDF {
-    Exact { inner: theirs::sum::sum_udaf(), measure: Measure::Sum }.into()
+    Ours(Exact { inner: theirs::sum::sum_udaf(), measure: Measure::Sum }).into()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -83,102 +79,39 @@ impl Exact {
     }
 }
 
-impl AggregateUDFImpl for Exact {
-    fn name(&self) -> &str {
-        self.inner.name()
+impl OurAggregate for Exact {
+    fn inner(&self) -> &Arc<AggregateUDF> {
+        &self.inner
     }
 
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
+    fn accumulator(&self, args: &AccumulatorArgs<'_>) -> Option<Result<Box<dyn Accumulator>>> {
+        self.is_ours(args.expr_fields, args.is_distinct).then(|| match args.is_distinct {
+            true => Ok(Box::new(Distinct::new(self.measure)) as _),
+            false => Ok(Box::new(SingleTotal::new(self.measure)) as _),
+        })
     }
 
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
+    fn state_fields(&self, args: &StateFieldsArgs<'_>) -> Option<Vec<FieldRef>> {
+        self.is_ours(args.input_fields, args.is_distinct).then(|| match args.is_distinct {
+            true => vec![distinct::state_field(args.name)],
+            false => totals::state_fields(args.name, self.measure),
+        })
     }
 
-    fn return_type(&self, given: &[DataType]) -> Result<DataType> {
-        self.inner.inner().return_type(given)
+    fn groups_accumulator_supported(&self, args: &AccumulatorArgs<'_>) -> Option<bool> {
+        self.is_ours(args.expr_fields, args.is_distinct).then_some(!args.is_distinct)
     }
 
-    fn return_field(&self, given: &[FieldRef]) -> Result<FieldRef> {
-        self.inner.inner().return_field(given)
+    fn groups_accumulator(&self, args: &AccumulatorArgs<'_>) -> Option<Result<Box<dyn GroupsAccumulator>>> {
+        self.is_ours(args.expr_fields, args.is_distinct).then(|| match args.is_distinct {
+            true => internal_err!("{}: groups of distinct values", self.inner.name()),
+            false => Ok(Box::new(Totals::new(self.measure)) as _),
+        })
     }
 
-    fn is_nullable(&self) -> bool {
-        self.inner.inner().is_nullable()
-    }
-
-    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(given)
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        match (self.is_ours(args.expr_fields, args.is_distinct), args.is_distinct) {
-            (false, _) => self.inner.accumulator(args),
-            (true, true) => Ok(Box::new(Distinct::new(self.measure))),
-            (true, false) => Ok(Box::new(Single::new(self.measure))),
-        }
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        match (self.is_ours(args.input_fields, args.is_distinct), args.is_distinct) {
-            (false, _) => self.inner.state_fields(args),
-            (true, true) => Ok(vec![distinct::state_field(args.name)]),
-            (true, false) => Ok(totals::state_fields(args.name, self.measure)),
-        }
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
-        match self.is_ours(args.expr_fields, args.is_distinct) {
-            true => !args.is_distinct,
-            false => self.inner.groups_accumulator_supported(args),
-        }
-    }
-
-    fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        match self.is_ours(args.expr_fields, args.is_distinct) {
-            true if args.is_distinct => internal_err!("{}: groups of distinct values", self.name()),
-            true => Ok(Box::new(Totals::new(self.measure))),
-            false => self.inner.create_groups_accumulator(args),
-        }
-    }
-
-    fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        match self.is_ours(args.expr_fields, args.is_distinct) {
-            true if !args.is_distinct => Ok(Box::new(Sliding::new(self.measure))),
-            _ => self.inner.create_sliding_accumulator(args),
-        }
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        AggregateOrderSensitivity::Insensitive
-    }
-
-    fn simplify_expr_op_literal(
-        &self,
-        function: &AggregateFunction,
-        argument: &Expr,
-        operator: Operator,
-        literal: &Expr,
-        argument_is_left: bool,
-    ) -> Result<Option<Expr>> {
-        self.inner.inner().simplify_expr_op_literal(function, argument, operator, literal, argument_is_left)
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        ReversedUDAF::Identical
-    }
-
-    fn default_value(&self, data_type: &DataType) -> Result<ScalarValue> {
-        self.inner.inner().default_value(data_type)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.inner.inner().set_monotonicity(data_type)
+    fn sliding_accumulator(&self, args: &AccumulatorArgs<'_>) -> Option<Result<Box<dyn Accumulator>>> {
+        let is_ours = self.is_ours(args.expr_fields, args.is_distinct) && !args.is_distinct;
+        is_ours.then(|| Ok(Box::new(Sliding::new(self.measure)) as _))
     }
 }
 

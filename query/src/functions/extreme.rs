@@ -13,43 +13,18 @@ use arrow::datatypes::{DataType, FieldRef, Float64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
-    SetMonotonicity, Signature, StatisticsArgs,
-};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{Accumulator, AggregateUDF, EmitTo, GroupsAccumulator, StatisticsArgs};
+
+use super::ours::{OurAggregate, Ours};
+use crate::question::aggregator::Side;
 
 pub fn min() -> AggregateUDF {
-    AggregateUDF::new_from_impl(Extreme { inner: min_udaf(), side: Side::Least })
+    Ours(Extreme { inner: min_udaf(), side: Side::Least }).into()
 }
 
 pub fn max() -> AggregateUDF {
-    AggregateUDF::new_from_impl(Extreme { inner: max_udaf(), side: Side::Greatest })
-}
-
-/// Which of several floats is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
-    Least,
-    Greatest,
-}
-
-impl Side {
-    /// The one that is kept; NaN is greater than all, whatever its sign.
-    pub fn of(self, a: f64, b: f64) -> f64 {
-        let greater = match (a.is_nan(), b.is_nan()) {
-            (true, _) => true,
-            (_, true) => false,
-            _ => a.total_cmp(&b).is_gt(),
-        };
-        let kept = if greater == (self == Side::Greatest) { a } else { b };
-        if kept.is_nan() { f64::NAN } else { kept }
-    }
-
-    fn take(self, kept: &mut Option<f64>, value: f64) {
-        *kept = Some(kept.map_or(self.of(value, value), |kept| self.of(kept, value)));
-    }
+    Ours(Extreme { inner: max_udaf(), side: Side::Greatest }).into()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -62,97 +37,36 @@ fn is_float(fields: &[FieldRef]) -> bool {
     matches!(fields, [field] if *field.data_type() == DataType::Float64)
 }
 
-impl AggregateUDFImpl for Extreme {
-    fn name(&self) -> &str {
-        self.inner.name()
+impl OurAggregate for Extreme {
+    fn inner(&self) -> &Arc<AggregateUDF> {
+        &self.inner
     }
 
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
+    fn accumulator(&self, args: &AccumulatorArgs<'_>) -> Option<Result<Box<dyn Accumulator>>> {
+        is_float(args.expr_fields).then(|| Ok(Box::new(ExtremeAccumulator { side: self.side, kept: None }) as _))
     }
 
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
+    fn groups_accumulator_supported(&self, args: &AccumulatorArgs<'_>) -> Option<bool> {
+        is_float(args.expr_fields).then_some(true)
     }
 
-    fn return_type(&self, given: &[DataType]) -> Result<DataType> {
-        self.inner.inner().return_type(given)
+    fn groups_accumulator(&self, args: &AccumulatorArgs<'_>) -> Option<Result<Box<dyn GroupsAccumulator>>> {
+        is_float(args.expr_fields).then(|| Ok(Box::new(ExtremeGroups { side: self.side, kept: Vec::new() }) as _))
     }
 
-    fn return_field(&self, given: &[FieldRef]) -> Result<FieldRef> {
-        self.inner.inner().return_field(given)
-    }
-
-    fn is_nullable(&self) -> bool {
-        self.inner.inner().is_nullable()
-    }
-
-    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.inner().coerce_types(given)
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        match is_float(args.expr_fields) {
-            true => Ok(Box::new(Single { side: self.side, kept: None })),
-            false => self.inner.accumulator(args),
-        }
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
-        is_float(args.expr_fields) || self.inner.groups_accumulator_supported(args)
-    }
-
-    fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        match is_float(args.expr_fields) {
-            true => Ok(Box::new(Groups { side: self.side, kept: Vec::new() })),
-            false => self.inner.create_groups_accumulator(args),
-        }
-    }
-
-    fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        self.inner.create_sliding_accumulator(args)
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        AggregateOrderSensitivity::Insensitive
-    }
-
-    fn reverse_expr(&self) -> ReversedUDAF {
-        ReversedUDAF::Identical
-    }
-
-    fn is_descending(&self) -> Option<bool> {
-        self.inner.inner().is_descending()
-    }
-
+    /// Extremes are not rounded.
     fn value_from_stats(&self, statistics: &StatisticsArgs<'_>) -> Option<ScalarValue> {
         self.inner.inner().value_from_stats(statistics)
-    }
-
-    fn default_value(&self, data_type: &DataType) -> Result<ScalarValue> {
-        self.inner.inner().default_value(data_type)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-
-    fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.inner.inner().set_monotonicity(data_type)
     }
 }
 
 #[derive(Debug)]
-struct Single {
+struct ExtremeAccumulator {
     side: Side,
     kept: Option<f64>,
 }
 
-impl Accumulator for Single {
+impl Accumulator for ExtremeAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         for value in values[0].as_primitive::<Float64Type>().iter().flatten() {
             self.side.take(&mut self.kept, value);
@@ -177,12 +91,12 @@ impl Accumulator for Single {
     }
 }
 
-struct Groups {
+struct ExtremeGroups {
     side: Side,
     kept: Vec<Option<f64>>,
 }
 
-impl GroupsAccumulator for Groups {
+impl GroupsAccumulator for ExtremeGroups {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -215,7 +129,7 @@ impl GroupsAccumulator for Groups {
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let rows = values[0].len();
-        let mut each = Groups { side: self.side, kept: Vec::new() };
+        let mut each = ExtremeGroups { side: self.side, kept: Vec::new() };
         each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
         each.state(EmitTo::All)
     }

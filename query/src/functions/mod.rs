@@ -1,25 +1,24 @@
-//! The functions of queries: aggregators across series, and the functions that SQL gains.
+//! The functions that SQL gains.
 
-pub mod aggregator;
 mod by_time;
 mod counter;
-pub mod downsample;
 mod exact;
 mod extreme;
+mod ours;
 #[cfg(test)]
 mod tests;
 mod time_bucket;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::DataType;
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
-pub use aggregator::Aggregator;
+use crate::leaf::time_type;
 pub(crate) use exact::sum;
-pub(crate) use extreme::{Side, max, min};
+pub(crate) use extreme::{max, min};
 
 /// The scalar functions that SQL gains. Nodes that work on parts of a query register the same.
 pub fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
@@ -40,11 +39,6 @@ pub const LEFT_OUT: [&str; 7] = ["array_repeat", "array_resize", "generate_serie
 /// The same of those that take a lambda: what it names of its row is copied for each element of all lists of a batch,
 /// where nothing can count it before.
 pub const LAMBDAS_LEFT_OUT: [&str; 4] = ["array_any_match", "array_filter", "array_first", "array_transform"];
-
-/// The type of every time in this crate.
-pub(crate) fn time_type() -> DataType {
-    DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")))
-}
 
 /// The type in which `function` takes a time that is given as `given`.
 fn as_time(function: &str, given: &DataType) -> Result<DataType> {

@@ -9,7 +9,6 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 
 use super::{PLANNED_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::dist::refusal;
 use crate::error::Error;
 
 thread_local! {
@@ -57,11 +56,6 @@ impl QuestionBounds {
         self.value_bytes_max.store(VALUE_BYTES_MAX, Ordering::Relaxed);
     }
 
-    /// The error as whoever asked understands it: over a network only its text goes.
-    fn told(&self, error: DataFusionError) -> DataFusionError {
-        if self.for_heads.load(Ordering::Relaxed) { refusal::told(error) } else { error }
-    }
-
     /// This thread works under these bounds, for as long as it lives.
     pub fn rule_this_thread(&self) {
         CURRENT.set(Some(self.clone()));
@@ -92,7 +86,7 @@ pub(crate) fn check() -> Result<()> {
         Some(bounds) if bounds.stopped.load(Ordering::Relaxed) => {
             let refused = bounds.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let stopped = || DataFusionError::External(Box::new(Error::Stopped));
-            Err(bounds.told(refused.map_or_else(stopped, DataFusionError::from)))
+            Err(refused.map_or_else(stopped, DataFusionError::from))
         }
         _ => Ok(()),
     })
@@ -107,7 +101,7 @@ pub(crate) fn refuse(much: TooMuch) -> DataFusionError {
             bounds.refused.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| much.clone());
             bounds.stop();
         }
-        bounds.told(much.into())
+        much.into()
     })
 }
 

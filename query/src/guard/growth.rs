@@ -62,7 +62,7 @@ impl Growth {
     }
 
     /// Most bytes that come of these rows.
-    pub fn most(self, given: &Arguments<'_>, rows: Range<usize>) -> u64 {
+    pub fn most(self, given: &ArgumentBytes<'_>, rows: Range<usize>) -> u64 {
         let count = rows.len() as u64;
         let all = |at: usize| given.bytes(at, rows.clone());
         let each = |at: usize| given.each(at, rows.clone());
@@ -95,7 +95,7 @@ impl Growth {
     }
 
     /// Steps that these rows take, where that is far from the bytes they have.
-    pub fn steps(self, given: &Arguments<'_>, rows: Range<usize>) -> u64 {
+    pub fn steps(self, given: &ArgumentBytes<'_>, rows: Range<usize>) -> u64 {
         match self {
             Self::Compared => given.each(0, rows.clone()).saturating_mul(given.each(1, rows)),
             _ => 0,
@@ -104,13 +104,13 @@ impl Growth {
 }
 
 /// What a function is called with.
-pub(super) struct Arguments<'a> {
+pub(super) struct ArgumentBytes<'a> {
     values: &'a [ColumnarValue],
     /// Bytes of those that are constants.
     constants: Vec<Option<u64>>,
 }
 
-impl<'a> Arguments<'a> {
+impl<'a> ArgumentBytes<'a> {
     pub fn new(values: &'a [ColumnarValue]) -> Self {
         let constant = |value: &ColumnarValue| match value {
             ColumnarValue::Scalar(scalar) => Some(size::of_scalar(scalar)),

@@ -21,7 +21,7 @@ use datafusion::logical_expr::{
 };
 
 use super::bounds::TooMuch;
-use super::growth::{Arguments, Growth};
+use super::growth::{ArgumentBytes, Growth};
 use super::{COUNTED_BYTES_MIN, OUTPUT_BYTES_MAX, PIECE_BYTES, bounds, counted, size};
 use crate::error::Error;
 
@@ -65,7 +65,7 @@ struct GuardedFunction {
 impl GuardedFunction {
     /// What the function makes of all rows, piece by piece.
     fn evaluate(&self, call: &ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let given = Arguments::new(&call.args);
+        let given = ArgumentBytes::new(&call.args);
         let constant = call.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let all = if constant { 0..1 } else { 0..call.number_rows };
         let mut pieces = Vec::new();
@@ -83,7 +83,7 @@ impl GuardedFunction {
     }
 
     /// Rows that are worked on at once.
-    fn cut(&self, given: &Arguments<'_>, rows: Range<usize>, pieces: &mut Vec<Range<usize>>) -> Result<()> {
+    fn cut(&self, given: &ArgumentBytes<'_>, rows: Range<usize>, pieces: &mut Vec<Range<usize>>) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl GuardedFunction {
     fn joined(
         &self,
         call: &ScalarFunctionArgs,
-        given: &Arguments<'_>,
+        given: &ArgumentBytes<'_>,
         pieces: &[Range<usize>],
     ) -> Result<ColumnarValue> {
         let (mut made, mut bytes, mut held) = (Vec::with_capacity(pieces.len()), 0, Vec::new());
@@ -133,7 +133,7 @@ impl GuardedFunction {
     }
 
     /// Memory for what may come of these rows, where that is worth counting.
-    fn reserve(&self, given: &Arguments<'_>, rows: Range<usize>) -> Result<Option<MemoryReservation>> {
+    fn reserve(&self, given: &ArgumentBytes<'_>, rows: Range<usize>) -> Result<Option<MemoryReservation>> {
         let most = self.growth.most(given, rows);
         if most < COUNTED_BYTES_MIN { Ok(None) } else { bounds::reserve(usize::try_from(most).unwrap_or(usize::MAX)) }
     }

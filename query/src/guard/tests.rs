@@ -7,7 +7,7 @@ use telem_engine::Value;
 
 use super::OUTPUT_BYTES_MAX;
 use crate::error::{Error, ErrorKind, Result};
-use crate::run::QueryOptions;
+use crate::options::QueryOptions;
 use crate::testing::{Asked, options};
 
 /// Rows of the table `texts`: more than one batch.

@@ -20,12 +20,20 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::StreamExt;
 use url::Url;
 
-use super::{LeafContext, Part, Request, Stop};
-use crate::dist::members::Owner;
-use crate::dist::{Told, refusal};
+use super::{KnownSeries, LeafContext, Part, Request, Stop};
+use crate::error::crossing::Crossing;
 
 /// Batches that a leaf makes ahead of who reads them.
 const CHANNEL_BATCHES: usize = 2;
+
+/// A node to ask, as a plan names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub node: Arc<str>,
+    pub url: Url,
+    /// The series that it need not name.
+    pub told: Option<KnownSeries>,
+}
 
 /// Asks `node` for `request` and yields its answer, which has exactly the schema given.
 #[derive(Clone, Debug)]
@@ -36,9 +44,7 @@ pub struct NodeLeafExec {
     /// All who are asked, of a leaf that is still to be pinned.
     owners: Arc<[Owner]>,
     /// The series of that node that the head knows by number.
-    told: Option<Told>,
-    /// Whether it came from a head.
-    received: bool,
+    told: Option<KnownSeries>,
     request: Request,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -53,29 +59,21 @@ impl NodeLeafExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let (url, owners, told, received) = (None, Arc::from([]), None, false);
+        let (url, owners, told) = (None, Arc::from([]), None);
         Self {
             node,
             url,
             owners,
             told,
-            received,
             request,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
 
-    /// The same leaf, as it came from a head: what goes wrong is said so that it can be sent back.
-    #[must_use]
-    pub fn received(mut self) -> Self {
-        self.received = true;
-        self
-    }
-
     /// The same leaf, asked by somebody who knows these series by number.
     #[must_use]
-    pub fn with_told(mut self, told: Option<Told>) -> Self {
+    pub fn with_told(mut self, told: Option<KnownSeries>) -> Self {
         self.told = told;
         self
     }
@@ -121,7 +119,7 @@ impl NodeLeafExec {
         &self.node
     }
 
-    pub fn told(&self) -> Option<Told> {
+    pub fn told(&self) -> Option<KnownSeries> {
         self.told
     }
 
@@ -186,10 +184,11 @@ impl ExecutionPlan for NodeLeafExec {
         };
         if context.snapshot.node() != self.node {
             // The addresses of two nodes got mixed up: never the samples of one as those of the other.
-            return exec_err!("it calls itself {}, not {}", context.snapshot.node(), self.node);
+            let node = context.snapshot.node();
+            return Err(Crossing::unable(node, format!("it calls itself {node}, not {}", self.node)).into());
         }
         let part = Part { index: partition, count: self.properties.partitioning.partition_count() };
-        let (request, schema, received) = (self.request.clone(), self.schema(), self.received);
+        let (request, schema) = (self.request.clone(), self.schema());
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         // Another leaf of the query may go on when this one is not waited for any more.
         let stop = context.stop.of_its_own();
@@ -221,8 +220,7 @@ impl ExecutionPlan for NodeLeafExec {
         });
         let counted = answer.flatten().map(move |batch| {
             let _held = &stopped_when_dropped;
-            let batch = batch.inspect(|batch| metrics.record_output(batch.num_rows()));
-            if received { batch.map_err(refusal::told) } else { batch }
+            batch.inspect(|batch| metrics.record_output(batch.num_rows()))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted)))
     }

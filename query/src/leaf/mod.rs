@@ -7,6 +7,7 @@
 
 mod exec;
 pub mod names;
+pub(crate) mod numbers;
 pub mod rows;
 pub mod series;
 #[cfg(test)]
@@ -16,14 +17,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use serde::{Deserialize, Serialize};
 use telem_engine::Snapshot;
 
-use crate::dist::Told;
-
-pub use exec::NodeLeafExec;
+pub use exec::{NodeLeafExec, Owner};
+pub use numbers::KnownSeries;
 pub use rows::RowsRequest;
 pub use series::SeriesRequest;
 
@@ -34,6 +34,11 @@ pub enum Request {
     Rows(RowsRequest),
     /// The series of a time-series query, worked on one by one.
     Series(SeriesRequest),
+}
+
+/// The type of every time in this crate.
+pub(crate) fn time_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")))
 }
 
 /// The answer of a leaf. An error is its last item.
@@ -74,7 +79,7 @@ pub struct LeafContext {
     /// Asked between series: whether anybody still waits for the answer.
     pub stop: Stop,
     /// The series that whoever asks knows by number.
-    pub told: Option<Told>,
+    pub told: Option<KnownSeries>,
     /// Where leaves are counted while they read.
     pub reading: Reading,
 }

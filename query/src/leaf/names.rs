@@ -9,7 +9,7 @@ use arrow::array::StringArray;
 use arrow::compute::{ilike, like};
 use serde::{Deserialize, Serialize};
 
-use crate::expression::{Case, Expression};
+use crate::question::expression::{Case, Expression};
 
 /// What a test looks at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,19 +17,18 @@ use serde::{Deserialize, Serialize};
 use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, TimeRange};
 
 use super::names::{Accepts, NameTest, Subject};
-use super::{Batches, LeafContext, Part};
-use crate::dist::wire;
-use crate::functions::time_type;
+use super::{Batches, LeafContext, Part, time_type};
+use crate::question::serial;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowsRequest {
-    pub rows: Rows,
+    pub rows: RowKind,
     /// One for every field of the answer's schema, in its order.
     pub columns: Vec<Column>,
     /// All must pass.
     pub tests: Vec<(Subject, NameTest)>,
     /// Of samples only.
-    #[serde(with = "wire::range")]
+    #[serde(with = "serial::range")]
     pub range: TimeRange,
     /// Most rows that are needed; each part may answer so many.
     pub limit: Option<usize>,
@@ -37,7 +36,7 @@ pub struct RowsRequest {
 
 /// What a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Rows {
+pub enum RowKind {
     Sample,
     Series,
     Metric,
@@ -75,10 +74,10 @@ impl RowsRequest {
     /// See [`super::Request::batches`].
     pub fn batches(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
         let made = match self.rows {
-            Rows::Sample => samples::batches(self, context, schema, part),
-            Rows::Series => known::series(self, context, schema, part),
-            Rows::Metric => known::metrics(self, context, schema, part),
-            Rows::Node => known::nodes(self, context, schema, part),
+            RowKind::Sample => samples::batches(self, context, schema, part),
+            RowKind::Series => known::series(self, context, schema, part),
+            RowKind::Metric => known::metrics(self, context, schema, part),
+            RowKind::Node => known::nodes(self, context, schema, part),
         };
         made.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
     }
@@ -184,14 +183,14 @@ impl Tests {
 }
 
 /// The names of a series: its key, and whose it is.
-struct Names {
+struct SeriesNames {
     key: SeriesKey,
     node: Arc<str>,
 }
 
-impl Names {
-    fn of(snapshot: &Snapshot, series: SeriesId) -> Option<Names> {
-        Some(Names { key: snapshot.index().key(series)?, node: snapshot.node_of(series) })
+impl SeriesNames {
+    fn of(snapshot: &Snapshot, series: SeriesId) -> Option<SeriesNames> {
+        Some(SeriesNames { key: snapshot.index().key(series)?, node: snapshot.node_of(series) })
     }
 
     /// The value of `column`, where it is a name.
@@ -206,7 +205,7 @@ impl Names {
 }
 
 /// One name, or one map of tags, for each series. `None` when the column is neither.
-fn column_of_names(column: &Column, series: &[Names]) -> Result<Option<ArrayRef>> {
+fn column_of_names(column: &Column, series: &[SeriesNames]) -> Result<Option<ArrayRef>> {
     Ok(match column {
         Column::Metric | Column::Node | Column::Tag(_) => {
             let names: StringViewArray = series.iter().map(|names| names.get(column)).collect();
@@ -245,7 +244,7 @@ fn tag_fields() -> Fields {
     Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)])
 }
 
-fn tags_of(series: &[Names]) -> Result<MapArray> {
+fn tags_of(series: &[SeriesNames]) -> Result<MapArray> {
     let mut offsets = Vec::with_capacity(series.len() + 1);
     let mut entries = 0;
     offsets.push(0);
@@ -262,7 +261,7 @@ fn tags_of(series: &[Names]) -> Result<MapArray> {
     Ok(MapArray::try_new(field, OffsetBuffer::new(ScalarBuffer::from(offsets)), entries, None, true)?)
 }
 
-fn unanswerable(rows: Rows, column: &Column) -> DataFusionError {
+fn unanswerable(rows: RowKind, column: &Column) -> DataFusionError {
     DataFusionError::Internal(format!("a row of {rows:?} has no column {column:?}"))
 }
 

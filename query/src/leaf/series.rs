@@ -22,17 +22,17 @@ use telem_engine::downsample::{DownsampleRequest, SeriesBuckets};
 use telem_engine::{SeriesId, SeriesKey, SeriesPoints, Timestamp, Values};
 
 use super::{Batches, LeafContext, Part};
-use crate::dist::wire;
 use crate::error::Error;
+use crate::options::BATCH_ROWS;
 use crate::pipeline::{Line, Pipeline};
+use crate::question::TsQuery;
+use crate::question::serial;
 use crate::selection;
-use crate::session::BATCH_ROWS;
-use crate::tsq::TsQuery;
 
 /// The series that a query selects, and what to make of each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SeriesRequest {
-    #[serde(with = "wire::shared")]
+    #[serde(with = "serial::shared")]
     pub query: Arc<TsQuery>,
     pub yields: Yield,
 }
@@ -57,7 +57,7 @@ pub enum Yield {
     /// the samples as they are: other nodes have some of theirs.
     Points {
         points_max: u64,
-        #[serde(with = "wire::keys")]
+        #[serde(with = "serial::keys")]
         raw: Vec<SeriesKey>,
     },
 }
@@ -93,17 +93,17 @@ impl SeriesRequest {
     /// See [`super::Request::batches`].
     pub fn batches(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
         let selected = selection::select(&self.query, &context.snapshot);
-        let source = Source {
+        let source = SeriesSource {
             query: Arc::clone(&self.query),
             context: context.clone(),
             schema: Arc::clone(schema),
             series: part.of(&selected).to_vec(),
         };
         match &self.yields {
-            Yield::Groups => Box::new(groups::Groups::new(source)),
-            Yield::Buckets => Box::new(buckets::Buckets::new(source, false)),
-            Yield::NamedBuckets => Box::new(buckets::Buckets::new(source, true)),
-            Yield::Points { points_max, raw } => Box::new(points::Points::new(source, *points_max, raw)),
+            Yield::Groups => Box::new(groups::GroupBatches::new(source)),
+            Yield::Buckets => Box::new(buckets::BucketBatches::new(source, false)),
+            Yield::NamedBuckets => Box::new(buckets::BucketBatches::new(source, true)),
+            Yield::Points { points_max, raw } => Box::new(points::PointBatches::new(source, *points_max, raw)),
         }
     }
 }
@@ -128,25 +128,25 @@ impl fmt::Display for SeriesRequest {
 }
 
 /// What the three answers start from.
-struct Source {
+struct SeriesSource {
     query: Arc<TsQuery>,
     context: LeafContext,
     schema: SchemaRef,
     series: Vec<SeriesId>,
 }
 
-type Lines = Box<dyn Iterator<Item = telem_engine::Result<(SeriesId, Line)>> + Send>;
+type SeriesLines = Box<dyn Iterator<Item = telem_engine::Result<(SeriesId, Line)>> + Send>;
 
-impl Source {
+impl SeriesSource {
     /// The samples in the window of every series that has any.
-    fn raw_lines(&self, pipeline: &Pipeline) -> Lines {
+    fn raw_lines(&self, pipeline: &Pipeline) -> SeriesLines {
         let points = self.context.snapshot.points(self.series.clone(), pipeline.window);
         let line = |points: SeriesPoints| (points.series, Line { times: points.times, values: points.values });
         Box::new(points.map(move |points| points.map(line)))
     }
 
     /// Every series that has a sample in the window, downsampled if it is to be: by the engine, where it can.
-    fn lines(&self, pipeline: &Pipeline) -> Lines {
+    fn lines(&self, pipeline: &Pipeline) -> SeriesLines {
         let (pipeline, snapshot, series) = (*pipeline, &self.context.snapshot, self.series.clone());
         if let Some((step, function)) = pipeline.in_engine() {
             let request = DownsampleRequest { series, range: pipeline.window, step, function };
@@ -180,12 +180,12 @@ fn external(error: Error) -> DataFusionError {
 
 /// Names that stand on many rows in a row, stored once for each stretch.
 #[derive(Debug, Default)]
-struct Names {
+struct NameColumn {
     builder: StringViewBuilder,
     rows: usize,
 }
 
-impl Names {
+impl NameColumn {
     fn push(&mut self, name: &str, rows: usize) -> Result<(), ArrowError> {
         self.rows += rows;
         self.builder.try_append_value_n(name, rows)

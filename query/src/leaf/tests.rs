@@ -8,14 +8,14 @@ use futures::StreamExt;
 use telem_engine::{TimeRange, Value};
 
 use super::names::{NameTest, Order, Subject};
-use super::rows::{Column, Rows};
+use super::rows::{Column, RowKind};
 use super::{LeafContext, NodeLeafExec, Part, Request, RowsRequest};
-use crate::expression::Case;
+use crate::question::expression::Case;
 use crate::testing::Asked;
 
 fn all_values() -> (Request, SchemaRef) {
     let request = RowsRequest {
-        rows: Rows::Sample,
+        rows: RowKind::Sample,
         columns: vec![Column::Value],
         tests: Vec::new(),
         range: TimeRange::ALL,

@@ -9,7 +9,7 @@ use chrono::{DateTime, Datelike, Days, LocalResult, Months, NaiveDateTime, Naive
 use chrono_tz::Tz;
 use telem_engine::Timestamp;
 
-use crate::tsq::CalendarUnit;
+use crate::question::tsq::CalendarUnit;
 
 /// `count` times `unit` in the calendar of `zone`.
 #[derive(Clone, Copy, Debug, PartialEq)]

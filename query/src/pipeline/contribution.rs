@@ -6,7 +6,7 @@
 use telem_engine::{Timestamp, Value, Values};
 
 use super::Line;
-use crate::functions::aggregator::Interpolation;
+use crate::question::aggregator::Interpolation;
 
 /// The points of a series after window, downsampling, fill and rate, and the rule for times between them.
 #[derive(Clone, Debug)]

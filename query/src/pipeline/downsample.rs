@@ -4,7 +4,7 @@ use telem_engine::{TimeRange, Timestamp, Values};
 
 use super::Line;
 use super::grid::Grid;
-use crate::functions::Aggregator;
+use crate::question::Aggregator;
 
 /// The buckets of `grid` that hold samples of `line`, each with `function` of its samples as
 /// floats. Of the samples, all within `window`, the grid may refuse some, see [`Grid::admits`].

@@ -3,7 +3,7 @@
 use telem_engine::{Step, TimeRange, Timestamp};
 
 use super::calendar::Calendar;
-use crate::tsq::{Fidelity, Interval};
+use crate::question::tsq::{Fidelity, Interval};
 
 /// Buckets of one interval, everywhere in time. Every bucket is named by its start.
 #[derive(Clone, Copy, Debug, PartialEq)]

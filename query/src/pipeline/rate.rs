@@ -3,7 +3,7 @@
 use telem_engine::{Timestamp, Value, Values};
 
 use super::Line;
-use crate::tsq::Rate;
+use crate::question::tsq::Rate;
 
 /// What the first point of a series is measured against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use super::rate::{First, rate};
 use super::trim::trim;
 use super::window::window;
 use super::{Line, downsample};
-use crate::functions::aggregator::Interpolation;
-use crate::tsq::{CalendarUnit, Rate};
+use crate::question::aggregator::Interpolation;
+use crate::question::tsq::{CalendarUnit, Rate};
 
 fn line(points: &[(i64, Value)]) -> Line {
     let times = points.iter().map(|(time, _)| Timestamp::from_seconds(*time)).collect();

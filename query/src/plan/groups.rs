@@ -7,10 +7,11 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use telem_engine::{SeriesId, SeriesKey, Timestamp, Value};
 
+use crate::answer::TsGroup;
 use crate::error::{Error, Result};
-use crate::run::TsGroup;
-use crate::selection::{decode_tags, group_key};
-use crate::tsq::TsQuery;
+use crate::question::TsQuery;
+use crate::question::tags::decode_tags;
+use crate::selection::group_key;
 use crate::view::View;
 
 /// In canonical order of their keys.

@@ -9,11 +9,11 @@ use datafusion::execution::TaskContext;
 use futures::StreamExt;
 use telem_engine::{SeriesId, SeriesKey, TagSet, TimeRange, Timestamp, Value};
 
+use crate::answer::LastAnswer;
 use crate::error::Result;
 use crate::leaf::Request;
 use crate::leaf::names::{NameTest, Subject};
-use crate::leaf::rows::{Column, Rows, RowsRequest};
-use crate::run::LastAnswer;
+use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::view::View;
 
 const COLUMNS: [Column; 5] = [Column::Metric, Column::Tags, Column::LastTs, Column::LastValue, Column::LastInt];
@@ -30,7 +30,7 @@ pub(crate) async fn last(series: &[SeriesId], view: &View, task: Arc<TaskContext
     let metrics: BTreeSet<&str> = keys.iter().map(SeriesKey::metric).collect();
     let names = metrics.into_iter().map(str::to_owned).collect();
     let request = RowsRequest {
-        rows: Rows::Series,
+        rows: RowKind::Series,
         columns: COLUMNS.to_vec(),
         tests: vec![(Subject::Metric, NameTest::In { names, negated: false })],
         range: TimeRange::ALL,
@@ -77,7 +77,7 @@ async fn of_ours(series: &[SeriesId], view: &View) -> Result<LastAnswer> {
 pub(crate) async fn find(metric: &str, view: &View, task: Arc<TaskContext>) -> Result<usize> {
     let columns = [Column::Node, Column::Tags];
     let request = RowsRequest {
-        rows: Rows::Series,
+        rows: RowKind::Series,
         columns: columns.to_vec(),
         tests: vec![(Subject::Metric, NameTest::In { names: vec![metric.to_owned()], negated: false })],
         range: TimeRange::ALL,

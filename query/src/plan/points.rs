@@ -10,12 +10,13 @@ use futures::StreamExt;
 use telem_engine::{SeriesKey, Timestamp, Value, Values};
 
 use super::groups::Groups;
-use super::{Lines, PlanContext};
+use super::{AnswerLines, PlanContext};
 use crate::error::{Error, Result};
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::{Line, Pipeline};
-use crate::selection::{decode_tags, group_key};
-use crate::tsq::TsQuery;
+use crate::question::TsQuery;
+use crate::question::tags::decode_tags;
+use crate::selection::group_key;
 
 /// Contributions that are worked out before other tasks, or a cancellation, get their turn.
 const CONTRIBUTIONS_PER_TURN: usize = 65_536;
@@ -28,9 +29,9 @@ pub(super) async fn finish(
     pipeline: &Pipeline,
     rows: SendableRecordBatchStream,
     groups: &Groups,
-    mut lines: Lines,
+    mut lines: AnswerLines,
     context: &PlanContext<'_>,
-) -> Result<Lines> {
+) -> Result<AnswerLines> {
     let points_max = context.options.points_max;
     if pipeline.fill_len_max().saturating_mul(groups.series() as u64) > points_max {
         return Err(Error::TooLarge { what: "points", max: points_max });
@@ -136,7 +137,7 @@ impl Open {
 }
 
 /// As [`merge`], of a group of one series: it alone decides the times, and between them nobody asks for its value.
-async fn one(query: &TsQuery, group: usize, series: &Contribution, lines: &mut Lines) -> Result<()> {
+async fn one(query: &TsQuery, group: usize, series: &Contribution, lines: &mut AnswerLines) -> Result<()> {
     let typed = query.downsample.is_none() && query.rate.is_none();
     let mut passed = series.before(query.start);
     let (mut scratch, mut worked) = (Vec::new(), 0);
@@ -158,7 +159,7 @@ async fn one(query: &TsQuery, group: usize, series: &Contribution, lines: &mut L
 }
 
 /// One group: at every time at which a series really has a value, one value of all that are alive.
-async fn merge(query: &TsQuery, group: usize, series: &[Contribution], lines: &mut Lines) -> Result<()> {
+async fn merge(query: &TsQuery, group: usize, series: &[Contribution], lines: &mut AnswerLines) -> Result<()> {
     let typed = query.downsample.is_none() && query.rate.is_none();
     let mut passed: Vec<usize> = series.iter().map(|series| series.before(query.start)).collect();
     let (mut floats, mut ints, mut scratch) = (Vec::new(), Vec::new(), Vec::new());

@@ -22,11 +22,12 @@ use datafusion::physical_plan::expressions::col;
 use futures::StreamExt;
 use telem_engine::{ExactSum, Timestamp, Value};
 
-use super::Lines;
+use super::AnswerLines;
 use super::groups::{self, Groups};
 use crate::error::Result;
-use crate::functions::{self, Aggregator};
-use crate::tsq::TsQuery;
+use crate::functions;
+use crate::question::aggregator::Parts;
+use crate::question::{Aggregator, TsQuery};
 use crate::view::View;
 
 /// The column that names series, where there is one.
@@ -34,43 +35,34 @@ const SERIES: &str = "series";
 
 /// Whether the aggregator can be made of parts, with states of fixed size that DataFusion has.
 pub(super) fn can(aggregator: Aggregator) -> bool {
-    aggregator == Aggregator::None || !parts(aggregator).is_empty()
+    aggregator.parts() != Parts::None
 }
 
 /// The aggregates that the final value is made of, by the name of the column that they are made of and become.
-fn parts(aggregator: Aggregator) -> Vec<(&'static str, Arc<AggregateUDF>)> {
+fn aggregates(parts: Parts) -> Vec<(&'static str, Arc<AggregateUDF>)> {
     let sum = || Arc::new(functions::sum());
-    match aggregator {
-        Aggregator::Sum | Aggregator::ZimSum | Aggregator::PfSum | Aggregator::SquareSum => {
-            vec![("value", sum())]
-        }
-        Aggregator::Avg => vec![("value", sum()), ("count", sum())],
-        Aggregator::Count => vec![("count", sum())],
-        Aggregator::Min | Aggregator::MimMin => vec![("value", Arc::new(functions::min()))],
-        Aggregator::Max | Aggregator::MimMax => vec![("value", Arc::new(functions::max()))],
-        Aggregator::None
-        | Aggregator::Median
-        | Aggregator::Mult
-        | Aggregator::Dev
-        | Aggregator::Diff
-        | Aggregator::First
-        | Aggregator::Last
-        | Aggregator::Percentile(_) => Vec::new(),
+    match parts {
+        Parts::Sum | Parts::SumOfSquares => vec![("value", sum())],
+        Parts::SumAndCount => vec![("value", sum()), ("count", sum())],
+        Parts::Count => vec![("count", sum())],
+        Parts::Least => vec![("value", Arc::new(functions::min()))],
+        Parts::Greatest => vec![("value", Arc::new(functions::max()))],
+        Parts::None | Parts::EachSeries => Vec::new(),
     }
 }
 
 /// Over a leaf that yields buckets: one row a group and bucket, in no order. They are sorted group
 /// by group where they end up: a sort of all would need several times the memory of the answer.
 pub(super) fn plan(query: &TsQuery, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    match query.aggregator {
-        Aggregator::None => Ok(Arc::new(CoalescePartitionsExec::new(leaf))),
-        aggregator => aggregate(aggregator, leaf),
+    match query.aggregator.parts() {
+        Parts::EachSeries => Ok(Arc::new(CoalescePartitionsExec::new(leaf))),
+        parts => aggregate(parts, leaf),
     }
 }
 
-fn aggregate(aggregator: Aggregator, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+fn aggregate(parts: Parts, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let schema = leaf.schema();
-    let mut wanted = parts(aggregator);
+    let mut wanted = aggregates(parts);
     wanted.push(("real", bool_or_udaf()));
     let mut aggregates: Vec<Arc<AggregateFunctionExpr>> = Vec::new();
     for (name, function) in wanted {
@@ -99,8 +91,8 @@ pub(super) async fn finish(
     aggregator: Aggregator,
     mut rows: SendableRecordBatchStream,
     groups: &Groups,
-    mut lines: Lines,
-) -> Result<Lines> {
+    mut lines: AnswerLines,
+) -> Result<AnswerLines> {
     while let Some(batch) = rows.next().await {
         add(aggregator, &batch?, groups, &mut lines)?;
     }
@@ -132,7 +124,7 @@ pub(super) async fn finish_named(
 }
 
 /// Makes final values of some rows.
-pub(super) fn add(aggregator: Aggregator, batch: &RecordBatch, groups: &Groups, lines: &mut Lines) -> Result<()> {
+pub(super) fn add(aggregator: Aggregator, batch: &RecordBatch, groups: &Groups, lines: &mut AnswerLines) -> Result<()> {
     let names = named(batch, "group").as_string_view();
     let times = named(batch, "ts").as_primitive::<TimestampMicrosecondType>();
     let real = named(batch, "real").as_boolean();
@@ -181,16 +173,14 @@ fn final_value(aggregator: Aggregator, batch: &RecordBatch) -> Box<dyn Fn(Range<
         let column = named(batch, name).as_primitive::<Int64Type>();
         move |rows: Range<usize>| rows.map(|row| column.value(row)).sum::<i64>() as f64
     };
-    match aggregator {
-        Aggregator::Avg => {
+    match aggregator.parts() {
+        Parts::SumAndCount => {
             let (sum, count) = (sum("value"), count("count"));
             Box::new(move |rows: Range<usize>| sum(rows.clone()) / count(rows))
         }
-        Aggregator::Count => Box::new(count("count")),
-        Aggregator::Min | Aggregator::MimMin | Aggregator::Max | Aggregator::MimMax | Aggregator::None => {
-            Box::new(float("value"))
-        }
-        _ => Box::new(sum("value")),
+        Parts::Count => Box::new(count("count")),
+        Parts::Least | Parts::Greatest | Parts::EachSeries => Box::new(float("value")),
+        Parts::Sum | Parts::SumOfSquares | Parts::None => Box::new(sum("value")),
     }
 }
 

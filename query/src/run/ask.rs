@@ -16,15 +16,17 @@ use telem_engine::SeriesId;
 use tokio::time::timeout_at;
 
 use super::bounded::Due;
-use super::relative::Anchor;
-use super::{Inner, LastAnswer, MissingNode, RowOrder, TsAnswer, sql};
-use crate::dist::Members;
-use crate::dist::head::{Head, Planned};
-use crate::dist::lost::{self, Attempt, Parts};
+use super::{QueryService, sql};
+use crate::answer::{LastAnswer, MissingNode, TsAnswer};
+use crate::cluster::Members;
+use crate::cluster::head::{Head, Planned};
+use crate::cluster::lost::{self, Attempt, Delivery};
 use crate::error::{Error, Result};
 use crate::leaf::LeafContext;
+use crate::options::RowOrder;
 use crate::plan::{self, PlanContext};
-use crate::tsq::TsQuery;
+use crate::question::TsQuery;
+use crate::relative::Anchor;
 use crate::view::View;
 
 /// How often a question is asked, at the most. Every further time is the loss of another node.
@@ -41,12 +43,17 @@ pub(super) struct Question {
 }
 
 /// Answers a time-series query.
-pub(super) async fn timeseries(inner: &Inner, context: LeafContext, query: &TsQuery, due: Due) -> Result<TsAnswer> {
+pub(super) async fn timeseries(
+    inner: &QueryService,
+    context: LeafContext,
+    query: &TsQuery,
+    due: Due,
+) -> Result<TsAnswer> {
     let options = &inner.options;
     let mut asked_for_names = false;
     for _ in 0..ATTEMPTS_MAX {
         let view = inner.view(context.snapshot.clone());
-        let attempt = inner.head.as_ref().map(|_| attempt(Parts::Held, due));
+        let attempt = inner.head.as_ref().map(|_| attempt(Delivery::Held, due));
         let task_ctx = inner.session.task_ctx(context.clone(), attempt.clone());
         let answer = plan::answer(query, &PlanContext { view, task_ctx, options }).await;
         let unknown = matches!(answer, Err(Error::UnknownName { .. })) && !asked_for_names;
@@ -64,10 +71,15 @@ pub(super) async fn timeseries(inner: &Inner, context: LeafContext, query: &TsQu
 }
 
 /// The newest sample of each of these series.
-pub(super) async fn last(inner: &Inner, context: LeafContext, series: &[SeriesId], due: Due) -> Result<LastAnswer> {
+pub(super) async fn last(
+    inner: &QueryService,
+    context: LeafContext,
+    series: &[SeriesId],
+    due: Due,
+) -> Result<LastAnswer> {
     for _ in 0..ATTEMPTS_MAX {
         let view = inner.view(context.snapshot.clone());
-        let attempt = inner.head.as_ref().map(|_| attempt(Parts::Held, due));
+        let attempt = inner.head.as_ref().map(|_| attempt(Delivery::Held, due));
         let task_ctx = inner.session.task_ctx(context.clone(), attempt.clone());
         let found = plan::last(series, &view, task_ctx).await;
         if !lost(inner.head.as_deref(), attempt.as_deref(), found.as_ref().err()) {
@@ -80,7 +92,7 @@ pub(super) async fn last(inner: &Inner, context: LeafContext, series: &[SeriesId
 }
 
 /// Plans a question and starts its answer.
-pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<SendableRecordBatchStream> {
+pub(super) async fn sql(inner: Arc<QueryService>, question: Question) -> Result<SendableRecordBatchStream> {
     let mut asked_for_names = false;
     for _ in 0..ATTEMPTS_MAX {
         let planned = planned(&inner, &question.context, question.order, &question.text).await;
@@ -91,7 +103,7 @@ pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<Sendabl
             continue;
         }
         let (view, state, planned) = planned?;
-        let parts = if planned.reduced { Parts::Held } else { Parts::Streamed };
+        let parts = if planned.reduced { Delivery::Held } else { Delivery::Streamed };
         let attempt = planned.is_distributed().then(|| attempt(parts, question.due));
         // Over when all nodes have their plans: rows that stream may take as long as their reader does.
         let _turn = match (&inner.head, &attempt) {
@@ -102,8 +114,8 @@ pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<Sendabl
         let begun = match execute_stream(planned.plan, Arc::clone(&task)) {
             Ok(batches) => match (&attempt, parts) {
                 (None, _) => Ok(batches),
-                (Some(_), Parts::Held) => held(batches, &task).await,
-                (Some(attempt), Parts::Streamed) => begun(batches, attempt).await,
+                (Some(_), Delivery::Held) => held(batches, &task).await,
+                (Some(attempt), Delivery::Streamed) => begun(batches, attempt).await,
             },
             Err(error) => Err(error),
         };
@@ -122,12 +134,12 @@ pub(super) async fn sql(inner: Arc<Inner>, question: Question) -> Result<Sendabl
 }
 
 /// Whether any node has a metric of which none told yet: names take a moment to get to the head.
-async fn exists(inner: &Inner, context: &LeafContext, metric: &str, due: Due) -> bool {
+async fn exists(inner: &QueryService, context: &LeafContext, metric: &str, due: Due) -> bool {
     let Some(head) = &inner.head else { return false };
     if head.members().is_empty() {
         return false;
     }
-    let attempt = attempt(Parts::Held, due);
+    let attempt = attempt(Delivery::Held, due);
     let task_ctx = inner.session.task_ctx(context.clone(), Some(Arc::clone(&attempt)));
     let found = plan::find(metric, &inner.view(context.snapshot.clone()), task_ctx).await;
     head.take_lost(&attempt);
@@ -135,7 +147,7 @@ async fn exists(inner: &Inner, context: &LeafContext, metric: &str, due: Due) ->
 }
 
 /// How a question would be executed, one operator a line.
-pub(super) async fn explain(inner: &Inner, context: &LeafContext, text: &str) -> Result<String> {
+pub(super) async fn explain(inner: &QueryService, context: &LeafContext, text: &str) -> Result<String> {
     let (_, _, planned) = planned(inner, context, RowOrder::Any, text).await?;
     Ok(match planned.is_distributed() {
         true => display_plan_ascii(&*planned.plan, false),
@@ -144,7 +156,7 @@ pub(super) async fn explain(inner: &Inner, context: &LeafContext, text: &str) ->
 }
 
 async fn planned(
-    inner: &Inner,
+    inner: &QueryService,
     context: &LeafContext,
     order: RowOrder,
     text: &str,
@@ -157,7 +169,7 @@ async fn planned(
     Ok((view, state, planned))
 }
 
-fn attempt(parts: Parts, due: Due) -> Arc<Attempt> {
+fn attempt(parts: Delivery, due: Due) -> Arc<Attempt> {
     Arc::new(Attempt::new(parts, due.at))
 }
 
@@ -207,17 +219,17 @@ async fn held(
     }
     Ok(Box::pin(RecordBatchStreamAdapter::new(
         schema,
-        futures::stream::iter(Held { all: all.into_iter(), _memory: memory }),
+        futures::stream::iter(BufferedBatches { all: all.into_iter(), _memory: memory }),
     )))
 }
 
 /// Batches that wait to be read, and the memory that they have.
-struct Held {
+struct BufferedBatches {
     all: std::vec::IntoIter<RecordBatch>,
     _memory: MemoryReservation,
 }
 
-impl Iterator for Held {
+impl Iterator for BufferedBatches {
     type Item = datafusion::error::Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {

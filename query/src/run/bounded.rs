@@ -2,7 +2,7 @@
 //! somebody waits.
 //!
 //! Time series, whose code lets go of its thread again and again, share the threads of queries. SQL may be busy with
-//! something that does not yield, so each question has a lane of its own ([`super::lanes`]), and is watched from the
+//! something that does not yield, so each question has a lane of its own ([`crate::lanes`]), and is watched from the
 //! shared threads: when its time is over its place is free again, whatever its lane still does.
 
 use std::future::Future;
@@ -23,20 +23,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, timeout_at};
 
-use super::lanes::Lanes;
-use super::{QueryOptions, QueryStats};
 use crate::error::{Error, Result};
+use crate::lanes::{BLOCKING_THREADS_MAX, Lanes, NICENESS, STACK_BYTES};
 use crate::leaf::{Reading, Stop};
+use crate::options::{QueryOptions, QueryStats};
 
-/// Threads that may block in the engine at once, all queries together; made when needed. A leaf holds
-/// one for each of its parts while it is read: 16 queries of two tables in 8 parts each hold 256.
-pub(super) const BLOCKING_THREADS_MAX: usize = 1_024;
 /// Batches made ahead of a client that reads slowly.
 const ANSWER_BATCHES: usize = 2;
-/// Deep plans recurse deeply, most of all in a debug build.
-pub(super) const STACK_BYTES: usize = 8 << 20;
-/// Queries give way to the job and to taking samples in.
-pub(super) const NICENESS: i32 = 10;
 
 #[derive(Debug)]
 pub(super) struct Workers {

@@ -20,12 +20,13 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use datafusion_distributed::display_plan_ascii;
 
-use super::relative::{self, Anchor};
-use crate::dist::head::Planned;
+use crate::catalog;
+use crate::cluster::head::Planned;
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::question::ago;
+use crate::relative::{self, Anchor};
 use crate::view::View;
-use crate::{ago, catalog};
 
 /// Longest text of a query.
 const SQL_BYTES_MAX: usize = 1 << 20;

@@ -8,13 +8,13 @@ use futures::{StreamExt, TryStreamExt};
 use telem_engine::{Timestamp, Value};
 
 use crate::error::{Error, ErrorKind};
-use crate::expression::{Case, Expression};
-use crate::functions::Aggregator;
 use crate::leaf::Stop;
+use crate::options::{QueryOptions, RowOrder};
+use crate::question::Aggregator;
+use crate::question::expression::{Case, Expression};
+use crate::question::tsq::{Fidelity, TsQuery};
 use crate::run::bounded::Language;
-use crate::run::{QueryOptions, RowOrder};
 use crate::testing::{Asked, options, release};
-use crate::tsq::{Fidelity, TsQuery};
 
 async fn check(asked: &Asked, sql: &str, expected: Expect) {
     expected.assert_eq(&asked.answer(sql).await);

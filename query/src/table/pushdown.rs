@@ -9,9 +9,9 @@ use datafusion::logical_expr::expr::{Between, InList, Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use telem_engine::{TimeRange, Timestamp};
 
-use crate::expression::Case;
 use crate::leaf::names::{NameTest, Order, Subject};
-use crate::leaf::rows::{Column, Rows};
+use crate::leaf::rows::{Column, RowKind};
+use crate::question::expression::Case;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pushed {
@@ -20,8 +20,8 @@ pub enum Pushed {
 }
 
 /// What `filter` asks of rows of this kind; `column` says what a name means.
-pub fn push<'a>(filter: &Expr, rows: Rows, column: &dyn Fn(&str) -> Option<&'a Column>) -> Option<Pushed> {
-    let names = Names { rows, column };
+pub fn push<'a>(filter: &Expr, rows: RowKind, column: &dyn Fn(&str) -> Option<&'a Column>) -> Option<Pushed> {
+    let names = ColumnNames { rows, column };
     match filter {
         // DataFusion writes a short IN list so.
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
@@ -53,12 +53,12 @@ pub fn push<'a>(filter: &Expr, rows: Rows, column: &dyn Fn(&str) -> Option<&'a C
     }
 }
 
-struct Names<'a, 'b> {
-    rows: Rows,
+struct ColumnNames<'a, 'b> {
+    rows: RowKind,
     column: &'b dyn Fn(&str) -> Option<&'a Column>,
 }
 
-impl Names<'_, '_> {
+impl ColumnNames<'_, '_> {
     fn compare(&self, expr: &Expr, op: Operator, literal: &ScalarValue) -> Option<Pushed> {
         if self.is_ts(expr) {
             return Some(Pushed::Range(time_range(op, literal)?));
@@ -99,9 +99,9 @@ impl Names<'_, '_> {
     fn subject(&self, expr: &Expr) -> Option<Subject> {
         match expr {
             Expr::Column(named) => match ((self.column)(&named.name)?, self.rows) {
-                (Column::Metric, Rows::Sample | Rows::Series | Rows::Metric) => Some(Subject::Metric),
+                (Column::Metric, RowKind::Sample | RowKind::Series | RowKind::Metric) => Some(Subject::Metric),
                 (Column::Node, _) => Some(Subject::Node),
-                (Column::Tag(key), Rows::Sample | Rows::Series) => Some(Subject::Tag(key.clone())),
+                (Column::Tag(key), RowKind::Sample | RowKind::Series) => Some(Subject::Tag(key.clone())),
                 _ => None,
             },
             // tags['key']
@@ -117,7 +117,7 @@ impl Names<'_, '_> {
 
     fn is_ts(&self, expr: &Expr) -> bool {
         match expr {
-            Expr::Column(named) => self.rows == Rows::Sample && (self.column)(&named.name) == Some(&Column::Ts),
+            Expr::Column(named) => self.rows == RowKind::Sample && (self.column)(&named.name) == Some(&Column::Ts),
             // To microseconds or finer, with any zone: the same moment. A time without a zone
             // means UTC, so that cast changes nothing either.
             Expr::Cast(cast) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustls::ClientConfig;
-use telem_query::dist::{Connection, Dial, DialTcp, Wire};
+use telem_query::cluster::{Connection, Dial, DialTcp, Wire};
 use url::Url;
 
 use crate::tls::{self, TlsError, Trust};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use telem_engine::Clock;
 use telem_query::Queries;
-use telem_query::dist::Knowing;
+use telem_query::cluster::Knowing;
 use tokio::sync::{oneshot, watch};
 
 use super::last_error;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use telem_engine::{Clock, ErrorKind};
 use telem_query::Queries;
-use telem_query::dist::{WORKER_PATH, WorkerService};
+use telem_query::cluster::{WORKER_PATH, WorkerService};
 
 use super::Nodes;
 use super::messages::{self, Listed, Report};

@@ -9,6 +9,7 @@ use telem_engine::Value;
 use super::measure::Of;
 use super::*;
 use crate::testing::Asked;
+use datafusion::common::ScalarValue;
 
 /// What plain additions get wrong, in an order of its own for every `seed`.
 fn column(seed: usize, rows: usize) -> Vec<f64> {
@@ -59,14 +60,14 @@ fn bits(value: ScalarValue) -> u64 {
 #[test]
 fn no_measure_depends_on_the_order_of_rows_or_on_parts() {
     for measure in MEASURES {
-        let mut whole = Single::new(measure);
+        let mut whole = SingleTotal::new(measure);
         whole.update_batch(&arrays(measure, &column(0, 200))).unwrap();
         let expected = bits(whole.evaluate().unwrap());
         for (seed, part) in [(1, 200), (2, 1), (3, 7), (4, 64)] {
-            let mut merged = Single::new(measure);
+            let mut merged = SingleTotal::new(measure);
             let mut groups = Totals::new(measure);
             for (at, values) in column(seed, 200).chunks(part).enumerate() {
-                let mut one = Single::new(measure);
+                let mut one = SingleTotal::new(measure);
                 one.update_batch(&arrays(measure, values)).unwrap();
                 let state: Vec<ArrayRef> = one.state().unwrap().iter().map(|one| one.to_array().unwrap()).collect();
                 merged.merge_batch(&state).unwrap();
@@ -100,7 +101,7 @@ fn a_window_that_slides_forgets_all_of_what_it_has_left() {
             // The square of 1e300 is no float.
             continue;
         }
-        let mut fresh = Single::new(measure);
+        let mut fresh = SingleTotal::new(measure);
         fresh.update_batch(&arrays(measure, &values)).unwrap();
         assert_eq!(bits(sliding.evaluate().unwrap()), bits(fresh.evaluate().unwrap()), "{measure:?}");
     }

@@ -178,9 +178,9 @@ impl GroupsAccumulator for Totals {
 
 /// The sums of all rows.
 #[derive(Debug)]
-pub(super) struct Single(Totals);
+pub(super) struct SingleTotal(Totals);
 
-impl Single {
+impl SingleTotal {
     pub fn new(measure: Measure) -> Self {
         let mut totals = Totals::new(measure);
         totals.reach(1);
@@ -188,7 +188,7 @@ impl Single {
     }
 }
 
-impl Accumulator for Single {
+impl Accumulator for SingleTotal {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         if let ([values], [sum]) = (values, &mut self.0.sums[..])
             && values.null_count() == 0

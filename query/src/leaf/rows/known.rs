@@ -13,9 +13,9 @@ use telem_engine::meta::MetricKind;
 use telem_engine::{SeriesId, Snapshot, Timestamp, Value};
 
 use super::samples::engine_error;
-use super::{Column, Names, Rows, RowsRequest, Tests, column_of_names, unanswerable};
+use super::{Column, RowKind, RowsRequest, SeriesNames, Tests, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part, Stop};
-use crate::session::BATCH_ROWS;
+use crate::options::BATCH_ROWS;
 
 pub(super) fn series(request: &RowsRequest, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches> {
     let selected = request.select(&context.snapshot)?;
@@ -33,7 +33,7 @@ fn series_batch(
     context: &LeafContext,
 ) -> Result<RecordBatch> {
     let snapshot = &context.snapshot;
-    let named: Vec<Names> = ids.iter().filter_map(|id| Names::of(snapshot, *id)).collect();
+    let named: Vec<SeriesNames> = ids.iter().filter_map(|id| SeriesNames::of(snapshot, *id)).collect();
     let wants = |column: Column| columns.contains(&column);
     let last = if wants(Column::LastValue) || wants(Column::LastInt) {
         let last = waited_for(ids, &context.stop).map(|id| snapshot.last(*id));
@@ -62,7 +62,7 @@ fn series_batch(
                 });
                 Arc::new(values.collect::<Int64Array>())
             }
-            name => column_of_names(name, &named)?.ok_or_else(|| unanswerable(Rows::Series, name))?,
+            name => column_of_names(name, &named)?.ok_or_else(|| unanswerable(RowKind::Series, name))?,
         });
     }
     batch(schema, arrays, ids.len())
@@ -113,7 +113,7 @@ pub(super) fn metrics(request: &RowsRequest, context: &LeafContext, schema: &Sch
                 });
                 let texts: StringViewArray = texts.collect();
                 if !matches!(described, Column::Kind | Column::Unit | Column::Help) {
-                    return Err(unanswerable(Rows::Metric, described));
+                    return Err(unanswerable(RowKind::Metric, described));
                 }
                 Arc::new(texts)
             }
@@ -135,7 +135,7 @@ pub(super) fn nodes(request: &RowsRequest, context: &LeafContext, schema: &Schem
             Column::Node => names(nodes.iter()),
             Column::MetricCount => Arc::new(Int64Array::from_iter_values(counts.iter().map(|(metrics, _)| *metrics))),
             Column::SeriesCount => Arc::new(Int64Array::from_iter_values(counts.iter().map(|(_, series)| *series))),
-            column => return Err(unanswerable(Rows::Node, column)),
+            column => return Err(unanswerable(RowKind::Node, column)),
         });
     }
     Ok(Box::new(std::iter::once(batch(schema, arrays, nodes.len()))))

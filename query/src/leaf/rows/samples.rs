@@ -9,9 +9,9 @@ use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
 use telem_engine::{ScanColumn, ScanRequest, SeriesId, Snapshot};
 
-use super::{Column, Names, Rows, RowsRequest, column_of_names, unanswerable};
+use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
-use crate::session::BATCH_ROWS;
+use crate::options::BATCH_ROWS;
 
 pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches> {
     if request.range.is_empty() || request.limit == Some(0) {
@@ -26,7 +26,7 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
         batch_rows: BATCH_ROWS,
         limit: request.limit,
     });
-    let named = Named {
+    let named = SampleRows {
         snapshot: context.snapshot.clone(),
         columns: request.columns.clone(),
         scanned: columns,
@@ -57,7 +57,7 @@ pub(super) fn engine_error(error: telem_engine::Error) -> DataFusionError {
     DataFusionError::External(Box::new(crate::Error::Engine(error)))
 }
 
-struct Named {
+struct SampleRows {
     snapshot: Snapshot,
     columns: Vec<Column>,
     /// What the scan answers.
@@ -65,7 +65,7 @@ struct Named {
     schema: SchemaRef,
 }
 
-impl Named {
+impl SampleRows {
     /// A batch of the request's columns from one of a scan.
     fn batch(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let scanned = |wanted: ScanColumn| {
@@ -85,7 +85,7 @@ impl Named {
                         none => none.insert(Runs::new(found.as_primitive::<UInt32Type>().values(), &self.snapshot)?),
                     };
                     let names = column_of_names(name, &runs.series)?;
-                    let names = names.ok_or_else(|| unanswerable(Rows::Sample, name))?;
+                    let names = names.ok_or_else(|| unanswerable(RowKind::Sample, name))?;
                     take(&names, &runs.rows, None)?
                 }
             });
@@ -98,7 +98,7 @@ impl Named {
 /// Which series the rows of a batch belong to: names are looked up once a series, and views of
 /// strings copied once a row.
 struct Runs {
-    series: Vec<Names>,
+    series: Vec<SeriesNames>,
     /// For each row, whose of `series` it is.
     rows: UInt32Array,
 }
@@ -107,7 +107,7 @@ impl Runs {
     fn new(ids: &[u32], snapshot: &Snapshot) -> Result<Self> {
         let (mut series, mut rows) = (Vec::new(), Vec::with_capacity(ids.len()));
         for (run, stretch) in (0..).zip(ids.chunk_by(|a, b| a == b)) {
-            let Some(names) = Names::of(snapshot, SeriesId(stretch[0])) else {
+            let Some(names) = SeriesNames::of(snapshot, SeriesId(stretch[0])) else {
                 return internal_err!("a scan answers series {}, which the index does not know", stretch[0]);
             };
             series.push(names);

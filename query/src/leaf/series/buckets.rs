@@ -9,21 +9,22 @@ use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use telem_engine::{ExactSum, Timestamp};
 
-use super::naming::Numbered;
-use super::{BATCH_ROWS, Lines, Names, Source, external, times_array};
-use crate::functions::{Aggregator, Side};
+use super::naming::SeriesNumbers;
+use super::{BATCH_ROWS, NameColumn, SeriesLines, SeriesSource, external, times_array};
 use crate::pipeline::Pipeline;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
-use crate::selection::{encode_tags, group_key};
+use crate::question::aggregator::{Parts, Side};
+use crate::question::tags::encode_tags;
+use crate::selection::group_key;
 
 /// Buckets of groups that are added up before they are handed out (48 bytes each, more where sums need it).
 pub const STATES_MAX: u64 = 64 << 10;
 
-pub(super) struct Buckets {
-    source: Source,
+pub(super) struct BucketBatches {
+    source: SeriesSource,
     pipeline: Pipeline,
-    lines: Lines,
+    lines: SeriesLines,
     walk: Option<Walk>,
     /// `None` where series are handed out as they are.
     sums: Option<Sums>,
@@ -31,16 +32,16 @@ pub(super) struct Buckets {
     ready: std::vec::IntoIter<RecordBatch>,
     /// Group and tags of every series that was there, where they are to be named in the end.
     named: Option<Vec<(String, String)>>,
-    numbered: Numbered,
+    numbered: SeriesNumbers,
 }
 
-impl Buckets {
-    pub(super) fn new(source: Source, named: bool) -> Self {
+impl BucketBatches {
+    pub(super) fn new(source: SeriesSource, named: bool) -> Self {
         let pipeline = Pipeline::new(&source.query);
         let lines = source.lines(&pipeline);
-        let sums = Sums::new(source.query.aggregator, &pipeline);
+        let sums = Sums::new(source.query.aggregator.parts(), &pipeline);
         let named = named.then(Vec::new);
-        let numbered = Numbered::new(&source.context);
+        let numbered = SeriesNumbers::new(&source.context);
         Self { source, pipeline, lines, walk: None, sums, ready: Vec::new().into_iter(), named, numbered }
     }
 
@@ -68,15 +69,15 @@ impl Buckets {
 
     /// Adds up series until the room for that is taken; whether more come.
     fn add_up(&mut self, sums: &mut Sums) -> Result<bool, DataFusionError> {
-        let aggregator = self.source.query.aggregator;
-        let mut rows = Rows::default();
+        let parts = self.source.query.aggregator.parts();
+        let mut rows = BucketRows::default();
         loop {
             if self.walk.is_none() && !self.next_series()? {
                 return Ok(false);
             }
             let Some(walk) = &mut self.walk else { return Ok(false) };
             let Some(group) = sums.group(&walk.group) else { return Ok(true) };
-            let finished = walk.fill(&mut rows, BATCH_ROWS, aggregator);
+            let finished = walk.fill(&mut rows, BATCH_ROWS, parts);
             sums.add(group, &rows);
             rows.clear();
             if finished {
@@ -87,16 +88,16 @@ impl Buckets {
 
     /// What series contribute, one after the other.
     fn rows(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        let aggregator = self.source.query.aggregator;
-        let mut names = Names::default();
-        let mut rows = Rows::default();
+        let parts = self.source.query.aggregator.parts();
+        let mut names = NameColumn::default();
+        let mut rows = BucketRows::default();
         while rows.times.len() < BATCH_ROWS {
             if self.walk.is_none() && !self.next_series()? {
                 break;
             }
             let Some(walk) = &mut self.walk else { break };
             let before = rows.times.len();
-            let finished = walk.fill(&mut rows, BATCH_ROWS, aggregator);
+            let finished = walk.fill(&mut rows, BATCH_ROWS, parts);
             names.push(&walk.group, rows.times.len() - before)?;
             if finished {
                 self.walk = None;
@@ -105,8 +106,7 @@ impl Buckets {
         if rows.times.is_empty() {
             return self.names();
         }
-        let nothing = nothing(aggregator);
-        let counts = rows.values.iter().map(|value| i64::from(!nothing(*value))).collect();
+        let counts = rows.values.iter().map(|value| i64::from(!parts.is_nothing(*value))).collect();
         batch(&self.source, names, rows, counts).map(Some)
     }
 
@@ -140,7 +140,7 @@ impl Buckets {
         let rest = named.split_off(named.len().min(BATCH_ROWS));
         let batch = std::mem::replace(named, rest);
         let rows = batch.len();
-        let (mut groups, mut series) = (Names::default(), Names::default());
+        let (mut groups, mut series) = (NameColumn::default(), NameColumn::default());
         for (group, tags) in &batch {
             groups.push(group, 1)?;
             series.push(tags, 1)?;
@@ -158,7 +158,7 @@ impl Buckets {
     }
 }
 
-impl Iterator for Buckets {
+impl Iterator for BucketBatches {
     type Item = Result<RecordBatch, DataFusionError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -167,7 +167,12 @@ impl Iterator for Buckets {
 }
 
 /// A value that stands for none is NULL: on a row that is not more of the one before it.
-fn batch(source: &Source, mut names: Names, rows: Rows, counts: Vec<i64>) -> Result<RecordBatch, DataFusionError> {
+fn batch(
+    source: &SeriesSource,
+    mut names: NameColumn,
+    rows: BucketRows,
+    counts: Vec<i64>,
+) -> Result<RecordBatch, DataFusionError> {
     let more = |at: usize| rows.more.last().is_some_and(|last| at <= *last) && rows.more.binary_search(&at).is_ok();
     let values = rows.values.iter().zip(&counts).enumerate();
     let values: Float64Array = values.map(|(at, (value, count))| (*count > 0 || more(at)).then_some(*value)).collect();
@@ -187,7 +192,7 @@ fn batch(source: &Source, mut names: Names, rows: Rows, counts: Vec<i64>) -> Res
 
 /// Contributions added up: of each group every bucket of the grid between start and end.
 struct Sums {
-    aggregator: Aggregator,
+    parts: Parts,
     first: Timestamp,
     step_micros: i64,
     /// Buckets of a group.
@@ -195,11 +200,11 @@ struct Sums {
     places: AHashMap<String, usize>,
     groups: Vec<String>,
     /// Group by group.
-    states: Vec<State>,
+    states: Vec<BucketState>,
 }
 
 #[derive(Clone)]
-struct State {
+struct BucketState {
     /// The least or the greatest.
     extreme: f64,
     sum: ExactSum,
@@ -212,8 +217,8 @@ struct State {
 
 impl Sums {
     /// `None` where series are not added up, or a group has too many buckets for that, or none.
-    fn new(aggregator: Aggregator, pipeline: &Pipeline) -> Option<Self> {
-        if aggregator == Aggregator::None {
+    fn new(parts: Parts, pipeline: &Pipeline) -> Option<Self> {
+        if parts == Parts::EachSeries {
             return None;
         }
         let (first, step_micros) = match pipeline.buckets?.grid {
@@ -224,7 +229,7 @@ impl Sums {
         let steps = pipeline.steps().filter(|steps| (1..=STATES_MAX).contains(steps))?;
         let steps = usize::try_from(steps).ok()?;
         let (places, groups, states) = (AHashMap::new(), Vec::new(), Vec::new());
-        Some(Self { aggregator, first, step_micros, steps, places, groups, states })
+        Some(Self { parts, first, step_micros, steps, places, groups, states })
     }
 
     /// The place of a group; `None` for a new one when there is no room for it.
@@ -238,27 +243,26 @@ impl Sums {
         let place = self.groups.len();
         self.groups.push(name.to_owned());
         self.places.insert(name.to_owned(), place);
-        let (extreme, sum) = (empty(self.aggregator), ExactSum::default());
-        let empty = State { extreme, sum, count: 0, there: false, real: false };
+        let (extreme, sum) = (self.parts.identity(), ExactSum::default());
+        let empty = BucketState { extreme, sum, count: 0, there: false, real: false };
         self.states.resize(self.states.len() + self.steps, empty);
         Some(place)
     }
 
     /// Takes in what one series contributes.
-    fn add(&mut self, group: usize, rows: &Rows) {
-        let nothing = nothing(self.aggregator);
+    fn add(&mut self, group: usize, rows: &BucketRows) {
         let states = &mut self.states[group * self.steps..][..self.steps];
         for ((time, value), real) in rows.times.iter().zip(&rows.values).zip(&rows.reals) {
             let at = time.micros().saturating_sub(self.first.micros()) / self.step_micros;
             let Some(state) = usize::try_from(at).ok().and_then(|at| states.get_mut(at)) else { continue };
             state.there = true;
             state.real |= real;
-            if !nothing(*value) {
+            if !self.parts.is_nothing(*value) {
                 state.count += 1;
-                match self.aggregator {
-                    Aggregator::Count => {}
-                    Aggregator::Min | Aggregator::MimMin => state.extreme = Side::Least.of(state.extreme, *value),
-                    Aggregator::Max | Aggregator::MimMax => state.extreme = Side::Greatest.of(state.extreme, *value),
+                match self.parts {
+                    Parts::Count => {}
+                    Parts::Least => state.extreme = Side::Least.of(state.extreme, *value),
+                    Parts::Greatest => state.extreme = Side::Greatest.of(state.extreme, *value),
                     _ => state.sum.add(*value),
                 }
             }
@@ -266,17 +270,17 @@ impl Sums {
     }
 
     /// What was added up, and forgets it.
-    fn batches(&mut self, source: &Source) -> Result<Vec<RecordBatch>, DataFusionError> {
+    fn batches(&mut self, source: &SeriesSource) -> Result<Vec<RecordBatch>, DataFusionError> {
         let mut batches = Vec::new();
-        let (mut names, mut rows, mut counts) = (Names::default(), Rows::default(), Vec::new());
+        let (mut names, mut rows, mut counts) = (NameColumn::default(), BucketRows::default(), Vec::new());
         for (name, states) in self.groups.iter().zip(self.states.chunks(self.steps)) {
             for (from, states) in states.chunks(BATCH_ROWS).enumerate() {
                 let before = rows.times.len();
                 for (at, state) in states.iter().enumerate().filter(|(_, state)| state.there) {
                     let after = ((from * BATCH_ROWS + at) as i64).saturating_mul(self.step_micros);
                     let time = self.first.saturating_add_micros(after);
-                    let terms = match self.aggregator {
-                        Aggregator::Min | Aggregator::MimMin | Aggregator::Max | Aggregator::MimMax => Vec::new(),
+                    let terms = match self.parts {
+                        Parts::Least | Parts::Greatest => Vec::new(),
                         _ => state.sum.terms(),
                     };
                     let (first, others) = match terms.split_first() {
@@ -309,17 +313,8 @@ impl Sums {
     }
 }
 
-/// What stands where nothing is, as far as it is seen.
-fn empty(aggregator: Aggregator) -> f64 {
-    match aggregator {
-        Aggregator::Min | Aggregator::MimMin => f64::INFINITY,
-        Aggregator::Max | Aggregator::MimMax => f64::NEG_INFINITY,
-        _ => 0.0,
-    }
-}
-
 #[derive(Default)]
-struct Rows {
+struct BucketRows {
     times: Vec<Timestamp>,
     values: Vec<f64>,
     reals: Vec<bool>,
@@ -327,7 +322,7 @@ struct Rows {
     more: Vec<usize>,
 }
 
-impl Rows {
+impl BucketRows {
     fn push(&mut self, time: Timestamp, value: f64, real: bool) {
         self.times.push(time);
         self.values.push(value);
@@ -369,7 +364,7 @@ impl Walk {
     }
 
     /// Adds rows until there are `rows_max` or the series ends; whether it ended.
-    fn fill(&mut self, rows: &mut Rows, rows_max: usize, aggregator: Aggregator) -> bool {
+    fn fill(&mut self, rows: &mut BucketRows, rows_max: usize, parts: Parts) -> bool {
         while self.at <= self.last {
             if rows.times.len() == rows_max {
                 return false;
@@ -377,9 +372,9 @@ impl Walk {
             self.passed = self.contribution.pass(self.passed, self.at);
             let real = self.contribution.is_real(self.passed, self.at);
             // Of a group of one series nothing but its own points is shown.
-            if real || aggregator != Aggregator::None {
+            if real || parts != Parts::EachSeries {
                 let value = self.contribution.float(self.passed, self.at);
-                rows.push(self.at, if aggregator == Aggregator::SquareSum { value * value } else { value }, real);
+                rows.push(self.at, if parts == Parts::SumOfSquares { value * value } else { value }, real);
             }
             let next = match self.grid {
                 Grid::All { .. } => return true,
@@ -391,17 +386,5 @@ impl Walk {
             self.at = next;
         }
         true
-    }
-}
-
-/// Which contributions add nothing to the aggregate, so that NULL can stand for them. An infinite
-/// minimum is none (see [`Aggregator::of_floats`]), and DataFusion's `MIN` takes the largest
-/// number for infinity.
-fn nothing(aggregator: Aggregator) -> fn(f64) -> bool {
-    match aggregator {
-        Aggregator::None => |_| false,
-        Aggregator::Min | Aggregator::MimMin => |value| value.is_nan() || value == f64::INFINITY,
-        Aggregator::Max | Aggregator::MimMax => |value| value.is_nan() || value == f64::NEG_INFINITY,
-        _ => f64::is_nan,
     }
 }

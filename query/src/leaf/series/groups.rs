@@ -4,27 +4,27 @@
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 
-use super::naming::Numbered;
-use super::{BATCH_ROWS, Names, Source, external};
+use super::naming::SeriesNumbers;
+use super::{BATCH_ROWS, NameColumn, SeriesSource, external};
 use crate::pipeline::Pipeline;
-use crate::selection::encode_tags;
+use crate::question::tags::encode_tags;
 
-pub(super) struct Groups {
-    source: Source,
+pub(super) struct GroupBatches {
+    source: SeriesSource,
     pipeline: Pipeline,
     next: usize,
-    numbered: Numbered,
+    numbered: SeriesNumbers,
 }
 
-impl Groups {
-    pub(super) fn new(source: Source) -> Self {
+impl GroupBatches {
+    pub(super) fn new(source: SeriesSource) -> Self {
         let pipeline = Pipeline::new(&source.query);
-        let numbered = Numbered::new(&source.context);
+        let numbered = SeriesNumbers::new(&source.context);
         Self { source, pipeline, next: 0, numbered }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        let mut names = Names::default();
+        let mut names = NameColumn::default();
         while names.rows < BATCH_ROWS && self.next < self.source.series.len() {
             self.source.check_wanted()?;
             let series = self.source.series[self.next];
@@ -47,7 +47,7 @@ impl Groups {
     }
 }
 
-impl Iterator for Groups {
+impl Iterator for GroupBatches {
     type Item = Result<RecordBatch, DataFusionError>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,17 +1,17 @@
-//! How a leaf says which series were there: by name, and by number those that the head knows (see [`told`]).
+//! How a leaf says which series were there: by name, and by number those that the head knows (see [`numbers`]).
 
 use telem_engine::SeriesId;
 
-use crate::dist::told::{self, Told};
 use crate::leaf::LeafContext;
+use crate::leaf::numbers::{self, KnownSeries};
 
 /// Series whose numbers say enough.
-pub(super) struct Numbered {
-    told: Option<Told>,
+pub(super) struct SeriesNumbers {
+    told: Option<KnownSeries>,
     series: Vec<SeriesId>,
 }
 
-impl Numbered {
+impl SeriesNumbers {
     pub(super) fn new(context: &LeafContext) -> Self {
         Self { told: context.told, series: Vec::new() }
     }
@@ -28,6 +28,6 @@ impl Numbered {
     /// All that were taken, as one word; `None` for none.
     pub(super) fn word(&mut self, context: &LeafContext) -> Option<String> {
         let series = std::mem::take(&mut self.series);
-        (!series.is_empty()).then(|| told::encode(context.snapshot.node(), series))
+        (!series.is_empty()).then(|| numbers::encode(context.snapshot.node(), series))
     }
 }

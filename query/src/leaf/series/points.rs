@@ -8,25 +8,25 @@ use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use telem_engine::{SeriesId, SeriesKey, Timestamp, Value};
 
-use super::{BATCH_ROWS, Lines, Names, Source, external, times_array};
+use super::{BATCH_ROWS, NameColumn, SeriesLines, SeriesSource, external, times_array};
 use crate::error::Error;
 use crate::pipeline::{Line, Pipeline};
-use crate::selection::encode_tags;
+use crate::question::tags::encode_tags;
 
-pub(super) struct Points {
-    source: Source,
+pub(super) struct PointBatches {
+    source: SeriesSource,
     pipeline: Pipeline,
-    lines: Lines,
+    lines: SeriesLines,
     /// Series whose samples are sent as they are, which follow the others.
-    raw: Option<Lines>,
+    raw: Option<SeriesLines>,
     points_max: u64,
     points: u64,
     /// The series that is being handed out, and how many of its points are out.
     pending: Option<(String, Line, usize)>,
 }
 
-impl Points {
-    pub(super) fn new(mut source: Source, points_max: u64, raw: &[SeriesKey]) -> Self {
+impl PointBatches {
+    pub(super) fn new(mut source: SeriesSource, points_max: u64, raw: &[SeriesKey]) -> Self {
         let pipeline = Pipeline::new(&source.query);
         let index = source.context.snapshot.index();
         let raw: Vec<SeriesId> = raw.iter().filter_map(|key| index.id(key)).collect();
@@ -39,7 +39,7 @@ impl Points {
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        let mut names = Names::default();
+        let mut names = NameColumn::default();
         let (mut times, mut ints, mut floats): (Vec<Timestamp>, Vec<_>, Vec<_>) = (Vec::new(), Vec::new(), Vec::new());
         while times.len() < BATCH_ROWS {
             let Some((name, line, from)) = self.next_series()? else { break };
@@ -93,7 +93,7 @@ impl Points {
     }
 }
 
-impl Iterator for Points {
+impl Iterator for PointBatches {
     type Item = Result<RecordBatch, DataFusionError>;
 
     fn next(&mut self) -> Option<Self::Item> {

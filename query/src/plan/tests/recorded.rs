@@ -7,9 +7,9 @@ use serde_json::Value as Json;
 use telem_engine::{Timestamp, Value};
 
 use super::support::{World, downsample};
-use crate::expression::{Case, Expression};
-use crate::run::{TsAnswer, TsGroup};
-use crate::tsq::{Fidelity, Matcher, Rate, TagFilter, TsQuery};
+use crate::answer::{TsAnswer, TsGroup};
+use crate::question::expression::{Case, Expression};
+use crate::question::tsq::{Fidelity, Matcher, Rate, TagFilter, TsQuery};
 
 #[test]
 fn recorded_queries_are_answered_as_opentsdb_did() {

@@ -7,14 +7,15 @@ use telem_engine::{Db, Durability, Options, SampleBatch, SeriesKey, Step, System
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::answer::TsAnswer;
 use crate::error::{Error, Result};
-use crate::expression::{Case, Expression};
-use crate::functions::Aggregator;
 use crate::leaf::LeafContext;
+use crate::options::QueryOptions;
 use crate::plan::{self, PlanContext, Route};
-use crate::run::{QueryOptions, TsAnswer};
+use crate::question::Aggregator;
+use crate::question::expression::{Case, Expression};
+use crate::question::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter, TsQuery};
 use crate::session::Session;
-use crate::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter, TsQuery};
 use crate::view::View;
 
 /// Making these takes longer than most tests.
@@ -139,7 +140,7 @@ impl World {
 }
 
 pub fn text(answer: &TsAnswer) -> String {
-    let line = |group: &crate::run::TsGroup| {
+    let line = |group: &crate::answer::TsGroup| {
         let tags: Vec<String> = group.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let points: Vec<String> = group
             .points

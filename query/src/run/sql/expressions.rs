@@ -6,7 +6,7 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{Expr, LogicalPlan, Operator};
 
 use crate::error::{Error, Result};
-use crate::expression::{Case, Expression};
+use crate::question::expression::{Case, Expression};
 
 /// Characters of an expression that its error shows.
 const SHOWN_CHARS_MAX: usize = 60;

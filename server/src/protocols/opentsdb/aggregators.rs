@@ -1,51 +1,25 @@
-//! OpenTSDB's names of the aggregators.
+//! OpenTSDB's aggregators, which are those of queries under their names.
 
-use telem_query::functions::aggregator::{Aggregator, Estimation, Percentile};
+use telem_query::question::aggregator::{Aggregator, TABLE};
 
-/// Every name that a query may use, and what it means. Names are case-sensitive; they stand in the
-/// order in which the original tells them.
-pub const NAMES: [(&str, Aggregator); 35] = [
-    ("mult", Aggregator::Mult),
-    ("p90", percentile(900, Estimation::Legacy)),
-    ("zimsum", Aggregator::ZimSum),
-    ("mimmax", Aggregator::MimMax),
-    ("sum", Aggregator::Sum),
-    ("p50", percentile(500, Estimation::Legacy)),
-    ("none", Aggregator::None),
-    ("p95", percentile(950, Estimation::Legacy)),
-    ("ep99r7", percentile(990, Estimation::R7)),
-    ("pfsum", Aggregator::PfSum),
-    ("p75", percentile(750, Estimation::Legacy)),
-    ("p99", percentile(990, Estimation::Legacy)),
-    ("ep99r3", percentile(990, Estimation::R3)),
-    ("ep95r7", percentile(950, Estimation::R7)),
-    ("min", Aggregator::Min),
-    ("avg", Aggregator::Avg),
-    ("ep75r7", percentile(750, Estimation::R7)),
-    ("dev", Aggregator::Dev),
-    ("ep95r3", percentile(950, Estimation::R3)),
-    ("ep75r3", percentile(750, Estimation::R3)),
-    ("ep50r7", percentile(500, Estimation::R7)),
-    ("ep90r7", percentile(900, Estimation::R7)),
-    ("mimmin", Aggregator::MimMin),
-    ("p999", percentile(999, Estimation::Legacy)),
-    ("ep50r3", percentile(500, Estimation::R3)),
-    ("ep90r3", percentile(900, Estimation::R3)),
-    ("ep999r7", percentile(999, Estimation::R7)),
-    ("last", Aggregator::Last),
-    ("max", Aggregator::Max),
-    ("count", Aggregator::Count),
-    ("diff", Aggregator::Diff),
-    ("median", Aggregator::Median),
-    ("squareSum", Aggregator::SquareSum),
-    ("ep999r3", percentile(999, Estimation::R3)),
-    ("first", Aggregator::First),
-];
+/// Places of the original's table of names, a `HashMap` of Java's.
+const PLACES: u32 = 64;
 
-const fn percentile(per_mille: u16, estimation: Estimation) -> Aggregator {
-    Aggregator::Percentile(Percentile { per_mille, estimation })
+/// Every name that a query may use, in the order in which the original tells them: that of its table, which goes by
+/// the hash of names.
+pub fn names() -> Vec<&'static str> {
+    let mut names = TABLE.map(|known| known.name).to_vec();
+    names.sort_by_key(|name| place(name));
+    names
 }
 
+/// Where Java's `HashMap` puts a name.
+fn place(name: &str) -> u32 {
+    let hash = name.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    (hash ^ (hash >> 16)) % PLACES
+}
+
+/// Names are case-sensitive.
 pub fn by_name(name: &str) -> Option<Aggregator> {
-    NAMES.iter().find(|(known, _)| *known == name).map(|(_, aggregator)| *aggregator)
+    name.parse().ok()
 }

@@ -2,7 +2,7 @@
 
 use axum::http::Method;
 
-use super::aggregators::NAMES;
+use super::aggregators::names;
 use super::call::{Call, Generation};
 use super::errors::Failure;
 use super::query::filters::KINDS;
@@ -16,7 +16,7 @@ const OPENTSDB_VERSION: &str = "2.4.1";
 pub fn aggregators(call: &Call) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST])?;
     let mut out = Vec::new();
-    json::list(&mut out, NAMES, |out, (name, _)| json::string(out, name));
+    json::list(&mut out, names(), json::string);
     Ok(Answer::ok(out))
 }
 

@@ -2,7 +2,7 @@
 
 use chrono_tz::Tz;
 use telem_engine::Step;
-use telem_query::functions::Aggregator;
+use telem_query::question::Aggregator;
 use telem_query::tsq::{Downsample, Fill, Interval};
 
 use crate::protocols::opentsdb::aggregators;

@@ -24,9 +24,10 @@ use axum::extract::Request;
 use axum::http::Method;
 use telem_engine::{Clock, NameKind};
 use telem_ingest::collect;
+use telem_query::MissingNode;
 use telem_query::TsAnswer;
 use telem_query::pipeline::window::window;
-use telem_query::run::{MissingNode, Round};
+use telem_query::run::Round;
 use telem_query::tsq::Fidelity;
 
 use self::gaps::Gaps;

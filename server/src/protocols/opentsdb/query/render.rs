@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use telem_engine::{NameKind, SeriesIndex, Timestamp, Value};
 use telem_query::TsGroup;
-use telem_query::functions::Aggregator;
+use telem_query::question::Aggregator;
 
 use super::filters::Filter;
 use super::parse::{Asked, RateOptions, Sub};

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use chrono_tz::Tz;
 use telem_engine::{NameKind, SeriesIndex, SeriesKey, Timestamp};
 use telem_query::TsQuery;
-use telem_query::functions::Aggregator;
+use telem_query::question::Aggregator;
 use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter};
 
 use super::downsample::{self, Calendar};

@@ -8,7 +8,7 @@ use chrono_tz::Tz;
 use proptest::prelude::*;
 use telem_engine::{Db, Options, SeriesIndex, SeriesKey, TagSet, Timestamp, Value};
 use telem_query::TsGroup;
-use telem_query::functions::Aggregator;
+use telem_query::question::Aggregator;
 use telem_query::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter};
 
 use super::downsample::{self, Calendar};
