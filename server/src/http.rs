@@ -5,6 +5,7 @@
 pub mod asker;
 pub mod body;
 mod error;
+mod params;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 
 pub use self::error::ApiError;
+pub use self::params::Params;
 use crate::protocols;
 use crate::state::State;
 

@@ -304,7 +304,7 @@ async fn serve(
         queries: queries.clone(),
         clock: Arc::clone(&options.clock),
         token: token.clone(),
-        limits: options.limits.clone(),
+        limits: options.limits.bodies.clone(),
     };
     let state = State {
         db,
@@ -323,7 +323,7 @@ async fn serve(
     let telnet = Some(Arc::new(Telnet::new(Arc::clone(&state))));
     let router = http::router_with(state, routes::routes(membership));
     let router = match options.head_in_sight {
-        Some(head) => forward::over(router, head, &connection.node, options.limits.clone()),
+        Some(head) => forward::over(router, head, &connection.node, options.limits.bodies.clone()),
         None => router,
     };
     let router = match queries.worker() {

@@ -13,7 +13,7 @@ use telem_query::tsq::Fidelity;
 
 use crate::answers::AnswerBudget;
 use crate::cors::Cors;
-use crate::http::body::{BodyBudget, LargeBodies};
+use crate::http::body::BodyLimits;
 use crate::protocols::opentsdb::Told;
 use crate::walks::Walks;
 
@@ -81,28 +81,20 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Every limit of the server that is not a limit of the engine, of the writer or of queries.
 #[derive(Clone, Debug)]
 pub struct ServerLimits {
-    /// Largest request body, as sent and again when decompressed.
-    pub body_bytes_max: usize,
+    pub bodies: BodyLimits,
     /// Largest request body that only asks something. 1 MiB by default.
     pub question_bytes_max: usize,
-    /// Memory that the bodies of all running requests share.
-    pub bodies: BodyBudget,
     /// Memory that answers to OpenTSDB's queries share until they are read.
     pub answers: AnswerBudget,
     /// Values that wait until all sub-queries of a request are answered, so that an error still has a status of its
     /// own; with more of them the answer begins. 1 million by default, 24 MB.
     pub answer_values_waiting: u64,
-    /// Places for large bodies that are decompressed and decoded at once; one more waits, 30 s by default. 2 by
-    /// default: samples are appended one body after another anyway.
-    pub large_bodies: LargeBodies,
     /// Work that walks over all names or series.
     pub walks: Walks,
     /// Most open connections, a quarter of them for clients that need the token; one more is told 503.
     pub connections_max: usize,
     /// Longest that the head of a request may take to arrive, idle time before it included.
     pub header_timeout: Duration,
-    /// Longest silence while a body is sent to us.
-    pub body_idle_timeout: Duration,
     /// Longest that a client may take no byte of an answer.
     pub write_idle_timeout: Duration,
     /// Longest that running requests are waited for when the server stops.
@@ -142,16 +134,13 @@ impl Default for TelnetLimits {
 impl Default for ServerLimits {
     fn default() -> Self {
         Self {
-            body_bytes_max: 64 << 20,
+            bodies: BodyLimits::default(),
             question_bytes_max: 1 << 20,
-            bodies: BodyBudget::new(256 << 20),
             answers: AnswerBudget::new(512 << 20),
             answer_values_waiting: 1_000_000,
-            large_bodies: LargeBodies::new(2, Duration::from_secs(30)),
             walks: Walks::default(),
             connections_max: 512,
             header_timeout: Duration::from_secs(90),
-            body_idle_timeout: Duration::from_secs(30),
             write_idle_timeout: Duration::from_secs(60),
             shutdown_timeout: Duration::from_secs(10),
             telnet: TelnetLimits::default(),

@@ -17,6 +17,7 @@ use tower::ServiceExt;
 
 use crate::cors::Cors;
 use crate::http;
+use crate::http::body::BodyLimits;
 use crate::protocols::opentsdb::Told;
 use crate::state::{ServerLimits, State, VERSION};
 
@@ -62,7 +63,7 @@ impl Served {
             level: 1,
             fidelity: Fidelity::Sensible,
             clock,
-            limits: ServerLimits { body_bytes_max: 64 << 10, ..ServerLimits::default() },
+            limits: ServerLimits { bodies: BodyLimits::default().at_most(64 << 10), ..ServerLimits::default() },
             cors: Cors::default(),
             opentsdb: Told::default(),
             refusal: crate::state::Refusal::Saved,

@@ -26,9 +26,8 @@ use telem_engine::mirror;
 use tokio::sync::Semaphore;
 
 use crate::config::{ConfigError, checked_name};
-use crate::http::body::BodyBudget;
+use crate::http::body::{BodyBudget, BodyLimits};
 use crate::job::claim::claim;
-use crate::state::ServerLimits;
 use crate::token::Token;
 pub use board::{NodeSaved, Outcome, Overview, Progress, SavedNodes};
 pub use disk::HeadDisk;
@@ -69,7 +68,7 @@ struct Inner {
     sharing: Sharing,
     /// From when the first node asks.
     probe: OnceLock<Option<Probe>>,
-    limits: ServerLimits,
+    limits: BodyLimits,
     at_disk: Arc<Semaphore>,
     /// Held while the disk is asked for a directory, which may take long: two nodes must not find the same.
     giving: Mutex<()>,
@@ -134,11 +133,8 @@ impl Uploads {
     /// The nodes of a job are saved in directories below `save`, which is made for the first of them. `token` is the
     /// job's: every request needs it, wherever it comes from. Where no probe can be written, nodes send their files.
     pub fn new(save: &Path, token: Token, sharing: Sharing) -> Uploads {
-        let limits = ServerLimits {
-            body_bytes_max: PART_BYTES_MAX,
-            bodies: BodyBudget::new(PARTS_BYTES_MAX),
-            ..ServerLimits::default()
-        };
+        let limits =
+            BodyLimits { bytes_max: PART_BYTES_MAX, budget: BodyBudget::new(PARTS_BYTES_MAX), ..BodyLimits::default() };
         let inner = Inner {
             save: std::path::absolute(save).unwrap_or_else(|_| save.to_path_buf()),
             token,

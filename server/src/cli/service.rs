@@ -21,7 +21,7 @@ use super::collect::CollectArgs;
 use super::{Failure, units};
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
-use crate::http::body::BodyBudget;
+use crate::http::body::{BodyBudget, BodyLimits};
 use crate::join::Join;
 use crate::net::socket::SocketPlace;
 use crate::private_dir::{self, Privacy};
@@ -425,8 +425,11 @@ fn options(
 fn server_limits(args: &LimitArgs) -> ServerLimits {
     let default = ServerLimits::default();
     ServerLimits {
-        body_bytes_max: args.body_bytes_max.unwrap_or(default.body_bytes_max),
-        bodies: args.bodies_bytes_max.map_or(default.bodies, BodyBudget::new),
+        bodies: BodyLimits {
+            bytes_max: args.body_bytes_max.unwrap_or(default.bodies.bytes_max),
+            budget: args.bodies_bytes_max.map_or(default.bodies.budget, BodyBudget::new),
+            ..default.bodies
+        },
         connections_max: args.connections_max.unwrap_or(default.connections_max),
         ..default
     }

@@ -18,13 +18,12 @@ use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::ApiError;
-use super::body::{self, BodyBudget, LargeBodies};
+use super::body::{self, BodyBudget, BodyLimits, LargeBodies};
 use crate::info::Info;
-use crate::state::ServerLimits;
 use crate::testing::Served;
 
-fn limits(body_bytes_max: usize) -> ServerLimits {
-    ServerLimits { body_bytes_max, ..ServerLimits::default() }
+fn limits(bytes_max: usize) -> BodyLimits {
+    BodyLimits { bytes_max, ..BodyLimits::default() }
 }
 
 fn gzip(plain: &[u8]) -> Vec<u8> {
@@ -41,7 +40,7 @@ fn poll_once<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-async fn refusal(request: Request, limits: &ServerLimits) -> (StatusCode, String) {
+async fn refusal(request: Request, limits: &BodyLimits) -> (StatusCode, String) {
     let error = body::read(request, limits).await.unwrap_err();
     (error.status, error.message)
 }
@@ -85,7 +84,7 @@ async fn a_body_that_is_not_what_it_says_is_refused() {
 
 #[tokio::test]
 async fn bodies_share_a_budget_that_is_given_back_when_they_are_dropped() {
-    let limits = ServerLimits { bodies: BodyBudget::new(128 << 10), ..ServerLimits::default() };
+    let limits = BodyLimits { budget: BodyBudget::new(128 << 10), ..BodyLimits::default() };
     let request = || Request::new(Body::from(vec![1; 100 << 10]));
     let first = body::read(request(), &limits).await.unwrap();
     let (status, _) = refusal(request(), &limits).await;
@@ -96,8 +95,8 @@ async fn bodies_share_a_budget_that_is_given_back_when_they_are_dropped() {
 
 #[tokio::test]
 async fn as_many_large_bodies_are_decoded_at_once_as_have_a_place_and_one_more_waits() {
-    let limits = ServerLimits::default();
-    let places = limits.large_bodies.places();
+    let limits = BodyLimits::default();
+    let places = limits.large.places();
     let large = || encoded("gzip", gzip(&vec![0; body::INLINE_BYTES_MAX + 1]));
     let (entered, arrivals) = std::sync::mpsc::channel();
     let mut decoding = Vec::new();
@@ -118,7 +117,7 @@ async fn as_many_large_bodies_are_decoded_at_once_as_have_a_place_and_one_more_w
     tokio::task::spawn_blocking(arrived).await.unwrap();
     let mut one_more = pin!(body::read_and_decode(large(), &limits, <[u8]>::len));
     assert!(poll_once(&mut one_more).is_pending());
-    assert_eq!(limits.large_bodies.places(), 0);
+    assert_eq!(limits.large.places(), 0);
     let plain = vec![0; body::INLINE_BYTES_MAX];
     for small in [Request::new(Body::from(plain.clone())), encoded("gzip", gzip(&plain))] {
         let read = body::read_and_decode(small, &limits, <[u8]>::len).await;
@@ -130,13 +129,12 @@ async fn as_many_large_bodies_are_decoded_at_once_as_have_a_place_and_one_more_w
         task.await.unwrap();
     }
     assert_eq!(one_more.await.unwrap(), body::INLINE_BYTES_MAX + 1);
-    assert_eq!(limits.large_bodies.places(), places);
+    assert_eq!(limits.large.places(), places);
 }
 
 #[tokio::test]
 async fn a_large_body_whose_turn_does_not_come_is_refused_by_the_name_of_the_limit() {
-    let limits =
-        ServerLimits { large_bodies: LargeBodies::new(1, Duration::from_millis(30)), ..ServerLimits::default() };
+    let limits = BodyLimits { large: LargeBodies::new(1, Duration::from_millis(30)), ..BodyLimits::default() };
     let (entered, inside) = tokio::sync::oneshot::channel();
     let (go_on, waiting) = std::sync::mpsc::channel::<()>();
     let first = tokio::spawn({
@@ -146,14 +144,14 @@ async fn a_large_body_whose_turn_does_not_come_is_refused_by_the_name_of_the_lim
                 entered.send(()).unwrap();
                 waiting.recv().unwrap();
             };
-            limits.large_bodies.work(work).await
+            limits.large.work(work).await
         }
     });
     inside.await.unwrap();
     let large = Request::new(Body::from(vec![0; body::INLINE_BYTES_MAX + 1]));
     let error = body::read_and_decode(large, &limits, <[u8]>::len).await.unwrap_err();
     assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(error.retry_after.is_some() && error.message.contains("large_bodies"), "{error}");
+    assert!(error.retry_after.is_some() && error.message.contains("BodyLimits::large"), "{error}");
     go_on.send(()).unwrap();
     first.await.unwrap().unwrap();
 }
@@ -188,7 +186,7 @@ fn large_is_not_reached() -> bool {
 
 #[tokio::test]
 async fn what_is_decompressed_counts_beside_what_was_sent_and_is_given_back() {
-    let limits = ServerLimits { bodies: BodyBudget::new(1 << 20), ..ServerLimits::default() };
+    let limits = BodyLimits { budget: BodyBudget::new(1 << 20), ..BodyLimits::default() };
     let request = |bytes: usize| encoded("gzip", gzip(&vec![1; bytes]));
     let (status, why) = refusal(request(2 << 20), &limits).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
@@ -203,7 +201,7 @@ async fn what_is_decompressed_counts_beside_what_was_sent_and_is_given_back() {
 
 #[tokio::test]
 async fn a_body_of_which_nothing_comes_for_too_long_is_given_up() {
-    let limits = ServerLimits { body_idle_timeout: Duration::from_millis(30), ..ServerLimits::default() };
+    let limits = BodyLimits { idle_timeout: Duration::from_millis(30), ..BodyLimits::default() };
     let begins = futures::stream::iter([Ok::<_, std::io::Error>(vec![7; 10])]);
     let stalls = futures::stream::StreamExt::chain(begins, futures::stream::pending());
     let (status, message) = refusal(Request::new(Body::from_stream(stalls)), &limits).await;

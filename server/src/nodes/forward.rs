@@ -19,9 +19,9 @@ use telem_query::MissingNode;
 use tokio::sync::watch;
 
 use crate::client::{self, Client, ClientError};
-use crate::http::{ApiError, body};
+use crate::http::ApiError;
+use crate::http::body::{self, BodyLimits};
 use crate::missing;
-use crate::state::ServerLimits;
 
 /// How the head is asked; `None` while there is none.
 pub type InSight = watch::Receiver<Option<Client>>;
@@ -39,11 +39,11 @@ const OF_CONNECTION: [header::HeaderName; 4] =
 struct Forward {
     head: InSight,
     node: String,
-    limits: ServerLimits,
+    limits: BodyLimits,
 }
 
 /// The same paths; what is asked there goes to the head while there is one.
-pub fn over(router: Router, head: InSight, node: &str, limits: ServerLimits) -> Router {
+pub fn over(router: Router, head: InSight, node: &str, limits: BodyLimits) -> Router {
     let forward = Arc::new(Forward { head, node: node.to_owned(), limits });
     router.layer(middleware::from_fn_with_state(forward, forwarded))
 }

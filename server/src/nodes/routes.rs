@@ -20,9 +20,9 @@ use super::Nodes;
 use super::messages::{self, Listed, Report};
 use super::own::OwnNode;
 use super::registry::Refusal;
-use crate::http::{ApiError, body};
+use crate::http::ApiError;
+use crate::http::body::{self, BodyLimits};
 use crate::net::access;
-use crate::state::ServerLimits;
 use crate::token::Token;
 
 /// What the requests need.
@@ -34,7 +34,7 @@ pub struct Membership {
     pub queries: Queries,
     pub clock: Arc<dyn Clock>,
     pub token: Token,
-    pub limits: ServerLimits,
+    pub limits: BodyLimits,
 }
 
 /// The list of nodes; at a head also what nodes ask of it.
@@ -110,7 +110,7 @@ fn head(membership: &Membership) -> Result<&Nodes, ApiError> {
     membership.nodes.as_ref().ok_or_else(none)
 }
 
-async fn read<T: DeserializeOwned>(request: Request, limits: &ServerLimits) -> Result<T, ApiError> {
+async fn read<T: DeserializeOwned>(request: Request, limits: &BodyLimits) -> Result<T, ApiError> {
     let body = body::read(request, limits).await?;
     serde_json::from_slice(&body).map_err(|error| {
         let what = format!("the node says what this head does not understand ({error}); are they of one version?");

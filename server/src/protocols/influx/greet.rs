@@ -8,9 +8,8 @@ use axum::response::Response;
 use serde_json::json;
 
 use super::answer::{Dialect, Failure, respond, version};
-use crate::http::body;
-use crate::protocols::opentsdb::Params;
-use crate::state::{ServerLimits, State};
+use crate::http::{Params, body};
+use crate::state::State;
 
 /// The name under which the one database is listed.
 const DATABASE: &str = "telem";
@@ -60,10 +59,7 @@ async fn statement(state: &State, request: Request) -> Result<String, Failure> {
     if let Some(statement) = of_uri.get("q") {
         return Ok(statement.to_owned());
     }
-    let limits = ServerLimits {
-        body_bytes_max: state.limits.question_bytes_max.min(state.limits.body_bytes_max),
-        ..state.limits.clone()
-    };
+    let limits = state.limits.bodies.at_most(state.limits.question_bytes_max);
     let body = body::read(request, &limits).await?;
     let of_form = Params::parse(&String::from_utf8_lossy(&body));
     let missing = || Failure::new(StatusCode::BAD_REQUEST, "missing required parameter \"q\"");

@@ -13,8 +13,7 @@ use telem_ingest::decode::line::Precision;
 use telem_ingest::default_tags::DefaultTags;
 
 use super::answer::{Dialect, Failure, respond};
-use crate::http::{self, body};
-use crate::protocols::opentsdb::Params;
+use crate::http::{self, Params, body};
 use crate::state::State;
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
@@ -129,7 +128,7 @@ async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), 
         let data = if dialect == Dialect::V3 { bad_lines(body, &accepted.rejects) } else { Vec::new() };
         (accepted, data)
     };
-    let (accepted, data) = body::read_and_decode(request, &state.limits, decode).await?;
+    let (accepted, data) = body::read_and_decode(request, &state.limits.bodies, decode).await?;
     let AcceptedLines { batch, good, rejects, rejected, .. } = accepted;
     if rejected == 0 || wishes.rest == GoodLines::Stored {
         writer.submit(batch, wishes.durability).await?;

@@ -5,6 +5,7 @@ use axum::http::{Method, StatusCode};
 use telem_query::tsq::Fidelity;
 
 use super::errors::Failure;
+use crate::http::Params;
 use crate::http::asker::Asker;
 
 /// Longest name of a JSONP callback.
@@ -243,62 +244,13 @@ fn endpoint(generation: Generation, parts: &[String]) -> Result<Endpoint, Failur
     }
 }
 
-/// The parameters of a URI, decoded, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Params(Vec<(String, String)>);
-
-impl Params {
-    pub fn parse(query: &str) -> Params {
-        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name), decode(value))
-        });
-        Params(pairs.collect())
-    }
-
-    /// The last value given for `name`; empty for a name that stands alone.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().rfind(|(known, _)| known == name).map(|(_, value)| &**value)
-    }
-
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| &**value)
-    }
-
-    /// Whether `name` stands there, with whatever value: `summary` is as good as `summary=true`.
-    pub fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
-    }
-
-    /// # Errors
-    /// 400 when `name` is missing or empty.
-    pub fn required(&self, name: &str) -> Result<&str, Failure> {
-        self.get(name)
-            .filter(|value| !value.is_empty())
-            .ok_or_else(|| Failure::bad_request(format!("Missing parameter <code>{name}</code>")))
-    }
-}
-
-/// Undoes percent-encoding and `+` for a blank. What is no encoding stays; what is no UTF-8 becomes U+FFFD.
-fn decode(text: &str) -> String {
-    let hex = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let code = match bytes[at] {
-            b'%' => hex(bytes.get(at + 1)).zip(hex(bytes.get(at + 2))),
-            _ => None,
-        };
-        match (bytes[at], code) {
-            (_, Some((high, low))) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 2;
-            }
-            (b'+', _) => decoded.push(b' '),
-            (byte, _) => decoded.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+/// The value of a parameter that must be there.
+///
+/// # Errors
+/// 400 when `name` is missing or empty.
+pub fn required<'a>(params: &'a Params, name: &str) -> Result<&'a str, Failure> {
+    params
+        .get(name)
+        .filter(|value| !value.is_empty())
+        .ok_or_else(|| Failure::bad_request(format!("Missing parameter <code>{name}</code>")))
 }

@@ -38,7 +38,7 @@ pub fn filters(call: &Call) -> Result<Answer, Failure> {
 /// The settings of OpenTSDB that clients ask for and that have a meaning here.
 pub fn config(state: &State, call: &Call) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST])?;
-    let body_bytes_max = state.limits.body_bytes_max.to_string();
+    let body_bytes_max = state.limits.bodies.bytes_max.to_string();
     let cors = state.cors.list();
     let query_timeout = state.queries.options().deadline.as_millis().to_string();
     let connections_max = state.limits.connections_max.to_string();

@@ -12,7 +12,7 @@ use telem_engine::{NameKind, SeriesIndex, SeriesKey, TagPredicate};
 use telem_ingest::decode::lenient::{Long, Text};
 use telem_query::tsq::Fidelity;
 
-use super::call::Call;
+use super::call::{Call, required};
 use super::errors::{Failure, no_such_name};
 use super::query::defined_by_telem;
 use super::query::parse::AtMost;
@@ -122,7 +122,7 @@ pub async fn other(state: &State, call: &Call, kind: &str, request: Request) -> 
     if has_body(&request) {
         super::query::parse::from_json::<IgnoredAny>(&text_body(state, request).await?)?;
     } else {
-        call.params.required("query")?;
+        required(&call.params, "query")?;
         number(call, "limit")?;
         number(call, "start_index")?;
     }
@@ -136,8 +136,8 @@ fn number(call: &Call, name: &str) -> Result<Option<i64>, Failure> {
 }
 
 fn from_params(call: &Call) -> Result<Wanted, Failure> {
-    let (metric, tags) =
-        parse(call.params.required("m")?).map_err(|why| Failure::bad_request("Unable to parse query").details(why))?;
+    let (metric, tags) = parse(required(&call.params, "m")?)
+        .map_err(|why| Failure::bad_request("Unable to parse query").details(why))?;
     Ok(Wanted { metric, tags, limit: number(call, "limit")?.unwrap_or(LIMIT_DEFAULT), start_index: 0 })
 }
 

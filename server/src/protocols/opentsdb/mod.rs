@@ -43,14 +43,13 @@ use bytes::Bytes;
 use futures::StreamExt;
 use telem_query::tsq::Fidelity;
 
-pub use self::call::Params;
 use self::call::{Call, Endpoint, Generation};
 pub use self::counters::Told;
 use self::errors::Failure;
 use crate::answers::Held;
 use crate::cors::{self, Verdict};
 use crate::missing;
-use crate::state::{ServerLimits, State};
+use crate::state::State;
 use crate::walks::StopSign;
 
 /// Where a Grafana finds the same API, with gaps that it can draw (see [`query`]).
@@ -254,8 +253,8 @@ fn has_body(request: &Request) -> bool {
 
 /// The text of a JSON body that asks something, no longer than a question may be.
 async fn text_body(state: &State, request: Request) -> Result<String, Failure> {
-    let bytes_max = state.limits.question_bytes_max.min(state.limits.body_bytes_max);
-    let limits = ServerLimits { body_bytes_max: bytes_max, ..state.limits.clone() };
+    let limits = state.limits.bodies.at_most(state.limits.question_bytes_max);
+    let bytes_max = limits.bytes_max;
     let body = crate::http::body::read(request, &limits).await.map_err(|error| match error.status {
         StatusCode::PAYLOAD_TOO_LARGE => {
             let text = format!("the body is larger than {bytes_max} bytes, the most that a question may take");

@@ -16,8 +16,9 @@ use telem_query::tsq::Fidelity;
 use super::call::Call;
 use super::errors::Failure;
 use super::{Answer, allow, json};
-use crate::http::{self, body};
-use crate::state::{ServerLimits, State};
+use crate::http;
+use crate::http::body::{self, BodyLimits};
+use crate::state::State;
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
 pub(super) const LEVEL: u8 = 1;
@@ -91,7 +92,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
     let wanted = Wanted { report, rules: rules(call, state.fidelity)?, keep: state.level >= LEVEL };
     let tags = if call.params.has(AS_SENT) { DefaultTags::default() } else { http::default_tags(&request) };
-    let sorted = sort(&writer, request, wanted, tags, &state.limits).await?;
+    let sorted = sort(&writer, request, wanted, tags, &state.limits.bodies).await?;
     if sorted.good == 0 && sorted.failed == 0 {
         return Err(Failure::bad_request("No datapoints found in content"));
     }
@@ -111,7 +112,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
 pub async fn refuse(state: &State, call: &Call, request: Request, reason: &str) -> Result<Answer, Failure> {
     allow(call, &[Method::POST])?;
     let (report, reason) = (report(call), reason.to_owned());
-    let read = body::read_and_decode(request, &state.limits, move |body| {
+    let read = body::read_and_decode(request, &state.limits.bodies, move |body| {
         opentsdb::with_points(body, LISTED_MAX, |points| {
             let failed = points.kept.len() + points.beyond;
             let told: Vec<(usize, String)> = match report {
@@ -196,7 +197,7 @@ async fn sort(
     request: Request,
     wanted: Wanted,
     tags: DefaultTags,
-    limits: &ServerLimits,
+    limits: &BodyLimits,
 ) -> Result<Sorted, Failure> {
     let writer = writer.clone();
     let sorted = body::read_and_decode(request, limits, move |body| sort_points(&writer, body, wanted, &tags)).await?;

@@ -23,6 +23,7 @@ use super::{Told, tsuid};
 use crate::answers::AnswerBudget;
 use crate::cors::Cors;
 use crate::http;
+use crate::http::body::BodyLimits;
 use crate::state::{ServerLimits, State};
 
 /// 2023-11-14 22:13:20 UTC, for ever.
@@ -69,7 +70,7 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
         level: 1,
         fidelity: Fidelity::Sensible,
         clock,
-        limits: ServerLimits { body_bytes_max: 4_096, ..ServerLimits::default() },
+        limits: ServerLimits { bodies: BodyLimits::default().at_most(4_096), ..ServerLimits::default() },
         cors: Cors::default(),
         opentsdb: Told::default(),
         refusal: crate::state::Refusal::Saved,
@@ -288,7 +289,7 @@ async fn points_beyond_the_limit_of_a_request_are_counted_and_said_to_be_unread(
 async fn of_very_many_bad_points_the_first_are_listed_and_the_answer_says_so() {
     let mut server = server();
     let state = Arc::get_mut(&mut server.state).unwrap();
-    state.limits.body_bytes_max = 1 << 20;
+    state.limits.bodies.bytes_max = 1 << 20;
     let answer = server.post("/api/put?details", &format!("[{}null]", "{},".repeat(20_000))).await;
     assert!(answer.starts_with(r#"400 {"success":0,"failed":20001,"errors":[{"#), "{}", &answer[..64]);
     assert!(answer.ends_with(r#"],"errors_listed":10000}"#), "{}", &answer[answer.len() - 64..]);
@@ -897,7 +898,7 @@ fn durations_are_leading_digits_and_a_last_letter() {
 
 #[test]
 fn parameters_are_decoded() {
-    let params = super::call::Params::parse("m=a%7Bb%3D%2A%7D&m=x+y&flag&bad=%zz%4&é=%C3%A9&&cut=%E2");
+    let params = crate::http::Params::parse("m=a%7Bb%3D%2A%7D&m=x+y&flag&bad=%zz%4&é=%C3%A9&&cut=%E2");
     assert_eq!(params.all("m").collect::<Vec<_>>(), ["a{b=*}", "x y"]);
     assert_eq!(params.get("m"), Some("x y"));
     assert_eq!(params.get("flag"), Some(""));

@@ -12,7 +12,7 @@ use telem_ingest::decode::lenient::{Text, TextMap};
 use telem_ingest::decode::opentsdb::check_name;
 use telem_query::tsq::Fidelity;
 
-use super::call::Call;
+use super::call::{Call, required};
 use super::errors::Failure;
 use super::names::Description;
 use super::query::parse::{AtMost, from_json};
@@ -180,8 +180,8 @@ pub async fn uid_meta(state: &Arc<State>, call: &Call, request: Request) -> Resu
     if call.method != Method::GET {
         return describe(state, call, request, fidelity).await;
     }
-    let uid = call.params.required("uid")?.to_owned();
-    let word = call.params.required("type")?;
+    let uid = required(&call.params, "uid")?.to_owned();
+    let word = required(&call.params, "type")?;
     let kind = kind(word).ok_or_else(|| Failure::unforeseen(fidelity, format!("Invalid type requested: {word}")))?;
     let owned = Arc::clone(state);
     walk(state, call, move |_| {
@@ -285,7 +285,7 @@ fn from_body(body: MetaBody<'_>) -> Result<Told, Failure> {
 
 fn from_params(call: &Call, fidelity: Fidelity) -> Result<Told, Failure> {
     let filled = |name: &str| call.params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let (uid, word) = (call.params.required("uid")?, call.params.required("type")?);
+    let (uid, word) = (required(&call.params, "uid")?, required(&call.params, "type")?);
     let kind = kind(word).ok_or_else(|| Failure::unforeseen(fidelity, format!("Invalid type requested: {word}")))?;
     let told = Description {
         display_name: filled("display_name"),
@@ -334,7 +334,7 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
     let by_number = call.params.get("tsuid").map(str::to_owned);
     let by_name = match &by_number {
         Some(_) => None,
-        None => Some(last::series(call.params.required("m")?).map_err(|why| {
+        None => Some(last::series(required(&call.params, "m")?).map_err(|why| {
             let details = why.clone();
             Failure::bad_request(why).details(details)
         })?),

@@ -27,7 +27,7 @@ pub fn routes() -> Router<Arc<State>> {
 
 async fn sql(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
     let wishes = request::Wishes::of(&request)?;
-    let body = body::read(request, &state.limits).await?;
+    let body = body::read(request, &state.limits.bodies).await?;
     let question = request::parse(&body, wishes)?;
     // Given back before the query runs, which may take long.
     drop(body);

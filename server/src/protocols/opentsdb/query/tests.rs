@@ -18,8 +18,8 @@ use super::resolve::{self, Resolved, Source};
 use super::stats::Stats;
 use super::{render, uri};
 use crate::answers::AnswerBudget;
+use crate::http::Params;
 use crate::protocols::opentsdb::annotation::Delivered;
-use crate::protocols::opentsdb::call::Params;
 use crate::protocols::opentsdb::tests::Still;
 
 const NOW_MILLIS: i64 = 1_700_000_000_000;

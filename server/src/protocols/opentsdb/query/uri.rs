@@ -5,7 +5,8 @@ use telem_query::tsq::Fidelity;
 use super::filters::{self, Filter};
 use super::gaps::Gaps;
 use super::parse::{self, Asked, RateOptions, Sub, Subs};
-use crate::protocols::opentsdb::call::Params;
+use crate::http::Params;
+use crate::protocols::opentsdb::call::required;
 use crate::protocols::opentsdb::errors::Failure;
 
 /// # Errors
@@ -19,7 +20,7 @@ pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
 /// # Errors
 /// As [`query`].
 pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Result<(Asked, Vec<usize>), Failure> {
-    let start = params.required("start")?.to_owned();
+    let start = required(params, "start")?.to_owned();
     let filled = |name: &str| params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
     let mut subs = Subs::new(fidelity);
     let by_number = params.all("tsuid").map(|tsuids| by_number(tsuids, fidelity));
