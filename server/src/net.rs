@@ -1,5 +1,5 @@
 //! Connections: accepts them, finds out whose they are and what they speak ([`sniff`]), and hands their requests to the
-//! router, or all they say to the telnet protocol. One port for everything: TLS or not, HTTP/1, HTTP/2 (which gRPC
+//! router, or all they say to the protocol that speaks in lines. One port for everything: TLS or not, HTTP/1, HTTP/2 (which gRPC
 //! needs), telnet.
 //!
 //! Every connection has a place, and places are limited ([`guest`]). Whose it is is found out first ([`owner`]), so that
@@ -49,11 +49,11 @@ use self::access::{Access, FirstLook, Rules};
 use self::guest::{Guest, Places, WrongTokens};
 use self::owner::OwnerLookup;
 use self::shared::SharedStream;
-use self::sniff::{Protocol, Whole};
+use self::sniff::{Language, Whole};
 use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
 use crate::http::asker::{Asker, Presence};
-use crate::protocols::opentsdb::telnet::Telnet;
+use crate::protocol::{LineClient, LineService};
 use crate::state::ServerLimits;
 
 /// How long accepting rests after the operating system had no descriptor for one more connection.
@@ -94,10 +94,10 @@ pub struct Listeners {
 
 /// Who answers what comes.
 #[derive(Clone, Debug)]
-pub struct Protocols {
+pub struct Services {
     pub http: Router,
     /// `None`: everything is taken for HTTP.
-    pub telnet: Option<Arc<Telnet>>,
+    pub lines: Option<Arc<dyn LineService>>,
 }
 
 enum Incoming {
@@ -105,10 +105,10 @@ enum Incoming {
     Unix(UnixStream),
 }
 
-/// Serves `protocols` until `stop` comes; then finishes the requests that run, within the limit for that.
+/// Serves `services` until `stop` comes; then finishes the requests that run, within the limit for that.
 pub async fn serve(
     listeners: Listeners,
-    protocols: Protocols,
+    services: Services,
     rules: Rules,
     limits: &ServerLimits,
     stop: impl Future<Output = ()>,
@@ -119,7 +119,7 @@ pub async fn serve(
     let owners = listeners.tcp.local_addr().map_or_else(|_| OwnerLookup::of_tables(), OwnerLookup::new);
     let node = Arc::clone(&listeners.node);
     let wrong = WrongTokens::default();
-    let door = Door { protocols, rules, limits: limits.clone(), places, owners, tls, node, stopped, wrong };
+    let door = Door { services, rules, limits: limits.clone(), places, owners, tls, node, stopped, wrong };
     let door = Arc::new(door);
     let unknown = Arc::new(Semaphore::new(UNKNOWN_MAX));
     let graceful = GracefulShutdown::new();
@@ -177,7 +177,7 @@ async fn accept_unix(socket: Option<&Socket>) -> io::Result<UnixStream> {
 
 /// What every connection needs.
 struct Door {
-    protocols: Protocols,
+    services: Services,
     rules: Rules,
     limits: ServerLimits,
     places: Places,
@@ -270,8 +270,8 @@ impl Door {
         let first = if first.is_empty() { self.first_bytes(&mut stream).await } else { Some(first) };
         let Some(mut first) = first else { return };
         let byte = first.first().copied().unwrap_or_default();
-        match (sniff::protocol(byte), &self.protocols.telnet, &visit.guest.access) {
-            (Protocol::Http, ..) | (_, None, _) => {
+        match (sniff::language(byte), &self.services.lines, &visit.guest.access) {
+            (Language::Http, ..) | (_, None, _) => {
                 let preface = sniff::is_http2(&mut stream, &mut first);
                 let is_http2 = tokio::time::timeout(self.limits.header_timeout, preface).await;
                 let stream = StallGuard::new(Whole::new(first, stream), self.limits.write_idle_timeout);
@@ -281,17 +281,19 @@ impl Door {
                     Ok(Err(_)) | Err(_) => {}
                 }
             }
-            (Protocol::Telnet, Some(telnet), Access::Socket | Access::Loopback { .. }) => {
-                telnet.converse(stream, first, &visit.guest.tags, self.stopped.clone()).await;
+            (Language::Lines, Some(lines), Access::Socket | Access::Loopback { .. }) => {
+                let stream = Box::new(StallGuard::new(stream, self.limits.write_idle_timeout));
+                let (tags, stopping) = (visit.guest.tags.clone(), self.stopped.clone());
+                lines.converse(LineClient { stream, first, tags, stopping }).await;
                 // Only now: whoever stops the server waits for what this client sent.
                 drop(visit);
             }
-            (Protocol::Telnet, Some(telnet), Access::Stranger { reason, .. }) => {
+            (Language::Lines, Some(lines), Access::Stranger { reason, .. }) => {
                 let what = format!(
                     "a token is needed because {reason}, and telnet cannot carry one; send to /api/put over HTTP with \
                      'Authorization: Bearer TOKEN' and the token of the connection file"
                 );
-                telnet.refuse(stream, &what).await;
+                lines.refuse(Box::new(stream), &what).await;
             }
         }
     }
@@ -362,7 +364,7 @@ impl Door {
         }
         request.extensions_mut().insert(guest.asker.clone());
         request.extensions_mut().insert(guest.tags.clone());
-        match self.protocols.http.clone().oneshot(request).await {
+        match self.services.http.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         }

@@ -1,8 +1,8 @@
 //! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
 
 mod head;
-pub(crate) mod own;
 mod room;
+pub mod router;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -27,23 +27,22 @@ use tokio::net::TcpListener;
 use crate::config::{self, FileSystem};
 use crate::connection::{Connection, ConnectionFile, FILE_NAME};
 use crate::cors::Cors;
-use crate::http;
 use crate::join::{Join, JoinError};
 use crate::net::access::Rules;
 use crate::net::listen::{ListenError, listen};
 use crate::net::socket::{self, Socket, SocketError, SocketPlace};
-use crate::net::{self, Listeners, Protocols};
+use crate::net::{self, Listeners, Services};
 use crate::nodes::forward::{self, InSight};
 use crate::nodes::own::OwnNode;
 use crate::nodes::routes::{self, Membership};
 use crate::nodes::{self, Nodes, dial};
-use crate::protocols::opentsdb::Told;
-use crate::protocols::opentsdb::telnet::Telnet;
+use crate::self_metrics;
 use crate::state::{Refusal, ServerLimits, State, VERSION};
 use crate::tls::{Certificate, TlsError};
 use crate::token::{Token, TokenError};
 use crate::upload::{self, Uploads};
 use head::{Head, Keys};
+use router::ProtocolOptions;
 use upkeep::Upkeep;
 
 pub use head::HeadOptions;
@@ -97,6 +96,7 @@ pub struct ServiceOptions {
     /// Which pages of other origins may ask.
     pub cors: Cors,
     pub limits: ServerLimits,
+    pub protocols: ProtocolOptions,
     pub engine: Options,
     pub writer: WriterOptions,
     pub queries: QueryOptions,
@@ -284,7 +284,7 @@ async fn serve(
     };
     let collectors = match &writer {
         Some(writer) => {
-            let own = OwnMetrics::new(own::tell(db.clone(), writer.clone(), queries.clone()));
+            let own = OwnMetrics::new(self_metrics::tell(db.clone(), writer.clone(), queries.clone()));
             let collect = CollectOptions { own, ..options.collect };
             Collectors::start(&collect, db.clone(), writer.clone(), Arc::clone(&options.clock))?
         }
@@ -315,27 +315,25 @@ async fn serve(
         clock: options.clock,
         limits: options.limits.clone(),
         cors: options.cors.clone(),
-        opentsdb: Told::default(),
         refusal: if matches!(options.source, Source::NoRoom(_)) { Refusal::NoRoom } else { Refusal::Saved },
         version: VERSION,
     };
     let state = Arc::new(state);
-    let telnet = Some(Arc::new(Telnet::new(Arc::clone(&state))));
-    let router = http::router_with(state, routes::routes(membership));
-    let router = match options.head_in_sight {
-        Some(head) => forward::over(router, head, &connection.node, options.limits.bodies.clone()),
-        None => router,
+    let Services { http, lines } = router::services_with(&state, &options.protocols, routes::routes(membership));
+    let http = match options.head_in_sight {
+        Some(head) => forward::over(http, head, &connection.node, options.limits.bodies.clone()),
+        None => http,
     };
-    let router = match queries.worker() {
-        Some(worker) => router.merge(routes::worker(worker, token.clone())),
-        None => router,
+    let http = match queries.worker() {
+        Some(worker) => http.merge(routes::worker(worker, token.clone())),
+        None => http,
     };
     let uploads = head.as_ref().and_then(|head| head.uploads(token.clone()));
-    let router = match uploads.clone() {
-        Some(uploads) => router.merge(upload::routes(uploads)),
-        None => router,
+    let http = match uploads.clone() {
+        Some(uploads) => http.merge(upload::routes(uploads)),
+        None => http,
     };
-    let protocols = Protocols { http: router, telnet };
+    let services = Services { http, lines };
     let rules = Rules::new(token, options.uid, options.allowed_uids).with_pages(options.cors);
     // Held until the last request is answered.
     let (_file, path) = publish(&connection, path, socket.path())?;
@@ -362,7 +360,7 @@ async fn serve(
         // Every agent keeps a connection to its head.
         limits.connections_max = limits.connections_max.max(HEAD_CONNECTIONS_MAX);
     }
-    let serving = net::serve(listeners, protocols, rules, &limits, stop);
+    let serving = net::serve(listeners, services, rules, &limits, stop);
     match nodes {
         Some(nodes) => tokio::select! {
             () = serving => {}

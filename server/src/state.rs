@@ -1,6 +1,6 @@
 //! What every request handler is given: the database, the way in, the way out, and the limits.
 //!
-//! Shared as `Arc<State>`; but for what is counted, nothing in it changes while the server runs.
+//! Shared as `Arc<State>`; nothing in it changes while the server runs. What a protocol counts or remembers is its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use telem_query::tsq::Fidelity;
 use crate::answers::AnswerBudget;
 use crate::cors::Cors;
 use crate::http::body::BodyLimits;
-use crate::protocols::opentsdb::Told;
 use crate::walks::Walks;
 
 /// The state of one running server.
@@ -32,8 +31,6 @@ pub struct State {
     pub limits: ServerLimits,
     /// Which pages of other origins may ask.
     pub cors: Cors,
-    /// What the OpenTSDB protocols tell of themselves.
-    pub opentsdb: Told,
     /// Why nothing is written, where there is no writer.
     pub refusal: Refusal,
     /// The version of telem, as in `telem --version`.
@@ -99,36 +96,6 @@ pub struct ServerLimits {
     pub write_idle_timeout: Duration,
     /// Longest that running requests are waited for when the server stops.
     pub shutdown_timeout: Duration,
-    pub telnet: TelnetLimits,
-}
-
-/// Limits of OpenTSDB's telnet protocol.
-#[derive(Clone, Debug)]
-pub struct TelnetLimits {
-    /// Most open connections that speak it, out of those of the server; one more is told so. 256 by default.
-    pub connections_max: usize,
-    /// Longest line, without what ends it; a longer one is passed over, and that is told. 8 KiB by default, where
-    /// OpenTSDB takes 1 KiB.
-    pub line_bytes_max: usize,
-    /// Answers that a client did not take yet: with more, nothing more is read of what it sends. 256 KiB by default; what
-    /// is answered to one read of 32 KiB comes on top.
-    pub answers_bytes_max: usize,
-    /// Longest silence of a client. 10 minutes by default: what sends every minute is not to connect every minute.
-    pub idle_timeout: Duration,
-    /// Longest that samples wait for room in the writer's queue, and their client with them. 10 s by default.
-    pub busy_timeout: Duration,
-}
-
-impl Default for TelnetLimits {
-    fn default() -> Self {
-        Self {
-            connections_max: 256,
-            line_bytes_max: 8 << 10,
-            answers_bytes_max: 256 << 10,
-            idle_timeout: Duration::from_secs(600),
-            busy_timeout: Duration::from_secs(10),
-        }
-    }
 }
 
 impl Default for ServerLimits {
@@ -143,7 +110,6 @@ impl Default for ServerLimits {
             header_timeout: Duration::from_secs(90),
             write_idle_timeout: Duration::from_secs(60),
             shutdown_timeout: Duration::from_secs(10),
-            telnet: TelnetLimits::default(),
         }
     }
 }

@@ -16,9 +16,8 @@ use tempfile::TempDir;
 use tower::ServiceExt;
 
 use crate::cors::Cors;
-use crate::http;
 use crate::http::body::BodyLimits;
-use crate::protocols::opentsdb::Told;
+use crate::service::router::{self, ProtocolOptions};
 use crate::state::{ServerLimits, State, VERSION};
 
 pub struct Served {
@@ -65,13 +64,12 @@ impl Served {
             clock,
             limits: ServerLimits { bodies: BodyLimits::default().at_most(64 << 10), ..ServerLimits::default() },
             cors: Cors::default(),
-            opentsdb: Told::default(),
             refusal: crate::state::Refusal::Saved,
             version: VERSION,
         };
         change(&mut state);
         let state = Arc::new(state);
-        Self { router: http::router(Arc::clone(&state)), state, _dir: dir }
+        Self { router: router::services(&state, &ProtocolOptions::default()).http, state, _dir: dir }
     }
 
     /// Stores samples of one series, `seconds` since 1970 each.

@@ -26,6 +26,7 @@ use crate::join::Join;
 use crate::net::socket::SocketPlace;
 use crate::private_dir::{self, Privacy};
 use crate::saved::Opened;
+use crate::service::router::ProtocolOptions;
 use crate::service::{ServiceOptions, Source, TlsOptions};
 use crate::state::ServerLimits;
 use crate::tls::Certificate;
@@ -409,6 +410,7 @@ fn options(
         fidelity: if reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
         cors: reach.cors_domains.unwrap_or_default(),
         limits: server_limits(limits),
+        protocols: ProtocolOptions::default(),
         engine: Options { clock: Arc::clone(&clock), ..Options::default() },
         writer: WriterOptions { clock: Arc::clone(&clock), ..WriterOptions::default() },
         queries: query_options(limits, &clock),

@@ -5,22 +5,16 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use axum::routing::get;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use telem_engine::{ErrorKind, Value};
-use tower::ServiceExt;
-use tower_http::catch_panic::CatchPanicLayer;
+use telem_engine::ErrorKind;
 
 use super::ApiError;
 use super::body::{self, BodyBudget, BodyLimits, LargeBodies};
-use crate::info::Info;
-use crate::testing::Served;
 
 fn limits(bytes_max: usize) -> BodyLimits {
     BodyLimits { bytes_max, ..BodyLimits::default() }
@@ -209,27 +203,6 @@ async fn a_body_of_which_nothing_comes_for_too_long_is_given_up() {
     assert!(message.contains("no byte of the body came for 0.03 s after 10 bytes"), "{message}");
 }
 
-#[tokio::test]
-async fn paths_and_methods_that_do_not_exist_are_told_so_in_json() {
-    let served = Served::new();
-    let answer = served.get("/nothing/here").await;
-    assert_eq!((answer.status, answer.header("content-type")), (404, "application/json; charset=UTF-8"));
-    assert_eq!(answer.text(), r#"{"error":{"code":404,"message":"nothing is served at '/nothing/here'"}}"#);
-    let answer = served.get("/api/sql").await;
-    assert_eq!((answer.status, answer.header("allow")), (405, "POST"));
-    assert!(answer.text().contains("does not answer to GET"), "{}", answer.text());
-}
-
-#[tokio::test]
-async fn the_server_says_what_is_in_its_database() {
-    let served = Served::new();
-    served.store("loss", &[("rank", "0")], &[(1_767_225_600, Value::Int(3)), (1_767_225_601, Value::Float(0.5))]);
-    let info: Info = serde_json::from_slice(&served.get("/api/info").await.body).unwrap();
-    assert_eq!((info.node.as_str(), info.metrics, info.series, info.samples), ("n1", 1, 1, 2));
-    assert_eq!(info.last.as_deref(), Some("2026-01-01T00:00:01Z"));
-    assert_eq!(info.level, Some(1));
-}
-
 #[test]
 fn every_kind_of_error_has_one_status() {
     for (kind, expected) in [
@@ -244,15 +217,4 @@ fn every_kind_of_error_has_one_status() {
         assert_eq!(response.status().as_u16(), expected, "{kind:?}");
         assert_eq!(response.headers().contains_key("retry-after"), kind == ErrorKind::Busy, "{kind:?}");
     }
-}
-
-#[tokio::test]
-async fn a_handler_that_panics_costs_its_own_request_only() {
-    async fn panics() -> &'static str {
-        panic!("of a test")
-    }
-    let router = Router::new().route("/x", get(panics)).layer(CatchPanicLayer::custom(super::panicked));
-    let ask = || router.clone().oneshot(Request::get("/x").body(Body::empty()).unwrap());
-    assert_eq!(ask().await.unwrap().status(), 500);
-    assert_eq!(ask().await.unwrap().status(), 500);
 }

@@ -26,11 +26,12 @@ use super::guest::{PlaceFor, Places, StrangerSource};
 use super::listen::{ListenError, listen};
 use super::owner::{self, End, Owner};
 use super::proc_net;
-use super::sniff::{self, Protocol, protocol};
+use super::sniff::{self, Language, language};
 use super::socket::{self, Socket, SocketError, SocketPlace};
-use super::{Listeners, Protocols, serve};
+use super::{Listeners, Services, serve};
 use crate::cors::Cors;
-use crate::protocols::opentsdb::telnet::Telnet;
+use crate::protocol::Protocol as _;
+use crate::protocols::opentsdb::{OpenTsdb, TelnetLimits};
 use crate::state::ServerLimits;
 use crate::testing::Served;
 use crate::token::Token;
@@ -334,10 +335,10 @@ struct Running {
 }
 
 async fn start(http: Router, rules: Rules, limits: ServerLimits) -> Running {
-    start_with(Protocols { http, telnet: None }, rules, limits).await
+    start_with(Services { http, lines: None }, rules, limits).await
 }
 
-async fn start_with(protocols: Protocols, rules: Rules, limits: ServerLimits) -> Running {
+async fn start_with(protocols: Services, rules: Rules, limits: ServerLimits) -> Running {
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let address = tcp.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -433,20 +434,20 @@ async fn a_client_that_takes_no_byte_of_its_answer_is_hung_up_on() {
 /// A server that speaks telnet too.
 async fn start_both(rules: Rules) -> (Served, Running) {
     let served = Served::new();
-    let telnet = Some(Arc::new(Telnet::new(Arc::clone(&served.state))));
+    let lines = Arc::new(OpenTsdb::new(Arc::clone(&served.state), TelnetLimits::default())).lines();
     let http = Router::new().route("/x", get(|| async { "hello" }).post(|body: String| async { body }));
-    let running = start_with(Protocols { http, telnet }, rules, ServerLimits::default()).await;
+    let running = start_with(Services { http, lines }, rules, ServerLimits::default()).await;
     (served, running)
 }
 
 #[test]
 fn the_first_byte_says_what_a_client_speaks() {
     for first in ["GET / HTTP/1.1", "PRI * HTTP/2.0", "\x16\x03\x01", "\0"] {
-        assert_eq!(protocol(first.as_bytes()[0]), Protocol::Http, "{first}");
+        assert_eq!(language(first.as_bytes()[0]), Language::Http, "{first}");
         assert_eq!(sniff::is_tls(first.as_bytes()[0]), first.starts_with('\x16'), "{first}");
     }
     for first in ["put m 1 1 a=b", "version", "\n", "\r\n", " ", "\u{ff}", "{", "@", "["] {
-        assert_eq!(protocol(first.as_bytes()[0]), Protocol::Telnet, "{first}");
+        assert_eq!(language(first.as_bytes()[0]), Language::Lines, "{first}");
     }
 }
 
@@ -529,7 +530,7 @@ async fn the_socket_serves_the_same_router() {
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let http = Router::new().route("/x", get(|| async { (StatusCode::OK, "hello") }));
-    let protocols = Protocols { http, telnet: None };
+    let protocols = Services { http, lines: None };
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
         serve(

@@ -30,6 +30,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         fidelity: Fidelity::Sensible,
         cors: Cors::default(),
         limits: ServerLimits::default(),
+        protocols: ProtocolOptions::default(),
         engine: Options { node: "n1".to_owned(), ..Options::default() },
         writer: WriterOptions::default(),
         queries: QueryOptions::new(Arc::clone(&clock)),

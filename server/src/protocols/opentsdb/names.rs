@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use telem_engine::{Annotation, Db, Durability, Meta, MetaChange, NameKind, Timestamp};
 
 use super::errors::Failure;
-use super::tsuid;
+use super::{OpenTsdb, tsuid};
 use crate::http::ApiError;
 use crate::state::State;
 
@@ -112,16 +112,16 @@ pub fn name(state: &State, kind: NameKind, number: u64) -> Option<String> {
 ///
 /// # Errors
 /// When the database takes nothing.
-pub fn assign(state: &State, db: &Db, kind: NameKind, names: &[String]) -> Result<Vec<Result<u64, String>>, Failure> {
+pub fn assign(tsdb: &OpenTsdb, db: &Db, kind: NameKind, names: &[String]) -> Result<Vec<Result<u64, String>>, Failure> {
     // A panic leaves nothing half done.
-    let _naming = state.opentsdb.naming.lock();
+    let _naming = tsdb.naming.lock();
     let mut given = Vec::with_capacity(names.len());
     let (mut held, mut lowest) = {
         let snapshot = db.snapshot();
         (notes(snapshot.meta()).len(), lowest(snapshot.meta(), kind))
     };
     for name in names {
-        if let Some(number) = number(state, kind, name) {
+        if let Some(number) = number(&tsdb.state, kind, name) {
             given.push(Err(format!("Name already exists with UID: {}", tsuid::digits(number))));
             continue;
         }
@@ -161,16 +161,16 @@ fn remove(db: &Db, kind: NameKind, name: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Says why not; a failure is the database's.
-pub fn rename(state: &State, db: &Db, kind: NameKind, from: &str, to: &str) -> Result<Result<(), String>, Failure> {
-    let _naming = state.opentsdb.naming.lock();
-    if state.index().knows(kind, from) {
+pub fn rename(tsdb: &OpenTsdb, db: &Db, kind: NameKind, from: &str, to: &str) -> Result<Result<(), String>, Failure> {
+    let _naming = tsdb.naming.lock();
+    if tsdb.state.index().knows(kind, from) {
         let why =
             format!("'{from}' is carried by series, whose names do not change; assign '{to}' and send it from now on");
         return Ok(Err(why));
     }
     let note = find(db.snapshot().meta(), kind, from).filter(|note| number_of(note).is_some()).cloned();
     let Some(note) = note else { return Ok(Err(format!("Name(\"{from}\") does not exist"))) };
-    if let Some(taken) = self::number(state, kind, to) {
+    if let Some(taken) = self::number(&tsdb.state, kind, to) {
         return Ok(Err(format!("'{to}' already has the UID {}", tsuid::digits(taken))));
     }
     write(db, MetaChange::Annotate(Annotation { tsuid: Some(subject(kind, to)), ..note }), Durability::Buffered)?;
@@ -218,8 +218,8 @@ pub fn described(meta: &Meta, kind: NameKind, name: &str) -> Description {
 ///
 /// # Errors
 /// 507 when there is no room for one more name; what the database says.
-pub fn describe(state: &State, db: &Db, kind: NameKind, name: &str, told: Description) -> Result<(), Failure> {
-    let _naming = state.opentsdb.naming.lock();
+pub fn describe(tsdb: &OpenTsdb, db: &Db, kind: NameKind, name: &str, told: Description) -> Result<(), Failure> {
+    let _naming = tsdb.naming.lock();
     let snapshot = db.snapshot();
     let before = find(snapshot.meta(), kind, name);
     let number = before.and_then(|note| note.custom.get(NUMBER)).cloned();

@@ -9,8 +9,8 @@ use telem_engine::Value;
 
 use super::call::{Call, Generation};
 use super::errors::Failure;
-use super::{Answer, allow, json};
-use crate::service::own;
+use super::{Answer, OpenTsdb, allow, json};
+use crate::self_metrics;
 use crate::state::State;
 
 /// Most threads that are listed.
@@ -24,11 +24,12 @@ struct Number {
 }
 
 /// Everything that is counted.
-fn numbers(state: &State) -> Vec<Number> {
+fn numbers(tsdb: &OpenTsdb) -> Vec<Number> {
+    let state = &tsdb.state;
     let mut numbers = Vec::with_capacity(48);
     let mut add = |name, value: u64, kind| numbers.push(Number { name, value: value.to_string(), kind: Some(kind) });
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (telnet, http) = (&state.opentsdb.telnet, &state.opentsdb.http);
+    let (telnet, http) = (&tsdb.counters.telnet, &tsdb.counters.http);
     add("tsd.connectionmgr.connections", telnet.connections_open(), "open");
     add("tsd.connectionmgr.connections", load(&telnet.connections_refused), "rejected");
     add("tsd.connectionmgr.connections", load(&telnet.connections), "total");
@@ -43,7 +44,7 @@ fn numbers(state: &State) -> Vec<Number> {
     add("tsd.http.requests", load(&http.failed), "exceptions");
     if let Some(writer) = &state.writer {
         add("tsd.datapoints.added", writer.stats().accepted, "all");
-        let tell = own::tell(state.db.clone(), writer.clone(), state.queries.clone());
+        let tell = self_metrics::tell(state.db.clone(), writer.clone(), state.queries.clone());
         tell(&mut |name, value| {
             let value = match value {
                 Value::Int(int) => int.to_string(),
@@ -56,37 +57,39 @@ fn numbers(state: &State) -> Vec<Number> {
 }
 
 /// A line for each number, as a `put` of it would be written.
-pub fn lines(state: &State) -> String {
+pub fn lines(tsdb: &OpenTsdb) -> String {
     let mut out = String::new();
-    for line in each_line(state) {
+    for line in each_line(tsdb) {
         out.push_str(&line);
         out.push('\n');
     }
     out
 }
 
-fn each_line(state: &State) -> Vec<String> {
+fn each_line(tsdb: &OpenTsdb) -> Vec<String> {
+    let state = &tsdb.state;
     let node = state.db.snapshot().node().to_owned();
     let seconds = state.clock.now().seconds();
     let line = |number: Number| {
         let kind = number.kind.map_or(String::new(), |kind| format!(" type={kind}"));
         format!("{} {seconds} {}{kind} host={node}", number.name, number.value)
     };
-    numbers(state).into_iter().map(line).collect()
+    numbers(tsdb).into_iter().map(line).collect()
 }
 
-pub fn answer(state: &State, call: &Call) -> Result<Answer, Failure> {
+pub fn answer(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST])?;
     let mut out = Vec::new();
     match call.generation {
         Generation::Old if call.params.has("json") => {
-            json::list(&mut out, each_line(state), |out, line| json::string(out, &line));
+            json::list(&mut out, each_line(tsdb), |out, line| json::string(out, &line));
         }
-        Generation::Old => return Ok(Answer::text(lines(state))),
+        Generation::Old => return Ok(Answer::text(lines(tsdb))),
         Generation::Api => {
+            let state = &tsdb.state;
             let node = state.db.snapshot().node().to_owned();
             let seconds = state.clock.now().seconds();
-            json::list(&mut out, numbers(state), |out, number| {
+            json::list(&mut out, numbers(tsdb), |out, number| {
                 out.extend_from_slice(b"{\"metric\":");
                 json::string(out, number.name);
                 out.extend_from_slice(b",\"timestamp\":");
@@ -103,9 +106,9 @@ pub fn answer(state: &State, call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::ok(out))
 }
 
-pub fn queries(state: &State, call: &Call) -> Result<Answer, Failure> {
+pub fn queries(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, Failure> {
     allow(call, &[Method::GET, Method::POST])?;
-    Ok(Answer::ok(state.opentsdb.queries.render(state.queries.stats().left_behind)))
+    Ok(Answer::ok(tsdb.queries.render(tsdb.state.queries.stats().left_behind)))
 }
 
 /// There is no store behind telem that it would have connections to.

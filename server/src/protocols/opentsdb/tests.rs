@@ -5,6 +5,7 @@ mod anything;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
@@ -19,11 +20,11 @@ use tower::ServiceExt;
 
 use super::put::Report;
 use super::time;
-use super::{Told, tsuid};
+use super::tsuid;
 use crate::answers::AnswerBudget;
 use crate::cors::Cors;
-use crate::http;
 use crate::http::body::BodyLimits;
+use crate::service::router::{self, ProtocolOptions};
 use crate::state::{ServerLimits, State};
 
 /// 2023-11-14 22:13:20 UTC, for ever.
@@ -72,7 +73,6 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
         clock,
         limits: ServerLimits { bodies: BodyLimits::default().at_most(4_096), ..ServerLimits::default() },
         cors: Cors::default(),
-        opentsdb: Told::default(),
         refusal: crate::state::Refusal::Saved,
         version: "1.2.3",
     };
@@ -80,9 +80,14 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
 }
 
 impl Server {
+    /// Every path, over the state as it is.
+    fn router(&self) -> Router {
+        router::services(&self.state, &ProtocolOptions::default()).http
+    }
+
     async fn send(&self, method: &str, path: &str, body: impl Into<Body>) -> (StatusCode, String) {
         let request = Request::builder().method(method).uri(path).body(body.into()).unwrap();
-        let response = http::router(Arc::clone(&self.state)).oneshot(request).await.unwrap();
+        let response = self.router().oneshot(request).await.unwrap();
         let status = response.status();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -376,7 +381,7 @@ async fn answers_that_nobody_reads_yet_hold_their_memory_and_further_ones_are_50
     Arc::get_mut(&mut server.state).unwrap().limits.answers = AnswerBudget::new(64 << 10);
     let ask = || {
         let request = Request::get("/api/query?start=1&m=sum:m").body(Body::empty()).unwrap();
-        http::router(Arc::clone(&server.state)).oneshot(request)
+        server.router().oneshot(request)
     };
     let unread = ask().await.unwrap();
     assert_eq!(unread.status(), StatusCode::OK);
@@ -398,7 +403,7 @@ async fn a_search_takes_tags_up_to_a_limit() {
 async fn a_full_queue_is_503_and_says_when_to_try_again() {
     let server = server_with(Access::Writing, WriterOptions { queue_batches_max: 0, ..WriterOptions::default() });
     let request = Request::post("/api/put").body(Body::from(GOOD)).unwrap();
-    let response = http::router(Arc::clone(&server.state)).oneshot(request).await.unwrap();
+    let response = server.router().oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(server.samples(), 0);
@@ -1052,7 +1057,7 @@ async fn pages_of_other_origins_ask_only_where_they_are_named() {
     let ask = async |server: &Server, method: &str, origin: &str| {
         let request = Request::builder().method(method).uri("/api/aggregators").header("Origin", origin);
         let request = request.body(Body::empty()).unwrap();
-        let response = http::router(Arc::clone(&server.state)).oneshot(request).await.unwrap();
+        let response = server.router().oneshot(request).await.unwrap();
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let of = |name: &str| head.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();

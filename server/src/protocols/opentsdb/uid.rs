@@ -16,7 +16,7 @@ use super::call::{Call, required};
 use super::errors::Failure;
 use super::names::Description;
 use super::query::parse::{AtMost, from_json};
-use super::{Answer, allow, annotation, has_body, json, last, names, text_body, tsuid, walk};
+use super::{Answer, OpenTsdb, allow, annotation, has_body, json, last, names, text_body, tsuid, walk};
 use crate::state::State;
 
 /// Most names of a kind in one request.
@@ -59,7 +59,8 @@ fn complaint(kind: NameKind, name: &str) -> Option<String> {
     check_name(|| names::word(kind).to_owned(), name).err().map(|error| error.to_string())
 }
 
-pub async fn assign(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn assign(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, Failure> {
+    let state = &tsdb.state;
     allow(call, &[Method::GET, Method::POST])?;
     let wanted: Vec<(NameKind, Vec<String>)> = if call.method == Method::POST {
         let text = text_body(state, request).await?;
@@ -81,13 +82,13 @@ pub async fn assign(state: &Arc<State>, call: &Call, request: Request) -> Result
         let text = format!("more than {NAMES_MAX} names of kind {} in one request", names::word(*kind));
         return Err(Failure::bad_request(text));
     }
-    let given = Arc::clone(state);
+    let given = Arc::clone(tsdb);
     state.limits.walks.render(move || give(&given, &wanted)).await
 }
 
 /// `{"metric":{"sys.cpu":"000001"},"metric_errors":{"bad name":"..."}}`, and 400 if there is any error.
-fn give(state: &State, wanted: &[(NameKind, Vec<String>)]) -> Result<Answer, Failure> {
-    let db = annotation::writable(state)?;
+fn give(tsdb: &OpenTsdb, wanted: &[(NameKind, Vec<String>)]) -> Result<Answer, Failure> {
+    let db = annotation::writable(&tsdb.state)?;
     let mut out = vec![b'{'];
     let mut status = StatusCode::OK;
     for (kind, wanted) in wanted {
@@ -96,7 +97,7 @@ fn give(state: &State, wanted: &[(NameKind, Vec<String>)]) -> Result<Answer, Fai
             wanted.iter().partition(|name| complaint(*kind, name).is_none());
         errors.extend(bad.into_iter().map(|name| (name.clone(), complaint(*kind, name).unwrap_or_default())));
         let good: Vec<String> = good.into_iter().cloned().collect();
-        for (name, result) in good.iter().zip(names::assign(state, db, *kind, &good)?) {
+        for (name, result) in good.iter().zip(names::assign(tsdb, db, *kind, &good)?) {
             match result {
                 Ok(number) => given.push((name.clone(), tsuid::digits(number))),
                 Err(why) => errors.push((name.clone(), why)),
@@ -122,7 +123,8 @@ fn give(state: &State, wanted: &[(NameKind, Vec<String>)]) -> Result<Answer, Fai
     Ok(Answer::with_status(status, out))
 }
 
-pub async fn rename(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn rename(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, Failure> {
+    let state = &tsdb.state;
     allow(call, &[Method::GET, Method::POST])?;
     let missing = || Failure::bad_request("Missing necessary values to rename UID");
     let (kind, from, to) = if call.method == Method::POST {
@@ -144,14 +146,14 @@ pub async fn rename(state: &Arc<State>, call: &Call, request: Request) -> Result
         let ((kind, from), to) = subject.zip(filled("name")).ok_or_else(missing)?;
         (kind.to_owned(), from, to)
     };
-    let owned = Arc::clone(state);
+    let owned = Arc::clone(tsdb);
     let written = state.limits.walks.render(move || {
-        let state = owned;
+        let tsdb = owned;
         let result = match self::kind(&kind) {
             None => Err("Unknown type name".to_owned()),
             Some(kind) => match complaint(kind, &from).or_else(|| complaint(kind, &to)) {
                 Some(why) => Err(why),
-                None => names::rename(&state, annotation::writable(&state)?, kind, &from, &to)?,
+                None => names::rename(&tsdb, annotation::writable(&tsdb.state)?, kind, &from, &to)?,
             },
         };
         let mut out = Vec::new();
@@ -174,11 +176,12 @@ fn number(uid: &str) -> Option<u64> {
     u64::from_str_radix(uid, 16).ok().filter(|_| uid.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-pub async fn uid_meta(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn uid_meta(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, Failure> {
+    let state = &tsdb.state;
     allow(call, &[Method::GET, Method::POST, Method::PUT, Method::DELETE])?;
     let fidelity = call.fidelity(state.fidelity);
     if call.method != Method::GET {
-        return describe(state, call, request, fidelity).await;
+        return describe(tsdb, call, request, fidelity).await;
     }
     let uid = required(&call.params, "uid")?.to_owned();
     let word = required(&call.params, "type")?;
@@ -223,12 +226,13 @@ struct MetaBody<'a> {
 }
 
 /// What a client tells about a name: merged by POST, replaced by PUT, forgotten by DELETE.
-async fn describe(state: &Arc<State>, call: &Call, request: Request, fidelity: Fidelity) -> Result<Answer, Failure> {
+async fn describe(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request, fidelity: Fidelity) -> Result<Answer, Failure> {
+    let state = &tsdb.state;
     let (uid, kind, told) = match has_body(&request) {
         true => from_body(from_json(&text_body(state, request).await?)?)?,
         false => from_params(call, fidelity)?,
     };
-    let (owned, method) = (Arc::clone(state), call.method.clone());
+    let (owned, method) = (Arc::clone(tsdb), call.method.clone());
     let missing = move |what: &str| match method {
         Method::DELETE => Failure::bad_request("Unable to delete UIDMeta information").details(what),
         _ => Failure::bad_request(what).details(what),
@@ -237,19 +241,19 @@ async fn describe(state: &Arc<State>, call: &Call, request: Request, fidelity: F
     let kind = kind.ok_or_else(|| missing("Missing type"))?;
     let method = call.method.clone();
     let written = state.limits.walks.render(move || {
-        let state = owned;
+        let (tsdb, state) = (&*owned, &owned.state);
         if method != Method::DELETE && told == Description::default() {
             return Ok(Answer::with_status(StatusCode::NOT_MODIFIED, Vec::new()));
         }
-        let (number, name) = named(&state, kind, &uid, fidelity)?;
-        let db = annotation::writable(&state)?;
+        let (number, name) = named(state, kind, &uid, fidelity)?;
+        let db = annotation::writable(state)?;
         let before = || names::described(db.snapshot().meta(), kind, &name);
         let told = match method {
             Method::DELETE => Description::default(),
             Method::PUT => told,
             _ => told.over(before()),
         };
-        names::describe(&state, db, kind, &name, told)?;
+        names::describe(tsdb, db, kind, &name, told)?;
         if method == Method::DELETE {
             return Ok(Answer::no_content());
         }

@@ -16,8 +16,8 @@ pub enum Next {
 pub fn answer(telnet: &Telnet, line: &[u8], answers: &mut BytesMut) -> Next {
     let said: &str = match lines::command(line) {
         b"exit" => return Next::HangUp,
-        b"version" => &describe::version_line(&telnet.state),
-        b"stats" => &stats::lines(&telnet.state),
+        b"version" => &describe::version_line(telnet.state()),
+        b"stats" => &stats::lines(&telnet.tsdb),
         b"help" => "available commands: put version stats help dropcaches exit\n",
         b"dropcaches" => "Caches dropped.\n",
         b"rollup" => "rollup: illegal argument: No rollup or aggregations were configured\n",

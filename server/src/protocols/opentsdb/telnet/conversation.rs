@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use telem_ingest::default_tags::DefaultTags;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, timeout};
 
 use super::commands::{self, Next};
 use super::lines::{self, Inbox};
-use super::{Telnet, puts};
-use crate::net::stall::StallGuard;
-use crate::state::TelnetLimits;
+use super::{Telnet, TelnetLimits, puts};
+use crate::protocol::{ByteStream, LineClient};
 
 /// At the end of a connection nothing more is on its way once nothing came for this long.
 const SILENCE: Duration = Duration::from_millis(50);
@@ -29,36 +28,29 @@ const LAST_BYTES_MAX: usize = 8 << 20;
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Speaks with a client until one of both has enough.
-pub async fn hold<S>(
-    telnet: &Telnet,
-    stream: S,
-    first: BytesMut,
-    tags: &DefaultTags,
-    mut stopping: watch::Receiver<bool>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let limits = &telnet.state.limits;
+pub async fn hold(telnet: &Telnet, client: LineClient) {
+    let LineClient { stream, first, tags, mut stopping } = client;
+    let limits = telnet.limits();
     let Some(_place) = telnet.place() else {
         let what = format!(
             "{} connections speak telnet, the most that may; close some or try again soon",
-            limits.telnet.connections_max
+            limits.connections_max
         );
         return refuse(telnet, stream, &what).await;
     };
     let _open = telnet.counters().open();
-    let (reader, writer) = tokio::io::split(StallGuard::new(stream, limits.write_idle_timeout));
+    let (reader, writer) = tokio::io::split(stream);
     let mut conversation = Conversation {
         telnet,
-        tags,
-        limits: &limits.telnet,
+        tags: &tags,
+        limits,
         reader,
         writer,
-        inbox: Inbox::new(first, limits.telnet.line_bytes_max),
+        inbox: Inbox::new(first, limits.line_bytes_max),
         answers: BytesMut::new(),
         end: None,
         deaf: false,
-        alarm: Box::pin(tokio::time::sleep(limits.telnet.idle_timeout)),
+        alarm: Box::pin(tokio::time::sleep(limits.idle_timeout)),
     };
     if let Err(error) = conversation.run(&mut stopping).await {
         tracing::debug!(%error, "a telnet client takes no more answers");
@@ -68,7 +60,7 @@ pub async fn hold<S>(
 }
 
 /// Says in a line why, and hangs up.
-pub async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(telnet: &Telnet, mut stream: S, reason: &str) {
+pub async fn refuse(telnet: &Telnet, mut stream: Box<dyn ByteStream>, reason: &str) {
     if telnet.counters().connections_refused.fetch_add(1, Ordering::Relaxed) == 0 {
         // It may be gone already, and then nobody else says that its samples are lost.
         tracing::warn!(reason, "a telnet client was refused; of others only `stats` tells how many");
@@ -112,13 +104,13 @@ enum End {
     Ours,
 }
 
-struct Conversation<'a, S> {
+struct Conversation<'a> {
     telnet: &'a Telnet,
     /// What its samples get where they lack it.
     tags: &'a DefaultTags,
     limits: &'a TelnetLimits,
-    reader: ReadHalf<StallGuard<S>>,
-    writer: WriteHalf<StallGuard<S>>,
+    reader: ReadHalf<Box<dyn ByteStream>>,
+    writer: WriteHalf<Box<dyn ByteStream>>,
     inbox: Inbox,
     /// What the client did not take yet.
     answers: BytesMut,
@@ -129,7 +121,7 @@ struct Conversation<'a, S> {
     alarm: Pin<Box<Sleep>>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
+impl Conversation<'_> {
     /// # Errors
     /// When the client takes no more answers.
     async fn run(&mut self, stopping: &mut watch::Receiver<bool>) -> io::Result<()> {

@@ -53,8 +53,8 @@ pub async fn store(telnet: &Telnet, tags: &DefaultTags, run: &[u8], answers: &mu
         tell(answers, error);
     }
     let samples = batch.len();
-    if let (Some(writer), false) = (&telnet.state.writer, batch.is_empty())
-        && let Err(error) = write(writer, batch, telnet.state.limits.telnet.busy_timeout).await
+    if let (Some(writer), false) = (&telnet.state().writer, batch.is_empty())
+        && let Err(error) = write(writer, batch, telnet.limits().busy_timeout).await
     {
         counters.not_written.fetch_add(samples as u64, Ordering::Relaxed);
         tell(answers, &format!("storage error: {samples} data points of the last lines are not stored: {error}"));
@@ -71,8 +71,8 @@ fn tell(answers: &mut BytesMut, error: &str) {
 fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> Sorted {
     let lines: Vec<&str> = run.lines().collect();
     let mut sorted = Sorted { puts: lines.len() as u64, ..Sorted::default() };
-    let Some(writer) = &telnet.state.writer else {
-        let refusal = telnet.state.refusal;
+    let Some(writer) = &telnet.state().writer else {
+        let refusal = telnet.state().refusal;
         let what = match refusal {
             Refusal::Saved => format!("illegal argument: {}", refusal.message()),
             Refusal::NoRoom => refusal.message().to_owned(),
@@ -90,7 +90,7 @@ fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> Sorted {
             None
         }
     });
-    if telnet.state.level < LEVEL {
+    if telnet.state().level < LEVEL {
         samples.for_each(drop);
     } else {
         let accepted = writer.accept(tags, samples);

@@ -13,10 +13,25 @@ use telem_engine::ErrorKind;
 use crate::http::ApiError;
 use crate::http::asker::Asker;
 use crate::info::Info;
+use crate::protocol::Protocol;
 use crate::state::State;
 
-pub fn routes() -> Router<Arc<State>> {
-    Router::new().route("/api/info", get(info))
+/// What `/api/info` answers with.
+#[derive(Debug)]
+pub struct InfoApi {
+    state: Arc<State>,
+}
+
+impl InfoApi {
+    pub fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+}
+
+impl Protocol for InfoApi {
+    fn routes(self: Arc<Self>) -> Router {
+        Router::new().route("/api/info", get(info)).with_state(Arc::clone(&self.state))
+    }
 }
 
 async fn info(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
