@@ -4,15 +4,12 @@
 //! is the command's parent: read [`supervisor`], then [`recorder`], then [`link`], what they tell each other.
 
 pub mod child;
-pub mod claim;
 mod company;
 pub mod describe;
-pub mod footprint;
 mod link;
 pub mod member;
 pub mod notes;
 pub mod recorder;
-pub mod save;
 mod service;
 pub mod signals;
 mod summary;

@@ -5,26 +5,28 @@
 //! Read [`state`] first: what every request handler is given; then [`http`]: who answers which path;
 //! then [`net`]: whose requests come that far.
 
+pub mod agent;
 pub mod answers;
 pub mod cli;
 pub mod client;
 pub mod config;
 pub mod connection;
 pub mod cors;
+pub mod footprint;
 pub mod http;
 pub mod info;
 pub mod job;
 pub mod join;
 pub mod launch;
+pub mod membership;
 pub mod missing;
 pub mod net;
-pub mod nodes;
 pub mod private_dir;
 pub mod private_file;
 pub mod protocol;
 pub mod protocols;
 pub mod rows;
-pub mod saved;
+pub mod saving;
 pub mod self_metrics;
 pub mod service;
 pub mod shell;
@@ -34,5 +36,4 @@ pub mod state;
 mod testing;
 pub mod tls;
 pub mod token;
-pub mod upload;
 pub mod walks;

@@ -28,19 +28,19 @@ use crate::config::{self, FileSystem};
 use crate::connection::{Connection, ConnectionFile, FILE_NAME};
 use crate::cors::Cors;
 use crate::join::{Join, JoinError};
+use crate::membership::forward::{self, InSight};
+use crate::membership::own::OwnNode;
+use crate::membership::routes::{self, Membership};
+use crate::membership::{self, Nodes, dial};
 use crate::net::access::Rules;
 use crate::net::listen::{ListenError, listen};
 use crate::net::socket::{self, Socket, SocketError, SocketPlace};
 use crate::net::{self, Listeners, Services};
-use crate::nodes::forward::{self, InSight};
-use crate::nodes::own::OwnNode;
-use crate::nodes::routes::{self, Membership};
-use crate::nodes::{self, Nodes, dial};
+use crate::saving::upload::{self, Uploads};
 use crate::self_metrics;
 use crate::state::{Refusal, ServerLimits, State, VERSION};
 use crate::tls::{Certificate, TlsError};
 use crate::token::{Token, TokenError};
-use crate::upload::{self, Uploads};
 use head::{Head, Keys};
 use router::ProtocolOptions;
 use upkeep::Upkeep;
@@ -364,7 +364,7 @@ async fn serve(
     match nodes {
         Some(nodes) => tokio::select! {
             () = serving => {}
-            () = nodes::watch(nodes, queries) => {}
+            () = membership::watch(nodes, queries) => {}
         },
         None => serving.await,
     }

@@ -13,7 +13,7 @@ use super::source::{Origin, StrictArg, open_read_only};
 use super::table::terminal_width;
 use crate::client::{Address, Client, ClientError};
 use crate::info::{Info, MetricLines, duckdb, grouped, human};
-use crate::nodes::messages::{LIST, Listed};
+use crate::membership::messages::{LIST, Listed};
 
 /// The answer of a server is read up to here.
 const INFO_BYTES_MAX: usize = 64 << 20;

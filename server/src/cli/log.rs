@@ -13,7 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::Verbosity;
 use crate::config;
-use crate::nodes::last_error::LastError;
+use crate::membership::last_error::LastError;
 
 /// How a line begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

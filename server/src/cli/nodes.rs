@@ -11,7 +11,7 @@ use super::Failure;
 use super::table::terminal_width;
 use crate::client::{Address, Client};
 use crate::info::grouped;
-use crate::nodes::messages::{LIST, Listed, State};
+use crate::membership::messages::{LIST, Listed, State};
 
 /// The answer of a server is read up to here.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -232,7 +232,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::nodes::messages::Figures;
+    use crate::membership::messages::Figures;
 
     fn nodes() -> Vec<Listed> {
         let head = Listed {

@@ -14,10 +14,10 @@ use super::serve::stop_signals;
 use super::service::{self as args, LimitArgs, ReachArgs};
 use super::source::StrictArg;
 use crate::config;
+use crate::footprint::raise_descriptor_limit;
 use crate::info::{Info, grouped};
-use crate::job::footprint::raise_descriptor_limit;
 use crate::job::tunnel;
-use crate::saved;
+use crate::saving::saved;
 use crate::service::{self, Ready};
 use crate::shell::quoted;
 

@@ -18,12 +18,13 @@ use self::prepare::{Prepare, Saving};
 use super::service::{self, Purpose, ServiceArgs, level};
 use super::{Failure, Verbosity, units};
 use crate::config;
+use crate::footprint;
+use crate::job::Preparation;
 use crate::job::notes::Notes;
 use crate::job::recorder::{self, RecordOptions};
-use crate::job::save::{Destination, INTERVAL_MAX, Naming};
 use crate::job::supervisor::{self, JobOptions};
-use crate::job::{Preparation, footprint};
 use crate::launch::plan::JobName;
+use crate::saving::save::{Destination, INTERVAL_MAX, Naming};
 
 /// The subcommand that is the recorder; of no use to anybody else.
 const RECORD: &str = "record";

@@ -25,7 +25,7 @@ use crate::http::body::{BodyBudget, BodyLimits};
 use crate::join::Join;
 use crate::net::socket::SocketPlace;
 use crate::private_dir::{self, Privacy};
-use crate::saved::Opened;
+use crate::saving::saved::Opened;
 use crate::service::router::ProtocolOptions;
 use crate::service::{ServiceOptions, Source, TlsOptions};
 use crate::state::ServerLimits;

@@ -17,9 +17,9 @@ use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 
 use super::Failure;
 use crate::client::{Address, Body, Client, ClientError};
-use crate::job::footprint::raise_descriptor_limit;
+use crate::footprint::raise_descriptor_limit;
 use crate::missing;
-use crate::saved::{self, Opened, Unsound};
+use crate::saving::saved::{self, Opened, Unsound};
 
 /// Where a command reads: from the directories that it names, or from a server.
 #[derive(Debug)]

@@ -18,10 +18,10 @@ use crate::launch::agents::{Agents, AgentsOptions};
 use crate::launch::crew::{Crew, CrewEvent, Members};
 use crate::launch::hostlist;
 use crate::launch::task::Claim;
-use crate::nodes::Nodes;
-use crate::nodes::messages::State;
+use crate::membership::Nodes;
+use crate::membership::messages::State;
+use crate::saving::upload::Overview;
 use crate::service::Ready;
-use crate::upload::Overview;
 
 /// How much of a hurried end agents get. The rest is for the head's own database.
 const HURRIED_AGENTS_TIMEOUT: Duration = Duration::from_millis(2_900);

@@ -19,11 +19,11 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::notes::Notes;
+use crate::agent::{self, AgentOptions};
 use crate::config;
 use crate::join::{Join, Lifeline};
 use crate::launch::Patience;
 use crate::launch::task::HEAD_TIMEOUT;
-use crate::nodes::agent::{self, AgentOptions};
 use crate::service::{Ready, ServiceOptions};
 use crate::tls::Certificate;
 use crate::token::Token;

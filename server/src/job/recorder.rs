@@ -28,17 +28,18 @@ use super::company::{Company, Tally};
 use super::link::{self, ToRecorder, ToSupervisor};
 use super::member::MemberOf;
 use super::notes::{AtWork, Notes};
-use super::save::{Destination, Saved, Saver};
 use super::service::Service;
 use super::signals::{self, Caught};
 use super::summary::{CommandCourse, Summary};
 use super::usage::UsageWatch;
-use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, footprint, tunnel};
+use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, tunnel};
 use crate::config;
+use crate::footprint;
 use crate::launch::Patience;
 use crate::launch::agents::AgentsOptions;
 use crate::launch::crew::CrewEvent;
 use crate::launch::task::Claim;
+use crate::saving::save::{Destination, Saved, Saver};
 use crate::service::{Ready, ServiceOptions};
 
 /// How long something takes before it is worth a word.

@@ -26,7 +26,7 @@ use crate::cli::Failure;
 use crate::cli::source::{Batches, Origin, RowsError, StrictArg, open_read_only};
 use crate::client::{Client, ClientError};
 use crate::missing::Lacking;
-use crate::saved;
+use crate::saving::saved;
 
 /// An export of one's own directory may take as long as it takes.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(366 * 86_400);

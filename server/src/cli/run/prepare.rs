@@ -15,7 +15,6 @@ use crate::cli::{Failure, live};
 use crate::config;
 use crate::job::member::{Found, MemberOf, Seeking};
 use crate::job::notes::Notes;
-use crate::job::save::Destination;
 use crate::job::{Places, Preparation, Prepared};
 use crate::join::HEAD_GONE_TIMEOUT;
 use crate::launch::agents::{self, AgentsOptions};
@@ -24,6 +23,7 @@ use crate::launch::scheduler::Surroundings;
 use crate::launch::task::{Claim, Meeting, Part};
 use crate::launch::{Patience, ThisProcess, launcher};
 use crate::net::socket::SocketPlace;
+use crate::saving::save::Destination;
 use crate::service::{HeadOptions, ServiceOptions};
 
 /// Longest that the start waits for the place that is saved to: a file system that hangs is no reason not to record.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use telem_engine::Db;
 
-use super::link;
-use crate::job::save::{Saved, Saver};
 use crate::join::Join;
-use crate::upload::NodePlace;
+use crate::membership::link;
+use crate::saving::save::{Saved, Saver};
+use crate::saving::upload::NodePlace;
 
 /// The copy of an agent's database.
 #[derive(Debug)]

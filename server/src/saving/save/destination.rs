@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use super::super::claim::claim;
+use crate::saving::claim::claim;
 
 /// Who chose the name of the directory above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

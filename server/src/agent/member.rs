@@ -9,12 +9,11 @@ use telem_query::Queries;
 use telem_query::dist::Knowing;
 use tokio::sync::{oneshot, watch};
 
-use super::last_error;
-use super::link::{self, Identity, Link, LinkError, Renewed};
-use super::messages::Figures;
-use super::own;
 use crate::client::Client;
 use crate::join::{Join, Lifeline};
+use crate::membership::link::{self, Identity, Link, LinkError, Renewed};
+use crate::membership::messages::Figures;
+use crate::membership::{last_error, own};
 
 /// How often a node says how it is.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);

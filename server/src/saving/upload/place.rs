@@ -11,7 +11,7 @@ use telem_engine::disk::{Disk, OsDisk};
 
 use super::disk::{Asking, Heads, told};
 use super::{Given, HeadDisk, Progress, Wanted};
-use crate::job::claim::claim;
+use crate::saving::claim::claim;
 
 /// How often, at the most, a node that sends its files is brought up to date: many nodes share one head.
 pub const SENT_INTERVAL_MIN: Duration = Duration::from_secs(10);

@@ -4,6 +4,9 @@
 //! opened again with those. Samples do not wait for a head: one that is not there at the start is waited for a moment,
 //! because it may have a name for the node, and then everything begins without it.
 
+mod keeper;
+mod member;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,13 +18,13 @@ use telem_query::Queries;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
-use super::forward;
-use super::keeper::Keeper;
-use super::link::{Identity, Link, LinkError};
-use super::member::{Member, Past, Retry, Verdict};
-use crate::job::save::Saved;
+use self::keeper::Keeper;
+use self::member::{Member, Past, Retry, Verdict};
 use crate::join::{self, Join, Lifeline};
+use crate::membership::link::{Identity, Link, LinkError};
+use crate::membership::{self, forward};
 use crate::net::listen::{ListenError, listen, listen_everywhere};
+use crate::saving::save::Saved;
 use crate::service::{self, Ready, ServiceError, ServiceOptions};
 use crate::token::TokenError;
 
@@ -334,7 +337,7 @@ async fn identify(options: &AgentOptions, listens: SocketAddr) -> Result<(Identi
         is_fixed: named.is_some(),
         node: named.unwrap_or_else(|| options.node.clone()),
         home: options.home.clone(),
-        incarnation: super::random_id()?,
+        incarnation: membership::random_id()?,
         host: options.host.clone(),
         data: data.clone(),
         listens,

@@ -22,7 +22,7 @@ use telem_engine::{Db, Error, Mirror, MirrorReport};
 
 pub use self::destination::{Destination, Naming};
 pub use self::note::SaveNote;
-use crate::upload::{NodePlace, Progress};
+use crate::saving::upload::{NodePlace, Progress};
 
 /// How often, at the least, the copy is brought up to date.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use telem_query::Queries;
 use super::last_error;
 use super::messages::{Figures, Listed, State};
 use crate::config;
-use crate::job::footprint::Footprint;
+use crate::footprint::Footprint;
 use crate::state::VERSION;
 
 /// This process, in the list of nodes.

@@ -1,17 +1,14 @@
 //! Membership: which nodes a job has, what each of them says of itself, and which of them has fallen silent.
 //!
-//! The head keeps a [`registry`]; agents ([`agent`]) join it, report every second, and leave, by the requests of
-//! [`messages`], which [`routes`] answers; what they are asked they [`forward`]. What is decided is decided in the registry, which knows no clock and no
-//! network; everything else here carries out.
+//! The head keeps a [`registry`]; agents ([`agent`](crate::agent)) join it, report every second, and leave, by the
+//! requests of [`messages`], which [`routes`] answers and [`link`] sends; what agents are asked they [`forward`]. What is
+//! decided is decided in the registry, which knows no clock and no network; everything else here carries out.
 
-pub mod agent;
 pub mod dial;
 mod doctor;
 pub mod forward;
-mod keeper;
 pub mod last_error;
 pub mod link;
-mod member;
 pub mod messages;
 pub mod own;
 pub mod registry;

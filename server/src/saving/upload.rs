@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::{ConfigError, checked_name};
 use crate::http::body::{BodyBudget, BodyLimits};
-use crate::job::claim::claim;
+use crate::saving::claim::claim;
 use crate::token::Token;
 pub use board::{NodeSaved, Outcome, Overview, Progress, SavedNodes};
 pub use disk::HeadDisk;
