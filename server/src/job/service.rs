@@ -10,7 +10,8 @@ use telem_engine::{Db, Durability, MetaChange};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Event, Preparation, Prepare, Prepared, Up};
+use super::prepared::Prepare;
+use super::{Event, Preparation, Prepared, Up};
 use crate::launch::Patience;
 use crate::service::{self, Ready, ServiceError};
 
