@@ -138,7 +138,7 @@ fn router(queries: &Queries) -> Router {
         refusal: telem_server::state::Refusal::Saved,
         version: VERSION,
     };
-    router::services(&Arc::new(state), &ProtocolOptions::default()).http
+    router::services(&Arc::new(state), &ProtocolOptions::default(), Router::new()).http
 }
 
 /// One request to a router, and its answer.

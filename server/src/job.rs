@@ -4,11 +4,13 @@
 //! is the command's parent: read [`supervisor`], then [`recorder`], then [`link`], what they tell each other.
 
 pub mod child;
+mod command;
 mod company;
 pub mod describe;
 mod link;
 pub mod member;
 pub mod notes;
+mod prepared;
 pub mod recorder;
 mod service;
 pub mod signals;
@@ -19,7 +21,8 @@ mod witness;
 
 use std::time::Duration;
 
-pub use self::recorder::{Event, Places, Preparation, Prepare, Prepared, Up};
+pub use self::prepared::{Places, Preparation, Prepared, Up};
+pub use self::recorder::Event;
 
 /// Longest that the service may take to stop and close its database when the command has ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);

@@ -4,6 +4,7 @@
 //! accepts the clients, finds out who may speak, and hands over what they say. Neither knows the other.
 
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -23,6 +24,29 @@ pub trait Protocol: Debug + Send + Sync {
     fn lines(self: Arc<Self>) -> Option<Arc<dyn LineService>> {
         None
     }
+
+    /// Ports of its own, where it needs any.
+    fn listeners(self: Arc<Self>) -> Vec<OwnListener> {
+        Vec::new()
+    }
+}
+
+/// A port that belongs to one protocol. Who may speak there is found out as on the common port.
+#[derive(Clone, Debug)]
+pub struct OwnListener {
+    pub address: SocketAddr,
+    pub language: Language,
+}
+
+/// What is spoken at a port.
+#[derive(Clone, Debug)]
+pub enum Language {
+    /// HTTP/1 and HTTP/2, gRPC included.
+    Http(Router),
+    /// Over TCP.
+    Lines(Arc<dyn LineService>),
+    /// Over UDP.
+    Datagrams(Arc<dyn DatagramService>),
 }
 
 /// Both directions of a connection.
@@ -49,4 +73,11 @@ pub trait LineService: Debug + Send + Sync {
 
     /// Says in a line why a client is not served, and hangs up.
     fn refuse<'a>(&'a self, stream: Box<dyn ByteStream>, reason: &'a str) -> BoxFuture<'a, ()>;
+}
+
+/// Takes datagrams, which nobody is answered.
+pub trait DatagramService: Debug + Send + Sync {
+    /// Takes one whose sender may send. The next is read when this is done; others wait in the kernel, which drops what
+    /// it has no room for.
+    fn receive<'a>(&'a self, datagram: &'a [u8]) -> BoxFuture<'a, ()>;
 }

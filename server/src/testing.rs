@@ -69,7 +69,7 @@ impl Served {
         };
         change(&mut state);
         let state = Arc::new(state);
-        Self { router: router::services(&state, &ProtocolOptions::default()).http, state, _dir: dir }
+        Self { router: router::services(&state, &ProtocolOptions::default(), Router::new()).http, state, _dir: dir }
     }
 
     /// Stores samples of one series, `seconds` since 1970 each.

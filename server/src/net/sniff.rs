@@ -21,18 +21,18 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const TLS_HANDSHAKE: u8 = 0x16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
+pub enum FirstByte {
     Http,
     /// Lines of text.
     Lines,
 }
 
 /// What a client speaks whose first byte is `first`.
-pub fn language(first: u8) -> Language {
+pub fn first_byte(first: u8) -> FirstByte {
     match first {
-        b'\r' | b'\n' => Language::Lines,
-        b'A'..=b'Z' | 0..=0x1F => Language::Http,
-        _ => Language::Lines,
+        b'\r' | b'\n' => FirstByte::Lines,
+        b'A'..=b'Z' | 0..=0x1F => FirstByte::Http,
+        _ => FirstByte::Lines,
     }
 }
 

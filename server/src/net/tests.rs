@@ -1,6 +1,7 @@
 //! Who is let in, where we listen, and what a connection may not do.
 
 mod http2;
+mod own_ports;
 mod owners;
 mod places;
 mod presence;
@@ -23,10 +24,10 @@ use tokio::sync::oneshot;
 
 use super::access::{Access, Rules};
 use super::guest::{PlaceFor, Places, StrangerSource};
-use super::listen::{ListenError, listen};
+use super::listen::{BoundListener, ListenError, listen};
 use super::owner::{self, End, Owner};
 use super::proc_net;
-use super::sniff::{self, Language, language};
+use super::sniff::{self, FirstByte, first_byte};
 use super::socket::{self, Socket, SocketError, SocketPlace};
 use super::{Listeners, Services, serve};
 use crate::cors::Cors;
@@ -335,16 +336,21 @@ struct Running {
 }
 
 async fn start(http: Router, rules: Rules, limits: ServerLimits) -> Running {
-    start_with(Services { http, lines: None }, rules, limits).await
+    start_with(Services { http, lines: None, listeners: Vec::new() }, rules, limits).await
 }
 
 async fn start_with(protocols: Services, rules: Rules, limits: ServerLimits) -> Running {
+    start_at(protocols, Vec::new(), rules, limits).await
+}
+
+async fn start_at(protocols: Services, own: Vec<BoundListener>, rules: Rules, limits: ServerLimits) -> Running {
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let address = tcp.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        serve(Listeners { tcp, tls: None, socket: None, node: "n1".into() }, protocols, rules, &limits, stopped).await;
+        serve(Listeners { tcp, tls: None, socket: None, node: "n1".into(), own }, protocols, rules, &limits, stopped)
+            .await;
     });
     Running { address, stop, task }
 }
@@ -436,18 +442,18 @@ async fn start_both(rules: Rules) -> (Served, Running) {
     let served = Served::new();
     let lines = Arc::new(OpenTsdb::new(Arc::clone(&served.state), TelnetLimits::default())).lines();
     let http = Router::new().route("/x", get(|| async { "hello" }).post(|body: String| async { body }));
-    let running = start_with(Services { http, lines }, rules, ServerLimits::default()).await;
+    let running = start_with(Services { http, lines, listeners: Vec::new() }, rules, ServerLimits::default()).await;
     (served, running)
 }
 
 #[test]
 fn the_first_byte_says_what_a_client_speaks() {
     for first in ["GET / HTTP/1.1", "PRI * HTTP/2.0", "\x16\x03\x01", "\0"] {
-        assert_eq!(language(first.as_bytes()[0]), Language::Http, "{first}");
+        assert_eq!(first_byte(first.as_bytes()[0]), FirstByte::Http, "{first}");
         assert_eq!(sniff::is_tls(first.as_bytes()[0]), first.starts_with('\x16'), "{first}");
     }
     for first in ["put m 1 1 a=b", "version", "\n", "\r\n", " ", "\u{ff}", "{", "@", "["] {
-        assert_eq!(language(first.as_bytes()[0]), Language::Lines, "{first}");
+        assert_eq!(first_byte(first.as_bytes()[0]), FirstByte::Lines, "{first}");
     }
 }
 
@@ -530,11 +536,11 @@ async fn the_socket_serves_the_same_router() {
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let http = Router::new().route("/x", get(|| async { (StatusCode::OK, "hello") }));
-    let protocols = Services { http, lines: None };
+    let protocols = Services { http, lines: None, listeners: Vec::new() };
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
         serve(
-            Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into() },
+            Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into(), own: Vec::new() },
             protocols,
             own_rules(),
             &ServerLimits::default(),

@@ -41,14 +41,9 @@ fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Proto
     ]
 }
 
-/// Every path of the protocols, and who talks to clients that speak in lines.
-pub fn services(state: &Arc<State>, options: &ProtocolOptions) -> Services {
-    services_with(state, options, Router::new())
-}
-
-/// As [`services`], with paths of the process: what nodes say to each other. Answers are compressed for clients that
-/// ask for gzip.
-pub fn services_with(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> Services {
+/// Every path of the protocols and those of the process, `own`: what nodes say to each other. Answers are compressed
+/// for clients that ask for gzip. Beside them, who talks to clients that speak in lines, and ports of protocols' own.
+pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> Services {
     let protocols = protocols(state, options);
     let mut paths = own;
     for protocol in &protocols {
@@ -59,7 +54,11 @@ pub fn services_with(state: &Arc<State>, options: &ProtocolOptions, own: Router)
         .method_not_allowed_fallback(unknown_method)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(CompressionLayer::new());
-    Services { http, lines: protocols.into_iter().find_map(Protocol::lines) }
+    Services {
+        http,
+        lines: protocols.iter().find_map(|protocol| Arc::clone(protocol).lines()),
+        listeners: protocols.into_iter().flat_map(Protocol::listeners).collect(),
+    }
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

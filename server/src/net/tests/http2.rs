@@ -100,8 +100,8 @@ async fn tls_comes_before_everything_else_and_nobody_here_needs_it() {
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        let protocols = Services { http: hello(), lines: None };
-        let listeners = Listeners { tcp, tls, socket: None, node: "n1".into() };
+        let protocols = Services { http: hello(), lines: None, listeners: Vec::new() };
+        let listeners = Listeners { tcp, tls, socket: None, node: "n1".into(), own: Vec::new() };
         serve(listeners, protocols, own_rules(), &ServerLimits::default(), stopped).await;
     });
     assert!(ask(address, GET).await.ends_with("hello"));

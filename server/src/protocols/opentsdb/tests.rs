@@ -82,7 +82,7 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
 impl Server {
     /// Every path, over the state as it is.
     fn router(&self) -> Router {
-        router::services(&self.state, &ProtocolOptions::default()).http
+        router::services(&self.state, &ProtocolOptions::default(), Router::new()).http
     }
 
     async fn send(&self, method: &str, path: &str, body: impl Into<Body>) -> (StatusCode, String) {
