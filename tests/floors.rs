@@ -12,7 +12,7 @@ struct House {
     floors: &'static [&'static [&'static str]],
 }
 
-const HOUSES: [House; 2] = [
+const HOUSES: [House; 3] = [
     House {
         krate: "engine",
         floors: &[
@@ -32,6 +32,21 @@ const HOUSES: [House; 2] = [
     House {
         krate: "ingest",
         floors: &[&["decode", "default_tags", "rank", "schedule"], &["known"], &["accept"], &["writer"], &["collect"]],
+    },
+    House {
+        krate: "server",
+        floors: &[
+            &["config", "cors", "footprint", "missing", "private_dir", "rows", "self_metrics", "shell", "startup"],
+            &["http", "private_file", "protocol", "tls", "token"],
+            &["answers", "connection", "launch", "walks"],
+            &["client", "info", "state"],
+            &["join", "net", "protocols", "saving"],
+            &["membership"],
+            &["service"],
+            &["agent"],
+            &["job"],
+            &["cli"],
+        ],
     },
 ];
 
