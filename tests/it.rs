@@ -19,6 +19,7 @@ mod hostile;
 mod influx;
 mod kill;
 mod launch;
+mod names;
 mod nodes;
 mod opentsdb;
 mod oracle;

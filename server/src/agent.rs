@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
 use self::keeper::Keeper;
-use self::member::{Member, Past, Retry, Verdict};
+use self::member::{Member, MemberVerdict, Past, Retry};
 use crate::join::{self, Join, Lifeline};
 use crate::membership::link::{Identity, Link, LinkError};
 use crate::membership::{self, forward};
@@ -42,7 +42,7 @@ const MANIFEST: &str = "MANIFEST";
 /// Where the data of a node stand, by its name.
 pub type PlaceOf = Box<dyn Fn(&Join, &str) -> Result<PathBuf, String> + Send + Sync>;
 /// The service of a node, by its name and the place of its data.
-pub type Prepare = Box<dyn Fn(&Join, &str, &Path) -> Result<ServiceOptions, String> + Send + Sync>;
+pub type PrepareNode = Box<dyn Fn(&Join, &str, &Path) -> Result<ServiceOptions, String> + Send + Sync>;
 
 /// What an agent is started with.
 pub struct AgentOptions {
@@ -62,7 +62,7 @@ pub struct AgentOptions {
     pub place: PlaceOf,
     /// Nobody asked for the live data to stay: they go when they are saved.
     pub is_passing: bool,
-    pub prepare: Prepare,
+    pub prepare: PrepareNode,
     /// Called when a life has begun.
     pub ready: Box<dyn Fn(&Ready) + Send + Sync>,
     pub clock: Arc<dyn Clock>,
@@ -99,7 +99,7 @@ pub enum AgentError {
 
 /// Why an agent ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum AgentEnd {
     /// It was told to, by a signal.
     Stopped,
     /// The head said that the job is over.
@@ -110,7 +110,7 @@ pub enum Ended {
     Orphaned,
 }
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for AgentEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Stopped => f.write_str("stopped"),
@@ -125,12 +125,12 @@ impl std::fmt::Display for Ended {
 ///
 /// # Errors
 /// [`AgentError`].
-pub async fn run(mut options: AgentOptions, mut stop: watch::Receiver<bool>) -> Result<Ended, AgentError> {
+pub async fn run(mut options: AgentOptions, mut stop: watch::Receiver<bool>) -> Result<AgentEnd, AgentError> {
     let mut port = options.listen;
     loop {
         match live(&options, &mut port, &mut stop).await? {
-            Next::End(ended) => return Ok(ended),
-            Next::Again(join) => {
+            AfterLife::End(ended) => return Ok(ended),
+            AfterLife::Again(join) => {
                 tracing::info!(head = ?join.head, "a head came back elsewhere or with other secrets; starting again for it");
                 options.join = *join;
             }
@@ -139,8 +139,8 @@ pub async fn run(mut options: AgentOptions, mut stop: watch::Receiver<bool>) -> 
 }
 
 /// What follows a life.
-enum Next {
-    End(Ended),
+enum AfterLife {
+    End(AgentEnd),
     Again(Box<Join>),
 }
 
@@ -148,7 +148,7 @@ async fn live(
     options: &AgentOptions,
     port: &mut Option<SocketAddr>,
     stop: &mut watch::Receiver<bool>,
-) -> Result<Next, AgentError> {
+) -> Result<AfterLife, AgentError> {
     let tcp = listener(&options.join, *port).await?;
     let listens = tcp.local_addr().map_err(AgentError::Address)?;
     // In the next life too: others may know it.
@@ -156,7 +156,7 @@ async fn live(
     let (mut identity, mut data) = identify(options, listens).await?;
     let named = tokio::select! {
         named = name(options, &identity) => named?,
-        _ = stop.wait_for(|stop| *stop) => return Ok(Next::End(Ended::Stopped)),
+        _ = stop.wait_for(|stop| *stop) => return Ok(AfterLife::End(AgentEnd::Stopped)),
     };
     if let Some(link) = &named
         && link.joined.node != identity.node
@@ -193,7 +193,7 @@ async fn serve(
     member: Member,
     hurry: &AtomicBool,
     stop: &mut watch::Receiver<bool>,
-) -> Result<Next, AgentError> {
+) -> Result<AfterLife, AgentError> {
     let (stop_service, stopped) = oneshot::channel();
     let (tell_queries, queries) = oneshot::channel::<Queries>();
     let (tell_keeper, db_to_keep) = oneshot::channel::<Db>();
@@ -222,15 +222,15 @@ async fn serve(
             keeping.abort();
             return served.map_err(AgentError::from).and(Err(AgentError::Ended));
         }
-        _ = stop.wait_for(|stop| *stop) => Next::End(Ended::Stopped),
+        _ = stop.wait_for(|stop| *stop) => AfterLife::End(AgentEnd::Stopped),
         Ok(verdict) = verdict => match verdict {
-            Verdict::Ended => Next::End(Ended::JobOver),
-            Verdict::HeadGone(after) => Next::End(Ended::HeadGone(after)),
-            Verdict::Orphaned => Next::End(Ended::Orphaned),
-            Verdict::Anew(join) => Next::Again(join),
+            MemberVerdict::Ended => AfterLife::End(AgentEnd::JobOver),
+            MemberVerdict::HeadGone(after) => AfterLife::End(AgentEnd::HeadGone(after)),
+            MemberVerdict::Orphaned => AfterLife::End(AgentEnd::Orphaned),
+            MemberVerdict::Anew(join) => AfterLife::Again(join),
         },
     };
-    let is_calm = matches!(next, Next::End(Ended::JobOver | Ended::HeadGone(_) | Ended::Orphaned));
+    let is_calm = matches!(next, AfterLife::End(AgentEnd::JobOver | AgentEnd::HeadGone(_) | AgentEnd::Orphaned));
     hurry.store(!is_calm, Ordering::Relaxed);
     // The service listens to it as long as it runs.
     let _ = stop_service.send(());
@@ -239,14 +239,14 @@ async fn serve(
     let keeper = keeping.await.ok().flatten();
     // In the next life too: it goes on with the copy, whose lock is given back now.
     if let (Ok(()), Some(keeper)) = (&closed, keeper) {
-        let is_passing = options.is_passing && matches!(next, Next::End(_));
+        let is_passing = options.is_passing && matches!(next, AfterLife::End(_));
         let left = STOP_TIMEOUT.saturating_sub(options.clock.monotonic().saturating_sub(begun));
         let patience = if is_calm { options.join.save_timeout } else { left };
         finish(keeper, patience, is_passing.then_some(&*data), stop).await;
     }
     let reason = match &next {
-        Next::End(ended) => ended.to_string(),
-        Next::Again(_) => "starting again".to_owned(),
+        AfterLife::End(ended) => ended.to_string(),
+        AfterLife::Again(_) => "starting again".to_owned(),
     };
     // Only now, so that the head knows: what this node has is stored.
     let _ = leave.send(reason);

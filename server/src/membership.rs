@@ -22,8 +22,8 @@ use telem_engine::Clock;
 use telem_query::dist::{KnownDelta, Members};
 use url::Url;
 
-use self::messages::{JoinRequest, Joined, Leave, Listed, Report, Reported};
-use self::registry::{Moment, Refusal, Registry};
+use self::messages::{JoinRequest, Joined, Leave, Listed, NodeReport, Reported};
+use self::registry::{Moment, NodeRefusal, Registry};
 
 use crate::token::TokenError;
 
@@ -61,7 +61,7 @@ impl Nodes {
 
     /// # Errors
     /// Why the node may not join.
-    pub fn join(&self, request: &JoinRequest) -> Result<Joined, Refusal> {
+    pub fn join(&self, request: &JoinRequest) -> Result<Joined, NodeRefusal> {
         let joined = self.registry().join(request, self.now());
         match &joined {
             Ok(joined) => {
@@ -79,7 +79,7 @@ impl Nodes {
     ///
     /// # Errors
     /// Unknown, for a node that is to join first.
-    pub fn report(&self, report: Report) -> Result<Reported, Refusal> {
+    pub fn report(&self, report: NodeReport) -> Result<Reported, NodeRefusal> {
         let (node, known) = (report.node.clone(), report.known.clone());
         let heard = self.registry().report(report, self.now())?;
         if heard.is_back {
@@ -105,7 +105,7 @@ impl Nodes {
 
     /// # Errors
     /// Unknown.
-    pub fn leave(&self, leave: &Leave) -> Result<(), Refusal> {
+    pub fn leave(&self, leave: &Leave) -> Result<(), NodeRefusal> {
         self.registry().leave(leave, self.now())?;
         tracing::info!(node = leave.node, reason = leave.reason, "a node left");
         self.members.leave(&leave.node, &format!("left: {}", leave.reason));

@@ -48,7 +48,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use self::access::{Access, FirstLook, Rules};
-use self::guest::{Guest, Places, WrongTokens};
+use self::guest::{ConnectionPlaces, Guest, WrongTokens};
 use self::listen::BoundListener;
 use self::owner::OwnerLookup;
 use self::shared::SharedStream;
@@ -128,7 +128,7 @@ pub async fn serve(
     limits: &ServerLimits,
     stop: impl Future<Output = ()>,
 ) {
-    let places = Places::new(limits.connections_max);
+    let places = ConnectionPlaces::new(limits.connections_max);
     let (stopping, stopped) = watch::channel(false);
     let tls = listeners.tls.clone().map(TlsAcceptor::from);
     let owners = listeners.tcp.local_addr().map_or_else(|_| OwnerLookup::of_tables(), OwnerLookup::new);
@@ -219,7 +219,7 @@ struct Door {
     answers: Arc<Answers>,
     rules: Rules,
     limits: ServerLimits,
-    places: Places,
+    places: ConnectionPlaces,
     owners: OwnerLookup,
     tls: Option<TlsAcceptor>,
     node: Arc<str>,

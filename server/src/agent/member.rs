@@ -30,7 +30,7 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// What the head, or its absence, means for the agent.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum MemberVerdict {
     /// The job is over.
     Ended,
     /// There has been no head for so long.
@@ -97,7 +97,7 @@ impl Member {
     pub async fn stay(
         mut self,
         queries: Queries,
-        verdict: oneshot::Sender<Verdict>,
+        verdict: oneshot::Sender<MemberVerdict>,
         mut leave: oneshot::Receiver<String>,
     ) {
         let mut verdict = Some(verdict);
@@ -134,26 +134,26 @@ impl Member {
             drop(acting);
             let now = self.clock.monotonic();
             let heard = match found {
-                Found::Head { ended } => {
+                HeadState::Head { ended } => {
                     retry.again();
                     gone.back();
                     pause = REPORT_INTERVAL;
-                    ended.then_some(Verdict::Ended)
+                    ended.then_some(MemberVerdict::Ended)
                 }
-                Found::Lost => {
+                HeadState::Lost => {
                     gone.since.get_or_insert(now);
                     pause = Duration::ZERO;
                     None
                 }
-                Found::Nothing => {
+                HeadState::Nothing => {
                     gone.since.get_or_insert(now);
                     pause = retry.next();
                     gone.tell(now);
                     gone.verdict(now, &self.join, self.lifeline.is_cut())
                 }
-                Found::Anew(join) => {
+                HeadState::Anew(join) => {
                     pause = retry.next();
-                    Some(Verdict::Anew(join))
+                    Some(MemberVerdict::Anew(join))
                 }
             };
             if let Some(heard) = heard
@@ -189,8 +189,8 @@ impl Member {
         });
     }
 
-    async fn report(&mut self, queries: &Queries, knowing: &mut Knowing) -> Found {
-        let Some(link) = &mut self.link else { return Found::Lost };
+    async fn report(&mut self, queries: &Queries, knowing: &mut Knowing) -> HeadState {
+        let Some(link) = &mut self.link else { return HeadState::Lost };
         if !queries.db().is_closed() {
             let (of, clock) = (queries.clone(), Arc::clone(&self.clock));
             // Waits for a lock that the writer holds while it appends.
@@ -209,7 +209,7 @@ impl Member {
                 if let Some(known) = reported.known {
                     knowing.told(known);
                 }
-                Found::Head { ended: reported.end }
+                HeadState::Head { ended: reported.end }
             }
             Err(error) => {
                 match &error {
@@ -217,24 +217,24 @@ impl Member {
                     error => tracing::warn!(%error, "the head does not answer; what is sampled is stored meanwhile"),
                 }
                 self.link = None;
-                Found::Lost
+                HeadState::Lost
             }
         }
     }
 
-    async fn look(&mut self) -> Found {
+    async fn look(&mut self) -> HeadState {
         match link::renewed(&self.source, &self.join) {
             Renewed::No => {}
             // What saves through the head knows its addresses from the start.
-            Renewed::Moved(join) if join.save.is_some() => return Found::Anew(join),
+            Renewed::Moved(join) if join.save.is_some() => return HeadState::Anew(join),
             Renewed::Moved(join) => self.join = *join,
-            Renewed::Anew(join) => return Found::Anew(join),
+            Renewed::Anew(join) => return HeadState::Anew(join),
         }
         match Link::join(&self.join, &self.identity, &self.clock).await {
             Ok(link) => {
                 tracing::info!(head = %link.address(), node = link.joined.node, "joined");
                 (self.link, self.past.refusal) = (Some(link), None);
-                Found::Head { ended: false }
+                HeadState::Head { ended: false }
             }
             Err(error @ LinkError::Refused { .. }) => {
                 let why = error.to_string();
@@ -242,11 +242,11 @@ impl Member {
                     tracing::error!(%error, "this node is not part of its job; what is sampled is stored all the same");
                     self.past.refusal = Some(why);
                 }
-                Found::Nothing
+                HeadState::Nothing
             }
             Err(error) => {
                 tracing::debug!(%error, "no head");
-                Found::Nothing
+                HeadState::Nothing
             }
         }
     }
@@ -266,7 +266,7 @@ async fn rest(pause: Duration, knowing: &Knowing) {
 }
 
 /// What an attempt to reach the head showed.
-enum Found {
+enum HeadState {
     Head {
         ended: bool,
     },
@@ -296,11 +296,11 @@ impl Gone {
     }
 
     /// Whether it has been too long. `is_orphan`: who started this agent is gone too, as far as it knows.
-    fn verdict(&self, now: Duration, join: &Join, is_orphan: bool) -> Option<Verdict> {
+    fn verdict(&self, now: Duration, join: &Join, is_orphan: bool) -> Option<MemberVerdict> {
         let gone = now.saturating_sub(self.since?);
         match join.orphan_timeout {
-            _ if gone >= join.head_gone_timeout => Some(Verdict::HeadGone(gone)),
-            Some(limit) if is_orphan && gone >= limit => Some(Verdict::Orphaned),
+            _ if gone >= join.head_gone_timeout => Some(MemberVerdict::HeadGone(gone)),
+            Some(limit) if is_orphan && gone >= limit => Some(MemberVerdict::Orphaned),
             _ => None,
         }
     }
@@ -340,7 +340,7 @@ mod tests {
         gone.since = Some(second(100));
         assert!(gone.verdict(second(699), &join, true).is_none());
         assert!(
-            matches!(gone.verdict(second(700), &join, false), Some(Verdict::HeadGone(after)) if after == second(600))
+            matches!(gone.verdict(second(700), &join, false), Some(MemberVerdict::HeadGone(after)) if after == second(600))
         );
         gone.back();
         assert!(gone.verdict(second(900), &join, true).is_none());
@@ -356,7 +356,7 @@ mod tests {
             assert!(gone.verdict(second(at), &join, true).is_none(), "there is a head");
             gone.since = Some(second(100));
             assert!(gone.verdict(second(at), &join, false).is_none(), "its input is open");
-            assert!(matches!(gone.verdict(second(at), &join, true), Some(Verdict::Orphaned)));
+            assert!(matches!(gone.verdict(second(at), &join, true), Some(MemberVerdict::Orphaned)));
             assert!(limit == 0 || gone.verdict(second(at - 1), &join, true).is_none());
         }
     }

@@ -6,13 +6,13 @@ use rustix::process::{Pid, test_kill_process};
 
 /// The process of a command that is not ours to wait for.
 #[derive(Debug)]
-pub struct Command {
+pub struct CommandProcess {
     pid: Pid,
     /// When it began, in ticks: its number may become another's.
     began: Option<String>,
 }
 
-impl Command {
+impl CommandProcess {
     pub fn find(pid: i32) -> Option<Self> {
         let pid = Pid::from_raw(pid)?;
         Some(Self { pid, began: stat_of(pid).map(|(_, began)| began) })
@@ -44,11 +44,11 @@ mod tests {
     #[test]
     fn a_process_has_ended_when_it_is_gone_and_when_its_number_is_anothers() {
         let me = getpid().as_raw_nonzero().get();
-        assert!(!Command::find(me).unwrap().has_ended());
-        let another = Command { began: Some("1".to_owned()), ..Command::find(me).unwrap() };
+        assert!(!CommandProcess::find(me).unwrap().has_ended());
+        let another = CommandProcess { began: Some("1".to_owned()), ..CommandProcess::find(me).unwrap() };
         assert!(another.has_ended());
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let found = Command::find(child.id().try_into().unwrap()).unwrap();
+        let found = CommandProcess::find(child.id().try_into().unwrap()).unwrap();
         child.wait().unwrap();
         assert!(found.has_ended());
     }

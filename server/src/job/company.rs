@@ -19,7 +19,7 @@ use crate::launch::crew::{Crew, CrewEvent, Members};
 use crate::launch::hostlist;
 use crate::launch::task::Claim;
 use crate::membership::Nodes;
-use crate::membership::messages::State;
+use crate::membership::messages::NodeState;
 use crate::saving::upload::Overview;
 use crate::service::Ready;
 
@@ -66,7 +66,7 @@ impl Tally {
             tally.samples += node.figures.samples;
             tally.series += node.figures.series;
             tally.bytes += node.figures.bytes;
-            if node.state != State::Left {
+            if node.state != NodeState::Left {
                 tally.unheard.push(node.node);
             }
         }

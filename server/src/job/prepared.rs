@@ -76,7 +76,7 @@ impl Places {
 
 /// A service that is ready.
 #[derive(Debug)]
-pub struct Up {
+pub struct RunningService {
     pub ready: Ready,
     pub places: Places,
     pub agents: Option<AgentsOptions>,

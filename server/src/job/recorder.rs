@@ -25,12 +25,12 @@ use tokio::runtime::Runtime;
 
 pub use self::event::Event;
 use super::child::Ending;
-use super::command::Command;
+use super::command::CommandProcess;
 use super::company::{Company, Tally};
 use super::link::{self, ToRecorder, ToSupervisor};
 use super::notes::{AtWork, Notes};
-use super::prepared::{Prepare, Up};
-use super::service::Service;
+use super::prepared::{Prepare, RunningService};
+use super::service::ServiceThread;
 use super::signals::Caught;
 use super::summary::{CommandCourse, Summary};
 use super::usage::UsageWatch;
@@ -108,7 +108,7 @@ pub fn record(options: RecordOptions) {
         clock,
         ..
     } = options;
-    let service = Service::start(runtime, prepare, send.clone());
+    let service = ServiceThread::start(runtime, prepare, send.clone());
     let start = describe::Start { id, command, node, level, time: clock.now() };
     let mut job = Job {
         service,
@@ -137,15 +137,15 @@ pub fn record(options: RecordOptions) {
 }
 
 struct Job {
-    service: Service,
+    service: ServiceThread,
     /// The service, from when it is ready.
-    up: Option<Box<Up>>,
+    up: Option<Box<RunningService>>,
     /// The other processes that record the job.
     company: Company,
     /// Whether the service has ended.
     stopped: bool,
     /// The process of the command, from when it runs.
-    command: Option<Command>,
+    command: Option<CommandProcess>,
     /// Looks at what that takes.
     usage: Option<UsageWatch>,
     /// When it began, by the clock that never jumps.
@@ -195,7 +195,7 @@ impl Job {
                     return None;
                 }
                 Some(Event::Told(ToRecorder::Started { pid })) => {
-                    self.command = Command::find(pid);
+                    self.command = CommandProcess::find(pid);
                     self.began = self.clock.monotonic();
                     self.watch_usage(pid);
                     if let Ok(pid) = u32::try_from(pid) {
@@ -203,7 +203,7 @@ impl Job {
                     }
                     start.time = self.clock.now();
                     let description = describe::started(&start, config::environment);
-                    if let Some(Up { ready, .. }) = self.up.as_deref() {
+                    if let Some(RunningService { ready, .. }) = self.up.as_deref() {
                         self.service.describe(&ready.db, description.clone());
                         self.notes.say(introduce::greeting(ready, &start.id));
                         self.notes.say(tunnel(&ready.url, &config::host_name()));
@@ -217,7 +217,7 @@ impl Job {
     }
 
     /// The command may start, unless agents are to be waited for.
-    fn service_ready(&mut self, mut up: Box<Up>, start: &describe::Start) {
+    fn service_ready(&mut self, mut up: Box<RunningService>, start: &describe::Start) {
         let (agents, claim) = (up.agents.take(), up.claim.take());
         let events = self.send.clone();
         // Nobody listens when the process is about to end anyway.
@@ -234,7 +234,7 @@ impl Job {
     }
 
     fn tell_ready(&self, start: &describe::Start) {
-        if let Some(Up { ready, .. }) = self.up.as_deref() {
+        if let Some(RunningService { ready, .. }) = self.up.as_deref() {
             let live = ready.data.clone().into();
             tell(&ToSupervisor::Ready { environment: introduce::environment(ready, start), live });
         }
@@ -245,14 +245,14 @@ impl Job {
         let destination = self.up.as_deref().and_then(|up| up.places.destination.as_ref());
         let place = destination.map(|destination| destination.path().to_path_buf()).unwrap_or_default();
         let saver = self.start_saving();
-        let End { ending, hurried, cpu_ms } = self.until_ended(saver.as_ref());
+        let CommandEnd { ending, hurried, cpu_ms } = self.until_ended(saver.as_ref());
         let seen = self.usage.as_ref().map(UsageWatch::usage).unwrap_or_default();
         let took = self.clock.monotonic().saturating_sub(self.began);
         let course = CommandCourse { ending, took, cpu_ms, seen };
         self.hurry.store(hurried, Ordering::Relaxed);
         let urgent = self.dismiss(ending, hurried);
         let Some(up) = self.up.take() else { return };
-        let Up { ready, places, .. } = *up;
+        let RunningService { ready, places, .. } = *up;
         self.company.tell_saved(&ready, urgent.is_some());
         let mut deadline = urgent.unwrap_or_else(|| self.clock.monotonic() + STOP_TIMEOUT);
         let description = describe::ended(description, ending, self.clock.now());
@@ -332,12 +332,12 @@ impl Job {
     }
 
     /// Waits for the end of the command.
-    fn until_ended(&mut self, saver: Option<&Saver>) -> End {
+    fn until_ended(&mut self, saver: Option<&Saver>) -> CommandEnd {
         let mut hurried = false;
         loop {
             let farewell = match self.next_look() {
                 Some(Event::Told(ToRecorder::Ended { ending, hurried, cpu_ms })) => {
-                    return End { ending: Some(ending), hurried, cpu_ms };
+                    return CommandEnd { ending: Some(ending), hurried, cpu_ms };
                 }
                 Some(Event::Told(ToRecorder::Farewell)) => true,
                 // Some send what they send to every process of a job.
@@ -371,8 +371,8 @@ impl Job {
             if let (true, Some(saver)) = (farewell, saver) {
                 saver.save_now();
             }
-            if self.alone && self.command.as_ref().is_none_or(Command::has_ended) {
-                return End { ending: None, hurried, cpu_ms: None };
+            if self.alone && self.command.as_ref().is_none_or(CommandProcess::has_ended) {
+                return CommandEnd { ending: None, hurried, cpu_ms: None };
             }
         }
     }
@@ -457,7 +457,7 @@ impl Job {
 }
 
 /// The end of a command.
-struct End {
+struct CommandEnd {
     /// `None` where nobody was left to say.
     ending: Option<Ending>,
     /// Somebody said that telem is to end too.

@@ -122,7 +122,7 @@ fn passed_on(headers: &HeaderMap) -> impl Iterator<Item = (header::HeaderName, H
     PASSED_ON.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)))
 }
 
-fn response(answer: client::Body) -> Response {
+fn response(answer: client::AnswerBody) -> Response {
     let (status, mut headers) = (answer.status(), answer.headers().clone());
     for name in OF_CONNECTION {
         headers.remove(name);

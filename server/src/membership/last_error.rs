@@ -27,7 +27,7 @@ impl<S: Subscriber> Layer<S> for LastError {
         if *event.metadata().level() > Level::WARN {
             return;
         }
-        let mut said = Said::default();
+        let mut said = EventText::default();
         event.record(&mut said);
         let text = format!("{}{}", said.message, said.fields).chars().take(CHARS_MAX).collect();
         *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
@@ -35,12 +35,12 @@ impl<S: Subscriber> Layer<S> for LastError {
 }
 
 #[derive(Default)]
-struct Said {
+struct EventText {
     message: String,
     fields: String,
 }
 
-impl Visit for Said {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a string cannot fail.
         let _ = match field.name() {

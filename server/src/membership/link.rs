@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use telem_engine::Clock;
 use url::Url;
 
-use super::messages::{self, JoinRequest, Joined, Leave, Report, Reported};
-use crate::client::{Address, Client, ClientError, Line};
+use super::messages::{self, JoinRequest, Joined, Leave, NodeReport, Reported};
+use crate::client::{Address, Client, ClientConnection, ClientError};
 use crate::join::Join;
 use crate::state::VERSION;
 use crate::tls::Trust;
@@ -64,7 +64,7 @@ pub enum LinkError {
 /// A head that has taken us in.
 #[derive(Debug)]
 pub struct Link {
-    line: Line,
+    line: ClientConnection,
     address: Address,
     clock: Arc<dyn Clock>,
     incarnation: String,
@@ -132,8 +132,8 @@ impl Link {
     ///
     /// # Errors
     /// After any of them this is of no use.
-    pub async fn report(&mut self, filled: impl FnOnce(&mut Report)) -> Result<Reported, LinkError> {
-        let mut report = Report {
+    pub async fn report(&mut self, filled: impl FnOnce(&mut NodeReport)) -> Result<Reported, LinkError> {
+        let mut report = NodeReport {
             node: self.joined.node.clone(),
             incarnation: self.incarnation.clone(),
             seq: self.seq,
@@ -176,7 +176,7 @@ pub fn client(head: &Url, join: &Join) -> Result<Client, ClientError> {
 }
 
 /// Where others reach us: an address, so that nobody needs to look up a name.
-async fn url(identity: &Identity, line: &Line, tls: bool) -> String {
+async fn url(identity: &Identity, line: &ClientConnection, tls: bool) -> String {
     let (own, port) = (identity.listens.ip(), identity.listens.port());
     let advertised = match &identity.advertise {
         Some(host) => resolve(host, port).await,
@@ -195,7 +195,7 @@ async fn resolve(host: &str, port: u16) -> Option<IpAddr> {
 }
 
 async fn exchange<T: DeserializeOwned>(
-    line: &mut Line,
+    line: &mut ClientConnection,
     address: &Address,
     path: &str,
     message: &impl Serialize,
@@ -205,7 +205,12 @@ async fn exchange<T: DeserializeOwned>(
         .map_err(|error| LinkError::NoHead { address: address.clone(), found: error.to_string() })
 }
 
-async fn send(line: &mut Line, address: &Address, path: &str, message: &impl Serialize) -> Result<Vec<u8>, LinkError> {
+async fn send(
+    line: &mut ClientConnection,
+    address: &Address,
+    path: &str,
+    message: &impl Serialize,
+) -> Result<Vec<u8>, LinkError> {
     let no_head = |found: String| LinkError::NoHead { address: address.clone(), found };
     let body = serde_json::to_vec(message).map_err(|error| no_head(error.to_string()))?;
     let (status, answer) = line.post(path, Bytes::from(body), ANSWER_BYTES_MAX).await?;

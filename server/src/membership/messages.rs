@@ -46,7 +46,7 @@ pub struct Joined {
 
 /// How a node is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct NodeReport {
     pub node: String,
     pub incarnation: String,
     /// Counts from 0; a report that comes after a later one is passed over.
@@ -104,7 +104,7 @@ pub struct Leave {
 /// Whether a node can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum NodeState {
     Up,
     /// It has not reported for a while.
     Suspect,
@@ -112,7 +112,7 @@ pub enum State {
     Left,
 }
 
-impl State {
+impl NodeState {
     pub fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -128,7 +128,7 @@ pub struct Listed {
     pub node: String,
     pub is_head: bool,
     pub url: String,
-    pub state: State,
+    pub state: NodeState,
     /// Why it is in that state, where that is not plain.
     pub reason: Option<String>,
     /// Since when, microseconds since 1970 by the clock of the head.

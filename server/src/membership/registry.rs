@@ -15,7 +15,7 @@ use telem_engine::Timestamp;
 use url::Url;
 
 use self::offset::Offset;
-use super::messages::{Figures, JoinRequest, Joined, Leave, Listed, Report, Reported, State};
+use super::messages::{Figures, JoinRequest, Joined, Leave, Listed, NodeReport, NodeState, Reported};
 use crate::config;
 use crate::join::is_compatible;
 
@@ -45,7 +45,7 @@ pub struct HeadName {
 
 /// Why a node was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum NodeRefusal {
     #[error("the node is of telem {theirs}, and this head of telem {ours}; start agents with the binary of their head")]
     Version { ours: String, theirs: String },
     #[error("the node is of job '{theirs}', and this is the head of job '{ours}'")]
@@ -75,15 +75,15 @@ pub struct Heard {
 pub struct Registry {
     head: HeadName,
     nodes_max: usize,
-    nodes: BTreeMap<String, Entry>,
+    nodes: BTreeMap<String, RegistryEntry>,
     is_ending: bool,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RegistryEntry {
     request: JoinRequest,
     url: Url,
-    state: State,
+    state: NodeState,
     reason: Option<String>,
     since: Moment,
     heard: Moment,
@@ -94,12 +94,12 @@ struct Entry {
     last_error: Option<String>,
 }
 
-impl Entry {
+impl RegistryEntry {
     fn new(request: &JoinRequest, url: Url, now: Moment) -> Self {
         Self {
             request: request.clone(),
             url,
-            state: State::Up,
+            state: NodeState::Up,
             reason: None,
             since: now,
             heard: now,
@@ -110,7 +110,7 @@ impl Entry {
         }
     }
 
-    fn turn(&mut self, state: State, reason: Option<String>, now: Moment) {
+    fn turn(&mut self, state: NodeState, reason: Option<String>, now: Moment) {
         if self.state != state {
             self.since = now;
         }
@@ -130,13 +130,13 @@ impl Registry {
     /// Takes a node in, or again; the name that it gets.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn join(&mut self, request: &JoinRequest, now: Moment) -> Result<Joined, Refusal> {
+    /// [`NodeRefusal`].
+    pub fn join(&mut self, request: &JoinRequest, now: Moment) -> Result<Joined, NodeRefusal> {
         if !is_compatible(&request.version, &self.head.version) {
-            return Err(Refusal::Version { ours: self.head.version.clone(), theirs: shortened(&request.version) });
+            return Err(NodeRefusal::Version { ours: self.head.version.clone(), theirs: shortened(&request.version) });
         }
         if request.job != self.head.job {
-            return Err(Refusal::Job { ours: self.head.job.clone(), theirs: shortened(&request.job) });
+            return Err(NodeRefusal::Job { ours: self.head.job.clone(), theirs: shortened(&request.job) });
         }
         let url = usable(&request.url)?;
         let node = self.name_for(request)?;
@@ -144,20 +144,21 @@ impl Registry {
             // The same process, which thinks that the head has forgotten it: what is known of it stays known.
             Some(entry) if entry.request.incarnation == request.incarnation => {
                 (entry.request, entry.url, entry.heard) = (request.clone(), url, now);
-                entry.turn(State::Up, None, now);
+                entry.turn(NodeState::Up, None, now);
             }
             _ => {
-                self.nodes.insert(node.clone(), Entry::new(request, url, now));
+                self.nodes.insert(node.clone(), RegistryEntry::new(request, url, now));
             }
         }
         Ok(Joined { node, job: self.head.job.clone(), head_incarnation: self.head.incarnation.clone() })
     }
 
-    fn name_for(&self, request: &JoinRequest) -> Result<String, Refusal> {
+    fn name_for(&self, request: &JoinRequest) -> Result<String, NodeRefusal> {
         let wanted = request.node.to_ascii_lowercase();
-        let wanted = config::checked_name("node", &wanted).map_err(|error| Refusal::Name(error.to_string()))?;
-        let is_same =
-            |entry: &Entry| entry.request.incarnation == request.incarnation || entry.request.home == request.home;
+        let wanted = config::checked_name("node", &wanted).map_err(|error| NodeRefusal::Name(error.to_string()))?;
+        let is_same = |entry: &RegistryEntry| {
+            entry.request.incarnation == request.incarnation || entry.request.home == request.home
+        };
         let holder = self.nodes.get(&wanted);
         if holder.is_some_and(is_same) {
             return Ok(wanted);
@@ -167,7 +168,7 @@ impl Registry {
             let (host, data) = holder.map_or(("the head's machine".to_owned(), "its own place".to_owned()), |entry| {
                 (entry.request.host.clone(), entry.request.data.display().to_string())
             });
-            return Err(Refusal::Taken { node: wanted, host, data });
+            return Err(NodeRefusal::Taken { node: wanted, host, data });
         }
         if !request.is_fixed
             && let Some((name, _)) = self.nodes.iter().find(|(_, entry)| is_same(entry))
@@ -175,7 +176,7 @@ impl Registry {
             return Ok(name.clone());
         }
         if self.nodes.len() >= self.nodes_max {
-            return Err(Refusal::Full { nodes_max: self.nodes_max });
+            return Err(NodeRefusal::Full { nodes_max: self.nodes_max });
         }
         // One of so many is free: there are fewer nodes.
         let mut names = (2..).map(|n| format!("{wanted}-{n}"));
@@ -189,16 +190,16 @@ impl Registry {
     ///
     /// # Errors
     /// Unknown.
-    pub fn report(&mut self, report: Report, now: Moment) -> Result<Heard, Refusal> {
+    pub fn report(&mut self, report: NodeReport, now: Moment) -> Result<Heard, NodeRefusal> {
         let is_ending = self.is_ending;
         let entry = self.entry(&report.node, &report.incarnation)?;
         let answer = Reported { known: None, end: is_ending };
         if entry.seq.is_some_and(|seq| seq >= report.seq) {
             return Ok(Heard { answer, is_back: false });
         }
-        let is_back = entry.state != State::Up;
+        let is_back = entry.state != NodeState::Up;
         entry.heard = now;
-        entry.turn(State::Up, None, now);
+        entry.turn(NodeState::Up, None, now);
         entry.seq = Some(report.seq);
         entry.figures = report.figures;
         entry.last_error = report.last_error.as_deref().map(shortened);
@@ -212,13 +213,13 @@ impl Registry {
     ///
     /// # Errors
     /// Unknown.
-    pub fn leave(&mut self, leave: &Leave, now: Moment) -> Result<(), Refusal> {
+    pub fn leave(&mut self, leave: &Leave, now: Moment) -> Result<(), NodeRefusal> {
         let entry = self.entry(&leave.node, &leave.incarnation)?;
         entry.heard = now;
         if let Some(figures) = leave.figures {
             entry.figures = figures;
         }
-        entry.turn(State::Left, Some(shortened(&leave.reason)), now);
+        entry.turn(NodeState::Left, Some(shortened(&leave.reason)), now);
         Ok(())
     }
 
@@ -227,8 +228,8 @@ impl Registry {
         let mut overdue = Vec::new();
         for (node, entry) in &mut self.nodes {
             let silent = now.steady.saturating_sub(entry.heard.steady);
-            if entry.state == State::Up && silent > SUSPECT_AFTER {
-                entry.turn(State::Suspect, Some("it does not report any more".to_owned()), now);
+            if entry.state == NodeState::Up && silent > SUSPECT_AFTER {
+                entry.turn(NodeState::Suspect, Some("it does not report any more".to_owned()), now);
                 overdue.push((node.clone(), silent));
             }
         }
@@ -241,12 +242,12 @@ impl Registry {
     }
 
     pub fn present(&self) -> Vec<String> {
-        let present = self.nodes.iter().filter(|(_, entry)| entry.state != State::Left);
+        let present = self.nodes.iter().filter(|(_, entry)| entry.state != NodeState::Left);
         present.map(|(node, _)| node.clone()).collect()
     }
 
     pub fn list(&self, now: Moment) -> Vec<Listed> {
-        let listed = |(node, entry): (&String, &Entry)| Listed {
+        let listed = |(node, entry): (&String, &RegistryEntry)| Listed {
             node: node.clone(),
             is_head: false,
             url: entry.url.to_string(),
@@ -265,16 +266,16 @@ impl Registry {
         self.nodes.iter().map(listed).collect()
     }
 
-    fn entry(&mut self, node: &str, incarnation: &str) -> Result<&mut Entry, Refusal> {
+    fn entry(&mut self, node: &str, incarnation: &str) -> Result<&mut RegistryEntry, NodeRefusal> {
         let entry = self.nodes.get_mut(node).filter(|entry| entry.request.incarnation == incarnation);
-        entry.ok_or(Refusal::Unknown)
+        entry.ok_or(NodeRefusal::Unknown)
     }
 }
 
-fn usable(text: &str) -> Result<Url, Refusal> {
+fn usable(text: &str) -> Result<Url, NodeRefusal> {
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host() && url.port().is_some());
-    url.ok_or_else(|| Refusal::Url { url: shortened(text) })
+    url.ok_or_else(|| NodeRefusal::Url { url: shortened(text) })
 }
 
 /// Of what somebody else says, as much as is kept.
@@ -282,7 +283,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(TEXT_CHARS_MAX).collect()
 }
 
-impl fmt::Display for State {
+impl fmt::Display for NodeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

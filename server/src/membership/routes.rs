@@ -17,9 +17,9 @@ use telem_query::Queries;
 use telem_query::dist::{WORKER_PATH, WorkerService};
 
 use super::Nodes;
-use super::messages::{self, Listed, Report};
+use super::messages::{self, Listed, NodeReport};
 use super::own::OwnNode;
-use super::registry::Refusal;
+use super::registry::NodeRefusal;
 use crate::http::ApiError;
 use crate::http::body::{self, BodyLimits};
 use crate::net::access;
@@ -78,7 +78,7 @@ async fn join(Of(membership): Of<Arc<Membership>>, request: Request) -> Result<R
 
 async fn report(Of(membership): Of<Arc<Membership>>, request: Request) -> Result<Response, ApiError> {
     let nodes = head(&membership)?;
-    let report: Report = read(request, &membership.limits).await?;
+    let report: NodeReport = read(request, &membership.limits).await?;
     if report.known.is_none() {
         return Ok(json(&nodes.report(report)?));
     }
@@ -125,13 +125,13 @@ fn json(value: &impl Serialize) -> Response {
     }
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
+impl From<NodeRefusal> for ApiError {
+    fn from(refusal: NodeRefusal) -> Self {
         let status = match &refusal {
-            Refusal::Version { .. } | Refusal::Job { .. } | Refusal::Taken { .. } => StatusCode::CONFLICT,
-            Refusal::Name(_) | Refusal::Url { .. } => StatusCode::BAD_REQUEST,
-            Refusal::Full { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::Unknown => StatusCode::NOT_FOUND,
+            NodeRefusal::Version { .. } | NodeRefusal::Job { .. } | NodeRefusal::Taken { .. } => StatusCode::CONFLICT,
+            NodeRefusal::Name(_) | NodeRefusal::Url { .. } => StatusCode::BAD_REQUEST,
+            NodeRefusal::Full { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            NodeRefusal::Unknown => StatusCode::NOT_FOUND,
         };
         ApiError::new(status, refusal.to_string())
     }

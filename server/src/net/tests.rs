@@ -23,9 +23,9 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::access::{Access, Rules};
-use super::guest::{PlaceFor, Places, StrangerSource};
+use super::guest::{ConnectionPlaces, PlaceFor, StrangerSource};
 use super::listen::{BoundListener, ListenError, listen};
-use super::owner::{self, End, Owner};
+use super::owner::{self, Owner, SocketHold};
 use super::proc_net;
 use super::sniff::{self, FirstByte, first_byte};
 use super::socket::{self, Socket, SocketError, SocketPlace};
@@ -67,7 +67,7 @@ const TCP6: &str = "\
 #[cfg(target_endian = "little")]
 #[test]
 fn the_kernels_tables_name_the_owner_of_a_client_end() {
-    let (held, closed, unknown) = (End::Held, End::Closed, End::Unknown);
+    let (held, closed, unknown) = (SocketHold::Held, SocketHold::Closed, SocketHold::Unknown);
     let owner = |uid, end| Some(Owner { uid, end });
     for (table, local, remote, expected) in [
         (TCP, "127.0.0.1:50000", "127.0.0.1:4242", owner(1001, held)),
@@ -116,14 +116,14 @@ fn rules() -> Rules {
 #[test]
 fn loopback_is_open_to_our_user_to_root_and_to_the_allowed() {
     for (uid, end, admitted) in [
-        (1000, End::Held, true),
-        (0, End::Held, true),
-        (472, End::Held, true),
-        (1001, End::Held, false),
-        (1000, End::Closed, true),
-        (1001, End::Closed, false),
-        (0, End::Unknown, false),
-        (1000, End::Unknown, false),
+        (1000, SocketHold::Held, true),
+        (0, SocketHold::Held, true),
+        (472, SocketHold::Held, true),
+        (1001, SocketHold::Held, false),
+        (1000, SocketHold::Closed, true),
+        (1001, SocketHold::Closed, false),
+        (0, SocketHold::Unknown, false),
+        (1000, SocketHold::Unknown, false),
     ] {
         let access = rules().of_owner(Some(Owner { uid, end }));
         assert_eq!(matches!(access, Access::Loopback { .. }), admitted, "uid {uid}, {end:?}: {access:?}");

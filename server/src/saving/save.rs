@@ -4,7 +4,7 @@
 //! opens and lacks seconds. Once the database is closed the copy is finished. A place that cannot be written is told
 //! once and tried again; the job never waits for it.
 //!
-//! The same for the head of a job and for an agent on one of its nodes: only the [`Place`] differs.
+//! The same for the head of a job and for an agent on one of its nodes: only the [`CopyPlace`] differs.
 
 mod destination;
 pub mod note;
@@ -39,26 +39,26 @@ const PLACES_TRIED: u32 = 3;
 
 /// Where a database is saved.
 #[derive(Debug)]
-pub enum Place {
+pub enum CopyPlace {
     /// In a directory that we make.
     Own(Destination),
     /// Where the head of our job says.
     OfNode(NodePlace),
 }
 
-impl From<Destination> for Place {
+impl From<Destination> for CopyPlace {
     fn from(destination: Destination) -> Self {
         Self::Own(destination)
     }
 }
 
-impl From<NodePlace> for Place {
+impl From<NodePlace> for CopyPlace {
     fn from(place: NodePlace) -> Self {
         Self::OfNode(place)
     }
 }
 
-impl Place {
+impl CopyPlace {
     fn dir(&self) -> &Path {
         match self {
             Self::Own(destination) => destination.path(),
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-enum Command {
+enum SaveCommand {
     /// It may be the last moment.
     Now,
     /// The database is closed.
@@ -98,7 +98,7 @@ enum Command {
 /// The thread that saves. It ends when this is dropped, or after [`Saver::finish`].
 #[derive(Debug)]
 pub struct Saver {
-    commands: Sender<Command>,
+    commands: Sender<SaveCommand>,
 }
 
 impl Saver {
@@ -109,13 +109,13 @@ impl Saver {
     /// When the operating system gives no thread.
     pub fn start<E: From<Saved> + Send + 'static>(
         db: Db,
-        place: impl Into<Place>,
+        place: impl Into<CopyPlace>,
         interval: Duration,
         events: Sender<E>,
     ) -> io::Result<Saver> {
         let (commands, wanted) = channel();
         let info = db.info().map_err(io::Error::other)?;
-        let saving = Saving {
+        let saving = CopyThread {
             db,
             database: info.database,
             live: info.dir,
@@ -135,12 +135,12 @@ impl Saver {
     /// Brings the copy up to date soon. It is not waited for.
     pub fn save_now(&self) {
         // A thread that is gone has said why.
-        let _ = self.commands.send(Command::Now);
+        let _ = self.commands.send(SaveCommand::Now);
     }
 
     /// Makes the last step, of a database that is closed or will never be; [`Saved`] follows.
     pub fn finish(&self) {
-        let _ = self.commands.send(Command::Finish);
+        let _ = self.commands.send(SaveCommand::Finish);
     }
 }
 
@@ -160,13 +160,13 @@ impl Saved {
     }
 }
 
-struct Saving {
+struct CopyThread {
     db: Db,
     /// Its id.
     database: String,
     /// Its directory.
     live: PathBuf,
-    place: Place,
+    place: CopyPlace,
     mirror: Option<Mirror>,
     /// The last attempt failed, and that was told.
     failing: bool,
@@ -180,8 +180,8 @@ struct Saving {
     untold: Duration,
 }
 
-impl Saving {
-    fn run<E: From<Saved>>(mut self, interval: Duration, commands: &Receiver<Command>, events: &Sender<E>) {
+impl CopyThread {
+    fn run<E: From<Saved>>(mut self, interval: Duration, commands: &Receiver<SaveCommand>, events: &Sender<E>) {
         self.note();
         // At once, so that there is something to open however soon the end comes.
         self.step();
@@ -192,8 +192,8 @@ impl Saving {
             self.untold = self.untold.saturating_add(pause);
             match commands.recv_timeout(pause) {
                 Err(RecvTimeoutError::Timeout) => self.step(),
-                Ok(Command::Now) => self.save_now(),
-                Ok(Command::Finish) => break,
+                Ok(SaveCommand::Now) => self.save_now(),
+                Ok(SaveCommand::Finish) => break,
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -203,7 +203,7 @@ impl Saving {
         }
         let dir = self.place.dir().to_path_buf();
         let nothing = failed.is_some() && !self.stepped;
-        if let Place::Own(destination) = &self.place
+        if let CopyPlace::Own(destination) = &self.place
             && nothing
             && self.mirror.take().is_some()
         {
@@ -279,7 +279,7 @@ impl Saving {
         }
     }
 
-    fn finish(&mut self, commands: &Receiver<Command>) -> Result<(), String> {
+    fn finish(&mut self, commands: &Receiver<SaveCommand>) -> Result<(), String> {
         self.watch_live();
         self.tell_progress();
         let mut attempt = 1;
@@ -330,7 +330,7 @@ impl Saving {
 
     /// After an error: a head that was started anew is to be asked anew, and may give another directory.
     fn find_again(&mut self) {
-        let Place::OfNode(place) = &mut self.place else { return };
+        let CopyPlace::OfNode(place) = &mut self.place else { return };
         place.ask_again();
         if let Ok(found) = place.find(&self.database)
             && self.mirror.as_ref().is_some_and(|mirror| mirror.dir() != found.dir)
@@ -351,11 +351,11 @@ impl Saving {
     /// Says in the live data where they are saved, for whoever finds them when the job was killed.
     fn note(&self) {
         let note = match &self.place {
-            Place::Own(destination) => {
+            CopyPlace::Own(destination) => {
                 let copy = self.mirror.is_some().then(|| destination.path().to_path_buf());
                 SaveNote::new(Some(destination.parent().to_path_buf()), copy)
             }
-            Place::OfNode(place) => SaveNote::new(place.save().map(Path::to_path_buf), place.seen_from_here()),
+            CopyPlace::OfNode(place) => SaveNote::new(place.save().map(Path::to_path_buf), place.seen_from_here()),
         };
         if let Err(error) = note.and_then(|note| note.write(&self.live)) {
             tracing::debug!(%error, "the live data do not say where they are saved");
@@ -364,7 +364,7 @@ impl Saving {
 
     fn begin(&mut self) -> Result<Mirror, String> {
         match &mut self.place {
-            Place::Own(destination) => {
+            CopyPlace::Own(destination) => {
                 let dir = destination.claim().map_err(|error| error.to_string())?.to_path_buf();
                 Mirror::begin(&self.db, &dir, Arc::new(OsDisk)).map_err(|error| {
                     // Half made, it would not be empty at the next attempt. It is ours alone.
@@ -373,7 +373,7 @@ impl Saving {
                     error.to_string()
                 })
             }
-            Place::OfNode(place) => {
+            CopyPlace::OfNode(place) => {
                 let mut failed = String::new();
                 for _ in 0..PLACES_TRIED {
                     let found = place.find(&self.database).map_err(|error| error.to_string())?;

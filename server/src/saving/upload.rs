@@ -72,14 +72,14 @@ struct Inner {
     at_disk: Arc<Semaphore>,
     /// Held while the disk is asked for a directory, which may take long: two nodes must not find the same.
     giving: Mutex<()>,
-    nodes: Mutex<BTreeMap<String, Saving>>,
+    nodes: Mutex<BTreeMap<String, NodeCopy>>,
     /// Something in `nodes` changed.
     changed: Condvar,
 }
 
 /// The directory of a node, and how far it is.
 #[derive(Clone, Debug)]
-struct Saving {
+struct NodeCopy {
     /// The id of the database whose copy it is.
     database: String,
     store: Arc<Store>,
@@ -95,7 +95,7 @@ pub struct Probe {
 
 /// What a node asks for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct DirectoryRequest {
     /// The id of its database: a copy of it that was begun is gone on with.
     pub database: String,
     /// A directory that it was given and could not use.
@@ -105,7 +105,7 @@ pub struct Wanted {
 
 /// What it is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Given {
+pub struct DirectoryGrant {
     /// On the head, absolute.
     pub dir: PathBuf,
     pub probe: Option<Probe>,
@@ -159,7 +159,7 @@ impl Uploads {
     ///
     /// # Errors
     /// [`UploadsError`].
-    pub fn give(&self, node: &str, wanted: &Wanted) -> Result<Given, UploadsError> {
+    pub fn give(&self, node: &str, wanted: &DirectoryRequest) -> Result<DirectoryGrant, UploadsError> {
         checked_name("node", node)?;
         let _giving = self.inner.giving.lock().unwrap_or_else(PoisonError::into_inner);
         let avoided = |dir: &Path| wanted.avoid.as_deref() == Some(dir);
@@ -181,13 +181,13 @@ impl Uploads {
                     None => self.fresh(node)?,
                 };
                 let store = Arc::new(Store::new(dir.clone()));
-                let saving = Saving { database: wanted.database.clone(), store, progress: Progress::default() };
+                let saving = NodeCopy { database: wanted.database.clone(), store, progress: Progress::default() };
                 self.nodes().insert(node.to_owned(), saving);
                 self.inner.changed.notify_all();
                 dir
             }
         };
-        Ok(Given { dir, probe: self.probe() })
+        Ok(DirectoryGrant { dir, probe: self.probe() })
     }
 
     fn probe(&self) -> Option<Probe> {
@@ -240,7 +240,7 @@ impl Uploads {
         self.nodes().get(node).map(|one| Arc::clone(&one.store))
     }
 
-    fn nodes(&self) -> MutexGuard<'_, BTreeMap<String, Saving>> {
+    fn nodes(&self) -> MutexGuard<'_, BTreeMap<String, NodeCopy>> {
         // Every change is one insertion.
         self.inner.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }

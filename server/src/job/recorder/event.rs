@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::job::link::ToRecorder;
-use crate::job::prepared::Up;
+use crate::job::prepared::RunningService;
 use crate::job::signals::Caught;
 use crate::launch::crew::CrewEvent;
 use crate::saving::save::Saved;
@@ -19,7 +19,7 @@ pub enum Event {
     Seeking(Duration),
     /// The supervisor is gone.
     Silence,
-    Ready(Box<Up>),
+    Ready(Box<RunningService>),
     /// There is none, because another process has one.
     Elsewhere(Vec<(String, OsString)>),
     /// There is none, because what was asked for cannot be done.

@@ -33,8 +33,8 @@ fn from(node: &str, host: &str, incarnation: &str) -> JoinRequest {
     }
 }
 
-fn report(node: &str, incarnation: &str, seq: u64) -> Report {
-    Report {
+fn report(node: &str, incarnation: &str, seq: u64) -> NodeReport {
+    NodeReport {
         node: node.to_owned(),
         incarnation: incarnation.to_owned(),
         seq,
@@ -80,8 +80,8 @@ fn a_node_that_was_started_again_gets_its_name_back_and_its_past_life_is_unknown
     registry.join(&from("n1", "n1", "first"), at(0.0)).unwrap();
     registry.report(report("n1", "first", 5), at(1.0)).unwrap();
     assert_eq!(registry.join(&from("n1", "n1", "second"), at(2.0)).unwrap().node, "n1");
-    assert_eq!(registry.report(report("n1", "first", 6), at(2.1)), Err(Refusal::Unknown));
-    assert_eq!(registry.leave(&leave("n1", "first"), at(2.2)), Err(Refusal::Unknown));
+    assert_eq!(registry.report(report("n1", "first", 6), at(2.1)), Err(NodeRefusal::Unknown));
+    assert_eq!(registry.leave(&leave("n1", "first"), at(2.2)), Err(NodeRefusal::Unknown));
     registry.report(report("n1", "second", 0), at(3.0)).unwrap();
     assert_eq!(registry.list(at(3.0))[0].figures.samples, 10);
     assert_eq!(registry.list(at(3.0)).len(), 1);
@@ -97,7 +97,7 @@ fn a_name_that_a_database_has_is_given_or_refused_but_never_changed() {
         refusal.to_string(),
         "there is another node 'n1' on a, with data in /tmp/7; start this one with another --node NAME"
     );
-    assert!(matches!(registry.join(&fixed("login1", "b", "2"), at(0.0)), Err(Refusal::Taken { .. })));
+    assert!(matches!(registry.join(&fixed("login1", "b", "2"), at(0.0)), Err(NodeRefusal::Taken { .. })));
     // Two databases of one machine, with names of their own.
     assert_eq!(registry.join(&fixed("n2", "a", "3"), at(0.0)).unwrap().node, "n2");
 }
@@ -136,7 +136,7 @@ fn a_job_has_as_many_nodes_as_it_may_and_no_more() {
     for n in 1..=4 {
         registry.join(&from("n", &format!("host{n}"), &n.to_string()), at(0.0)).unwrap();
     }
-    assert_eq!(registry.join(&from("n", "host5", "5"), at(0.0)), Err(Refusal::Full { nodes_max: 4 }));
+    assert_eq!(registry.join(&from("n", "host5", "5"), at(0.0)), Err(NodeRefusal::Full { nodes_max: 4 }));
     registry.join(&from("n", "host2", "again"), at(0.0)).expect("one that is there already takes no place");
 }
 
@@ -165,7 +165,7 @@ fn a_node_that_left_is_listed_with_its_reason_and_may_come_back() {
     registry.leave(&leave("n1", "1"), at(1.0)).unwrap();
     assert_eq!(registry.overdue(at(60.0)), [], "nobody waits for it");
     let listed = &registry.list(at(60.0))[0];
-    assert_eq!((listed.state, listed.reason.as_deref()), (State::Left, Some("SIGTERM")));
+    assert_eq!((listed.state, listed.reason.as_deref()), (NodeState::Left, Some("SIGTERM")));
     assert_eq!(registry.present(), [""; 0]);
     registry.join(&from("n1", "n1", "2"), at(61.0)).unwrap();
     assert_eq!(registry.present(), ["n1"]);
@@ -178,7 +178,7 @@ fn a_report_that_was_overtaken_is_passed_over() {
     registry.report(report("n1", "1", 2), at(1.0)).unwrap();
     registry.report(report("n1", "1", 1), at(2.0)).unwrap();
     assert_eq!(registry.list(at(2.0))[0].figures.samples, 12);
-    assert_eq!(registry.report(report("n2", "1", 0), at(2.0)), Err(Refusal::Unknown));
+    assert_eq!(registry.report(report("n2", "1", 0), at(2.0)), Err(NodeRefusal::Unknown));
 }
 
 #[test]
@@ -197,13 +197,13 @@ fn the_quickest_exchange_says_how_far_a_clock_is_off() {
     // Its clock is 3 s ahead; the second report waited long on its way.
     for (seq, seconds, on_its_way_us, round_trip_us) in [(0, 1.0, 200, 400), (1, 2.0, 900_000, 901_000)] {
         let now_us = at(seconds).wall.micros() + 3_000_000 - on_its_way_us;
-        let report = Report { now_us, round_trip_us: Some(round_trip_us), ..report("n1", "1", seq) };
+        let report = NodeReport { now_us, round_trip_us: Some(round_trip_us), ..report("n1", "1", seq) };
         registry.report(report, at(seconds)).unwrap();
     }
     assert_eq!(registry.list(at(2.0))[0].clock_offset_us, Some(3_000_000));
     // What was quick is forgotten after eight others.
     for seq in 2..10 {
-        let report = Report { now_us: at(3.0).wall.micros(), round_trip_us: Some(600), ..report("n1", "1", seq) };
+        let report = NodeReport { now_us: at(3.0).wall.micros(), round_trip_us: Some(600), ..report("n1", "1", seq) };
         registry.report(report, at(3.0)).unwrap();
     }
     assert_eq!(registry.list(at(3.0))[0].clock_offset_us, Some(300));

@@ -125,7 +125,7 @@ async fn tls_comes_before_everything_else_and_nobody_here_needs_it() {
 #[tokio::test]
 async fn who_has_shown_the_token_takes_no_strangers_place_and_may_stay() {
     // A quarter of them for strangers, and a quarter of that for each source.
-    let places = Places::new(8);
+    let places = ConnectionPlaces::new(8);
     let guest = |uid| {
         let source = StrangerSource::User(uid);
         let access = Access::Stranger { reason: "of a test".to_owned(), source };

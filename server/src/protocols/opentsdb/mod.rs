@@ -46,10 +46,10 @@ use telem_query::tsq::Fidelity;
 use self::asked::QueryLog;
 use self::call::{Call, Endpoint, Generation};
 use self::counters::OpenTsdbCounters;
-use self::errors::Failure;
+use self::errors::OpenTsdbError;
 use self::telnet::Telnet;
 pub use self::telnet::TelnetLimits;
-use crate::answers::Held;
+use crate::answers::AnswerCharge;
 use crate::cors::{self, Verdict};
 use crate::missing;
 use crate::protocol::{LineService, Protocol};
@@ -112,7 +112,7 @@ struct Answer {
     /// What the answer has and does not show, for the header [`query::HIDDEN`].
     hidden: Option<HeaderValue>,
     /// What a large answer holds of the memory for answers.
-    held: Option<Held>,
+    held: Option<AnswerCharge>,
 }
 
 const JSON: &str = "application/json; charset=UTF-8";
@@ -151,7 +151,7 @@ async fn answer(FromState(tsdb): FromState<Arc<OpenTsdb>>, request: Request) -> 
     counters.received.fetch_add(1, Ordering::Relaxed);
     let page = tsdb.state.cors.judge(request.headers());
     let mut response = match &page {
-        Verdict::Refused { origin } => respond(Err(Failure::strange_page(origin)), None),
+        Verdict::Refused { origin } => respond(Err(OpenTsdbError::strange_page(origin)), None),
         Verdict::Admitted(_) if request.method() == Method::OPTIONS => StatusCode::OK.into_response(),
         Verdict::Admitted(_) | Verdict::NoPage => answer_call(&tsdb, request).await,
     };
@@ -191,7 +191,7 @@ async fn answer_call(tsdb: &Arc<OpenTsdb>, request: Request) -> Response {
     response
 }
 
-async fn dispatch(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, Failure> {
+async fn dispatch(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     let state = &tsdb.state;
     match call.endpoint {
         Endpoint::Put => put::answer(state, call, request).await,
@@ -228,7 +228,7 @@ async fn dispatch(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result
     }
 }
 
-fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response {
+fn respond(answer: Result<Answer, OpenTsdbError>, callback: Option<&str>) -> Response {
     let (status, kind, body, pieces, notes, retry_after) = match answer {
         Ok(Answer { status, json, kind, pieces, missing, hidden, held }) => {
             let body = match held {
@@ -272,8 +272,8 @@ fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response 
 }
 
 /// Refuses every method but these.
-fn allow(call: &Call, methods: &[Method]) -> Result<(), Failure> {
-    if methods.contains(&call.method) { Ok(()) } else { Err(Failure::method_not_allowed(&call.method)) }
+fn allow(call: &Call, methods: &[Method]) -> Result<(), OpenTsdbError> {
+    if methods.contains(&call.method) { Ok(()) } else { Err(OpenTsdbError::method_not_allowed(&call.method)) }
 }
 
 /// Whether anything was sent besides the head: what may say all in its parameters says it there, else.
@@ -282,18 +282,18 @@ fn has_body(request: &Request) -> bool {
 }
 
 /// The text of a JSON body that asks something, no longer than a question may be.
-async fn text_body(state: &State, request: Request) -> Result<String, Failure> {
+async fn text_body(state: &State, request: Request) -> Result<String, OpenTsdbError> {
     let limits = state.limits.bodies.at_most(state.limits.question_bytes_max);
     let bytes_max = limits.bytes_max;
     let body = crate::http::body::read(request, &limits).await.map_err(|error| match error.status {
         StatusCode::PAYLOAD_TOO_LARGE => {
             let text = format!("the body is larger than {bytes_max} bytes, the most that a question may take");
-            Failure::new(error.status, text).details("ask for less in one request")
+            OpenTsdbError::new(error.status, text).details("ask for less in one request")
         }
         _ => error.into(),
     })?;
     if body.is_empty() {
-        return Err(Failure::bad_request("Missing message content")
+        return Err(OpenTsdbError::bad_request("Missing message content")
             .details("Supply valid JSON formatted data in the body of your request"));
     }
     Ok(String::from_utf8_lossy(&body).into_owned())
@@ -303,7 +303,7 @@ async fn text_body(state: &State, request: Request) -> Result<String, Failure> {
 async fn walk<T: Send + 'static>(
     state: &State,
     call: &Call,
-    work: impl FnOnce(&StopSign) -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+    work: impl FnOnce(&StopSign) -> Result<T, OpenTsdbError> + Send + 'static,
+) -> Result<T, OpenTsdbError> {
     state.limits.walks.walk(&call.asker, work).await
 }

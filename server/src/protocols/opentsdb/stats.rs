@@ -8,7 +8,7 @@ use axum::http::Method;
 use telem_engine::Value;
 
 use super::call::{Call, Generation};
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
 use super::{Answer, OpenTsdb, allow, json};
 use crate::self_metrics;
 use crate::state::State;
@@ -17,17 +17,18 @@ use crate::state::State;
 const THREADS_MAX: usize = 1_000;
 
 /// One number, and what tells it from others of its name.
-struct Number {
+struct StatsNumber {
     name: &'static str,
     value: String,
     kind: Option<&'static str>,
 }
 
 /// Everything that is counted.
-fn numbers(tsdb: &OpenTsdb) -> Vec<Number> {
+fn numbers(tsdb: &OpenTsdb) -> Vec<StatsNumber> {
     let state = &tsdb.state;
     let mut numbers = Vec::with_capacity(48);
-    let mut add = |name, value: u64, kind| numbers.push(Number { name, value: value.to_string(), kind: Some(kind) });
+    let mut add =
+        |name, value: u64, kind| numbers.push(StatsNumber { name, value: value.to_string(), kind: Some(kind) });
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (telnet, http) = (&tsdb.counters.telnet, &tsdb.counters.http);
     add("tsd.connectionmgr.connections", telnet.connections_open(), "open");
@@ -50,7 +51,7 @@ fn numbers(tsdb: &OpenTsdb) -> Vec<Number> {
                 Value::Int(int) => int.to_string(),
                 Value::Float(float) => float.to_string(),
             };
-            numbers.push(Number { name, value, kind: None });
+            numbers.push(StatsNumber { name, value, kind: None });
         });
     }
     numbers
@@ -70,14 +71,14 @@ fn each_line(tsdb: &OpenTsdb) -> Vec<String> {
     let state = &tsdb.state;
     let node = state.db.snapshot().node().to_owned();
     let seconds = state.clock.now().seconds();
-    let line = |number: Number| {
+    let line = |number: StatsNumber| {
         let kind = number.kind.map_or(String::new(), |kind| format!(" type={kind}"));
         format!("{} {seconds} {}{kind} host={node}", number.name, number.value)
     };
     numbers(tsdb).into_iter().map(line).collect()
 }
 
-pub fn answer(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, Failure> {
+pub fn answer(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let mut out = Vec::new();
     match call.generation {
@@ -106,19 +107,19 @@ pub fn answer(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::ok(out))
 }
 
-pub fn queries(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, Failure> {
+pub fn queries(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     Ok(Answer::ok(tsdb.queries.render(tsdb.state.queries.stats().left_behind)))
 }
 
 /// There is no store behind telem that it would have connections to.
-pub fn region_clients(call: &Call) -> Result<Answer, Failure> {
+pub fn region_clients(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     Ok(Answer::ok(b"[]".to_vec()))
 }
 
 /// Where the original tells of its Java machine: the process, as far as the kernel tells.
-pub fn process(state: &State, call: &Call) -> Result<Answer, Failure> {
+pub fn process(state: &State, call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let load = std::fs::read_to_string("/proc/loadavg").ok();
     let load: Option<f64> = load.and_then(|text| text.split(' ').next()?.parse().ok());
@@ -151,7 +152,7 @@ fn kilobytes(status: &str, name: &str) -> Option<i64> {
 }
 
 /// The threads of the process, without what they are doing.
-pub fn threads(call: &Call) -> Result<Answer, Failure> {
+pub fn threads(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten().take(THREADS_MAX);
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());

@@ -18,7 +18,7 @@ use telem_query::{Queries, QueryOptions};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
-use super::put::Report;
+use super::put::PutDetail;
 use super::time;
 use super::tsuid;
 use crate::answers::AnswerBudget;
@@ -167,12 +167,12 @@ async fn a_put_whose_time_is_over_says_how_many_points_nobody_knows_of() {
         Err(failure) => format!("{} {}", failure.status.as_u16(), failure.message),
     };
     assert_eq!(
-        told(Report::Plain),
+        told(PutDetail::Plain),
         "400 The put call has timed out with 0 successful writes, 1 failed writes and 2 timed out writes."
     );
-    assert_eq!(told(Report::Summary), r#"400 {"success":0,"failed":1,"timeouts":2}"#);
+    assert_eq!(told(PutDetail::Summary), r#"400 {"success":0,"failed":1,"timeouts":2}"#);
     assert_eq!(
-        told(Report::Details),
+        told(PutDetail::Details),
         r#"400 {"success":0,"failed":1,"timeouts":2,"errors":[{"datapoint":{"timestamp":0},"error":"Metric name was empty"}]}"#
     );
 }

@@ -155,7 +155,7 @@ impl Uploads {
     }
 
     fn outcome_by(&self, expected: &[String], look: &dyn Fn(&Path, String) -> Outcome) -> SavedNodes {
-        let known: Vec<(String, super::Saving)> =
+        let known: Vec<(String, super::NodeCopy)> =
             self.nodes().iter().map(|(node, one)| (node.clone(), one.clone())).collect();
         let absent = expected.iter().filter(|node| !known.iter().any(|(known, _)| known == *node));
         let never = absent.map(|node| NodeSaved {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use telem_engine::disk::{Disk, OsDisk};
 
 use super::disk::{Asking, Heads, told};
-use super::{Given, HeadDisk, Progress, Wanted};
+use super::{DirectoryGrant, DirectoryRequest, HeadDisk, Progress};
 use crate::saving::claim::claim;
 
 /// How often, at the most, a node that sends its files is brought up to date: many nodes share one head.
@@ -22,7 +22,7 @@ pub struct NodePlace {
     asking: Arc<Asking>,
     /// Where the job is saved, for a node whose head is gone.
     save: Option<PathBuf>,
-    found: Option<Found>,
+    found: Option<CopyDirectory>,
     /// A directory that was of no use.
     avoid: Option<PathBuf>,
     /// Writing directly has failed: files are sent from then on.
@@ -31,7 +31,7 @@ pub struct NodePlace {
 
 /// A directory to save in.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct CopyDirectory {
     pub dir: PathBuf,
     pub disk: Arc<dyn Disk>,
     pub how: How,
@@ -60,11 +60,11 @@ impl NodePlace {
     ///
     /// # Errors
     /// What the head says, or why it does not.
-    pub fn find(&mut self, database: &str) -> io::Result<Found> {
+    pub fn find(&mut self, database: &str) -> io::Result<CopyDirectory> {
         if let Some(found) = &self.found {
             return Ok(found.clone());
         }
-        let wanted = Wanted { database: database.to_owned(), avoid: self.avoid.clone() };
+        let wanted = DirectoryRequest { database: database.to_owned(), avoid: self.avoid.clone() };
         let body = Bytes::from(serde_json::to_vec(&wanted)?);
         let answered = match self.asking.ask(&Method::POST, "save", &body) {
             Ok(answered) => answered,
@@ -73,13 +73,13 @@ impl NodePlace {
         if !answered.status.is_success() {
             return Err(io::Error::other(told(&answered)));
         }
-        let given: Given = serde_json::from_slice(&answered.body)?;
+        let given: DirectoryGrant = serde_json::from_slice(&answered.body)?;
         let is_shared = !self.send && given.probe.as_ref().is_some_and(super::Probe::is_shared);
         let found = match is_shared {
-            true => Found { dir: given.dir, disk: Arc::new(OsDisk), how: How::Directly },
+            true => CopyDirectory { dir: given.dir, disk: Arc::new(OsDisk), how: How::Directly },
             false => {
                 let disk = HeadDisk::new(Arc::clone(&self.asking), given.dir.clone());
-                Found { dir: given.dir, disk: Arc::new(disk), how: How::Sent }
+                CopyDirectory { dir: given.dir, disk: Arc::new(disk), how: How::Sent }
             }
         };
         tracing::info!(dir = %found.dir.display(), how = ?found.how, "where this node is saved");
@@ -87,11 +87,11 @@ impl NodePlace {
     }
 
     /// A node whose head never came still saves what it has, where the job's directory is seen from here.
-    fn alone(&mut self, error: io::Error) -> io::Result<Found> {
+    fn alone(&mut self, error: io::Error) -> io::Result<CopyDirectory> {
         let Some(save) = self.save.as_ref().filter(|save| save.is_dir()) else { return Err(error) };
         tracing::warn!(%error, save = %save.display(), "no head says where to save, so it is done without one");
         let dir = claim(save, self.asking.node())?;
-        let found = Found { dir, disk: Arc::new(OsDisk), how: How::Alone };
+        let found = CopyDirectory { dir, disk: Arc::new(OsDisk), how: How::Alone };
         Ok(self.found.insert(found).clone())
     }
 

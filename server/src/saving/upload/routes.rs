@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use telem_engine::ErrorKind;
 
 use super::store::{READ_BYTES_MAX, Store, StoreError};
-use super::{Progress, Uploads, UploadsError, Wanted};
+use super::{DirectoryRequest, Progress, Uploads, UploadsError};
 use crate::http::{ApiError, body};
 
 /// The length of a file.
@@ -66,7 +66,7 @@ pub fn routes<S: Clone + Send + Sync + 'static>(uploads: Uploads) -> Router<S> {
 
 async fn give(Of(uploads): Of<Uploads>, Path(node): Path<String>, request: Request) -> Result<Response, ApiError> {
     uploads.admit(request.headers())?;
-    let wanted: Wanted = json(&body::read(request, &uploads.inner.limits).await?)?;
+    let wanted: DirectoryRequest = json(&body::read(request, &uploads.inner.limits).await?)?;
     let given = beside(move || uploads.give(&node, &wanted)).await??;
     as_json(&given)
 }

@@ -37,7 +37,7 @@ impl Head {
 
     /// The directory of a node whose database has this id.
     fn give(&self, node: &str, database: &str) -> PathBuf {
-        self.uploads.give(node, &Wanted { database: database.to_owned(), avoid: None }).unwrap().dir
+        self.uploads.give(node, &DirectoryRequest { database: database.to_owned(), avoid: None }).unwrap().dir
     }
 
     async fn ask(&self, method: Method, path: &str, body: impl Into<Body>) -> (StatusCode, String) {
@@ -204,7 +204,7 @@ async fn a_node_without_a_directory_is_told_to_ask_for_one() {
     assert_eq!(head.ask(Method::POST, "/api/nodes/n1/saved", "{}").await.0, StatusCode::GONE);
     let (status, answer) = head.ask(Method::POST, "/api/nodes/n1/save", r#"{"database":"d"}"#).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
-    let given: Given = serde_json::from_str(&answer).unwrap();
+    let given: DirectoryGrant = serde_json::from_str(&answer).unwrap();
     assert!(given.probe.unwrap().is_shared(), "we see the directory");
     assert_eq!(head.ask(Method::PUT, "/api/nodes/n1/files/WRITER", "").await.0, StatusCode::NO_CONTENT);
 }
@@ -268,7 +268,7 @@ fn no_two_nodes_and_no_two_databases_have_one_directory() {
     assert_eq!(head.give("n1", "a"), first, "asked again");
     assert_eq!(head.give("n2", "a"), head.uploads.save().join("n2"), "another node");
     assert_eq!(head.give("n1", "b"), head.uploads.save().join("n1-2"), "another database");
-    let elsewhere = Wanted { database: "b".to_owned(), avoid: Some(head.uploads.save().join("n1-2")) };
+    let elsewhere = DirectoryRequest { database: "b".to_owned(), avoid: Some(head.uploads.save().join("n1-2")) };
     assert_eq!(head.uploads.give("n1", &elsewhere).unwrap().dir, head.uploads.save().join("n1-3"));
 }
 
@@ -280,16 +280,16 @@ fn a_node_that_comes_back_to_a_new_head_goes_on_with_the_copy_that_it_began() {
     let dir = head.give("n1", &node.id());
     Mirror::begin(&node.db, &dir, Arc::new(OsDisk)).unwrap().step().unwrap();
     let again = Uploads::new(head.uploads.save(), Token::chosen(TOKEN).unwrap(), Sharing::Found);
-    let given = again.give("n1", &Wanted { database: node.id(), avoid: None }).unwrap();
+    let given = again.give("n1", &DirectoryRequest { database: node.id(), avoid: None }).unwrap();
     assert_eq!(given.dir, dir);
-    let other = again.give("n1", &Wanted { database: "another".to_owned(), avoid: None }).unwrap();
+    let other = again.give("n1", &DirectoryRequest { database: "another".to_owned(), avoid: None }).unwrap();
     assert_eq!(other.dir, head.uploads.save().join("n1-2"), "what is there stays");
 }
 
 #[test]
 fn a_probe_is_seen_where_the_directory_is_and_goes_with_the_head() {
     let head = Head::new(Sharing::Found);
-    let given = head.uploads.give("n1", &Wanted { database: "d".to_owned(), avoid: None }).unwrap();
+    let given = head.uploads.give("n1", &DirectoryRequest { database: "d".to_owned(), avoid: None }).unwrap();
     let probe = given.probe.unwrap();
     assert!(probe.is_shared());
     let other = Probe { contents: "guessed".to_owned(), ..probe.clone() };

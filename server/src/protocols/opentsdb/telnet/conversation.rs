@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, timeout};
 
-use super::commands::{self, Next};
+use super::commands::{self, AfterCommand};
 use super::lines::{self, Inbox};
 use super::{Telnet, TelnetLimits, puts};
 use crate::protocol::{ByteStream, LineClient};
@@ -95,7 +95,7 @@ async fn wait_for_eof(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
 
 /// Why no more is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ConversationEnd {
     /// The client has sent everything.
     Eof,
     /// The client said `exit`: what it said after that counts for nothing.
@@ -114,7 +114,7 @@ struct Conversation<'a> {
     inbox: Inbox,
     /// What the client did not take yet.
     answers: BytesMut,
-    end: Option<End>,
+    end: Option<ConversationEnd>,
     /// Whether nobody takes answers any more.
     deaf: bool,
     /// Rings when nothing came for too long.
@@ -127,7 +127,7 @@ impl Conversation<'_> {
     async fn run(&mut self, stopping: &mut watch::Receiver<bool>) -> io::Result<()> {
         loop {
             self.handle().await;
-            let more = self.inbox.has_more() && self.end != Some(End::Exit);
+            let more = self.inbox.has_more() && self.end != Some(ConversationEnd::Exit);
             if self.end.is_some() && !more {
                 return self.close().await;
             }
@@ -137,7 +137,7 @@ impl Conversation<'_> {
                 biased;
                 () = stop(stopping) => {
                     self.read_the_last().await;
-                    self.end = self.end.or(Some(End::Ours));
+                    self.end = self.end.or(Some(ConversationEnd::Ours));
                 }
                 written = self.writer.write_buf(&mut self.answers), if !self.answers.is_empty() => {
                     if written? == 0 {
@@ -148,7 +148,7 @@ impl Conversation<'_> {
                 () = &mut self.alarm, if listen => {
                     let idle = self.limits.idle_timeout.as_secs_f64();
                     self.answers.extend_from_slice(format!("closed: nothing came for {idle} s\n").as_bytes());
-                    self.end = Some(End::Ours);
+                    self.end = Some(ConversationEnd::Ours);
                 }
             }
         }
@@ -156,14 +156,14 @@ impl Conversation<'_> {
 
     fn hear(&mut self, read: io::Result<usize>) {
         match read {
-            Ok(0) => self.end = Some(End::Eof),
+            Ok(0) => self.end = Some(ConversationEnd::Eof),
             Ok(_) => {
                 self.inbox.arrange();
                 return self.alarm.as_mut().reset(Instant::now() + self.limits.idle_timeout);
             }
             Err(error) => {
                 tracing::debug!(%error, "a telnet connection broke off");
-                self.end = Some(End::Eof);
+                self.end = Some(ConversationEnd::Eof);
             }
         }
         if self.inbox.is_torn() {
@@ -176,7 +176,10 @@ impl Conversation<'_> {
     /// Stores and answers lines, until there is no more or too many answers wait.
     async fn handle(&mut self) {
         let mut lines = self.inbox.take();
-        while !lines.is_empty() && self.answers.len() < self.limits.answers_bytes_max && self.end != Some(End::Exit) {
+        while !lines.is_empty()
+            && self.answers.len() < self.limits.answers_bytes_max
+            && self.end != Some(ConversationEnd::Exit)
+        {
             let run = puts::run(&lines, self.limits.line_bytes_max);
             let taken = if run > 0 {
                 puts::store(self.telnet, self.tags, &lines[..run], &mut self.answers).await;
@@ -201,8 +204,8 @@ impl Conversation<'_> {
         self.telnet.counters().lines.fetch_add(1, Ordering::Relaxed);
         if line.len() > self.limits.line_bytes_max {
             self.too_long();
-        } else if commands::answer(self.telnet, line, &mut self.answers) == Next::HangUp {
-            self.end = Some(End::Exit);
+        } else if commands::answer(self.telnet, line, &mut self.answers) == AfterCommand::HangUp {
+            self.end = Some(ConversationEnd::Exit);
         }
     }
 
@@ -216,14 +219,14 @@ impl Conversation<'_> {
     async fn read_the_last(&mut self) {
         let mut left = LAST_BYTES_MAX;
         loop {
-            while self.inbox.has_more() && self.end != Some(End::Exit) {
+            while self.inbox.has_more() && self.end != Some(ConversationEnd::Exit) {
                 self.handle().await;
                 if self.answers.len() >= self.limits.answers_bytes_max {
                     self.deaf = true;
                     self.answers.clear();
                 }
             }
-            if left == 0 || matches!(self.end, Some(End::Exit | End::Eof)) {
+            if left == 0 || matches!(self.end, Some(ConversationEnd::Exit | ConversationEnd::Eof)) {
                 return;
             }
             match timeout(SILENCE, self.reader.read_buf(self.inbox.room())).await {
@@ -241,7 +244,7 @@ impl Conversation<'_> {
     async fn close(&mut self) -> io::Result<()> {
         self.writer.write_all_buf(&mut self.answers).await?;
         self.writer.shutdown().await?;
-        if self.end == Some(End::Exit) {
+        if self.end == Some(ConversationEnd::Exit) {
             // What it sent after that would take the last answers with it.
             let _ = timeout(FAREWELL_TIMEOUT, wait_for_eof(&mut self.reader)).await;
         }

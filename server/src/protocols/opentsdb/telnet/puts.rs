@@ -32,7 +32,7 @@ pub fn run(lines: &[u8], line_bytes_max: usize) -> usize {
 
 /// What became of a run.
 #[derive(Debug, Default)]
-struct Sorted {
+struct DecodedLines {
     batch: SampleBatch,
     puts: u64,
     /// By the number of its line.
@@ -43,7 +43,7 @@ struct Sorted {
 /// Stores the samples of a run, and answers the lines that are none.
 pub async fn store(telnet: &Telnet, tags: &DefaultTags, run: &[u8], answers: &mut BytesMut) {
     let text = String::from_utf8_lossy(run);
-    let Sorted { batch, puts, errors, invalid_values } = sort(telnet, tags, &text);
+    let DecodedLines { batch, puts, errors, invalid_values } = sort(telnet, tags, &text);
     let counters = telnet.counters();
     counters.lines.fetch_add(puts, Ordering::Relaxed);
     counters.puts.fetch_add(puts, Ordering::Relaxed);
@@ -68,9 +68,9 @@ fn tell(answers: &mut BytesMut, error: &str) {
 }
 
 /// Work for the processor, but no more than one read brought.
-fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> Sorted {
+fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> DecodedLines {
     let lines: Vec<&str> = run.lines().collect();
-    let mut sorted = Sorted { puts: lines.len() as u64, ..Sorted::default() };
+    let mut sorted = DecodedLines { puts: lines.len() as u64, ..DecodedLines::default() };
     let Some(writer) = &telnet.state().writer else {
         let refusal = telnet.state().refusal;
         let what = match refusal {
