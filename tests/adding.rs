@@ -22,6 +22,7 @@ const RECIPES: [Recipe; 6] = [
             ("ingest/src/collect/mod.rs", "mod pressure;"),
             ("ingest/src/collect/sampler.rs", "Box::new(pressure::Pressure::new(&tree))"),
             ("ingest/src/collect/catalog.rs", "node_pressure_cpu_waiting_seconds_total"),
+            ("fixtures/proc/", ""),
             ("docs/metrics.md", "node_pressure_cpu_waiting_seconds_total"),
             ("ingest/src/collect/tests/garbage.rs", "pressure::parse"),
         ],
@@ -41,6 +42,7 @@ const RECIPES: [Recipe; 6] = [
             ("server/src/net/access.rs", "pub struct Rules"),
             ("docs/limits.md", "LINE_BYTES_MAX"),
             ("server/src/protocols/NAME/tests.rs", "/write"),
+            ("server/src/net/tests/own_ports.rs", "listen::bind("),
         ],
     },
     Recipe {

@@ -17,7 +17,9 @@ use tokio::sync::watch;
 /// One protocol, with the state that is its own.
 pub trait Protocol: Debug + Send + Sync {
     /// Its paths on the common port; gRPC is paths too. Who asks was found out before.
-    fn routes(self: Arc<Self>) -> Router;
+    fn routes(self: Arc<Self>) -> Router {
+        Router::new()
+    }
 
     /// Who talks to clients of the common port that do not speak HTTP. There is one such protocol at most, as nothing
     /// in a first line would tell two of them apart.
