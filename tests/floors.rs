@@ -12,7 +12,7 @@ struct House {
     floors: &'static [&'static [&'static str]],
 }
 
-const HOUSES: [House; 3] = [
+const HOUSES: [House; 4] = [
     House {
         krate: "engine",
         floors: &[
@@ -47,6 +47,21 @@ const HOUSES: [House; 3] = [
             &["catalog"],
             &["session"],
             &["run"],
+        ],
+    },
+    House {
+        krate: "server",
+        floors: &[
+            &["config", "cors", "footprint", "missing", "private_dir", "rows", "self_metrics", "shell", "startup"],
+            &["http", "private_file", "protocol", "tls", "token"],
+            &["answers", "connection", "launch", "walks"],
+            &["client", "info", "state"],
+            &["join", "net", "protocols", "saving"],
+            &["membership"],
+            &["service"],
+            &["agent"],
+            &["job"],
+            &["cli"],
         ],
     },
 ];

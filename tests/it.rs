@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
+mod adding;
 mod architecture;
 mod bad_input;
 mod check;
@@ -19,6 +20,7 @@ mod hostile;
 mod influx;
 mod kill;
 mod launch;
+mod names;
 mod nodes;
 mod opentsdb;
 mod oracle;

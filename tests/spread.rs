@@ -17,8 +17,7 @@ use telem_query::cluster::{Inside, Knowing, Members, Wire};
 use telem_query::tsq::Fidelity;
 use telem_query::{Queries, QueryOptions};
 use telem_server::cors::Cors;
-use telem_server::http;
-use telem_server::protocols::opentsdb::Told;
+use telem_server::service::router::{self, ProtocolOptions};
 use telem_server::state::{ServerLimits, State, VERSION};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -136,11 +135,10 @@ fn router(queries: &Queries) -> Router {
         clock: Arc::new(SystemClock::new()),
         limits: ServerLimits::default(),
         cors: Cors::default(),
-        opentsdb: Told::default(),
         refusal: telem_server::state::Refusal::Saved,
         version: VERSION,
     };
-    http::router(Arc::new(state))
+    router::services(&Arc::new(state), &ProtocolOptions::default(), Router::new()).http
 }
 
 /// One request to a router, and its answer.

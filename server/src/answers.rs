@@ -31,19 +31,19 @@ impl AnswerBudget {
     }
 
     /// What an answer of no bytes holds.
-    pub fn start(&self) -> Held {
-        Held { budget: self.clone(), blocks: None }
+    pub fn start(&self) -> AnswerCharge {
+        AnswerCharge { budget: self.clone(), blocks: None }
     }
 }
 
 /// What one answer holds of the budget; given back when it is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct AnswerCharge {
     budget: AnswerBudget,
     blocks: Option<OwnedSemaphorePermit>,
 }
 
-impl Held {
+impl AnswerCharge {
     /// Holds enough for `bytes` in all.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Held {
 
 struct HeldBytes {
     bytes: Vec<u8>,
-    _held: Held,
+    _held: AnswerCharge,
 }
 
 impl AsRef<[u8]> for HeldBytes {

@@ -1,6 +1,6 @@
 //! A small HTTP client: asks a running server over TCP, with TLS or without, or over its Unix socket.
 //!
-//! One connection a request, unless many requests go over one [`Line`]; no redirects, no cookies. Answers are read as
+//! One connection a request, unless many requests go over one [`ClientConnection`]; no redirects, no cookies. Answers are read as
 //! a stream. A server with TLS is trusted if its certificate is that of the connection file or of the job, or if an
 //! authority vouches for it: one of `--tls-ca FILE`, else of those that the machine trusts.
 
@@ -182,13 +182,13 @@ impl Client {
 
     /// # Errors
     /// [`ClientError`]; Refused for every status but 2xx.
-    pub async fn get(&self, path: &str) -> Result<Body, ClientError> {
+    pub async fn get(&self, path: &str) -> Result<AnswerBody, ClientError> {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
     /// # Errors
     /// [`ClientError`]; Refused for every status but 2xx.
-    pub async fn post(&self, path: &str, body: Bytes) -> Result<Body, ClientError> {
+    pub async fn post(&self, path: &str, body: Bytes) -> Result<AnswerBody, ClientError> {
         self.ask(Method::POST, path, body).await
     }
 
@@ -196,11 +196,11 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`], but never Refused.
-    pub async fn exchange(&self, path: &str, body: Bytes) -> Result<Body, ClientError> {
+    pub async fn exchange(&self, path: &str, body: Bytes) -> Result<AnswerBody, ClientError> {
         self.send(Method::POST, path, body).await
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Body, ClientError> {
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<AnswerBody, ClientError> {
         let body = self.send(method, path, body).await?;
         if body.response.status().is_success() { Ok(body) } else { Err(body.into_refusal().await) }
     }
@@ -209,7 +209,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`], but never Refused.
-    pub async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Body, ClientError> {
+    pub async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<AnswerBody, ClientError> {
         self.pass(method, path, std::iter::empty(), body).await
     }
 
@@ -223,20 +223,20 @@ impl Client {
         path: &str,
         headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
         body: Bytes,
-    ) -> Result<Body, ClientError> {
+    ) -> Result<AnswerBody, ClientError> {
         let mut request = self.request(method, path, body)?;
         request.headers_mut().extend(headers);
         let mut line = self.open().await?;
         let response = line.send(request).await?;
         let (address, connection) = (self.address.clone(), line.keep());
-        Ok(Body { address, response, connection, silence_max: self.silence_max })
+        Ok(AnswerBody { address, response, connection, silence_max: self.silence_max })
     }
 
     /// A connection for many requests, one after another.
     ///
     /// # Errors
     /// Unreachable, Untrusted, Tls.
-    pub async fn open(&self) -> Result<Line, ClientError> {
+    pub async fn open(&self) -> Result<ClientConnection, ClientError> {
         let stream = tokio::time::timeout(self.connect_timeout, self.connect()).await;
         let late = |_| self.unreachable(io::ErrorKind::TimedOut.into());
         let (stream, local) = stream.map_err(late)??;
@@ -244,7 +244,7 @@ impl Client {
             http1::handshake(TokioIo::new(stream)).await.map_err(|source| self.broken(source))?;
         // Ends with the line or its last answer: its errors come out of the answer's body too.
         let connection = tokio::spawn(connection).abort_handle();
-        Ok(Line { client: self.clone(), sender, connection: Some(connection), local })
+        Ok(ClientConnection { client: self.clone(), sender, connection: Some(connection), local })
     }
 
     async fn connect(&self) -> Result<(Box<dyn Stream>, Option<IpAddr>), ClientError> {
@@ -299,7 +299,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// An open connection; dropping it hangs up.
 #[derive(Debug)]
-pub struct Line {
+pub struct ClientConnection {
     client: Client,
     sender: http1::SendRequest<Full<Bytes>>,
     /// `None` once an answer has it.
@@ -307,7 +307,7 @@ pub struct Line {
     local: Option<IpAddr>,
 }
 
-impl Line {
+impl ClientConnection {
     /// What opened it.
     pub fn client(&self) -> &Client {
         &self.client
@@ -356,7 +356,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
             connection.abort();
@@ -366,14 +366,14 @@ impl Drop for Line {
 
 /// The answer of a server; dropping it hangs up.
 #[derive(Debug)]
-pub struct Body {
+pub struct AnswerBody {
     address: Address,
     response: Response<Incoming>,
     connection: Option<tokio::task::AbortHandle>,
     silence_max: Duration,
 }
 
-impl Drop for Body {
+impl Drop for AnswerBody {
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
             connection.abort();
@@ -381,7 +381,7 @@ impl Drop for Body {
     }
 }
 
-impl Body {
+impl AnswerBody {
     pub fn status(&self) -> StatusCode {
         self.response.status()
     }
@@ -413,7 +413,7 @@ impl Body {
     /// The whole answer, where it has at most `bytes_max`; what is beyond is left out.
     ///
     /// # Errors
-    /// As [`Body::chunk`].
+    /// As [`AnswerBody::chunk`].
     pub async fn read(mut self, bytes_max: usize) -> Result<Vec<u8>, ClientError> {
         let mut bytes = Vec::new();
         while bytes.len() < bytes_max

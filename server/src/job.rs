@@ -4,15 +4,14 @@
 //! is the command's parent: read [`supervisor`], then [`recorder`], then [`link`], what they tell each other.
 
 pub mod child;
-pub mod claim;
+mod command;
 mod company;
 pub mod describe;
-pub mod footprint;
 mod link;
 pub mod member;
 pub mod notes;
+mod prepared;
 pub mod recorder;
-pub mod save;
 mod service;
 pub mod signals;
 mod summary;
@@ -22,7 +21,8 @@ mod witness;
 
 use std::time::Duration;
 
-pub use self::recorder::{Event, Places, Preparation, Prepare, Prepared, Up};
+pub use self::prepared::{Places, Preparation, Prepared, RunningService};
+pub use self::recorder::Event;
 
 /// Longest that the service may take to stop and close its database when the command has ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);

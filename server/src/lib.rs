@@ -2,28 +2,33 @@
 //!
 //! Knows no storage internals: only a [`telem_engine::Db`], its snapshots and the domain types.
 //! A library so that tests can use every part of it; the binary is `main.rs`, which calls [`cli::main`].
-//! Read [`state`] first: what every request handler is given; then [`http`]: who answers which path;
-//! then [`net`]: whose requests come that far.
+//! Read [`state`] first: what every request handler is given; then [`protocol`]: what answers; then
+//! [`service::router`]: which protocols there are; then [`net`]: whose requests come that far. The modules stand on
+//! floors, and each uses only those below its own (ARCHITECTURE.md).
 
+pub mod agent;
 pub mod answers;
 pub mod cli;
 pub mod client;
 pub mod config;
 pub mod connection;
 pub mod cors;
+pub mod footprint;
 pub mod http;
 pub mod info;
 pub mod job;
 pub mod join;
 pub mod launch;
+pub mod membership;
 pub mod missing;
 pub mod net;
-pub mod nodes;
 pub mod private_dir;
 pub mod private_file;
+pub mod protocol;
 pub mod protocols;
 pub mod rows;
-pub mod saved;
+pub mod saving;
+pub mod self_metrics;
 pub mod service;
 pub mod shell;
 pub mod startup;
@@ -32,5 +37,4 @@ pub mod state;
 mod testing;
 pub mod tls;
 pub mod token;
-pub mod upload;
 pub mod walks;

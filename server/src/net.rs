@@ -1,5 +1,5 @@
 //! Connections: accepts them, finds out whose they are and what they speak ([`sniff`]), and hands their requests to the
-//! router, or all they say to the telnet protocol. One port for everything: TLS or not, HTTP/1, HTTP/2 (which gRPC
+//! router, or all they say to the protocol that speaks in lines. One port for everything: TLS or not, HTTP/1, HTTP/2 (which gRPC
 //! needs), telnet.
 //!
 //! Every connection has a place, and places are limited ([`guest`]). Whose it is is found out first ([`owner`]), so that
@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod addresses;
+mod datagrams;
 mod guest;
 pub mod listen;
 mod owner;
@@ -32,6 +33,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
+use futures::future::select_all;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -46,14 +48,15 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use self::access::{Access, FirstLook, Rules};
-use self::guest::{Guest, Places, WrongTokens};
+use self::guest::{ConnectionPlaces, Guest, WrongTokens};
+use self::listen::BoundListener;
 use self::owner::OwnerLookup;
 use self::shared::SharedStream;
-use self::sniff::{Protocol, Whole};
+use self::sniff::{FirstByte, Whole};
 use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
 use crate::http::asker::{Asker, Presence};
-use crate::protocols::opentsdb::telnet::Telnet;
+use crate::protocol::{LineClient, LineService, OwnListener};
 use crate::state::ServerLimits;
 
 /// How long accepting rests after the operating system had no descriptor for one more connection.
@@ -90,53 +93,85 @@ pub struct Listeners {
     pub socket: Option<Socket>,
     /// The tag `host` of samples that come over the socket without one.
     pub node: Arc<str>,
+    /// Ports of protocols' own.
+    pub own: Vec<BoundListener>,
 }
 
 /// Who answers what comes.
 #[derive(Clone, Debug)]
-pub struct Protocols {
+pub struct Services {
     pub http: Router,
     /// `None`: everything is taken for HTTP.
-    pub telnet: Option<Arc<Telnet>>,
+    pub lines: Option<Arc<dyn LineService>>,
+    /// Ports of protocols' own, to be [bound](listen::bind).
+    pub listeners: Vec<OwnListener>,
+}
+
+/// Who answers at one port.
+#[derive(Debug)]
+struct Answers {
+    /// `None`: everything is taken for lines.
+    http: Option<Router>,
+    lines: Option<Arc<dyn LineService>>,
 }
 
 enum Incoming {
-    Tcp(TcpStream, FirstLook),
+    Tcp(TcpStream, FirstLook, Arc<Answers>),
     Unix(UnixStream),
 }
 
-/// Serves `protocols` until `stop` comes; then finishes the requests that run, within the limit for that.
+/// Serves `services` until `stop` comes; then finishes the requests that run, within the limit for that.
 pub async fn serve(
     listeners: Listeners,
-    protocols: Protocols,
+    services: Services,
     rules: Rules,
     limits: &ServerLimits,
     stop: impl Future<Output = ()>,
 ) {
-    let places = Places::new(limits.connections_max);
+    let places = ConnectionPlaces::new(limits.connections_max);
     let (stopping, stopped) = watch::channel(false);
     let tls = listeners.tls.clone().map(TlsAcceptor::from);
     let owners = listeners.tcp.local_addr().map_or_else(|_| OwnerLookup::of_tables(), OwnerLookup::new);
-    let node = Arc::clone(&listeners.node);
+    let (node, socket) = (Arc::clone(&listeners.node), listeners.socket);
     let wrong = WrongTokens::default();
-    let door = Door { protocols, rules, limits: limits.clone(), places, owners, tls, node, stopped, wrong };
-    let door = Arc::new(door);
-    let unknown = Arc::new(Semaphore::new(UNKNOWN_MAX));
+    let answers = Arc::new(Answers { http: Some(services.http), lines: services.lines });
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
+    let mut ports = vec![(listeners.tcp, Arc::clone(&answers))];
+    for own in listeners.own {
+        match own {
+            BoundListener::Http(tcp, router) => {
+                ports.push((tcp, Arc::new(Answers { http: Some(router), lines: None })));
+            }
+            BoundListener::Lines(tcp, lines) => ports.push((tcp, Arc::new(Answers { http: None, lines: Some(lines) }))),
+            BoundListener::Datagrams(udp, service) => {
+                let admission = datagrams::Admission::new(rules.clone());
+                let (receiving, watcher) =
+                    (datagrams::receive(udp, service, admission, stopped.clone()), graceful.watcher());
+                connections.spawn(async move {
+                    receiving.await;
+                    // Only now: whoever stops the server waits for what came before.
+                    drop(watcher);
+                });
+            }
+        }
+    }
+    let door = Door { answers, rules, limits: limits.clone(), places, owners, tls, node, stopped, wrong };
+    let door = Arc::new(door);
+    let unknown = Arc::new(Semaphore::new(UNKNOWN_MAX));
     tokio::pin!(stop);
     loop {
         let (accepted, unknown) = tokio::select! {
             () = &mut stop => break,
-            (accepted, unknown) = accept_tcp(&listeners.tcp, &unknown) => {
+            (accepted, unknown) = accept_tcp(&ports, &unknown) => {
                 // At once: a client that hangs up is known for a moment only.
-                let seen = accepted.map(|stream| {
+                let seen = accepted.map(|(stream, answers)| {
                     let look = door.rules.of_tcp(&stream, &door.owners);
-                    Incoming::Tcp(stream, look)
+                    Incoming::Tcp(stream, look, answers)
                 });
                 (seen, unknown)
             }
-            accepted = accept_unix(listeners.socket.as_ref()) => (accepted.map(Incoming::Unix), None),
+            accepted = accept_unix(socket.as_ref()) => (accepted.map(Incoming::Unix), None),
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
@@ -150,7 +185,7 @@ pub async fn serve(
             }
         }
     }
-    drop(listeners);
+    drop((ports, socket));
     stopping.send_replace(true);
     if tokio::time::timeout(limits.shutdown_timeout, graceful.shutdown()).await.is_err() {
         tracing::warn!(waited = ?limits.shutdown_timeout, "requests that still ran were cut off");
@@ -158,14 +193,17 @@ pub async fn serve(
     connections.shutdown().await;
 }
 
-/// A connection, and its place among those of which it is not known yet whose they are.
+/// A connection with who answers it, and its place among those of which it is not known yet whose they are.
 async fn accept_tcp(
-    listener: &TcpListener,
+    ports: &[(TcpListener, Arc<Answers>)],
     unknown: &Arc<Semaphore>,
-) -> (io::Result<TcpStream>, Option<OwnedSemaphorePermit>) {
+) -> (io::Result<(TcpStream, Arc<Answers>)>, Option<OwnedSemaphorePermit>) {
     // Nobody closes it.
     let unknown = Arc::clone(unknown).acquire_owned().await.ok();
-    (listener.accept().await.map(|(stream, _)| stream), unknown)
+    let accepting = ports.iter().map(|(tcp, answers)| {
+        Box::pin(async move { tcp.accept().await.map(|(stream, _)| (stream, Arc::clone(answers))) })
+    });
+    (select_all(accepting).await.0, unknown)
 }
 
 async fn accept_unix(socket: Option<&Socket>) -> io::Result<UnixStream> {
@@ -177,10 +215,11 @@ async fn accept_unix(socket: Option<&Socket>) -> io::Result<UnixStream> {
 
 /// What every connection needs.
 struct Door {
-    protocols: Protocols,
+    /// At the common port.
+    answers: Arc<Answers>,
     rules: Rules,
     limits: ServerLimits,
-    places: Places,
+    places: ConnectionPlaces,
     owners: OwnerLookup,
     tls: Option<TlsAcceptor>,
     node: Arc<str>,
@@ -192,14 +231,22 @@ struct Door {
 /// Who asks, and over what.
 struct Visit {
     guest: Arc<Guest>,
+    answers: Arc<Answers>,
     watcher: Watcher,
+}
+
+impl Visit {
+    /// What somebody speaks here whose first byte this is.
+    fn speech(&self, first: u8) -> FirstByte {
+        if self.answers.http.is_some() { sniff::first_byte(first) } else { FirstByte::Lines }
+    }
 }
 
 impl Door {
     /// `unknown` is held until it is known whose the connection is.
     async fn welcome(self: Arc<Self>, incoming: Incoming, unknown: Option<OwnedSemaphorePermit>, watcher: Watcher) {
         match incoming {
-            Incoming::Tcp(stream, look) => {
+            Incoming::Tcp(stream, look, answers) => {
                 let access = self.rules.after(look, &self.owners).await;
                 drop(unknown);
                 if let Err(error) = stream.set_nodelay(true) {
@@ -208,7 +255,7 @@ impl Door {
                 let (peer, stream) = (stream.peer_addr().ok(), SharedStream::new(stream));
                 let guest = self.seat(access, peer, stream.presence(), DefaultTags::default());
                 let Some(guest) = guest else { return turn_away(stream).await };
-                self.open(stream, Visit { guest, watcher }).await;
+                self.open(stream, Visit { guest, answers, watcher }).await;
             }
             Incoming::Unix(stream) => {
                 let access = self.rules.of_unix(&stream);
@@ -216,7 +263,8 @@ impl Door {
                 let stream = SharedStream::new(stream);
                 let guest = self.seat(access, None, stream.presence(), tags);
                 let Some(guest) = guest else { return turn_away(stream).await };
-                self.converse(stream, BytesMut::new(), Visit { guest, watcher }).await;
+                let answers = Arc::clone(&self.answers);
+                self.converse(stream, BytesMut::new(), Visit { guest, answers, watcher }).await;
             }
         }
     }
@@ -270,8 +318,8 @@ impl Door {
         let first = if first.is_empty() { self.first_bytes(&mut stream).await } else { Some(first) };
         let Some(mut first) = first else { return };
         let byte = first.first().copied().unwrap_or_default();
-        match (sniff::protocol(byte), &self.protocols.telnet, &visit.guest.access) {
-            (Protocol::Http, ..) | (_, None, _) => {
+        match (visit.speech(byte), &visit.answers.lines, &visit.guest.access) {
+            (FirstByte::Http, ..) | (_, None, _) => {
                 let preface = sniff::is_http2(&mut stream, &mut first);
                 let is_http2 = tokio::time::timeout(self.limits.header_timeout, preface).await;
                 let stream = StallGuard::new(Whole::new(first, stream), self.limits.write_idle_timeout);
@@ -281,17 +329,19 @@ impl Door {
                     Ok(Err(_)) | Err(_) => {}
                 }
             }
-            (Protocol::Telnet, Some(telnet), Access::Socket | Access::Loopback { .. }) => {
-                telnet.converse(stream, first, &visit.guest.tags, self.stopped.clone()).await;
+            (FirstByte::Lines, Some(lines), Access::Socket | Access::Loopback { .. }) => {
+                let stream = Box::new(StallGuard::new(stream, self.limits.write_idle_timeout));
+                let (tags, stopping) = (visit.guest.tags.clone(), self.stopped.clone());
+                lines.converse(LineClient { stream, first, tags, stopping }).await;
                 // Only now: whoever stops the server waits for what this client sent.
                 drop(visit);
             }
-            (Protocol::Telnet, Some(telnet), Access::Stranger { reason, .. }) => {
+            (FirstByte::Lines, Some(lines), Access::Stranger { reason, .. }) => {
                 let what = format!(
                     "a token is needed because {reason}, and telnet cannot carry one; send to /api/put over HTTP with \
                      'Authorization: Bearer TOKEN' and the token of the connection file"
                 );
-                telnet.refuse(stream, &what).await;
+                lines.refuse(Box::new(stream), &what).await;
             }
         }
     }
@@ -300,10 +350,10 @@ impl Door {
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let Visit { guest, watcher } = visit;
+        let Visit { guest, answers, watcher } = visit;
         let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
-            let (door, guest) = (&self, &guest);
-            async move { Ok::<Response, Infallible>(door.answer(request.map(Body::new), guest).await) }
+            let (door, guest, answers) = (&self, &guest, &answers);
+            async move { Ok::<Response, Infallible>(door.answer(request.map(Body::new), guest, answers).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -318,13 +368,14 @@ impl Door {
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let Visit { guest, watcher } = visit;
+        let Visit { guest, answers, watcher } = visit;
         let stalls = Arc::new(StallWatch::new(self.limits.write_idle_timeout));
         let (door, asked, watched) = (Arc::clone(&self), Arc::clone(&guest), Arc::clone(&stalls));
         let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             let (door, guest, watched) = (Arc::clone(&door), Arc::clone(&asked), Arc::clone(&watched));
+            let answers = Arc::clone(&answers);
             async move {
-                let response = door.answer(request.map(Body::new), &guest).await;
+                let response = door.answer(request.map(Body::new), &guest, &answers).await;
                 // One request that is not taken must not hold up the others: it is watched by itself.
                 Ok::<_, Infallible>(response.map(|body| watched.around(body)))
             }
@@ -347,7 +398,7 @@ impl Door {
         }
     }
 
-    async fn answer(&self, mut request: axum::extract::Request, guest: &Guest) -> Response {
+    async fn answer(&self, mut request: axum::extract::Request, guest: &Guest, answers: &Answers) -> Response {
         name_host(&mut request);
         let (method, headers) = (request.method(), request.headers());
         match self.rules.admit(headers, &guest.access) {
@@ -362,7 +413,9 @@ impl Door {
         }
         request.extensions_mut().insert(guest.asker.clone());
         request.extensions_mut().insert(guest.tags.clone());
-        match self.protocols.http.clone().oneshot(request).await {
+        // Where there is none, whatever comes was taken for lines.
+        let http = answers.http.clone().unwrap_or_default();
+        match http.oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         }

@@ -1,8 +1,9 @@
 //! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
 
 mod head;
-pub(crate) mod own;
+mod parts;
 mod room;
+pub mod router;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -11,39 +12,32 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use telem_engine::{Clock, Db, Options, RecoveryReport, is_out_of_room};
-use telem_ingest::collect::{CollectError, CollectOptions, Collectors, OwnMetrics};
+use telem_engine::{Clock, Db, Options, RecoveryReport};
+use telem_ingest::collect::{CollectError, CollectOptions};
 use telem_ingest::writer::{ShutdownError, Writer, WriterOptions};
-use telem_query::cluster::Members;
 use telem_query::tsq::Fidelity;
 use telem_query::{Queries, QueryOptions};
 use tokio::net::TcpListener;
 
 use crate::config::{self, FileSystem};
-use crate::connection::{Connection, ConnectionFile, FILE_NAME};
 use crate::cors::Cors;
-use crate::http;
 use crate::join::{Join, JoinError};
-use crate::net::access::Rules;
+use crate::membership::forward::InSight;
+use crate::membership::{self, Nodes};
+use crate::net;
 use crate::net::listen::{ListenError, listen};
-use crate::net::socket::{self, Socket, SocketError, SocketPlace};
-use crate::net::{self, Listeners, Protocols};
-use crate::nodes::forward::{self, InSight};
-use crate::nodes::own::OwnNode;
-use crate::nodes::routes::{self, Membership};
-use crate::nodes::{self, Nodes, dial};
-use crate::protocols::opentsdb::Told;
-use crate::protocols::opentsdb::telnet::Telnet;
-use crate::state::{Refusal, ServerLimits, State, VERSION};
+use crate::net::socket::{SocketError, SocketPlace};
+use crate::saving::upload::Uploads;
+use crate::state::ServerLimits;
 use crate::tls::{Certificate, TlsError};
 use crate::token::{Token, TokenError};
-use crate::upload::{self, Uploads};
-use head::{Head, Keys};
+use parts::Parts;
+use router::ProtocolOptions;
 use upkeep::Upkeep;
 
 pub use head::HeadOptions;
@@ -55,9 +49,6 @@ const SHARED_SYNC_INTERVAL: Duration = Duration::from_secs(5);
 const MERGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest that the last flush may take when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Connections of a head, at the least.
-const HEAD_CONNECTIONS_MAX: usize = 4_096;
 
 /// What a server serves.
 #[derive(Clone, Debug)]
@@ -97,6 +88,7 @@ pub struct ServiceOptions {
     /// Which pages of other origins may ask.
     pub cors: Cors,
     pub limits: ServerLimits,
+    pub protocols: ProtocolOptions,
     pub engine: Options,
     pub writer: WriterOptions,
     pub queries: QueryOptions,
@@ -247,137 +239,30 @@ async fn serve(
     ready: impl FnOnce(&Ready),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServiceError> {
-    let address = tcp.local_addr().map_err(ServiceError::Address)?;
-    let socket = bind_socket(&options)?;
-    let Keys { token, served } = head::keys(&options, address)?;
-    let tls = served.config()?;
-    let url = url(address, tls.is_some());
-    let connection = Connection {
-        url: url.clone(),
-        socket: Some(socket.path().to_path_buf()),
-        token: token.secret().to_owned(),
-        pid: std::process::id(),
-        job: options.job.clone(),
-        node: options.node.clone(),
-        level: options.level,
-        data: options.data.clone(),
-        // For the user's own there is whoever vouches for it.
-        certificate: served.job.as_ref().filter(|_| served.own.is_none()).map(|job| job.chain.clone()),
-    };
-    let head = options.head.as_ref().map(|_| Head::of(&options, &token, &served, address)).transpose()?;
-    let path = options.connection_file.unwrap_or_else(|| match options.source {
-        Source::Live | Source::NoRoom(_) => options.data.join(FILE_NAME),
-        // Where saved databases stand we may not be allowed to write, and would not if we were.
-        Source::Saved(_) => socket.path().with_extension("json"),
-    });
-    let recovery = noteworthy(db.recovery());
-    let queries = match &head {
-        None if !options.is_member => Queries::new(db.clone(), options.queries)?,
-        head => {
-            let members = match head {
-                Some(head) => head.nodes.members().clone(),
-                None => Members::new(Arc::clone(&options.clock)),
-            };
-            let certificate = served.job.as_ref().map(|job| job.chain.as_str());
-            Queries::over(db.clone(), members, dial::wire(&token, certificate)?, options.queries)?
-        }
-    };
-    let collectors = match &writer {
-        Some(writer) => {
-            let own = OwnMetrics::new(own::tell(db.clone(), writer.clone(), queries.clone()));
-            let collect = CollectOptions { own, ..options.collect };
-            Collectors::start(&collect, db.clone(), writer.clone(), Arc::clone(&options.clock))?
-        }
-        None => None,
-    };
-    let (ready_db, ready_writer, data) = (db.clone(), writer.clone(), options.data.clone());
-    let nodes = head.as_ref().map(|head| head.nodes.clone());
-    let membership = Membership {
-        own: OwnNode {
-            node: options.node,
-            is_head: nodes.is_some(),
-            url: url.clone(),
-            data: options.data,
-            since_us: options.clock.now().micros(),
-        },
-        nodes: nodes.clone(),
-        queries: queries.clone(),
-        clock: Arc::clone(&options.clock),
-        token: token.clone(),
-        limits: options.limits.clone(),
-    };
-    let state = State {
-        db,
-        writer,
-        queries: queries.clone(),
-        level: options.level,
-        fidelity: options.fidelity,
-        clock: options.clock,
-        limits: options.limits.clone(),
-        cors: options.cors.clone(),
-        opentsdb: Told::default(),
-        refusal: if matches!(options.source, Source::NoRoom(_)) { Refusal::NoRoom } else { Refusal::Saved },
-        version: VERSION,
-    };
-    let state = Arc::new(state);
-    let telnet = Some(Arc::new(Telnet::new(Arc::clone(&state))));
-    let router = http::router_with(state, routes::routes(membership));
-    let router = match options.head_in_sight {
-        Some(head) => forward::over(router, head, &connection.node, options.limits.clone()),
-        None => router,
-    };
-    let router = match queries.worker() {
-        Some(worker) => router.merge(routes::worker(worker, token.clone())),
-        None => router,
-    };
-    let uploads = head.as_ref().and_then(|head| head.uploads(token.clone()));
-    let router = match uploads.clone() {
-        Some(uploads) => router.merge(upload::routes(uploads)),
-        None => router,
-    };
-    let protocols = Protocols { http: router, telnet };
-    let rules = Rules::new(token, options.uid, options.allowed_uids).with_pages(options.cors);
-    // Held until the last request is answered.
-    let (_file, path) = publish(&connection, path, socket.path())?;
-    let join_file = match &head {
-        Some(head) => head.publish().await?,
-        None => None,
-    };
-    ready(&Ready {
-        db: ready_db,
-        queries: queries.clone(),
-        writer: ready_writer,
-        data,
-        recovery,
-        url,
-        socket: socket.path().to_path_buf(),
-        connection_file: path,
-        join: head.map(|head| head.join),
-        nodes: nodes.clone(),
-        uploads,
-    });
-    let listeners = Listeners { tcp, tls, socket: Some(socket), node: connection.node.as_str().into() };
-    let mut limits = options.limits.clone();
-    if nodes.is_some() {
-        // Every agent keeps a connection to its head.
-        limits.connections_max = limits.connections_max.max(HEAD_CONNECTIONS_MAX);
-    }
-    let serving = net::serve(listeners, protocols, rules, &limits, stop);
-    match nodes {
+    let parts = parts::build(&options, tcp, db, writer).await?;
+    run_parts(parts, ready, stop).await;
+    Ok(())
+}
+
+/// Serves until `stop`, and puts away what others find the service by.
+async fn run_parts(parts: Parts, ready: impl FnOnce(&Ready), stop: impl Future<Output = ()>) {
+    ready(&parts.ready);
+    let serving = net::serve(parts.listeners, parts.services, parts.rules, &parts.limits, stop);
+    match parts.ready.nodes {
         Some(nodes) => tokio::select! {
             () = serving => {}
-            () = nodes::watch(nodes, queries) => {}
+            () = membership::watch(nodes, parts.ready.queries) => {}
         },
         None => serving.await,
     }
-    if let Some(join_file) = join_file {
+    if let Some(join_file) = parts.join_file {
         join_file.withdraw().await;
     }
     // Takes as long as one tick: what it sampled is to be written before the database is closed.
-    if let Some(collectors) = collectors {
+    if let Some(collectors) = parts.collectors {
         collectors.stop();
     }
-    Ok(())
+    drop(parts.connection_file);
 }
 
 /// What is done to a database before it is closed: few large files are quicker to copy and to open than many.
@@ -416,27 +301,6 @@ impl Merge {
     }
 }
 
-/// Writes the connection file; where there is no room for it, beside the socket.
-fn publish(connection: &Connection, path: PathBuf, socket: &Path) -> Result<(ConnectionFile, PathBuf), ServiceError> {
-    let source = match connection.publish(&path) {
-        Ok(file) => return Ok((file, path)),
-        Err(source) => source,
-    };
-    let beside = socket.with_extension("json");
-    if is_out_of_room(&source)
-        && beside != path
-        && let Ok(file) = connection.publish(&beside)
-    {
-        tracing::warn!(
-            "the connection file is {}, because {} cannot be written: {source}",
-            beside.display(),
-            path.display()
-        );
-        return Ok((file, beside));
-    }
-    Err(ServiceError::Connection { path, source })
-}
-
 async fn open(options: &ServiceOptions) -> Result<Db, ServiceError> {
     let (source, data, engine) = (options.source.clone(), options.data.clone(), options.engine.clone());
     // Recovery reads all of the WAL.
@@ -452,34 +316,6 @@ async fn open(options: &ServiceOptions) -> Result<Db, ServiceError> {
 pub fn noteworthy(report: &RecoveryReport) -> Option<String> {
     let quiet = RecoveryReport { wal_files: report.wal_files, bytes: report.bytes, ..RecoveryReport::default() };
     (!report.created && *report != quiet).then(|| report.to_string())
-}
-
-/// Under the name of the job; where another server of ours or anything else has that, under one of its own.
-fn bind_socket(options: &ServiceOptions) -> Result<Socket, SocketError> {
-    let dir = options.socket_place.directory(options.uid)?;
-    let bind = |name: &str| Socket::bind(&dir, &socket::file_name(name), options.uid);
-    let data = options.data.canonicalize().unwrap_or_else(|_| options.data.clone());
-    let (job, data) = (&options.job, data.display());
-    match options.source {
-        Source::Live | Source::NoRoom(_) => match bind(job) {
-            Err(SocketError::Alive { .. } | SocketError::InTheWay { .. }) => bind(&format!("{job}\n{data}")),
-            bound => bound,
-        },
-        // The name of the job is for the job, which may run again; and saved databases may be served twice.
-        Source::Saved(_) => match bind(&format!("{job}\n{data}\nreplay")) {
-            Err(SocketError::Alive { .. }) => bind(&format!("{job}\n{data}\nreplay {}", std::process::id())),
-            bound => bound,
-        },
-    }
-}
-
-/// An address that clients can use: where all are listened on, the host name stands for them.
-fn url(address: SocketAddr, tls: bool) -> String {
-    let scheme = if tls { "https" } else { "http" };
-    match address.ip() {
-        ip if ip.is_unspecified() => format!("{scheme}://{}:{}", config::host_name(), address.port()),
-        _ => format!("{scheme}://{address}"),
-    }
 }
 
 /// As in the options, but for data on a file system that many nodes share; warns of a place that is not a good one.

@@ -1,6 +1,6 @@
 //! What every request handler is given: the database, the way in, the way out, and the limits.
 //!
-//! Shared as `Arc<State>`; but for what is counted, nothing in it changes while the server runs.
+//! Shared as `Arc<State>`; nothing in it changes while the server runs. What a protocol counts or remembers is its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,7 @@ use telem_query::tsq::Fidelity;
 
 use crate::answers::AnswerBudget;
 use crate::cors::Cors;
-use crate::http::body::{BodyBudget, LargeBodies};
-use crate::protocols::opentsdb::Told;
+use crate::http::body::BodyLimits;
 use crate::walks::Walks;
 
 /// The state of one running server.
@@ -32,8 +31,6 @@ pub struct State {
     pub limits: ServerLimits,
     /// Which pages of other origins may ask.
     pub cors: Cors,
-    /// What the OpenTSDB protocols tell of themselves.
-    pub opentsdb: Told,
     /// Why nothing is written, where there is no writer.
     pub refusal: Refusal,
     /// The version of telem, as in `telem --version`.
@@ -81,80 +78,38 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Every limit of the server that is not a limit of the engine, of the writer or of queries.
 #[derive(Clone, Debug)]
 pub struct ServerLimits {
-    /// Largest request body, as sent and again when decompressed.
-    pub body_bytes_max: usize,
+    pub bodies: BodyLimits,
     /// Largest request body that only asks something. 1 MiB by default.
     pub question_bytes_max: usize,
-    /// Memory that the bodies of all running requests share.
-    pub bodies: BodyBudget,
     /// Memory that answers to OpenTSDB's queries share until they are read.
     pub answers: AnswerBudget,
     /// Values that wait until all sub-queries of a request are answered, so that an error still has a status of its
     /// own; with more of them the answer begins. 1 million by default, 24 MB.
     pub answer_values_waiting: u64,
-    /// Places for large bodies that are decompressed and decoded at once; one more waits, 30 s by default. 2 by
-    /// default: samples are appended one body after another anyway.
-    pub large_bodies: LargeBodies,
     /// Work that walks over all names or series.
     pub walks: Walks,
     /// Most open connections, a quarter of them for clients that need the token; one more is told 503.
     pub connections_max: usize,
     /// Longest that the head of a request may take to arrive, idle time before it included.
     pub header_timeout: Duration,
-    /// Longest silence while a body is sent to us.
-    pub body_idle_timeout: Duration,
     /// Longest that a client may take no byte of an answer.
     pub write_idle_timeout: Duration,
     /// Longest that running requests are waited for when the server stops.
     pub shutdown_timeout: Duration,
-    pub telnet: TelnetLimits,
-}
-
-/// Limits of OpenTSDB's telnet protocol.
-#[derive(Clone, Debug)]
-pub struct TelnetLimits {
-    /// Most open connections that speak it, out of those of the server; one more is told so. 256 by default.
-    pub connections_max: usize,
-    /// Longest line, without what ends it; a longer one is passed over, and that is told. 8 KiB by default, where
-    /// OpenTSDB takes 1 KiB.
-    pub line_bytes_max: usize,
-    /// Answers that a client did not take yet: with more, nothing more is read of what it sends. 256 KiB by default; what
-    /// is answered to one read of 32 KiB comes on top.
-    pub answers_bytes_max: usize,
-    /// Longest silence of a client. 10 minutes by default: what sends every minute is not to connect every minute.
-    pub idle_timeout: Duration,
-    /// Longest that samples wait for room in the writer's queue, and their client with them. 10 s by default.
-    pub busy_timeout: Duration,
-}
-
-impl Default for TelnetLimits {
-    fn default() -> Self {
-        Self {
-            connections_max: 256,
-            line_bytes_max: 8 << 10,
-            answers_bytes_max: 256 << 10,
-            idle_timeout: Duration::from_secs(600),
-            busy_timeout: Duration::from_secs(10),
-        }
-    }
 }
 
 impl Default for ServerLimits {
     fn default() -> Self {
         Self {
-            body_bytes_max: 64 << 20,
+            bodies: BodyLimits::default(),
             question_bytes_max: 1 << 20,
-            bodies: BodyBudget::new(256 << 20),
             answers: AnswerBudget::new(512 << 20),
             answer_values_waiting: 1_000_000,
-            large_bodies: LargeBodies::new(2, Duration::from_secs(30)),
             walks: Walks::default(),
             connections_max: 512,
             header_timeout: Duration::from_secs(90),
-            body_idle_timeout: Duration::from_secs(30),
             write_idle_timeout: Duration::from_secs(60),
             shutdown_timeout: Duration::from_secs(10),
-            telnet: TelnetLimits::default(),
         }
     }
 }

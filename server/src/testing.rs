@@ -16,8 +16,8 @@ use tempfile::TempDir;
 use tower::ServiceExt;
 
 use crate::cors::Cors;
-use crate::http;
-use crate::protocols::opentsdb::Told;
+use crate::http::body::BodyLimits;
+use crate::service::router::{self, ProtocolOptions};
 use crate::state::{ServerLimits, State, VERSION};
 
 pub struct Served {
@@ -62,15 +62,14 @@ impl Served {
             level: 1,
             fidelity: Fidelity::Sensible,
             clock,
-            limits: ServerLimits { body_bytes_max: 64 << 10, ..ServerLimits::default() },
+            limits: ServerLimits { bodies: BodyLimits::default().at_most(64 << 10), ..ServerLimits::default() },
             cors: Cors::default(),
-            opentsdb: Told::default(),
             refusal: crate::state::Refusal::Saved,
             version: VERSION,
         };
         change(&mut state);
         let state = Arc::new(state);
-        Self { router: http::router(Arc::clone(&state)), state, _dir: dir }
+        Self { router: router::services(&state, &ProtocolOptions::default(), Router::new()).http, state, _dir: dir }
     }
 
     /// Stores samples of one series, `seconds` since 1970 each.

@@ -2,6 +2,7 @@
 //!
 //! Below level 3 the kernel's own sum over CPUs, from level 3 on each CPU in its place.
 
+use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
 use super::text::{fields, lines, number, numbers};
@@ -127,8 +128,10 @@ impl Cpu {
             blocked: Slot::new("node_procs_blocked"),
         }
     }
+}
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
+impl Subject for Cpu {
+    fn sample(&mut self, out: &mut Out<'_>) {
         let Some(text) = self.stat.read() else { return out.lacks("CPU times") };
         let mut told = false;
         for line in parse(text) {

@@ -1,6 +1,7 @@
 //! `/proc/diskstats`: reads and writes of disks.
 
 use super::devices::{Column, Devices, Numbers, Scale};
+use super::sampler::Subject;
 use super::series::Out;
 use super::source::{Source, Tree};
 use super::text::{fields, lines, numbers};
@@ -42,8 +43,10 @@ impl Disks {
     pub fn new(tree: &Tree, level: u8) -> Self {
         Self { file: tree.file("proc/diskstats"), devices: Devices::new(tree, "sys/block", COLUMNS, level) }
     }
+}
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
+impl Subject for Disks {
+    fn sample(&mut self, out: &mut Out<'_>) {
         let Some(text) = self.file.read() else { return };
         for (name, numbers) in parse(text) {
             // CD drives are hardware too, and tell nothing.

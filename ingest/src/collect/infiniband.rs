@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use telem_engine::Timestamp;
 
+use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
 use super::text::{fields, number};
@@ -53,35 +54,6 @@ impl InfiniBand {
         }
     }
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
-        if first_of(SEARCH_INTERVAL, out.time(), self.searched) {
-            self.searched = Some(out.time());
-            self.search();
-        }
-        if self.ports.is_empty() || !first_of(READ_INTERVAL, out.time(), self.read) {
-            return;
-        }
-        self.read = Some(out.time());
-        let mut sums = [None; 2];
-        for Port { counters, slots, .. } in &mut self.ports {
-            for ((counter, slot), sum) in counters.iter_mut().zip(slots).zip(&mut sums) {
-                let read = counter.read().and_then(|text| number(fields(text).next()?));
-                let Some(bytes) = read.map(|lanes| lanes.saturating_mul(LANES)) else { continue };
-                if self.each {
-                    out.int(slot, bytes);
-                }
-                *sum = Some(sum.unwrap_or(0u64).saturating_add(bytes));
-            }
-        }
-        if !self.each {
-            for (slot, sum) in self.sum.iter_mut().zip(sums) {
-                if let Some(bytes) = sum {
-                    out.int(slot, bytes);
-                }
-            }
-        }
-    }
-
     fn search(&mut self) {
         let class = self.tree.path("sys/class/infiniband");
         let names = |path| -> Vec<String> {
@@ -109,6 +81,37 @@ impl InfiniBand {
                 slots: [RECEIVED, TRANSMITTED].map(|metric| Slot::tagged(metric, &tags)),
                 name: (device, port),
             });
+        }
+    }
+}
+
+impl Subject for InfiniBand {
+    fn sample(&mut self, out: &mut Out<'_>) {
+        if first_of(SEARCH_INTERVAL, out.time(), self.searched) {
+            self.searched = Some(out.time());
+            self.search();
+        }
+        if self.ports.is_empty() || !first_of(READ_INTERVAL, out.time(), self.read) {
+            return;
+        }
+        self.read = Some(out.time());
+        let mut sums = [None; 2];
+        for Port { counters, slots, .. } in &mut self.ports {
+            for ((counter, slot), sum) in counters.iter_mut().zip(slots).zip(&mut sums) {
+                let read = counter.read().and_then(|text| number(fields(text).next()?));
+                let Some(bytes) = read.map(|lanes| lanes.saturating_mul(LANES)) else { continue };
+                if self.each {
+                    out.int(slot, bytes);
+                }
+                *sum = Some(sum.unwrap_or(0u64).saturating_add(bytes));
+            }
+        }
+        if !self.each {
+            for (slot, sum) in self.sum.iter_mut().zip(sums) {
+                if let Some(bytes) = sum {
+                    out.int(slot, bytes);
+                }
+            }
         }
     }
 }

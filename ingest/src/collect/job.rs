@@ -22,6 +22,7 @@ use self::members::{Listing, Members};
 use self::reaped::Reaper;
 use self::series::JobSeries;
 use super::processes::{WALK_INTERVAL, parse_page_bytes, parse_stat, read};
+use super::sampler::Subject;
 use super::series::Out;
 use super::source::Tree;
 use crate::schedule::first_of;
@@ -150,25 +151,6 @@ impl JobProcesses {
         }
     }
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
-        let is_due = self.members.len() <= JOB_EVERY_TICK_MAX || first_of(WALK_INTERVAL, out.time(), self.walked);
-        if !is_due {
-            return;
-        }
-        let reading = Reading { time: out.time(), before: self.walked.replace(out.time()) };
-        if self.target.is_awaited() {
-            return;
-        }
-        // Parents before their children: what was reaped of a child that is still there cannot be in it.
-        let supervisor = self.target.supervisor().and_then(|supervisor| self.members.stat_of(supervisor.pid));
-        self.members.look(reading.time, self.target.command(), &mut self.listing);
-        if let Some(stat) = &supervisor {
-            self.supervisor.read(stat.reaped_ticks);
-        }
-        self.settle();
-        self.series.tell(&mut self.members, reading, out);
-    }
-
     /// Books what ended and what was reaped since the walk before.
     fn settle(&mut self) {
         let supervisor = self.target.supervisor().map(|supervisor| supervisor.pid);
@@ -191,5 +173,26 @@ impl JobProcesses {
             let share = process.reaper.settle();
             self.series.count_reaped(share, || process.name.clone());
         }
+    }
+}
+
+impl Subject for JobProcesses {
+    fn sample(&mut self, out: &mut Out<'_>) {
+        let is_due = self.members.len() <= JOB_EVERY_TICK_MAX || first_of(WALK_INTERVAL, out.time(), self.walked);
+        if !is_due {
+            return;
+        }
+        let reading = Reading { time: out.time(), before: self.walked.replace(out.time()) };
+        if self.target.is_awaited() {
+            return;
+        }
+        // Parents before their children: what was reaped of a child that is still there cannot be in it.
+        let supervisor = self.target.supervisor().and_then(|supervisor| self.members.stat_of(supervisor.pid));
+        self.members.look(reading.time, self.target.command(), &mut self.listing);
+        if let Some(stat) = &supervisor {
+            self.supervisor.read(stat.reaped_ticks);
+        }
+        self.settle();
+        self.series.tell(&mut self.members, reading, out);
     }
 }

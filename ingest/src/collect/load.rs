@@ -1,5 +1,6 @@
 //! `/proc/loadavg`: how many threads run or wait.
 
+use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
 use super::text::{fields, float};
@@ -27,8 +28,10 @@ impl Load {
             load_average: Slot::new("load_average"),
         }
     }
+}
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
+impl Subject for Load {
+    fn sample(&mut self, out: &mut Out<'_>) {
         let Some(averages) = self.file.read().and_then(parse) else { return out.lacks("load average") };
         out.float(&mut self.load_average, averages[0]);
         for (slot, average) in self.averages.iter_mut().zip(averages) {

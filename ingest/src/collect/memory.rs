@@ -1,5 +1,6 @@
 //! `/proc/meminfo` and `/proc/vmstat`: memory, swap, faults.
 
+use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
 use super::text::{fields, lines, number};
@@ -105,8 +106,10 @@ impl Memory {
             used: Slot::new("used_RAM"),
         }
     }
+}
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
+impl Subject for Memory {
+    fn sample(&mut self, out: &mut Out<'_>) {
         let mut told = false;
         if let Some(text) = self.meminfo.read() {
             let (mut total, mut available) = (0, None);

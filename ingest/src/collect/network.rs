@@ -1,6 +1,7 @@
 //! `/proc/net/dev`: what network interfaces received and sent.
 
 use super::devices::{Column, Devices, Numbers, Scale};
+use super::sampler::Subject;
 use super::series::Out;
 use super::source::{Source, Tree};
 use super::text::{fields, lines, numbers};
@@ -39,8 +40,10 @@ impl Network {
     pub fn new(tree: &Tree, level: u8) -> Self {
         Self { file: tree.file_of_view("net/dev"), devices: Devices::new(tree, "sys/class/net", COLUMNS, level) }
     }
+}
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
+impl Subject for Network {
+    fn sample(&mut self, out: &mut Out<'_>) {
         let Some(text) = self.file.read() else { return out.lacks("network interfaces") };
         let mut told = false;
         for (name, numbers) in parse(text) {

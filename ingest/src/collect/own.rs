@@ -11,6 +11,7 @@ use telem_engine::Value;
 
 use super::cpu::TICKS_PER_SECOND;
 use super::processes::{entries, parse_page_bytes, parse_stat, read};
+use super::sampler::Subject;
 use super::series::{Out, Slot};
 
 /// Tells name and value of metrics of the catalog, one after another.
@@ -48,8 +49,10 @@ impl Own {
         let page_bytes = read(Path::new("/proc/self/auxv"), &mut file).and_then(parse_page_bytes).unwrap_or(4_096);
         Self { told, slots: Vec::new(), page_bytes, file, directory: Vec::new() }
     }
+}
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
+impl Subject for Own {
+    fn sample(&mut self, out: &mut Out<'_>) {
         let mut at = 0;
         let Self { slots, told, .. } = self;
         let ours = out.ours();

@@ -2,6 +2,7 @@
 //!
 //! The files are absent on kernels older than 4.20 and refuse to be read where pressure is switched off.
 
+use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
 use super::text::{fields, lines, number};
@@ -66,8 +67,10 @@ impl Pressure {
             ],
         }
     }
+}
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
+impl Subject for Pressure {
+    fn sample(&mut self, out: &mut Out<'_>) {
         for Resource { file, waiting, stalled } in &mut self.resources {
             let Some(waited) = file.read().map(parse) else { continue };
             for (slot, micros) in [(waiting, waited.some), (stalled, waited.full)] {

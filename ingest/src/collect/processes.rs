@@ -17,6 +17,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, openat, statat};
 use telem_engine::Timestamp;
 
 use super::cpu::TICKS_PER_SECOND;
+use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::Tree;
 use super::text::{fields, lines, number};
@@ -162,31 +163,6 @@ impl Processes {
         }
     }
 
-    pub fn sample(&mut self, out: &mut Out<'_>) {
-        if !first_of(WALK_INTERVAL, out.time(), self.walked) {
-            return;
-        }
-        self.walked = Some(out.time());
-        self.walk += 1;
-        let mut buffers = std::mem::take(&mut self.buffers);
-        buffers.ours.clear();
-        match walk(&self.tree.path("proc"), self.uid, &mut buffers.directory, &mut buffers.ours) {
-            // A recording without processes.
-            Ok(0) => out.lacks("processes"),
-            Ok(_) => {
-                out.int(&mut self.count, buffers.ours.len() as u64);
-                if self.each {
-                    self.sample_each(&mut buffers, out);
-                }
-            }
-            Err(error) => {
-                tracing::debug!(%error, "processes cannot be walked over");
-                out.lacks("processes");
-            }
-        }
-        self.buffers = buffers;
-    }
-
     fn sample_each(&mut self, buffers: &mut Buffers, out: &mut Out<'_>) {
         let mut met = Vec::with_capacity(buffers.ours.len());
         for pid in &buffers.ours {
@@ -236,6 +212,33 @@ impl Processes {
         }
         let walk = self.walk;
         self.known.retain(|_, known| known.walk == walk);
+    }
+}
+
+impl Subject for Processes {
+    fn sample(&mut self, out: &mut Out<'_>) {
+        if !first_of(WALK_INTERVAL, out.time(), self.walked) {
+            return;
+        }
+        self.walked = Some(out.time());
+        self.walk += 1;
+        let mut buffers = std::mem::take(&mut self.buffers);
+        buffers.ours.clear();
+        match walk(&self.tree.path("proc"), self.uid, &mut buffers.directory, &mut buffers.ours) {
+            // A recording without processes.
+            Ok(0) => out.lacks("processes"),
+            Ok(_) => {
+                out.int(&mut self.count, buffers.ours.len() as u64);
+                if self.each {
+                    self.sample_each(&mut buffers, out);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "processes cannot be walked over");
+                out.lacks("processes");
+            }
+        }
+        self.buffers = buffers;
     }
 }
 

@@ -31,34 +31,10 @@ impl Part {
     pub const ALL: [Part; 2] = [Part::Node, Part::Processes];
 }
 
-/// One file of this folder.
+/// What one file of this folder samples; [`Sampler::new`] lists them.
 pub trait Subject: std::fmt::Debug + Send {
     fn sample(&mut self, out: &mut Out<'_>);
 }
-
-macro_rules! subjects {
-    ($($subject:ty),* $(,)?) => {
-        $(impl Subject for $subject {
-            fn sample(&mut self, out: &mut Out<'_>) {
-                <$subject>::sample(self, out);
-            }
-        })*
-    };
-}
-
-subjects!(
-    cpu::Cpu,
-    load::Load,
-    memory::Memory,
-    pressure::Pressure,
-    disk::Disks,
-    network::Network,
-    infiniband::InfiniBand,
-    space::Space,
-    processes::Processes,
-    job::JobProcesses,
-    Own,
-);
 
 #[derive(Debug)]
 struct Seat {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use telem_engine::{Clock, Timestamp};
 
 use super::mounts::{self, Mount};
+use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
 use crate::schedule::first_of;
@@ -112,20 +113,6 @@ impl Space {
         }
     }
 
-    /// Puts what was answered since the last tick; asks again when that is due. Never waits.
-    pub fn sample(&mut self, out: &mut Out<'_>) {
-        self.collect(out);
-        if self.round.is_none() && first_of(SPACE_INTERVAL, out.time(), self.asked) {
-            self.asked = Some(out.time());
-            let mounts = self.mounts.read().map(mounts::parse).unwrap_or_default();
-            self.slots.retain(|(known, _)| mounts.contains(known));
-            let hung = lock(&self.hung);
-            let answering = mounts.into_iter().filter(|mount| !hung.contains(&mount.point)).collect();
-            drop(hung);
-            self.begin(answering);
-        }
-    }
-
     fn collect(&mut self, out: &mut Out<'_>) {
         let Some(round) = self.round.take() else { return };
         let (done, waiting, finished) = {
@@ -185,6 +172,22 @@ impl Space {
         match std::thread::Builder::new().name("telem-space".to_owned()).spawn(move || walk.run()) {
             Ok(_) => self.round = Some(round),
             Err(error) => tracing::debug!(%error, "no thread to ask file systems"),
+        }
+    }
+}
+
+impl Subject for Space {
+    /// Puts what was answered since the last tick; asks again when that is due. Never waits.
+    fn sample(&mut self, out: &mut Out<'_>) {
+        self.collect(out);
+        if self.round.is_none() && first_of(SPACE_INTERVAL, out.time(), self.asked) {
+            self.asked = Some(out.time());
+            let mounts = self.mounts.read().map(mounts::parse).unwrap_or_default();
+            self.slots.retain(|(known, _)| mounts.contains(known));
+            let hung = lock(&self.hung);
+            let answering = mounts.into_iter().filter(|mount| !hung.contains(&mount.point)).collect();
+            drop(hung);
+            self.begin(answering);
         }
     }
 }

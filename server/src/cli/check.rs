@@ -17,7 +17,7 @@ use telem_engine::repair::{RepairReport, look, repair};
 
 use super::{Failure, progress};
 use crate::info::grouped;
-use crate::saved;
+use crate::saving::saved;
 
 /// Verify every checksum and invariant of databases
 ///

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failure, progress};
 use crate::info::grouped;
-use crate::saved;
+use crate::saving::saved;
 use crate::service::noteworthy;
 
 /// Merge the files of databases that nobody writes

@@ -24,11 +24,11 @@ use super::source::StrictArg;
 use super::table::TableOptions;
 use super::times::{self, When};
 use super::{Failure, Verbosity};
-use choose::{Glob, Metric};
+use choose::{ExportMetric, Glob};
 use columns::Columns;
-use place::{Place, Written};
-use progress::Progress;
-use read::Source;
+use place::{ExportPlace, Written};
+use progress::ExportProgress;
+use read::ExportSource;
 
 /// Write samples to Parquet, CSV or Arrow files
 ///
@@ -129,7 +129,7 @@ impl ExportFormat {
 /// # Errors
 /// Failed when a source cannot be read or a file not be written, and when no sample is chosen.
 pub fn run(args: &ExportArgs, verbosity: Verbosity) -> Result<(), Failure> {
-    let (place, format) = Place::of(&args.output, args.format)?;
+    let (place, format) = ExportPlace::of(&args.output, args.format)?;
     let clock = SystemClock::new();
     let time = |when: Option<When>, otherwise: Timestamp| when.map_or(otherwise, |when| when.at(clock.now()));
     let range = TimeRange::new(time(args.start, TimeRange::ALL.start), time(args.end, TimeRange::ALL.end));
@@ -137,17 +137,17 @@ pub fn run(args: &ExportArgs, verbosity: Verbosity) -> Result<(), Failure> {
         return Err(Failure::usage("--end is not after --start, so no sample can be between them"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
-    runtime.block_on(unless_stopped(export(args, place, format, range, Progress::start(verbosity))))
+    runtime.block_on(unless_stopped(export(args, place, format, range, ExportProgress::start(verbosity))))
 }
 
 async fn export(
     args: &ExportArgs,
-    place: Place,
+    place: ExportPlace,
     format: ExportFormat,
     range: TimeRange,
-    mut progress: Progress,
+    mut progress: ExportProgress,
 ) -> Result<(), Failure> {
-    let mut source = Source::open(&args.from, args.strict)?;
+    let mut source = ExportSource::open(&args.from, args.strict)?;
     if let Some(several) = source.several() {
         progress.say(&several);
     }
@@ -163,11 +163,11 @@ async fn export(
 /// Writes what is chosen, and keeps it.
 async fn write(
     args: &ExportArgs,
-    place: Place,
+    place: ExportPlace,
     format: ExportFormat,
     range: TimeRange,
-    source: &mut Source,
-    progress: &mut Progress,
+    source: &mut ExportSource,
+    progress: &mut ExportProgress,
 ) -> Result<Written, Failure> {
     let known = source.metrics().await?;
     let (chosen, unmatched) = choose::choose(&known, &args.metrics, &args.exclude).map_err(Failure::failed)?;
@@ -176,8 +176,8 @@ async fn write(
     }
     progress.begin(&chosen);
     let written = match place {
-        Place::File(path) => one_file(source, &chosen, range, path.as_deref(), format, progress).await?,
-        Place::Directory(path) => {
+        ExportPlace::File(path) => one_file(source, &chosen, range, path.as_deref(), format, progress).await?,
+        ExportPlace::Directory(path) => {
             // A metric that no file can hold is told before hours have gone into the others.
             for metric in &chosen {
                 Columns::of(&[metric]).map_err(Failure::failed)?;
@@ -202,12 +202,12 @@ async fn write(
 const NO_TABLE: TableOptions = TableOptions { rows_max: 0, width: None };
 
 async fn one_file(
-    source: &mut Source,
-    metrics: &[&Metric],
+    source: &mut ExportSource,
+    metrics: &[&ExportMetric],
     range: TimeRange,
     path: Option<&Path>,
     format: ExportFormat,
-    progress: &mut Progress,
+    progress: &mut ExportProgress,
 ) -> Result<Written, Failure> {
     let columns = Columns::of(metrics).map_err(Failure::failed)?;
     let mut output = Output::new(format.output(), columns.schema(), path, NO_TABLE)?;
@@ -231,11 +231,11 @@ async fn one_file(
 
 /// A metric without samples in `range` gets no file.
 async fn one_metric(
-    source: &mut Source,
-    metric: &Metric,
+    source: &mut ExportSource,
+    metric: &ExportMetric,
     range: TimeRange,
     directory: &mut place::Unfinished,
-    progress: &mut Progress,
+    progress: &mut ExportProgress,
 ) -> Result<(), Failure> {
     let columns = Columns::of(&[metric]).map_err(Failure::failed)?;
     let mut rows = columns.rows_of(metric);
@@ -267,7 +267,7 @@ fn nothing_in(range: TimeRange) -> Failure {
 }
 
 /// A running server may meet series with new tags while it is exported; the files have no columns for them.
-async fn tags_that_came_later(source: &Source, chosen: &[&Metric]) -> Result<Vec<String>, Failure> {
+async fn tags_that_came_later(source: &ExportSource, chosen: &[&ExportMetric]) -> Result<Vec<String>, Failure> {
     if !source.is_live() {
         return Ok(Vec::new());
     }

@@ -17,8 +17,8 @@ use clap::Args;
 use telem_engine::disk::OsDisk;
 use telem_engine::{Db, Timestamp};
 
-use self::files::Wanted;
-pub use self::files::{DASHBOARDS, Shown};
+use self::files::DashboardOptions;
+pub use self::files::{DASHBOARDS, DashboardRange};
 use super::Failure;
 use super::source::{StrictArg, open_read_only};
 use crate::connection::Connection;
@@ -85,7 +85,7 @@ pub fn run(args: GrafanaArgs) -> Result<(), Failure> {
         )));
     }
     let shown = if args.db.is_empty() { None } else { shown(&args.db)? };
-    let wanted = Wanted { url: args.url, token: args.token_file.as_deref().map(token).transpose()?, shown };
+    let wanted = DashboardOptions { url: args.url, token: args.token_file.as_deref().map(token).transpose()?, shown };
     let files = files::files(&dir, &wanted).map_err(Failure::failed)?;
     files::write(&dir, &files).map_err(Failure::failed)?;
     let mut out = io::stdout().lock();
@@ -94,12 +94,12 @@ pub fn run(args: GrafanaArgs) -> Result<(), Failure> {
 }
 
 /// The time range of all that is saved in `dirs`; `None` when that is nothing.
-fn shown(dirs: &[PathBuf]) -> Result<Option<Shown>, Failure> {
+fn shown(dirs: &[PathBuf]) -> Result<Option<DashboardRange>, Failure> {
     let bounds = open_read_only(dirs, StrictArg::default())?.db.info().map_err(Failure::failed)?.time_bounds;
     if bounds.is_none() {
         eprintln!("warning: nothing is saved there; the dashboards open at the last 15 minutes");
     }
-    Ok(bounds.and_then(|(first, last)| Shown::around(first, last)))
+    Ok(bounds.and_then(|(first, last)| DashboardRange::around(first, last)))
 }
 
 /// The token in `path`.
@@ -132,7 +132,7 @@ pub fn url(text: &str) -> Result<String, String> {
 }
 
 /// What was written and what to do with it.
-fn report(dir: &Path, saved: &[PathBuf], wanted: &Wanted) -> String {
+fn report(dir: &Path, saved: &[PathBuf], wanted: &DashboardOptions) -> String {
     let at = |rest: &str| quoted(&dir.join(rest).to_string_lossy());
     let mut text = format!(
         "wrote {}: a data source that asks {}, and the dashboards {}\n",
@@ -177,7 +177,7 @@ fn report(dir: &Path, saved: &[PathBuf], wanted: &Wanted) -> String {
         "Grafana must run as you: telem answers other users of this machine only with a token.\n\
          A Grafana that runs already takes the files of provisioning/ into its own provisioning folder.\n",
     );
-    let range = wanted.shown.as_ref().map(Shown::in_a_link).unwrap_or_default();
+    let range = wanted.shown.as_ref().map(DashboardRange::in_a_link).unwrap_or_default();
     text.push_str(
         "\nthen open (the first login is admin, admin; change it, other users of this machine reach Grafana too):\n",
     );

@@ -13,7 +13,7 @@ use super::source::{Origin, StrictArg, open_read_only};
 use super::table::terminal_width;
 use crate::client::{Address, Client, ClientError};
 use crate::info::{Info, MetricLines, duckdb, grouped, human};
-use crate::nodes::messages::{LIST, Listed};
+use crate::membership::messages::{LIST, Listed};
 
 /// The answer of a server is read up to here.
 const INFO_BYTES_MAX: usize = 64 << 20;
@@ -73,10 +73,10 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
             let opened = open_read_only(&dirs, args.strict)?;
             let looked = if args.duckdb { Info::of(&opened.db) } else { Info::with_metrics(&opened.db) };
             let info = looked.map_err(Failure::failed)?.without(&opened.unopened);
-            Shown { info, other_nodes: Vec::new() }
+            NodesInfo { info, other_nodes: Vec::new() }
         }
     };
-    let Shown { info, other_nodes } = &shown;
+    let NodesInfo { info, other_nodes } = &shown;
     let text = if args.duckdb {
         if info.samples_unflushed > 0 {
             let unseen = grouped(info.samples_unflushed);
@@ -102,14 +102,14 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
 
 /// What a database has; and who else has samples, where a server was asked that is one node of several.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct NodesInfo {
     #[serde(flatten)]
     info: Info,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     other_nodes: Vec<Listed>,
 }
 
-impl Shown {
+impl NodesInfo {
     fn text(&self, storage: bool) -> String {
         let Self { info, .. } = self;
         let mut text = format!("{self}\n");
@@ -124,7 +124,7 @@ impl Shown {
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for NodesInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { info, other_nodes } = self;
         write!(f, "{info}")?;
@@ -148,7 +148,7 @@ impl fmt::Display for Shown {
     }
 }
 
-fn of_server(address: Address) -> Result<Shown, Failure> {
+fn of_server(address: Address) -> Result<NodesInfo, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
     let client = Client::new(address);
     let silent = || ClientError::Silent { address: client.address().clone(), after: ANSWER_MAX };
@@ -170,5 +170,5 @@ fn of_server(address: Address) -> Result<Shown, Failure> {
         other_nodes.clear();
     }
     other_nodes.retain(|node| node.node != info.node);
-    Ok(Shown { info, other_nodes })
+    Ok(NodesInfo { info, other_nodes })
 }

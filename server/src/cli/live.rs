@@ -12,9 +12,9 @@ use telem_engine::options::Options;
 
 use super::service::{LIVE_DATA, make};
 use crate::config::{self, Base};
-use crate::job::claim::claim;
-use crate::job::save::note::{self, SaveNote};
 use crate::private_dir::{self, Privacy};
+use crate::saving::claim::claim;
+use crate::saving::save::note::{self, SaveNote};
 
 /// Less is no place for a database.
 const FREE_BYTES_MIN: u64 = 1 << 20;

@@ -13,7 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::Verbosity;
 use crate::config;
-use crate::nodes::last_error::LastError;
+use crate::membership::last_error::LastError;
 
 /// How a line begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +51,13 @@ pub fn start(verbosity: Verbosity, style: Style) {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match style {
         Style::Stamped => log.with_ansi(io::stderr().is_terminal()).finish().with(LastError).init(),
-        Style::Named => log.with_ansi(false).event_format(Named).finish().with(LastError).init(),
+        Style::Named => log.with_ansi(false).event_format(PlainEvents).finish().with(LastError).init(),
     }
 }
 
-struct Named;
+struct PlainEvents;
 
-impl<S, N> FormatEvent<S, N> for Named
+impl<S, N> FormatEvent<S, N> for PlainEvents
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

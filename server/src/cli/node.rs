@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use super::Failure;
 use super::serve::stop_signals;
 use super::service::{self as args, NodeServiceArgs, address};
+use crate::agent::{self, AgentOptions};
 use crate::config;
-use crate::job::footprint::{raise_descriptor_limit, yield_memory, yield_processor};
+use crate::footprint::{raise_descriptor_limit, yield_memory, yield_processor};
 use crate::join::{Join, JoinError, Lifeline};
-use crate::nodes::agent::{self, AgentOptions};
 use crate::private_file::PrivateFileError;
 use crate::service::Ready;
 

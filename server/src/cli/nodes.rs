@@ -11,7 +11,7 @@ use super::Failure;
 use super::table::terminal_width;
 use crate::client::{Address, Client};
 use crate::info::grouped;
-use crate::nodes::messages::{LIST, Listed, State};
+use crate::membership::messages::{LIST, Listed, NodeState};
 
 /// The answer of a server is read up to here.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -31,12 +31,12 @@ pub struct NodesArgs {
     url: String,
     /// How to write the list
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
-    format: Format,
+    format: NodesFormat,
 }
 
 /// How the list is written.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
+enum NodesFormat {
     Table,
     Csv,
     Json,
@@ -75,18 +75,18 @@ pub fn run(args: &NodesArgs) -> Result<(), Failure> {
     })?;
     let mut out = io::stdout().lock();
     match args.format {
-        Format::Table => {
+        NodesFormat::Table => {
             let text = table(&nodes, SystemClock::new().now().micros(), terminal_width());
             out.write_all(text.as_bytes())?;
         }
-        Format::Csv => out.write_all(csv(&nodes).as_bytes())?,
-        Format::Json => {
+        NodesFormat::Csv => out.write_all(csv(&nodes).as_bytes())?,
+        NodesFormat::Json => {
             let text = serde_json::to_string_pretty(&nodes).map_err(Failure::failed)?;
             writeln!(out, "{text}")?;
         }
     }
     out.flush()?;
-    let all_up = nodes.iter().all(|node| node.state == State::Up);
+    let all_up = nodes.iter().all(|node| node.state == NodeState::Up);
     if all_up { Ok(()) } else { Err(Failure::BadNews) }
 }
 
@@ -232,14 +232,14 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::nodes::messages::Figures;
+    use crate::membership::messages::Figures;
 
     fn nodes() -> Vec<Listed> {
         let head = Listed {
             node: "login1".to_owned(),
             is_head: true,
             url: "https://login1:4242".to_owned(),
-            state: State::Up,
+            state: NodeState::Up,
             reason: None,
             since_us: 0,
             reported_ms: None,
@@ -255,7 +255,7 @@ mod tests {
             node: "n1".to_owned(),
             is_head: false,
             url: "https://10.0.0.1:40001/".to_owned(),
-            state: State::Suspect,
+            state: NodeState::Suspect,
             reason: Some("it does not report any more".to_owned()),
             since_us: 3_600_000_000,
             reported_ms: Some(7_000),

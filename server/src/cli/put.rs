@@ -17,8 +17,8 @@ use std::time::Duration;
 use clap::Args;
 use telem_engine::{Clock, SystemClock, Timestamp};
 
-use self::line::{Line, Sample};
-use self::service::{Refused, SendError, Service};
+use self::line::{PutLine, Sample};
+use self::service::{PutTarget, Refused, SendError};
 use super::{Failure, times, units};
 
 /// Most samples of one request.
@@ -94,7 +94,7 @@ Environment:
 /// # Errors
 /// Usage for words that make no sample; Failed without a server; BadNews when the server refused any.
 pub fn run(args: PutArgs) -> Result<(), Failure> {
-    let service = Service::find(args.url.as_deref())?;
+    let service = PutTarget::find(args.url.as_deref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
     let mut put = Put {
         service,
@@ -103,15 +103,15 @@ pub fn run(args: PutArgs) -> Result<(), Failure> {
         time: args.time,
         clock: SystemClock::new(),
         last: Timestamp::MIN,
-        said: Said::default(),
-        bad: Bad::default(),
+        said: SeriesTimes::default(),
+        bad: RejectedLines::default(),
     };
     let words: Vec<&str> =
         [&args.metric].into_iter().chain(&args.value).chain(&args.tags).map(String::as_str).collect();
     if words == ["-"] {
         return put.lines(&runtime, read_lines());
     }
-    let Line::Sample(sample) = line::of_words(&words).map_err(Failure::Usage)? else {
+    let PutLine::Sample(sample) = line::of_words(&words).map_err(Failure::Usage)? else {
         return Err(Failure::usage("no sample: write METRIC VALUE [TAG=VALUE...]"));
     };
     let sample = put.timed(0, sample);
@@ -126,7 +126,7 @@ pub fn run(args: PutArgs) -> Result<(), Failure> {
 
 /// A sample and the line it stood in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Numbered {
+pub struct NumberedSample {
     pub line: usize,
     pub sample: Sample,
     pub time: Timestamp,
@@ -134,7 +134,7 @@ pub struct Numbered {
 
 /// Sends samples, and remembers what went wrong.
 struct Put {
-    service: Service,
+    service: PutTarget,
     /// Where it was looked for.
     url: Option<String>,
     wait: Duration,
@@ -143,14 +143,14 @@ struct Put {
     clock: SystemClock,
     /// The time that was given last to a sample without one.
     last: Timestamp,
-    said: Said,
-    bad: Bad,
+    said: SeriesTimes,
+    bad: RejectedLines,
 }
 
 impl Put {
     /// A sample without a time has that of its reading, each a microsecond after the one before at least, so that none
     /// overwrites another.
-    fn timed(&mut self, line: usize, sample: Sample) -> Numbered {
+    fn timed(&mut self, line: usize, sample: Sample) -> NumberedSample {
         let now = self.clock.now();
         let time = match (sample.time, self.time) {
             (Some(own), _) => own.at(now),
@@ -160,7 +160,7 @@ impl Put {
                 self.last
             }
         };
-        Numbered { line, sample, time }
+        NumberedSample { line, sample, time }
     }
 
     fn lines(mut self, runtime: &tokio::runtime::Runtime, lines: Receiver<Read>) -> Result<(), Failure> {
@@ -172,8 +172,8 @@ impl Put {
             for read in read {
                 number += 1;
                 match read.and_then(|text| line::parse(&text)) {
-                    Ok(Line::Sample(sample)) => samples.push(self.timed(number, sample)),
-                    Ok(Line::Nothing) => {}
+                    Ok(PutLine::Sample(sample)) => samples.push(self.timed(number, sample)),
+                    Ok(PutLine::Nothing) => {}
                     Err(reason) => self.bad.add(number, &reason),
                 }
             }
@@ -197,7 +197,7 @@ impl Put {
 
     /// Sends until the server has answered, or has been away for as long as was said. Samples that are sent again have the
     /// same times: they are the same samples.
-    fn send(&mut self, runtime: &tokio::runtime::Runtime, samples: &[Numbered]) -> Result<Refused, String> {
+    fn send(&mut self, runtime: &tokio::runtime::Runtime, samples: &[NumberedSample]) -> Result<Refused, String> {
         let until = self.clock.monotonic() + self.wait;
         let mut is_told = false;
         loop {
@@ -212,7 +212,7 @@ impl Put {
                     // Made inside: a timer belongs to a runtime.
                     runtime.block_on(async { tokio::time::sleep(AWAY_WAIT).await });
                     // One that was started again has another port and another token.
-                    if let Ok(found) = Service::find(self.url.as_deref()) {
+                    if let Ok(found) = PutTarget::find(self.url.as_deref()) {
                         self.service = found;
                     }
                 }
@@ -224,14 +224,14 @@ impl Put {
 
 /// The times of samples that have that of `--time`.
 #[derive(Debug, Default)]
-struct Said {
+struct SeriesTimes {
     /// The latest of each series, by its names.
     last: HashMap<String, Timestamp>,
     /// Everything before it may be taken.
     floor: Option<Timestamp>,
 }
 
-impl Said {
+impl SeriesTimes {
     /// `time`, or as little later as keeps it apart from those that `sample`'s series has already.
     fn free(&mut self, sample: &Sample, time: Timestamp) -> Timestamp {
         let mut words: Vec<String> = sample.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -250,12 +250,12 @@ impl Said {
 
 /// Lines that did not become stored samples.
 #[derive(Debug, Default)]
-struct Bad {
+struct RejectedLines {
     count: usize,
     named: usize,
 }
 
-impl Bad {
+impl RejectedLines {
     fn add(&mut self, line: usize, reason: &str) {
         self.count += 1;
         if self.named < NAMED_MAX {

@@ -13,8 +13,8 @@ use telem_engine::{Db, DbInfo, Mirror, Options, mirror};
 use super::live::{self, Leftover};
 use super::{Failure, progress};
 use crate::info::{grouped, rfc3339};
-use crate::job::claim::claim;
-use crate::job::save::SaveNote;
+use crate::saving::claim::claim;
+use crate::saving::save::SaveNote;
 use crate::service::noteworthy;
 
 /// Save the live data that killed jobs left behind, each where its job was to be saved

@@ -9,15 +9,15 @@ use clap::Args;
 use telem_engine::SystemClock;
 
 use super::Failure;
-use super::grafana::{DASHBOARDS, Shown};
+use super::grafana::{DASHBOARDS, DashboardRange};
 use super::serve::stop_signals;
 use super::service::{self as args, LimitArgs, ReachArgs};
 use super::source::StrictArg;
 use crate::config;
+use crate::footprint::raise_descriptor_limit;
 use crate::info::{Info, grouped};
-use crate::job::footprint::raise_descriptor_limit;
 use crate::job::tunnel;
-use crate::saved;
+use crate::saving::saved;
 use crate::service::{self, Ready};
 use crate::shell::quoted;
 
@@ -87,7 +87,7 @@ pub fn run(args: ReplayArgs) -> Result<(), Failure> {
     let opened = saved::open(&databases, strict.unsound(), clock).map_err(Failure::failed)?;
     let warnings: Vec<String> = opened.warnings().iter().map(|warning| format!("warning: {warning}\n")).collect();
     let default_port = reach.listen.is_none();
-    let shown = args::Shown { data, job: "replay".to_owned(), node };
+    let shown = args::ServiceSummary { data, job: "replay".to_owned(), node };
     let options = args::saved_options(opened, reach, &limits, shown)?;
     let runtime = args::runtime(|| {})?;
     runtime.block_on(async {
@@ -130,7 +130,7 @@ fn told(ready: &Ready, dirs: &[PathBuf], grafana: &str) -> String {
         if let (Some(first), Some(last)) = (&info.first, &info.last) {
             line(format_args!("time {first} to {last}"));
         }
-        let shown = sum.time_bounds.and_then(|(first, last)| Shown::around(first, last));
+        let shown = sum.time_bounds.and_then(|(first, last)| DashboardRange::around(first, last));
         range = shown.map(|shown| shown.in_a_link()).unwrap_or_default();
     }
     line(format_args!("{}", tunnel(&ready.url, &config::host_name())));

@@ -13,17 +13,18 @@ use clap::Args;
 use telem_engine::{Clock, SystemClock};
 use telem_ingest::collect::JobTarget;
 
-use self::nodes::NodesArgs;
-use self::prepare::{Prepare, Saving};
+use self::nodes::RunNodesArgs;
+use self::prepare::{RunOptions, SaveTimes};
 use super::service::{self, Purpose, ServiceArgs, level};
 use super::{Failure, Verbosity, units};
 use crate::config;
+use crate::footprint;
+use crate::job::Preparation;
 use crate::job::notes::Notes;
 use crate::job::recorder::{self, RecordOptions};
-use crate::job::save::{Destination, INTERVAL_MAX, Naming};
 use crate::job::supervisor::{self, JobOptions};
-use crate::job::{Preparation, footprint};
 use crate::launch::plan::JobName;
+use crate::saving::save::{Destination, INTERVAL_MAX, Naming};
 
 /// The subcommand that is the recorder; of no use to anybody else.
 const RECORD: &str = "record";
@@ -72,7 +73,7 @@ pub struct RunArgs {
     #[command(flatten)]
     service: ServiceArgs,
     #[command(flatten, next_help_heading = "Nodes")]
-    nodes: NodesArgs,
+    nodes: RunNodesArgs,
 }
 
 const SHORT_EXAMPLES: &str = "\
@@ -187,7 +188,7 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
     let supervisor = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
     let target =
         supervisor.map_or_else(|| JobTarget::of_node(&id), |supervisor| JobTarget::of_command(&id, supervisor));
-    let saving = Saving { interval: save_interval, timeout: save_timeout };
+    let saving = SaveTimes { interval: save_interval, timeout: save_timeout };
     Ok(RecordOptions {
         id,
         command,
@@ -199,7 +200,8 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
         prepare: Box::new({
             let (hurry, clock) = (Arc::clone(&hurry), Arc::clone(&clock));
             move |patience| {
-                let wanted = Prepare { service, purpose, job_name, destination, strict, nodes, saving, notes, clock };
+                let wanted =
+                    RunOptions { service, purpose, job_name, destination, strict, nodes, saving, notes, clock };
                 let mut prepared = wanted.run(patience)?;
                 if let Preparation::Serve(prepared) = &mut prepared {
                     prepared.options.hurry = hurry;

@@ -11,9 +11,9 @@ use super::run::save_interval;
 use super::service::{self as args, Purpose, ServiceArgs, level};
 use super::{Failure, units};
 use crate::config;
-use crate::job::footprint::raise_descriptor_limit;
+use crate::footprint::raise_descriptor_limit;
+use crate::saving::upload::Sharing;
 use crate::service::{self, HeadOptions, Ready};
-use crate::upload::Sharing;
 
 /// Take samples and answer queries until stopped
 ///

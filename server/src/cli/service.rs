@@ -21,11 +21,12 @@ use super::collect::CollectArgs;
 use super::{Failure, units};
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
-use crate::http::body::BodyBudget;
+use crate::http::body::{BodyBudget, BodyLimits};
 use crate::join::Join;
 use crate::net::socket::SocketPlace;
 use crate::private_dir::{self, Privacy};
-use crate::saved::Opened;
+use crate::saving::saved::Opened;
+use crate::service::router::ProtocolOptions;
 use crate::service::{ServiceOptions, Source, TlsOptions};
 use crate::state::ServerLimits;
 use crate::tls::Certificate;
@@ -238,7 +239,7 @@ impl ServiceArgs {
         };
         let engine = engine_options(&self.write_limits, self.take_over, retention, &data, &node, &clock);
         let writer = writer_options(&self.write_limits, self.retention.retention_age, &clock);
-        let options = options(self.reach, &self.limits, Shown { data, job: purpose.job, node }, clock)?;
+        let options = options(self.reach, &self.limits, ServiceSummary { data, job: purpose.job, node }, clock)?;
         Ok(ServiceOptions { level: purpose.level, collect, engine, writer, ..options })
     }
 }
@@ -295,7 +296,7 @@ impl NodeServiceArgs {
             connection_file: self.reach.connection_file.clone(),
             tls: self.reach.tls.clone(),
         };
-        let shown = Shown { data: data.to_path_buf(), job: join.job.clone(), node: node.to_owned() };
+        let shown = ServiceSummary { data: data.to_path_buf(), job: join.job.clone(), node: node.to_owned() };
         let options = options(reach, &self.limits, shown, Arc::clone(&clock))?;
         let mut tls = options.tls.clone();
         tls.job = join.certificate.clone().zip(join.key.clone()).map(|(chain, key)| Certificate {
@@ -358,7 +359,7 @@ fn engine_options(
 
 /// What a service says of itself.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ServiceSummary {
     pub data: PathBuf,
     pub job: String,
     pub node: String,
@@ -372,7 +373,7 @@ pub fn saved_options(
     opened: Opened,
     reach: ReachArgs,
     limits: &LimitArgs,
-    shown: Shown,
+    shown: ServiceSummary,
 ) -> Result<ServiceOptions, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut options = options(reach, limits, shown, clock)?;
@@ -384,7 +385,7 @@ pub fn saved_options(
 fn options(
     reach: ReachArgs,
     limits: &LimitArgs,
-    shown: Shown,
+    shown: ServiceSummary,
     clock: Arc<dyn Clock>,
 ) -> Result<ServiceOptions, Failure> {
     let allowed_uids = reach.allow_user.iter().map(|user| config::uid_of(user));
@@ -392,7 +393,7 @@ fn options(
     let token = config::environment("TELEM_TOKEN").map(|text| Token::chosen(&text)).transpose();
     let runtime_dir = config::environment("XDG_RUNTIME_DIR").map(PathBuf::from);
     let uid = rustix::process::getuid().as_raw();
-    let Shown { data, job, node } = shown;
+    let ServiceSummary { data, job, node } = shown;
     Ok(ServiceOptions {
         source: Source::Live,
         data,
@@ -409,6 +410,7 @@ fn options(
         fidelity: if reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
         cors: reach.cors_domains.unwrap_or_default(),
         limits: server_limits(limits),
+        protocols: ProtocolOptions::default(),
         engine: Options { clock: Arc::clone(&clock), ..Options::default() },
         writer: WriterOptions { clock: Arc::clone(&clock), ..WriterOptions::default() },
         queries: query_options(limits, &clock),
@@ -425,8 +427,11 @@ fn options(
 fn server_limits(args: &LimitArgs) -> ServerLimits {
     let default = ServerLimits::default();
     ServerLimits {
-        body_bytes_max: args.body_bytes_max.unwrap_or(default.body_bytes_max),
-        bodies: args.bodies_bytes_max.map_or(default.bodies, BodyBudget::new),
+        bodies: BodyLimits {
+            bytes_max: args.body_bytes_max.unwrap_or(default.bodies.bytes_max),
+            budget: args.bodies_bytes_max.map_or(default.bodies.budget, BodyBudget::new),
+            ..default.bodies
+        },
         connections_max: args.connections_max.unwrap_or(default.connections_max),
         ..default
     }

@@ -16,10 +16,10 @@ use telem_engine::{Clock, SystemClock};
 use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 
 use super::Failure;
-use crate::client::{Address, Body, Client, ClientError};
-use crate::job::footprint::raise_descriptor_limit;
+use crate::client::{Address, AnswerBody, Client, ClientError};
+use crate::footprint::raise_descriptor_limit;
 use crate::missing;
-use crate::saved::{self, Opened, Unsound};
+use crate::saving::saved::{self, Opened, Unsound};
 
 /// Where a command reads: from the directories that it names, or from a server.
 #[derive(Debug)]
@@ -97,10 +97,10 @@ impl From<RowsError> for Failure {
 pub struct Batches {
     schema: SchemaRef,
     missing: Option<String>,
-    rows: Rows,
+    rows: SqlRows,
 }
 
-enum Rows {
+enum SqlRows {
     Local {
         answer: SqlAnswer,
         /// What runs the query: it stops with this.
@@ -110,7 +110,7 @@ enum Rows {
 }
 
 struct Remote {
-    body: Body,
+    body: AnswerBody,
     decoder: StreamDecoder,
     /// What came and is not decoded yet.
     buffer: Buffer,
@@ -140,7 +140,11 @@ impl Batches {
         let answer = queries.sql_in(order, sql).await?;
         let missing: Vec<String> = answer.missing.iter().map(|one| format!("{}={}", one.node, one.reason)).collect();
         let missing = (!missing.is_empty()).then(|| missing.join(", "));
-        Ok(Self { schema: answer.batches.schema(), missing, rows: Rows::Local { answer, _queries: queries.clone() } })
+        Ok(Self {
+            schema: answer.batches.schema(),
+            missing,
+            rows: SqlRows::Local { answer, _queries: queries.clone() },
+        })
     }
 
     /// Asks a running server.
@@ -165,7 +169,7 @@ impl Batches {
             Remote { body, decoder: StreamDecoder::new(), buffer: Buffer::from(Bytes::new()), first: None };
         remote.first = remote.next().await?;
         let schema = remote.decoder.schema().ok_or(RowsError::NoStream)?;
-        Ok(Self { schema, missing, rows: Rows::Remote(Box::new(remote)) })
+        Ok(Self { schema, missing, rows: SqlRows::Remote(Box::new(remote)) })
     }
 
     pub fn schema(&self) -> &SchemaRef {
@@ -179,11 +183,11 @@ impl Batches {
 
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, RowsError> {
         match &mut self.rows {
-            Rows::Local { answer, .. } => {
+            SqlRows::Local { answer, .. } => {
                 let batch = answer.batches.next().await.transpose();
                 Ok(batch.map_err(telem_query::Error::from)?)
             }
-            Rows::Remote(remote) => match remote.first.take() {
+            SqlRows::Remote(remote) => match remote.first.take() {
                 Some(batch) => Ok(Some(batch)),
                 None => remote.next().await,
             },

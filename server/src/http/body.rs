@@ -8,6 +8,7 @@ mod large;
 
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -19,7 +20,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use self::large::LargeBodies;
 use super::ApiError;
-use crate::state::ServerLimits;
 
 /// Larger bodies are decoded on a thread of their own: on the threads of the network they would
 /// delay every other connection.
@@ -34,6 +34,38 @@ const GROWING_BYTES_MAX: usize = 1 << 20;
 const MAPPED_BYTES_MIN: usize = (32 << 20) + BLOCK_BYTES;
 /// Most room that is made before its bytes come.
 const MAPPED_BYTES_MAX: usize = 64 << 20;
+
+/// What request bodies may take.
+#[derive(Clone, Debug)]
+pub struct BodyLimits {
+    /// Largest one, as sent and again when decompressed. 64 MiB by default.
+    pub bytes_max: usize,
+    /// Memory that those of all running requests share. 256 MiB by default.
+    pub budget: BodyBudget,
+    /// Places for large ones that are decompressed and decoded at once; one more waits, 30 s by default. 2 by
+    /// default: samples are appended one body after another anyway.
+    pub large: LargeBodies,
+    /// Longest silence while one is sent to us. 30 s by default.
+    pub idle_timeout: Duration,
+}
+
+impl BodyLimits {
+    /// The same limits for bodies that are no larger than `bytes_max` either.
+    pub fn at_most(&self, bytes_max: usize) -> Self {
+        Self { bytes_max: self.bytes_max.min(bytes_max), ..self.clone() }
+    }
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        Self {
+            bytes_max: 64 << 20,
+            budget: BodyBudget::new(256 << 20),
+            large: LargeBodies::new(2, Duration::from_secs(30)),
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
 
 /// Memory that the bodies of all running requests share; clones share one budget.
 #[derive(Clone, Debug)]
@@ -108,14 +140,14 @@ enum Encoding {
 /// The whole body of `request`, decompressed when it says `Content-Encoding: gzip`.
 ///
 /// # Errors
-/// 413 when it is larger than `limits.body_bytes_max`, as sent or decompressed; 415 for another encoding;
+/// 413 when it is larger than `limits.bytes_max`, as sent or decompressed; 415 for another encoding;
 /// 400 when it is not gzip although it says so, or ends too early; 408 when it stalls; 503 when too many bodies are read at once.
-pub async fn read(request: Request, limits: &ServerLimits) -> Result<Bytes, ApiError> {
+pub async fn read(request: Request, limits: &BodyLimits) -> Result<Bytes, ApiError> {
     let Sent { bytes, charge, .. } = match small(receive(request, limits).await?, limits)? {
         sent if sent.encoding == Encoding::Plain => sent,
         sent => {
             let given = limits.clone();
-            limits.large_bodies.work(move |is_wanted| inflate(sent, &given, is_wanted)).await??
+            limits.large.work(move |is_wanted| inflate(sent, &given, is_wanted)).await??
         }
     };
     Ok(Bytes::from_owner(Charged { bytes, _charge: charge }))
@@ -128,7 +160,7 @@ pub async fn read(request: Request, limits: &ServerLimits) -> Result<Bytes, ApiE
 /// Those of [`read`]; 503 when its turn does not come; Internal, when `work` panics.
 pub async fn read_and_decode<R: Send + 'static>(
     request: Request,
-    limits: &ServerLimits,
+    limits: &BodyLimits,
     work: impl FnOnce(&[u8]) -> R + Send + 'static,
 ) -> Result<R, ApiError> {
     let sent = small(receive(request, limits).await?, limits)?;
@@ -136,7 +168,7 @@ pub async fn read_and_decode<R: Send + 'static>(
         return Ok(work(&sent.bytes));
     }
     let given = limits.clone();
-    let decoded = limits.large_bodies.work(move |is_wanted| {
+    let decoded = limits.large.work(move |is_wanted| {
         let sent = match sent.encoding {
             Encoding::Plain => sent,
             Encoding::Gzip => inflate(sent, &given, is_wanted)?,
@@ -147,11 +179,11 @@ pub async fn read_and_decode<R: Send + 'static>(
 }
 
 /// All bytes of a body, as they come.
-async fn receive(request: Request, limits: &ServerLimits) -> Result<Sent, ApiError> {
+async fn receive(request: Request, limits: &BodyLimits) -> Result<Sent, ApiError> {
     let (head, mut body) = request.into_parts();
     let encoding = encoding(&head.headers)?;
     let announced = head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if announced.is_some_and(|bytes: u64| bytes > limits.body_bytes_max as u64) {
+    if announced.is_some_and(|bytes: u64| bytes > limits.bytes_max as u64) {
         return Err(too_large("as sent", limits));
     }
     let mut charge = Charge::default();
@@ -160,10 +192,10 @@ async fn receive(request: Request, limits: &ServerLimits) -> Result<Sent, ApiErr
         make_room(&mut received, bytes, limits)?;
     }
     loop {
-        let frame = tokio::time::timeout(limits.body_idle_timeout, body.frame()).await.map_err(|_| {
+        let frame = tokio::time::timeout(limits.idle_timeout, body.frame()).await.map_err(|_| {
             let what = format!(
                 "no byte of the body came for {} s after {} bytes",
-                limits.body_idle_timeout.as_secs_f64(),
+                limits.idle_timeout.as_secs_f64(),
                 received.len()
             );
             ApiError::new(StatusCode::REQUEST_TIMEOUT, what)
@@ -175,10 +207,10 @@ async fn receive(request: Request, limits: &ServerLimits) -> Result<Sent, ApiErr
         })?;
         let Ok(data) = frame.into_data() else { continue };
         let bytes = received.len() + data.len();
-        if bytes > limits.body_bytes_max {
+        if bytes > limits.bytes_max {
             return Err(too_large("as sent", limits));
         }
-        limits.bodies.charge(&mut charge, bytes)?;
+        limits.budget.charge(&mut charge, bytes)?;
         make_room(&mut received, data.len(), limits)?;
         received.extend_from_slice(&data);
     }
@@ -188,14 +220,14 @@ async fn receive(request: Request, limits: &ServerLimits) -> Result<Sent, ApiErr
 ///
 /// # Errors
 /// Busy when the system gives no memory.
-fn make_room(bytes: &mut Vec<u8>, more: usize, limits: &ServerLimits) -> Result<(), ApiError> {
+fn make_room(bytes: &mut Vec<u8>, more: usize, limits: &BodyLimits) -> Result<(), ApiError> {
     let needed = bytes.len() + more;
     if needed <= bytes.capacity() {
         return Ok(());
     }
     if needed > GROWING_BYTES_MAX {
         let mut mapped = Vec::new();
-        let room = limits.body_bytes_max.clamp(MAPPED_BYTES_MIN, MAPPED_BYTES_MAX).max(needed);
+        let room = limits.bytes_max.clamp(MAPPED_BYTES_MIN, MAPPED_BYTES_MAX).max(needed);
         // Where address space is limited it grows as it must.
         if mapped.try_reserve_exact(room).is_ok() {
             mapped.extend_from_slice(bytes);
@@ -210,15 +242,15 @@ fn make_room(bytes: &mut Vec<u8>, more: usize, limits: &ServerLimits) -> Result<
 }
 
 /// Decompresses a small body here, if it is small decompressed too; anything else stays what it is.
-fn small(sent: Sent, limits: &ServerLimits) -> Result<Sent, ApiError> {
+fn small(sent: Sent, limits: &BodyLimits) -> Result<Sent, ApiError> {
     if sent.encoding == Encoding::Plain || sent.bytes.len() > INLINE_BYTES_MAX {
         return Ok(sent);
     }
     let mut bytes = Vec::new();
-    let most = INLINE_BYTES_MAX.min(limits.body_bytes_max);
+    let most = INLINE_BYTES_MAX.min(limits.bytes_max);
     let decoder = MultiGzDecoder::new(sent.bytes.as_slice());
     decoder.take(most as u64 + 1).read_to_end(&mut bytes).map_err(not_gzip)?;
-    if bytes.len() > limits.body_bytes_max {
+    if bytes.len() > limits.bytes_max {
         return Err(too_large("decompressed", limits));
     }
     // What was charged for it as sent is less than it takes now by a block at most.
@@ -227,7 +259,7 @@ fn small(sent: Sent, limits: &ServerLimits) -> Result<Sent, ApiError> {
 }
 
 /// Never holds more than the limit and one block, whatever the compressed bytes promise. Stops when nobody waits.
-fn inflate(sent: Sent, limits: &ServerLimits, is_wanted: &dyn Fn() -> bool) -> Result<Sent, ApiError> {
+fn inflate(sent: Sent, limits: &BodyLimits, is_wanted: &dyn Fn() -> bool) -> Result<Sent, ApiError> {
     let mut charge = Charge::default();
     let mut inflated = Vec::new();
     let mut decoder = MultiGzDecoder::new(sent.bytes.as_slice());
@@ -237,10 +269,10 @@ fn inflate(sent: Sent, limits: &ServerLimits, is_wanted: &dyn Fn() -> bool) -> R
         if bytes == 0 {
             return Ok(Sent { bytes: inflated, charge, encoding: Encoding::Plain });
         }
-        if inflated.len() + bytes > limits.body_bytes_max {
+        if inflated.len() + bytes > limits.bytes_max {
             return Err(too_large("decompressed", limits));
         }
-        limits.bodies.charge(&mut charge, inflated.len() + bytes)?;
+        limits.budget.charge(&mut charge, inflated.len() + bytes)?;
         make_room(&mut inflated, bytes, limits)?;
         inflated.extend_from_slice(&block[..bytes]);
     }
@@ -265,10 +297,10 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, ApiError> {
     }
 }
 
-fn too_large(how: &str, limits: &ServerLimits) -> ApiError {
+fn too_large(how: &str, limits: &BodyLimits) -> ApiError {
     let what = format!(
         "the body is larger than {} bytes {how}, the most that is allowed (option --body-bytes-max); send it in parts",
-        limits.body_bytes_max
+        limits.bytes_max
     );
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, what)
 }

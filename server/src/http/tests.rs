@@ -5,26 +5,19 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use axum::routing::get;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use telem_engine::{ErrorKind, Value};
-use tower::ServiceExt;
-use tower_http::catch_panic::CatchPanicLayer;
+use telem_engine::ErrorKind;
 
 use super::ApiError;
-use super::body::{self, BodyBudget, LargeBodies};
-use crate::info::Info;
-use crate::state::ServerLimits;
-use crate::testing::Served;
+use super::body::{self, BodyBudget, BodyLimits, LargeBodies};
 
-fn limits(body_bytes_max: usize) -> ServerLimits {
-    ServerLimits { body_bytes_max, ..ServerLimits::default() }
+fn limits(bytes_max: usize) -> BodyLimits {
+    BodyLimits { bytes_max, ..BodyLimits::default() }
 }
 
 fn gzip(plain: &[u8]) -> Vec<u8> {
@@ -41,7 +34,7 @@ fn poll_once<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-async fn refusal(request: Request, limits: &ServerLimits) -> (StatusCode, String) {
+async fn refusal(request: Request, limits: &BodyLimits) -> (StatusCode, String) {
     let error = body::read(request, limits).await.unwrap_err();
     (error.status, error.message)
 }
@@ -85,7 +78,7 @@ async fn a_body_that_is_not_what_it_says_is_refused() {
 
 #[tokio::test]
 async fn bodies_share_a_budget_that_is_given_back_when_they_are_dropped() {
-    let limits = ServerLimits { bodies: BodyBudget::new(128 << 10), ..ServerLimits::default() };
+    let limits = BodyLimits { budget: BodyBudget::new(128 << 10), ..BodyLimits::default() };
     let request = || Request::new(Body::from(vec![1; 100 << 10]));
     let first = body::read(request(), &limits).await.unwrap();
     let (status, _) = refusal(request(), &limits).await;
@@ -96,8 +89,8 @@ async fn bodies_share_a_budget_that_is_given_back_when_they_are_dropped() {
 
 #[tokio::test]
 async fn as_many_large_bodies_are_decoded_at_once_as_have_a_place_and_one_more_waits() {
-    let limits = ServerLimits::default();
-    let places = limits.large_bodies.places();
+    let limits = BodyLimits::default();
+    let places = limits.large.places();
     let large = || encoded("gzip", gzip(&vec![0; body::INLINE_BYTES_MAX + 1]));
     let (entered, arrivals) = std::sync::mpsc::channel();
     let mut decoding = Vec::new();
@@ -118,7 +111,7 @@ async fn as_many_large_bodies_are_decoded_at_once_as_have_a_place_and_one_more_w
     tokio::task::spawn_blocking(arrived).await.unwrap();
     let mut one_more = pin!(body::read_and_decode(large(), &limits, <[u8]>::len));
     assert!(poll_once(&mut one_more).is_pending());
-    assert_eq!(limits.large_bodies.places(), 0);
+    assert_eq!(limits.large.places(), 0);
     let plain = vec![0; body::INLINE_BYTES_MAX];
     for small in [Request::new(Body::from(plain.clone())), encoded("gzip", gzip(&plain))] {
         let read = body::read_and_decode(small, &limits, <[u8]>::len).await;
@@ -130,13 +123,12 @@ async fn as_many_large_bodies_are_decoded_at_once_as_have_a_place_and_one_more_w
         task.await.unwrap();
     }
     assert_eq!(one_more.await.unwrap(), body::INLINE_BYTES_MAX + 1);
-    assert_eq!(limits.large_bodies.places(), places);
+    assert_eq!(limits.large.places(), places);
 }
 
 #[tokio::test]
 async fn a_large_body_whose_turn_does_not_come_is_refused_by_the_name_of_the_limit() {
-    let limits =
-        ServerLimits { large_bodies: LargeBodies::new(1, Duration::from_millis(30)), ..ServerLimits::default() };
+    let limits = BodyLimits { large: LargeBodies::new(1, Duration::from_millis(30)), ..BodyLimits::default() };
     let (entered, inside) = tokio::sync::oneshot::channel();
     let (go_on, waiting) = std::sync::mpsc::channel::<()>();
     let first = tokio::spawn({
@@ -146,14 +138,14 @@ async fn a_large_body_whose_turn_does_not_come_is_refused_by_the_name_of_the_lim
                 entered.send(()).unwrap();
                 waiting.recv().unwrap();
             };
-            limits.large_bodies.work(work).await
+            limits.large.work(work).await
         }
     });
     inside.await.unwrap();
     let large = Request::new(Body::from(vec![0; body::INLINE_BYTES_MAX + 1]));
     let error = body::read_and_decode(large, &limits, <[u8]>::len).await.unwrap_err();
     assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(error.retry_after.is_some() && error.message.contains("large_bodies"), "{error}");
+    assert!(error.retry_after.is_some() && error.message.contains("BodyLimits::large"), "{error}");
     go_on.send(()).unwrap();
     first.await.unwrap().unwrap();
 }
@@ -188,7 +180,7 @@ fn large_is_not_reached() -> bool {
 
 #[tokio::test]
 async fn what_is_decompressed_counts_beside_what_was_sent_and_is_given_back() {
-    let limits = ServerLimits { bodies: BodyBudget::new(1 << 20), ..ServerLimits::default() };
+    let limits = BodyLimits { budget: BodyBudget::new(1 << 20), ..BodyLimits::default() };
     let request = |bytes: usize| encoded("gzip", gzip(&vec![1; bytes]));
     let (status, why) = refusal(request(2 << 20), &limits).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
@@ -203,33 +195,12 @@ async fn what_is_decompressed_counts_beside_what_was_sent_and_is_given_back() {
 
 #[tokio::test]
 async fn a_body_of_which_nothing_comes_for_too_long_is_given_up() {
-    let limits = ServerLimits { body_idle_timeout: Duration::from_millis(30), ..ServerLimits::default() };
+    let limits = BodyLimits { idle_timeout: Duration::from_millis(30), ..BodyLimits::default() };
     let begins = futures::stream::iter([Ok::<_, std::io::Error>(vec![7; 10])]);
     let stalls = futures::stream::StreamExt::chain(begins, futures::stream::pending());
     let (status, message) = refusal(Request::new(Body::from_stream(stalls)), &limits).await;
     assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
     assert!(message.contains("no byte of the body came for 0.03 s after 10 bytes"), "{message}");
-}
-
-#[tokio::test]
-async fn paths_and_methods_that_do_not_exist_are_told_so_in_json() {
-    let served = Served::new();
-    let answer = served.get("/nothing/here").await;
-    assert_eq!((answer.status, answer.header("content-type")), (404, "application/json; charset=UTF-8"));
-    assert_eq!(answer.text(), r#"{"error":{"code":404,"message":"nothing is served at '/nothing/here'"}}"#);
-    let answer = served.get("/api/sql").await;
-    assert_eq!((answer.status, answer.header("allow")), (405, "POST"));
-    assert!(answer.text().contains("does not answer to GET"), "{}", answer.text());
-}
-
-#[tokio::test]
-async fn the_server_says_what_is_in_its_database() {
-    let served = Served::new();
-    served.store("loss", &[("rank", "0")], &[(1_767_225_600, Value::Int(3)), (1_767_225_601, Value::Float(0.5))]);
-    let info: Info = serde_json::from_slice(&served.get("/api/info").await.body).unwrap();
-    assert_eq!((info.node.as_str(), info.metrics, info.series, info.samples), ("n1", 1, 1, 2));
-    assert_eq!(info.last.as_deref(), Some("2026-01-01T00:00:01Z"));
-    assert_eq!(info.level, Some(1));
 }
 
 #[test]
@@ -246,15 +217,4 @@ fn every_kind_of_error_has_one_status() {
         assert_eq!(response.status().as_u16(), expected, "{kind:?}");
         assert_eq!(response.headers().contains_key("retry-after"), kind == ErrorKind::Busy, "{kind:?}");
     }
-}
-
-#[tokio::test]
-async fn a_handler_that_panics_costs_its_own_request_only() {
-    async fn panics() -> &'static str {
-        panic!("of a test")
-    }
-    let router = Router::new().route("/x", get(panics)).layer(CatchPanicLayer::custom(super::panicked));
-    let ask = || router.clone().oneshot(Request::get("/x").body(Body::empty()).unwrap());
-    assert_eq!(ask().await.unwrap().status(), 500);
-    assert_eq!(ask().await.unwrap().status(), 500);
 }

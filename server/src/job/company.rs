@@ -18,10 +18,10 @@ use crate::launch::agents::{Agents, AgentsOptions};
 use crate::launch::crew::{Crew, CrewEvent, Members};
 use crate::launch::hostlist;
 use crate::launch::task::Claim;
-use crate::nodes::Nodes;
-use crate::nodes::messages::State;
+use crate::membership::Nodes;
+use crate::membership::messages::NodeState;
+use crate::saving::upload::Overview;
 use crate::service::Ready;
-use crate::upload::Overview;
 
 /// How much of a hurried end agents get. The rest is for the head's own database.
 const HURRIED_AGENTS_TIMEOUT: Duration = Duration::from_millis(2_900);
@@ -66,7 +66,7 @@ impl Tally {
             tally.samples += node.figures.samples;
             tally.series += node.figures.series;
             tally.bytes += node.figures.bytes;
-            if node.state != State::Left {
+            if node.state != NodeState::Left {
                 tally.unheard.push(node.node);
             }
         }

@@ -19,11 +19,11 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::notes::Notes;
+use crate::agent::{self, AgentOptions};
 use crate::config;
 use crate::join::{Join, Lifeline};
 use crate::launch::Patience;
 use crate::launch::task::HEAD_TIMEOUT;
-use crate::nodes::agent::{self, AgentOptions};
 use crate::service::{Ready, ServiceOptions};
 use crate::tls::Certificate;
 use crate::token::Token;
@@ -55,7 +55,7 @@ pub struct Seeking<'a> {
 
 /// Where the head of a job is.
 #[derive(Debug)]
-pub enum Found {
+pub enum HeadPlace {
     /// On another node.
     There(Box<MemberOf>),
     /// On this one, which it is to record itself.
@@ -73,13 +73,13 @@ impl Seeking<'_> {
     ///
     /// # Errors
     /// Why it is not.
-    pub fn head(&self, file: &Path, job: &str, advertise: Vec<String>) -> Result<Found, String> {
+    pub fn head(&self, file: &Path, job: &str, advertise: Vec<String>) -> Result<HeadPlace, String> {
         self.patience.ask(HEAD_TIMEOUT);
         let begun = self.clock.monotonic();
         let mut is_told = false;
         loop {
             if (self.is_here)() {
-                return Ok(Found::Here);
+                return Ok(HeadPlace::Here);
             }
             let why = match Join::read(file) {
                 Ok(join) if join.job != job => format!("{} is of job '{}'", file.display(), join.job),
@@ -87,7 +87,7 @@ impl Seeking<'_> {
                     // The recorder saves, as it does alone; the agent in it need not.
                     let join = Join { save: None, ..join };
                     let head = MemberOf { join, advertise: advertise.into_iter().next() };
-                    return Ok(Found::There(Box::new(head)));
+                    return Ok(HeadPlace::There(Box::new(head)));
                 }
                 Ok(join) => format!("the head does not answer at {}", join.head.join(", ")),
                 Err(error) => error.to_string(),

@@ -5,120 +5,44 @@
 //! that the main thread stops waiting for when a deadline has passed. When the supervisor is gone, it goes on until
 //! the command is gone, and saves.
 
+mod event;
+mod introduce;
+mod threads;
+
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::io;
-use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, setsid, test_kill_process};
+use rustix::process::setsid;
 use serde_json::Value as Json;
 use telem_engine::Clock;
 use telem_ingest::collect::JobTarget;
 use tokio::runtime::Runtime;
 
+pub use self::event::Event;
 use super::child::Ending;
+use super::command::CommandProcess;
 use super::company::{Company, Tally};
 use super::link::{self, ToRecorder, ToSupervisor};
-use super::member::MemberOf;
 use super::notes::{AtWork, Notes};
-use super::save::{Destination, Saved, Saver};
-use super::service::Service;
-use super::signals::{self, Caught};
+use super::prepared::{Prepare, RunningService};
+use super::service::ServiceThread;
+use super::signals::Caught;
 use super::summary::{CommandCourse, Summary};
 use super::usage::UsageWatch;
-use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, footprint, tunnel};
+use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, tunnel};
 use crate::config;
-use crate::launch::Patience;
-use crate::launch::agents::AgentsOptions;
-use crate::launch::crew::CrewEvent;
-use crate::launch::task::Claim;
-use crate::service::{Ready, ServiceOptions};
+use crate::footprint;
+use crate::saving::save::{Saved, Saver};
 
 /// How long something takes before it is worth a word.
 const SLOW: Duration = Duration::from_secs(1);
-/// Threads that a service must be able to have: it takes some twenty on a machine with two processors, and at most six
-/// more for queries on a larger one.
-const THREADS_MIN: usize = 32;
 /// How often a command without a parent is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Makes the directories that a service needs, and says with what it is to be started.
-pub type Prepare = Box<dyn FnOnce(&dyn Patience) -> Result<Preparation, String> + Send>;
-
-/// What becomes of a recorder.
-#[derive(Debug)]
-pub enum Preparation {
-    Serve(Box<Prepared>),
-    /// Another process records this node, and is reached so.
-    Elsewhere {
-        environment: Vec<(String, OsString)>,
-    },
-    /// What was asked for cannot be done, and who asked is to be told instead of the command being run.
-    Refused {
-        why: String,
-    },
-}
-
-#[derive(Debug)]
-pub struct Prepared {
-    pub options: ServiceOptions,
-    pub places: Places,
-    /// Agents that it is to start.
-    pub agents: Option<AgentsOptions>,
-    /// The node, where others may want to record it too.
-    pub claim: Option<Claim>,
-    /// The head that it belongs to.
-    pub head: Option<MemberOf>,
-}
-
-/// The directories of a run.
-#[derive(Debug, Default)]
-pub struct Places {
-    /// Where the database is saved, if it is.
-    pub destination: Option<Destination>,
-    /// The live data, where nobody asked for them to stay: they go when they are saved.
-    pub passing: Option<PathBuf>,
-}
-
-impl Places {
-    /// Leaves no trace of a run that did not begin.
-    pub fn discard(mut self) {
-        if let Some(mut destination) = self.destination.take() {
-            destination.discard();
-        }
-        self.remove_live();
-    }
-
-    fn remove_live(&self) {
-        let Some(dir) = &self.passing else { return };
-        if let Err(error) = fs::remove_dir_all(dir)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(dir = %dir.display(), %error, "the live data stay");
-            return;
-        }
-        if let Some(of_job) = dir.parent() {
-            // Another run of the job may still have data there.
-            let _ = fs::remove_dir(of_job);
-        }
-    }
-}
-
-/// A service that is ready.
-#[derive(Debug)]
-pub struct Up {
-    pub ready: Ready,
-    pub places: Places,
-    pub agents: Option<AgentsOptions>,
-    pub claim: Option<Claim>,
-}
 
 /// What is to be recorded, and how.
 pub struct RecordOptions {
@@ -150,40 +74,6 @@ impl fmt::Debug for RecordOptions {
     }
 }
 
-/// What the main thread waits for.
-#[derive(Debug)]
-pub enum Event {
-    /// A signal that was meant for every process of a job.
-    Caught(Caught),
-    Told(ToRecorder),
-    /// Others are waited for before there is a service, no longer than this.
-    Seeking(Duration),
-    /// The supervisor is gone.
-    Silence,
-    Ready(Box<Up>),
-    /// There is none, because another process has one.
-    Elsewhere(Vec<(String, OsString)>),
-    /// There is none, because what was asked for cannot be done.
-    Refused(String),
-    /// Something about the agents.
-    Crew(CrewEvent),
-    /// The service ended, with what kept it from serving or from closing its database.
-    Stopped(Result<(), String>),
-    Saved(Saved),
-}
-
-impl From<Caught> for Event {
-    fn from(caught: Caught) -> Self {
-        Self::Caught(caught)
-    }
-}
-
-impl From<Saved> for Event {
-    fn from(saved: Saved) -> Self {
-        Self::Saved(saved)
-    }
-}
-
 /// Says something to the supervisor.
 fn tell(word: &ToSupervisor) {
     // One that is gone needs no answer.
@@ -199,7 +89,7 @@ pub fn record(options: RecordOptions) {
     footprint::yield_memory();
     footprint::raise_descriptor_limit();
     let (send, events) = channel();
-    let runtime = match threads(options.runtime, &send) {
+    let runtime = match threads::start(options.runtime, &send) {
         Ok(runtime) => runtime,
         Err(why) => return tell(&ToSupervisor::Failed { why }),
     };
@@ -218,7 +108,7 @@ pub fn record(options: RecordOptions) {
         clock,
         ..
     } = options;
-    let service = Service::start(runtime, prepare, send.clone());
+    let service = ServiceThread::start(runtime, prepare, send.clone());
     let start = describe::Start { id, command, node, level, time: clock.now() };
     let mut job = Job {
         service,
@@ -246,59 +136,16 @@ pub fn record(options: RecordOptions) {
     job.service.leave();
 }
 
-/// The threads that tell the main thread what happens, and those of the service.
-fn threads(runtime: fn() -> Result<Runtime, String>, events: &Sender<Event>) -> Result<Runtime, String> {
-    signals::start(events.clone()).map_err(|error| format!("cannot catch signals: {error}"))?;
-    let heard = events.clone();
-    let listen = move || {
-        link::listen(io::stdin(), |word| heard.send(Event::Told(word)).is_ok());
-        let _ = heard.send(Event::Silence);
-    };
-    let listening = thread::Builder::new().name("telem-link".to_owned()).spawn(listen);
-    listening.map_err(|error| format!("cannot start a thread: {error}"))?;
-    spare_threads()?;
-    // tokio panics where the system has no thread left, which is no news worth a backtrace.
-    let told = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
-    let made = panic::catch_unwind(AssertUnwindSafe(runtime));
-    panic::set_hook(told);
-    made.unwrap_or_else(|_| Err("cannot start the threads of the service: the system has none left".to_owned()))
-}
-
-/// Finds out whether there are threads for a service. Libraries panic where they get none, in the middle of their work.
-fn spare_threads() -> Result<(), String> {
-    let (end, ended) = channel::<()>();
-    let ended = Arc::new(Mutex::new(ended));
-    let wait = || {
-        let ended = Arc::clone(&ended);
-        move || {
-            let _ = ended.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        }
-    };
-    let started: Vec<_> = (0..THREADS_MIN)
-        .map_while(|_| thread::Builder::new().name("telem-spare".to_owned()).spawn(wait()).ok())
-        .collect();
-    let count = started.len();
-    drop(end);
-    for thread in started {
-        let _ = thread.join();
-    }
-    if count == THREADS_MIN {
-        return Ok(());
-    }
-    Err(format!("the system has {count} threads left for it (ulimit -u), and {THREADS_MIN} are needed"))
-}
-
 struct Job {
-    service: Service,
+    service: ServiceThread,
     /// The service, from when it is ready.
-    up: Option<Box<Up>>,
+    up: Option<Box<RunningService>>,
     /// The other processes that record the job.
     company: Company,
     /// Whether the service has ended.
     stopped: bool,
     /// The process of the command, from when it runs.
-    command: Option<Command>,
+    command: Option<CommandProcess>,
     /// Looks at what that takes.
     usage: Option<UsageWatch>,
     /// When it began, by the clock that never jumps.
@@ -348,7 +195,7 @@ impl Job {
                     return None;
                 }
                 Some(Event::Told(ToRecorder::Started { pid })) => {
-                    self.command = Command::find(pid);
+                    self.command = CommandProcess::find(pid);
                     self.began = self.clock.monotonic();
                     self.watch_usage(pid);
                     if let Ok(pid) = u32::try_from(pid) {
@@ -356,9 +203,9 @@ impl Job {
                     }
                     start.time = self.clock.now();
                     let description = describe::started(&start, config::environment);
-                    if let Some(Up { ready, .. }) = self.up.as_deref() {
+                    if let Some(RunningService { ready, .. }) = self.up.as_deref() {
                         self.service.describe(&ready.db, description.clone());
-                        self.notes.say(greeting(ready, &start.id));
+                        self.notes.say(introduce::greeting(ready, &start.id));
                         self.notes.say(tunnel(&ready.url, &config::host_name()));
                     }
                     return Some(description);
@@ -370,13 +217,13 @@ impl Job {
     }
 
     /// The command may start, unless agents are to be waited for.
-    fn service_ready(&mut self, mut up: Box<Up>, start: &describe::Start) {
+    fn service_ready(&mut self, mut up: Box<RunningService>, start: &describe::Start) {
         let (agents, claim) = (up.agents.take(), up.claim.take());
         let events = self.send.clone();
         // Nobody listens when the process is about to end anyway.
         let hear = move |event| drop(events.send(Event::Crew(event)));
         if let Some(claim) = claim {
-            self.company.keep(claim, environment(&up.ready, start));
+            self.company.keep(claim, introduce::environment(&up.ready, start));
         }
         let gathering = agents.and_then(|agents| self.company.start(agents, &up.ready, hear));
         self.up = Some(up);
@@ -387,9 +234,9 @@ impl Job {
     }
 
     fn tell_ready(&self, start: &describe::Start) {
-        if let Some(Up { ready, .. }) = self.up.as_deref() {
+        if let Some(RunningService { ready, .. }) = self.up.as_deref() {
             let live = ready.data.clone().into();
-            tell(&ToSupervisor::Ready { environment: environment(ready, start), live });
+            tell(&ToSupervisor::Ready { environment: introduce::environment(ready, start), live });
         }
     }
 
@@ -398,14 +245,14 @@ impl Job {
         let destination = self.up.as_deref().and_then(|up| up.places.destination.as_ref());
         let place = destination.map(|destination| destination.path().to_path_buf()).unwrap_or_default();
         let saver = self.start_saving();
-        let End { ending, hurried, cpu_ms } = self.until_ended(saver.as_ref());
+        let CommandEnd { ending, hurried, cpu_ms } = self.until_ended(saver.as_ref());
         let seen = self.usage.as_ref().map(UsageWatch::usage).unwrap_or_default();
         let took = self.clock.monotonic().saturating_sub(self.began);
         let course = CommandCourse { ending, took, cpu_ms, seen };
         self.hurry.store(hurried, Ordering::Relaxed);
         let urgent = self.dismiss(ending, hurried);
         let Some(up) = self.up.take() else { return };
-        let Up { ready, places, .. } = *up;
+        let RunningService { ready, places, .. } = *up;
         self.company.tell_saved(&ready, urgent.is_some());
         let mut deadline = urgent.unwrap_or_else(|| self.clock.monotonic() + STOP_TIMEOUT);
         let description = describe::ended(description, ending, self.clock.now());
@@ -485,12 +332,12 @@ impl Job {
     }
 
     /// Waits for the end of the command.
-    fn until_ended(&mut self, saver: Option<&Saver>) -> End {
+    fn until_ended(&mut self, saver: Option<&Saver>) -> CommandEnd {
         let mut hurried = false;
         loop {
             let farewell = match self.next_look() {
                 Some(Event::Told(ToRecorder::Ended { ending, hurried, cpu_ms })) => {
-                    return End { ending: Some(ending), hurried, cpu_ms };
+                    return CommandEnd { ending: Some(ending), hurried, cpu_ms };
                 }
                 Some(Event::Told(ToRecorder::Farewell)) => true,
                 // Some send what they send to every process of a job.
@@ -524,8 +371,8 @@ impl Job {
             if let (true, Some(saver)) = (farewell, saver) {
                 saver.save_now();
             }
-            if self.alone && self.command.as_ref().is_none_or(Command::has_ended) {
-                return End { ending: None, hurried, cpu_ms: None };
+            if self.alone && self.command.as_ref().is_none_or(CommandProcess::has_ended) {
+                return CommandEnd { ending: None, hurried, cpu_ms: None };
             }
         }
     }
@@ -610,83 +457,11 @@ impl Job {
 }
 
 /// The end of a command.
-struct End {
+struct CommandEnd {
     /// `None` where nobody was left to say.
     ending: Option<Ending>,
     /// Somebody said that telem is to end too.
     hurried: bool,
     /// Processor time of all that ended before it, as the kernel added it up.
     cpu_ms: Option<u64>,
-}
-
-/// The process of a command that is not ours to wait for.
-#[derive(Debug)]
-struct Command {
-    pid: Pid,
-    /// When it began, in ticks: its number may become another's.
-    began: Option<String>,
-}
-
-impl Command {
-    fn find(pid: i32) -> Option<Self> {
-        let pid = Pid::from_raw(pid)?;
-        Some(Self { pid, began: stat_of(pid).map(|(_, began)| began) })
-    }
-
-    fn has_ended(&self) -> bool {
-        match stat_of(self.pid) {
-            // One that has ended and that nobody waited for.
-            Some((state, _)) if state == "Z" || state == "X" => true,
-            Some((_, began)) => self.began.as_ref().is_some_and(|first| *first != began),
-            None => test_kill_process(self.pid).is_err(),
-        }
-    }
-}
-
-/// The state of a process and when it began: fields 3 and 22 of proc_pid_stat(5).
-fn stat_of(pid: Pid) -> Option<(String, String)> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    Some((fields.next()?.to_owned(), fields.nth(18)?.to_owned()))
-}
-
-/// What the command is told, so that its processes find the service.
-fn environment(ready: &Ready, start: &describe::Start) -> Vec<(String, OsString)> {
-    let told: [(&str, OsString); 5] = [
-        ("TELEM_CONNECTION", absolute(&ready.connection_file).into()),
-        ("TELEM_SOCKET", absolute(&ready.socket).into()),
-        ("TELEM_URL", ready.url.clone().into()),
-        ("TELEM_LEVEL", start.level.to_string().into()),
-        ("TELEM_JOB", start.id.clone().into()),
-    ];
-    told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// The command may go elsewhere.
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
-}
-
-fn greeting(ready: &Ready, job: &str) -> String {
-    let recovery = ready.recovery.as_ref().map(|text| format!(" · recovered: {text}")).unwrap_or_default();
-    format!("listening on {} · job {job} · live data in {}{recovery}", ready.url, ready.data.display())
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::process::getpid;
-
-    use super::*;
-
-    #[test]
-    fn a_process_has_ended_when_it_is_gone_and_when_its_number_is_anothers() {
-        let me = getpid().as_raw_nonzero().get();
-        assert!(!Command::find(me).unwrap().has_ended());
-        let another = Command { began: Some("1".to_owned()), ..Command::find(me).unwrap() };
-        assert!(another.has_ended());
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let found = Command::find(child.id().try_into().unwrap()).unwrap();
-        child.wait().unwrap();
-        assert!(found.has_ended());
-    }
 }

@@ -10,12 +10,13 @@ use telem_engine::{Db, Durability, MetaChange};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Event, Preparation, Prepare, Prepared, Up};
+use super::prepared::Prepare;
+use super::{Event, Preparation, Prepared, RunningService};
 use crate::launch::Patience;
 use crate::service::{self, Ready, ServiceError};
 
 #[derive(Debug)]
-pub struct Service {
+pub struct ServiceThread {
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
     /// Nobody wants it any more.
@@ -39,9 +40,9 @@ impl Patience for Awaited {
     }
 }
 
-impl Service {
+impl ServiceThread {
     /// Prepares and starts it; what comes of that, now and at its end, arrives as events.
-    pub fn start(runtime: Runtime, prepare: Prepare, events: Sender<Event>) -> Service {
+    pub fn start(runtime: Runtime, prepare: Prepare, events: Sender<Event>) -> ServiceThread {
         let (stop, stopped) = oneshot::channel();
         let unwanted = Arc::new(AtomicBool::new(false));
         let awaited = Awaited { events: events.clone(), unwanted: Arc::clone(&unwanted) };
@@ -52,7 +53,7 @@ impl Service {
             // Nobody listens when the process is about to end anyway.
             let _ = events.send(Event::Stopped(ended));
         });
-        Service { runtime, stop: Some(stop), unwanted }
+        ServiceThread { runtime, stop: Some(stop), unwanted }
     }
 
     /// Keeps `description` as the job's. It is not waited for: the disk may hang.
@@ -126,7 +127,8 @@ async fn serve(
         move |ready: &Ready| {
             if let Some((places, agents, claim)) = take(&rest) {
                 // Who does not wait for it any more goes on without.
-                let _ = events.send(Event::Ready(Box::new(Up { ready: ready.clone(), places, agents, claim })));
+                let _ =
+                    events.send(Event::Ready(Box::new(RunningService { ready: ready.clone(), places, agents, claim })));
             }
         }
     };

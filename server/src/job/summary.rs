@@ -12,12 +12,12 @@ use telem_ingest::writer::{Lost, WriterStats};
 
 use super::child::Ending;
 use super::company::Tally;
-use super::footprint::Footprint;
 use super::notes::Notes;
-use super::save::Saved;
 use super::usage::{JobUsage, NamedUsage};
+use crate::footprint::Footprint;
 use crate::info::{grouped, rfc3339};
 use crate::launch::hostlist;
+use crate::saving::save::Saved;
 use crate::service::Ready;
 use crate::shell::quoted;
 

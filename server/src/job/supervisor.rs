@@ -73,14 +73,14 @@ impl fmt::Debug for JobOptions {
 
 /// What the main thread waits for.
 #[derive(Debug)]
-enum Event {
+enum SupervisorEvent {
     Caught(Caught),
     Told(ToSupervisor),
     /// The recorder says nothing any more.
     Silence,
 }
 
-impl From<Caught> for Event {
+impl From<Caught> for SupervisorEvent {
     fn from(caught: Caught) -> Self {
         Self::Caught(caught)
     }
@@ -157,7 +157,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn start(arguments: &[OsString], events: Sender<Event>) -> io::Result<Recorder> {
+    fn start(arguments: &[OsString], events: Sender<SupervisorEvent>) -> io::Result<Recorder> {
         // This very program, also where its file was replaced or removed meanwhile.
         let mut telem = Command::new("/proc/self/exe");
         telem.arg0("telem").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -167,8 +167,8 @@ impl Recorder {
             return Err(io::Error::other("it has no pipes"));
         };
         let listen = move || {
-            link::listen(from, |word| events.send(Event::Told(word)).is_ok());
-            let _ = events.send(Event::Silence);
+            link::listen(from, |word| events.send(SupervisorEvent::Told(word)).is_ok());
+            let _ = events.send(SupervisorEvent::Silence);
         };
         let heard = thread::Builder::new().name("telem-link".to_owned()).spawn(listen);
         let recorder = Recorder { pid, to, status: None, farewells: 0 };
@@ -214,7 +214,7 @@ struct Supervisor {
     /// Whether the recorder has started agents.
     has_agents: bool,
     save_timeout: Duration,
-    events: Receiver<Event>,
+    events: Receiver<SupervisorEvent>,
     notes: Notes,
     clock: Arc<dyn Clock>,
 }
@@ -228,32 +228,32 @@ impl Supervisor {
         let mut deadline = self.clock.monotonic() + READY_TIMEOUT;
         let why = loop {
             match self.next(deadline) {
-                Some(Event::Told(ToSupervisor::Seeking { patience })) => {
+                Some(SupervisorEvent::Told(ToSupervisor::Seeking { patience })) => {
                     deadline = self.clock.monotonic() + patience + READY_TIMEOUT;
                 }
-                Some(Event::Told(ToSupervisor::Gathering { .. })) => {
+                Some(SupervisorEvent::Told(ToSupervisor::Gathering { .. })) => {
                     self.has_agents = true;
                     deadline = self.clock.monotonic() + JOIN_TIMEOUT + JOIN_GRACE;
                 }
-                Some(Event::Told(ToSupervisor::Elsewhere { environment })) => {
+                Some(SupervisorEvent::Told(ToSupervisor::Elsewhere { environment })) => {
                     self.leave_recorder();
                     return Ok(environment);
                 }
-                Some(Event::Told(ToSupervisor::Ready { environment, live })) => {
+                Some(SupervisorEvent::Told(ToSupervisor::Ready { environment, live })) => {
                     self.live = Some(PathBuf::from(live));
                     return Ok(environment);
                 }
-                Some(Event::Told(ToSupervisor::Refused { why })) => {
+                Some(SupervisorEvent::Told(ToSupervisor::Refused { why })) => {
                     self.notes.error(why);
                     return Err(USAGE);
                 }
-                Some(Event::Told(ToSupervisor::Failed { why })) => break why,
-                Some(Event::Silence) => break self.obituary(),
-                Some(Event::Caught(Caught::Signal(got))) if !got.is_harmless() => {
+                Some(SupervisorEvent::Told(ToSupervisor::Failed { why })) => break why,
+                Some(SupervisorEvent::Silence) => break self.obituary(),
+                Some(SupervisorEvent::Caught(Caught::Signal(got))) if !got.is_harmless() => {
                     return Err(Ending::killed_by(got.number).exit_code());
                 }
-                Some(Event::Caught(_)) => self.reap(),
-                Some(Event::Told(ToSupervisor::Done)) => {}
+                Some(SupervisorEvent::Caught(_)) => self.reap(),
+                Some(SupervisorEvent::Told(ToSupervisor::Done)) => {}
                 None => break "it was not ready in time".to_owned(),
             }
         };
@@ -329,15 +329,15 @@ impl Supervisor {
                 return (ending, hurried);
             }
             match self.next(Duration::MAX) {
-                Some(Event::Caught(Caught::Signal(got))) => {
+                Some(SupervisorEvent::Caught(Caught::Signal(got))) => {
                     hurried |= got.hurries();
                     if let (true, Some(recorder)) = (got.is_a_farewell(), &mut self.recorder) {
                         recorder.tell(ToRecorder::Farewell);
                     }
                     self.pass_on(got);
                 }
-                Some(Event::Silence) => self.recorder_died(),
-                Some(Event::Caught(Caught::Child) | Event::Told(_)) | None => {}
+                Some(SupervisorEvent::Silence) => self.recorder_died(),
+                Some(SupervisorEvent::Caught(Caught::Child) | SupervisorEvent::Told(_)) | None => {}
             }
         }
     }
@@ -455,9 +455,9 @@ impl Supervisor {
         let mut hurried = patience <= HURRIED_TIMEOUT + GRACE;
         let why = loop {
             match self.next(deadline) {
-                Some(Event::Told(ToSupervisor::Done)) => return,
-                Some(Event::Silence) => break self.obituary(),
-                Some(Event::Caught(Caught::Signal(got))) if got.is_a_farewell() => {
+                Some(SupervisorEvent::Told(ToSupervisor::Done)) => return,
+                Some(SupervisorEvent::Silence) => break self.obituary(),
+                Some(SupervisorEvent::Caught(Caught::Signal(got))) if got.is_a_farewell() => {
                     if let Some(recorder) = &mut self.recorder {
                         recorder.tell(ToRecorder::Hurry);
                     }
@@ -465,8 +465,8 @@ impl Supervisor {
                     deadline = deadline.min(self.clock.monotonic() + soon);
                     hurried = true;
                 }
-                Some(Event::Caught(_)) => self.reap(),
-                Some(Event::Told(_)) => {}
+                Some(SupervisorEvent::Caught(_)) => self.reap(),
+                Some(SupervisorEvent::Told(_)) => {}
                 None => break "telem's recorder takes too long and is left to itself".to_owned(),
             }
         };
@@ -481,7 +481,7 @@ impl Supervisor {
         recorder.tell(ToRecorder::NotStarted);
         loop {
             match self.next(deadline) {
-                Some(Event::Told(ToSupervisor::Done) | Event::Silence) | None => return,
+                Some(SupervisorEvent::Told(ToSupervisor::Done) | SupervisorEvent::Silence) | None => return,
                 Some(_) => {}
             }
         }
@@ -509,7 +509,7 @@ impl Supervisor {
     }
 
     /// The next event; `None` when `deadline` has passed.
-    fn next(&self, deadline: Duration) -> Option<Event> {
+    fn next(&self, deadline: Duration) -> Option<SupervisorEvent> {
         let patience = deadline.saturating_sub(self.clock.monotonic());
         // It is never disconnected: the thread for signals holds a sender.
         self.events.recv_timeout(patience).ok()

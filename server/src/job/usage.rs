@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use telem_engine::Clock;
 
-use super::footprint::{QueryThreads, TICKS_PER_SECOND};
+use crate::footprint::{QueryThreads, TICKS_PER_SECOND};
 
 /// When it is looked for the second time; then after twice that, and so on.
 const INTERVAL_FIRST: Duration = Duration::from_millis(20);

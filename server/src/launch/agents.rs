@@ -66,11 +66,11 @@ struct Process {
     /// The hosts that it is for.
     hosts: Vec<String>,
     log: PathBuf,
-    state: State,
+    state: AgentState,
 }
 
 #[derive(Debug)]
-enum State {
+enum AgentState {
     Running(Child),
     NotStarted(io::Error),
     Ended(ExitStatus),
@@ -103,7 +103,7 @@ impl Agents {
         DirBuilder::new().recursive(true).mode(0o700).create(logs)?;
         let start = |(hosts, command): (Vec<String>, Command)| {
             let log = logs.join(format!("{}.log", log_name(&hosts)));
-            let state = spawn(command, &log, join).map_or_else(State::NotStarted, State::Running);
+            let state = spawn(command, &log, join).map_or_else(AgentState::NotStarted, AgentState::Running);
             Process { hosts, log, state }
         };
         Ok(Agents { processes: commands.into_iter().map(start).collect(), logs: logs.to_path_buf(), are_here: true })
@@ -116,7 +116,7 @@ impl Agents {
 
     /// How many of the processes run.
     pub fn running(&self) -> usize {
-        self.processes.iter().filter(|process| matches!(process.state, State::Running(_))).count()
+        self.processes.iter().filter(|process| matches!(process.state, AgentState::Running(_))).count()
     }
 
     /// Whether a signal reaches the agents themselves, and not only what carries their words.
@@ -137,7 +137,7 @@ impl Agents {
     /// To their groups, so that what `ssh` and `srun` started beside them gets it too.
     fn signal(&self, signal: Signal) {
         for process in &self.processes {
-            if let State::Running(child) = &process.state {
+            if let AgentState::Running(child) = &process.state {
                 // It was not waited for, so its number is its own.
                 let _ = kill_process_group(Pid::from_child(child), signal);
             }
@@ -162,18 +162,18 @@ impl Agents {
 impl Process {
     /// Its end, once.
     fn look(&mut self) -> Option<Ended> {
-        if let State::Running(child) = &mut self.state {
+        if let AgentState::Running(child) = &mut self.state {
             match child.try_wait() {
-                Ok(Some(status)) => self.state = State::Ended(status),
+                Ok(Some(status)) => self.state = AgentState::Ended(status),
                 Ok(None) => return None,
                 // Nobody else waits for it.
-                Err(error) => self.state = State::NotStarted(error),
+                Err(error) => self.state = AgentState::NotStarted(error),
             }
         }
-        let (why, in_order) = match std::mem::replace(&mut self.state, State::Told) {
-            State::NotStarted(error) => (format!("it cannot be started: {error}"), false),
-            State::Ended(status) => (self.why(status), status.success()),
-            State::Running(_) | State::Told => return None,
+        let (why, in_order) = match std::mem::replace(&mut self.state, AgentState::Told) {
+            AgentState::NotStarted(error) => (format!("it cannot be started: {error}"), false),
+            AgentState::Ended(status) => (self.why(status), status.success()),
+            AgentState::Running(_) | AgentState::Told => return None,
         };
         Some(Ended { hosts: hostlist::fold(&self.hosts), why, in_order })
     }

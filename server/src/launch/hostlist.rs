@@ -60,7 +60,7 @@ pub fn expand(text: &str) -> Result<Vec<String>, HostlistError> {
         let room = HOSTS_MAX - hosts.len();
         let count = count.filter(|count| *count <= room);
         let count = count.ok_or_else(|| wrong(text, start, format!("there are more than {HOSTS_MAX} hosts")))?;
-        let longest: usize = parts.iter().map(Part::bytes_max).sum();
+        let longest: usize = parts.iter().map(NamePart::bytes_max).sum();
         if longest > NAME_BYTES_MAX {
             return Err(wrong(text, start, format!("a name of {longest} bytes is longer than {NAME_BYTES_MAX}")));
         }
@@ -77,13 +77,13 @@ pub fn fold(hosts: &[String]) -> String {
         if !list.is_empty() {
             list.push(',');
         }
-        let Some(numbered) = Numbered::of(first) else {
+        let Some(numbered) = NumberedName::of(first) else {
             list.push_str(first);
             rest = after;
             continue;
         };
-        let alike = rest.iter().map_while(|host| Numbered::of(host).filter(|other| other.is_like(&numbered)));
-        let numbers: Vec<Numbered<'_>> = alike.collect();
+        let alike = rest.iter().map_while(|host| NumberedName::of(host).filter(|other| other.is_like(&numbered)));
+        let numbers: Vec<NumberedName<'_>> = alike.collect();
         match numbers.as_slice() {
             [_] | [] => list.push_str(first),
             many => {
@@ -98,11 +98,11 @@ pub fn fold(hosts: &[String]) -> String {
 }
 
 /// `01-03,7` of names that differ in that alone.
-fn ranges(names: &[Numbered<'_>]) -> String {
+fn ranges(names: &[NumberedName<'_>]) -> String {
     let mut text = String::new();
     let mut rest = names;
     while let Some(first) = rest.first() {
-        let follows = |(step, name): &(usize, &Numbered<'_>)| {
+        let follows = |(step, name): &(usize, &NumberedName<'_>)| {
             let number = first.number.saturating_add(*step as u64);
             name.number == number && name.digits == format!("{number:0width$}", width = first.digits.len())
         };
@@ -121,14 +121,14 @@ fn ranges(names: &[Numbered<'_>]) -> String {
 
 /// A name around its last number.
 #[derive(Clone, Copy, Debug)]
-struct Numbered<'a> {
+struct NumberedName<'a> {
     before: &'a str,
     digits: &'a str,
     number: u64,
     after: &'a str,
 }
 
-impl<'a> Numbered<'a> {
+impl<'a> NumberedName<'a> {
     fn of(name: &'a str) -> Option<Self> {
         let end = name.rfind(|c: char| c.is_ascii_digit())? + 1;
         let start = name[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
@@ -163,38 +163,38 @@ fn elements(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// A part of a name.
 #[derive(Debug)]
-enum Part<'a> {
+enum NamePart<'a> {
     Plain(&'a str),
     /// What a bracket holds: never nothing.
-    Numbers(Vec<Range>),
+    Numbers(Vec<HostRange>),
 }
 
 /// Numbers from one to another, both of them included.
 #[derive(Clone, Copy, Debug)]
-struct Range {
+struct HostRange {
     first: u64,
     last: u64,
     width: usize,
 }
 
-impl Range {
+impl HostRange {
     fn count(self) -> usize {
         usize::try_from(self.last - self.first).map_or(usize::MAX, |more| more.saturating_add(1))
     }
 }
 
-impl Part<'_> {
+impl NamePart<'_> {
     fn count(&self) -> usize {
         match self {
             Self::Plain(_) => 1,
             Self::Numbers(ranges) => {
-                ranges.iter().fold(0_usize, |count, range| count.saturating_add(Range::count(*range)))
+                ranges.iter().fold(0_usize, |count, range| count.saturating_add(HostRange::count(*range)))
             }
         }
     }
 
     fn bytes_max(&self) -> usize {
-        let of = |range: &Range| range.width.max(range.last.checked_ilog10().unwrap_or(0) as usize + 1);
+        let of = |range: &HostRange| range.width.max(range.last.checked_ilog10().unwrap_or(0) as usize + 1);
         match self {
             Self::Plain(text) => text.len(),
             Self::Numbers(ranges) => ranges.iter().map(of).max().unwrap_or(0),
@@ -208,7 +208,7 @@ impl Part<'_> {
         };
         for range in ranges {
             if nth < range.count() {
-                let Range { first, width, .. } = *range;
+                let HostRange { first, width, .. } = *range;
                 let _ = write!(name, "{:0width$}", first + nth as u64);
                 return;
             }
@@ -218,7 +218,7 @@ impl Part<'_> {
 }
 
 /// The name with that number among all that `parts` stand for.
-fn name(parts: &[Part<'_>], nth: usize) -> String {
+fn name(parts: &[NamePart<'_>], nth: usize) -> String {
     // The rightmost part counts fastest.
     let mut places = vec![0; parts.len()];
     let mut rest = nth;
@@ -232,7 +232,7 @@ fn name(parts: &[Part<'_>], nth: usize) -> String {
 }
 
 /// The parts of the name that starts at byte `start` of `text`.
-fn parts<'a>(text: &str, start: usize, element: &'a str) -> Result<Vec<Part<'a>>, HostlistError> {
+fn parts<'a>(text: &str, start: usize, element: &'a str) -> Result<Vec<NamePart<'a>>, HostlistError> {
     let mut parts = Vec::new();
     let mut at = 0;
     while at < element.len() {
@@ -240,7 +240,7 @@ fn parts<'a>(text: &str, start: usize, element: &'a str) -> Result<Vec<Part<'a>>
         let here = start + at;
         if let Some(inner) = rest.strip_prefix('[') {
             let end = inner.find(']').ok_or_else(|| wrong(text, here, "this '[' is never closed,"))?;
-            parts.push(Part::Numbers(numbers(text, here + 1, &inner[..end])?));
+            parts.push(NamePart::Numbers(numbers(text, here + 1, &inner[..end])?));
             at += end + 2;
             continue;
         }
@@ -248,10 +248,10 @@ fn parts<'a>(text: &str, start: usize, element: &'a str) -> Result<Vec<Part<'a>>
         if let Some((bad, c)) = plain.char_indices().find(|(_, c)| !is_plain(*c)) {
             return Err(wrong(text, here + bad, format!("{c:?} is no part of a name,")));
         }
-        parts.push(Part::Plain(plain));
+        parts.push(NamePart::Plain(plain));
         at += plain.len();
     }
-    if let Some(Part::Plain(first)) = parts.first()
+    if let Some(NamePart::Plain(first)) = parts.first()
         && first.starts_with('-')
     {
         // Programs would take it for an option.
@@ -266,13 +266,14 @@ fn is_plain(c: char) -> bool {
 }
 
 /// What stands in a bracket, which starts at byte `start` of `text`.
-fn numbers(text: &str, start: usize, inner: &str) -> Result<Vec<Range>, HostlistError> {
+fn numbers(text: &str, start: usize, inner: &str) -> Result<Vec<HostRange>, HostlistError> {
     let mut ranges = Vec::new();
     let mut at = start;
     for item in inner.split(',') {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
         let last_at = if item.len() > first.len() { at + first.len() + 1 } else { at };
-        let range = Range { first: number(text, at, first)?, last: number(text, last_at, last)?, width: first.len() };
+        let range =
+            HostRange { first: number(text, at, first)?, last: number(text, last_at, last)?, width: first.len() };
         if range.first > range.last {
             return Err(wrong(text, at, format!("the range {item} runs backwards,")));
         }

@@ -14,7 +14,7 @@ pub const LOCAL_MAX: u32 = 64;
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct LaunchOptions {
     pub hosts: Hosts,
     pub launcher: Launcher,
     pub job: JobName,
@@ -132,7 +132,7 @@ pub enum PlanError {
 ///
 /// # Errors
 /// When what was asked for cannot be done.
-pub fn check(wanted: &Wanted, around: &dyn Surroundings) -> Result<(), PlanError> {
+pub fn check(wanted: &LaunchOptions, around: &dyn Surroundings) -> Result<(), PlanError> {
     if let Hosts::List(list) = &wanted.hosts {
         listed(list)?;
     }
@@ -152,7 +152,7 @@ fn listed(list: &str) -> Result<Vec<String>, PlanError> {
 ///
 /// # Errors
 /// When what was asked for cannot be done, and when a scheduler says what cannot be understood.
-pub fn plan(wanted: &Wanted, around: &dyn Surroundings, host: &str) -> Result<Role, PlanError> {
+pub fn plan(wanted: &LaunchOptions, around: &dyn Surroundings, host: &str) -> Result<Role, PlanError> {
     if let Hosts::Local(count) = wanted.hosts {
         return Ok(Role::Launch(Fleet::Local(count)));
     }

@@ -50,7 +50,7 @@ pub enum Scheduler {
 
 /// The hosts of a job, each once, in the order of its scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Nodes {
+pub struct JobHosts {
     pub scheduler: Scheduler,
     pub hosts: Vec<String>,
 }
@@ -71,14 +71,14 @@ pub struct Task {
 ///
 /// # Errors
 /// When a scheduler says something that cannot be understood.
-pub fn nodes(around: &dyn Surroundings) -> Result<Option<Nodes>, SchedulerError> {
+pub fn nodes(around: &dyn Surroundings) -> Result<Option<JobHosts>, SchedulerError> {
     type Read = fn(&dyn Surroundings) -> Result<Option<Vec<String>>, SchedulerError>;
     // Slurm first: what it says of its jobs is exact, and some of its sites set the variables of PBS for old scripts.
     let readers: [(Scheduler, Read); 4] =
         [(Scheduler::Slurm, slurm), (Scheduler::Lsf, lsf), (Scheduler::Pals, pals), (Scheduler::Pbs, pbs)];
     for (scheduler, read) in readers {
         if let Some(hosts) = read(around)? {
-            return Ok(Some(Nodes { scheduler, hosts: once(hosts) }));
+            return Ok(Some(JobHosts { scheduler, hosts: once(hosts) }));
         }
     }
     Ok(None)

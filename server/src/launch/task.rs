@@ -90,7 +90,7 @@ pub enum Part {
 
 /// What a keeper tells its guests, who are of the same user on the same machine.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
+struct KeeperMessage {
     environment: Vec<(String, OsString)>,
 }
 
@@ -379,7 +379,7 @@ impl Meeting {
 
     fn told(&self) -> Option<Vec<(String, OsString)>> {
         let text = private_file::read(&self.told_path(), BYTES_MAX).ok()?;
-        serde_json::from_slice::<Told>(&text).ok().map(|told| told.environment)
+        serde_json::from_slice::<KeeperMessage>(&text).ok().map(|told| told.environment)
     }
 }
 
@@ -428,7 +428,7 @@ impl Claim {
     /// # Errors
     /// When that cannot be written.
     pub fn tell(&self, environment: &[(String, OsString)]) -> io::Result<()> {
-        let told = Told { environment: environment.to_vec() };
+        let told = KeeperMessage { environment: environment.to_vec() };
         private_file::write(&self.meeting.told_path(), &serde_json::to_vec(&told)?)
     }
 

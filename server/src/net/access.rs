@@ -10,7 +10,7 @@ use telem_ingest::rank;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::guest::{PlaceFor, StrangerSource};
-use super::owner::{End, Owner, OwnerLookup};
+use super::owner::{Owner, OwnerLookup, SocketHold};
 use crate::cors::Cors;
 use crate::http::ApiError;
 use crate::token::Token;
@@ -134,7 +134,7 @@ impl Rules {
     pub fn of_owner(&self, owner: Option<Owner>) -> Access {
         let gone = |reason: &str| Access::Stranger { reason: reason.to_owned(), source: StrangerSource::Unknown };
         match owner {
-            Some(Owner { end: End::Unknown, .. }) => gone(HUNG_UP),
+            Some(Owner { end: SocketHold::Unknown, .. }) => gone(HUNG_UP),
             Some(Owner { uid, .. }) if self.uids.contains(&uid) => Access::Loopback { uid },
             Some(Owner { uid, .. }) => self.stranger_uid(uid),
             None => gone(GONE),

@@ -50,7 +50,7 @@ pub enum StrangerSource {
 /// Strangers may take a quarter of them, a quarter of that for each source. A few are kept for the owner, and half of
 /// these for the Unix socket: what a job opens by mistake must not keep anybody from asking what goes on.
 #[derive(Debug)]
-pub struct Places {
+pub struct ConnectionPlaces {
     common: Arc<Semaphore>,
     owner: Arc<Semaphore>,
     socket: Arc<Semaphore>,
@@ -59,7 +59,7 @@ pub struct Places {
     of_one_source_max: usize,
 }
 
-impl Places {
+impl ConnectionPlaces {
     /// `connections_max` places in all.
     pub fn new(connections_max: usize) -> Self {
         let connections_max = connections_max.clamp(1, Semaphore::MAX_PERMITS);
@@ -78,7 +78,7 @@ impl Places {
     }
 
     /// A place, if there is one for such a connection.
-    pub fn take(&self, whom: PlaceFor) -> Option<Place> {
+    pub fn take(&self, whom: PlaceFor) -> Option<ConnectionPlace> {
         let of = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
         let (permit, stranger) = match whom {
             PlaceFor::Socket => (of(&self.common).or_else(|| of(&self.owner)).or_else(|| of(&self.socket))?, None),
@@ -90,7 +90,7 @@ impl Places {
                 (of(&self.common)?, Some(stranger))
             }
         };
-        Some(Place { _permit: permit, stranger: Mutex::new(stranger) })
+        Some(ConnectionPlace { _permit: permit, stranger: Mutex::new(stranger) })
     }
 
     fn share_of(&self, source: StrangerSource) -> Option<SourceShare> {
@@ -106,7 +106,7 @@ impl Places {
 
 /// The place of one connection; given back when it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionPlace {
     _permit: OwnedSemaphorePermit,
     /// Given back once the token was shown: it is no stranger then.
     stranger: Mutex<Option<StrangersPlace>>,
@@ -149,11 +149,11 @@ pub struct Guest {
     pub tags: DefaultTags,
     /// Something that it asked was let in.
     is_admitted: AtomicBool,
-    place: Place,
+    place: ConnectionPlace,
 }
 
 impl Guest {
-    pub fn new(access: Access, peer: Option<SocketAddr>, place: Place, asker: Asker) -> Self {
+    pub fn new(access: Access, peer: Option<SocketAddr>, place: ConnectionPlace, asker: Asker) -> Self {
         let tags = DefaultTags::default();
         Self { access, peer, asker, tags, is_admitted: AtomicBool::new(false), place }
     }
@@ -190,11 +190,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Says that somebody tries tokens, and does not let him fill the log.
 #[derive(Debug, Default)]
 pub struct WrongTokens {
-    told: Mutex<Told>,
+    told: Mutex<Warnings>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Warnings {
     last: Option<Instant>,
     untold: u64,
 }
@@ -209,6 +209,6 @@ impl WrongTokens {
         }
         let peer = guest.peer.map_or("the socket".to_owned(), |peer| peer.to_string());
         tracing::warn!(peer, path, others_since_last = told.untold, "a wrong token was refused");
-        *told = Told { last: Some(now), untold: 0 };
+        *told = Warnings { last: Some(now), untold: 0 };
     }
 }

@@ -2,8 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use axum::Router;
+use tokio::net::{TcpListener, UdpSocket};
+
+use crate::protocol::{DatagramService, Language, LineService, OwnListener};
 
 /// The port of OpenTSDB, which Grafana suggests.
 pub const DEFAULT_PORT: u16 = 4242;
@@ -14,8 +18,39 @@ const PORTS_TRIED_MAX: u16 = 200;
 pub enum ListenError {
     #[error("cannot listen on {address}: {source}; choose another --listen ADDR:PORT (port 0 takes any free one)")]
     Taken { address: SocketAddr, source: io::Error },
+    #[error("datagrams carry no token, so they are taken on loopback only, and {address} is not; name 127.0.0.1")]
+    Open { address: SocketAddr },
     #[error("all of 127.0.0.1:{DEFAULT_PORT} to {last} are taken; choose --listen 127.0.0.1:0 for any free port")]
     NoneFree { last: u16 },
+}
+
+/// A port of a protocol's own, bound.
+#[derive(Debug)]
+pub enum BoundListener {
+    Http(TcpListener, Router),
+    Lines(TcpListener, Arc<dyn LineService>),
+    Datagrams(UdpSocket, Arc<dyn DatagramService>),
+}
+
+/// Binds all of them.
+///
+/// # Errors
+/// When a port cannot be had; when datagrams are to come from other machines, of which nobody can say whose they are.
+pub async fn bind(listeners: Vec<OwnListener>) -> Result<Vec<BoundListener>, ListenError> {
+    let mut bound = Vec::with_capacity(listeners.len());
+    for OwnListener { address, language } in listeners {
+        bound.push(match language {
+            Language::Http(router) => BoundListener::Http(listen(Some(address)).await?, router),
+            Language::Lines(lines) => BoundListener::Lines(listen(Some(address)).await?, lines),
+            Language::Datagrams(_) if !address.ip().is_loopback() => return Err(ListenError::Open { address }),
+            Language::Datagrams(service) => {
+                let socket = UdpSocket::bind(address).await;
+                let socket = socket.map_err(|source| ListenError::Taken { address, source })?;
+                BoundListener::Datagrams(socket, service)
+            }
+        });
+    }
+    Ok(bound)
 }
 
 /// Listens on any free port at all addresses, those of IPv6 included where there are any.

@@ -26,12 +26,12 @@ const TABLE_LOOKS_MAX: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub uid: u32,
-    pub end: End,
+    pub end: SocketHold,
 }
 
 /// Whether anybody holds a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum SocketHold {
     Held,
     /// Its process closed it, and the kernel still knows whose it was.
     Closed,
@@ -60,7 +60,7 @@ impl SocketRow {
 
     /// `None` where there is no connection yet: whoever opens one from the same port now is not who holds the other end
     /// of ours.
-    fn end(&self) -> Option<End> {
+    fn end(&self) -> Option<SocketHold> {
         const SYN_SENT: u8 = 2;
         const SYN_RECEIVED: u8 = 3;
         const FIN_WAIT1: u8 = 4;
@@ -72,11 +72,11 @@ impl SocketRow {
         const NEW_SYN_RECEIVED: u8 = 12;
         match self.state {
             SYN_SENT | SYN_RECEIVED | NEW_SYN_RECEIVED | LISTEN => None,
-            _ if self.inode != 0 => Some(End::Held),
-            FIN_WAIT1 | CLOSE_WAIT | LAST_ACK | CLOSING => Some(End::Closed),
+            _ if self.inode != 0 => Some(SocketHold::Held),
+            FIN_WAIT1 | CLOSE_WAIT | LAST_ACK | CLOSING => Some(SocketHold::Closed),
             // Of most in this state the kernel keeps only the addresses, and says user 0.
-            FIN_WAIT2 if self.uid != 0 => Some(End::Closed),
-            _ => Some(End::Unknown),
+            FIN_WAIT2 if self.uid != 0 => Some(SocketHold::Closed),
+            _ => Some(SocketHold::Unknown),
         }
     }
 }
@@ -143,8 +143,8 @@ impl OwnerLookup {
 
     /// User 0 is what an older kernel says of everybody's socket that is closed.
     fn known(&self, owner: Owner) -> Owner {
-        let unsure = owner.end == End::Closed && owner.uid == 0 && !self.kernel_keeps_users;
-        if unsure { Owner { end: End::Unknown, ..owner } } else { owner }
+        let unsure = owner.end == SocketHold::Closed && owner.uid == 0 && !self.kernel_keeps_users;
+        if unsure { Owner { end: SocketHold::Unknown, ..owner } } else { owner }
     }
 }
 

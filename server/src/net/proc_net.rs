@@ -30,6 +30,32 @@ pub fn owner_of(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owne
     }
 }
 
+/// The users of the sockets that a datagram from `sender` may have come from: those of its port, at its address or at
+/// all of them.
+///
+/// # Errors
+/// When neither table can be read.
+pub fn users_of_udp(sender: SocketAddr) -> io::Result<Vec<u32>> {
+    let (v4, v6) = (users("/proc/net/udp", sender), users("/proc/net/udp6", sender));
+    match (v4, v6) {
+        (Err(error), Err(_)) => Err(error),
+        (v4, v6) => Ok(v4.into_iter().chain(v6).flatten().collect()),
+    }
+}
+
+fn users(path: &str, sender: SocketAddr) -> io::Result<Vec<u32>> {
+    let mut users = Vec::new();
+    for line in BufReader::new(File::open(path)?.take(TABLE_BYTES_MAX)).lines() {
+        let Some(row) = row(&line?) else { continue };
+        let ip = row.local.ip().to_canonical();
+        let is_there = ip.is_unspecified() || ip == sender.ip().to_canonical();
+        if row.local.port() == sender.port() && is_there {
+            users.push(row.uid);
+        }
+    }
+    Ok(users)
+}
+
 fn search(path: &str, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
     find(BufReader::new(File::open(path)?.take(TABLE_BYTES_MAX)), local, remote)
 }

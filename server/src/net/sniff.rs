@@ -21,18 +21,18 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const TLS_HANDSHAKE: u8 = 0x16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum FirstByte {
     Http,
     /// Lines of text.
-    Telnet,
+    Lines,
 }
 
 /// What a client speaks whose first byte is `first`.
-pub fn protocol(first: u8) -> Protocol {
+pub fn first_byte(first: u8) -> FirstByte {
     match first {
-        b'\r' | b'\n' => Protocol::Telnet,
-        b'A'..=b'Z' | 0..=0x1F => Protocol::Http,
-        _ => Protocol::Telnet,
+        b'\r' | b'\n' => FirstByte::Lines,
+        b'A'..=b'Z' | 0..=0x1F => FirstByte::Http,
+        _ => FirstByte::Lines,
     }
 }
 

@@ -39,10 +39,10 @@ const STALE_ANSWERS_MAX: usize = 8;
 
 /// An open way to ask.
 #[derive(Debug)]
-pub struct SockDiag(Mutex<Line>);
+pub struct SockDiag(Mutex<Netlink>);
 
 #[derive(Debug)]
-struct Line {
+struct Netlink {
     socket: Socket,
     /// Of the last question. Begins anywhere: no other process can answer in the kernel's place.
     number: u32,
@@ -58,7 +58,7 @@ impl SockDiag {
         let socket = Socket::new(Domain::from(AF_NETLINK), Type::DGRAM, Some(Protocol::from(NETLINK_SOCK_DIAG)))?;
         socket.set_nonblocking(true)?;
         let number = getrandom::u32().map_err(io::Error::other)?;
-        let opened = Self(Mutex::new(Line { socket, number }));
+        let opened = Self(Mutex::new(Netlink { socket, number }));
         let nobody = match listening {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),

@@ -88,11 +88,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
 #[derive(Debug)]
 pub struct StallWatch {
     limit: Duration,
-    answers: Mutex<Vec<Weak<Mutex<Answer>>>>,
+    answers: Mutex<Vec<Weak<Mutex<WatchedAnswer>>>>,
 }
 
 #[derive(Debug)]
-struct Answer {
+struct WatchedAnswer {
     /// `None` once it has been given up.
     body: Option<Body>,
     /// Since when something of it waits to be taken; `None` while it is waited for itself.
@@ -106,7 +106,7 @@ impl StallWatch {
 
     /// `body`, which is dropped when nothing of it is taken for as long as the limit says.
     pub fn around(&self, body: Body) -> WatchedBody {
-        let answer = Arc::new(Mutex::new(Answer { body: Some(body), waiting: Some(Instant::now()) }));
+        let answer = Arc::new(Mutex::new(WatchedAnswer { body: Some(body), waiting: Some(Instant::now()) }));
         let mut answers = locked(&self.answers);
         answers.retain(|answer| answer.strong_count() > 0);
         answers.push(Arc::downgrade(&answer));
@@ -131,7 +131,7 @@ impl StallWatch {
 /// See [`StallWatch::around`].
 #[derive(Debug)]
 pub struct WatchedBody {
-    answer: Arc<Mutex<Answer>>,
+    answer: Arc<Mutex<WatchedAnswer>>,
     limit: Duration,
 }
 

@@ -1,6 +1,7 @@
 //! Who is let in, where we listen, and what a connection may not do.
 
 mod http2;
+mod own_ports;
 mod owners;
 mod places;
 mod presence;
@@ -22,15 +23,16 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::access::{Access, Rules};
-use super::guest::{PlaceFor, Places, StrangerSource};
-use super::listen::{ListenError, listen};
-use super::owner::{self, End, Owner};
+use super::guest::{ConnectionPlaces, PlaceFor, StrangerSource};
+use super::listen::{BoundListener, ListenError, listen};
+use super::owner::{self, Owner, SocketHold};
 use super::proc_net;
-use super::sniff::{self, Protocol, protocol};
+use super::sniff::{self, FirstByte, first_byte};
 use super::socket::{self, Socket, SocketError, SocketPlace};
-use super::{Listeners, Protocols, serve};
+use super::{Listeners, Services, serve};
 use crate::cors::Cors;
-use crate::protocols::opentsdb::telnet::Telnet;
+use crate::protocol::Protocol as _;
+use crate::protocols::opentsdb::{OpenTsdb, TelnetLimits};
 use crate::state::ServerLimits;
 use crate::testing::Served;
 use crate::token::Token;
@@ -65,7 +67,7 @@ const TCP6: &str = "\
 #[cfg(target_endian = "little")]
 #[test]
 fn the_kernels_tables_name_the_owner_of_a_client_end() {
-    let (held, closed, unknown) = (End::Held, End::Closed, End::Unknown);
+    let (held, closed, unknown) = (SocketHold::Held, SocketHold::Closed, SocketHold::Unknown);
     let owner = |uid, end| Some(Owner { uid, end });
     for (table, local, remote, expected) in [
         (TCP, "127.0.0.1:50000", "127.0.0.1:4242", owner(1001, held)),
@@ -114,14 +116,14 @@ fn rules() -> Rules {
 #[test]
 fn loopback_is_open_to_our_user_to_root_and_to_the_allowed() {
     for (uid, end, admitted) in [
-        (1000, End::Held, true),
-        (0, End::Held, true),
-        (472, End::Held, true),
-        (1001, End::Held, false),
-        (1000, End::Closed, true),
-        (1001, End::Closed, false),
-        (0, End::Unknown, false),
-        (1000, End::Unknown, false),
+        (1000, SocketHold::Held, true),
+        (0, SocketHold::Held, true),
+        (472, SocketHold::Held, true),
+        (1001, SocketHold::Held, false),
+        (1000, SocketHold::Closed, true),
+        (1001, SocketHold::Closed, false),
+        (0, SocketHold::Unknown, false),
+        (1000, SocketHold::Unknown, false),
     ] {
         let access = rules().of_owner(Some(Owner { uid, end }));
         assert_eq!(matches!(access, Access::Loopback { .. }), admitted, "uid {uid}, {end:?}: {access:?}");
@@ -334,16 +336,21 @@ struct Running {
 }
 
 async fn start(http: Router, rules: Rules, limits: ServerLimits) -> Running {
-    start_with(Protocols { http, telnet: None }, rules, limits).await
+    start_with(Services { http, lines: None, listeners: Vec::new() }, rules, limits).await
 }
 
-async fn start_with(protocols: Protocols, rules: Rules, limits: ServerLimits) -> Running {
+async fn start_with(protocols: Services, rules: Rules, limits: ServerLimits) -> Running {
+    start_at(protocols, Vec::new(), rules, limits).await
+}
+
+async fn start_at(protocols: Services, own: Vec<BoundListener>, rules: Rules, limits: ServerLimits) -> Running {
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let address = tcp.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        serve(Listeners { tcp, tls: None, socket: None, node: "n1".into() }, protocols, rules, &limits, stopped).await;
+        serve(Listeners { tcp, tls: None, socket: None, node: "n1".into(), own }, protocols, rules, &limits, stopped)
+            .await;
     });
     Running { address, stop, task }
 }
@@ -433,20 +440,20 @@ async fn a_client_that_takes_no_byte_of_its_answer_is_hung_up_on() {
 /// A server that speaks telnet too.
 async fn start_both(rules: Rules) -> (Served, Running) {
     let served = Served::new();
-    let telnet = Some(Arc::new(Telnet::new(Arc::clone(&served.state))));
+    let lines = Arc::new(OpenTsdb::new(Arc::clone(&served.state), TelnetLimits::default())).lines();
     let http = Router::new().route("/x", get(|| async { "hello" }).post(|body: String| async { body }));
-    let running = start_with(Protocols { http, telnet }, rules, ServerLimits::default()).await;
+    let running = start_with(Services { http, lines, listeners: Vec::new() }, rules, ServerLimits::default()).await;
     (served, running)
 }
 
 #[test]
 fn the_first_byte_says_what_a_client_speaks() {
     for first in ["GET / HTTP/1.1", "PRI * HTTP/2.0", "\x16\x03\x01", "\0"] {
-        assert_eq!(protocol(first.as_bytes()[0]), Protocol::Http, "{first}");
+        assert_eq!(first_byte(first.as_bytes()[0]), FirstByte::Http, "{first}");
         assert_eq!(sniff::is_tls(first.as_bytes()[0]), first.starts_with('\x16'), "{first}");
     }
     for first in ["put m 1 1 a=b", "version", "\n", "\r\n", " ", "\u{ff}", "{", "@", "["] {
-        assert_eq!(protocol(first.as_bytes()[0]), Protocol::Telnet, "{first}");
+        assert_eq!(first_byte(first.as_bytes()[0]), FirstByte::Lines, "{first}");
     }
 }
 
@@ -529,11 +536,11 @@ async fn the_socket_serves_the_same_router() {
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let http = Router::new().route("/x", get(|| async { (StatusCode::OK, "hello") }));
-    let protocols = Protocols { http, telnet: None };
+    let protocols = Services { http, lines: None, listeners: Vec::new() };
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
         serve(
-            Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into() },
+            Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into(), own: Vec::new() },
             protocols,
             own_rules(),
             &ServerLimits::default(),

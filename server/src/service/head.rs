@@ -15,14 +15,14 @@ use url::Url;
 use super::{ServiceError, ServiceOptions};
 use crate::config;
 use crate::join::{HEAD_GONE_TIMEOUT, Join, JoinFile};
+use crate::membership::messages::{self, Listed};
+use crate::membership::registry::{HeadName, Registry};
+use crate::membership::{self, Nodes, link};
 use crate::net::addresses;
-use crate::nodes::messages::{self, Listed};
-use crate::nodes::registry::{HeadName, Registry};
-use crate::nodes::{self, Nodes, link};
+use crate::saving::upload::{Sharing, Uploads};
 use crate::state::VERSION;
 use crate::tls::{Certificate, Served};
 use crate::token::Token;
-use crate::upload::{Sharing, Uploads};
 
 /// Longest that another head, whose join file stands where ours is to, may take to answer.
 const LIFE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl Head {
             job: options.job.clone(),
             node: options.node.clone(),
             version: VERSION.to_owned(),
-            incarnation: nodes::random_id()?,
+            incarnation: membership::random_id()?,
         };
         let join = Join {
             job: options.job.clone(),

@@ -17,7 +17,7 @@ const COMPARED_MAX: usize = 10_000;
 
 /// A metric of the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Metric {
+pub struct ExportMetric {
     pub name: String,
     /// The tag keys of all its series.
     pub keys: BTreeSet<String>,
@@ -82,15 +82,15 @@ impl Glob {
 /// # Errors
 /// A sentence for the user when nothing is chosen: it names metrics that may be meant.
 pub fn choose<'a>(
-    known: &'a [Metric],
+    known: &'a [ExportMetric],
     globs: &'a [Glob],
     excluded: &'a [Glob],
-) -> Result<(Vec<&'a Metric>, Vec<&'a Glob>), String> {
+) -> Result<(Vec<&'a ExportMetric>, Vec<&'a Glob>), String> {
     if known.is_empty() {
         return Err("there are no samples yet, so there is nothing to export".to_owned());
     }
-    let any = |globs: &[Glob], metric: &Metric| globs.iter().any(|glob| glob.matches(&metric.name));
-    let mut chosen: Vec<&Metric> = known.iter().filter(|metric| globs.is_empty() || any(globs, metric)).collect();
+    let any = |globs: &[Glob], metric: &ExportMetric| globs.iter().any(|glob| glob.matches(&metric.name));
+    let mut chosen: Vec<&ExportMetric> = known.iter().filter(|metric| globs.is_empty() || any(globs, metric)).collect();
     let unmatched: Vec<&Glob> =
         globs.iter().chain(excluded).filter(|glob| !known.iter().any(|metric| glob.matches(&metric.name))).collect();
     if chosen.is_empty() {
@@ -105,7 +105,7 @@ pub fn choose<'a>(
     Ok((chosen, unmatched))
 }
 
-fn hint(known: &[Metric], globs: &[Glob]) -> String {
+fn hint(known: &[ExportMetric], globs: &[Glob]) -> String {
     let mut near: Vec<(usize, &str)> = known
         .iter()
         .take(COMPARED_MAX)

@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
 use telem_query::table::tag_column;
 
-use super::choose::Metric;
+use super::choose::ExportMetric;
 
 /// Columns that are no tags. `host` is one, and there in every file.
 const FIXED: [&str; 5] = ["metric", "node", "ts", "value", "value_int"];
@@ -36,8 +36,8 @@ impl Columns {
     ///
     /// # Errors
     /// A sentence for the user when they are too many: it names a metric that has too many by itself.
-    pub fn of(metrics: &[&Metric]) -> Result<Self, String> {
-        let tags = |metric: &Metric| metric.keys.iter().filter(|key| *key != HOST).count();
+    pub fn of(metrics: &[&ExportMetric]) -> Result<Self, String> {
+        let tags = |metric: &ExportMetric| metric.keys.iter().filter(|key| *key != HOST).count();
         if let Some(metric) = metrics.iter().find(|metric| tags(metric) > COLUMNS_MAX) {
             return Err(format!(
                 "metric {0} has {1} tags, and a file takes {COLUMNS_MAX} at most; leave it out with --exclude '{0}' (its \
@@ -69,11 +69,11 @@ impl Columns {
     }
 
     /// What turns the answers for `metric` (see [`answer_schema`]) into rows of these columns.
-    pub fn rows_of(&self, metric: &Metric) -> Rows {
+    pub fn rows_of(&self, metric: &ExportMetric) -> FileRows {
         let place = |key: &str| metric.keys.iter().position(|known| known == key).map(|at| at + BEFORE_TAGS);
         let tags = self.keys.iter().map(|key| place(key)).collect();
         let one = StringViewArray::from_iter_values([&metric.name]);
-        Rows { schema: Arc::clone(&self.schema), metric: Arc::new(one), host: place(HOST), tags, cache: None }
+        FileRows { schema: Arc::clone(&self.schema), metric: Arc::new(one), host: place(HOST), tags, cache: None }
     }
 }
 
@@ -89,7 +89,7 @@ fn column_of(key: &str) -> String {
 }
 
 /// The columns of an answer for `metric`: what every metric has, then its tags in the order of their keys.
-pub fn answer_schema(metric: &Metric) -> SchemaRef {
+pub fn answer_schema(metric: &ExportMetric) -> SchemaRef {
     let name = |name: &str| Field::new(name, DataType::Utf8View, true);
     let mut fields = vec![
         Field::new("ts", utc(), false),
@@ -102,7 +102,7 @@ pub fn answer_schema(metric: &Metric) -> SchemaRef {
 }
 
 /// What is asked of a metric's table, in the order of [`answer_schema`].
-pub fn select_list(metric: &Metric) -> String {
+pub fn select_list(metric: &ExportMetric) -> String {
     let names: Vec<String> = answer_schema(metric).fields().iter().map(|field| quoted(field.name())).collect();
     names.join(", ")
 }
@@ -118,7 +118,7 @@ pub fn quoted(name: &str) -> String {
 
 /// Lays the answers for one metric out in the columns of a file.
 #[derive(Debug)]
-pub struct Rows {
+pub struct FileRows {
     schema: SchemaRef,
     /// The name of the metric, once.
     metric: ArrayRef,
@@ -129,7 +129,7 @@ pub struct Rows {
     cache: Option<(ArrayRef, ArrayRef)>,
 }
 
-impl Rows {
+impl FileRows {
     /// # Errors
     /// When the answer lacks a name or a value that every sample has.
     pub fn of(&mut self, answer: &RecordBatch) -> Result<RecordBatch, ArrowError> {

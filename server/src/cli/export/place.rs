@@ -31,7 +31,7 @@ const INDEX_BYTES_MAX: u64 = 1 << 30;
 
 /// What `-o` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ExportPlace {
     /// Stdout where there is no path.
     File(Option<PathBuf>),
     Directory(PathBuf),
@@ -49,11 +49,11 @@ pub struct Written {
     pub removed: u64,
 }
 
-impl Place {
+impl ExportPlace {
     /// The place that `output` names, and the format to write there.
     pub fn of(output: &Path, format: Option<ExportFormat>) -> Result<(Self, ExportFormat), Failure> {
         if output.as_os_str().as_bytes().ends_with(b"/") || output.is_dir() {
-            return Ok((Place::Directory(output.to_path_buf()), format.unwrap_or(ExportFormat::Parquet)));
+            return Ok((ExportPlace::Directory(output.to_path_buf()), format.unwrap_or(ExportFormat::Parquet)));
         }
         let of_name = || match OutputFormat::of_file(output) {
             Some(OutputFormat::Parquet) => Some(ExportFormat::Parquet),
@@ -68,7 +68,7 @@ impl Place {
                  directory with a file a metric"
             ))
         })?;
-        Ok((Place::File((output != Path::new("-")).then(|| output.to_path_buf())), format))
+        Ok((ExportPlace::File((output != Path::new("-")).then(|| output.to_path_buf())), format))
     }
 }
 
@@ -87,13 +87,13 @@ pub struct Unfinished {
     existed: bool,
     format: ExportFormat,
     names: FileNames,
-    files: Vec<Entry>,
+    files: Vec<IndexEntry>,
     kept: bool,
 }
 
 /// A line of the index.
 #[derive(Debug)]
-struct Entry {
+struct IndexEntry {
     metric: String,
     file: String,
     samples: u64,
@@ -173,7 +173,7 @@ impl Unfinished {
     pub fn add(&mut self, file: MetricFile) -> Result<(), Failure> {
         let MetricFile { metric, file, path, output, samples } = file;
         output.finish()?;
-        self.files.push(Entry { metric, file, samples, bytes: bytes_of(&path).unwrap_or(0) });
+        self.files.push(IndexEntry { metric, file, samples, bytes: bytes_of(&path).unwrap_or(0) });
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl Unfinished {
 
     fn index(&self, from: &[String], range: TimeRange) -> String {
         let bound = |time: Timestamp, open: Timestamp| (time != open).then(|| rfc3339(time));
-        let files = self.files.iter().map(|Entry { metric, file, samples, bytes }| {
+        let files = self.files.iter().map(|IndexEntry { metric, file, samples, bytes }| {
             json!({"metric": metric, "file": file, "samples": samples, "bytes": bytes})
         });
         let index = json!({

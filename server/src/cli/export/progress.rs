@@ -6,12 +6,12 @@ use std::path::Path;
 use indicatif::ProgressBar;
 use telem_engine::{Clock, SystemClock};
 
-use super::choose::Metric;
+use super::choose::ExportMetric;
 use super::place::Written;
 use crate::cli::{Verbosity, progress};
 use crate::info::grouped;
 
-pub struct Progress {
+pub struct ExportProgress {
     bar: ProgressBar,
     quiet: bool,
     clock: SystemClock,
@@ -21,7 +21,7 @@ pub struct Progress {
     series: u64,
 }
 
-impl Progress {
+impl ExportProgress {
     pub fn start(verbosity: Verbosity) -> Self {
         let quiet = verbosity.quiet > 0;
         let bar = if quiet { ProgressBar::hidden() } else { progress::bar("{bar:30} {percent:>3} % {wide_msg}") };
@@ -29,11 +29,11 @@ impl Progress {
     }
 
     /// How many samples there are nobody knows; series are counted.
-    pub fn begin(&mut self, metrics: &[&Metric]) {
+    pub fn begin(&mut self, metrics: &[&ExportMetric]) {
         self.bar.set_length(metrics.iter().map(|metric| metric.series).sum());
     }
 
-    pub fn add(&mut self, metric: &Metric, samples: usize, series_begun: u64) {
+    pub fn add(&mut self, metric: &ExportMetric, samples: usize, series_begun: u64) {
         self.samples += samples as u64;
         self.series += series_begun;
         if self.bar.is_hidden() {
@@ -46,7 +46,7 @@ impl Progress {
         self.bar.set_message(format!("{samples} samples, {rate}/s, {}", metric.name));
     }
 
-    pub fn done(&mut self, metric: &Metric) {
+    pub fn done(&mut self, metric: &ExportMetric) {
         self.series_done += metric.series;
         self.series = 0;
         self.bar.set_position(self.series_done);

@@ -20,13 +20,13 @@ use axum::http::StatusCode;
 use telem_engine::{Clock, SystemClock, TimeRange, Timestamp};
 use telem_query::{Queries, QueryOptions, RowOrder};
 
-use super::choose::Metric;
+use super::choose::ExportMetric;
 use super::columns::{BEFORE_TAGS, answer_schema, quoted, select_list};
 use crate::cli::Failure;
 use crate::cli::source::{Batches, Origin, RowsError, StrictArg, open_read_only};
 use crate::client::{Client, ClientError};
 use crate::missing::Lacking;
-use crate::saved;
+use crate::saving::saved;
 
 /// An export of one's own directory may take as long as it takes.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(366 * 86_400);
@@ -41,15 +41,15 @@ const METRICS: &str = "SELECT metric, map_keys(tags), count(*) FROM series GROUP
 /// Takes rows of one metric, and how many of its series begin in them.
 pub type Take<'a> = dyn FnMut(&RecordBatch, u64) -> Result<(), Failure> + 'a;
 
-pub struct Source {
-    asked: Asked,
+pub struct ExportSource {
+    asked: QueryTarget,
     /// The databases that were found, where they are in this process.
     databases: Vec<PathBuf>,
     lacking: Lacking,
     strict: StrictArg,
 }
 
-enum Asked {
+enum QueryTarget {
     Here(Queries),
     Server(Client),
 }
@@ -84,12 +84,12 @@ impl<E: Into<RowsError>> From<E> for Stopped {
     }
 }
 
-impl Source {
+impl ExportSource {
     /// One server, or directories.
     pub fn open(from: &[String], strict: StrictArg) -> Result<Self, Failure> {
         let mut databases = Vec::new();
         let asked = match Origin::parse(from)? {
-            Origin::Server(address) => Asked::Server(Client::new(address)),
+            Origin::Server(address) => QueryTarget::Server(Client::new(address)),
             Origin::Directories(dirs) => {
                 let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
                 let opened = open_read_only(&dirs, strict)?;
@@ -97,7 +97,7 @@ impl Source {
                 let options = QueryOptions { deadline: LOCAL_DEADLINE, absent, ..QueryOptions::new(clock) };
                 let db = opened.db;
                 databases = db.recoveries().iter().map(|(dir, _)| dir.to_path_buf()).collect();
-                Asked::Here(Queries::new(db, options).map_err(Failure::failed)?)
+                QueryTarget::Here(Queries::new(db, options).map_err(Failure::failed)?)
             }
         };
         Ok(Self { asked, databases, lacking: Lacking::default(), strict })
@@ -110,7 +110,7 @@ impl Source {
 
     /// Whether samples may come in while it is read.
     pub fn is_live(&self) -> bool {
-        matches!(self.asked, Asked::Server(_))
+        matches!(self.asked, QueryTarget::Server(_))
     }
 
     /// The nodes that any question so far was not answered by, and why.
@@ -136,8 +136,8 @@ impl Source {
 
     async fn ask(&self, sql: &str, order: RowOrder) -> Result<Batches, RowsError> {
         match &self.asked {
-            Asked::Here(queries) => Batches::of_queries(queries, sql, order).await,
-            Asked::Server(client) => Batches::of_server_in(client, sql, order).await,
+            QueryTarget::Here(queries) => Batches::of_queries(queries, sql, order).await,
+            QueryTarget::Server(client) => Batches::of_server_in(client, sql, order).await,
         }
     }
 
@@ -159,16 +159,16 @@ impl Source {
     /// All metrics, by name.
     ///
     /// # Errors
-    /// As [`Source::samples`].
-    pub async fn metrics(&mut self) -> Result<Vec<Metric>, Failure> {
+    /// As [`ExportSource::samples`].
+    pub async fn metrics(&mut self) -> Result<Vec<ExportMetric>, Failure> {
         let (metrics, missing) = self.metrics_now().await?;
         self.note(missing.as_deref())?;
         Ok(metrics)
     }
 
     /// All metrics, by name, and the nodes that did not answer, which are of no concern where their samples came.
-    pub async fn metrics_now(&self) -> Result<(Vec<Metric>, Option<String>), RowsError> {
-        let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
+    pub async fn metrics_now(&self) -> Result<(Vec<ExportMetric>, Option<String>), RowsError> {
+        let mut metrics: BTreeMap<String, ExportMetric> = BTreeMap::new();
         let mut batches = self.ask_again(METRICS).await?;
         let missing = batches.missing().map(str::to_owned);
         while let Some(batch) = batches.next().await? {
@@ -194,7 +194,12 @@ impl Source {
     ///
     /// # Errors
     /// What `take` says; what cannot be read; with `--strict`, nodes that do not answer.
-    pub async fn samples(&mut self, metric: &Metric, range: TimeRange, take: &mut Take<'_>) -> Result<(), Failure> {
+    pub async fn samples(
+        &mut self,
+        metric: &ExportMetric,
+        range: TimeRange,
+        take: &mut Take<'_>,
+    ) -> Result<(), Failure> {
         let nodes = self.nodes(metric).await?;
         // Rows have an order on each node alone.
         let nodes = if nodes.len() > 1 { nodes.into_iter().map(Some).collect() } else { vec![None] };
@@ -205,7 +210,7 @@ impl Source {
     }
 
     /// Which nodes of a running job have the metric.
-    async fn nodes(&mut self, metric: &Metric) -> Result<Vec<String>, Failure> {
+    async fn nodes(&mut self, metric: &ExportMetric) -> Result<Vec<String>, Failure> {
         if !self.is_live() {
             return Ok(Vec::new());
         }
@@ -225,7 +230,7 @@ impl Source {
 
     async fn samples_of(
         &mut self,
-        metric: &Metric,
+        metric: &ExportMetric,
         node: Option<&str>,
         range: TimeRange,
         take: &mut Take<'_>,
@@ -257,7 +262,7 @@ impl Source {
 
     async fn stretch(
         &mut self,
-        metric: &Metric,
+        metric: &ExportMetric,
         node: Option<&str>,
         stretch: &Stretch,
         reached: &mut Option<Position>,
@@ -284,7 +289,7 @@ impl Source {
     }
 
     /// The times of the first and the last sample of `metric`.
-    async fn bounds(&self, metric: &Metric) -> Result<Option<(Timestamp, Timestamp)>, RowsError> {
+    async fn bounds(&self, metric: &ExportMetric) -> Result<Option<(Timestamp, Timestamp)>, RowsError> {
         let sql = format!("SELECT min(first_ts), max(last_ts) FROM series WHERE metric = {}", text(&metric.name));
         let mut batches = self.ask(&sql, RowOrder::Any).await?;
         while let Some(batch) = batches.next().await? {
@@ -306,7 +311,7 @@ fn text(text: &str) -> String {
 }
 
 /// The SQL for the samples of `metric` in `range`, on one node or wherever they are.
-fn question(metric: &Metric, node: Option<&str>, range: TimeRange) -> String {
+fn question(metric: &ExportMetric, node: Option<&str>, range: TimeRange) -> String {
     let mut sql = format!("SELECT {} FROM metric.{}", select_list(metric), quoted(&metric.name));
     // Not as dates: they end long before microseconds do.
     let time = |time: Timestamp| format!("arrow_cast({}, 'Timestamp(Microsecond, Some(\"UTC\"))')", time.micros());
@@ -357,7 +362,7 @@ fn strange(batch: &RecordBatch, expected: usize) -> ArrowError {
 }
 
 /// The batch in the types of [`answer_schema`], whatever it came in.
-fn typed(batch: &RecordBatch, metric: &Metric) -> Result<RecordBatch, ArrowError> {
+fn typed(batch: &RecordBatch, metric: &ExportMetric) -> Result<RecordBatch, ArrowError> {
     let schema = answer_schema(metric);
     if batch.num_columns() != schema.fields().len() {
         return Err(strange(batch, schema.fields().len()));

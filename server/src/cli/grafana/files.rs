@@ -49,23 +49,23 @@ pub enum FilesError {
 
 /// What the files are to say.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct DashboardOptions {
     pub url: String,
     pub token: Option<Token>,
-    pub shown: Option<Shown>,
+    pub shown: Option<DashboardRange>,
 }
 
 /// The time range at which dashboards open, in whole seconds and never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct DashboardRange {
     pub from: Timestamp,
     pub to: Timestamp,
 }
 
-impl Shown {
+impl DashboardRange {
     /// A range that shows samples at `first` and at `last`; `None` beyond what a calendar holds.
-    pub fn around(first: Timestamp, last: Timestamp) -> Option<Shown> {
-        let shown = Shown {
+    pub fn around(first: Timestamp, last: Timestamp) -> Option<DashboardRange> {
+        let shown = DashboardRange {
             from: Timestamp::from_seconds(first.seconds()),
             to: Timestamp::from_seconds(last.seconds().saturating_add(1)),
         };
@@ -84,12 +84,12 @@ pub struct Own {
     pub path: PathBuf,
     pub content: String,
     mode: u32,
-    kind: Kind,
+    kind: DashboardFile,
 }
 
 /// By what a file that is there already is known as ours.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum DashboardFile {
     Provisioning,
     Dashboard { uid: &'static str },
 }
@@ -98,8 +98,9 @@ enum Kind {
 ///
 /// # Errors
 /// Template, which no input can cause.
-pub fn files(dir: &Path, wanted: &Wanted) -> Result<Vec<Own>, FilesError> {
-    let provisioning = |path: &str, content, mode| Own { path: path.into(), content, mode, kind: Kind::Provisioning };
+pub fn files(dir: &Path, wanted: &DashboardOptions) -> Result<Vec<Own>, FilesError> {
+    let provisioning =
+        |path: &str, content, mode| Own { path: path.into(), content, mode, kind: DashboardFile::Provisioning };
     let source = source(wanted)?;
     let source_mode = if wanted.token.is_some() { FOR_US } else { FOR_ALL };
     let dashboards = dir.join("dashboards");
@@ -111,12 +112,12 @@ pub fn files(dir: &Path, wanted: &Wanted) -> Result<Vec<Own>, FilesError> {
     for (uid, text) in DASHBOARDS {
         let path = Path::new("dashboards").join(format!("{uid}.json"));
         let content = dashboard(text, wanted.shown.as_ref())?;
-        files.push(Own { path, content, mode: FOR_ALL, kind: Kind::Dashboard { uid } });
+        files.push(Own { path, content, mode: FOR_ALL, kind: DashboardFile::Dashboard { uid } });
     }
     Ok(files)
 }
 
-fn source(wanted: &Wanted) -> Result<String, FilesError> {
+fn source(wanted: &DashboardOptions) -> Result<String, FilesError> {
     let what = "data source";
     let text = replaced(SOURCE, what, URL, &scalar(&format!("{}/grafana", wanted.url)))?;
     let Some(token) = &wanted.token else { return Ok(text) };
@@ -127,7 +128,7 @@ fn source(wanted: &Wanted) -> Result<String, FilesError> {
     replaced(&text, what, NO_TOKEN, &header)
 }
 
-fn dashboard(text: &str, shown: Option<&Shown>) -> Result<String, FilesError> {
+fn dashboard(text: &str, shown: Option<&DashboardRange>) -> Result<String, FilesError> {
     let Some(shown) = shown else { return Ok(text.to_owned()) };
     let broken = FilesError::Template { what: "dashboard" };
     let Ok(mut json) = serde_json::from_str::<Json>(text) else { return Err(broken) };
@@ -167,7 +168,7 @@ pub fn write(dir: &Path, files: &[Own]) -> Result<(), FilesError> {
 
 /// # Errors
 /// Foreign when something stands at `path` that telem did not write.
-fn check_ours(path: &Path, kind: Kind) -> Result<(), FilesError> {
+fn check_ours(path: &Path, kind: DashboardFile) -> Result<(), FilesError> {
     let found = match read(path, KNOWN_BYTES_MAX) {
         Ok(found) => found,
         Err(FilesError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -175,8 +176,8 @@ fn check_ours(path: &Path, kind: Kind) -> Result<(), FilesError> {
         Err(error) => return Err(error),
     };
     let (ours, why) = match kind {
-        Kind::Provisioning => (found.starts_with(MARK), "its first line does not say so"),
-        Kind::Dashboard { uid } => {
+        DashboardFile::Provisioning => (found.starts_with(MARK), "its first line does not say so"),
+        DashboardFile::Dashboard { uid } => {
             let json: Json = serde_json::from_str(&found).unwrap_or_default();
             (json["uid"] == uid, "it is no dashboard with the uid that its name says")
         }

@@ -9,11 +9,11 @@ use super::*;
 
 const TOKEN: &str = "0123456789abcdef$HOME";
 
-fn wanted() -> Wanted {
-    Wanted { url: "http://localhost:4242".to_owned(), token: None, shown: None }
+fn wanted() -> DashboardOptions {
+    DashboardOptions { url: "http://localhost:4242".to_owned(), token: None, shown: None }
 }
 
-fn written(dir: &Path, wanted: &Wanted) -> Result<(), files::FilesError> {
+fn written(dir: &Path, wanted: &DashboardOptions) -> Result<(), files::FilesError> {
     files::write(dir, &files::files(dir, wanted).unwrap())
 }
 
@@ -70,7 +70,7 @@ fn a_token_stands_in_a_file_of_ours_alone_and_is_not_printed() {
     assert_eq!(mode(dir.path(), SOURCE) & 0o077, mode(dir.path(), PROVIDER) & 0o077, "nothing secret yet");
     let file = dir.path().join("token");
     fs::write(&file, format!("{TOKEN}\n")).unwrap();
-    let wanted = Wanted { token: Some(token(&file).unwrap()), ..wanted() };
+    let wanted = DashboardOptions { token: Some(token(&file).unwrap()), ..wanted() };
     written(dir.path(), &wanted).unwrap();
     let source = text(dir.path(), SOURCE);
     assert!(source.contains("      httpHeaderName1: Authorization\n    secureJsonData:\n"), "{source}");
@@ -99,7 +99,7 @@ fn a_token_comes_from_a_connection_file_too_and_from_nothing_else() {
 fn our_own_files_are_overwritten_and_others_stop_the_whole() {
     let dir = tempfile::tempdir().unwrap();
     written(dir.path(), &wanted()).unwrap();
-    let other = Wanted { url: "http://localhost:4300".to_owned(), ..wanted() };
+    let other = DashboardOptions { url: "http://localhost:4300".to_owned(), ..wanted() };
     written(dir.path(), &other).unwrap();
     assert!(text(dir.path(), SOURCE).contains("4300"));
 
@@ -124,8 +124,8 @@ fn our_own_files_are_overwritten_and_others_stop_the_whole() {
 fn dashboards_open_at_the_whole_seconds_around_what_is_saved() {
     let dir = tempfile::tempdir().unwrap();
     let micros = Timestamp::from_micros;
-    let shown = Shown::around(micros(1_767_225_600_250_000), micros(1_767_225_605_000_000));
-    let wanted = Wanted { shown, ..wanted() };
+    let shown = DashboardRange::around(micros(1_767_225_600_250_000), micros(1_767_225_605_000_000));
+    let wanted = DashboardOptions { shown, ..wanted() };
     written(dir.path(), &wanted).unwrap();
     for (uid, own) in files::DASHBOARDS {
         let mut found: Json = serde_json::from_str(&text(dir.path(), &format!("dashboards/{uid}.json"))).unwrap();
@@ -141,12 +141,12 @@ fn dashboards_open_at_the_whole_seconds_around_what_is_saved() {
     let said = report(Path::new("/g"), &["a b".into(), "c".into()], &wanted);
     assert!(said.contains("  telem replay 'a b' c\n"), "{said}");
     assert!(said.contains("/d/telem-node?from=1767225600000&to=1767225606000\n"), "{said}");
-    assert_eq!(Shown::around(micros(0), micros(i64::MAX)), None, "no calendar holds that");
+    assert_eq!(DashboardRange::around(micros(0), micros(i64::MAX)), None, "no calendar holds that");
 }
 
 #[test]
 fn a_replay_on_another_port_is_told_so() {
-    let of = |url: &str| report(Path::new("/g"), &["a".into()], &Wanted { url: url.to_owned(), ..wanted() });
+    let of = |url: &str| report(Path::new("/g"), &["a".into()], &DashboardOptions { url: url.to_owned(), ..wanted() });
     assert!(of("http://localhost:4300").contains("  telem replay a --listen :4300\n"));
     assert!(of("http://localhost:4242").contains("  telem replay a\n"));
     assert!(of("http://head:4300").contains("  telem replay a\n"), "not on this machine");

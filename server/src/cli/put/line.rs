@@ -8,7 +8,7 @@ use crate::cli::times::{self, When};
 const MILLIS_BITS: i64 = !0xFFFF_FFFF;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Line {
+pub enum PutLine {
     Sample(Sample),
     /// It is empty, or a comment.
     Nothing,
@@ -25,19 +25,19 @@ pub struct Sample {
 
 /// # Errors
 /// Says what is wrong with the form.
-pub fn parse(line: &str) -> Result<Line, String> {
+pub fn parse(line: &str) -> Result<PutLine, String> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     if words.first().is_none_or(|word| word.starts_with('#')) {
-        return Ok(Line::Nothing);
+        return Ok(PutLine::Nothing);
     }
     of_words(&words)
 }
 
 /// # Errors
 /// Says what is wrong with the form.
-pub fn of_words(words: &[&str]) -> Result<Line, String> {
+pub fn of_words(words: &[&str]) -> Result<PutLine, String> {
     match words {
-        [] => Ok(Line::Nothing),
+        [] => Ok(PutLine::Nothing),
         // A metric may be called put too: then a tag, or nothing, stands where here the value is.
         ["put", metric, time, value, tags @ ..] if !value.contains('=') => {
             sample(metric, value, tags, Some(when(time)?))
@@ -47,7 +47,7 @@ pub fn of_words(words: &[&str]) -> Result<Line, String> {
     }
 }
 
-fn sample(metric: &str, value: &str, tags: &[&str], time: Option<When>) -> Result<Line, String> {
+fn sample(metric: &str, value: &str, tags: &[&str], time: Option<When>) -> Result<PutLine, String> {
     let mut named: Vec<(String, String)> = Vec::with_capacity(tags.len());
     for tag in tags {
         let (key, value) = tag.split_once('=').ok_or_else(|| format!("'{tag}' is no tag; write TAG=VALUE"))?;
@@ -57,7 +57,7 @@ fn sample(metric: &str, value: &str, tags: &[&str], time: Option<When>) -> Resul
             None => named.push((key.to_owned(), value.to_owned())),
         }
     }
-    Ok(Line::Sample(Sample { metric: metric.to_owned(), value: value.to_owned(), tags: named, time }))
+    Ok(PutLine::Sample(Sample { metric: metric.to_owned(), value: value.to_owned(), tags: named, time }))
 }
 
 /// A number is seconds or milliseconds by its size, as in OpenTSDB; anything else as everywhere on the command line.

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use serde_json::{Value as Json, json};
 
-use super::Numbered;
+use super::NumberedSample;
 use crate::cli::Failure;
 use crate::client::{Address, Client, ClientError};
 use crate::config;
@@ -25,7 +25,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// Where samples go.
 #[derive(Debug)]
-pub struct Service {
+pub struct PutTarget {
     /// The ways to the server, best first; the first that works is used from then on.
     clients: Vec<Client>,
     /// Becomes the tag `host` of samples that have none.
@@ -72,12 +72,12 @@ impl From<ClientError> for SendError {
     }
 }
 
-impl Service {
+impl PutTarget {
     /// The server at `url`, else the one that the environment names: the socket first, for which the kernel vouches.
     ///
     /// # Errors
     /// Usage for an address that is none, Failed where nothing is named.
-    pub fn find(url: Option<&str>) -> Result<Service, Failure> {
+    pub fn find(url: Option<&str>) -> Result<PutTarget, Failure> {
         let file = config::environment("TELEM_CONNECTION").map(PathBuf::from);
         let read = file.as_deref().map(Connection::read);
         let unread = read.as_ref().and_then(|read| read.as_ref().err()).map(|error| match error.kind() {
@@ -113,14 +113,14 @@ impl Service {
             _ => config::node(None, &config::host_name()).map_err(Failure::failed)?,
         };
         let client = |address| Client::new(address).with_silence(SILENCE_MAX);
-        Ok(Service { clients: addresses.into_iter().map(client).collect(), node })
+        Ok(PutTarget { clients: addresses.into_iter().map(client).collect(), node })
     }
 
     /// Stores `samples`, as many as are good.
     ///
     /// # Errors
     /// [`SendError`], where the server cannot be reached or answers no put.
-    pub async fn send(&mut self, samples: &[Numbered]) -> Result<Refused, SendError> {
+    pub async fn send(&mut self, samples: &[NumberedSample]) -> Result<Refused, SendError> {
         let points: Vec<Json> = samples.iter().map(|sample| point(sample, &self.node)).collect();
         let body = Bytes::from(Json::Array(points.clone()).to_string());
         let mut tries = 0;
@@ -157,8 +157,8 @@ impl Service {
     }
 }
 
-fn point(sample: &Numbered, node: &str) -> Json {
-    let Numbered { sample, time, .. } = sample;
+fn point(sample: &NumberedSample, node: &str) -> Json {
+    let NumberedSample { sample, time, .. } = sample;
     let mut tags = serde_json::Map::new();
     tags.insert("host".to_owned(), Json::from(node));
     tags.extend(sample.tags.iter().map(|(key, value)| (key.clone(), Json::from(value.as_str()))));
@@ -167,7 +167,7 @@ fn point(sample: &Numbered, node: &str) -> Json {
 
 /// What an answer of `/api/put?details` says; `None` for any other answer. Its list of bad points is in the order of
 /// the points and shows them as sent, but without numbers: so each is the next one that looks like that.
-pub fn refused(samples: &[Numbered], points: &[Json], answer: &[u8]) -> Option<Refused> {
+pub fn refused(samples: &[NumberedSample], points: &[Json], answer: &[u8]) -> Option<Refused> {
     let answer: Json = serde_json::from_slice(answer).ok()?;
     let count = usize::try_from(answer["failed"].as_u64()?).ok()?;
     let mut rest = samples.iter().zip(points);

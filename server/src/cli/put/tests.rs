@@ -11,8 +11,8 @@ use super::*;
 /// A line as `metric value {tags} time`.
 fn shown(text: &str) -> String {
     match parse(text) {
-        Ok(Line::Nothing) => "nothing".to_owned(),
-        Ok(Line::Sample(Sample { metric, value, tags, time })) => {
+        Ok(PutLine::Nothing) => "nothing".to_owned(),
+        Ok(PutLine::Sample(Sample { metric, value, tags, time })) => {
             let tags: Vec<String> = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
             let time = time.map_or("now".to_owned(), |time| time.at(Timestamp::from_seconds(1_000)).to_string());
             format!("{metric} {value} {{{}}} {time}", tags.join(","))
@@ -82,7 +82,7 @@ fn a_batch_is_full_at_its_limit_and_ends_with_its_input() {
 
 #[test]
 fn each_bad_point_of_an_answer_is_found_in_its_line() {
-    let sample = |line: usize, value: &str| Numbered {
+    let sample = |line: usize, value: &str| NumberedSample {
         line,
         sample: Sample { metric: "m".to_owned(), value: value.to_owned(), tags: Vec::new(), time: None },
         time: Timestamp::from_micros(7),
@@ -102,10 +102,10 @@ fn each_bad_point_of_an_answer_is_found_in_its_line() {
 #[test]
 fn samples_of_one_time_are_kept_apart_where_their_series_is_the_same() {
     let sample = |text: &str| match parse(text) {
-        Ok(Line::Sample(sample)) => sample,
+        Ok(PutLine::Sample(sample)) => sample,
         other => panic!("{text}: {other:?}"),
     };
-    let mut said = Said::default();
+    let mut said = SeriesTimes::default();
     let mut free = |text: &str, micros| said.free(&sample(text), Timestamp::from_micros(micros)).micros();
     assert_eq!([free("a 1", 50), free("a 2", 50), free("b 1", 50), free("a 3", 50)], [50, 51, 50, 52]);
     assert_eq!([free("a 1 x=1 y=2", 50), free("a 1 y=2 x=1", 50), free("a 1 x=1", 50)], [50, 51, 50]);
@@ -115,7 +115,7 @@ fn samples_of_one_time_are_kept_apart_where_their_series_is_the_same() {
 #[test]
 fn as_many_series_are_remembered_as_the_limit_says_and_then_all_are_later() {
     let sample = |n: usize| Sample { metric: format!("m{n}"), value: String::new(), tags: Vec::new(), time: None };
-    let mut said = Said::default();
+    let mut said = SeriesTimes::default();
     let mut free = |n: usize| said.free(&sample(n), Timestamp::from_micros(50)).micros();
     assert!((0..SERIES_MAX).all(|n| free(n) == 50));
     assert_eq!([free(0), free(SERIES_MAX), free(0), free(1)], [51, 52, 52, 52]);

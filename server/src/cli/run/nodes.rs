@@ -8,10 +8,10 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::{Failure, units};
 use crate::launch::ThisProcess;
-use crate::launch::plan::{self, Hosts, JobName, LOCAL_MAX, Wanted};
+use crate::launch::plan::{self, Hosts, JobName, LOCAL_MAX, LaunchOptions};
 
 #[derive(Debug, Args)]
-pub struct NodesArgs {
+pub struct RunNodesArgs {
     /// Other hosts to record [default: the scheduler's]
     ///
     /// A list such as a,b[001-003]. Without it those of the scheduler's job.
@@ -24,8 +24,8 @@ pub struct NodesArgs {
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(LOCAL_MAX)))]
     local: Option<u32>,
     /// What starts agents on other hosts: srun in an allocation of Slurm, else ssh; or none
-    #[arg(long, hide_short_help = true, value_enum, value_name = "HOW", default_value_t = Launcher::Auto)]
-    launcher: Launcher,
+    #[arg(long, hide_short_help = true, value_enum, value_name = "HOW", default_value_t = LauncherArg::Auto)]
+    launcher: LauncherArg,
     /// Name or address under which agents reach this host [default: all that it has, in turn]
     #[arg(long, hide_short_help = true, value_name = "HOST")]
     advertise: Option<String>,
@@ -35,20 +35,20 @@ pub struct NodesArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Launcher {
+enum LauncherArg {
     Auto,
     Srun,
     Ssh,
     None,
 }
 
-impl NodesArgs {
+impl RunNodesArgs {
     /// What can be seen to be wrong without asking a file system.
     pub fn check(&self) -> Result<(), Failure> {
         plan::check(&self.wanted(JobName::default()), &ThisProcess).map_err(Failure::usage)
     }
 
-    pub fn wanted(&self, job: JobName) -> Wanted {
+    pub fn wanted(&self, job: JobName) -> LaunchOptions {
         let hosts = match (&self.nodes, &self.hostfile, self.local.and_then(NonZeroU32::new)) {
             (_, _, Some(count)) => Hosts::Local(count),
             (_, Some(path), None) => Hosts::File(path.clone()),
@@ -56,12 +56,12 @@ impl NodesArgs {
             (None, None, None) => Hosts::OfJob,
         };
         let launcher = match self.launcher {
-            Launcher::Auto => plan::Launcher::Auto,
-            Launcher::Srun => plan::Launcher::Srun,
-            Launcher::Ssh => plan::Launcher::Ssh,
-            Launcher::None => plan::Launcher::None,
+            LauncherArg::Auto => plan::Launcher::Auto,
+            LauncherArg::Srun => plan::Launcher::Srun,
+            LauncherArg::Ssh => plan::Launcher::Ssh,
+            LauncherArg::None => plan::Launcher::None,
         };
-        Wanted { hosts, launcher, job }
+        LaunchOptions { hosts, launcher, job }
     }
 
     pub fn advertise(&self) -> Vec<String> {

@@ -9,13 +9,12 @@ use telem_engine::Clock;
 use telem_engine::options::Options;
 use telem_ingest::writer::WhenRemoved;
 
-use super::nodes::NodesArgs;
+use super::nodes::RunNodesArgs;
 use crate::cli::service::{Purpose, ServiceArgs};
 use crate::cli::{Failure, live};
 use crate::config;
-use crate::job::member::{Found, MemberOf, Seeking};
+use crate::job::member::{HeadPlace, MemberOf, Seeking};
 use crate::job::notes::Notes;
-use crate::job::save::Destination;
 use crate::job::{Places, Preparation, Prepared};
 use crate::join::HEAD_GONE_TIMEOUT;
 use crate::launch::agents::{self, AgentsOptions};
@@ -24,6 +23,7 @@ use crate::launch::scheduler::Surroundings;
 use crate::launch::task::{Claim, Meeting, Part};
 use crate::launch::{Patience, ThisProcess, launcher};
 use crate::net::socket::SocketPlace;
+use crate::saving::save::Destination;
 use crate::service::{HeadOptions, ServiceOptions};
 
 /// Longest that the start waits for the place that is saved to: a file system that hangs is no reason not to record.
@@ -37,36 +37,36 @@ const LEVEL_OF_USERS: u8 = 1;
 
 /// When the rest is saved.
 #[derive(Clone, Copy, Debug)]
-pub struct Saving {
+pub struct SaveTimes {
     pub interval: Duration,
     pub timeout: Duration,
 }
 
 /// All that was asked for.
-pub struct Prepare {
+pub struct RunOptions {
     pub service: ServiceArgs,
     pub purpose: Purpose,
     pub job_name: JobName,
     pub destination: Option<Destination>,
     pub strict: bool,
-    pub nodes: NodesArgs,
-    pub saving: Saving,
+    pub nodes: RunNodesArgs,
+    pub saving: SaveTimes,
     pub notes: Notes,
     pub clock: Arc<dyn Clock>,
 }
 
-impl Prepare {
+impl RunOptions {
     /// Finds out, and makes the directories.
     pub fn run(self, patience: &dyn Patience) -> Result<Preparation, String> {
         match plan::plan(&self.nodes.wanted(self.job_name), &ThisProcess, &config::host_name()) {
-            Ok(Role::Alone) => self.serve(Place::Alone),
-            Ok(Role::Launch(fleet)) => self.serve(Place::Launcher(fleet)),
+            Ok(Role::Alone) => self.serve(JobRole::Alone),
+            Ok(Role::Launch(fleet)) => self.serve(JobRole::Launcher(fleet)),
             Ok(Role::Task { rank }) => self.meet(rank, patience),
             Ok(Role::TaskOfNode(launch)) => self.meet_on_node(&launch, patience),
             // Nobody asked for other nodes: this one is recorded whatever a scheduler says.
             Err(error @ PlanError::Job(_)) if !self.strict => {
                 self.notes.warn(format_args!("this node alone is recorded: {error}"));
-                self.serve(Place::Alone)
+                self.serve(JobRole::Alone)
             }
             Err(error @ PlanError::Job(_)) => Err(error.to_string()),
             // Somebody asked, and is there to say it better. A file of hosts is read here and not where options are
@@ -88,7 +88,7 @@ impl Prepare {
         let mut part = part.map_err(|error| error.to_string())?;
         if rank == 0 {
             let claim = if let Part::Keeper(claim) = part { Some(claim) } else { None };
-            return self.serve(Place::Head { join_file: meeting.head(), claim });
+            return self.serve(JobRole::Head { join_file: meeting.head(), claim });
         }
         loop {
             let claim = match part {
@@ -98,15 +98,15 @@ impl Prepare {
             let is_here = || meeting.is_wished(&*machine);
             let seeking = Seeking { patience, notes: self.notes, clock: &*self.clock, is_here: &is_here };
             match seeking.head(&meeting.head(), &self.purpose.job, self.nodes.advertise()) {
-                Ok(Found::There(head)) => return self.serve(Place::Member { head, claim }),
-                Ok(Found::Here) => {
+                Ok(HeadPlace::There(head)) => return self.serve(JobRole::Member { head, claim }),
+                Ok(HeadPlace::Here) => {
                     let given_up = meeting.give_up(claim, &*machine, &self.clock, patience);
                     part = given_up.map_err(|error| error.to_string())?;
                 }
                 Err(why) if self.strict || patience.is_over() => return Err(why),
                 Err(why) => {
                     self.notes.warn(format_args!("{host} is recorded alone: {why}"));
-                    return self.serve(Place::Keeper(claim));
+                    return self.serve(JobRole::Keeper(claim));
                 }
             }
         }
@@ -115,7 +115,7 @@ impl Prepare {
     /// One of many processes of this node, of which one records it.
     fn meet_on_node(self, launch: &Launch, patience: &dyn Patience) -> Result<Preparation, String> {
         let name = launch.name.clone().or_else(|| launcher::of_this_process().map(|parent| parent.to_string()));
-        let Some(name) = name else { return self.serve(Place::Alone) };
+        let Some(name) = name else { return self.serve(JobRole::Alone) };
         let uid = rustix::process::getuid().as_raw();
         let here = SocketPlace::Common.directory(uid).map_err(|error| error.to_string())?;
         let host = config::host_name();
@@ -132,13 +132,13 @@ impl Prepare {
                          give all its processes the same --job ID in a directory that all nodes share"
                     ));
                 }
-                self.serve(Place::Keeper(claim))
+                self.serve(JobRole::Keeper(claim))
             }
             part => elsewhere(part),
         }
     }
 
-    fn serve(mut self, place: Place) -> Result<Preparation, String> {
+    fn serve(mut self, place: JobRole) -> Result<Preparation, String> {
         self.claim()?;
         let passing = self.service.data.is_none();
         let beside = self.destination.as_ref().and_then(|destination| destination.parent().parent());
@@ -170,15 +170,15 @@ impl Prepare {
         };
         let passing = passing.then(|| options.data.clone());
         let (mut agents, mut member) = (None, None);
-        if is_default && !matches!(&place, Place::Launcher(fleet) if fleet.is_local()) && place.is_head() {
+        if is_default && !matches!(&place, JobRole::Launcher(fleet) if fleet.is_local()) && place.is_head() {
             options.listen = Some(everywhere());
         }
         if place.is_of_many() {
             options.socket_place = SocketPlace::Common;
         }
         let claim = match place {
-            Place::Alone => None,
-            Place::Launcher(fleet) => {
+            JobRole::Alone => None,
+            JobRole::Launcher(fleet) => {
                 if fleet.is_local() {
                     // The agents collect what there is to be collected here.
                     options.collect.level = options.level.min(LEVEL_OF_USERS);
@@ -194,7 +194,7 @@ impl Prepare {
                 options.head = Some(head);
                 None
             }
-            Place::Head { join_file, claim } => {
+            JobRole::Head { join_file, claim } => {
                 if claim.is_none() {
                     // Another process collects what there is on this node.
                     options.collect.level = options.level.min(LEVEL_OF_USERS);
@@ -203,12 +203,12 @@ impl Prepare {
                 options.head = Some(HeadOptions { join_file: Some(join_file), head_gone_timeout: NEVER, ..head });
                 claim
             }
-            Place::Member { head, claim } => {
+            JobRole::Member { head, claim } => {
                 head.secure(&mut options)?;
                 member = Some(*head);
                 Some(claim)
             }
-            Place::Keeper(claim) => Some(claim),
+            JobRole::Keeper(claim) => Some(claim),
         };
         if let Some(dir) = &passing {
             live::tell_leftovers(dir);
@@ -238,7 +238,7 @@ fn elsewhere(part: Part) -> Result<Preparation, String> {
 }
 
 /// What a recorder is in its job.
-enum Place {
+enum JobRole {
     /// The only one.
     Alone,
     /// The head of agents that it starts.
@@ -251,7 +251,7 @@ enum Place {
     Keeper(Claim),
 }
 
-impl Place {
+impl JobRole {
     /// Whether other machines may be in it: the environment of the command is for all of them.
     fn is_of_many(&self) -> bool {
         match self {

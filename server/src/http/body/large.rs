@@ -63,7 +63,7 @@ impl LargeBodies {
         let turn = tokio::time::timeout(self.wait_max, Arc::clone(&self.places).acquire_owned()).await;
         let Ok(Ok(place)) = turn else {
             let what = format!(
-                "large bodies are decoded a few at a time (limit large_bodies), and this one had no turn within {} s; \
+                "large bodies are decoded a few at a time (limit BodyLimits::large), and this one had no turn within {} s; \
                  try again in a moment",
                 self.wait_max.as_secs_f64()
             );

@@ -57,7 +57,7 @@ fn check(hosts: Hosts, launcher: Launcher, around: &[&'static str], expected: &s
 
 #[track_caller]
 fn check_of(job: JobName, hosts: Hosts, launcher: Launcher, around: &[&'static str], expected: &str) {
-    let role = match plan(&Wanted { hosts, launcher, job }, &told(around), "n1.site") {
+    let role = match plan(&LaunchOptions { hosts, launcher, job }, &told(around), "n1.site") {
         Ok(Role::Alone) => "alone".to_owned(),
         Ok(Role::Task { rank }) => format!("task {rank}"),
         Ok(Role::TaskOfNode(Launch { name, spread })) => {

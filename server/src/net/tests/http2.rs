@@ -100,8 +100,8 @@ async fn tls_comes_before_everything_else_and_nobody_here_needs_it() {
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        let protocols = Protocols { http: hello(), telnet: None };
-        let listeners = Listeners { tcp, tls, socket: None, node: "n1".into() };
+        let protocols = Services { http: hello(), lines: None, listeners: Vec::new() };
+        let listeners = Listeners { tcp, tls, socket: None, node: "n1".into(), own: Vec::new() };
         serve(listeners, protocols, own_rules(), &ServerLimits::default(), stopped).await;
     });
     assert!(ask(address, GET).await.ends_with("hello"));
@@ -125,7 +125,7 @@ async fn tls_comes_before_everything_else_and_nobody_here_needs_it() {
 #[tokio::test]
 async fn who_has_shown_the_token_takes_no_strangers_place_and_may_stay() {
     // A quarter of them for strangers, and a quarter of that for each source.
-    let places = Places::new(8);
+    let places = ConnectionPlaces::new(8);
     let guest = |uid| {
         let source = StrangerSource::User(uid);
         let access = Access::Stranger { reason: "of a test".to_owned(), source };

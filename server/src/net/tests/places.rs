@@ -7,13 +7,13 @@ const fn stranger(uid: u32) -> PlaceFor {
 }
 
 /// Takes places until there is none, and says how many there were.
-fn fill(places: &Places, whom: PlaceFor) -> Vec<crate::net::guest::Place> {
+fn fill(places: &ConnectionPlaces, whom: PlaceFor) -> Vec<crate::net::guest::ConnectionPlace> {
     std::iter::from_fn(|| places.take(whom)).collect()
 }
 
 #[test]
 fn strangers_and_the_allowed_leave_places_for_the_owner_and_the_owner_leaves_some_for_the_socket() {
-    let places = Places::new(512);
+    let places = ConnectionPlaces::new(512);
     let strangers: Vec<_> = (0..1_000).flat_map(|uid| fill(&places, stranger(uid))).collect();
     assert_eq!(strangers.len(), 128, "a quarter");
     let allowed = fill(&places, PlaceFor::Allowed);
@@ -28,7 +28,7 @@ fn strangers_and_the_allowed_leave_places_for_the_owner_and_the_owner_leaves_som
 
 #[test]
 fn one_source_of_strangers_leaves_places_for_others() {
-    let places = Places::new(512);
+    let places = ConnectionPlaces::new(512);
     let noisy = fill(&places, stranger(1));
     assert_eq!(noisy.len(), 32, "a quarter of a quarter");
     let address = PlaceFor::Stranger(StrangerSource::Address("10.0.0.7".parse().unwrap()));
@@ -41,7 +41,7 @@ fn one_source_of_strangers_leaves_places_for_others() {
 fn there_is_a_place_of_each_kind_however_few_there_are() {
     for connections_max in [0, 1, 2] {
         for whom in [PlaceFor::Socket, PlaceFor::Owner, PlaceFor::Allowed, stranger(1)] {
-            assert!(Places::new(connections_max).take(whom).is_some(), "{connections_max} places, {whom:?}");
+            assert!(ConnectionPlaces::new(connections_max).take(whom).is_some(), "{connections_max} places, {whom:?}");
         }
     }
 }
@@ -49,7 +49,7 @@ fn there_is_a_place_of_each_kind_however_few_there_are() {
 #[test]
 fn whom_a_place_is_for_depends_on_the_user() {
     let rules = Rules::new(Token::chosen(SECRET).unwrap(), 1000, [472]);
-    let of_uid = |uid| rules.place_for(&rules.of_owner(Some(Owner { uid, end: End::Held })));
+    let of_uid = |uid| rules.place_for(&rules.of_owner(Some(Owner { uid, end: SocketHold::Held })));
     assert_eq!(of_uid(1000), PlaceFor::Owner);
     assert_eq!(of_uid(0), PlaceFor::Owner);
     assert_eq!(of_uid(472), PlaceFor::Allowed);

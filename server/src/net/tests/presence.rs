@@ -48,8 +48,15 @@ async fn a_client_of_the_socket_that_left_is_noticed() {
     let (http, mut inside, mut gone) = until_gone();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        let listeners = Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into() };
-        serve(listeners, Protocols { http, telnet: None }, own_rules(), &ServerLimits::default(), stopped).await;
+        let listeners = Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into(), own: Vec::new() };
+        serve(
+            listeners,
+            Services { http, lines: None, listeners: Vec::new() },
+            own_rules(),
+            &ServerLimits::default(),
+            stopped,
+        )
+        .await;
     });
     let mut client = tokio::net::UnixStream::connect(&path).await.unwrap();
     client.write_all(&ASK.repeat(2)).await.unwrap();

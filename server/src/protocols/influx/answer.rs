@@ -24,7 +24,7 @@ pub enum Dialect {
 
 /// Why a request is not answered as it wished.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct InfluxError {
     pub status: StatusCode,
     pub message: String,
     /// The first line of the body with a fault, from 1.
@@ -34,7 +34,7 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
 }
 
-impl Failure {
+impl InfluxError {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), line: None, data: None, retry_after: None }
     }
@@ -73,13 +73,13 @@ impl Failure {
     }
 }
 
-impl From<ApiError> for Failure {
+impl From<ApiError> for InfluxError {
     fn from(error: ApiError) -> Self {
         Self { status: error.status, message: error.message, line: None, data: None, retry_after: error.retry_after }
     }
 }
 
-impl From<WriteError> for Failure {
+impl From<WriteError> for InfluxError {
     fn from(error: WriteError) -> Self {
         ApiError::of_kind(error.kind(), error.to_string()).into()
     }

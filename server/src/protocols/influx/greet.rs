@@ -7,10 +7,9 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::Response;
 use serde_json::json;
 
-use super::answer::{Dialect, Failure, respond, version};
-use crate::http::body;
-use crate::protocols::opentsdb::Params;
-use crate::state::{ServerLimits, State};
+use super::answer::{Dialect, InfluxError, respond, version};
+use crate::http::{Params, body};
+use crate::state::State;
 
 /// The name under which the one database is listed.
 const DATABASE: &str = "telem";
@@ -42,7 +41,7 @@ pub async fn not_of_v3(uri: Uri) -> Response {
         "of InfluxDB 3 only /api/v3/write_lp is served here, and '{}' was asked for; ask in SQL at /api/sql",
         uri.path()
     );
-    Failure::new(StatusCode::NOT_FOUND, what).respond(Dialect::V3)
+    InfluxError::new(StatusCode::NOT_FOUND, what).respond(Dialect::V3)
 }
 
 /// InfluxQL, as far as senders of samples use it: `CREATE DATABASE`, which finds the database made, and
@@ -55,22 +54,19 @@ pub async fn query(Of(state): Of<Arc<State>>, request: Request) -> Response {
 }
 
 /// The parameter `q`, of the URI or of a form in the body.
-async fn statement(state: &State, request: Request) -> Result<String, Failure> {
+async fn statement(state: &State, request: Request) -> Result<String, InfluxError> {
     let of_uri = Params::parse(request.uri().query().unwrap_or_default());
     if let Some(statement) = of_uri.get("q") {
         return Ok(statement.to_owned());
     }
-    let limits = ServerLimits {
-        body_bytes_max: state.limits.question_bytes_max.min(state.limits.body_bytes_max),
-        ..state.limits.clone()
-    };
+    let limits = state.limits.bodies.at_most(state.limits.question_bytes_max);
     let body = body::read(request, &limits).await?;
     let of_form = Params::parse(&String::from_utf8_lossy(&body));
-    let missing = || Failure::new(StatusCode::BAD_REQUEST, "missing required parameter \"q\"");
+    let missing = || InfluxError::new(StatusCode::BAD_REQUEST, "missing required parameter \"q\"");
     of_form.get("q").map(str::to_owned).ok_or_else(missing)
 }
 
-fn answer(statement: &str) -> Result<serde_json::Value, Failure> {
+fn answer(statement: &str) -> Result<serde_json::Value, InfluxError> {
     let mut words = statement.trim().trim_end_matches(';').split_ascii_whitespace().map(str::to_ascii_uppercase);
     match (words.next().as_deref(), words.next().as_deref()) {
         (Some("CREATE"), Some("DATABASE")) => Ok(json!({"statement_id": 0})),
@@ -84,7 +80,7 @@ fn answer(statement: &str) -> Result<serde_json::Value, Failure> {
                 "error parsing query: found '{shown}', expected CREATE DATABASE or SHOW DATABASES, which is all the \
                  InfluxQL that is understood here; ask in SQL at /api/sql"
             );
-            Err(Failure::new(StatusCode::BAD_REQUEST, what))
+            Err(InfluxError::new(StatusCode::BAD_REQUEST, what))
         }
     }
 }

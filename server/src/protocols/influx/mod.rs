@@ -15,15 +15,31 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{any, get, post};
 
+use crate::protocol::Protocol;
 use crate::state::State;
 
-pub fn routes() -> Router<Arc<State>> {
-    Router::new()
-        .route("/write", post(write::v1))
-        .route("/api/v2/write", post(write::v2))
-        .route("/api/v3/write_lp", post(write::v3))
-        .route("/api/v3/{*rest}", any(greet::not_of_v3))
-        .route("/ping", get(greet::ping).post(greet::ping))
-        .route("/health", get(greet::health))
-        .route("/query", get(greet::query).post(greet::query))
+/// InfluxDB's line protocol over HTTP.
+#[derive(Debug)]
+pub struct Influx {
+    state: Arc<State>,
+}
+
+impl Influx {
+    pub fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+}
+
+impl Protocol for Influx {
+    fn routes(self: Arc<Self>) -> Router {
+        Router::new()
+            .route("/write", post(write::v1))
+            .route("/api/v2/write", post(write::v2))
+            .route("/api/v3/write_lp", post(write::v3))
+            .route("/api/v3/{*rest}", any(greet::not_of_v3))
+            .route("/ping", get(greet::ping).post(greet::ping))
+            .route("/health", get(greet::health))
+            .route("/query", get(greet::query).post(greet::query))
+            .with_state(Arc::clone(&self.state))
+    }
 }

@@ -12,9 +12,8 @@ use telem_ingest::accept::lines::{AcceptedLines, LineReason, LineReject, LineRul
 use telem_ingest::decode::line::Precision;
 use telem_ingest::default_tags::DefaultTags;
 
-use super::answer::{Dialect, Failure, respond};
-use crate::http::{self, body};
-use crate::protocols::opentsdb::Params;
+use super::answer::{Dialect, InfluxError, respond};
+use crate::http::{self, Params, body};
 use crate::state::State;
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
@@ -61,7 +60,7 @@ enum GoodLines {
 }
 
 impl WriteWishes {
-    fn of(params: &Params, dialect: Dialect) -> Result<Self, Failure> {
+    fn of(params: &Params, dialect: Dialect) -> Result<Self, InfluxError> {
         let synced = match dialect {
             Dialect::V1 | Dialect::V2 => false,
             // There the answer waits for the disk unless the request says that it need not.
@@ -77,19 +76,19 @@ impl WriteWishes {
     }
 }
 
-fn truth(params: &Params, name: &str) -> Result<Option<bool>, Failure> {
+fn truth(params: &Params, name: &str) -> Result<Option<bool>, InfluxError> {
     match params.get(name) {
         None | Some("") => Ok(None),
         Some("true") => Ok(Some(true)),
         Some("false") => Ok(Some(false)),
         Some(other) => {
             let what = format!("invalid {name} '{other}': expected true or false");
-            Err(Failure::new(StatusCode::BAD_REQUEST, what))
+            Err(InfluxError::new(StatusCode::BAD_REQUEST, what))
         }
     }
 }
 
-fn precision(params: &Params, dialect: Dialect) -> Result<Precision, Failure> {
+fn precision(params: &Params, dialect: Dialect) -> Result<Precision, InfluxError> {
     let name = params.get("precision").filter(|name| !name.is_empty());
     let (known, expected) = match (dialect, name) {
         (Dialect::V3, None) => return Ok(Precision::Guessed),
@@ -99,7 +98,7 @@ fn precision(params: &Params, dialect: Dialect) -> Result<Precision, Failure> {
     };
     known.ok_or_else(|| {
         let what = format!("invalid precision '{}': expected {expected}", name.unwrap_or_default());
-        Failure::new(StatusCode::BAD_REQUEST, what)
+        InfluxError::new(StatusCode::BAD_REQUEST, what)
     })
 }
 
@@ -115,9 +114,9 @@ fn of_v3(name: &str) -> Option<Precision> {
     }
 }
 
-async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), Failure> {
+async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), InfluxError> {
     let Some(writer) = state.writer.clone() else {
-        return Err(Failure::new(state.refusal.status(), state.refusal.message()));
+        return Err(InfluxError::new(state.refusal.status(), state.refusal.message()));
     };
     let params = Params::parse(request.uri().query().unwrap_or_default());
     let wishes = WriteWishes::of(&params, dialect)?;
@@ -129,7 +128,7 @@ async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), 
         let data = if dialect == Dialect::V3 { bad_lines(body, &accepted.rejects) } else { Vec::new() };
         (accepted, data)
     };
-    let (accepted, data) = body::read_and_decode(request, &state.limits, decode).await?;
+    let (accepted, data) = body::read_and_decode(request, &state.limits.bodies, decode).await?;
     let AcceptedLines { batch, good, rejects, rejected, .. } = accepted;
     if rejected == 0 || wishes.rest == GoodLines::Stored {
         writer.submit(batch, wishes.durability).await?;
@@ -142,10 +141,10 @@ async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), 
         Dialect::V3 => line_by_line(wishes.rest, data, rejected),
     };
     let line = rejects.first().map(|reject| reject.line);
-    Err(Failure { line, ..failure })
+    Err(InfluxError { line, ..failure })
 }
 
-fn in_one_text(good: usize, rejects: &[LineReject], rejected: usize) -> Failure {
+fn in_one_text(good: usize, rejects: &[LineReject], rejected: usize) -> InfluxError {
     let mut told: Vec<String> =
         rejects.iter().take(LISTED_MAX).map(|reject| format!("line {}: {}", reject.line, reject.reason)).collect();
     if rejected > told.len() {
@@ -153,11 +152,11 @@ fn in_one_text(good: usize, rejects: &[LineReject], rejected: usize) -> Failure 
     }
     let told = told.join("\n");
     let message = if good == 0 { told } else { format!("partial write: {told} dropped={rejected}") };
-    Failure::new(StatusCode::BAD_REQUEST, message)
+    InfluxError::new(StatusCode::BAD_REQUEST, message)
 }
 
 /// Clients of 3 look for these words.
-fn line_by_line(rest: GoodLines, mut data: Vec<Json>, rejected: usize) -> Failure {
+fn line_by_line(rest: GoodLines, mut data: Vec<Json>, rejected: usize) -> InfluxError {
     let listed = data.len();
     let (words, data) = match rest {
         GoodLines::Stored => ("partial write of line protocol occurred", Json::from(data)),
@@ -170,7 +169,7 @@ fn line_by_line(rest: GoodLines, mut data: Vec<Json>, rejected: usize) -> Failur
         GoodLines::Stored if rejected > listed => format!("{words}; {listed} of {rejected} bad lines are listed"),
         _ => words.to_owned(),
     };
-    Failure { data: Some(Box::new(data)), ..Failure::new(StatusCode::BAD_REQUEST, message) }
+    InfluxError { data: Some(Box::new(data)), ..InfluxError::new(StatusCode::BAD_REQUEST, message) }
 }
 
 /// The bad lines of `body` as 3 tells them.

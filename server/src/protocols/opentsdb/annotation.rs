@@ -18,7 +18,7 @@ use telem_engine::{Annotation, Db, Durability, MetaChange, TimeRange, Timestamp}
 use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 
 use super::call::Call;
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
 use super::query::parse::{AtMost, from_json};
 use super::{Answer, allow, has_body, json, text_body, time, walk};
 use crate::state::{Refusal, State};
@@ -41,7 +41,7 @@ struct Note {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Body<'a> {
+struct AnnotationBody<'a> {
     #[serde(borrow)]
     tsuid: Text<'a>,
     start_time: Option<Long>,
@@ -74,7 +74,7 @@ enum Existing {
     Replaced,
 }
 
-pub async fn one(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn one(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST, Method::PUT, Method::DELETE])?;
     let now = state.clock.now().millis();
     let note = match has_body(&request) {
@@ -85,20 +85,20 @@ pub async fn one(state: &Arc<State>, call: &Call, request: Request) -> Result<An
     state.limits.walks.render(move || answer_one(&owned, &method, note)).await
 }
 
-fn answer_one(state: &State, method: &Method, note: Note) -> Result<Answer, Failure> {
+fn answer_one(state: &State, method: &Method, note: Note) -> Result<Answer, OpenTsdbError> {
     match *method {
         Method::GET => {
             let start = started(&note)?;
             let snapshot = state.db.snapshot();
             let found = find(snapshot.meta().annotations(), note.tsuid.as_deref(), start)
-                .ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "Unable to locate annotation in storage"))?;
+                .ok_or_else(|| OpenTsdbError::new(StatusCode::NOT_FOUND, "Unable to locate annotation in storage"))?;
             let mut out = Vec::new();
             render(&mut out, found);
             Ok(Answer::ok(out))
         }
         Method::DELETE => {
             let start = started(&note).map_err(|error| {
-                Failure::bad_request("Unable to delete Annotation information").details(error.message)
+                OpenTsdbError::bad_request("Unable to delete Annotation information").details(error.message)
             })?;
             remove(writable(state)?, note.tsuid, start)?;
             Ok(Answer::no_content())
@@ -116,7 +116,7 @@ fn answer_one(state: &State, method: &Method, note: Note) -> Result<Answer, Fail
 }
 
 /// Those on no single series that lie in a stretch of time, both ends included; without an end until now.
-pub async fn global(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn global(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     if call.method != Method::GET {
         return one(state, call, request).await;
     }
@@ -147,7 +147,7 @@ pub async fn global(state: &Arc<State>, call: &Call, request: Request) -> Result
     .await
 }
 
-pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::POST, Method::PUT, Method::DELETE])?;
     let now = state.clock.now().millis();
     if call.method == Method::DELETE {
@@ -164,12 +164,13 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
     }
     let body = text_body(state, request).await?;
     // What follows the list is not looked at.
-    let list = AtMost::<Body<'_>, { NOTES_MAX + 1 }>::deserialize(&mut serde_json::Deserializer::from_str(&body))
-        .map_err(|error| Failure::not_json(error.to_string()))?;
+    let list =
+        AtMost::<AnnotationBody<'_>, { NOTES_MAX + 1 }>::deserialize(&mut serde_json::Deserializer::from_str(&body))
+            .map_err(|error| OpenTsdbError::not_json(error.to_string()))?;
     if list.0.len() > NOTES_MAX {
-        return Err(Failure::bad_request(format!("more than {NOTES_MAX} annotations in one request")));
+        return Err(OpenTsdbError::bad_request(format!("more than {NOTES_MAX} annotations in one request")));
     }
-    let notes = list.0.into_iter().map(from_body).collect::<Result<Vec<Note>, Failure>>()?;
+    let notes = list.0.into_iter().map(from_body).collect::<Result<Vec<Note>, OpenTsdbError>>()?;
     // All or none, as far as that can be told before.
     for note in &notes {
         started(note)?;
@@ -190,15 +191,15 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
     written.await
 }
 
-fn from_params(call: &Call, now: i64) -> Result<Note, Failure> {
+fn from_params(call: &Call, now: i64) -> Result<Note, OpenTsdbError> {
     let text = |name: &str| call.params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
     let moment = |name: &str| {
         let time = text(name).map(|text| parse_time(&text, now)).transpose()?;
-        Ok::<_, Failure>(time.filter(|time| time.micros() > 0))
+        Ok::<_, OpenTsdbError>(time.filter(|time| time.micros() > 0))
     };
     Ok(Note {
         tsuid: tsuid(text("tsuid"))?,
-        start: Some(moment("start_time")?.ok_or_else(|| Failure::bad_request("Missing start time"))?),
+        start: Some(moment("start_time")?.ok_or_else(|| OpenTsdbError::bad_request("Missing start time"))?),
         end: moment("end_time")?,
         description: text("description"),
         notes: text("notes"),
@@ -206,7 +207,7 @@ fn from_params(call: &Call, now: i64) -> Result<Note, Failure> {
     })
 }
 
-fn from_body(body: Body<'_>) -> Result<Note, Failure> {
+fn from_body(body: AnnotationBody<'_>) -> Result<Note, OpenTsdbError> {
     let text = |text: Text<'_>| text.0.map(Cow::into_owned);
     // Nothing is what there was before.
     let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -225,26 +226,27 @@ fn from_body(body: Body<'_>) -> Result<Note, Failure> {
 }
 
 /// Seconds, or milliseconds where they need more than 32 bits.
-fn moment(number: Option<Long>) -> Result<Option<Timestamp>, Failure> {
+fn moment(number: Option<Long>) -> Result<Option<Timestamp>, OpenTsdbError> {
     let Some(Long(number)) = number.filter(|number| number.0 > 0) else { return Ok(None) };
     let in_micros = if number >> 32 == 0 { 1_000_000 } else { 1_000 };
     let micros = number.checked_mul(in_micros).ok_or_else(|| {
-        Failure::bad_request("Invalid time of an annotation").details(format!("{number} is too far in the future"))
+        OpenTsdbError::bad_request("Invalid time of an annotation")
+            .details(format!("{number} is too far in the future"))
     })?;
     Ok(Some(Timestamp::from_micros(micros)))
 }
 
-fn parse_time(text: &str, now: i64) -> Result<Timestamp, Failure> {
-    let millis = time::parse(text, now, Tz::UTC).map_err(Failure::bad_request)?;
+fn parse_time(text: &str, now: i64) -> Result<Timestamp, OpenTsdbError> {
+    let millis = time::parse(text, now, Tz::UTC).map_err(OpenTsdbError::bad_request)?;
     millis.checked_mul(1_000).map(Timestamp::from_micros).ok_or_else(|| {
-        Failure::bad_request("Invalid time of an annotation").details(format!("{text} is too far in the future"))
+        OpenTsdbError::bad_request("Invalid time of an annotation").details(format!("{text} is too far in the future"))
     })
 }
 
-fn tsuid(given: Option<String>) -> Result<Option<String>, Failure> {
+fn tsuid(given: Option<String>) -> Result<Option<String>, OpenTsdbError> {
     match given {
         Some(tsuid) if !tsuid.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-            Err(Failure::bad_request(format!("TSUID '{tsuid}' holds more than hexadecimal digits")))
+            Err(OpenTsdbError::bad_request(format!("TSUID '{tsuid}' holds more than hexadecimal digits")))
         }
         given => Ok(given.map(|tsuid| tsuid.to_ascii_uppercase())),
     }
@@ -252,12 +254,12 @@ fn tsuid(given: Option<String>) -> Result<Option<String>, Failure> {
 
 /// # Errors
 /// 400 for one that says nothing of when.
-fn started(note: &Note) -> Result<Timestamp, Failure> {
+fn started(note: &Note) -> Result<Timestamp, OpenTsdbError> {
     let text = "The start timestamp has not been set";
-    note.start.ok_or_else(|| Failure::bad_request(text).details(text))
+    note.start.ok_or_else(|| OpenTsdbError::bad_request(text).details(text))
 }
 
-pub fn writable(state: &State) -> Result<&Db, Failure> {
+pub fn writable(state: &State) -> Result<&Db, OpenTsdbError> {
     if state.writer.is_some() {
         return Ok(&state.db);
     }
@@ -265,7 +267,7 @@ pub fn writable(state: &State) -> Result<&Db, Failure> {
         Refusal::Saved => "this database is served read-only; send what changes it to the telem that writes it",
         Refusal::NoRoom => state.refusal.message(),
     };
-    Err(Failure::new(state.refusal.status(), what))
+    Err(OpenTsdbError::new(state.refusal.status(), what))
 }
 
 fn find<'a>(held: &'a [Annotation], tsuid: Option<&str>, start: Timestamp) -> Option<&'a Annotation> {
@@ -277,11 +279,11 @@ fn held(db: &Db, tsuid: Option<&str>, start: Timestamp) -> Option<Annotation> {
 }
 
 /// Makes `note` durable. `None` when nothing in it is new.
-fn store(db: &Db, note: Note, existing: Existing) -> Result<Option<Annotation>, Failure> {
+fn store(db: &Db, note: Note, existing: Existing) -> Result<Option<Annotation>, OpenTsdbError> {
     let start = started(&note)?;
     let before = held(db, note.tsuid.as_deref(), start);
     if before.is_none() && db.snapshot().meta().annotations().len() >= HELD_MAX {
-        return Err(Failure::new(
+        return Err(OpenTsdbError::new(
             StatusCode::INSUFFICIENT_STORAGE,
             format!("there are {HELD_MAX} annotations already"),
         )
@@ -308,26 +310,26 @@ fn store(db: &Db, note: Note, existing: Existing) -> Result<Option<Annotation>, 
     Ok(Some(stored))
 }
 
-fn remove(db: &Db, tsuid: Option<String>, start: Timestamp) -> Result<(), Failure> {
+fn remove(db: &Db, tsuid: Option<String>, start: Timestamp) -> Result<(), OpenTsdbError> {
     db.put_meta(MetaChange::RemoveAnnotation { tsuid, start }, Durability::Synced)
         .map_err(|error| crate::http::ApiError::from(error).into())
 }
 
 /// What a bulk deletion takes away; both ends included.
 #[derive(Debug, PartialEq)]
-struct Range {
+struct AnnotationRange {
     start: Timestamp,
     end: Timestamp,
     global: bool,
     tsuids: Vec<String>,
 }
 
-fn range_of_body(body: BulkDelete<'_>, now: i64) -> Result<Range, Failure> {
+fn range_of_body(body: BulkDelete<'_>, now: i64) -> Result<AnnotationRange, OpenTsdbError> {
     let tsuids = body.tsuids.unwrap_or_default().0.into_iter().filter_map(|tsuid| tsuid.0.map(Cow::into_owned));
     range(body.start_time.0.as_deref(), body.end_time.0.as_deref(), body.global.0, tsuids.collect(), now)
 }
 
-fn range_of_params(call: &Call, now: i64) -> Result<Range, Failure> {
+fn range_of_params(call: &Call, now: i64) -> Result<AnnotationRange, OpenTsdbError> {
     let global = call.params.get("global").is_some_and(|value| value != "false");
     let tsuids = call.params.get("tsuids").unwrap_or_default().split(',').filter(|tsuid| !tsuid.is_empty());
     let tsuids = tsuids.map(str::to_owned).collect();
@@ -340,24 +342,24 @@ fn range(
     global: bool,
     tsuids: Vec<String>,
     now: i64,
-) -> Result<Range, Failure> {
+) -> Result<AnnotationRange, OpenTsdbError> {
     let filled = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(|text| parse_time(text, now));
-    let start = filled(start).ok_or_else(|| Failure::bad_request("Missing the start time value"))??;
+    let start = filled(start).ok_or_else(|| OpenTsdbError::bad_request("Missing the start time value"))??;
     let end = filled(end).transpose()?.unwrap_or(Timestamp::from_millis(now));
     if !global && tsuids.is_empty() {
-        return Err(Failure::bad_request("Missing the TSUIDs or global annotations flag"));
+        return Err(OpenTsdbError::bad_request("Missing the TSUIDs or global annotations flag"));
     }
     if tsuids.len() > NOTES_MAX {
-        return Err(Failure::bad_request(format!("more than {NOTES_MAX} tsuids in one request")));
+        return Err(OpenTsdbError::bad_request(format!("more than {NOTES_MAX} tsuids in one request")));
     }
     if end < start {
-        return Err(Failure::bad_request("The end timestamp cannot be less than the start timestamp"));
+        return Err(OpenTsdbError::bad_request("The end timestamp cannot be less than the start timestamp"));
     }
     let tsuids = tsuids.into_iter().map(|given| Ok(tsuid(Some(given))?.unwrap_or_default()));
-    Ok(Range { start, end, global, tsuids: tsuids.collect::<Result<_, Failure>>()? })
+    Ok(AnnotationRange { start, end, global, tsuids: tsuids.collect::<Result<_, OpenTsdbError>>()? })
 }
 
-fn remove_range(db: &Db, range: Range) -> Result<Answer, Failure> {
+fn remove_range(db: &Db, range: AnnotationRange) -> Result<Answer, OpenTsdbError> {
     let snapshot = db.snapshot();
     let wanted = |note: &&Annotation| {
         let whose = match &note.tsuid {

@@ -33,11 +33,11 @@ struct Query {
     /// Method and URI.
     text: String,
     started: Timestamp,
-    end: Option<End>,
+    end: Option<QueryEnd>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct End {
+struct QueryEnd {
     at: Timestamp,
     /// `None`: the client went away.
     status: Option<StatusCode>,
@@ -85,7 +85,7 @@ impl QueryLog {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self, number: u64, end: End) {
+    fn end(&self, number: u64, end: QueryEnd) {
         let mut log = self.lock();
         let Some(query) = log.running.remove(&number) else { return };
         if log.ended.len() == ENDED_MAX {
@@ -98,7 +98,7 @@ impl QueryLog {
 impl Running<'_> {
     pub fn ended(mut self, status: StatusCode, now: Timestamp) {
         self.ended = true;
-        self.log.end(self.number, End { at: now, status: Some(status) });
+        self.log.end(self.number, QueryEnd { at: now, status: Some(status) });
     }
 }
 
@@ -106,7 +106,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.ended {
             // When it was given up nobody was told: what is known is that it had started.
-            self.log.end(self.number, End { at: self.started, status: None });
+            self.log.end(self.number, QueryEnd { at: self.started, status: None });
         }
     }
 }
@@ -116,7 +116,7 @@ fn render(out: &mut Vec<u8>, query: &Query) {
     json::string(out, &query.text);
     out.extend_from_slice(b",\"queryStartTimestamp\":");
     json::int(out, query.started.millis());
-    if let Some(End { at, status }) = query.end {
+    if let Some(QueryEnd { at, status }) = query.end {
         out.extend_from_slice(b",\"queryCompletedTimestamp\":");
         json::int(out, at.millis());
         out.extend_from_slice(b",\"sentToClient\":");

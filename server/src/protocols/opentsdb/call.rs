@@ -4,7 +4,8 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use telem_query::tsq::Fidelity;
 
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
+use crate::http::Params;
 use crate::http::asker::Asker;
 
 /// Longest name of a JSONP callback.
@@ -101,18 +102,18 @@ pub struct Call {
 impl Call {
     /// # Errors
     /// 404, 405 or 501 in OpenTSDB's words and in its order of checks; 400 for an unknown serializer.
-    pub fn read(request: &Request) -> Result<Call, Failure> {
+    pub fn read(request: &Request) -> Result<Call, OpenTsdbError> {
         let params = Params::parse(request.uri().query().unwrap_or_default());
         let (of_grafana, path) = below_grafana(request.uri().path());
         let (generation, parts) = route(path)?;
         if let Some(name) = params.get("serializer").filter(|name| *name != "json") {
-            return Err(Failure::bad_request("Requested serializer was not found")
+            return Err(OpenTsdbError::bad_request("Requested serializer was not found")
                 .details(format!("Could not find a serializer with the name: {name}")));
         }
         let method = request.method();
         if *method == Method::OPTIONS {
             let details = format!("The HTTP method [{method}] is not permitted");
-            return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed").details(details));
+            return Err(OpenTsdbError::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed").details(details));
         }
         let endpoint = endpoint(generation, &parts)?;
         let method = if endpoint.heeds_override() { overridden(method, &params)? } else { method.clone() };
@@ -138,7 +139,7 @@ impl Call {
 }
 
 /// A GET may say that it means another method.
-fn overridden(method: &Method, params: &Params) -> Result<Method, Failure> {
+fn overridden(method: &Method, params: &Params) -> Result<Method, OpenTsdbError> {
     let Some(name) = params.get("method_override").filter(|_| *method == Method::GET) else {
         return Ok(method.clone());
     };
@@ -148,8 +149,8 @@ fn overridden(method: &Method, params: &Params) -> Result<Method, Failure> {
         "put" => Ok(Method::PUT),
         "delete" => Ok(Method::DELETE),
         "patch" => Ok(Method::PATCH),
-        "" => Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Missing method override value")),
-        _ => Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Unknown or unsupported method override value")
+        "" => Err(OpenTsdbError::new(StatusCode::METHOD_NOT_ALLOWED, "Missing method override value")),
+        _ => Err(OpenTsdbError::new(StatusCode::METHOD_NOT_ALLOWED, "Unknown or unsupported method override value")
             .details(format!("found '{name}', expected get, post, put, delete or patch"))),
     }
 }
@@ -163,7 +164,7 @@ fn below_grafana(path: &str) -> (bool, &str) {
 }
 
 /// The parts of `/api[/v1]/<part>...` or `/<part>...`, in lower case, with or without a slash at the end.
-fn route(path: &str) -> Result<(Generation, Vec<String>), Failure> {
+fn route(path: &str) -> Result<(Generation, Vec<String>), OpenTsdbError> {
     let mut parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(str::to_ascii_lowercase).collect();
     if parts.first().is_none_or(|part| part != "api") {
         return Ok((Generation::Old, parts));
@@ -171,12 +172,12 @@ fn route(path: &str) -> Result<(Generation, Vec<String>), Failure> {
     parts.remove(0);
     if let Some(number) = parts.first().and_then(|part| version(part)) {
         let version: u32 = number.parse().map_err(|_| {
-            Failure::bad_request("Invalid API version format supplied")
+            OpenTsdbError::bad_request("Invalid API version format supplied")
                 .details(format!("API version [{number}] cannot be parsed to an integer"))
         })?;
         if version > VERSION_MAX {
             let message = "Requested API version is greater than the max implemented";
-            return Err(Failure::new(StatusCode::NOT_IMPLEMENTED, message)
+            return Err(OpenTsdbError::new(StatusCode::NOT_IMPLEMENTED, message)
                 .details(format!("API version [{version}] is greater than the max [{VERSION_MAX}]")));
         }
         parts.remove(0);
@@ -190,9 +191,9 @@ fn version(part: &str) -> Option<&str> {
 }
 
 /// What follows the name of an endpoint counts only where it has a meaning.
-fn endpoint(generation: Generation, parts: &[String]) -> Result<Endpoint, Failure> {
+fn endpoint(generation: Generation, parts: &[String]) -> Result<Endpoint, OpenTsdbError> {
     let part = |at: usize| parts.get(at).map_or("", String::as_str);
-    let not_found = || Failure::new(StatusCode::NOT_FOUND, "Endpoint not found");
+    let not_found = || OpenTsdbError::new(StatusCode::NOT_FOUND, "Endpoint not found");
     if generation == Generation::Old {
         return match part(0) {
             "aggregators" => Ok(Endpoint::Aggregators),
@@ -234,7 +235,7 @@ fn endpoint(generation: Generation, parts: &[String]) -> Result<Endpoint, Failur
         ("uid", "tsmeta") => Ok(Endpoint::TsMeta),
         ("uid", _) => {
             let message = "Other UID endpoints have not been implemented yet";
-            Err(Failure::new(StatusCode::NOT_IMPLEMENTED, message))
+            Err(OpenTsdbError::new(StatusCode::NOT_IMPLEMENTED, message))
         }
         ("rollup", _) => Ok(Endpoint::Rollup),
         ("histogram", _) => Ok(Endpoint::Histogram),
@@ -243,62 +244,13 @@ fn endpoint(generation: Generation, parts: &[String]) -> Result<Endpoint, Failur
     }
 }
 
-/// The parameters of a URI, decoded, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Params(Vec<(String, String)>);
-
-impl Params {
-    pub fn parse(query: &str) -> Params {
-        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name), decode(value))
-        });
-        Params(pairs.collect())
-    }
-
-    /// The last value given for `name`; empty for a name that stands alone.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().rfind(|(known, _)| known == name).map(|(_, value)| &**value)
-    }
-
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| &**value)
-    }
-
-    /// Whether `name` stands there, with whatever value: `summary` is as good as `summary=true`.
-    pub fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
-    }
-
-    /// # Errors
-    /// 400 when `name` is missing or empty.
-    pub fn required(&self, name: &str) -> Result<&str, Failure> {
-        self.get(name)
-            .filter(|value| !value.is_empty())
-            .ok_or_else(|| Failure::bad_request(format!("Missing parameter <code>{name}</code>")))
-    }
-}
-
-/// Undoes percent-encoding and `+` for a blank. What is no encoding stays; what is no UTF-8 becomes U+FFFD.
-fn decode(text: &str) -> String {
-    let hex = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let code = match bytes[at] {
-            b'%' => hex(bytes.get(at + 1)).zip(hex(bytes.get(at + 2))),
-            _ => None,
-        };
-        match (bytes[at], code) {
-            (_, Some((high, low))) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 2;
-            }
-            (b'+', _) => decoded.push(b' '),
-            (byte, _) => decoded.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+/// The value of a parameter that must be there.
+///
+/// # Errors
+/// 400 when `name` is missing or empty.
+pub fn required<'a>(params: &'a Params, name: &str) -> Result<&'a str, OpenTsdbError> {
+    params
+        .get(name)
+        .filter(|value| !value.is_empty())
+        .ok_or_else(|| OpenTsdbError::bad_request(format!("Missing parameter <code>{name}</code>")))
 }

@@ -1,20 +1,14 @@
 //! What the OpenTSDB protocols, HTTP and telnet, count of themselves since the server started; [`super::stats`] shows it.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::StatusCode;
 
-use super::asked::QueryLog;
-
-/// Part of the state of the server.
+/// All of them.
 #[derive(Debug, Default)]
-pub struct Told {
-    pub(super) telnet: TelnetCounters,
-    pub(super) http: HttpCounters,
-    pub(super) queries: QueryLog,
-    /// Held by who assigns names: two are not to be given one number.
-    pub(super) naming: Mutex<()>,
+pub(super) struct OpenTsdbCounters {
+    pub telnet: TelnetCounters,
+    pub http: HttpCounters,
 }
 
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use axum::http::Method;
 
 use super::aggregators::names;
 use super::call::{Call, Generation};
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
 use super::query::filters::KINDS;
 use super::{Answer, allow, json};
 use crate::cors;
@@ -13,14 +13,14 @@ use crate::state::State;
 /// The version of OpenTSDB whose API this is. Clients choose their dialect by it.
 const OPENTSDB_VERSION: &str = "2.4.1";
 
-pub fn aggregators(call: &Call) -> Result<Answer, Failure> {
+pub fn aggregators(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let mut out = Vec::new();
     json::list(&mut out, names(), json::string);
     Ok(Answer::ok(out))
 }
 
-pub fn filters(call: &Call) -> Result<Answer, Failure> {
+pub fn filters(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let mut out = vec![b'{'];
     for (at, kind) in KINDS.iter().enumerate() {
@@ -36,9 +36,9 @@ pub fn filters(call: &Call) -> Result<Answer, Failure> {
 }
 
 /// The settings of OpenTSDB that clients ask for and that have a meaning here.
-pub fn config(state: &State, call: &Call) -> Result<Answer, Failure> {
+pub fn config(state: &State, call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
-    let body_bytes_max = state.limits.body_bytes_max.to_string();
+    let body_bytes_max = state.limits.bodies.bytes_max.to_string();
     let cors = state.cors.list();
     let query_timeout = state.queries.options().deadline.as_millis().to_string();
     let connections_max = state.limits.connections_max.to_string();
@@ -77,7 +77,7 @@ pub fn config(state: &State, call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::ok(out))
 }
 
-pub fn version(state: &State, call: &Call) -> Result<Answer, Failure> {
+pub fn version(state: &State, call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     if call.generation == Generation::Old && !call.params.has("json") {
         return Ok(Answer::text(version_line(state)));
@@ -107,7 +107,7 @@ pub fn version_line(state: &State) -> String {
 }
 
 /// There is no cache to drop: names are looked up in the index itself.
-pub fn drop_caches(call: &Call) -> Result<Answer, Failure> {
+pub fn drop_caches(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     if call.generation == Generation::Old {
         return Ok(Answer::text("Caches dropped.\n"));

@@ -11,7 +11,7 @@ use super::{JSON, TEXT, json};
 use crate::http::ApiError;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
+pub struct OpenTsdbError {
     pub status: StatusCode,
     pub message: String,
     pub details: Option<String>,
@@ -31,55 +31,55 @@ enum Shape {
     OldText,
 }
 
-impl Failure {
+impl OpenTsdbError {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Failure { status, message: message.into(), details: None, retry_after: None, shape: Shape::Api }
+        OpenTsdbError { status, message: message.into(), details: None, retry_after: None, shape: Shape::Api }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Failure::new(StatusCode::BAD_REQUEST, message)
+        OpenTsdbError::new(StatusCode::BAD_REQUEST, message)
     }
 
     /// A wrong request that makes OpenTSDB itself fail: 400, and 500 where its answers are to be reproduced.
     pub fn unforeseen(fidelity: Fidelity, message: impl Into<String>) -> Self {
         match fidelity {
-            Fidelity::Sensible => Failure::bad_request(message),
-            Fidelity::OpenTsdb => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message),
+            Fidelity::Sensible => OpenTsdbError::bad_request(message),
+            Fidelity::OpenTsdb => OpenTsdbError::new(StatusCode::INTERNAL_SERVER_ERROR, message),
         }
     }
 
     pub fn not_json(details: impl Into<String>) -> Self {
-        Failure::bad_request("Unable to parse the given JSON").details(details)
+        OpenTsdbError::bad_request("Unable to parse the given JSON").details(details)
     }
 
     pub fn method_not_allowed(method: &Method) -> Self {
-        Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed")
+        OpenTsdbError::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed")
             .details(format!("The HTTP method [{method}] is not permitted for this endpoint"))
     }
 
     /// A name that no series carries; the status is the endpoint's choice.
     pub fn unknown_name(status: StatusCode, kind: NameKind, name: &str) -> Self {
         let text = no_such_name(kind, name);
-        Failure::new(status, text.clone()).details(text)
+        OpenTsdbError::new(status, text.clone()).details(text)
     }
 
     pub fn details(self, details: impl Into<String>) -> Self {
-        Failure { details: Some(details.into()), ..self }
+        OpenTsdbError { details: Some(details.into()), ..self }
     }
 
     /// A browser's page asked, which nobody named among those that may. Browsers take the status for the server's.
     pub fn strange_page(origin: &str) -> Self {
-        Failure::new(StatusCode::OK, "CORS domain not allowed")
+        OpenTsdbError::new(StatusCode::OK, "CORS domain not allowed")
             .details(format!("The domain [{origin}] is not permitted access"))
     }
 
     /// As a path from before the API tells it: 400 whatever was wrong with the request.
     pub fn of_old(self, json: bool) -> Self {
         let status = if self.status.is_client_error() { StatusCode::BAD_REQUEST } else { self.status };
-        Failure { status, shape: if json { Shape::OldJson } else { Shape::OldText }, ..self }
+        OpenTsdbError { status, shape: if json { Shape::OldJson } else { Shape::OldText }, ..self }
     }
 
-    /// The type of [`Failure::body`].
+    /// The type of [`OpenTsdbError::body`].
     pub fn kind(&self) -> &'static str {
         if self.shape == Shape::OldText { TEXT } else { JSON }
     }
@@ -124,33 +124,34 @@ pub fn no_such_name(kind: NameKind, name: &str) -> String {
     format!("No such name for '{kind}': '{name}'")
 }
 
-impl From<ApiError> for Failure {
+impl From<ApiError> for OpenTsdbError {
     fn from(error: ApiError) -> Self {
-        Failure { retry_after: error.retry_after, ..Failure::new(error.status, error.message) }
+        OpenTsdbError { retry_after: error.retry_after, ..OpenTsdbError::new(error.status, error.message) }
     }
 }
 
 /// Where an answer has no place for OpenTSDB's form of an error.
-impl From<Failure> for ApiError {
-    fn from(failure: Failure) -> Self {
+impl From<OpenTsdbError> for ApiError {
+    fn from(failure: OpenTsdbError) -> Self {
         ApiError { status: failure.status, message: failure.message, retry_after: failure.retry_after }
     }
 }
 
-impl From<WriteError> for Failure {
+impl From<WriteError> for OpenTsdbError {
     fn from(error: WriteError) -> Self {
         ApiError::of_kind(error.kind(), error.to_string()).into()
     }
 }
 
-impl From<telem_query::Error> for Failure {
+impl From<telem_query::Error> for OpenTsdbError {
     fn from(error: telem_query::Error) -> Self {
         match &error {
             telem_query::Error::UnknownName { kind, name } => {
-                Failure::unknown_name(StatusCode::BAD_REQUEST, *kind, name)
+                OpenTsdbError::unknown_name(StatusCode::BAD_REQUEST, *kind, name)
             }
             telem_query::Error::Infinite { at_millis, value } => {
-                Failure::bad_request(format!("Got Infinity: {value} at {at_millis} ms")).details(error.to_string())
+                OpenTsdbError::bad_request(format!("Got Infinity: {value} at {at_millis} ms"))
+                    .details(error.to_string())
             }
             _ => ApiError::from(error).into(),
         }

@@ -19,7 +19,9 @@ use telem_query::{Queries, QueryOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::sync::watch;
 
-use super::telnet::Telnet;
+use super::OpenTsdb;
+use super::telnet::{Telnet, TelnetLimits};
+use crate::protocol::{LineClient, LineService as _};
 use crate::testing::Served;
 
 const URIS: &str = include_str!("fuzzing/uris.txt");
@@ -309,7 +311,7 @@ fn no_line_is_too_much_however_it_is_cut() {
 /// All that is answered to `sent`, which comes in parts.
 async fn converse(served: &Served, sent: &[u8], cuts: &[usize]) -> String {
     let (mut client, stream) = duplex(64 << 10);
-    let telnet = Telnet::new(Arc::clone(&served.state));
+    let telnet = Telnet::new(Arc::new(OpenTsdb::new(Arc::clone(&served.state), TelnetLimits::default())));
     let (_running, stopped) = watch::channel(false);
     let talk = async move {
         let mut cuts = cuts.to_vec();
@@ -328,8 +330,9 @@ async fn converse(served: &Served, sent: &[u8], cuts: &[usize]) -> String {
         client.read_to_end(&mut answers).await.unwrap();
         String::from_utf8(answers).unwrap()
     };
-    let tags = DefaultTags::default();
-    let both = async { tokio::join!(telnet.converse(stream, BytesMut::new(), &tags, stopped), talk).1 };
+    let (stream, first, tags) = (Box::new(stream), BytesMut::new(), DefaultTags::default());
+    let conversation = telnet.converse(LineClient { stream, first, tags, stopping: stopped });
+    let both = async { tokio::join!(conversation, talk).1 };
     let answered = tokio::time::timeout(PATIENCE, both).await;
     answered.unwrap_or_else(|_| panic!("the conversation does not end: {}", sent.escape_ascii()))
 }

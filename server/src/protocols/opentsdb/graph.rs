@@ -7,7 +7,7 @@ use telem_engine::Value;
 use telem_query::TsGroup;
 
 use super::call::Call;
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
 use super::query::{self, Answering};
 use super::{Answer, json};
 use crate::state::State;
@@ -15,10 +15,10 @@ use crate::state::State;
 /// What a line takes at most besides names, roughly.
 const LINE_BYTES: usize = 40;
 
-pub async fn answer(state: &Arc<State>, call: &Call, query: Option<&str>) -> Result<Answer, Failure> {
+pub async fn answer(state: &Arc<State>, call: &Call, query: Option<&str>) -> Result<Answer, OpenTsdbError> {
     if !call.params.has("ascii") {
         return match ["json", "png"].into_iter().find(|kind| call.params.has(kind)) {
-            Some(_) => Err(Failure::new(StatusCode::NOT_IMPLEMENTED, "telem draws no graphs")
+            Some(_) => Err(OpenTsdbError::new(StatusCode::NOT_IMPLEMENTED, "telem draws no graphs")
                 .details("ask /q?...&ascii or /api/query for the numbers, and Grafana for the graph")),
             // The original sends a browser to its page of graphs.
             None => Ok(Answer::html(redirection(query.unwrap_or_default()))),
@@ -37,7 +37,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, query: Option<&str>) -> Res
                 held.grow(out.len() + group.points.len() * (metric.len() + names + LINE_BYTES))?;
                 render(&mut out, metric, &group);
             }
-            Ok::<_, Failure>((out, held))
+            Ok::<_, OpenTsdbError>((out, held))
         });
         (out, held) = written.await?;
     }

@@ -14,7 +14,7 @@ use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
 use super::call::Call;
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
 use super::query::defined_by_telem;
 use super::query::parse::{AtMost, SUBS_MAX, TSUIDS_MAX, from_json};
 use super::{Answer, allow, json, names, text_body, tsuid, walk};
@@ -26,8 +26,8 @@ const SERIES_MAX: usize = 100_000;
 const HOUR_SECONDS: i64 = 3_600;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Wanted {
-    subs: Vec<Sub>,
+struct LastQuery {
+    subs: Vec<LastSubQuery>,
     /// Whether names and tags stand in the answer; without, only the TSUID tells which series it is.
     resolve: bool,
     /// Hours; 0 is no limit.
@@ -35,7 +35,7 @@ struct Wanted {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Sub {
+enum LastSubQuery {
     /// `*` is any value of a tag.
     Metric {
         metric: String,
@@ -46,7 +46,7 @@ enum Sub {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Body<'a> {
+struct LastBody<'a> {
     #[serde(borrow)]
     queries: Option<AtMost<BodySub<'a>, { SUBS_MAX + 1 }>>,
     resolve_names: Flag,
@@ -71,7 +71,7 @@ struct Newest {
     value: Value,
 }
 
-pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let fidelity = call.fidelity(state.fidelity);
     let wanted = if call.method == Method::POST && request.method() == Method::POST {
@@ -94,69 +94,71 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         let newest: Vec<Newest> = newest.map(|(key, time, value)| Newest { key, time, value }).collect();
         let out = render(&index, &newest, resolve);
         held.grow(out.len())?;
-        Ok::<_, Failure>((out, held))
+        Ok::<_, OpenTsdbError>((out, held))
     });
     let (out, held) = rendered.await?;
     Ok(Answer { held: Some(held), ..Answer::ok(out) }.lacking(&last.missing))
 }
 
-fn from_params(call: &Call, fidelity: Fidelity) -> Result<Wanted, Failure> {
+fn from_params(call: &Call, fidelity: Fidelity) -> Result<LastQuery, OpenTsdbError> {
     let back_scan = match call.params.get("back_scan") {
         None => 0,
         Some(hours) => hours.parse::<i32>().map(|hours| u32::try_from(hours).unwrap_or(0)).map_err(|_| {
-            Failure::bad_request("Unable to parse back_scan parameter")
+            OpenTsdbError::bad_request("Unable to parse back_scan parameter")
                 .details(format!("found '{hours}', expected a number of hours"))
         })?,
     };
     let by_name = call.params.all("timeseries").map(|text| match series(text) {
-        Ok((metric, tags)) => Ok(Sub::Metric { metric, tags }),
+        Ok((metric, tags)) => Ok(LastSubQuery::Metric { metric, tags }),
         Err(why) => Err((text, why)),
     });
     let mut subs = by_name
-        .collect::<Result<Vec<Sub>, _>>()
-        .map_err(|(text, why)| Failure::unforeseen(fidelity, why).details(format!("in timeseries={text}")))?;
+        .collect::<Result<Vec<LastSubQuery>, _>>()
+        .map_err(|(text, why)| OpenTsdbError::unforeseen(fidelity, why).details(format!("in timeseries={text}")))?;
     for list in call.params.all("tsuids") {
         let tsuids: Vec<String> = list.split(',').filter(|tsuid| !tsuid.is_empty()).map(str::to_owned).collect();
         if !tsuids.is_empty() {
-            subs.push(Sub::Tsuids(tsuids));
+            subs.push(LastSubQuery::Tsuids(tsuids));
         }
     }
     let resolve = call.params.get("resolve").is_some_and(|value| value != "false" || fidelity == Fidelity::OpenTsdb);
-    Ok(Wanted { subs, resolve, back_scan })
+    Ok(LastQuery { subs, resolve, back_scan })
 }
 
-fn from_body(body: &str) -> Result<Wanted, Failure> {
-    let body: Body<'_> = from_json(body)?;
+fn from_body(body: &str) -> Result<LastQuery, OpenTsdbError> {
+    let body: LastBody<'_> = from_json(body)?;
     let some = |text: Text<'_>| text.0.map(Cow::into_owned).filter(|text| !text.is_empty());
     let mut subs = Vec::new();
     for sub in body.queries.unwrap_or_default().0 {
         let tsuids: Vec<String> = sub.tsuids.unwrap_or_default().0.into_iter().filter_map(some).collect();
         if !tsuids.is_empty() {
-            subs.push(Sub::Tsuids(tsuids));
+            subs.push(LastSubQuery::Tsuids(tsuids));
             continue;
         }
         let metric = some(sub.metric).ok_or_else(|| {
-            Failure::bad_request("Missing the metric or tsuids, provide at least one").details("in 'queries'")
+            OpenTsdbError::bad_request("Missing the metric or tsuids, provide at least one").details("in 'queries'")
         })?;
         let tags = sub.tags.unwrap_or_default().entries.into_iter();
         let tags = tags.map(|(key, value)| (key.into_owned(), value.unwrap_or_default().into_owned()));
-        subs.push(Sub::Metric { metric, tags: tags.collect() });
+        subs.push(LastSubQuery::Metric { metric, tags: tags.collect() });
     }
     let back_scan = body.back_scan.map_or(0, |hours| u32::try_from(hours.0.max(0)).unwrap_or(u32::MAX));
-    Ok(Wanted { subs, resolve: body.resolve_names.0, back_scan })
+    Ok(LastQuery { subs, resolve: body.resolve_names.0, back_scan })
 }
 
 /// # Errors
 /// 400 when nothing is asked for, or too much.
-fn check(wanted: &Wanted) -> Result<(), Failure> {
+fn check(wanted: &LastQuery) -> Result<(), OpenTsdbError> {
     if wanted.subs.is_empty() {
-        return Err(Failure::bad_request("Missing sub queries").details("give timeseries=metric{tag=value} or tsuids="));
+        return Err(
+            OpenTsdbError::bad_request("Missing sub queries").details("give timeseries=metric{tag=value} or tsuids=")
+        );
     }
-    let tsuids = |sub: &Sub| if let Sub::Tsuids(tsuids) = sub { tsuids.len() } else { 0 };
+    let tsuids = |sub: &LastSubQuery| if let LastSubQuery::Tsuids(tsuids) = sub { tsuids.len() } else { 0 };
     let tsuids: usize = wanted.subs.iter().map(tsuids).sum();
     for (given, most, what) in [(wanted.subs.len(), SUBS_MAX, "sub queries"), (tsuids, TSUIDS_MAX, "tsuids")] {
         if given > most {
-            return Err(Failure::bad_request(format!("more than {most} {what} in one request")));
+            return Err(OpenTsdbError::bad_request(format!("more than {most} {what} in one request")));
         }
     }
     Ok(())
@@ -194,24 +196,29 @@ pub fn series(text: &str) -> Result<Named, String> {
 }
 
 /// Every series that is asked for, in the order of the question and then canonical.
-fn find(state: &State, wanted: &Wanted, fidelity: Fidelity, stop: &StopSign) -> Result<Vec<SeriesId>, Failure> {
+fn find(
+    state: &State,
+    wanted: &LastQuery,
+    fidelity: Fidelity,
+    stop: &StopSign,
+) -> Result<Vec<SeriesId>, OpenTsdbError> {
     let index = state.index();
     let mut ids: Vec<SeriesId> = Vec::new();
     for sub in &wanted.subs {
         stop.check()?;
         match sub {
-            Sub::Metric { metric, tags } => ids.extend(by_name(state, metric, tags, wanted, fidelity)?),
-            Sub::Tsuids(tsuids) => {
+            LastSubQuery::Metric { metric, tags } => ids.extend(by_name(state, metric, tags, wanted, fidelity)?),
+            LastSubQuery::Tsuids(tsuids) => {
                 for number in tsuids {
                     stop.check()?;
-                    let found = tsuid::find(&index, number).map_err(Failure::bad_request)?;
+                    let found = tsuid::find(&index, number).map_err(OpenTsdbError::bad_request)?;
                     ids.extend(found.and_then(|key| index.id(&key)));
                 }
             }
         }
         if ids.len() > SERIES_MAX {
             return Err(
-                Failure::bad_request(format!("more than {SERIES_MAX} series match")).details("ask for more tags")
+                OpenTsdbError::bad_request(format!("more than {SERIES_MAX} series match")).details("ask for more tags")
             );
         }
     }
@@ -222,12 +229,12 @@ fn by_name(
     state: &State,
     metric: &str,
     tags: &[(String, String)],
-    wanted: &Wanted,
+    wanted: &LastQuery,
     fidelity: Fidelity,
-) -> Result<Vec<SeriesId>, Failure> {
+) -> Result<Vec<SeriesId>, OpenTsdbError> {
     let (index, exact) = (state.index(), fidelity == Fidelity::OpenTsdb);
     if exact && wanted.back_scan > 0 && tags.is_empty() {
-        return Err(Failure::bad_request("Tags cannot be null or empty when getting a TSUID")
+        return Err(OpenTsdbError::bad_request("Tags cannot be null or empty when getting a TSUID")
             .details(format!("'{metric}' with back_scan needs all its tags")));
     }
     let any = |value: &str| value == "*" && !exact;
@@ -239,7 +246,7 @@ fn by_name(
         // Known before it has a sample.
         Some((kind, name)) if !exact && defined_by_telem(kind, name) => return Ok(Vec::new()),
         Some((kind, name)) if names::is_assigned(&state.db, kind, name) => return Ok(Vec::new()),
-        Some((kind, name)) => return Err(Failure::unknown_name(StatusCode::BAD_REQUEST, kind, name)),
+        Some((kind, name)) => return Err(OpenTsdbError::unknown_name(StatusCode::BAD_REQUEST, kind, name)),
     }
     let accepts: Vec<_> =
         tags.iter().map(|(key, wanted)| (key, move |value: &str| any(wanted) || value == wanted)).collect();

@@ -12,8 +12,8 @@ use telem_engine::{NameKind, SeriesIndex, SeriesKey, TagPredicate};
 use telem_ingest::decode::lenient::{Long, Text};
 use telem_query::tsq::Fidelity;
 
-use super::call::Call;
-use super::errors::{Failure, no_such_name};
+use super::call::{Call, required};
+use super::errors::{OpenTsdbError, no_such_name};
 use super::query::defined_by_telem;
 use super::query::parse::AtMost;
 use super::{Answer, has_body, json, names, text_body, tsuid, walk};
@@ -32,7 +32,7 @@ const SERIES_BETWEEN_LOOKS: usize = 4_096;
 const TAGS_MAX: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Wanted {
+struct LookupQuery {
     /// `None` for any; shown as it was asked.
     metric: Option<String>,
     tags: Vec<Tag>,
@@ -67,7 +67,7 @@ fn given(name: Option<&str>) -> Option<&str> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Body<'a> {
+struct LookupBody<'a> {
     #[serde(borrow)]
     metric: Text<'a>,
     #[serde(borrow)]
@@ -85,11 +85,11 @@ struct BodyTag<'a> {
     value: Text<'a>,
 }
 
-pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow_search(call)?;
     let wanted = if has_body(&request) { from_body(&text_body(state, request).await?)? } else { from_params(call)? };
     if wanted.tags.len() > TAGS_MAX {
-        return Err(Failure::bad_request(format!("more than {TAGS_MAX} tags in one search")));
+        return Err(OpenTsdbError::bad_request(format!("more than {TAGS_MAX} tags in one search")));
     }
     let started = state.clock.monotonic();
     let fidelity = call.fidelity(state.fidelity);
@@ -105,15 +105,15 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     .await
 }
 
-fn allow_search(call: &Call) -> Result<(), Failure> {
-    let refused = || Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Unsupported method");
+fn allow_search(call: &Call) -> Result<(), OpenTsdbError> {
+    let refused = || OpenTsdbError::new(StatusCode::METHOD_NOT_ALLOWED, "Unsupported method");
     if matches!(call.method, Method::GET | Method::POST) { Ok(()) } else { Err(refused()) }
 }
 
 /// A search for something else: refused as by an OpenTSDB without the plugin, once it makes sense.
-pub async fn other(state: &State, call: &Call, kind: &str, request: Request) -> Result<Answer, Failure> {
+pub async fn other(state: &State, call: &Call, kind: &str, request: Request) -> Result<Answer, OpenTsdbError> {
     allow_search(call)?;
-    let unknown = |details: String| Failure::bad_request("Invalid search query type supplied").details(details);
+    let unknown = |details: String| OpenTsdbError::bad_request("Invalid search query type supplied").details(details);
     match kind {
         "tsmeta" | "tsmeta_summary" | "tsuids" | "uidmeta" | "annotation" => {}
         "" => return Err(unknown("Type provided was null or empty".to_owned())),
@@ -122,30 +122,30 @@ pub async fn other(state: &State, call: &Call, kind: &str, request: Request) -> 
     if has_body(&request) {
         super::query::parse::from_json::<IgnoredAny>(&text_body(state, request).await?)?;
     } else {
-        call.params.required("query")?;
+        required(&call.params, "query")?;
         number(call, "limit")?;
         number(call, "start_index")?;
     }
-    Err(Failure::bad_request("Searching is not enabled").details("Searching has not been enabled on this TSD"))
+    Err(OpenTsdbError::bad_request("Searching is not enabled").details("Searching has not been enabled on this TSD"))
 }
 
 /// A parameter that is a number, if it is there.
-fn number(call: &Call, name: &str) -> Result<Option<i64>, Failure> {
-    let wrong = |_| Failure::bad_request(format!("Unable to convert '{name}' to a valid number"));
+fn number(call: &Call, name: &str) -> Result<Option<i64>, OpenTsdbError> {
+    let wrong = |_| OpenTsdbError::bad_request(format!("Unable to convert '{name}' to a valid number"));
     call.params.get(name).map(|text| text.parse::<i32>().map(i64::from).map_err(wrong)).transpose()
 }
 
-fn from_params(call: &Call) -> Result<Wanted, Failure> {
-    let (metric, tags) =
-        parse(call.params.required("m")?).map_err(|why| Failure::bad_request("Unable to parse query").details(why))?;
-    Ok(Wanted { metric, tags, limit: number(call, "limit")?.unwrap_or(LIMIT_DEFAULT), start_index: 0 })
+fn from_params(call: &Call) -> Result<LookupQuery, OpenTsdbError> {
+    let (metric, tags) = parse(required(&call.params, "m")?)
+        .map_err(|why| OpenTsdbError::bad_request("Unable to parse query").details(why))?;
+    Ok(LookupQuery { metric, tags, limit: number(call, "limit")?.unwrap_or(LIMIT_DEFAULT), start_index: 0 })
 }
 
-fn from_body(body: &str) -> Result<Wanted, Failure> {
-    let body: Body<'_> = super::query::parse::from_json(body)?;
+fn from_body(body: &str) -> Result<LookupQuery, OpenTsdbError> {
+    let body: LookupBody<'_> = super::query::parse::from_json(body)?;
     let some = |text: Text<'_>| text.0.map(Cow::into_owned);
     let tags = body.tags.unwrap_or_default().0.into_iter();
-    Ok(Wanted {
+    Ok(LookupQuery {
         metric: Some(some(body.metric).filter(|metric| !metric.is_empty()).unwrap_or_else(|| "*".to_owned())),
         tags: tags.map(|tag| Tag { shown_key: some(tag.key), shown_value: some(tag.value) }).collect(),
         limit: body.limit.map_or(LIMIT_DEFAULT, |limit| limit.0),
@@ -184,7 +184,12 @@ fn parse_tag(tag: &str) -> Result<Tag, String> {
 }
 
 /// The series, in canonical order, up to the limit.
-fn find(state: &State, wanted: &Wanted, fidelity: Fidelity, stop: &StopSign) -> Result<Vec<SeriesKey>, Failure> {
+fn find(
+    state: &State,
+    wanted: &LookupQuery,
+    fidelity: Fidelity,
+    stop: &StopSign,
+) -> Result<Vec<SeriesKey>, OpenTsdbError> {
     let index = state.index();
     let metric = wanted.metric.as_deref().filter(|metric| *metric != "*");
     match unknown_name(&index, metric, &wanted.tags) {
@@ -193,7 +198,7 @@ fn find(state: &State, wanted: &Wanted, fidelity: Fidelity, stop: &StopSign) -> 
         Some((kind, name)) if fidelity == Fidelity::Sensible && defined_by_telem(kind, name) => return Ok(Vec::new()),
         Some((kind, name)) if names::is_assigned(&state.db, kind, name) => return Ok(Vec::new()),
         Some((kind, name)) => {
-            return Err(Failure::new(StatusCode::NOT_FOUND, "Unable to resolve one or more UIDs")
+            return Err(OpenTsdbError::new(StatusCode::NOT_FOUND, "Unable to resolve one or more UIDs")
                 .details(no_such_name(kind, name)));
         }
     }
@@ -216,7 +221,7 @@ fn find(state: &State, wanted: &Wanted, fidelity: Fidelity, stop: &StopSign) -> 
         }
     }
     if found.len() > LIMIT_MAX {
-        return Err(Failure::bad_request(format!("more than {LIMIT_MAX} series match"))
+        return Err(OpenTsdbError::bad_request(format!("more than {LIMIT_MAX} series match"))
             .details(format!("ask with a limit of {LIMIT_MAX} or less, or for more tags")));
     }
     Ok(found)
@@ -255,7 +260,7 @@ fn has_values(key: &SeriesKey, tags: &[Tag]) -> bool {
     loose.into_iter().all(|wanted| key.tags().iter().any(|(_, value)| value == wanted))
 }
 
-fn render(index: &SeriesIndex, wanted: &Wanted, keys: &[SeriesKey], took: Duration) -> Vec<u8> {
+fn render(index: &SeriesIndex, wanted: &LookupQuery, keys: &[SeriesKey], took: Duration) -> Vec<u8> {
     let mut out = Vec::with_capacity(256 + keys.len() * 128);
     out.extend_from_slice(b"{\"type\":\"LOOKUP\"");
     if let Some(metric) = &wanted.metric {

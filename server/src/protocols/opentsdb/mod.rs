@@ -23,15 +23,15 @@ mod query;
 mod refused;
 mod stats;
 mod suggest;
-pub mod telnet;
+mod telnet;
 #[cfg(test)]
 mod tests;
 mod time;
 mod tsuid;
 mod uid;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -43,29 +43,56 @@ use bytes::Bytes;
 use futures::StreamExt;
 use telem_query::tsq::Fidelity;
 
-pub use self::call::Params;
+use self::asked::QueryLog;
 use self::call::{Call, Endpoint, Generation};
-pub use self::counters::Told;
-use self::errors::Failure;
-use crate::answers::Held;
+use self::counters::OpenTsdbCounters;
+use self::errors::OpenTsdbError;
+use self::telnet::Telnet;
+pub use self::telnet::TelnetLimits;
+use crate::answers::AnswerCharge;
 use crate::cors::{self, Verdict};
 use crate::missing;
-use crate::state::{ServerLimits, State};
+use crate::protocol::{LineService, Protocol};
+use crate::state::State;
 use crate::walks::StopSign;
 
 /// Where a Grafana finds the same API, with gaps that it can draw (see [`query`]).
 const GRAFANA: &str = "/grafana";
 
-/// Every path under `/api`, the older names without it that OpenTSDB still answers, and what a Grafana asks.
-pub fn routes() -> Router<Arc<State>> {
-    let mut router = Router::new();
-    for path in ["/api", "/api/", "/api/{*rest}", "/API", "/API/", "/API/{*rest}"].into_iter().chain(OLD_PATHS) {
-        router = router.route(path, any(answer));
+/// The protocol, and what it remembers of itself.
+#[derive(Debug)]
+pub struct OpenTsdb {
+    state: Arc<State>,
+    counters: OpenTsdbCounters,
+    queries: QueryLog,
+    /// Held by who assigns names: two are not to be given one number.
+    naming: Mutex<()>,
+    telnet: TelnetLimits,
+}
+
+impl OpenTsdb {
+    pub fn new(state: Arc<State>, telnet: TelnetLimits) -> Self {
+        let (counters, queries, naming) = Default::default();
+        Self { state, counters, queries, naming, telnet }
     }
-    for rest in ["/api", "/api/", "/api/{*rest}"] {
-        router = router.route(&format!("{GRAFANA}{rest}"), any(answer));
+}
+
+impl Protocol for OpenTsdb {
+    /// Every path under `/api`, the older names without it that OpenTSDB still answers, and what a Grafana asks.
+    fn routes(self: Arc<Self>) -> Router {
+        let mut router = Router::new();
+        for path in ["/api", "/api/", "/api/{*rest}", "/API", "/API/", "/API/{*rest}"].into_iter().chain(OLD_PATHS) {
+            router = router.route(path, any(answer));
+        }
+        for rest in ["/api", "/api/", "/api/{*rest}"] {
+            router = router.route(&format!("{GRAFANA}{rest}"), any(answer));
+        }
+        router.with_state(self)
     }
-    router
+
+    fn lines(self: Arc<Self>) -> Option<Arc<dyn LineService>> {
+        Some(Arc::new(Telnet::new(self)))
+    }
 }
 
 /// Names from before there was an API.
@@ -85,7 +112,7 @@ struct Answer {
     /// What the answer has and does not show, for the header [`query::HIDDEN`].
     hidden: Option<HeaderValue>,
     /// What a large answer holds of the memory for answers.
-    held: Option<Held>,
+    held: Option<AnswerCharge>,
 }
 
 const JSON: &str = "application/json; charset=UTF-8";
@@ -119,23 +146,24 @@ impl Answer {
     }
 }
 
-async fn answer(FromState(state): FromState<Arc<State>>, request: Request) -> Response {
-    let told = &state.opentsdb.http;
-    told.received.fetch_add(1, Ordering::Relaxed);
-    let page = state.cors.judge(request.headers());
+async fn answer(FromState(tsdb): FromState<Arc<OpenTsdb>>, request: Request) -> Response {
+    let counters = &tsdb.counters.http;
+    counters.received.fetch_add(1, Ordering::Relaxed);
+    let page = tsdb.state.cors.judge(request.headers());
     let mut response = match &page {
-        Verdict::Refused { origin } => respond(Err(Failure::strange_page(origin)), None),
+        Verdict::Refused { origin } => respond(Err(OpenTsdbError::strange_page(origin)), None),
         Verdict::Admitted(_) if request.method() == Method::OPTIONS => StatusCode::OK.into_response(),
-        Verdict::Admitted(_) | Verdict::NoPage => answer_call(&state, request).await,
+        Verdict::Admitted(_) | Verdict::NoPage => answer_call(&tsdb, request).await,
     };
     if let Verdict::Admitted(origin) = page {
         cors::allow(response.headers_mut(), origin);
     }
-    told.ended(response.status());
+    counters.ended(response.status());
     response
 }
 
-async fn answer_call(state: &Arc<State>, request: Request) -> Response {
+async fn answer_call(tsdb: &Arc<OpenTsdb>, request: Request) -> Response {
+    let state = &tsdb.state;
     let call = match Call::read(&request) {
         Ok(call) => call,
         Err(failure) => return respond(Err(failure), None),
@@ -149,9 +177,9 @@ async fn answer_call(state: &Arc<State>, request: Request) -> Response {
     )
     .then(|| {
         let text = format!("{} {}", request.method(), request.uri());
-        state.opentsdb.queries.start(text, state.clock.now())
+        tsdb.queries.start(text, state.clock.now())
     });
-    let answer = dispatch(state, &call, request).await;
+    let answer = dispatch(tsdb, &call, request).await;
     let answer = answer.map_err(|failure| match call.generation {
         Generation::Api => failure,
         Generation::Old => failure.of_old(call.params.has("json")),
@@ -163,7 +191,8 @@ async fn answer_call(state: &Arc<State>, request: Request) -> Response {
     response
 }
 
-async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+async fn dispatch(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
+    let state = &tsdb.state;
     match call.endpoint {
         Endpoint::Put => put::answer(state, call, request).await,
         Endpoint::Query => query::answer(state, call, request).await,
@@ -181,14 +210,14 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
         Endpoint::Config => describe::config(state, call),
         Endpoint::Version => describe::version(state, call),
         Endpoint::DropCaches => describe::drop_caches(call),
-        Endpoint::Stats => stats::answer(state, call),
-        Endpoint::QueryStats => stats::queries(state, call),
+        Endpoint::Stats => stats::answer(tsdb, call),
+        Endpoint::QueryStats => stats::queries(tsdb, call),
         Endpoint::ProcessStats => stats::process(state, call),
         Endpoint::ThreadStats => stats::threads(call),
         Endpoint::RegionClients => stats::region_clients(call),
-        Endpoint::UidAssign => uid::assign(state, call, request).await,
-        Endpoint::UidRename => uid::rename(state, call, request).await,
-        Endpoint::UidMeta => uid::uid_meta(state, call, request).await,
+        Endpoint::UidAssign => uid::assign(tsdb, call, request).await,
+        Endpoint::UidRename => uid::rename(tsdb, call, request).await,
+        Endpoint::UidMeta => uid::uid_meta(tsdb, call, request).await,
         Endpoint::TsMeta => uid::ts_meta(state, call, request).await,
         Endpoint::Graph => graph::answer(state, call, request.uri().query()).await,
         Endpoint::Rollup => put::refuse(state, call, request, refused::NO_ROLLUPS).await,
@@ -199,7 +228,7 @@ async fn dispatch(state: &Arc<State>, call: &Call, request: Request) -> Result<A
     }
 }
 
-fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response {
+fn respond(answer: Result<Answer, OpenTsdbError>, callback: Option<&str>) -> Response {
     let (status, kind, body, pieces, notes, retry_after) = match answer {
         Ok(Answer { status, json, kind, pieces, missing, hidden, held }) => {
             let body = match held {
@@ -243,8 +272,8 @@ fn respond(answer: Result<Answer, Failure>, callback: Option<&str>) -> Response 
 }
 
 /// Refuses every method but these.
-fn allow(call: &Call, methods: &[Method]) -> Result<(), Failure> {
-    if methods.contains(&call.method) { Ok(()) } else { Err(Failure::method_not_allowed(&call.method)) }
+fn allow(call: &Call, methods: &[Method]) -> Result<(), OpenTsdbError> {
+    if methods.contains(&call.method) { Ok(()) } else { Err(OpenTsdbError::method_not_allowed(&call.method)) }
 }
 
 /// Whether anything was sent besides the head: what may say all in its parameters says it there, else.
@@ -253,18 +282,18 @@ fn has_body(request: &Request) -> bool {
 }
 
 /// The text of a JSON body that asks something, no longer than a question may be.
-async fn text_body(state: &State, request: Request) -> Result<String, Failure> {
-    let bytes_max = state.limits.question_bytes_max.min(state.limits.body_bytes_max);
-    let limits = ServerLimits { body_bytes_max: bytes_max, ..state.limits.clone() };
+async fn text_body(state: &State, request: Request) -> Result<String, OpenTsdbError> {
+    let limits = state.limits.bodies.at_most(state.limits.question_bytes_max);
+    let bytes_max = limits.bytes_max;
     let body = crate::http::body::read(request, &limits).await.map_err(|error| match error.status {
         StatusCode::PAYLOAD_TOO_LARGE => {
             let text = format!("the body is larger than {bytes_max} bytes, the most that a question may take");
-            Failure::new(error.status, text).details("ask for less in one request")
+            OpenTsdbError::new(error.status, text).details("ask for less in one request")
         }
         _ => error.into(),
     })?;
     if body.is_empty() {
-        return Err(Failure::bad_request("Missing message content")
+        return Err(OpenTsdbError::bad_request("Missing message content")
             .details("Supply valid JSON formatted data in the body of your request"));
     }
     Ok(String::from_utf8_lossy(&body).into_owned())
@@ -274,7 +303,7 @@ async fn text_body(state: &State, request: Request) -> Result<String, Failure> {
 async fn walk<T: Send + 'static>(
     state: &State,
     call: &Call,
-    work: impl FnOnce(&StopSign) -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+    work: impl FnOnce(&StopSign) -> Result<T, OpenTsdbError> + Send + 'static,
+) -> Result<T, OpenTsdbError> {
     state.limits.walks.walk(&call.asker, work).await
 }

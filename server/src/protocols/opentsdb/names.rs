@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use telem_engine::{Annotation, Db, Durability, Meta, MetaChange, NameKind, Timestamp};
 
-use super::errors::Failure;
-use super::tsuid;
+use super::errors::OpenTsdbError;
+use super::{OpenTsdb, tsuid};
 use crate::http::ApiError;
 use crate::state::State;
 
@@ -112,16 +112,21 @@ pub fn name(state: &State, kind: NameKind, number: u64) -> Option<String> {
 ///
 /// # Errors
 /// When the database takes nothing.
-pub fn assign(state: &State, db: &Db, kind: NameKind, names: &[String]) -> Result<Vec<Result<u64, String>>, Failure> {
+pub fn assign(
+    tsdb: &OpenTsdb,
+    db: &Db,
+    kind: NameKind,
+    names: &[String],
+) -> Result<Vec<Result<u64, String>>, OpenTsdbError> {
     // A panic leaves nothing half done.
-    let _naming = state.opentsdb.naming.lock();
+    let _naming = tsdb.naming.lock();
     let mut given = Vec::with_capacity(names.len());
     let (mut held, mut lowest) = {
         let snapshot = db.snapshot();
         (notes(snapshot.meta()).len(), lowest(snapshot.meta(), kind))
     };
     for name in names {
-        if let Some(number) = number(state, kind, name) {
+        if let Some(number) = number(&tsdb.state, kind, name) {
             given.push(Err(format!("Name already exists with UID: {}", tsuid::digits(number))));
             continue;
         }
@@ -142,17 +147,17 @@ fn lowest(meta: &Meta, kind: NameKind) -> Option<u32> {
     starting(meta, kind, "").filter_map(|(_, note)| number_of(note)).min()
 }
 
-fn put(db: &Db, kind: NameKind, name: &str, number: u32) -> Result<(), Failure> {
+fn put(db: &Db, kind: NameKind, name: &str, number: u32) -> Result<(), OpenTsdbError> {
     let custom = BTreeMap::from([(NUMBER.to_owned(), tsuid::digits(number.into()))]);
     let note = Annotation { tsuid: Some(subject(kind, name)), start: EPOCH, custom, ..Annotation::default() };
     write(db, MetaChange::Annotate(note), Durability::Buffered)
 }
 
-fn write(db: &Db, change: MetaChange, durability: Durability) -> Result<(), Failure> {
+fn write(db: &Db, change: MetaChange, durability: Durability) -> Result<(), OpenTsdbError> {
     Ok(db.put_meta(change, durability).map_err(ApiError::from)?)
 }
 
-fn remove(db: &Db, kind: NameKind, name: &str) -> Result<(), Failure> {
+fn remove(db: &Db, kind: NameKind, name: &str) -> Result<(), OpenTsdbError> {
     let gone = MetaChange::RemoveAnnotation { tsuid: Some(subject(kind, name)), start: EPOCH };
     write(db, gone, Durability::Synced)
 }
@@ -161,16 +166,22 @@ fn remove(db: &Db, kind: NameKind, name: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Says why not; a failure is the database's.
-pub fn rename(state: &State, db: &Db, kind: NameKind, from: &str, to: &str) -> Result<Result<(), String>, Failure> {
-    let _naming = state.opentsdb.naming.lock();
-    if state.index().knows(kind, from) {
+pub fn rename(
+    tsdb: &OpenTsdb,
+    db: &Db,
+    kind: NameKind,
+    from: &str,
+    to: &str,
+) -> Result<Result<(), String>, OpenTsdbError> {
+    let _naming = tsdb.naming.lock();
+    if tsdb.state.index().knows(kind, from) {
         let why =
             format!("'{from}' is carried by series, whose names do not change; assign '{to}' and send it from now on");
         return Ok(Err(why));
     }
     let note = find(db.snapshot().meta(), kind, from).filter(|note| number_of(note).is_some()).cloned();
     let Some(note) = note else { return Ok(Err(format!("Name(\"{from}\") does not exist"))) };
-    if let Some(taken) = self::number(state, kind, to) {
+    if let Some(taken) = self::number(&tsdb.state, kind, to) {
         return Ok(Err(format!("'{to}' already has the UID {}", tsuid::digits(taken))));
     }
     write(db, MetaChange::Annotate(Annotation { tsuid: Some(subject(kind, to)), ..note }), Durability::Buffered)?;
@@ -218,8 +229,8 @@ pub fn described(meta: &Meta, kind: NameKind, name: &str) -> Description {
 ///
 /// # Errors
 /// 507 when there is no room for one more name; what the database says.
-pub fn describe(state: &State, db: &Db, kind: NameKind, name: &str, told: Description) -> Result<(), Failure> {
-    let _naming = state.opentsdb.naming.lock();
+pub fn describe(tsdb: &OpenTsdb, db: &Db, kind: NameKind, name: &str, told: Description) -> Result<(), OpenTsdbError> {
+    let _naming = tsdb.naming.lock();
     let snapshot = db.snapshot();
     let before = find(snapshot.meta(), kind, name);
     let number = before.and_then(|note| note.custom.get(NUMBER)).cloned();
@@ -228,7 +239,7 @@ pub fn describe(state: &State, db: &Db, kind: NameKind, name: &str, told: Descri
     }
     if before.is_none() && notes(snapshot.meta()).len() >= NOTED_MAX {
         let text = format!("{NOTED_MAX} names are assigned or described, the most that may be");
-        return Err(Failure::new(StatusCode::INSUFFICIENT_STORAGE, text));
+        return Err(OpenTsdbError::new(StatusCode::INSUFFICIENT_STORAGE, text));
     }
     drop(snapshot);
     let own = [(NUMBER, number), (DISPLAY_NAME, told.display_name)].into_iter();

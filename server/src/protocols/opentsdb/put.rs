@@ -14,10 +14,11 @@ use telem_ingest::writer::Writer;
 use telem_query::tsq::Fidelity;
 
 use super::call::Call;
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
 use super::{Answer, allow, json};
-use crate::http::{self, body};
-use crate::state::{ServerLimits, State};
+use crate::http;
+use crate::http::body::{self, BodyLimits};
+use crate::state::State;
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
 pub(super) const LEVEL: u8 = 1;
@@ -34,7 +35,7 @@ const GROUP_POINTS: usize = 4_096;
 
 /// How much the answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum PutDetail {
     /// Nothing, or that something was wrong.
     Plain,
     /// How many were good and how many were not.
@@ -45,8 +46,8 @@ pub enum Report {
 
 /// How a body is to be read.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
-    report: Report,
+struct PutOptions {
+    report: PutDetail,
     rules: Rules,
     /// Whether good points are stored; else they are checked and counted only.
     keep: bool,
@@ -54,7 +55,7 @@ struct Wanted {
 
 /// What became of a body's data points.
 #[derive(Debug, Default)]
-struct Sorted {
+struct DecodedPoints {
     batch: SampleBatch,
     /// Good points, stored or not.
     good: usize,
@@ -66,13 +67,13 @@ struct Sorted {
 
 /// The bad points of a body, while it is sorted.
 #[derive(Debug, Default)]
-struct Bad {
+struct RejectedPoints {
     count: usize,
     /// The first [`LISTED_MAX`], by their numbers.
     told: Vec<(usize, String)>,
 }
 
-impl Bad {
+impl RejectedPoints {
     fn add(&mut self, index: usize, reason: &impl ToString) {
         self.count += 1;
         if self.told.len() < LISTED_MAX {
@@ -81,19 +82,19 @@ impl Bad {
     }
 }
 
-pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::POST])?;
     let Some(writer) = state.writer.clone() else {
-        return Err(Failure::new(state.refusal.status(), state.refusal.message()));
+        return Err(OpenTsdbError::new(state.refusal.status(), state.refusal.message()));
     };
     let report = report(call);
     let patience = patience(call, state.fidelity)?;
     let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
-    let wanted = Wanted { report, rules: rules(call, state.fidelity)?, keep: state.level >= LEVEL };
+    let wanted = PutOptions { report, rules: rules(call, state.fidelity)?, keep: state.level >= LEVEL };
     let tags = if call.params.has(AS_SENT) { DefaultTags::default() } else { http::default_tags(&request) };
-    let sorted = sort(&writer, request, wanted, tags, &state.limits).await?;
+    let sorted = sort(&writer, request, wanted, tags, &state.limits.bodies).await?;
     if sorted.good == 0 && sorted.failed == 0 {
-        return Err(Failure::bad_request("No datapoints found in content"));
+        return Err(OpenTsdbError::bad_request("No datapoints found in content"));
     }
     let written = writer.submit(sorted.batch, durability);
     let written = match patience {
@@ -108,15 +109,15 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
 }
 
 /// Answers a body of points of which none can be stored, each for the same `reason`.
-pub async fn refuse(state: &State, call: &Call, request: Request, reason: &str) -> Result<Answer, Failure> {
+pub async fn refuse(state: &State, call: &Call, request: Request, reason: &str) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::POST])?;
     let (report, reason) = (report(call), reason.to_owned());
-    let read = body::read_and_decode(request, &state.limits, move |body| {
+    let read = body::read_and_decode(request, &state.limits.bodies, move |body| {
         opentsdb::with_points(body, LISTED_MAX, |points| {
             let failed = points.kept.len() + points.beyond;
             let told: Vec<(usize, String)> = match report {
-                Report::Details => (0..points.kept.len()).map(|at| (at, reason.clone())).collect(),
-                Report::Plain | Report::Summary => Vec::new(),
+                PutDetail::Details => (0..points.kept.len()).map(|at| (at, reason.clone())).collect(),
+                PutDetail::Plain | PutDetail::Summary => Vec::new(),
             };
             let mut listing = Listing::default();
             listing.add(&points.kept, &told);
@@ -125,41 +126,43 @@ pub async fn refuse(state: &State, call: &Call, request: Request, reason: &str) 
     });
     let (failed, errors) = read.await?.map_err(unreadable)?;
     if failed == 0 {
-        return Err(Failure::bad_request("No datapoints found in content"));
+        return Err(OpenTsdbError::bad_request("No datapoints found in content"));
     }
     render(report, 0, failed, &errors)
 }
 
-fn report(call: &Call) -> Report {
+fn report(call: &Call) -> PutDetail {
     if call.params.has("details") {
-        Report::Details
+        PutDetail::Details
     } else if call.params.has("summary") {
-        Report::Summary
+        PutDetail::Summary
     } else {
-        Report::Plain
+        PutDetail::Plain
     }
 }
 
 /// How long the answer waits for the points to be stored, if the request says so; 0 is for ever.
-fn patience(call: &Call, fidelity: Fidelity) -> Result<Option<Duration>, Failure> {
+fn patience(call: &Call, fidelity: Fidelity) -> Result<Option<Duration>, OpenTsdbError> {
     let Some(text) = call.params.get("sync_timeout") else { return Ok(None) };
     let millis: i32 = text.parse().map_err(|_| {
-        Failure::unforeseen(call.fidelity(fidelity), "Unable to parse 'sync_timeout' as a number")
+        OpenTsdbError::unforeseen(call.fidelity(fidelity), "Unable to parse 'sync_timeout' as a number")
             .details(format!("found '{text}', expected milliseconds"))
     })?;
     Ok(u64::try_from(millis).ok().filter(|millis| *millis > 0).map(Duration::from_millis))
 }
 
 /// Nobody knows yet what becomes of the good points: they wait in the writer's queue, and are stored in their turn.
-pub fn timed_out(report: Report, good: usize, failed: usize, errors: &[Vec<u8>]) -> Result<Answer, Failure> {
-    if report == Report::Plain {
+pub fn timed_out(report: PutDetail, good: usize, failed: usize, errors: &[Vec<u8>]) -> Result<Answer, OpenTsdbError> {
+    if report == PutDetail::Plain {
         let text = format!(
             "The put call has timed out with 0 successful writes, {failed} failed writes and {good} timed out writes."
         );
-        return Err(Failure::bad_request(text).details("what timed out is still stored, unless the server dies before"));
+        return Err(
+            OpenTsdbError::bad_request(text).details("what timed out is still stored, unless the server dies before")
+        );
     }
     let mut out = format!("{{\"success\":0,\"failed\":{failed},\"timeouts\":{good}").into_bytes();
-    if report == Report::Details {
+    if report == PutDetail::Details {
         out.extend_from_slice(b",\"errors\":");
         json::list(&mut out, errors, |out, error| out.extend_from_slice(error));
     }
@@ -168,7 +171,7 @@ pub fn timed_out(report: Report, good: usize, failed: usize, errors: &[Vec<u8>])
 }
 
 /// What the points of this request mean: as recorded from OpenTSDB unless the request says otherwise.
-fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, Failure> {
+fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, OpenTsdbError> {
     let tags_max = match call.fidelity(fidelity) {
         Fidelity::Sensible => telem_engine::series::TAGS_MAX,
         Fidelity::OpenTsdb => opentsdb::TAGS_MAX,
@@ -176,7 +179,7 @@ fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, Failure> {
     let precision = match call.params.get("precision") {
         None => Precision::BySize,
         Some(name) => Precision::by_name(name).ok_or_else(|| {
-            Failure::bad_request("Unknown precision of timestamps")
+            OpenTsdbError::bad_request("Unknown precision of timestamps")
                 .details(format!("found '{name}', expected s, ms or us"))
         })?,
     };
@@ -184,7 +187,7 @@ fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, Failure> {
         None => NonFinite::Refuse,
         Some("keep") => NonFinite::Keep,
         Some(other) => {
-            return Err(Failure::bad_request("Unknown wish for values that are no finite numbers")
+            return Err(OpenTsdbError::bad_request("Unknown wish for values that are no finite numbers")
                 .details(format!("found '{other}', expected keep")));
         }
     };
@@ -194,33 +197,38 @@ fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, Failure> {
 async fn sort(
     writer: &Writer,
     request: Request,
-    wanted: Wanted,
+    wanted: PutOptions,
     tags: DefaultTags,
-    limits: &ServerLimits,
-) -> Result<Sorted, Failure> {
+    limits: &BodyLimits,
+) -> Result<DecodedPoints, OpenTsdbError> {
     let writer = writer.clone();
     let sorted = body::read_and_decode(request, limits, move |body| sort_points(&writer, body, wanted, &tags)).await?;
     sorted.map_err(unreadable)
 }
 
-fn unreadable(error: BodyError) -> Failure {
+fn unreadable(error: BodyError) -> OpenTsdbError {
     match &error {
-        BodyError::NotJson(cause) => Failure::not_json(cause.to_string()),
-        BodyError::Empty | BodyError::NotAnObjectOrArray => Failure::bad_request(error.to_string()),
+        BodyError::NotJson(cause) => OpenTsdbError::not_json(cause.to_string()),
+        BodyError::Empty | BodyError::NotAnObjectOrArray => OpenTsdbError::bad_request(error.to_string()),
     }
 }
 
-fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted, tags: &DefaultTags) -> Result<Sorted, BodyError> {
+fn sort_points(
+    writer: &Writer,
+    body: &[u8],
+    wanted: PutOptions,
+    tags: &DefaultTags,
+) -> Result<DecodedPoints, BodyError> {
     // Most bodies are good, and that is found out faster than what is wrong with one.
     if wanted.keep
         && let Some(batch) = writer.accept_points(tags, &wanted.rules, body)
     {
-        return Ok(Sorted { good: batch.len(), batch, ..Sorted::default() });
+        return Ok(DecodedPoints { good: batch.len(), batch, ..DecodedPoints::default() });
     }
     let points_max = writer.limits().batch_samples_max;
-    let (mut sorted, mut listing) = (Sorted::default(), Listing::default());
+    let (mut sorted, mut listing) = (DecodedPoints::default(), Listing::default());
     let beyond = opentsdb::with_groups(body, points_max, GROUP_POINTS, |points| {
-        let mut bad = Bad::default();
+        let mut bad = RejectedPoints::default();
         let samples = points.iter().enumerate().filter_map(|(index, point)| match point.sample(&wanted.rules) {
             Ok(sample) => Some((index, sample)),
             Err(error) => {
@@ -239,7 +247,7 @@ fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted, tags: &DefaultTags)
         for (series, time, value) in accepted.batch.iter() {
             sorted.batch.push(series, time, value);
         }
-        if wanted.report == Report::Details {
+        if wanted.report == PutDetail::Details {
             let rejects = accepted.rejects.iter().map(|reject| (reject.index, reject.reason.to_string()));
             let mut told: Vec<(usize, String)> = bad.told.into_iter().chain(rejects).collect();
             told.sort_by_key(|(index, _)| *index);
@@ -248,7 +256,7 @@ fn sort_points(writer: &Writer, body: &[u8], wanted: Wanted, tags: &DefaultTags)
     })?;
     sorted.errors = listing.errors;
     sorted.failed += beyond;
-    if beyond > 0 && wanted.report == Report::Details {
+    if beyond > 0 && wanted.report == PutDetail::Details {
         let reason = format!(
             "{beyond} data points were not looked at: the request holds more than {points_max}; send the rest in \
              another"
@@ -317,16 +325,16 @@ fn error_object(point: &DataPoint<'_>, reason: &str) -> Vec<u8> {
     out
 }
 
-fn render(report: Report, good: usize, failed: usize, errors: &[Vec<u8>]) -> Result<Answer, Failure> {
-    if report == Report::Plain {
+fn render(report: PutDetail, good: usize, failed: usize, errors: &[Vec<u8>]) -> Result<Answer, OpenTsdbError> {
+    if report == PutDetail::Plain {
         return match failed {
             0 => Ok(Answer::no_content()),
-            _ => Err(Failure::bad_request("One or more data points had errors")
+            _ => Err(OpenTsdbError::bad_request("One or more data points had errors")
                 .details("Please see the TSD logs or append \"details\" to the put request")),
         };
     }
     let mut out = format!("{{\"success\":{good},\"failed\":{failed}").into_bytes();
-    if report == Report::Details {
+    if report == PutDetail::Details {
         out.extend_from_slice(b",\"errors\":");
         json::list(&mut out, errors, |out, error| out.extend_from_slice(error));
         if errors.len() < failed {

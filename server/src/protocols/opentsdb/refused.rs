@@ -4,46 +4,47 @@
 use axum::http::{Method, StatusCode};
 
 use super::call::Call;
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
 use super::{Answer, allow};
 
 /// What is wrong with every data point of a rollup where none are set up.
 pub const NO_ROLLUPS: &str = "No rollup or aggregations were configured";
 
 /// Histograms are refused as by an OpenTSDB that is not set up for them.
-pub fn histogram(call: &Call) -> Result<Answer, Failure> {
+pub fn histogram(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::POST])?;
     let message = "Histogram storage has not been enabled. Check the 'tsd.core.histograms.config' configuration.";
-    Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, message))
+    Err(OpenTsdbError::new(StatusCode::SERVICE_UNAVAILABLE, message))
 }
 
 /// There are no trees, so that the list of them is empty; none can be made.
-pub fn tree(call: &Call, of: &str) -> Result<Answer, Failure> {
+pub fn tree(call: &Call, of: &str) -> Result<Answer, OpenTsdbError> {
     let number = call.params.get("treeid").or_else(|| call.params.get("tree")).filter(|number| !number.is_empty());
     match (&call.method, of, number) {
         (&Method::GET, "", None) => Ok(Answer::ok(b"[]".to_vec())),
         (&Method::GET, "", Some(number)) => {
-            Err(Failure::new(StatusCode::NOT_FOUND, format!("Unable to locate tree: {number}")))
+            Err(OpenTsdbError::new(StatusCode::NOT_FOUND, format!("Unable to locate tree: {number}")))
         }
         (&Method::GET, "branch" | "rule" | "rules" | "test" | "collisions" | "notmatched", _) => {
-            Err(Failure::new(StatusCode::NOT_FOUND, "Unable to locate the tree").details("telem has no trees"))
+            Err(OpenTsdbError::new(StatusCode::NOT_FOUND, "Unable to locate the tree").details("telem has no trees"))
         }
         (&Method::GET | &Method::POST | &Method::PUT | &Method::DELETE, _, _) => {
-            Err(Failure::new(StatusCode::NOT_IMPLEMENTED, "telem has no trees").details(
+            Err(OpenTsdbError::new(StatusCode::NOT_IMPLEMENTED, "telem has no trees").details(
                 "nothing was changed; series are found by /api/search/lookup and /api/suggest, or by SQL at /api/sql",
             ))
         }
-        (method, _, _) => Err(Failure::method_not_allowed(method)),
+        (method, _, _) => Err(OpenTsdbError::method_not_allowed(method)),
     }
 }
 
-pub fn logs() -> Failure {
-    Failure::new(StatusCode::NOT_IMPLEMENTED, "telem does not tell its log over HTTP")
+pub fn logs() -> OpenTsdbError {
+    OpenTsdbError::new(StatusCode::NOT_IMPLEMENTED, "telem does not tell its log over HTTP")
         .details("it writes it to its stderr; the environment variable TELEM_LOG says how much")
 }
 
-pub fn die() -> Failure {
-    Failure::new(StatusCode::FORBIDDEN, "a client does not stop this server").details("send SIGTERM to its process")
+pub fn die() -> OpenTsdbError {
+    OpenTsdbError::new(StatusCode::FORBIDDEN, "a client does not stop this server")
+        .details("send SIGTERM to its process")
 }
 
 #[cfg(test)]

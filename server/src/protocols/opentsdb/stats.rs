@@ -8,27 +8,29 @@ use axum::http::Method;
 use telem_engine::Value;
 
 use super::call::{Call, Generation};
-use super::errors::Failure;
-use super::{Answer, allow, json};
-use crate::service::own;
+use super::errors::OpenTsdbError;
+use super::{Answer, OpenTsdb, allow, json};
+use crate::self_metrics;
 use crate::state::State;
 
 /// Most threads that are listed.
 const THREADS_MAX: usize = 1_000;
 
 /// One number, and what tells it from others of its name.
-struct Number {
+struct StatsNumber {
     name: &'static str,
     value: String,
     kind: Option<&'static str>,
 }
 
 /// Everything that is counted.
-fn numbers(state: &State) -> Vec<Number> {
+fn numbers(tsdb: &OpenTsdb) -> Vec<StatsNumber> {
+    let state = &tsdb.state;
     let mut numbers = Vec::with_capacity(48);
-    let mut add = |name, value: u64, kind| numbers.push(Number { name, value: value.to_string(), kind: Some(kind) });
+    let mut add =
+        |name, value: u64, kind| numbers.push(StatsNumber { name, value: value.to_string(), kind: Some(kind) });
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (telnet, http) = (&state.opentsdb.telnet, &state.opentsdb.http);
+    let (telnet, http) = (&tsdb.counters.telnet, &tsdb.counters.http);
     add("tsd.connectionmgr.connections", telnet.connections_open(), "open");
     add("tsd.connectionmgr.connections", load(&telnet.connections_refused), "rejected");
     add("tsd.connectionmgr.connections", load(&telnet.connections), "total");
@@ -43,50 +45,52 @@ fn numbers(state: &State) -> Vec<Number> {
     add("tsd.http.requests", load(&http.failed), "exceptions");
     if let Some(writer) = &state.writer {
         add("tsd.datapoints.added", writer.stats().accepted, "all");
-        let tell = own::tell(state.db.clone(), writer.clone(), state.queries.clone());
+        let tell = self_metrics::tell(state.db.clone(), writer.clone(), state.queries.clone());
         tell(&mut |name, value| {
             let value = match value {
                 Value::Int(int) => int.to_string(),
                 Value::Float(float) => float.to_string(),
             };
-            numbers.push(Number { name, value, kind: None });
+            numbers.push(StatsNumber { name, value, kind: None });
         });
     }
     numbers
 }
 
 /// A line for each number, as a `put` of it would be written.
-pub fn lines(state: &State) -> String {
+pub fn lines(tsdb: &OpenTsdb) -> String {
     let mut out = String::new();
-    for line in each_line(state) {
+    for line in each_line(tsdb) {
         out.push_str(&line);
         out.push('\n');
     }
     out
 }
 
-fn each_line(state: &State) -> Vec<String> {
+fn each_line(tsdb: &OpenTsdb) -> Vec<String> {
+    let state = &tsdb.state;
     let node = state.db.snapshot().node().to_owned();
     let seconds = state.clock.now().seconds();
-    let line = |number: Number| {
+    let line = |number: StatsNumber| {
         let kind = number.kind.map_or(String::new(), |kind| format!(" type={kind}"));
         format!("{} {seconds} {}{kind} host={node}", number.name, number.value)
     };
-    numbers(state).into_iter().map(line).collect()
+    numbers(tsdb).into_iter().map(line).collect()
 }
 
-pub fn answer(state: &State, call: &Call) -> Result<Answer, Failure> {
+pub fn answer(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let mut out = Vec::new();
     match call.generation {
         Generation::Old if call.params.has("json") => {
-            json::list(&mut out, each_line(state), |out, line| json::string(out, &line));
+            json::list(&mut out, each_line(tsdb), |out, line| json::string(out, &line));
         }
-        Generation::Old => return Ok(Answer::text(lines(state))),
+        Generation::Old => return Ok(Answer::text(lines(tsdb))),
         Generation::Api => {
+            let state = &tsdb.state;
             let node = state.db.snapshot().node().to_owned();
             let seconds = state.clock.now().seconds();
-            json::list(&mut out, numbers(state), |out, number| {
+            json::list(&mut out, numbers(tsdb), |out, number| {
                 out.extend_from_slice(b"{\"metric\":");
                 json::string(out, number.name);
                 out.extend_from_slice(b",\"timestamp\":");
@@ -103,19 +107,19 @@ pub fn answer(state: &State, call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::ok(out))
 }
 
-pub fn queries(state: &State, call: &Call) -> Result<Answer, Failure> {
+pub fn queries(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
-    Ok(Answer::ok(state.opentsdb.queries.render(state.queries.stats().left_behind)))
+    Ok(Answer::ok(tsdb.queries.render(tsdb.state.queries.stats().left_behind)))
 }
 
 /// There is no store behind telem that it would have connections to.
-pub fn region_clients(call: &Call) -> Result<Answer, Failure> {
+pub fn region_clients(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     Ok(Answer::ok(b"[]".to_vec()))
 }
 
 /// Where the original tells of its Java machine: the process, as far as the kernel tells.
-pub fn process(state: &State, call: &Call) -> Result<Answer, Failure> {
+pub fn process(state: &State, call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let load = std::fs::read_to_string("/proc/loadavg").ok();
     let load: Option<f64> = load.and_then(|text| text.split(' ').next()?.parse().ok());
@@ -148,7 +152,7 @@ fn kilobytes(status: &str, name: &str) -> Option<i64> {
 }
 
 /// The threads of the process, without what they are doing.
-pub fn threads(call: &Call) -> Result<Answer, Failure> {
+pub fn threads(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten().take(THREADS_MAX);
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());

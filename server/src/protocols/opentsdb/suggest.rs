@@ -9,7 +9,7 @@ use telem_engine::NameKind;
 use telem_ingest::decode::lenient::Text;
 
 use super::call::{Call, Generation};
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
 use super::{Answer, allow, json, names, text_body, walk};
 use crate::state::State;
 
@@ -20,7 +20,7 @@ const MAX_MAX: usize = 100_000;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Wanted<'a> {
+struct SuggestQuery<'a> {
     #[serde(borrow, rename = "type")]
     kind: Text<'a>,
     #[serde(borrow)]
@@ -29,13 +29,13 @@ struct Wanted<'a> {
     max: Text<'a>,
 }
 
-pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let body;
     let in_body = call.method == Method::POST && call.generation == Generation::Api;
     let (kind, prefix, max) = if in_body {
         body = text_body(state, request).await?;
-        let wanted: Wanted<'_> = super::query::parse::from_json(&body)?;
+        let wanted: SuggestQuery<'_> = super::query::parse::from_json(&body)?;
         (wanted.kind.0, wanted.q.0, wanted.max.0)
     } else {
         let of = |name| call.params.get(name).map(std::borrow::Cow::Borrowed);
@@ -44,14 +44,14 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let kind = kind.filter(|kind| !kind.is_empty());
     let Some(kind) = kind else {
         let text = if in_body { "Missing 'type' parameter" } else { "Missing parameter <code>type</code>" };
-        return Err(Failure::bad_request(text));
+        return Err(OpenTsdbError::bad_request(text));
     };
     let max = parse_max(max.as_deref())?;
     let kind = match kind.as_ref() {
         "metrics" => NameKind::Metric,
         "tagk" => NameKind::TagKey,
         "tagv" => NameKind::TagValue,
-        other => return Err(Failure::bad_request(format!("Invalid 'type' parameter:{other}"))),
+        other => return Err(OpenTsdbError::bad_request(format!("Invalid 'type' parameter:{other}"))),
     };
     let (found_in, prefix) = (Arc::clone(state), prefix.unwrap_or_default().into_owned());
     walk(state, call, move |_| {
@@ -63,10 +63,10 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     .await
 }
 
-fn parse_max(max: Option<&str>) -> Result<usize, Failure> {
+fn parse_max(max: Option<&str>) -> Result<usize, OpenTsdbError> {
     let Some(max) = max.filter(|max| !max.is_empty()) else { return Ok(MAX_DEFAULT) };
-    let max: i32 = max
-        .parse()
-        .map_err(|_| Failure::bad_request("Unable to parse 'max' as a number").details(format!("found '{max}'")))?;
+    let max: i32 = max.parse().map_err(|_| {
+        OpenTsdbError::bad_request("Unable to parse 'max' as a number").details(format!("found '{max}'"))
+    })?;
     Ok(usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(MAX_DEFAULT).min(MAX_MAX))
 }

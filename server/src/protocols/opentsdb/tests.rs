@@ -5,6 +5,7 @@ mod anything;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
@@ -17,12 +18,13 @@ use telem_query::{Queries, QueryOptions};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
-use super::put::Report;
+use super::put::PutDetail;
 use super::time;
-use super::{Told, tsuid};
+use super::tsuid;
 use crate::answers::AnswerBudget;
 use crate::cors::Cors;
-use crate::http;
+use crate::http::body::BodyLimits;
+use crate::service::router::{self, ProtocolOptions};
 use crate::state::{ServerLimits, State};
 
 /// 2023-11-14 22:13:20 UTC, for ever.
@@ -69,9 +71,8 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
         level: 1,
         fidelity: Fidelity::Sensible,
         clock,
-        limits: ServerLimits { body_bytes_max: 4_096, ..ServerLimits::default() },
+        limits: ServerLimits { bodies: BodyLimits::default().at_most(4_096), ..ServerLimits::default() },
         cors: Cors::default(),
-        opentsdb: Told::default(),
         refusal: crate::state::Refusal::Saved,
         version: "1.2.3",
     };
@@ -79,9 +80,14 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
 }
 
 impl Server {
+    /// Every path, over the state as it is.
+    fn router(&self) -> Router {
+        router::services(&self.state, &ProtocolOptions::default(), Router::new()).http
+    }
+
     async fn send(&self, method: &str, path: &str, body: impl Into<Body>) -> (StatusCode, String) {
         let request = Request::builder().method(method).uri(path).body(body.into()).unwrap();
-        let response = http::router(Arc::clone(&self.state)).oneshot(request).await.unwrap();
+        let response = self.router().oneshot(request).await.unwrap();
         let status = response.status();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -161,12 +167,12 @@ async fn a_put_whose_time_is_over_says_how_many_points_nobody_knows_of() {
         Err(failure) => format!("{} {}", failure.status.as_u16(), failure.message),
     };
     assert_eq!(
-        told(Report::Plain),
+        told(PutDetail::Plain),
         "400 The put call has timed out with 0 successful writes, 1 failed writes and 2 timed out writes."
     );
-    assert_eq!(told(Report::Summary), r#"400 {"success":0,"failed":1,"timeouts":2}"#);
+    assert_eq!(told(PutDetail::Summary), r#"400 {"success":0,"failed":1,"timeouts":2}"#);
     assert_eq!(
-        told(Report::Details),
+        told(PutDetail::Details),
         r#"400 {"success":0,"failed":1,"timeouts":2,"errors":[{"datapoint":{"timestamp":0},"error":"Metric name was empty"}]}"#
     );
 }
@@ -288,7 +294,7 @@ async fn points_beyond_the_limit_of_a_request_are_counted_and_said_to_be_unread(
 async fn of_very_many_bad_points_the_first_are_listed_and_the_answer_says_so() {
     let mut server = server();
     let state = Arc::get_mut(&mut server.state).unwrap();
-    state.limits.body_bytes_max = 1 << 20;
+    state.limits.bodies.bytes_max = 1 << 20;
     let answer = server.post("/api/put?details", &format!("[{}null]", "{},".repeat(20_000))).await;
     assert!(answer.starts_with(r#"400 {"success":0,"failed":20001,"errors":[{"#), "{}", &answer[..64]);
     assert!(answer.ends_with(r#"],"errors_listed":10000}"#), "{}", &answer[answer.len() - 64..]);
@@ -375,7 +381,7 @@ async fn answers_that_nobody_reads_yet_hold_their_memory_and_further_ones_are_50
     Arc::get_mut(&mut server.state).unwrap().limits.answers = AnswerBudget::new(64 << 10);
     let ask = || {
         let request = Request::get("/api/query?start=1&m=sum:m").body(Body::empty()).unwrap();
-        http::router(Arc::clone(&server.state)).oneshot(request)
+        server.router().oneshot(request)
     };
     let unread = ask().await.unwrap();
     assert_eq!(unread.status(), StatusCode::OK);
@@ -397,7 +403,7 @@ async fn a_search_takes_tags_up_to_a_limit() {
 async fn a_full_queue_is_503_and_says_when_to_try_again() {
     let server = server_with(Access::Writing, WriterOptions { queue_batches_max: 0, ..WriterOptions::default() });
     let request = Request::post("/api/put").body(Body::from(GOOD)).unwrap();
-    let response = http::router(Arc::clone(&server.state)).oneshot(request).await.unwrap();
+    let response = server.router().oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(server.samples(), 0);
@@ -901,7 +907,7 @@ fn durations_are_leading_digits_and_a_last_letter() {
 
 #[test]
 fn parameters_are_decoded() {
-    let params = super::call::Params::parse("m=a%7Bb%3D%2A%7D&m=x+y&flag&bad=%zz%4&é=%C3%A9&&cut=%E2");
+    let params = crate::http::Params::parse("m=a%7Bb%3D%2A%7D&m=x+y&flag&bad=%zz%4&é=%C3%A9&&cut=%E2");
     assert_eq!(params.all("m").collect::<Vec<_>>(), ["a{b=*}", "x y"]);
     assert_eq!(params.get("m"), Some("x y"));
     assert_eq!(params.get("flag"), Some(""));
@@ -1055,7 +1061,7 @@ async fn pages_of_other_origins_ask_only_where_they_are_named() {
     let ask = async |server: &Server, method: &str, origin: &str| {
         let request = Request::builder().method(method).uri("/api/aggregators").header("Origin", origin);
         let request = request.body(Body::empty()).unwrap();
-        let response = http::router(Arc::clone(&server.state)).oneshot(request).await.unwrap();
+        let response = server.router().oneshot(request).await.unwrap();
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let of = |name: &str| head.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();

@@ -12,11 +12,11 @@ use telem_ingest::decode::lenient::{Text, TextMap};
 use telem_ingest::decode::opentsdb::check_name;
 use telem_query::tsq::Fidelity;
 
-use super::call::Call;
-use super::errors::Failure;
+use super::call::{Call, required};
+use super::errors::OpenTsdbError;
 use super::names::Description;
 use super::query::parse::{AtMost, from_json};
-use super::{Answer, allow, annotation, has_body, json, last, names, text_body, tsuid, walk};
+use super::{Answer, OpenTsdb, allow, annotation, has_body, json, last, names, text_body, tsuid, walk};
 use crate::state::State;
 
 /// Most names of a kind in one request.
@@ -59,7 +59,8 @@ fn complaint(kind: NameKind, name: &str) -> Option<String> {
     check_name(|| names::word(kind).to_owned(), name).err().map(|error| error.to_string())
 }
 
-pub async fn assign(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn assign(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
+    let state = &tsdb.state;
     allow(call, &[Method::GET, Method::POST])?;
     let wanted: Vec<(NameKind, Vec<String>)> = if call.method == Method::POST {
         let text = text_body(state, request).await?;
@@ -75,19 +76,19 @@ pub async fn assign(state: &Arc<State>, call: &Call, request: Request) -> Result
         KINDS.into_iter().filter_map(|kind| Some((kind, split(given(kind)?)))).collect()
     };
     if wanted.is_empty() {
-        return Err(Failure::bad_request("Missing values to assign UIDs"));
+        return Err(OpenTsdbError::bad_request("Missing values to assign UIDs"));
     }
     if let Some((kind, _)) = wanted.iter().find(|(_, names)| names.len() > NAMES_MAX) {
         let text = format!("more than {NAMES_MAX} names of kind {} in one request", names::word(*kind));
-        return Err(Failure::bad_request(text));
+        return Err(OpenTsdbError::bad_request(text));
     }
-    let given = Arc::clone(state);
+    let given = Arc::clone(tsdb);
     state.limits.walks.render(move || give(&given, &wanted)).await
 }
 
 /// `{"metric":{"sys.cpu":"000001"},"metric_errors":{"bad name":"..."}}`, and 400 if there is any error.
-fn give(state: &State, wanted: &[(NameKind, Vec<String>)]) -> Result<Answer, Failure> {
-    let db = annotation::writable(state)?;
+fn give(tsdb: &OpenTsdb, wanted: &[(NameKind, Vec<String>)]) -> Result<Answer, OpenTsdbError> {
+    let db = annotation::writable(&tsdb.state)?;
     let mut out = vec![b'{'];
     let mut status = StatusCode::OK;
     for (kind, wanted) in wanted {
@@ -96,7 +97,7 @@ fn give(state: &State, wanted: &[(NameKind, Vec<String>)]) -> Result<Answer, Fai
             wanted.iter().partition(|name| complaint(*kind, name).is_none());
         errors.extend(bad.into_iter().map(|name| (name.clone(), complaint(*kind, name).unwrap_or_default())));
         let good: Vec<String> = good.into_iter().cloned().collect();
-        for (name, result) in good.iter().zip(names::assign(state, db, *kind, &good)?) {
+        for (name, result) in good.iter().zip(names::assign(tsdb, db, *kind, &good)?) {
             match result {
                 Ok(number) => given.push((name.clone(), tsuid::digits(number))),
                 Err(why) => errors.push((name.clone(), why)),
@@ -122,9 +123,10 @@ fn give(state: &State, wanted: &[(NameKind, Vec<String>)]) -> Result<Answer, Fai
     Ok(Answer::with_status(status, out))
 }
 
-pub async fn rename(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn rename(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
+    let state = &tsdb.state;
     allow(call, &[Method::GET, Method::POST])?;
-    let missing = || Failure::bad_request("Missing necessary values to rename UID");
+    let missing = || OpenTsdbError::bad_request("Missing necessary values to rename UID");
     let (kind, from, to) = if call.method == Method::POST {
         let text = text_body(state, request).await?;
         let body: TextMap<'_> = from_json(&text)?;
@@ -144,14 +146,14 @@ pub async fn rename(state: &Arc<State>, call: &Call, request: Request) -> Result
         let ((kind, from), to) = subject.zip(filled("name")).ok_or_else(missing)?;
         (kind.to_owned(), from, to)
     };
-    let owned = Arc::clone(state);
+    let owned = Arc::clone(tsdb);
     let written = state.limits.walks.render(move || {
-        let state = owned;
+        let tsdb = owned;
         let result = match self::kind(&kind) {
             None => Err("Unknown type name".to_owned()),
             Some(kind) => match complaint(kind, &from).or_else(|| complaint(kind, &to)) {
                 Some(why) => Err(why),
-                None => names::rename(&state, annotation::writable(&state)?, kind, &from, &to)?,
+                None => names::rename(&tsdb, annotation::writable(&tsdb.state)?, kind, &from, &to)?,
             },
         };
         let mut out = Vec::new();
@@ -174,15 +176,17 @@ fn number(uid: &str) -> Option<u64> {
     u64::from_str_radix(uid, 16).ok().filter(|_| uid.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-pub async fn uid_meta(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn uid_meta(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
+    let state = &tsdb.state;
     allow(call, &[Method::GET, Method::POST, Method::PUT, Method::DELETE])?;
     let fidelity = call.fidelity(state.fidelity);
     if call.method != Method::GET {
-        return describe(state, call, request, fidelity).await;
+        return describe(tsdb, call, request, fidelity).await;
     }
-    let uid = call.params.required("uid")?.to_owned();
-    let word = call.params.required("type")?;
-    let kind = kind(word).ok_or_else(|| Failure::unforeseen(fidelity, format!("Invalid type requested: {word}")))?;
+    let uid = required(&call.params, "uid")?.to_owned();
+    let word = required(&call.params, "type")?;
+    let kind =
+        kind(word).ok_or_else(|| OpenTsdbError::unforeseen(fidelity, format!("Invalid type requested: {word}")))?;
     let owned = Arc::clone(state);
     walk(state, call, move |_| {
         let state = owned;
@@ -195,11 +199,11 @@ pub async fn uid_meta(state: &Arc<State>, call: &Call, request: Request) -> Resu
 }
 
 /// The number and the name of a UID.
-fn named(state: &State, kind: NameKind, uid: &str, fidelity: Fidelity) -> Result<(u64, String), Failure> {
-    let wrong = || Failure::unforeseen(fidelity, format!("UID '{uid}' holds more than hexadecimal digits"));
+fn named(state: &State, kind: NameKind, uid: &str, fidelity: Fidelity) -> Result<(u64, String), OpenTsdbError> {
+    let wrong = || OpenTsdbError::unforeseen(fidelity, format!("UID '{uid}' holds more than hexadecimal digits"));
     let number = number(uid).ok_or_else(wrong)?;
     let name = names::name(state, kind, number).ok_or_else(|| {
-        Failure::new(StatusCode::NOT_FOUND, "Could not find the requested UID")
+        OpenTsdbError::new(StatusCode::NOT_FOUND, "Could not find the requested UID")
             .details(format!("No such unique ID for '{}': {uid}", names::word(kind)))
     })?;
     Ok((number, name))
@@ -223,33 +227,39 @@ struct MetaBody<'a> {
 }
 
 /// What a client tells about a name: merged by POST, replaced by PUT, forgotten by DELETE.
-async fn describe(state: &Arc<State>, call: &Call, request: Request, fidelity: Fidelity) -> Result<Answer, Failure> {
+async fn describe(
+    tsdb: &Arc<OpenTsdb>,
+    call: &Call,
+    request: Request,
+    fidelity: Fidelity,
+) -> Result<Answer, OpenTsdbError> {
+    let state = &tsdb.state;
     let (uid, kind, told) = match has_body(&request) {
         true => from_body(from_json(&text_body(state, request).await?)?)?,
         false => from_params(call, fidelity)?,
     };
-    let (owned, method) = (Arc::clone(state), call.method.clone());
+    let (owned, method) = (Arc::clone(tsdb), call.method.clone());
     let missing = move |what: &str| match method {
-        Method::DELETE => Failure::bad_request("Unable to delete UIDMeta information").details(what),
-        _ => Failure::bad_request(what).details(what),
+        Method::DELETE => OpenTsdbError::bad_request("Unable to delete UIDMeta information").details(what),
+        _ => OpenTsdbError::bad_request(what).details(what),
     };
     let uid = uid.filter(|uid| !uid.is_empty()).ok_or_else(|| missing("Missing UID"))?;
     let kind = kind.ok_or_else(|| missing("Missing type"))?;
     let method = call.method.clone();
     let written = state.limits.walks.render(move || {
-        let state = owned;
+        let (tsdb, state) = (&*owned, &owned.state);
         if method != Method::DELETE && told == Description::default() {
             return Ok(Answer::with_status(StatusCode::NOT_MODIFIED, Vec::new()));
         }
-        let (number, name) = named(&state, kind, &uid, fidelity)?;
-        let db = annotation::writable(&state)?;
+        let (number, name) = named(state, kind, &uid, fidelity)?;
+        let db = annotation::writable(state)?;
         let before = || names::described(db.snapshot().meta(), kind, &name);
         let told = match method {
             Method::DELETE => Description::default(),
             Method::PUT => told,
             _ => told.over(before()),
         };
-        names::describe(&state, db, kind, &name, told)?;
+        names::describe(tsdb, db, kind, &name, told)?;
         if method == Method::DELETE {
             return Ok(Answer::no_content());
         }
@@ -263,12 +273,12 @@ async fn describe(state: &Arc<State>, call: &Call, request: Request, fidelity: F
 /// A UID, the kind of its name, and what is told about that.
 type Told = (Option<String>, Option<NameKind>, Description);
 
-fn from_body(body: MetaBody<'_>) -> Result<Told, Failure> {
+fn from_body(body: MetaBody<'_>) -> Result<Told, OpenTsdbError> {
     // Nothing is what there was before.
     let filled = |text: Text<'_>| text.0.map(Cow::into_owned).filter(|text| !text.is_empty());
     let kind = filled(body.kind).map(|word| {
         self::kind(&word)
-            .ok_or_else(|| Failure::not_json(format!("found type '{word}', expected metric, tagk or tagv")))
+            .ok_or_else(|| OpenTsdbError::not_json(format!("found type '{word}', expected metric, tagk or tagv")))
     });
     let custom = body.custom.map(|custom| {
         let entries = custom.entries.into_iter();
@@ -283,10 +293,11 @@ fn from_body(body: MetaBody<'_>) -> Result<Told, Failure> {
     Ok((filled(body.uid), kind.transpose()?, told))
 }
 
-fn from_params(call: &Call, fidelity: Fidelity) -> Result<Told, Failure> {
+fn from_params(call: &Call, fidelity: Fidelity) -> Result<Told, OpenTsdbError> {
     let filled = |name: &str| call.params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let (uid, word) = (call.params.required("uid")?, call.params.required("type")?);
-    let kind = kind(word).ok_or_else(|| Failure::unforeseen(fidelity, format!("Invalid type requested: {word}")))?;
+    let (uid, word) = (required(&call.params, "uid")?, required(&call.params, "type")?);
+    let kind =
+        kind(word).ok_or_else(|| OpenTsdbError::unforeseen(fidelity, format!("Invalid type requested: {word}")))?;
     let told = Description {
         display_name: filled("display_name"),
         description: filled("description"),
@@ -325,7 +336,7 @@ fn render_name(out: &mut Vec<u8>, meta: &Meta, kind: NameKind, number: u64, name
 }
 
 /// An OpenTSDB that tracks no metadata knows of no series here, and so does telem where that is to be reproduced.
-pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST, Method::PUT, Method::DELETE])?;
     if call.method != Method::GET {
         return write_ts_meta(state, call, request).await;
@@ -334,9 +345,9 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
     let by_number = call.params.get("tsuid").map(str::to_owned);
     let by_name = match &by_number {
         Some(_) => None,
-        None => Some(last::series(call.params.required("m")?).map_err(|why| {
+        None => Some(last::series(required(&call.params, "m")?).map_err(|why| {
             let details = why.clone();
-            Failure::bad_request(why).details(details)
+            OpenTsdbError::bad_request(why).details(details)
         })?),
     };
     let owned = Arc::clone(state);
@@ -345,10 +356,10 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
         let index = state.index();
         let mut out = Vec::new();
         if let Some(number) = by_number {
-            let found = tsuid::find(&index, &number).map_err(|why| Failure::unforeseen(fidelity, why))?;
+            let found = tsuid::find(&index, &number).map_err(|why| OpenTsdbError::unforeseen(fidelity, why))?;
             let found = found.filter(|_| fidelity == Fidelity::Sensible);
-            let key =
-                found.ok_or_else(|| Failure::new(StatusCode::NOT_FOUND, "Could not find Timeseries meta data"))?;
+            let key = found
+                .ok_or_else(|| OpenTsdbError::new(StatusCode::NOT_FOUND, "Could not find Timeseries meta data"))?;
             render_series(&mut out, &state, &key)?;
             return Ok(Answer::ok(out));
         }
@@ -356,7 +367,7 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
         let names = std::iter::once((NameKind::Metric, &metric));
         let names = names.chain(tags.iter().flat_map(|(k, v)| [(NameKind::TagKey, k), (NameKind::TagValue, v)]));
         if let Some((kind, name)) = names.into_iter().find(|(kind, name)| !names::knows(&state, *kind, name)) {
-            return Err(Failure::new(StatusCode::NOT_FOUND, "Unable to find one or more UIDs")
+            return Err(OpenTsdbError::new(StatusCode::NOT_FOUND, "Unable to find one or more UIDs")
                 .details(super::errors::no_such_name(kind, name)));
         }
         let accepts: Vec<_> = tags.iter().map(|(key, wanted)| (key, move |value: &str| value == wanted)).collect();
@@ -368,7 +379,7 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
         };
         if ids.len() > SERIES_MAX {
             return Err(
-                Failure::bad_request(format!("more than {SERIES_MAX} series match")).details("ask for more tags")
+                OpenTsdbError::bad_request(format!("more than {SERIES_MAX} series match")).details("ask for more tags")
             );
         }
         out.push(b'[');
@@ -385,7 +396,7 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
     .await
 }
 
-fn render_series(out: &mut Vec<u8>, state: &State, key: &SeriesKey) -> Result<(), Failure> {
+fn render_series(out: &mut Vec<u8>, state: &State, key: &SeriesKey) -> Result<(), OpenTsdbError> {
     let (index, snapshot) = (state.index(), state.db.snapshot());
     let meta = snapshot.meta();
     let number = |kind, name| tsuid::number(&index, kind, name).unwrap_or(0);
@@ -413,7 +424,7 @@ fn render_series(out: &mut Vec<u8>, state: &State, key: &SeriesKey) -> Result<()
 }
 
 /// Where nothing is tracked there is nothing that could be changed or deleted.
-async fn write_ts_meta(state: &State, call: &Call, request: Request) -> Result<Answer, Failure> {
+async fn write_ts_meta(state: &State, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     if has_body(&request) {
         // What cannot be read is told before anything else.
         from_json::<serde::de::IgnoredAny>(&text_body(state, request).await?)?;
@@ -421,7 +432,7 @@ async fn write_ts_meta(state: &State, call: &Call, request: Request) -> Result<A
     if call.method == Method::DELETE {
         return Ok(Answer::no_content());
     }
-    Err(Failure::bad_request("Requested TSMeta did not exist")
+    Err(OpenTsdbError::bad_request("Requested TSMeta did not exist")
         .details("telem keeps no descriptions of series; write what is to be said with POST /api/annotation"))
 }
 

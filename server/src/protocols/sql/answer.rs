@@ -21,7 +21,7 @@ use crate::rows::{Encoder, Format};
 pub async fn respond(answer: SqlAnswer, format: Format) -> Result<Response, ApiError> {
     let SqlAnswer { batches, missing } = answer;
     let encoder = Encoder::new(format, &batches.schema()).map_err(unshowable)?;
-    let mut rows = Rows { batches, encoder, format, ended: false };
+    let mut rows = RowStream { batches, encoder, format, ended: false };
     let first = rows.next_chunk().await?;
     let rest = futures::stream::unfold(rows, |mut rows| async move { Some((rows.next_or_last().await?, rows)) });
     let chunks = futures::stream::iter(first.map(Ok)).chain(rest);
@@ -35,14 +35,14 @@ pub async fn respond(answer: SqlAnswer, format: Format) -> Result<Response, ApiE
         .map_err(|error| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: an answer's head: {error}")))
 }
 
-struct Rows<S> {
+struct RowStream<S> {
     batches: S,
     encoder: Encoder,
     format: Format,
     ended: bool,
 }
 
-impl<S, E> Rows<S>
+impl<S, E> RowStream<S>
 where
     S: Stream<Item = Result<RecordBatch, E>> + Unpin,
     telem_query::Error: From<E>,
@@ -94,7 +94,7 @@ pub(super) mod testing {
     where
         S: Stream<Item = Result<RecordBatch, telem_query::Error>> + Unpin,
     {
-        let rows = Rows { batches, encoder, format, ended: false };
+        let rows = RowStream { batches, encoder, format, ended: false };
         futures::stream::unfold(rows, |mut rows| async move { Some((rows.next_or_last().await?, rows)) })
     }
 }

@@ -19,15 +19,30 @@ use axum::response::Response;
 use axum::routing::post;
 
 use crate::http::{ApiError, body};
+use crate::protocol::Protocol;
 use crate::state::State;
 
-pub fn routes() -> Router<Arc<State>> {
-    Router::new().route("/api/sql", post(sql))
+/// What `/api/sql` answers with.
+#[derive(Debug)]
+pub struct SqlApi {
+    state: Arc<State>,
+}
+
+impl SqlApi {
+    pub fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+}
+
+impl Protocol for SqlApi {
+    fn routes(self: Arc<Self>) -> Router {
+        Router::new().route("/api/sql", post(sql)).with_state(Arc::clone(&self.state))
+    }
 }
 
 async fn sql(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
     let wishes = request::Wishes::of(&request)?;
-    let body = body::read(request, &state.limits).await?;
+    let body = body::read(request, &state.limits.bodies).await?;
     let question = request::parse(&body, wishes)?;
     // Given back before the query runs, which may take long.
     drop(body);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn known(names: &[&str]) -> Vec<Metric> {
-    names.iter().map(|name| Metric { name: (*name).to_owned(), ..Metric::default() }).collect()
+fn known(names: &[&str]) -> Vec<ExportMetric> {
+    names.iter().map(|name| ExportMetric { name: (*name).to_owned(), ..ExportMetric::default() }).collect()
 }
 
 fn globs(texts: &[&str]) -> Vec<Glob> {
@@ -69,7 +69,7 @@ fn what_is_excluded_is_not_chosen_whatever_else_matches_it() {
 #[test]
 fn where_nothing_matches_the_names_that_may_be_meant_are_told() {
     let known_few = known(&["node_load1", "node_load5", "train.loss"]);
-    let hint = |known: &[Metric], texts: &[&str]| choose(known, &globs(texts), &[]).map(|_| ()).unwrap_err();
+    let hint = |known: &[ExportMetric], texts: &[&str]| choose(known, &globs(texts), &[]).map(|_| ()).unwrap_err();
     assert_eq!(
         hint(&known_few, &["node_laod1"]),
         "no metric matches 'node_laod1'; close to it: node_load1, node_load5. Names are told apart by case"

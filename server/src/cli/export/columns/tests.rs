@@ -12,8 +12,8 @@ fn names(keys: &[&str]) -> String {
     names.join(" ")
 }
 
-fn metric(name: &str, keys: &[&str]) -> Metric {
-    Metric { name: name.to_owned(), keys: keys.iter().map(|key| (*key).to_owned()).collect(), series: 1 }
+fn metric(name: &str, keys: &[&str]) -> ExportMetric {
+    ExportMetric { name: name.to_owned(), keys: keys.iter().map(|key| (*key).to_owned()).collect(), series: 1 }
 }
 
 #[test]

@@ -48,17 +48,17 @@ fn message(failure: Failure) -> String {
 #[test]
 fn a_slash_or_a_directory_means_a_file_a_metric_and_a_name_tells_the_format() {
     let dir = tempfile::tempdir().unwrap();
-    let of = |output: &str, format| Place::of(&dir.path().join(output), format).unwrap();
-    let file = |name: &str| Place::File(Some(dir.path().join(name)));
+    let of = |output: &str, format| ExportPlace::of(&dir.path().join(output), format).unwrap();
+    let file = |name: &str| ExportPlace::File(Some(dir.path().join(name)));
     assert_eq!(of("a.parquet", None), (file("a.parquet"), ExportFormat::Parquet));
     assert_eq!(of("a.CSV", None), (file("a.CSV"), ExportFormat::Csv));
     assert_eq!(of("a.feather", None), (file("a.feather"), ExportFormat::Arrow));
     assert_eq!(of("a", Some(ExportFormat::Csv)), (file("a"), ExportFormat::Csv));
-    assert_eq!(of("a/", None), (Place::Directory(dir.path().join("a/")), ExportFormat::Parquet));
-    assert_eq!(of("", Some(ExportFormat::Csv)), (Place::Directory(dir.path().join("")), ExportFormat::Csv));
-    assert_eq!(Place::of(Path::new("-"), Some(ExportFormat::Csv)).unwrap().0, Place::File(None));
+    assert_eq!(of("a/", None), (ExportPlace::Directory(dir.path().join("a/")), ExportFormat::Parquet));
+    assert_eq!(of("", Some(ExportFormat::Csv)), (ExportPlace::Directory(dir.path().join("")), ExportFormat::Csv));
+    assert_eq!(ExportPlace::of(Path::new("-"), Some(ExportFormat::Csv)).unwrap().0, ExportPlace::File(None));
     for name in ["a", "a.json", "a.txt", "-"] {
-        let error = message(Place::of(Path::new(name), None).unwrap_err());
+        let error = message(ExportPlace::of(Path::new(name), None).unwrap_err());
         assert!(error.contains("--format") && error.contains(&format!("{name}/")), "{error}");
     }
 }

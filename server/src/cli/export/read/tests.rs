@@ -21,8 +21,8 @@ use crate::client::Address;
 use crate::rows::{Encoder, Format};
 use crate::testing::Served;
 
-fn metric(keys: &[&str]) -> Metric {
-    Metric { name: "m".to_owned(), keys: keys.iter().map(|key| (*key).to_owned()).collect(), series: 1 }
+fn metric(keys: &[&str]) -> ExportMetric {
+    ExportMetric { name: "m".to_owned(), keys: keys.iter().map(|key| (*key).to_owned()).collect(), series: 1 }
 }
 
 /// Rows of a metric with the tags `a` and `b`.
@@ -47,7 +47,7 @@ fn range(start: i64, end: i64) -> TimeRange {
 
 #[test]
 fn the_question_is_sql_that_a_leaf_answers_alone() {
-    let metric = Metric { name: "sys.\"cpu\"".to_owned(), ..metric(&["host"]) };
+    let metric = ExportMetric { name: "sys.\"cpu\"".to_owned(), ..metric(&["host"]) };
     expect![[r#"SELECT "ts", "value", "value_int", "node", "host" FROM metric."sys.""cpu""""#]].assert_eq(&question(
         &metric,
         None,
@@ -150,12 +150,12 @@ async fn cut_off(
 }
 
 /// A server of `served` that cuts off, and the export's way to ask it.
-async fn source(served: &Served, batches_max: usize) -> Source {
+async fn source(served: &Served, batches_max: usize) -> ExportSource {
     source_lacking(served, batches_max, &[]).await
 }
 
 /// As [`source`]; the answers lack these nodes, one after another, and the further ones nobody.
-async fn source_lacking(served: &Served, batches_max: usize, lacking: &[&'static str]) -> Source {
+async fn source_lacking(served: &Served, batches_max: usize, lacking: &[&'static str]) -> ExportSource {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let router = Router::new().route("/api/sql", post(cut_off)).with_state((served.state.queries.clone(), batches_max));
@@ -168,8 +168,8 @@ async fn source_lacking(served: &Served, batches_max: usize, lacking: &[&'static
     let router = router.layer(axum::middleware::map_response(name_missing));
     tokio::spawn(async move { axum::serve(listener, router).await });
     let client = Client::with_token(Address::parse(&address).unwrap(), None);
-    Source {
-        asked: Asked::Server(client),
+    ExportSource {
+        asked: QueryTarget::Server(client),
         databases: Vec::new(),
         lacking: Lacking::default(),
         strict: StrictArg::default(),
@@ -281,7 +281,7 @@ async fn tags_that_come_while_it_runs_are_told() {
     let (served, _) = stored();
     let mut source = source(&served, 100).await;
     let metrics = source.metrics().await.unwrap();
-    let chosen: Vec<&Metric> = metrics.iter().collect();
+    let chosen: Vec<&ExportMetric> = metrics.iter().collect();
     served.store("load", &[("host", "z")], &[(1, Value::Int(1))]);
     assert_eq!(tags_that_came_later(&source, &chosen).await.unwrap(), [""; 0], "a new series is no new column");
     served.store("load", &[("host", "a"), ("rank", "3")], &[(1, Value::Int(1))]);

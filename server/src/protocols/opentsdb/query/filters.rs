@@ -8,44 +8,44 @@ const VALUES_MAX: usize = 10_000;
 
 /// A kind of filter, as `/api/config/filters` tells of it.
 #[derive(Debug)]
-pub struct Kind {
+pub struct FilterKind {
     pub name: &'static str,
     pub examples: &'static str,
     pub description: &'static str,
 }
 
-pub const KINDS: [Kind; 7] = [
-    Kind {
+pub const KINDS: [FilterKind; 7] = [
+    FilterKind {
         name: "literal_or",
         examples: "host=literal_or(web01|web02)  {\"type\":\"literal_or\",\"tagk\":\"host\",\"filter\":\"web01|web02\",\"groupBy\":false}",
         description: "One of these values, separated by |. Every value must exist.",
     },
-    Kind {
+    FilterKind {
         name: "iliteral_or",
         examples: "host=iliteral_or(web01|web02)  {\"type\":\"iliteral_or\",\"tagk\":\"host\",\"filter\":\"web01|web02\",\"groupBy\":false}",
         description: "One of these values, separated by |, in upper or lower case.",
     },
-    Kind {
+    FilterKind {
         name: "not_literal_or",
         examples: "host=not_literal_or(web01|web02)  {\"type\":\"not_literal_or\",\"tagk\":\"host\",\"filter\":\"web01|web02\",\"groupBy\":false}",
         description: "None of these values, separated by |. Series without the tag are left out.",
     },
-    Kind {
+    FilterKind {
         name: "not_iliteral_or",
         examples: "host=not_iliteral_or(web01|web02)  {\"type\":\"not_iliteral_or\",\"tagk\":\"host\",\"filter\":\"web01|web02\",\"groupBy\":false}",
         description: "None of these values, separated by |, in upper or lower case. Series without the tag are left out.",
     },
-    Kind {
+    FilterKind {
         name: "wildcard",
         examples: "host=wildcard(web*)  {\"type\":\"wildcard\",\"tagk\":\"host\",\"filter\":\"web*.example.com\",\"groupBy\":false}",
         description: "Values like this one, where * stands for anything; * alone is any value.",
     },
-    Kind {
+    FilterKind {
         name: "iwildcard",
         examples: "host=iwildcard(web*)  {\"type\":\"iwildcard\",\"tagk\":\"host\",\"filter\":\"web*.example.com\",\"groupBy\":false}",
         description: "Values like this one, in upper or lower case, where * stands for anything; * alone is any value.",
     },
-    Kind {
+    FilterKind {
         name: "regexp",
         examples: "host=regexp(web[0-9]+)  {\"type\":\"regexp\",\"tagk\":\"host\",\"filter\":\"web[0-9]+\",\"groupBy\":false}",
         description: "Values in which this regular expression is found; anchor it with ^ and $ to match the whole value.",

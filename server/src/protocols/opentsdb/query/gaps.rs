@@ -9,7 +9,7 @@ use telem_query::TsGroup;
 
 use super::parse::Asked;
 use crate::protocols::opentsdb::call::Call;
-use crate::protocols::opentsdb::errors::Failure;
+use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gaps {
@@ -27,12 +27,12 @@ impl Gaps {
     ///
     /// # Errors
     /// 400 for a word that is none.
-    pub fn wanted(call: &Call, asked: &Asked) -> Result<Gaps, Failure> {
+    pub fn wanted(call: &Call, asked: &Asked) -> Result<Gaps, OpenTsdbError> {
         match call.params.get("gaps") {
             Some("fill") => Ok(Gaps::AsFilled),
             Some("null") => Ok(Gaps::Null),
             Some("none") => Ok(Gaps::LeftOut),
-            Some(other) => Err(Failure::bad_request(format!("gaps '{other}' does not exist"))
+            Some(other) => Err(OpenTsdbError::bad_request(format!("gaps '{other}' does not exist"))
                 .details("there are fill, as the fill policy says, null, and none, for a point less")),
             None if !call.of_grafana => Ok(Gaps::AsFilled),
             None if asked.by_browser => Ok(Gaps::Null),

@@ -34,11 +34,11 @@ use self::gaps::Gaps;
 use self::parse::Asked;
 pub use self::pieces::Pieces;
 use self::render::Out;
-use self::resolve::{Resolved, Source};
+use self::resolve::{Resolved, SubQuerySource};
 use self::stats::Stats;
 use super::annotation::Delivered;
 use super::call::Call;
-use super::errors::Failure;
+use super::errors::OpenTsdbError;
 use super::{Answer, allow, names, text_body, walk};
 use crate::http::ApiError;
 use crate::state::State;
@@ -52,7 +52,7 @@ const INLINE_WEIGHT_MAX: usize = 10_000;
 /// Questions that are read there, in bytes: some microseconds. A URI is never longer.
 const INLINE_BODY_BYTES_MAX: usize = 16 << 10;
 
-pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
     let fidelity = call.fidelity(state.fidelity);
     let body = if call.method == Method::POST && request.method() == Method::POST {
@@ -121,9 +121,9 @@ impl Answering {
     }
 
     /// The next sub-query that has an answer, its answer, and how long it took.
-    pub async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer, Duration)>, Failure> {
+    pub async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer, Duration)>, OpenTsdbError> {
         for sub in self.rest.by_ref() {
-            let Source::Query(query) = &sub.source else { continue };
+            let SubQuerySource::Query(query) = &sub.source else { continue };
             let began = self.state.clock.monotonic();
             let answer = match self.round.timeseries((**query).clone()).await {
                 Err(error) if is_known(&self.state, &error, self.fidelity) => continue,
@@ -149,9 +149,9 @@ impl Answering {
     }
 
     /// What can be known to be wrong before the answer begins: later it could only be cut off.
-    fn check_rest(&self) -> Result<(), Failure> {
+    fn check_rest(&self) -> Result<(), OpenTsdbError> {
         for sub in self.rest.as_slice() {
-            let Source::Query(query) = &sub.source else { continue };
+            let SubQuerySource::Query(query) = &sub.source else { continue };
             match self.round.check(query) {
                 Err(error) if is_known(&self.state, &error, self.fidelity) => {}
                 checked => checked?,
@@ -168,7 +168,7 @@ pub async fn understand(
     call: &Call,
     body: Option<String>,
     fidelity: Fidelity,
-) -> Result<(Asked, Vec<Resolved>), Failure> {
+) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
     let asked = match body {
         Some(body) if body.len() > INLINE_BODY_BYTES_MAX => {
             state.limits.walks.render(move || parse::body(&body, fidelity)).await?
@@ -189,10 +189,11 @@ fn resolved(
     state: &State,
     call: &Call,
     fidelity: Fidelity,
-) -> Result<(Asked, Vec<Resolved>), Failure> {
+) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
     let delete = call.method == Method::DELETE || asked.delete;
     let refused = || {
-        Failure::bad_request("Deleting data is not enabled").details("telem keeps what it was sent; ask without delete")
+        OpenTsdbError::bad_request("Deleting data is not enabled")
+            .details("telem keeps what it was sent; ask without delete")
     };
     if delete && fidelity == Fidelity::Sensible {
         return Err(refused());
@@ -204,7 +205,7 @@ fn resolved(
         // The original looks names up before it deletes.
         let round = state.queries.round();
         for sub in &question {
-            if let Source::Query(query) = &sub.source {
+            if let SubQuerySource::Query(query) = &sub.source {
                 round.check(query)?;
             }
         }
@@ -216,8 +217,8 @@ fn resolved(
 /// The annotations of the stretch that all sub-queries share.
 fn notes(state: &State, asked: &Asked, question: &[Resolved]) -> Delivered {
     let query = question.iter().find_map(|sub| match &sub.source {
-        Source::Query(query) => Some(query),
-        Source::Nothing => None,
+        SubQuerySource::Query(query) => Some(query),
+        SubQuerySource::Nothing => None,
     });
     let snapshot = state.db.snapshot();
     match (query, snapshot.meta().annotations()) {

@@ -14,7 +14,7 @@ use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter};
 use super::gaps::Gaps;
-use crate::protocols::opentsdb::errors::Failure;
+use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 /// Most sub-queries in one request.
 pub const SUBS_MAX: usize = 1_000;
@@ -131,7 +131,7 @@ impl Subs {
     ///
     /// # Errors
     /// 400 when there are too many, or too much in them.
-    pub fn add(&mut self, sub: Sub) -> Result<usize, Failure> {
+    pub fn add(&mut self, sub: Sub) -> Result<usize, OpenTsdbError> {
         self.given += 1;
         self.regexps += sub.filters.iter().filter(|filter| filter.kind == "regexp").count();
         self.tsuids += sub.tsuids.len();
@@ -141,7 +141,7 @@ impl Subs {
             (self.tsuids, TSUIDS_MAX, "tsuids"),
         ] {
             if given > most {
-                return Err(Failure::bad_request(format!("more than {most} {what} in one request"))
+                return Err(OpenTsdbError::bad_request(format!("more than {most} {what} in one request"))
                     .details("ask for the others in another request"));
             }
         }
@@ -333,21 +333,21 @@ impl<'de> Deserialize<'de> for Big {
 ///
 /// # Errors
 /// 400 with the position and what was found.
-pub fn from_json<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, Failure> {
+pub fn from_json<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, OpenTsdbError> {
     if !body.trim_start().starts_with('{') {
         let found: String = body.trim().chars().take(16).collect();
-        return Err(Failure::not_json(format!("found '{found}', expected an object")));
+        return Err(OpenTsdbError::not_json(format!("found '{found}', expected an object")));
     }
     let mut json = serde_json::Deserializer::from_str(body);
-    T::deserialize(&mut json).map_err(|error| Failure::not_json(error.to_string()))
+    T::deserialize(&mut json).map_err(|error| OpenTsdbError::not_json(error.to_string()))
 }
 
 /// A query from the body of a request.
 ///
 /// # Errors
 /// 400; for a query of nothing what OpenTSDB makes of it.
-pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
-    let nothing = || Failure::unforeseen(fidelity, "An internal null pointer exception was thrown");
+pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, OpenTsdbError> {
+    let nothing = || OpenTsdbError::unforeseen(fidelity, "An internal null pointer exception was thrown");
     if body.trim_start().starts_with("null") {
         return Err(nothing().details("found null, expected a query"));
     }
@@ -355,7 +355,7 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, Failure> {
     let raw_subs = raw.queries.ok_or_else(|| nothing().details("found no 'queries', expected a list of them"))?;
     let mut subs = Subs::new(fidelity);
     for raw in raw_subs.0 {
-        subs.add(sub(raw.get(), fidelity).map_err(Failure::not_json)?)?;
+        subs.add(sub(raw.get(), fidelity).map_err(OpenTsdbError::not_json)?)?;
     }
     Ok(Asked {
         start: filled(raw.start),

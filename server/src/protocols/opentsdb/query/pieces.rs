@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::Answering;
 use super::render::Out;
 use crate::http::ApiError;
-use crate::protocols::opentsdb::errors::Failure;
+use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 /// What is written at once, roughly: a millisecond of work.
 const PIECE_BYTES: usize = 256 << 10;
@@ -27,7 +27,7 @@ const PIECES_AHEAD: usize = 1;
 /// The bytes of an answer that has begun. An error cuts it off: it never looks whole.
 pub struct Pieces {
     /// Taken when it is over.
-    work: Option<BoxFuture<'static, Result<(), Failure>>>,
+    work: Option<BoxFuture<'static, Result<(), OpenTsdbError>>>,
     written: mpsc::Receiver<Bytes>,
 }
 
@@ -39,7 +39,7 @@ impl Pieces {
     }
 }
 
-async fn work(mut out: Out, mut rest: Answering, to: mpsc::Sender<Bytes>) -> Result<(), Failure> {
+async fn work(mut out: Out, mut rest: Answering, to: mpsc::Sender<Bytes>) -> Result<(), OpenTsdbError> {
     // Who receives them polls this, so they are received as long as this is polled.
     let send = async |piece: Vec<u8>| drop(to.send(Bytes::from(piece)).await);
     send(Out::START.to_vec()).await;
@@ -48,7 +48,7 @@ async fn work(mut out: Out, mut rest: Answering, to: mpsc::Sender<Bytes>) -> Res
             let piece;
             let written = rest.state.limits.walks.render(move || {
                 let piece = out.piece(PIECE_BYTES);
-                Ok::<_, Failure>((out, piece))
+                Ok::<_, OpenTsdbError>((out, piece))
             });
             (out, piece) = written.await?;
             let Some(piece) = piece else { break };

@@ -13,9 +13,9 @@ use telem_query::question::Aggregator;
 
 use super::filters::Filter;
 use super::parse::{Asked, RateOptions, Sub};
-use super::resolve::{Resolved, Source};
+use super::resolve::{Resolved, SubQuerySource};
 use super::stats::{self, Stats};
-use crate::answers::Held;
+use crate::answers::AnswerCharge;
 use crate::http::ApiError;
 use crate::protocols::opentsdb::annotation::Delivered;
 use crate::protocols::opentsdb::{json, tsuid};
@@ -34,7 +34,7 @@ pub struct Out {
     form: Form,
     stats: Stats,
     index: Arc<SeriesIndex>,
-    waiting: VecDeque<(Of, std::vec::IntoIter<TsGroup>)>,
+    waiting: VecDeque<(GroupOrigin, std::vec::IntoIter<TsGroup>)>,
     open: Option<Open>,
     /// Whether a group was begun, so that the next needs a comma.
     begun: bool,
@@ -43,23 +43,23 @@ pub struct Out {
     hidden: usize,
     /// What waits takes, in bytes.
     taken: usize,
-    held: Held,
+    held: AnswerCharge,
 }
 
 /// The sub-query that a group answers.
 #[derive(Clone, Copy, Debug)]
-struct Of {
+struct GroupOrigin {
     /// Its place among those that were asked.
     sub: usize,
     gaps_are_null: bool,
     /// How long it took.
     took: Duration,
-    notes: Notes,
+    notes: AnnotationNotes,
 }
 
 /// What is said of the annotations of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notes {
+pub enum AnnotationNotes {
     /// Those of its series, if there are any.
     OfItsSeries,
     /// That there are none, as OpenTSDB says of what it combined.
@@ -68,7 +68,7 @@ pub enum Notes {
 
 /// A group of which the head and some points are written.
 struct Open {
-    of: Of,
+    of: GroupOrigin,
     group: TsGroup,
     written: usize,
     /// Whether one of its points was shown, so that the next needs a comma.
@@ -76,7 +76,7 @@ struct Open {
 }
 
 impl Out {
-    pub fn new(asked: Arc<Asked>, notes: Delivered, index: Arc<SeriesIndex>, held: Held, stats: Stats) -> Self {
+    pub fn new(asked: Arc<Asked>, notes: Delivered, index: Arc<SeriesIndex>, held: AnswerCharge, stats: Stats) -> Self {
         Out {
             stats,
             form: Form { asked, notes },
@@ -97,7 +97,7 @@ impl Out {
     /// When what waits takes more than the memory for answers, or than others leave of it.
     pub fn add(&mut self, sub: &Resolved, mut groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
         self.form.order(&mut groups, sub, &self.index);
-        self.add_with(sub, groups, took, Notes::OfItsSeries)
+        self.add_with(sub, groups, took, AnnotationNotes::OfItsSeries)
     }
 
     /// As [`Out::add`], with what is said of annotations.
@@ -109,7 +109,7 @@ impl Out {
         sub: &Resolved,
         mut groups: Vec<TsGroup>,
         took: Duration,
-        notes: Notes,
+        notes: AnnotationNotes,
     ) -> Result<(), ApiError> {
         let gaps = self.form.asked.gaps;
         groups.iter_mut().for_each(|group| gaps.take_out(group));
@@ -118,7 +118,7 @@ impl Out {
         self.held.grow(self.taken)?;
         self.weight += groups.iter().map(|group| self.form.weight(group)).sum::<usize>();
         self.hidden += groups.iter().map(|group| self.form.hidden(group)).sum::<usize>();
-        let of = Of { sub: sub.index, gaps_are_null: gaps.are_null(sub.gaps_are_null), took, notes };
+        let of = GroupOrigin { sub: sub.index, gaps_are_null: gaps.are_null(sub.gaps_are_null), took, notes };
         self.waiting.push_back((of, groups.into_iter()));
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Out {
     ///
     /// # Errors
     /// When it is larger than the memory for answers, or than what others leave of it.
-    pub fn whole(mut self) -> Result<(Vec<u8>, Held), ApiError> {
+    pub fn whole(mut self) -> Result<(Vec<u8>, AnswerCharge), ApiError> {
         let mut out = Vec::with_capacity(self.weight * POINT_BYTES);
         out.extend_from_slice(Self::START);
         self.write(&mut out, usize::MAX);
@@ -228,7 +228,7 @@ impl Form {
     }
 
     /// A group up to its first point.
-    fn head(&self, out: &mut Vec<u8>, of: Of, group: &TsGroup, index: &SeriesIndex) {
+    fn head(&self, out: &mut Vec<u8>, of: GroupOrigin, group: &TsGroup, index: &SeriesIndex) {
         let asked = &self.asked.subs[of.sub];
         // By number every group has the metric of its series; by name they are the same.
         let metric = group.series.first().map(|key| key.metric()).or(asked.metric.as_deref());
@@ -250,7 +250,7 @@ impl Form {
             }
             self.notes.of_series(out, &tsuids);
         }
-        if of.notes == Notes::None {
+        if of.notes == AnnotationNotes::None {
             out.extend_from_slice(b",\"annotations\":[]");
         }
         self.notes.global(out);
@@ -260,7 +260,7 @@ impl Form {
     /// Puts groups in the order in which OpenTSDB shows them, and Grafana lists them in a legend: by the numbers of the
     /// values of the tags that make groups, tags by their numbers, which is the order in which names were first seen.
     fn order(&self, groups: &mut [TsGroup], sub: &Resolved, index: &SeriesIndex) {
-        let Source::Query(query) = &sub.source else { return };
+        let SubQuerySource::Query(query) = &sub.source else { return };
         let every_series = query.aggregator == Aggregator::None;
         let by = |key: &str| every_series || query.filters.iter().any(|filter| filter.group_by && filter.key == key);
         groups.sort_by_cached_key(|group| {
@@ -277,7 +277,7 @@ impl Form {
 
     /// How many points have another one after them in the unit of time that is shown. A list shows all.
     fn hidden(&self, group: &TsGroup) -> usize {
-        let shown = Shown { millis: self.asked.ms_resolution, gaps_are_null: false };
+        let shown = PointStyle { millis: self.asked.ms_resolution, gaps_are_null: false };
         let hides = |pair: &&[(Timestamp, Value)]| shown.time(pair[0].0) == shown.time(pair[1].0);
         if self.asked.arrays { 0 } else { group.points.windows(2).filter(hides).count() }
     }
@@ -286,7 +286,7 @@ impl Form {
     fn points(&self, out: &mut Vec<u8>, open: &mut Open, to: usize) {
         let from = std::mem::replace(&mut open.written, to);
         out.reserve((to - from) * POINT_BYTES);
-        let shown = Shown { millis: self.asked.ms_resolution, gaps_are_null: open.of.gaps_are_null };
+        let shown = PointStyle { millis: self.asked.ms_resolution, gaps_are_null: open.of.gaps_are_null };
         if self.asked.arrays {
             shown.pairs(out, &open.group.points[from..to], &mut open.shown);
         } else {
@@ -308,12 +308,12 @@ impl Form {
 
 /// How points are shown.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct PointStyle {
     millis: bool,
     gaps_are_null: bool,
 }
 
-impl Shown {
+impl PointStyle {
     fn time(self, time: Timestamp) -> i64 {
         if self.millis { time.millis() } else { time.seconds() }
     }

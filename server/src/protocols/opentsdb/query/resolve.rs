@@ -10,7 +10,7 @@ use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagF
 use super::downsample::{self, Calendar};
 use super::filters::{self, Filter};
 use super::parse::{Asked, RateOptions, Sub};
-use crate::protocols::opentsdb::errors::Failure;
+use crate::protocols::opentsdb::errors::OpenTsdbError;
 use crate::protocols::opentsdb::{aggregators, time, tsuid};
 
 const HOUR_MICROS: i64 = 3_600_000_000;
@@ -22,13 +22,13 @@ const OPENTSDB_MILLIS_MAX: i64 = 9_999_999_999_999;
 pub struct Resolved {
     /// Its place among the sub-queries that were asked.
     pub index: usize,
-    pub source: Source,
+    pub source: SubQuerySource,
     /// A gap that is shown as null.
     pub gaps_are_null: bool,
 }
 
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum SubQuerySource {
     /// Series by numbers that nobody has, or histograms.
     Nothing,
     Query(Box<TsQuery>),
@@ -51,23 +51,23 @@ pub fn resolve(
     index: &SeriesIndex,
     now_millis: i64,
     fidelity: Fidelity,
-) -> Result<Vec<Resolved>, Failure> {
+) -> Result<Vec<Resolved>, OpenTsdbError> {
     let zone = time::zone(asked.timezone.as_deref());
     if fidelity == Fidelity::Sensible {
-        zone.clone().map_err(Failure::bad_request)?;
+        zone.clone().map_err(OpenTsdbError::bad_request)?;
     }
     let read = |text: &str| match &zone {
-        Err(why) if time::is_date(text) => Err(Failure::bad_request(why)),
-        _ => time::parse(text, now_millis, zone.clone().unwrap_or(Tz::UTC)).map_err(Failure::bad_request),
+        Err(why) if time::is_date(text) => Err(OpenTsdbError::bad_request(why)),
+        _ => time::parse(text, now_millis, zone.clone().unwrap_or(Tz::UTC)).map_err(OpenTsdbError::bad_request),
     };
-    let start = read(asked.start.as_deref().ok_or_else(|| Failure::bad_request("Missing start time"))?)?;
+    let start = read(asked.start.as_deref().ok_or_else(|| OpenTsdbError::bad_request("Missing start time"))?)?;
     let end = asked.end.as_deref().map_or(Ok(now_millis), read)?;
     if end <= start {
         let text = format!("End time [{end}] must be greater than the start time [{start}]");
-        return Err(Failure::bad_request(text));
+        return Err(OpenTsdbError::bad_request(text));
     }
     if asked.subs.is_empty() {
-        return Err(Failure::bad_request("Missing queries"));
+        return Err(OpenTsdbError::bad_request("Missing queries"));
     }
     let frame = Frame {
         start: Timestamp::from_millis(start),
@@ -95,7 +95,7 @@ pub enum Widen {
 
 /// Lets a query answer with more than it was asked for. Where that would move its buckets, it is left as it is.
 pub fn widen(sub: &mut Resolved, how: Widen) {
-    let Source::Query(query) = &mut sub.source else { return };
+    let SubQuerySource::Query(query) = &mut sub.source else { return };
     let same_window = match &query.downsample {
         None => true,
         Some(downsample) => match downsample.interval {
@@ -116,10 +116,10 @@ pub fn widen(sub: &mut Resolved, how: Widen) {
 }
 
 /// OpenTSDB fails at a time that its rows cannot name.
-fn storable(millis: i64) -> Result<(), Failure> {
+fn storable(millis: i64) -> Result<(), OpenTsdbError> {
     match (0..=OPENTSDB_MILLIS_MAX).contains(&millis) {
         true => Ok(()),
-        false => Err(Failure::unforeseen(Fidelity::OpenTsdb, format!("Invalid timestamp: {millis}"))),
+        false => Err(OpenTsdbError::unforeseen(Fidelity::OpenTsdb, format!("Invalid timestamp: {millis}"))),
     }
 }
 
@@ -130,25 +130,25 @@ struct Valid {
 }
 
 impl Frame {
-    fn check(&self, sub: &Sub) -> Result<Valid, Failure> {
+    fn check(&self, sub: &Sub) -> Result<Valid, OpenTsdbError> {
         let aggregator =
-            sub.aggregator.as_deref().ok_or_else(|| Failure::bad_request("Missing the aggregation function"))?;
+            sub.aggregator.as_deref().ok_or_else(|| OpenTsdbError::bad_request("Missing the aggregation function"))?;
         let aggregator = aggregators::by_name(aggregator)
-            .ok_or_else(|| Failure::bad_request(format!("No such aggregation function: {aggregator}")))?;
+            .ok_or_else(|| OpenTsdbError::bad_request(format!("No such aggregation function: {aggregator}")))?;
         if sub.metric.is_none() && sub.tsuids.is_empty() {
-            return Err(Failure::bad_request("Missing the metric or tsuids, provide at least one"));
+            return Err(OpenTsdbError::bad_request("Missing the metric or tsuids, provide at least one"));
         }
         let downsample = sub.downsample.as_deref().map(|text| {
             let zone = self.zone.clone().unwrap_or(Tz::UTC);
             downsample::parse(text, Calendar { always: self.always_calendar, zone })
         });
-        let downsample: Option<Downsample> = downsample.transpose().map_err(Failure::bad_request)?;
+        let downsample: Option<Downsample> = downsample.transpose().map_err(OpenTsdbError::bad_request)?;
         if let Some(percentiles) = &sub.histogram {
             let function = downsample.as_ref().map(|downsample| downsample.function);
-            self.check_histogram(aggregator, function, percentiles).map_err(Failure::bad_request)?;
+            self.check_histogram(aggregator, function, percentiles).map_err(OpenTsdbError::bad_request)?;
         }
         if downsample.is_some() {
-            self.zone.clone().map_err(Failure::bad_request)?;
+            self.zone.clone().map_err(OpenTsdbError::bad_request)?;
         }
         Ok(Valid { aggregator, downsample })
     }
@@ -175,11 +175,11 @@ impl Frame {
         }
     }
 
-    fn sub(&self, at: usize, sub: &Sub, valid: Valid, index: &SeriesIndex) -> Result<Resolved, Failure> {
+    fn sub(&self, at: usize, sub: &Sub, valid: Valid, index: &SeriesIndex) -> Result<Resolved, OpenTsdbError> {
         let Valid { aggregator, downsample } = valid;
         let gaps_are_null = downsample.as_ref().is_some_and(|downsample| downsample.fill == Fill::Null);
         if sub.pre_aggregate && self.fidelity == Fidelity::OpenTsdb {
-            return Err(Failure::bad_request("An internal null pointer exception was thrown")
+            return Err(OpenTsdbError::bad_request("An internal null pointer exception was thrown")
                 .details("nothing was aggregated when it was written"));
         }
         let selected = match (&sub.metric, &sub.tsuids[..]) {
@@ -199,8 +199,8 @@ impl Frame {
             }
             (selected, _) => selected,
         };
-        let source = selected.map_or(Source::Nothing, |selected| {
-            Source::Query(Box::new(TsQuery {
+        let source = selected.map_or(SubQuerySource::Nothing, |selected| {
+            SubQuerySource::Query(Box::new(TsQuery {
                 metric: selected.metric,
                 filters: selected.filters,
                 explicit_tags: selected.explicit_tags,
@@ -216,7 +216,7 @@ impl Frame {
         Ok(Resolved { index: at, source, gaps_are_null })
     }
 
-    fn filters(&self, sub: &Sub, index: &SeriesIndex) -> Result<Vec<TagFilter>, Failure> {
+    fn filters(&self, sub: &Sub, index: &SeriesIndex) -> Result<Vec<TagFilter>, OpenTsdbError> {
         if self.fidelity == Fidelity::Sensible {
             return Ok(sub.filters.iter().map(Filter::to_tag_filter).collect());
         }
@@ -227,30 +227,30 @@ impl Frame {
         };
         let mut forgotten = sub.filters.iter().flat_map(Filter::literals).filter(|value| !counts(value));
         match forgotten.find(|value| !index.knows(NameKind::TagValue, value)) {
-            Some(value) => Err(Failure::unknown_name(StatusCode::BAD_REQUEST, NameKind::TagValue, value)),
+            Some(value) => Err(OpenTsdbError::unknown_name(StatusCode::BAD_REQUEST, NameKind::TagValue, value)),
             None => Ok(meant),
         }
     }
 
     /// The series of TSUIDs; `None` when there are none.
-    fn by_numbers(&self, tsuids: &[String], index: &SeriesIndex) -> Result<Option<Selected>, Failure> {
+    fn by_numbers(&self, tsuids: &[String], index: &SeriesIndex) -> Result<Option<Selected>, OpenTsdbError> {
         let metric_of = |number: &String| number.get(..tsuid::DIGITS).map(str::to_uppercase);
         if let [first, others @ ..] = tsuids
             && let Some(other) = others.iter().find(|other| metric_of(other) != metric_of(first))
         {
             let [first, other] = [first, other].map(|number| metric_of(number).unwrap_or_default());
             let text = format!("One or more TSUIDs did not share the same metric [{first}] [{other}]");
-            return Err(Failure::unforeseen(self.fidelity, text));
+            return Err(OpenTsdbError::unforeseen(self.fidelity, text));
         }
         let mut keys: Vec<SeriesKey> = Vec::new();
         for number in tsuids {
             if number.len() < tsuid::DIGITS {
                 let text = format!("begin 0, end {}, length {}", tsuid::DIGITS, number.len());
-                return Err(Failure::unforeseen(self.fidelity, text));
+                return Err(OpenTsdbError::unforeseen(self.fidelity, text));
             }
-            let found = tsuid::find(index, number).map_err(Failure::bad_request)?;
+            let found = tsuid::find(index, number).map_err(OpenTsdbError::bad_request)?;
             if found.is_none() && self.fidelity == Fidelity::OpenTsdb {
-                tsuid::check_width(number).map_err(Failure::bad_request)?;
+                tsuid::check_width(number).map_err(OpenTsdbError::bad_request)?;
             }
             keys.extend(found);
         }
@@ -272,7 +272,7 @@ struct Selected {
 
 impl Selected {
     /// That somebody knows the metric, the tag keys and the literal values.
-    fn check_names(&self, index: &SeriesIndex) -> Result<(), Failure> {
+    fn check_names(&self, index: &SeriesIndex) -> Result<(), OpenTsdbError> {
         let keys = self.filters.iter().map(|filter| (NameKind::TagKey, &filter.key));
         let values = self.filters.iter().flat_map(|filter| match &filter.matcher {
             Matcher::LiteralOr(values) => &values[..],
@@ -281,7 +281,7 @@ impl Selected {
         let names = [(NameKind::Metric, &self.metric)].into_iter().chain(keys);
         let mut names = names.chain(values.map(|value| (NameKind::TagValue, value)));
         match names.find(|(kind, name)| !index.knows(*kind, name)) {
-            Some((kind, name)) => Err(Failure::unknown_name(StatusCode::BAD_REQUEST, kind, name)),
+            Some((kind, name)) => Err(OpenTsdbError::unknown_name(StatusCode::BAD_REQUEST, kind, name)),
             None => Ok(()),
         }
     }

@@ -14,12 +14,12 @@ use telem_query::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Match
 use super::downsample::{self, Calendar};
 use super::filters::Filter;
 use super::parse::{self, Asked, RateOptions, Sub};
-use super::resolve::{self, Resolved, Source};
+use super::resolve::{self, Resolved, SubQuerySource};
 use super::stats::Stats;
 use super::{render, uri};
 use crate::answers::AnswerBudget;
+use crate::http::Params;
 use crate::protocols::opentsdb::annotation::Delivered;
-use crate::protocols::opentsdb::call::Params;
 use crate::protocols::opentsdb::tests::Still;
 
 const NOW_MILLIS: i64 = 1_700_000_000_000;
@@ -35,7 +35,7 @@ fn sub(fields: &str) -> Result<Sub, String> {
 }
 
 /// What is said about a question: `ok`, or status, message and details.
-fn verdict(asked: Result<Asked, super::Failure>, fidelity: Fidelity) -> String {
+fn verdict(asked: Result<Asked, super::OpenTsdbError>, fidelity: Fidelity) -> String {
     let resolved = asked.and_then(|asked| {
         resolve::resolve(&asked, &SeriesIndex::default(), NOW_MILLIS, fidelity).map(|resolved| resolved.len())
     });
@@ -54,7 +54,7 @@ fn a_panel_of_grafana_is_understood() {
             "msResolution":true,"globalAnnotations":true,"showQuery":true}"#);
     assert!(asked.ms_resolution && asked.show_query && !asked.arrays && !asked.show_tsuids);
     let resolved = resolve::resolve(&asked, &SeriesIndex::default(), NOW_MILLIS, Fidelity::OpenTsdb).unwrap();
-    let [Resolved { source: Source::Query(query), index: 0, gaps_are_null: true, .. }] = &resolved[..] else {
+    let [Resolved { source: SubQuerySource::Query(query), index: 0, gaps_are_null: true, .. }] = &resolved[..] else {
         panic!("{resolved:?}")
     };
     assert_eq!((query.start.millis(), query.end.millis()), (1_356_998_400_000, NOW_MILLIS));
@@ -327,9 +327,9 @@ fn a_zone_is_looked_up_where_opentsdb_needs_it() {
 }
 
 /// The first second that is asked for.
-fn start_of(asked: Result<Asked, super::Failure>) -> i64 {
+fn start_of(asked: Result<Asked, super::OpenTsdbError>) -> i64 {
     let resolved = resolve::resolve(&asked.unwrap(), &SeriesIndex::default(), NOW_MILLIS, Fidelity::OpenTsdb).unwrap();
-    let Source::Query(query) = &resolved[0].source else { panic!("{resolved:?}") };
+    let SubQuerySource::Query(query) = &resolved[0].source else { panic!("{resolved:?}") };
     query.start.seconds()
 }
 
@@ -406,7 +406,7 @@ fn source(query: &str, index: &SeriesIndex, fidelity: Fidelity) -> String {
     let resolved = uri::query(&Params::parse(query), fidelity)
         .and_then(|asked| resolve::resolve(&asked, index, NOW_MILLIS, fidelity));
     match resolved.map(|resolved| resolved.into_iter().next().map(|sub| sub.source)) {
-        Ok(Some(Source::Query(_))) => "a query".to_owned(),
+        Ok(Some(SubQuerySource::Query(_))) => "a query".to_owned(),
         Ok(_) => "nothing".to_owned(),
         Err(failure) => format!("{} {}", failure.status.as_u16(), failure.message),
     }
@@ -437,7 +437,7 @@ fn series_are_asked_for_by_number() {
     let body = r#"{"start":1,"queries":[{"aggregator":"sum","metric":"unknown","tags":{"x":"y"},
         "tsuids":["000001000001000002"]}]}"#;
     let resolved = resolve::resolve(&ask(body), &index, NOW_MILLIS, Fidelity::Sensible).unwrap();
-    let Source::Query(query) = &resolved[0].source else { panic!("{resolved:?}") };
+    let SubQuerySource::Query(query) = &resolved[0].source else { panic!("{resolved:?}") };
     let series: Vec<String> = query.series.iter().flatten().map(ToString::to_string).collect();
     assert_eq!((query.metric.as_str(), &series[..], query.filters.len()), ("m", &["m{host=b}".to_owned()][..], 0));
 }
@@ -551,7 +551,7 @@ fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> St
         series: vec![key],
         points: points.into_iter().map(|(millis, value)| (Timestamp::from_millis(millis), value)).collect(),
     };
-    let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null };
+    let sub = Resolved { index: 0, source: SubQuerySource::Nothing, gaps_are_null };
     let held = AnswerBudget::new(1 << 20).start();
     let index = Arc::new(SeriesIndex::default());
     let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), index, held, stats());
@@ -659,7 +659,7 @@ fn in_pieces(asked: &Asked, points: &[Vec<i64>], bytes: Option<usize>) -> String
         series: vec![SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap()],
         points: points.iter().map(|millis| (Timestamp::from_millis(*millis), Value::Int(*millis))).collect(),
     });
-    let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null: false };
+    let sub = Resolved { index: 0, source: SubQuerySource::Nothing, gaps_are_null: false };
     let held = AnswerBudget::new(64 << 20).start();
     let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), Arc::default(), held, stats());
     out.add(&sub, groups.collect(), Duration::ZERO).unwrap();
@@ -735,7 +735,7 @@ fn values_that_a_later_one_of_their_second_hides_are_counted() {
         let asked = Asked { ms_resolution, arrays, ..plain() };
         let held = AnswerBudget::new(1 << 20).start();
         let mut out = render::Out::new(Arc::new(asked), Delivered::default(), Arc::default(), held, stats());
-        let sub = Resolved { index: 0, source: Source::Nothing, gaps_are_null: false };
+        let sub = Resolved { index: 0, source: SubQuerySource::Nothing, gaps_are_null: false };
         out.add(&sub, vec![group], Duration::ZERO).unwrap();
         out.hidden().map(|text| text.to_str().unwrap().to_owned())
     };

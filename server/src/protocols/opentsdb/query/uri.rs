@@ -5,12 +5,13 @@ use telem_query::tsq::Fidelity;
 use super::filters::{self, Filter};
 use super::gaps::Gaps;
 use super::parse::{self, Asked, RateOptions, Sub, Subs};
-use crate::protocols::opentsdb::call::Params;
-use crate::protocols::opentsdb::errors::Failure;
+use crate::http::Params;
+use crate::protocols::opentsdb::call::required;
+use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 /// # Errors
 /// 400 in OpenTSDB's words; for malformed tags what OpenTSDB makes of them.
-pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
+pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, OpenTsdbError> {
     query_with(params, &[], fidelity).map(|(asked, _)| asked)
 }
 
@@ -18,8 +19,8 @@ pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, Failure> {
 ///
 /// # Errors
 /// As [`query`].
-pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Result<(Asked, Vec<usize>), Failure> {
-    let start = params.required("start")?.to_owned();
+pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Result<(Asked, Vec<usize>), OpenTsdbError> {
+    let start = required(params, "start")?.to_owned();
     let filled = |name: &str| params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
     let mut subs = Subs::new(fidelity);
     let by_number = params.all("tsuid").map(|tsuids| by_number(tsuids, fidelity));
@@ -30,7 +31,7 @@ pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Resul
     let places: Vec<usize> = more.iter().map(|m| subs.add(by_metric(m, fidelity)?)).collect::<Result<_, _>>()?;
     let subs = subs.done();
     if subs.is_empty() {
-        return Err(Failure::bad_request("Missing sub queries"));
+        return Err(OpenTsdbError::bad_request("Missing sub queries"));
     }
     // OpenTSDB 2.4 reads neither of these in a URI.
     let beyond = fidelity == Fidelity::Sensible;
@@ -56,20 +57,20 @@ pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Resul
 }
 
 /// `aggregator:[part:]*metric{...}{...}`
-fn by_metric(text: &str, fidelity: Fidelity) -> Result<Sub, Failure> {
+fn by_metric(text: &str, fidelity: Fidelity) -> Result<Sub, OpenTsdbError> {
     let mut sub = Sub::default();
     let last = parts(text, "m", &mut sub, fidelity)?;
     if last.is_empty() && fidelity == Fidelity::OpenTsdb {
-        return Err(Failure::unforeseen(fidelity, "Metric cannot be null or empty"));
+        return Err(OpenTsdbError::unforeseen(fidelity, "Metric cannot be null or empty"));
     }
-    let (metric, filters) = metric_and_filters(last).map_err(|why| Failure::unforeseen(fidelity, why))?;
+    let (metric, filters) = metric_and_filters(last).map_err(|why| OpenTsdbError::unforeseen(fidelity, why))?;
     sub.metric = Some(metric).filter(|metric| !metric.is_empty());
     sub.filters = filters;
     Ok(sub)
 }
 
 /// `aggregator:[part:]*TSUID,TSUID`
-fn by_number(text: &str, fidelity: Fidelity) -> Result<Sub, Failure> {
+fn by_number(text: &str, fidelity: Fidelity) -> Result<Sub, OpenTsdbError> {
     let mut sub = Sub::default();
     let last = parts(text, "tsuid", &mut sub, fidelity)?;
     sub.tsuids = last.split(',').filter(|tsuid| !tsuid.is_empty()).map(str::to_owned).collect();
@@ -77,19 +78,19 @@ fn by_number(text: &str, fidelity: Fidelity) -> Result<Sub, Failure> {
 }
 
 /// Fills `sub` from all parts but the last, which is given back. Parts that say nothing known are ignored.
-fn parts<'a>(text: &'a str, param: &str, sub: &mut Sub, fidelity: Fidelity) -> Result<&'a str, Failure> {
+fn parts<'a>(text: &'a str, param: &str, sub: &mut Sub, fidelity: Fidelity) -> Result<&'a str, OpenTsdbError> {
     if text.is_empty() {
         let what = if param == "tsuid" { "tsuid query" } else { "query" };
-        return Err(Failure::bad_request(format!("The {what} string was empty")));
+        return Err(OpenTsdbError::bad_request(format!("The {what} string was empty")));
     }
     let parts: Vec<&str> = text.split(':').collect();
     let [aggregator, middle @ .., last] = &parts[..] else {
         let text = format!("Invalid parameter {param}={text} (not enough :-separated parts)");
-        return Err(Failure::bad_request(text));
+        return Err(OpenTsdbError::bad_request(text));
     };
     if parts.len() > 5 {
         let text = format!("Invalid parameter {param}={text} (too many :-separated parts)");
-        return Err(Failure::bad_request(text));
+        return Err(OpenTsdbError::bad_request(text));
     }
     sub.aggregator = Some((*aggregator).to_owned()).filter(|name| !name.is_empty());
     for part in middle {
@@ -110,25 +111,25 @@ fn parts<'a>(text: &'a str, param: &str, sub: &mut Sub, fidelity: Fidelity) -> R
         } else if lower == "pre-agg" {
             sub.pre_aggregate = true;
         } else if part.is_empty() && fidelity == Fidelity::OpenTsdb {
-            return Err(Failure::unforeseen(fidelity, "String index out of range: 0"));
+            return Err(OpenTsdbError::unforeseen(fidelity, "String index out of range: 0"));
         }
     }
     Ok(last)
 }
 
 /// `percentiles[50,99.9]`
-fn percentiles(text: &str, fidelity: Fidelity) -> Result<Vec<f32>, Failure> {
+fn percentiles(text: &str, fidelity: Fidelity) -> Result<Vec<f32>, OpenTsdbError> {
     let inner = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(inner, _)| inner);
     let inner = inner.ok_or_else(|| {
-        Failure::bad_request(format!("Malformed percentiles: {text}")).details("expected percentiles[50,99.9]")
+        OpenTsdbError::bad_request(format!("Malformed percentiles: {text}")).details("expected percentiles[50,99.9]")
     })?;
-    parse::percentiles(inner.split(',')).map_err(|why| Failure::unforeseen(fidelity, why))
+    parse::percentiles(inner.split(',')).map_err(|why| OpenTsdbError::unforeseen(fidelity, why))
 }
 
 /// `rate{counter|dropcounter[,max[,reset]]}`. The options are what stands between the fifth character and the last,
 /// as in the original: a bracket that is missing takes a letter with it.
-fn rate_options(text: &str) -> Result<RateOptions, Failure> {
-    let wrong = |why: String| Failure::bad_request(why);
+fn rate_options(text: &str) -> Result<RateOptions, OpenTsdbError> {
+    let wrong = |why: String| OpenTsdbError::bad_request(why);
     let end = text.char_indices().next_back().map_or(0, |(at, _)| at);
     let inner = text.get("rate{".len()..end).filter(|_| text.len() > "rate{".len());
     let inner = inner.ok_or_else(|| wrong(format!("Invalid rate options specification: {text}")))?;

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::Value as Json;
 
 use super::*;
@@ -47,7 +49,10 @@ async fn what_is_counted_is_told_over_http_as_over_telnet() {
     let names =
         |lines: &str| -> Vec<String> { lines.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect() };
     let metrics: Vec<String> = told.iter().map(|one| one["metric"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(names(&lines(&served.state)), metrics);
+    assert_eq!(
+        names(&lines(&OpenTsdb::new(Arc::clone(&served.state), crate::protocols::opentsdb::TelnetLimits::default()))),
+        metrics
+    );
     assert_eq!(names(served.get("/stats").await.text()), metrics);
 }
 

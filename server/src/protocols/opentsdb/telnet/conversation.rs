@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use telem_ingest::default_tags::DefaultTags;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, timeout};
 
-use super::commands::{self, Next};
+use super::commands::{self, AfterCommand};
 use super::lines::{self, Inbox};
-use super::{Telnet, puts};
-use crate::net::stall::StallGuard;
-use crate::state::TelnetLimits;
+use super::{Telnet, TelnetLimits, puts};
+use crate::protocol::{ByteStream, LineClient};
 
 /// At the end of a connection nothing more is on its way once nothing came for this long.
 const SILENCE: Duration = Duration::from_millis(50);
@@ -29,36 +28,29 @@ const LAST_BYTES_MAX: usize = 8 << 20;
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Speaks with a client until one of both has enough.
-pub async fn hold<S>(
-    telnet: &Telnet,
-    stream: S,
-    first: BytesMut,
-    tags: &DefaultTags,
-    mut stopping: watch::Receiver<bool>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let limits = &telnet.state.limits;
+pub async fn hold(telnet: &Telnet, client: LineClient) {
+    let LineClient { stream, first, tags, mut stopping } = client;
+    let limits = telnet.limits();
     let Some(_place) = telnet.place() else {
         let what = format!(
             "{} connections speak telnet, the most that may; close some or try again soon",
-            limits.telnet.connections_max
+            limits.connections_max
         );
         return refuse(telnet, stream, &what).await;
     };
     let _open = telnet.counters().open();
-    let (reader, writer) = tokio::io::split(StallGuard::new(stream, limits.write_idle_timeout));
+    let (reader, writer) = tokio::io::split(stream);
     let mut conversation = Conversation {
         telnet,
-        tags,
-        limits: &limits.telnet,
+        tags: &tags,
+        limits,
         reader,
         writer,
-        inbox: Inbox::new(first, limits.telnet.line_bytes_max),
+        inbox: Inbox::new(first, limits.line_bytes_max),
         answers: BytesMut::new(),
         end: None,
         deaf: false,
-        alarm: Box::pin(tokio::time::sleep(limits.telnet.idle_timeout)),
+        alarm: Box::pin(tokio::time::sleep(limits.idle_timeout)),
     };
     if let Err(error) = conversation.run(&mut stopping).await {
         tracing::debug!(%error, "a telnet client takes no more answers");
@@ -68,7 +60,7 @@ pub async fn hold<S>(
 }
 
 /// Says in a line why, and hangs up.
-pub async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(telnet: &Telnet, mut stream: S, reason: &str) {
+pub async fn refuse(telnet: &Telnet, mut stream: Box<dyn ByteStream>, reason: &str) {
     if telnet.counters().connections_refused.fetch_add(1, Ordering::Relaxed) == 0 {
         // It may be gone already, and then nobody else says that its samples are lost.
         tracing::warn!(reason, "a telnet client was refused; of others only `stats` tells how many");
@@ -103,7 +95,7 @@ async fn wait_for_eof(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
 
 /// Why no more is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ConversationEnd {
     /// The client has sent everything.
     Eof,
     /// The client said `exit`: what it said after that counts for nothing.
@@ -112,30 +104,30 @@ enum End {
     Ours,
 }
 
-struct Conversation<'a, S> {
+struct Conversation<'a> {
     telnet: &'a Telnet,
     /// What its samples get where they lack it.
     tags: &'a DefaultTags,
     limits: &'a TelnetLimits,
-    reader: ReadHalf<StallGuard<S>>,
-    writer: WriteHalf<StallGuard<S>>,
+    reader: ReadHalf<Box<dyn ByteStream>>,
+    writer: WriteHalf<Box<dyn ByteStream>>,
     inbox: Inbox,
     /// What the client did not take yet.
     answers: BytesMut,
-    end: Option<End>,
+    end: Option<ConversationEnd>,
     /// Whether nobody takes answers any more.
     deaf: bool,
     /// Rings when nothing came for too long.
     alarm: Pin<Box<Sleep>>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
+impl Conversation<'_> {
     /// # Errors
     /// When the client takes no more answers.
     async fn run(&mut self, stopping: &mut watch::Receiver<bool>) -> io::Result<()> {
         loop {
             self.handle().await;
-            let more = self.inbox.has_more() && self.end != Some(End::Exit);
+            let more = self.inbox.has_more() && self.end != Some(ConversationEnd::Exit);
             if self.end.is_some() && !more {
                 return self.close().await;
             }
@@ -145,7 +137,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
                 biased;
                 () = stop(stopping) => {
                     self.read_the_last().await;
-                    self.end = self.end.or(Some(End::Ours));
+                    self.end = self.end.or(Some(ConversationEnd::Ours));
                 }
                 written = self.writer.write_buf(&mut self.answers), if !self.answers.is_empty() => {
                     if written? == 0 {
@@ -156,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
                 () = &mut self.alarm, if listen => {
                     let idle = self.limits.idle_timeout.as_secs_f64();
                     self.answers.extend_from_slice(format!("closed: nothing came for {idle} s\n").as_bytes());
-                    self.end = Some(End::Ours);
+                    self.end = Some(ConversationEnd::Ours);
                 }
             }
         }
@@ -164,14 +156,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
 
     fn hear(&mut self, read: io::Result<usize>) {
         match read {
-            Ok(0) => self.end = Some(End::Eof),
+            Ok(0) => self.end = Some(ConversationEnd::Eof),
             Ok(_) => {
                 self.inbox.arrange();
                 return self.alarm.as_mut().reset(Instant::now() + self.limits.idle_timeout);
             }
             Err(error) => {
                 tracing::debug!(%error, "a telnet connection broke off");
-                self.end = Some(End::Eof);
+                self.end = Some(ConversationEnd::Eof);
             }
         }
         if self.inbox.is_torn() {
@@ -184,7 +176,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
     /// Stores and answers lines, until there is no more or too many answers wait.
     async fn handle(&mut self) {
         let mut lines = self.inbox.take();
-        while !lines.is_empty() && self.answers.len() < self.limits.answers_bytes_max && self.end != Some(End::Exit) {
+        while !lines.is_empty()
+            && self.answers.len() < self.limits.answers_bytes_max
+            && self.end != Some(ConversationEnd::Exit)
+        {
             let run = puts::run(&lines, self.limits.line_bytes_max);
             let taken = if run > 0 {
                 puts::store(self.telnet, self.tags, &lines[..run], &mut self.answers).await;
@@ -209,8 +204,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
         self.telnet.counters().lines.fetch_add(1, Ordering::Relaxed);
         if line.len() > self.limits.line_bytes_max {
             self.too_long();
-        } else if commands::answer(self.telnet, line, &mut self.answers) == Next::HangUp {
-            self.end = Some(End::Exit);
+        } else if commands::answer(self.telnet, line, &mut self.answers) == AfterCommand::HangUp {
+            self.end = Some(ConversationEnd::Exit);
         }
     }
 
@@ -224,14 +219,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
     async fn read_the_last(&mut self) {
         let mut left = LAST_BYTES_MAX;
         loop {
-            while self.inbox.has_more() && self.end != Some(End::Exit) {
+            while self.inbox.has_more() && self.end != Some(ConversationEnd::Exit) {
                 self.handle().await;
                 if self.answers.len() >= self.limits.answers_bytes_max {
                     self.deaf = true;
                     self.answers.clear();
                 }
             }
-            if left == 0 || matches!(self.end, Some(End::Exit | End::Eof)) {
+            if left == 0 || matches!(self.end, Some(ConversationEnd::Exit | ConversationEnd::Eof)) {
                 return;
             }
             match timeout(SILENCE, self.reader.read_buf(self.inbox.room())).await {
@@ -249,7 +244,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<'_, S> {
     async fn close(&mut self) -> io::Result<()> {
         self.writer.write_all_buf(&mut self.answers).await?;
         self.writer.shutdown().await?;
-        if self.end == Some(End::Exit) {
+        if self.end == Some(ConversationEnd::Exit) {
             // What it sent after that would take the last answers with it.
             let _ = timeout(FAREWELL_TIMEOUT, wait_for_eof(&mut self.reader)).await;
         }

@@ -6,6 +6,7 @@
 
 mod commands;
 mod conversation;
+mod limits;
 mod lines;
 mod puts;
 #[cfg(test)]
@@ -13,47 +14,42 @@ mod tests;
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
+use futures::future::BoxFuture;
 use telem_ingest::decode::opentsdb;
 use telem_ingest::decode::opentsdb::telnet::{Fraction, Rules};
-use telem_ingest::default_tags::DefaultTags;
 use telem_query::tsq::Fidelity;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub use self::limits::TelnetLimits;
+use super::OpenTsdb;
 use super::counters::TelnetCounters;
+use crate::protocol::{ByteStream, LineClient, LineService};
 use crate::state::State;
 
 /// What all connections share that speak telnet.
 #[derive(Debug)]
 pub struct Telnet {
-    state: Arc<State>,
+    tsdb: Arc<OpenTsdb>,
     places: Arc<Semaphore>,
 }
 
 impl Telnet {
-    pub fn new(state: Arc<State>) -> Self {
-        let places = state.limits.telnet.connections_max.clamp(1, Semaphore::MAX_PERMITS);
-        Self { places: Arc::new(Semaphore::new(places)), state }
+    pub fn new(tsdb: Arc<OpenTsdb>) -> Self {
+        let places = tsdb.telnet.connections_max.clamp(1, Semaphore::MAX_PERMITS);
+        Self { places: Arc::new(Semaphore::new(places)), tsdb }
     }
 
-    /// Answers a client, whose `first` bytes came already, until one of both has enough. Its samples get `tags` where they
-    /// lack them. When `stopping` turns true, what is on its way is still stored.
-    pub async fn converse<S>(&self, stream: S, first: BytesMut, tags: &DefaultTags, stopping: watch::Receiver<bool>)
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        conversation::hold(self, stream, first, tags, stopping).await;
+    fn state(&self) -> &State {
+        &self.tsdb.state
     }
 
-    /// Says in a line why a client is not served, and hangs up.
-    pub async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, reason: &str) {
-        conversation::refuse(self, stream, reason).await;
+    fn limits(&self) -> &TelnetLimits {
+        &self.tsdb.telnet
     }
 
     /// What was said since the start, on all connections.
     fn counters(&self) -> &TelnetCounters {
-        &self.state.opentsdb.telnet
+        &self.tsdb.counters.telnet
     }
 
     fn place(&self) -> Option<OwnedSemaphorePermit> {
@@ -61,9 +57,19 @@ impl Telnet {
     }
 
     fn rules(&self) -> Rules {
-        match self.state.fidelity {
+        match self.state().fidelity {
             Fidelity::Sensible => Rules { tags_max: telem_engine::series::TAGS_MAX, fraction: Fraction::Counts },
             Fidelity::OpenTsdb => Rules { tags_max: opentsdb::TAGS_MAX, fraction: Fraction::PointLeftOut },
         }
+    }
+}
+
+impl LineService for Telnet {
+    fn converse(&self, client: LineClient) -> BoxFuture<'_, ()> {
+        Box::pin(conversation::hold(self, client))
+    }
+
+    fn refuse<'a>(&'a self, stream: Box<dyn ByteStream>, reason: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(conversation::refuse(self, stream, reason))
     }
 }

@@ -32,7 +32,7 @@ pub fn run(lines: &[u8], line_bytes_max: usize) -> usize {
 
 /// What became of a run.
 #[derive(Debug, Default)]
-struct Sorted {
+struct DecodedLines {
     batch: SampleBatch,
     puts: u64,
     /// By the number of its line.
@@ -43,7 +43,7 @@ struct Sorted {
 /// Stores the samples of a run, and answers the lines that are none.
 pub async fn store(telnet: &Telnet, tags: &DefaultTags, run: &[u8], answers: &mut BytesMut) {
     let text = String::from_utf8_lossy(run);
-    let Sorted { batch, puts, errors, invalid_values } = sort(telnet, tags, &text);
+    let DecodedLines { batch, puts, errors, invalid_values } = sort(telnet, tags, &text);
     let counters = telnet.counters();
     counters.lines.fetch_add(puts, Ordering::Relaxed);
     counters.puts.fetch_add(puts, Ordering::Relaxed);
@@ -53,8 +53,8 @@ pub async fn store(telnet: &Telnet, tags: &DefaultTags, run: &[u8], answers: &mu
         tell(answers, error);
     }
     let samples = batch.len();
-    if let (Some(writer), false) = (&telnet.state.writer, batch.is_empty())
-        && let Err(error) = write(writer, batch, telnet.state.limits.telnet.busy_timeout).await
+    if let (Some(writer), false) = (&telnet.state().writer, batch.is_empty())
+        && let Err(error) = write(writer, batch, telnet.limits().busy_timeout).await
     {
         counters.not_written.fetch_add(samples as u64, Ordering::Relaxed);
         tell(answers, &format!("storage error: {samples} data points of the last lines are not stored: {error}"));
@@ -68,11 +68,11 @@ fn tell(answers: &mut BytesMut, error: &str) {
 }
 
 /// Work for the processor, but no more than one read brought.
-fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> Sorted {
+fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> DecodedLines {
     let lines: Vec<&str> = run.lines().collect();
-    let mut sorted = Sorted { puts: lines.len() as u64, ..Sorted::default() };
-    let Some(writer) = &telnet.state.writer else {
-        let refusal = telnet.state.refusal;
+    let mut sorted = DecodedLines { puts: lines.len() as u64, ..DecodedLines::default() };
+    let Some(writer) = &telnet.state().writer else {
+        let refusal = telnet.state().refusal;
         let what = match refusal {
             Refusal::Saved => format!("illegal argument: {}", refusal.message()),
             Refusal::NoRoom => refusal.message().to_owned(),
@@ -90,7 +90,7 @@ fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> Sorted {
             None
         }
     });
-    if telnet.state.level < LEVEL {
+    if telnet.state().level < LEVEL {
         samples.for_each(drop);
     } else {
         let accepted = writer.accept(tags, samples);

@@ -14,11 +14,20 @@ use tokio::task::JoinHandle;
 
 use super::lines::{self, Inbox};
 use super::*;
-use crate::state::TelnetLimits;
+use crate::net::stall::StallGuard;
+use crate::protocol::ByteStream;
 use crate::testing::Served;
 
 /// As much as a kernel takes without anybody reading.
 const SOCKET_BYTES: usize = 64 << 10;
+
+fn telnet(served: &Served, limits: TelnetLimits) -> Telnet {
+    Telnet::new(Arc::new(OpenTsdb::new(Arc::clone(&served.state), limits)))
+}
+
+fn client_of(stream: impl ByteStream + 'static, first: &[u8], stopping: watch::Receiver<bool>) -> LineClient {
+    LineClient { stream: Box::new(stream), first: BytesMut::from(first), tags: DefaultTags::default(), stopping }
+}
 
 struct Talk {
     served: Served,
@@ -29,22 +38,21 @@ struct Talk {
 
 impl Talk {
     fn new() -> Self {
-        Self::with(|_| ())
+        Self::with(|_, _| ())
     }
 
-    fn with(change: impl FnOnce(&mut State)) -> Self {
+    fn with(change: impl FnOnce(&mut State, &mut TelnetLimits)) -> Self {
         Self::over(SOCKET_BYTES, change)
     }
 
-    fn over(socket_bytes: usize, change: impl FnOnce(&mut State)) -> Self {
-        let served = Served::with(change);
+    fn over(socket_bytes: usize, change: impl FnOnce(&mut State, &mut TelnetLimits)) -> Self {
+        let mut limits = TelnetLimits::default();
+        let served = Served::with(|state| change(state, &mut limits));
         let (client, stream) = duplex(socket_bytes);
         let (stopping, stopped) = watch::channel(false);
-        let telnet = Telnet::new(Arc::clone(&served.state));
-        let server =
-            tokio::spawn(
-                async move { telnet.converse(stream, BytesMut::new(), &DefaultTags::default(), stopped).await },
-            );
+        let telnet = telnet(&served, limits);
+        let stream = StallGuard::new(stream, served.state.limits.write_idle_timeout);
+        let server = tokio::spawn(async move { telnet.converse(client_of(stream, b"", stopped)).await });
         Self { served, client, server, stopping }
     }
 
@@ -196,7 +204,7 @@ async fn a_line_may_be_as_long_as_the_limit_and_a_longer_one_is_passed_over() {
         (format!("{}{}", put(1), "x".repeat(1 << 20)), told.to_owned(), 1),
     ] {
         let limits = limit.clone();
-        let mut talk = Talk::with(|state| state.limits.telnet = limits);
+        let mut talk = Talk::with(|_, telnet| *telnet = limits);
         talk.send(sent).await;
         assert_eq!(talk.rest().await, expected);
         assert_eq!(talk.stored().len(), stored);
@@ -219,7 +227,7 @@ async fn bytes_that_are_no_text_are_answered_line_by_line() {
 
 #[tokio::test]
 async fn a_client_may_send_everything_before_it_reads_an_answer() {
-    let mut talk = Talk::over(64, |_| ());
+    let mut talk = Talk::over(64, |_, _| ());
     // More than the socket takes, and less than waits here.
     talk.send("frob\n".repeat(5_000)).await;
     let told = talk.rest().await;
@@ -228,9 +236,9 @@ async fn a_client_may_send_everything_before_it_reads_an_answer() {
 
 #[tokio::test]
 async fn a_client_that_takes_no_answers_is_held_back_and_then_left_but_what_it_sent_is_stored() {
-    let mut talk = Talk::over(1 << 20, |state| {
+    let mut talk = Talk::over(1 << 20, |state, telnet| {
         state.limits.write_idle_timeout = Duration::from_millis(30);
-        state.limits.telnet.answers_bytes_max = 1 << 10;
+        telnet.answers_bytes_max = 1 << 10;
     });
     // The answers are some 3 MB.
     talk.send(format!("{}{}", "frob\n".repeat(100_000), puts(1_000))).await;
@@ -251,7 +259,7 @@ async fn a_client_that_went_away_has_sent_what_it_sent() {
 
 #[tokio::test]
 async fn a_client_that_says_nothing_for_too_long_is_told_and_left() {
-    let mut talk = Talk::with(|state| state.limits.telnet.idle_timeout = Duration::from_millis(500));
+    let mut talk = Talk::with(|_, telnet| telnet.idle_timeout = Duration::from_millis(500));
     talk.send("version\nput m 13569984").await;
     assert!(talk.line().await.starts_with("net.opentsdb.tools"));
     assert_eq!(talk.line().await, "closed: nothing came for 0.5 s\n");
@@ -273,9 +281,9 @@ async fn samples_that_find_no_room_in_the_queue_for_too_long_are_told_and_the_cl
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(&dir.path().join("full"), Options::default()).unwrap();
     let options = WriterOptions { queue_batches_max: 0, ..WriterOptions::default() };
-    let mut talk = Talk::with(|state| {
+    let mut talk = Talk::with(|state, telnet| {
         state.writer = Some(Writer::start(db, options).unwrap());
-        state.limits.telnet.busy_timeout = Duration::from_millis(30);
+        telnet.busy_timeout = Duration::from_millis(30);
     });
     talk.send(puts(2)).await;
     let told = talk.line().await;
@@ -287,18 +295,13 @@ async fn samples_that_find_no_room_in_the_queue_for_too_long_are_told_and_the_cl
 
 #[tokio::test]
 async fn one_connection_more_than_the_limit_is_told() {
-    let served = Served::with(|state| state.limits.telnet.connections_max = 1);
-    let telnet = Arc::new(Telnet::new(Arc::clone(&served.state)));
+    let served = Served::new();
+    let telnet = Arc::new(telnet(&served, TelnetLimits { connections_max: 1, ..TelnetLimits::default() }));
     let (_stopping, stopped) = watch::channel(false);
     let connect = || {
         let (client, stream) = duplex(SOCKET_BYTES);
         let (telnet, stopped) = (Arc::clone(&telnet), stopped.clone());
-        (
-            client,
-            tokio::spawn(async move {
-                telnet.converse(stream, BytesMut::from("version\n"), &DefaultTags::default(), stopped).await
-            }),
-        )
+        (client, tokio::spawn(async move { telnet.converse(client_of(stream, b"version\n", stopped)).await }))
     };
     let (mut first, _held) = connect();
     assert!(first.read(&mut [0; 1_024]).await.unwrap() > 0, "the first has its place");
@@ -313,12 +316,12 @@ async fn one_connection_more_than_the_limit_is_told() {
 
 #[tokio::test]
 async fn a_server_of_level_0_checks_and_keeps_nothing_and_a_saved_database_takes_nothing() {
-    let mut talk = Talk::with(|state| state.level = 0);
+    let mut talk = Talk::with(|state, _| state.level = 0);
     talk.send(format!("{}put\n", put(1))).await;
     assert_eq!(talk.rest().await, "put: illegal argument: not enough arguments (need least 4, got 0)\n");
     assert_eq!(talk.stored(), [""; 0]);
 
-    let mut talk = Talk::with(|state| state.writer = None);
+    let mut talk = Talk::with(|state, _| state.writer = None);
     talk.send(format!("{}version\n", puts(2))).await;
     let told = talk.rest().await;
     assert_eq!(told.matches("put: illegal argument: this database is served read-only").count(), 2, "{told}");

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use telem_query::tsq::Fidelity;
 
 use super::arithmetic::Expression;
-use super::join::{By, Operator};
+use super::join::{By, JoinKind};
 use crate::protocols::opentsdb::query::filters::Filter;
 use crate::protocols::opentsdb::query::parse::{Asked, SUBS_MAX, Sub, check_filters};
 use crate::protocols::opentsdb::{aggregators, time};
@@ -17,15 +17,15 @@ use crate::protocols::opentsdb::{aggregators, time};
 pub struct Ask {
     pub asked: Asked,
     /// One for each sub-query in `asked`.
-    pub metrics: Vec<Metric>,
-    pub expressions: Vec<Named>,
-    pub outputs: Vec<Output>,
+    pub metrics: Vec<ExpressionMetric>,
+    pub expressions: Vec<NamedExpression>,
+    pub outputs: Vec<ExpressionOutput>,
     /// The request as it was understood, for the answer.
     pub echo: Json,
 }
 
 #[derive(Debug)]
-pub struct Metric {
+pub struct ExpressionMetric {
     pub id: String,
     /// What stands where a series has no value.
     pub fill: f64,
@@ -33,17 +33,17 @@ pub struct Metric {
 
 /// An expression that others may name.
 #[derive(Debug)]
-pub struct Named {
+pub struct NamedExpression {
     pub id: String,
     pub expression: Expression,
-    pub operator: Operator,
+    pub operator: JoinKind,
     pub by: By,
     /// What stands for it where it has no value.
     pub fill: f64,
 }
 
 #[derive(Debug)]
-pub struct Output {
+pub struct ExpressionOutput {
     pub id: String,
     pub alias: Option<String>,
 }
@@ -77,19 +77,23 @@ pub fn read(body: &str, fidelity: Fidelity) -> Result<Ask, String> {
     for metric in metrics {
         let sub = sub_query(metric, time, &filters, fidelity)?;
         asked.subs.push(sub);
-        named.push(Metric { id: id(metric)?, fill: fill(&metric["fillPolicy"])?.map_or(0.0, |(_, value)| value) });
+        named.push(ExpressionMetric {
+            id: id(metric)?,
+            fill: fill(&metric["fillPolicy"])?.map_or(0.0, |(_, value)| value),
+        });
     }
-    let expressions: Vec<Named> = list(&body["expressions"])?.iter().map(expression).collect::<Result<_, _>>()?;
+    let expressions: Vec<NamedExpression> =
+        list(&body["expressions"])?.iter().map(expression).collect::<Result<_, _>>()?;
     let ids = || named.iter().map(|metric| &metric.id).chain(expressions.iter().map(|expression| &expression.id));
     distinct("metric or expression", ids())?;
     let known: BTreeSet<&str> = ids().map(String::as_str).collect();
-    for Named { id, expression, .. } in &expressions {
+    for NamedExpression { id, expression, .. } in &expressions {
         if let Some(missing) = expression.variables().into_iter().find(|name| !known.contains(name)) {
             return Err(format!("Expression [{id}] was missing input {missing}"));
         }
     }
-    let outputs: Vec<Output> = list(&body["outputs"])?.iter().map(output).collect::<Result<_, _>>()?;
-    let all = |ids: Vec<&String>| ids.into_iter().map(|id| Output { id: id.clone(), alias: None }).collect();
+    let outputs: Vec<ExpressionOutput> = list(&body["outputs"])?.iter().map(output).collect::<Result<_, _>>()?;
+    let all = |ids: Vec<&String>| ids.into_iter().map(|id| ExpressionOutput { id: id.clone(), alias: None }).collect();
     let outputs = match (outputs.is_empty(), expressions.is_empty()) {
         (false, _) => outputs,
         (true, false) => all(expressions.iter().map(|expression| &expression.id).collect()),
@@ -291,15 +295,15 @@ fn fill_echo(json: &Json) -> Result<Json, String> {
     Ok(fill(json)?.map_or(Json::Null, |(policy, value)| json!({ "policy": policy, "value": shown(value) })))
 }
 
-fn operator(join: &Json) -> Result<(Operator, &'static str), String> {
+fn operator(join: &Json) -> Result<(JoinKind, &'static str), String> {
     match text(&join["operator"]).map(|name| name.to_lowercase()).as_deref() {
-        None | Some("union") => Ok((Operator::Union, "union")),
-        Some("intersection") => Ok((Operator::Intersection, "intersection")),
+        None | Some("union") => Ok((JoinKind::Union, "union")),
+        Some("intersection") => Ok((JoinKind::Intersection, "intersection")),
         Some(other) => Err(format!("the operator '{other}' is unknown, expected union or intersection")),
     }
 }
 
-fn expression(json: &Json) -> Result<Named, String> {
+fn expression(json: &Json) -> Result<NamedExpression, String> {
     let id = id(json)?;
     let text = filled(&json["expr"]).ok_or("missing or empty expr")?;
     let expression = Expression::parse(&text)?;
@@ -309,11 +313,11 @@ fn expression(json: &Json) -> Result<Named, String> {
     let join = &json["join"];
     let by = By { query_tags: flag(&join["useQueryTags"], false), aggregate_tags: flag(&join["includeAggTags"], true) };
     let fill = fill(&json["fillPolicy"])?.map_or(f64::NAN, |(_, value)| value);
-    Ok(Named { id, expression, operator: operator(join)?.0, by, fill })
+    Ok(NamedExpression { id, expression, operator: operator(join)?.0, by, fill })
 }
 
-fn output(json: &Json) -> Result<Output, String> {
-    Ok(Output { id: id(json)?, alias: text(&json["alias"]) })
+fn output(json: &Json) -> Result<ExpressionOutput, String> {
+    Ok(ExpressionOutput { id: id(json)?, alias: text(&json["alias"]) })
 }
 
 fn echo(body: &Json, time: Json, filters: &[(String, Vec<Filter>, bool)]) -> Result<Json, String> {

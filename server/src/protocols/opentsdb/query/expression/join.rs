@@ -7,7 +7,7 @@ use telem_query::tsq::Fidelity;
 
 /// What becomes of series that only some sub-queries have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Operator {
+pub enum JoinKind {
     /// They are filled.
     #[default]
     Union,
@@ -26,7 +26,7 @@ pub struct By {
 
 /// The answer of one sub-query.
 #[derive(Clone, Debug)]
-pub struct Side<'a> {
+pub struct JoinSide<'a> {
     pub groups: Vec<&'a TsGroup>,
     /// The tag keys that it filters.
     pub query_keys: BTreeSet<&'a str>,
@@ -59,7 +59,7 @@ impl Row<'_> {
 ///
 /// # Errors
 /// When there are series, and an intersection leaves none.
-pub fn rows<'a>(sides: &[Side<'a>], operator: Operator, by: By) -> Result<Vec<Row<'a>>, String> {
+pub fn rows<'a>(sides: &[JoinSide<'a>], operator: JoinKind, by: By) -> Result<Vec<Row<'a>>, String> {
     let mut rows: BTreeMap<Vec<&'a str>, Vec<Option<&'a TsGroup>>> = BTreeMap::new();
     for (at, side) in sides.iter().enumerate() {
         for group in &side.groups {
@@ -67,7 +67,7 @@ pub fn rows<'a>(sides: &[Side<'a>], operator: Operator, by: By) -> Result<Vec<Ro
         }
     }
     let any = !rows.is_empty();
-    if operator == Operator::Intersection {
+    if operator == JoinKind::Intersection {
         rows.retain(|_, members| members.iter().all(Option::is_some));
         if any && rows.is_empty() {
             return Err("No intersections found: no series of one query has the tags of one of each other".to_owned());
@@ -76,7 +76,7 @@ pub fn rows<'a>(sides: &[Side<'a>], operator: Operator, by: By) -> Result<Vec<Ro
     Ok(rows.into_values().map(|members| Row { members }).collect())
 }
 
-fn identity<'a>(group: &'a TsGroup, side: &Side<'_>, by: By) -> Vec<&'a str> {
+fn identity<'a>(group: &'a TsGroup, side: &JoinSide<'_>, by: By) -> Vec<&'a str> {
     // As in the original, where what has no tags of its own is all one.
     if group.tags.is_empty() {
         return Vec::new();

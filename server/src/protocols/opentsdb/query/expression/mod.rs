@@ -19,13 +19,13 @@ use telem_query::TsGroup;
 use telem_query::tsq::Fidelity;
 
 use self::arithmetic::Number;
-use self::ask::{Ask, Named, Output};
-use self::join::Side;
-use super::resolve::{self, Resolved, Source, Widen};
+use self::ask::{Ask, ExpressionOutput, NamedExpression};
+use self::join::JoinSide;
+use super::resolve::{self, Resolved, SubQuerySource, Widen};
 use super::{Answering, now_millis};
-use crate::answers::Held;
+use crate::answers::AnswerCharge;
 use crate::protocols::opentsdb::call::Call;
-use crate::protocols::opentsdb::errors::Failure;
+use crate::protocols::opentsdb::errors::OpenTsdbError;
 use crate::protocols::opentsdb::{Answer, allow, json, text_body, walk};
 use crate::state::State;
 
@@ -34,24 +34,28 @@ const VALUE_BYTES: usize = 64;
 /// Most values of the outputs of one request: rows times columns.
 const VALUES_MAX: usize = 5_000_000;
 
-pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
     let fidelity = call.fidelity(state.fidelity);
     if call.method != Method::POST {
-        return Err(Failure::unforeseen(fidelity, "Incoming data was null or empty").details("POST the expressions"));
+        return Err(
+            OpenTsdbError::unforeseen(fidelity, "Incoming data was null or empty").details("POST the expressions")
+        );
     }
     let body = match (text_body(state, request).await, fidelity) {
-        (Err(_), Fidelity::OpenTsdb) => return Err(Failure::unforeseen(fidelity, "Incoming data was null or empty")),
+        (Err(_), Fidelity::OpenTsdb) => {
+            return Err(OpenTsdbError::unforeseen(fidelity, "Incoming data was null or empty"));
+        }
         (body, _) => body?,
     };
     let (ask, question, range) = {
         let owned = Arc::clone(state);
         walk(state, call, move |_| {
             let state = owned;
-            let ask = ask::read(&body, fidelity).map_err(|why| Failure::unforeseen(fidelity, why))?;
+            let ask = ask::read(&body, fidelity).map_err(|why| OpenTsdbError::unforeseen(fidelity, why))?;
             let now = now_millis(&*state.clock);
             let question = resolve::resolve(&ask.asked, &state.index(), now, fidelity);
-            let mut question = question.map_err(|failure| Failure::unforeseen(fidelity, failure.message))?;
+            let mut question = question.map_err(|failure| OpenTsdbError::unforeseen(fidelity, failure.message))?;
             let range = range(&question, fidelity);
             if fidelity == Fidelity::OpenTsdb {
                 question.iter_mut().for_each(|sub| resolve::widen(sub, Widen::ToAllThatIsRead));
@@ -76,19 +80,19 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
 
 /// What is asked for, and by whom.
 #[derive(Clone, Copy)]
-struct Range {
+struct ExpressionRange {
     start: Timestamp,
     end: Timestamp,
     fidelity: Fidelity,
 }
 
-fn range(question: &[Resolved], fidelity: Fidelity) -> Range {
+fn range(question: &[Resolved], fidelity: Fidelity) -> ExpressionRange {
     let asked = question.iter().find_map(|sub| match &sub.source {
-        Source::Query(query) => Some((query.start, query.end)),
-        Source::Nothing => None,
+        SubQuerySource::Query(query) => Some((query.start, query.end)),
+        SubQuerySource::Nothing => None,
     });
     let (start, end) = asked.unwrap_or((Timestamp::MIN, Timestamp::MAX));
-    Range { start, end, fidelity }
+    ExpressionRange { start, end, fidelity }
 }
 
 /// A variable's series, and what stands where one has no value.
@@ -96,33 +100,38 @@ struct Worked {
     groups: Vec<TsGroup>,
     query_keys: BTreeSet<String>,
     fill: f64,
-    of: Of,
+    of: ValueOrigin,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum ValueOrigin {
     Metric,
     Expression,
 }
 
-fn render(ask: &Ask, answers: Vec<Vec<TsGroup>>, range: Range, mut held: Held) -> Result<(Vec<u8>, Held), Failure> {
+fn render(
+    ask: &Ask,
+    answers: Vec<Vec<TsGroup>>,
+    range: ExpressionRange,
+    mut held: AnswerCharge,
+) -> Result<(Vec<u8>, AnswerCharge), OpenTsdbError> {
     let mut worked: BTreeMap<&str, Worked> = BTreeMap::new();
     for ((metric, sub), groups) in ask.metrics.iter().zip(&ask.asked.subs).zip(answers) {
         // Series without a point in the range take no part. The original looks at all that it reads.
         let takes_part = |group: &TsGroup| range.fidelity == Fidelity::OpenTsdb || !group.points.is_empty();
         let groups = groups.into_iter().filter(takes_part).collect();
         let query_keys = sub.filters.iter().map(|filter| filter.key.clone()).collect();
-        worked.insert(&metric.id, Worked { groups, query_keys, fill: metric.fill, of: Of::Metric });
+        worked.insert(&metric.id, Worked { groups, query_keys, fill: metric.fill, of: ValueOrigin::Metric });
     }
     let mut budget = Budget { held: &mut held, values: 0 };
     for named in in_order(&ask.expressions)? {
         let groups = work_out(named, &worked, range.fidelity, &mut budget)?;
         let query_keys = BTreeSet::new();
-        worked.insert(&named.id, Worked { groups, query_keys, fill: named.fill, of: Of::Expression });
+        worked.insert(&named.id, Worked { groups, query_keys, fill: named.fill, of: ValueOrigin::Expression });
     }
     let mut out = Vec::new();
     out.extend_from_slice(b"{\"outputs\":");
-    let shown: Vec<(&Output, &Worked)> =
+    let shown: Vec<(&ExpressionOutput, &Worked)> =
         ask.outputs.iter().filter_map(|output| Some((output, worked.get(output.id.as_str())?))).collect();
     for (_, worked) in &shown {
         budget.take(worked.groups.iter().map(|group| group.points.len()).sum())?;
@@ -137,12 +146,12 @@ fn render(ask: &Ask, answers: Vec<Vec<TsGroup>>, range: Range, mut held: Held) -
 
 /// How much is worked on at once.
 struct Budget<'a> {
-    held: &'a mut Held,
+    held: &'a mut AnswerCharge,
     values: usize,
 }
 
 impl Budget<'_> {
-    fn take(&mut self, values: usize) -> Result<(), Failure> {
+    fn take(&mut self, values: usize) -> Result<(), OpenTsdbError> {
         self.values = self.values.saturating_add(values);
         if self.values > VALUES_MAX {
             return Err(telem_query::Error::TooLarge { what: "values", max: VALUES_MAX as u64 }.into());
@@ -152,16 +161,16 @@ impl Budget<'_> {
 }
 
 /// Every expression after those that it names.
-fn in_order(expressions: &[Named]) -> Result<Vec<&Named>, Failure> {
-    let mut waiting: Vec<&Named> = expressions.iter().collect();
-    let mut order: Vec<&Named> = Vec::new();
+fn in_order(expressions: &[NamedExpression]) -> Result<Vec<&NamedExpression>, OpenTsdbError> {
+    let mut waiting: Vec<&NamedExpression> = expressions.iter().collect();
+    let mut order: Vec<&NamedExpression> = Vec::new();
     while !waiting.is_empty() {
         let open: BTreeSet<&str> = waiting.iter().map(|named| named.id.as_str()).collect();
-        let (ready, rest): (Vec<&Named>, Vec<&Named>) =
+        let (ready, rest): (Vec<&NamedExpression>, Vec<&NamedExpression>) =
             waiting.into_iter().partition(|named| named.expression.variables().is_disjoint(&open));
         if ready.is_empty() {
             let id = &rest[0].id;
-            return Err(Failure::bad_request(format!("Circular reference found: {id}")));
+            return Err(OpenTsdbError::bad_request(format!("Circular reference found: {id}")));
         }
         order.extend(ready);
         waiting = rest;
@@ -171,21 +180,21 @@ fn in_order(expressions: &[Named]) -> Result<Vec<&Named>, Failure> {
 
 /// The series of an expression: one for each row, all with the same times.
 fn work_out(
-    named: &Named,
+    named: &NamedExpression,
     worked: &BTreeMap<&str, Worked>,
     fidelity: Fidelity,
     budget: &mut Budget<'_>,
-) -> Result<Vec<TsGroup>, Failure> {
+) -> Result<Vec<TsGroup>, OpenTsdbError> {
     let names: Vec<&str> = named.expression.variables().into_iter().collect();
     let inputs: Vec<&Worked> = names.iter().filter_map(|name| worked.get(name)).collect();
-    let sides: Vec<Side<'_>> = inputs
+    let sides: Vec<JoinSide<'_>> = inputs
         .iter()
-        .map(|input| Side {
+        .map(|input| JoinSide {
             groups: input.groups.iter().collect(),
             query_keys: input.query_keys.iter().map(String::as_str).collect(),
         })
         .collect();
-    let rows = join::rows(&sides, named.operator, named.by).map_err(Failure::bad_request)?;
+    let rows = join::rows(&sides, named.operator, named.by).map_err(OpenTsdbError::bad_request)?;
     let times: BTreeSet<Timestamp> = rows
         .iter()
         .flat_map(|row| row.members.iter().flatten())
@@ -206,9 +215,9 @@ fn work_out(
                 .collect();
             let value =
                 |name: &str| names.iter().position(|known| *known == name).map_or(f64::NAN, |place| values[place]);
-            let result = named.expression.work_out(&value).map_err(Failure::bad_request)?;
+            let result = named.expression.work_out(&value).map_err(OpenTsdbError::bad_request)?;
             if fidelity == Fidelity::OpenTsdb && matches!(result, Number::Int(_)) {
-                return Err(Failure::bad_request("Expression returned a result of type: java.lang.Integer"));
+                return Err(OpenTsdbError::bad_request("Expression returned a result of type: java.lang.Integer"));
             }
             points.push((*time, Value::Float(result.float())));
         }
@@ -233,9 +242,9 @@ fn value(group: Option<&TsGroup>, at: &mut usize, time: Timestamp) -> Option<f64
 }
 
 /// One output: a row for each time, in it the time and the value of every series.
-fn output(out: &mut Vec<u8>, name: &Output, worked: &Worked, range: Range) {
+fn output(out: &mut Vec<u8>, name: &ExpressionOutput, worked: &Worked, range: ExpressionRange) {
     // A metric shows all that was read for it, which is more than the range only where the original is reproduced.
-    let shows = |time: &Timestamp| worked.of == Of::Metric || (range.start..=range.end).contains(time);
+    let shows = |time: &Timestamp| worked.of == ValueOrigin::Metric || (range.start..=range.end).contains(time);
     let times: BTreeSet<Timestamp> =
         worked.groups.iter().flat_map(|group| group.points.iter().map(|(time, _)| *time)).filter(shows).collect();
     out.extend_from_slice(b"{\"id\":");
@@ -260,7 +269,7 @@ fn output(out: &mut Vec<u8>, name: &Output, worked: &Worked, range: Range) {
         }
         out.push(b']');
     });
-    let of_metric = worked.of == Of::Metric && range.fidelity == Fidelity::OpenTsdb;
+    let of_metric = worked.of == ValueOrigin::Metric && range.fidelity == Fidelity::OpenTsdb;
     // The original sees the last time of an expression only behind a first.
     let last = if times.len() > 1 || of_metric { times.last() } else { None };
     let none = if of_metric { i64::MAX } else { 0 };

@@ -7,7 +7,7 @@ use telem_query::TsGroup;
 use telem_query::tsq::Fidelity;
 
 use super::parse::{Argument, Function, Tree};
-use crate::protocols::opentsdb::query::expression::join::{self, By, Operator, Side};
+use crate::protocols::opentsdb::query::expression::join::{self, By, JoinKind, JoinSide};
 
 /// Most sub-queries that are added up, and so on.
 const OPERANDS_MAX: usize = 26;
@@ -236,12 +236,15 @@ fn combine(inputs: &[Vec<Curve>], fidelity: Fidelity, of: impl Fn(f64, f64) -> f
     if !(2..=OPERANDS_MAX).contains(&inputs.len()) {
         return Err(format!("Must have 2 to {OPERANDS_MAX} series, got {} instead", inputs.len()));
     }
-    let sides: Vec<Side<'_>> = inputs
+    let sides: Vec<JoinSide<'_>> = inputs
         .iter()
-        .map(|curves| Side { groups: curves.iter().map(|curve| &curve.group).collect(), query_keys: BTreeSet::new() })
+        .map(|curves| JoinSide {
+            groups: curves.iter().map(|curve| &curve.group).collect(),
+            query_keys: BTreeSet::new(),
+        })
         .collect();
     let by = By { query_tags: false, aggregate_tags: false };
-    let rows = join::rows(&sides, Operator::Union, by)?;
+    let rows = join::rows(&sides, JoinKind::Union, by)?;
     Ok(rows.iter().map(|row| Curve { sub: 0, group: combined(row, fidelity, &of), made: Made::FromSeveral }).collect())
 }
 

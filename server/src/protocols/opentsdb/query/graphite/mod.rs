@@ -19,14 +19,15 @@ use self::functions::{Curve, Made, Scope};
 use self::parse::{Argument, Function, Tree};
 use super::gaps::Gaps;
 use super::parse::Asked;
-use super::render::{Notes, Out};
-use super::resolve::{Resolved, Source, Widen};
+use super::render::{AnnotationNotes, Out};
+use super::resolve::{Resolved, SubQuerySource, Widen};
 use super::stats::Stats;
 use super::{Answering, now_millis, resolve, uri};
-use crate::answers::Held;
+use crate::answers::AnswerCharge;
+use crate::http::Params;
 use crate::protocols::opentsdb::annotation::Delivered;
-use crate::protocols::opentsdb::call::{Call, Params};
-use crate::protocols::opentsdb::errors::Failure;
+use crate::protocols::opentsdb::call::Call;
+use crate::protocols::opentsdb::errors::OpenTsdbError;
 use crate::protocols::opentsdb::{Answer, allow, walk};
 use crate::state::State;
 
@@ -44,12 +45,14 @@ struct Expressions {
     scope: Scope,
 }
 
-pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, Failure> {
+pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
     let fidelity = call.fidelity(state.fidelity);
     if call.method != Method::GET {
         drop(request);
-        return Err(Failure::unforeseen(fidelity, "An expression stands in the URI").details("send a GET with exp="));
+        return Err(
+            OpenTsdbError::unforeseen(fidelity, "An expression stands in the URI").details("send a GET with exp=")
+        );
     }
     let stats = Stats::new(Arc::clone(&state.clock));
     let (state_, params) = (Arc::clone(state), call.params.clone());
@@ -67,28 +70,33 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         let answers = places.iter().map(|at| answers.get(*at).cloned().unwrap_or_default()).collect::<Vec<_>>();
         let mut out = Out::new(asked, Delivered::default(), Arc::clone(&index), held, stats);
         for tree in &trees {
-            let curves = functions::evaluate(tree, &answers, scope).map_err(Failure::bad_request)?;
+            let curves = functions::evaluate(tree, &answers, scope).map_err(OpenTsdbError::bad_request)?;
             for curve in curves {
                 let gaps_are_null = nulls.get(curve.sub).copied().unwrap_or(false);
-                let sub = Resolved { index: curve.sub, source: Source::Nothing, gaps_are_null };
+                let sub = Resolved { index: curve.sub, source: SubQuerySource::Nothing, gaps_are_null };
                 let notes = match (curve.made, fidelity) {
-                    (Made::FromSeveral, Fidelity::OpenTsdb) => Notes::None,
-                    _ => Notes::OfItsSeries,
+                    (Made::FromSeveral, Fidelity::OpenTsdb) => AnnotationNotes::None,
+                    _ => AnnotationNotes::OfItsSeries,
                 };
                 let groups = vec![shown(curve, scope, &index)?.group];
                 out.add_with(&sub, groups, std::time::Duration::ZERO, notes)?;
             }
         }
-        Ok::<_, Failure>(out.whole()?)
+        Ok::<_, OpenTsdbError>(out.whole()?)
     });
     let (json, held) = rendered.await?;
     Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing))
 }
 
-fn understand(params: &Params, index: &SeriesIndex, now: i64, fidelity: Fidelity) -> Result<Expressions, Failure> {
+fn understand(
+    params: &Params,
+    index: &SeriesIndex,
+    now: i64,
+    fidelity: Fidelity,
+) -> Result<Expressions, OpenTsdbError> {
     let mut queries = Vec::new();
     let trees = params.all("exp").map(|text| parse::parse(text, &mut queries, fidelity));
-    let trees: Vec<Tree> = trees.collect::<Result<_, _>>().map_err(|why| Failure::unforeseen(fidelity, why))?;
+    let trees: Vec<Tree> = trees.collect::<Result<_, _>>().map_err(|why| OpenTsdbError::unforeseen(fidelity, why))?;
     if fidelity == Fidelity::OpenTsdb {
         trees.iter().try_for_each(in_opentsdb)?;
     }
@@ -97,11 +105,11 @@ fn understand(params: &Params, index: &SeriesIndex, now: i64, fidelity: Fidelity
     // The original counts in all sub-queries of the request, of which it keeps every one once.
     let places = if fidelity == Fidelity::OpenTsdb { (0..queries.len()).collect() } else { places };
     if let Some(beyond) = places.iter().find(|place| **place >= asked.subs.len()) {
-        return Err(Failure::bad_request(format!("Index: {beyond}, Size: {}", asked.subs.len())));
+        return Err(OpenTsdbError::bad_request(format!("Index: {beyond}, Size: {}", asked.subs.len())));
     }
     let scope = question.iter().find_map(|sub| match &sub.source {
-        Source::Query(query) => Some(Scope { start: query.start, end: query.end, fidelity }),
-        Source::Nothing => None,
+        SubQuerySource::Query(query) => Some(Scope { start: query.start, end: query.end, fidelity }),
+        SubQuerySource::Nothing => None,
     });
     let scope = scope.unwrap_or(Scope { start: Timestamp::MIN, end: Timestamp::MAX, fidelity });
     if trees.iter().any(looks_back) {
@@ -111,10 +119,10 @@ fn understand(params: &Params, index: &SeriesIndex, now: i64, fidelity: Fidelity
 }
 
 /// The original's order of arguments: queries before parameters.
-fn in_opentsdb(tree: &Tree) -> Result<(), Failure> {
+fn in_opentsdb(tree: &Tree) -> Result<(), OpenTsdbError> {
     let parameters = tree.arguments.iter().skip_while(|argument| !matches!(argument, Argument::Parameter(_)));
     if parameters.clone().any(|argument| !matches!(argument, Argument::Parameter(_))) {
-        return Err(Failure::bad_request("Unknown parameter type: null"));
+        return Err(OpenTsdbError::bad_request("Unknown parameter type: null"));
     }
     tree.arguments.iter().try_for_each(|argument| match argument {
         Argument::Function(tree) => in_opentsdb(tree),
@@ -133,8 +141,8 @@ async fn collect(
     state: &Arc<State>,
     question: Vec<Resolved>,
     fidelity: Fidelity,
-    held: &mut Held,
-) -> Result<(Vec<Vec<Curve>>, Vec<MissingNode>), Failure> {
+    held: &mut AnswerCharge,
+) -> Result<(Vec<Vec<Curve>>, Vec<MissingNode>), OpenTsdbError> {
     let mut answers = vec![Vec::new(); question.len()];
     let mut answering = Answering::new(state, question, fidelity);
     let mut points = 0;
@@ -148,7 +156,7 @@ async fn collect(
 }
 
 /// What a curve shows: only the range, and the metric that was seen first.
-fn shown(mut curve: Curve, scope: Scope, index: &SeriesIndex) -> Result<Curve, Failure> {
+fn shown(mut curve: Curve, scope: Scope, index: &SeriesIndex) -> Result<Curve, OpenTsdbError> {
     curve.group.points.retain(|(time, _)| scope.start <= *time && *time <= scope.end);
     if let Some((time, value)) = curve.group.points.iter().find(|(_, value)| value.as_f64().is_infinite()) {
         let (at_millis, value) = (time.millis(), value.as_f64());

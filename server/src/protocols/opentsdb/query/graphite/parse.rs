@@ -65,18 +65,18 @@ impl Function {
 /// # Errors
 /// Says what is wrong.
 pub fn parse(text: &str, queries: &mut Vec<String>, fidelity: Fidelity) -> Result<Tree, String> {
-    let mut reader = Reader { text, queries, fidelity };
+    let mut reader = GraphiteReader { text, queries, fidelity };
     let end = text.find('(').and_then(|open| closing(&text[open + 1..]).map(|close| open + 1 + close + 1));
     reader.function(&text[..end.ok_or_else(|| reader.malformed())?], 0)
 }
 
-struct Reader<'a> {
+struct GraphiteReader<'a> {
     text: &'a str,
     queries: &'a mut Vec<String>,
     fidelity: Fidelity,
 }
 
-impl Reader<'_> {
+impl GraphiteReader<'_> {
     fn malformed(&self) -> String {
         format!("Failed to parse {}", self.text)
     }

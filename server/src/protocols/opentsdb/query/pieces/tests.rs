@@ -1,6 +1,7 @@
 use std::io::Read;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::response::Response;
@@ -13,7 +14,7 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::answers::AnswerBudget;
-use crate::http;
+use crate::service::router::{self, ProtocolOptions};
 use crate::testing::Served;
 
 /// More points than are written at once.
@@ -39,7 +40,7 @@ fn served(change: impl FnOnce(&mut crate::state::State)) -> Served {
 
 async fn begin(served: &Served, path: &str, encoding: &str) -> Response {
     let request = Request::get(path).header("accept-encoding", encoding).body(Body::empty()).unwrap();
-    http::router(std::sync::Arc::clone(&served.state)).oneshot(request).await.unwrap()
+    router::services(&served.state, &ProtocolOptions::default(), Router::new()).http.oneshot(request).await.unwrap()
 }
 
 /// What came before the answer was cut off.
@@ -158,7 +159,7 @@ async fn an_answer_that_nobody_reads_is_not_computed_further() {
 async fn a_connection_that_ends_in_the_middle_ends_the_work() {
     let budget = AnswerBudget::new(2 << 20);
     let served = served(|state| state.limits.answers = budget.clone());
-    let router = http::router(std::sync::Arc::clone(&served.state));
+    let router = router::services(&served.state, &ProtocolOptions::default(), Router::new()).http;
     for _ in 0..3 {
         // The client's side of a connection that holds few bytes on their way.
         let (mut client, server) = tokio::io::duplex(4 << 10);

@@ -1,0 +1,26 @@
+//! The parameters of a URI or of a form in a body.
+
+/// The parameters of a URI, decoded, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Params(Vec<(String, String)>);
+
+impl Params {
+    /// A `+` is a blank. What is no encoding stays; what is no UTF-8 becomes U+FFFD.
+    pub fn parse(query: &str) -> Params {
+        Params(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    /// The last value given for `name`; empty for a name that stands alone.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().rfind(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
+    /// Whether `name` stands there, with whatever value: `summary` is as good as `summary=true`.
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+}

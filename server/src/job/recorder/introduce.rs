@@ -1,0 +1,29 @@
+//! What a command and its user are told of a service that is ready.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::job::describe;
+use crate::service::Ready;
+
+/// What the command is told, so that its processes find the service.
+pub fn environment(ready: &Ready, start: &describe::Start) -> Vec<(String, OsString)> {
+    let told: [(&str, OsString); 5] = [
+        ("TELEM_CONNECTION", absolute(&ready.connection_file).into()),
+        ("TELEM_SOCKET", absolute(&ready.socket).into()),
+        ("TELEM_URL", ready.url.clone().into()),
+        ("TELEM_LEVEL", start.level.to_string().into()),
+        ("TELEM_JOB", start.id.clone().into()),
+    ];
+    told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The command may go elsewhere.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+pub fn greeting(ready: &Ready, job: &str) -> String {
+    let recovery = ready.recovery.as_ref().map(|text| format!(" · recovered: {text}")).unwrap_or_default();
+    format!("listening on {} · job {job} · live data in {}{recovery}", ready.url, ready.data.display())
+}

@@ -1,0 +1,138 @@
+//! Questions that an agent is asked: it hands them on to its head, which asks all nodes, so that a program gets one
+//! answer wherever it runs. Where there is no head the agent answers for its node alone, and says so.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use telem_engine::ErrorKind;
+use telem_query::MissingNode;
+use tokio::sync::watch;
+
+use crate::client::{self, Client, ClientError};
+use crate::http::ApiError;
+use crate::http::body::{self, BodyLimits};
+use crate::missing;
+
+/// How the head is asked; `None` while there is none.
+pub type InSight = watch::Receiver<Option<Client>>;
+
+/// How much longer than a query may take a head may be silent.
+pub const GRACE: Duration = Duration::from_secs(10);
+/// What a client says for the one who answers.
+const PASSED_ON: [header::HeaderName; 4] =
+    [header::ACCEPT, header::ACCEPT_ENCODING, header::CONTENT_TYPE, header::USER_AGENT];
+/// What holds for one connection only.
+const OF_CONNECTION: [header::HeaderName; 4] =
+    [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TRAILER];
+
+#[derive(Debug)]
+struct Forward {
+    head: InSight,
+    node: String,
+    limits: BodyLimits,
+}
+
+/// The same paths; what is asked there goes to the head while there is one.
+pub fn over(router: Router, head: InSight, node: &str, limits: BodyLimits) -> Router {
+    let forward = Arc::new(Forward { head, node: node.to_owned(), limits });
+    router.layer(middleware::from_fn_with_state(forward, forwarded))
+}
+
+/// Whether it is about samples or nodes of the job. What is told is not: a node stores its own.
+fn is_question(method: &Method, path: &str) -> bool {
+    let path = path.strip_prefix("/grafana").unwrap_or(path).to_ascii_lowercase();
+    let mut words = path.split('/').filter(|word| !word.is_empty()).peekable();
+    let is_api = words.next_if_eq(&"api").is_some();
+    if is_api {
+        let is_version = |word: &&str| word.strip_prefix('v').is_some_and(|number| number.parse::<u32>().is_ok());
+        words.next_if(is_version);
+    }
+    match (is_api, words.next(), words.next()) {
+        (true, Some("query"), _) | (true, Some("search"), Some("lookup")) => true,
+        (true, Some("sql" | "suggest"), None) | (false, Some("q" | "suggest"), None) => true,
+        (true, Some("nodes"), None) => method == Method::GET,
+        _ => false,
+    }
+}
+
+async fn forwarded(State(forward): State<Arc<Forward>>, request: Request, next: Next) -> Response {
+    if !is_question(request.method(), request.uri().path()) {
+        return next.run(request).await;
+    }
+    let Some(head) = forward.head.borrow().clone() else {
+        return forward.alone("there is no head", request, next).await;
+    };
+    let (mut parts, given) = request.into_parts();
+    let whole = body::read(Request::from_parts(parts.clone(), given), &forward.limits).await;
+    let asked: Bytes = match whole {
+        Ok(asked) => asked,
+        Err(error) => return error.into_response(),
+    };
+    // It is read, and unpacked.
+    for name in [header::CONTENT_ENCODING, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
+        parts.headers.remove(name);
+    }
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let sent = head.pass(parts.method.clone(), path, passed_on(&parts.headers), asked.clone());
+    let mut sight = forward.head.clone();
+    let answer = tokio::select! {
+        answer = sent => Some(answer),
+        // Whoever reports to it notices sooner than a question.
+        _ = sight.wait_for(|head| head.is_none()) => None,
+    };
+    match answer {
+        Some(Ok(answer)) => return response(answer),
+        Some(Err(error @ ClientError::Silent { .. })) => {
+            return ApiError::of_kind(ErrorKind::Unavailable, error.to_string()).into_response();
+        }
+        Some(Err(error)) => tracing::debug!(%error, "a question is not handed on"),
+        None => {}
+    }
+    forward.alone("the head does not answer", Request::from_parts(parts, Body::from(asked)), next).await
+}
+
+impl Forward {
+    /// Our own answer, which says that it is no more than that.
+    async fn alone(&self, why: &str, request: Request, next: Next) -> Response {
+        let asks_strictly = request.uri().query().is_some_and(|query| query.split('&').any(|one| one == "strict=true"));
+        if asks_strictly {
+            let what = format!("the answer would lack other nodes ({why}); without strict it covers {}", self.node);
+            return ApiError::of_kind(ErrorKind::Unavailable, what).into_response();
+        }
+        let reason = format!("{why}: these are the samples of {} alone", self.node);
+        let mut answer = next.run(request).await;
+        if let Some(lacking) = missing::header(&[MissingNode { node: "other nodes".to_owned(), reason }]) {
+            answer.headers_mut().insert(missing::NAME, lacking);
+        }
+        answer
+    }
+}
+
+fn passed_on(headers: &HeaderMap) -> impl Iterator<Item = (header::HeaderName, HeaderValue)> {
+    PASSED_ON.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)))
+}
+
+fn response(answer: client::AnswerBody) -> Response {
+    let (status, mut headers) = (answer.status(), answer.headers().clone());
+    for name in OF_CONNECTION {
+        headers.remove(name);
+    }
+    let chunks = futures::stream::unfold(answer, |mut answer| async move {
+        let chunk = answer.chunk().await.transpose()?;
+        Some((chunk, answer))
+    });
+    let mut response = Response::new(Body::from_stream(chunks));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}

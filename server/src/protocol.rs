@@ -1,0 +1,85 @@
+//! What a protocol is to the rest of the server: paths, and perhaps a language of its own.
+//!
+//! The folders below [`protocols`](crate::protocols) implement these traits; `service/router.rs` lists who does; `net`
+//! accepts the clients, finds out who may speak, and hands over what they say. Neither knows the other.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use bytes::BytesMut;
+use futures::future::BoxFuture;
+use telem_ingest::default_tags::DefaultTags;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+/// One protocol, with the state that is its own.
+pub trait Protocol: Debug + Send + Sync {
+    /// Its paths on the common port; gRPC is paths too. Who asks was found out before.
+    fn routes(self: Arc<Self>) -> Router {
+        Router::new()
+    }
+
+    /// Who talks to clients of the common port that do not speak HTTP. There is one such protocol at most, as nothing
+    /// in a first line would tell two of them apart.
+    fn lines(self: Arc<Self>) -> Option<Arc<dyn LineService>> {
+        None
+    }
+
+    /// Ports of its own, where it needs any.
+    fn listeners(self: Arc<Self>) -> Vec<OwnListener> {
+        Vec::new()
+    }
+}
+
+/// A port that belongs to one protocol. Who may speak there is found out as on the common port.
+#[derive(Clone, Debug)]
+pub struct OwnListener {
+    pub address: SocketAddr,
+    pub language: Language,
+}
+
+/// What is spoken at a port.
+#[derive(Clone, Debug)]
+pub enum Language {
+    /// HTTP/1 and HTTP/2, gRPC included.
+    Http(Router),
+    /// Over TCP.
+    Lines(Arc<dyn LineService>),
+    /// Over UDP.
+    Datagrams(Arc<dyn DatagramService>),
+}
+
+/// Both directions of a connection.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+
+/// A client that speaks in lines.
+pub struct LineClient {
+    /// It fails once the client takes no byte for too long.
+    pub stream: Box<dyn ByteStream>,
+    /// Bytes that came already.
+    pub first: BytesMut,
+    /// What its samples get where they lack it.
+    pub tags: DefaultTags,
+    /// Turns true once the server stops: what is on its way is still stored then.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// Talks to clients, a connection each.
+pub trait LineService: Debug + Send + Sync {
+    /// Answers a client, which may speak, until one of both has enough.
+    fn converse(&self, client: LineClient) -> BoxFuture<'_, ()>;
+
+    /// Says in a line why a client is not served, and hangs up.
+    fn refuse<'a>(&'a self, stream: Box<dyn ByteStream>, reason: &'a str) -> BoxFuture<'a, ()>;
+}
+
+/// Takes datagrams, which nobody is answered.
+pub trait DatagramService: Debug + Send + Sync {
+    /// Takes one whose sender may send. The next is read when this is done; others wait in the kernel, which drops what
+    /// it has no room for.
+    fn receive<'a>(&'a self, datagram: &'a [u8]) -> BoxFuture<'a, ()>;
+}

@@ -1,0 +1,50 @@
+//! `GET /api/info`: what is in the database, as JSON; what `telem info` prints. With `?by_metric=true` also what each
+//! metric has, which looks at every segment.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State as Of};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use telem_engine::ErrorKind;
+
+use crate::http::ApiError;
+use crate::http::asker::Asker;
+use crate::info::Info;
+use crate::protocol::Protocol;
+use crate::state::State;
+
+/// What `/api/info` answers with.
+#[derive(Debug)]
+pub struct InfoApi {
+    state: Arc<State>,
+}
+
+impl InfoApi {
+    pub fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+}
+
+impl Protocol for InfoApi {
+    fn routes(self: Arc<Self>) -> Router {
+        Router::new().route("/api/info", get(info)).with_state(Arc::clone(&self.state))
+    }
+}
+
+async fn info(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
+    let query = request.uri().query().unwrap_or_default();
+    let by_metric = query.split('&').any(|parameter| parameter == "by_metric=true");
+    let db = state.db.clone();
+    // The answer waits for a lock that the writer holds while it appends.
+    let asker = Asker::of(&request);
+    let look = move || if by_metric { Info::with_metrics(&db) } else { Info::of(&db) };
+    let mut info = state.limits.walks.walk(&asker, move |_| Ok::<_, ApiError>(look()?)).await?;
+    info.version = Some(state.version.to_owned());
+    info.level = state.writer.is_some().then_some(state.level);
+    let text = serde_json::to_string(&info)
+        .map_err(|error| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {error}")))?;
+    Ok(([(header::CONTENT_TYPE, "application/json; charset=UTF-8")], text).into_response())
+}

@@ -1,0 +1,79 @@
+//! Who answers which path: the only file that lists protocols. What nodes say to each other comes beside them.
+//!
+//! The router knows no connections and checks no rights: the net module does that before a request comes here.
+
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::compression::CompressionLayer;
+
+use crate::http::ApiError;
+use crate::net::Services;
+use crate::protocol::Protocol;
+use crate::protocols::influx::Influx;
+use crate::protocols::info::InfoApi;
+use crate::protocols::opentsdb::{OpenTsdb, TelnetLimits};
+use crate::protocols::sql::SqlApi;
+use crate::state::State;
+
+/// What protocols are told that is theirs alone.
+#[derive(Clone, Debug, Default)]
+pub struct ProtocolOptions {
+    pub telnet: TelnetLimits,
+}
+
+/// Every protocol, a line each.
+fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Protocol>> {
+    let state = || Arc::clone(state);
+    vec![
+        Arc::new(Influx::new(state())),
+        Arc::new(InfoApi::new(state())),
+        Arc::new(OpenTsdb::new(state(), options.telnet.clone())),
+        Arc::new(SqlApi::new(state())),
+    ]
+}
+
+/// Every path of the protocols and those of the process, `own`: what nodes say to each other. Answers are compressed
+/// for clients that ask for gzip. Beside them, who talks to clients that speak in lines, and ports of protocols' own.
+pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> Services {
+    let protocols = protocols(state, options);
+    let mut paths = own;
+    for protocol in &protocols {
+        paths = paths.merge(Arc::clone(protocol).routes());
+    }
+    let http = paths
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(CompressionLayer::new());
+    Services {
+        http,
+        lines: protocols.iter().find_map(|protocol| Arc::clone(protocol).lines()),
+        listeners: protocols.into_iter().flat_map(Protocol::listeners).collect(),
+    }
+}
+
+async fn unknown_path(uri: Uri) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, format!("nothing is served at '{}'", uri.path()))
+}
+
+async fn unknown_method(request: Request) -> ApiError {
+    let what = format!("'{}' does not answer to {}", request.uri().path(), request.method());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what)
+}
+
+/// A handler that panics costs its request an answer 500, never the server.
+fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("no message");
+    tracing::error!(panic = text, "a request handler panicked");
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("bug in telem: {text}")).into_response()
+}

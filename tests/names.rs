@@ -1,0 +1,67 @@
+//! A type is a noun, and no two of a crate share it: who reads a name knows which room it comes from.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Crates whose types all have a name of their own; tests and what fuzz targets do may call theirs as they like.
+const CRATES: [&str; 1] = ["server"];
+
+fn files(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        if ["tests", "testing", "fuzzing"].contains(&stem) {
+            continue;
+        }
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The types that a file declares outside of tests; types of an `impl` or a trait belong to those.
+fn types(text: &str) -> Vec<&str> {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let declared = code.lines().filter_map(|line| {
+        let is_inner = line.starts_with(' ');
+        let line = line.trim_start();
+        let line = line.strip_prefix("pub").map_or(line, |rest| match rest.strip_prefix('(') {
+            Some(rest) => rest.split_once(") ").map_or("", |(_, rest)| rest),
+            None => rest.trim_start(),
+        });
+        let (keyword, rest) = line.split_once(' ')?;
+        let is_type = ["struct", "enum", "trait"].contains(&keyword) || keyword == "type" && !is_inner;
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        (is_type && end > 0).then(|| &rest[..end])
+    });
+    declared.collect()
+}
+
+#[test]
+fn no_two_types_of_a_crate_share_a_name() {
+    let mut shared = Vec::new();
+    for krate in CRATES {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src");
+        let (mut paths, mut places) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
+        files(&source, &mut paths);
+        for path in paths {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for name in types(&text) {
+                let place = path.strip_prefix(&source).unwrap().display().to_string();
+                places.entry(name.to_owned()).or_default().push(place);
+            }
+        }
+        assert!(places.len() > 300, "{krate} has {} types", places.len());
+        let of_crate = places.into_iter().filter(|(_, places)| places.len() > 1);
+        shared.extend(of_crate.map(|(name, places)| format!("{krate}: {name} in {}", places.join(", "))));
+    }
+    assert!(shared.is_empty(), "{}", shared.join("\n"));
+}
+
+#[test]
+fn declarations_are_seen_whatever_stands_before_them() {
+    let text = "struct A;\npub enum B<T> {}\npub(super) trait C: D {}\ntype E = u8;\nimpl A {\n    type F = u8;\n}\n";
+    assert_eq!(types(text), ["A", "B", "C", "E"]);
+}
