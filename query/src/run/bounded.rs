@@ -316,6 +316,8 @@ impl<T> Future for Running<T> {
                 tracing::error!(panic = text, "a query panicked");
                 Poll::Ready(Err(Error::Internal(format!("the query panicked: {text}"))))
             }
+            // Whoever watches a lane ends what is overdue, and may have come first.
+            Poll::Ready(Err(_)) if now() >= self.due.at => Poll::Ready(Err(Error::Deadline { after: self.due.after })),
             Poll::Ready(Err(_)) => Poll::Ready(Err(Error::ShuttingDown)),
             Poll::Pending => match self.sleep.poll_unpin(cx) {
                 Poll::Ready(()) => Poll::Ready(Err(Error::Deadline { after: self.due.after })),
