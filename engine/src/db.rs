@@ -40,7 +40,7 @@ use crate::together::{Member, Together};
 use crate::value::Value;
 use crate::wal::frame::{self, SAMPLES_MAX};
 use crate::wal::{Extent, Position, Wal};
-use counters::Counters;
+use counters::DbCounters;
 use upkeep::Upkeep;
 pub use upkeep::{DropReport, UpkeepReport};
 
@@ -57,11 +57,11 @@ pub enum Durability {
 /// lock is given back and the WAL keeps what was not flushed.
 #[derive(Clone, Debug)]
 pub struct Db {
-    inner: Arc<Inner>,
+    inner: Arc<DbState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct DbState {
     options: Options,
     layout: Layout,
     nodes: Nodes,
@@ -109,17 +109,17 @@ struct Write {
     flusher: Mutex<Flusher>,
     /// How far the WAL is durable. Held while an fsync runs, so that one serves all who wait.
     synced: Mutex<Position>,
-    append: Mutex<Appender>,
+    append: Mutex<AppendState>,
     /// Milliseconds of the monotonic clock before which no flush is due: set by a failed one.
     flush_not_before: AtomicU64,
     /// The last append was refused because the files may not grow.
     full: AtomicBool,
-    counters: Counters,
+    counters: DbCounters,
 }
 
 /// What the append lock guards.
 #[derive(Debug)]
-struct Appender {
+struct AppendState {
     wal: Wal,
     /// Series below this id have a frame in the WAL or stand in a series file.
     series_logged: u32,
@@ -410,7 +410,7 @@ impl Db {
     }
 }
 
-impl Inner {
+impl DbState {
     /// Handles for the segments of `manifest`, by sequence; those of `known` are used again.
     fn segments(&self, known: &[Arc<Segment>], manifest: &Manifest) -> Arc<[Arc<Segment>]> {
         let mut segments: Vec<Arc<Segment>> = known.to_vec();
@@ -488,7 +488,7 @@ impl Inner {
     }
 
     /// Appends the frames that `put` makes to the WAL, in the same write behind the frames of series that have none yet.
-    fn log(&self, appender: &mut Appender, series_end: u32, put: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+    fn log(&self, appender: &mut AppendState, series_end: u32, put: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let mut frames = std::mem::take(&mut appender.frames);
         frames.clear();
         // All below, so that ids are dense after a recovery too.
@@ -561,7 +561,7 @@ impl Inner {
 }
 
 impl Write {
-    fn appender(&self) -> MutexGuard<'_, Appender> {
+    fn appender(&self) -> MutexGuard<'_, AppendState> {
         lock(&self.append)
     }
 

@@ -18,10 +18,10 @@ use crate::segment::times::Ticks;
 use crate::segment::{Run, power_of_ten};
 use crate::series::SeriesId;
 use crate::snapshot::Snapshot;
-use crate::snapshot::sources::{Cluster, Found, Sources};
+use crate::snapshot::sources::{Cluster, FoundRun, Sources};
 use crate::time::{Step, TimeRange, Timestamp};
 use crate::value::Values;
-use kernel::{Buckets, Grid, Known};
+use kernel::{Buckets, Grid, KnownValues};
 
 /// Rows of segments that are read in one go, unless a single series has more. None are held, but for times that only
 /// the column tells (8 bytes each).
@@ -109,7 +109,7 @@ impl Iterator for Downsampled {
 }
 
 /// A series whose buckets are being made.
-struct Open {
+struct OpenSeries {
     series: SeriesId,
     clusters: Vec<Cluster>,
     /// The first cluster that is not yet taken in.
@@ -121,8 +121,9 @@ struct Open {
 
 impl Downsampled {
     fn read(&mut self) -> Result<()> {
-        let batch = self.sources.take(READ_ROWS, |_, runs| runs.iter().map(|found: &Found| found.rows).sum::<u64>())?;
-        let mut open: Vec<Open> = Vec::with_capacity(batch.len());
+        let batch =
+            self.sources.take(READ_ROWS, |_, runs| runs.iter().map(|found: &FoundRun| found.rows).sum::<u64>())?;
+        let mut open: Vec<OpenSeries> = Vec::with_capacity(batch.len());
         // Per segment the runs that stand alone: the series and the cluster that each is.
         let mut alone: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.sources.segments.len()];
         for (series, found) in batch {
@@ -132,7 +133,7 @@ impl Downsampled {
                     alone[segment].push((open.len(), at));
                 }
             }
-            open.push(Open { series, clusters, next: 0, seen: false, buckets: self.buckets() });
+            open.push(OpenSeries { series, clusters, next: 0, seen: false, buckets: self.buckets() });
         }
         // Mostly the order of time, so that most runs are taken in with all others of their segment.
         let mut order: Vec<usize> = (0..alone.len()).filter(|at| !alone[*at].is_empty()).collect();
@@ -153,7 +154,7 @@ impl Downsampled {
 
     fn buckets(&self) -> Box<dyn Buckets> {
         match self.function {
-            Function::Sum => Box::new(Grid::<kernel::Sum>::new(self.step)),
+            Function::Sum => Box::new(Grid::<kernel::PlainSum>::new(self.step)),
             Function::Count => Box::new(Grid::<kernel::Count>::new(self.step)),
             Function::Min => Box::new(Grid::<kernel::Min>::new(self.step)),
             Function::Max => Box::new(Grid::<kernel::Max>::new(self.step)),
@@ -173,7 +174,7 @@ impl Downsampled {
         &self,
         segment: usize,
         alone: &[(usize, usize)],
-        open: &mut [Open],
+        open: &mut [OpenSeries],
         floats: &mut Vec<f64>,
     ) -> Result<()> {
         let loaded = self.sources.segments[segment].load()?;
@@ -210,7 +211,7 @@ impl Downsampled {
     }
 
     /// Whether no value of a run need be looked at: it has no row in the range, or its summary says enough.
-    fn known(&self, loaded: &Loaded, run: &Run, one: &mut Open) -> Result<bool> {
+    fn known(&self, loaded: &Loaded, run: &Run, one: &mut OpenSeries) -> Result<bool> {
         // A step may be longer than the range, and the next bucket begin after its end.
         let range = self.sources.range;
         let refused = TimeRange::new(range.start, self.admitted.start.min(range.end));
@@ -225,7 +226,7 @@ impl Downsampled {
     }
 
     /// Takes in the clusters of a series before the one at `end`.
-    fn drain(&self, one: &mut Open, end: usize, floats: &mut Vec<f64>) -> Result<()> {
+    fn drain(&self, one: &mut OpenSeries, end: usize, floats: &mut Vec<f64>) -> Result<()> {
         while one.next < end.min(one.clusters.len()) {
             let cluster = std::mem::take(&mut one.clusters[one.next]);
             one.next += 1;
@@ -246,7 +247,7 @@ impl Downsampled {
     }
 
     /// Takes in sources that overlap, or a memtable: part after part of their time.
-    fn merged(&self, one: &mut Open, cluster: &Cluster) -> Result<()> {
+    fn merged(&self, one: &mut OpenSeries, cluster: &Cluster) -> Result<()> {
         for span in self.sources.spans(cluster, MERGE_ROWS) {
             let Some(Piece { times, values }) = self.sources.read(one.series, cluster, span)? else { continue };
             one.seen |= !times.is_empty();
@@ -260,7 +261,7 @@ impl Downsampled {
     }
 }
 
-impl Open {
+impl OpenSeries {
     /// Takes in values, as floats.
     fn push(&mut self, ticks: Ticks<'_>, numbers: Numbers<'_>, floats: &mut Vec<f64>) {
         // A run may begin before the range and end after it, and have nothing within.
@@ -276,7 +277,7 @@ impl Open {
                 let power = power_of_ten(scale);
                 // Of the least that is not zero, what its last digit stands for.
                 let last_digit = -1 - (power as u64).ilog2() as i32 - 52;
-                let known = if scale == 0 { INTS } else { Known::Multiples(last_digit) };
+                let known = if scale == 0 { INTS } else { KnownValues::Multiples(last_digit) };
                 self.convert(ticks, ints, floats, |int| *int as f64 / power, |_| known);
             }
             Numbers::Mixed(values) => self.convert(ticks, values, floats, |value| value.as_f64(), known),
@@ -284,7 +285,7 @@ impl Open {
                 floats.clear();
                 floats.resize(count.min(FLOATS), value.as_f64());
                 for from in (0..count).step_by(FLOATS) {
-                    self.buckets.push(ticks.from(from), &floats[..FLOATS.min(count - from)], Known::Numbers);
+                    self.buckets.push(ticks.from(from), &floats[..FLOATS.min(count - from)], KnownValues::Numbers);
                 }
             }
         }
@@ -296,7 +297,7 @@ impl Open {
         values: &[T],
         floats: &mut Vec<f64>,
         float: impl Fn(&T) -> f64,
-        known: impl Fn(&[f64]) -> Known,
+        known: impl Fn(&[f64]) -> KnownValues,
     ) {
         for (part, values) in values.chunks(FLOATS).enumerate() {
             floats.clear();
@@ -307,10 +308,10 @@ impl Open {
 }
 
 /// Integers as floats: those that had to be rounded for that are multiples of larger powers yet.
-const INTS: Known = Known::Multiples(0);
+const INTS: KnownValues = KnownValues::Multiples(0);
 
-fn known(values: &[f64]) -> Known {
+fn known(values: &[f64]) -> KnownValues {
     // Without an early end, so that many are looked at at once.
     let has_nan = values.iter().fold(false, |found, value| found | value.is_nan());
-    if has_nan { Known::Nothing } else { Known::Numbers }
+    if has_nan { KnownValues::Nothing } else { KnownValues::Numbers }
 }

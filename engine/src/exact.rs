@@ -15,8 +15,8 @@ mod wide;
 
 use std::mem::size_of;
 
-pub(crate) use split::Cut;
 pub use split::Span;
+pub(crate) use split::SumCut;
 use wide::Wide;
 
 /// The sum of any number of floats, rounded when it is asked for ([`ExactSum::value`]). Of NaN, and of infinities of
@@ -102,7 +102,7 @@ impl ExactSum {
         }
     }
 
-    /// Adds what [`Cut::sums`](split::Cut::sums) gives: two sums that are exact.
+    /// Adds what [`SumCut::sums`](split::SumCut::sums) gives: two sums that are exact.
     fn add_pair(&mut self, high: f64, low: f64) {
         self.add(high);
         self.add(low);

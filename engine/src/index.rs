@@ -24,7 +24,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ahash::{AHashMap, AHashSet};
 
 use self::keys::{Keys, WORDS_MAX};
-use self::names::Names;
+use self::names::NameTable;
 use crate::error::{Error, Result};
 use crate::series::{self, RawKey, SeriesId, SeriesKey, TagSet};
 
@@ -59,7 +59,7 @@ type Postings = Vec<SeriesId>;
 #[derive(Debug)]
 pub struct SeriesIndex {
     edition: u64,
-    inner: RwLock<Inner>,
+    inner: RwLock<IndexState>,
 }
 
 impl Default for SeriesIndex {
@@ -70,10 +70,10 @@ impl Default for SeriesIndex {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    metrics: Names,
-    tag_keys: Names,
-    tag_values: Names,
+struct IndexState {
+    metrics: NameTable,
+    tag_keys: NameTable,
+    tag_values: NameTable,
     keys: Keys,
     /// By ordinal of the metric.
     by_metric: Vec<Metric>,
@@ -245,18 +245,18 @@ impl SeriesIndex {
         self.read().sort(ids);
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+    fn read(&self) -> RwLockReadGuard<'_, IndexState> {
         // Every change below is complete before it can panic, so a poisoned lock guards good data.
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+    fn write(&self) -> RwLockWriteGuard<'_, IndexState> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn names(&self, kind: NameKind) -> &Names {
+impl IndexState {
+    fn names(&self, kind: NameKind) -> &NameTable {
         match kind {
             NameKind::Metric => &self.metrics,
             NameKind::TagKey => &self.tag_keys,
@@ -278,7 +278,7 @@ impl Inner {
 
     fn key(&self, id: SeriesId) -> Option<SeriesKey> {
         let (metric, tags) = self.keys.get(id)?.split_first()?;
-        let text = |names: &Names, ordinal| Arc::clone(names.text(ordinal));
+        let text = |names: &NameTable, ordinal| Arc::clone(names.text(ordinal));
         let tags = tags.chunks_exact(2);
         let tags = tags.map(|tag| (text(&self.tag_keys, tag[0]), text(&self.tag_values, tag[1])));
         Some(SeriesKey::from_interned(text(&self.metrics, *metric), TagSet::from_interned(tags.collect())))
@@ -302,7 +302,7 @@ impl Inner {
         &words[..len]
     }
 
-    /// [`Inner::intern`] of a key with sorted tags. Nothing is made known unless all its names are good.
+    /// [`IndexState::intern`] of a key with sorted tags. Nothing is made known unless all its names are good.
     fn intern_raw<'w>(&mut self, key: &RawKey<'_>, words: &'w mut [u32; WORDS_MAX]) -> Result<&'w [u32]> {
         let len = 1 + 2 * key.tags.len();
         if self.find_words(key, &mut words[..len]).is_none() {

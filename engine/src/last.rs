@@ -15,16 +15,16 @@ type Newest = Option<(Timestamp, Value)>;
 
 #[derive(Debug)]
 pub struct LastValues {
-    known: RwLock<Known>,
+    known: RwLock<LastTable>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct LastTable {
     /// Series below this id may have samples in segments that were there at the open.
     unread_below: u32,
     /// How often something was forgotten.
     forgotten: u64,
-    entries: Vec<Entry>,
+    entries: Vec<LastEntry>,
 }
 
 /// Segments must be asked: what [`LastValues::fill`] wants to be given back.
@@ -35,7 +35,7 @@ pub struct Unread {
 
 /// 24 bytes: the state of the sample, if there is one, beside its time and the bits of its value.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct LastEntry {
     time: i64,
     bits: u64,
     is_known: bool,
@@ -44,7 +44,7 @@ struct Entry {
     read: bool,
 }
 
-impl Entry {
+impl LastEntry {
     fn newest(&self) -> Newest {
         self.is_known.then(|| (Timestamp::from_micros(self.time), Value::from_bits(self.bits, self.is_int)))
     }
@@ -57,7 +57,7 @@ impl Entry {
 
 impl LastValues {
     pub fn new(unread_below: u32) -> Self {
-        Self { known: RwLock::new(Known { unread_below, ..Known::default() }) }
+        Self { known: RwLock::new(LastTable { unread_below, ..LastTable::default() }) }
     }
 
     /// Callers hold the append lock, so that equal times come in the order of writing.
@@ -107,7 +107,7 @@ impl LastValues {
         for (at, entry) in known.entries.iter_mut().enumerate() {
             let gone = entry.newest().is_some_and(|(time, _)| time <= last);
             if gone {
-                *entry = Entry::default();
+                *entry = LastEntry::default();
             } else if at >= before {
                 // What it has was all there ever was.
                 entry.read = true;
@@ -118,10 +118,10 @@ impl LastValues {
     }
 }
 
-fn slot(entries: &mut Vec<Entry>, series: SeriesId) -> &mut Entry {
+fn slot(entries: &mut Vec<LastEntry>, series: SeriesId) -> &mut LastEntry {
     let at = series.0 as usize;
     if entries.len() <= at {
-        entries.resize(at + 1, Entry::default());
+        entries.resize(at + 1, LastEntry::default());
     }
     &mut entries[at]
 }

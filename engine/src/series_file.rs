@@ -22,7 +22,7 @@ use parquet::file::properties::WriterProperties;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarded::guarded;
-use crate::segment::blocks::Held;
+use crate::segment::blocks::FileBytes;
 use crate::series::{RawKey, SeriesId, SeriesKey, TagSet};
 
 /// Rows handled at a time.
@@ -121,7 +121,7 @@ pub fn decode_raw(
     // process.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let mut reader = guarded(path, || {
-        ParquetRecordBatchReaderBuilder::try_new_with_options(Held(Bytes::from(bytes)), options)
+        ParquetRecordBatchReaderBuilder::try_new_with_options(FileBytes(Bytes::from(bytes)), options)
             .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
             .map_err(|error| unreadable(&error))
     })?;

@@ -37,7 +37,7 @@ pub struct Bounds {
 }
 
 /// What one flush wrote, of the files in question. Never cut.
-pub(super) type Cluster<'a> = Vec<&'a SegmentEntry>;
+pub(super) type SegmentCluster<'a> = Vec<&'a SegmentEntry>;
 
 /// One file for every day of UTC where it is within `bounds`, else one for every hour; more than one where an hour is
 /// too large, or where a file over more time lies between them in sequence. A file that is alone stays as it is.
@@ -67,9 +67,9 @@ impl Bounds {
 }
 
 /// One file in the place of `clusters`, which lie in `window`.
-pub(super) fn merge(clusters: &[Cluster<'_>], window: TimeRange) -> Merge {
+pub(super) fn merge(clusters: &[SegmentCluster<'_>], window: TimeRange) -> Merge {
     let members: Vec<&SegmentEntry> = clusters.iter().flatten().copied().collect();
-    let span = Span::around(members.iter().copied());
+    let span = TimeSpan::around(members.iter().copied());
     Merge {
         files: members.iter().map(|entry| entry.file.file.clone()).collect(),
         window,
@@ -102,16 +102,16 @@ pub(super) fn neighbours<'a>(
     entries: &[SegmentEntry],
     window: TimeRange,
     bounds: &Bounds,
-) -> Vec<Vec<Cluster<'a>>> {
+) -> Vec<Vec<SegmentCluster<'a>>> {
     members.sort_by_key(|entry| (entry.sequence_min, entry.sequence_max, entry.window_start));
-    let others: Vec<Span> = entries
+    let others: Vec<TimeSpan> = entries
         .iter()
         .filter(|entry| shares_time(entry, window) && !members.iter().any(|member| std::ptr::eq(*member, *entry)))
-        .map(Span::of)
+        .map(TimeSpan::of)
         .collect();
-    let mut stretches: Vec<Stretch<'a>> = Vec::new();
+    let mut stretches: Vec<ClusterStretch<'a>> = Vec::new();
     for cluster in clusters(&members) {
-        let cluster = Stretch::of(cluster);
+        let cluster = ClusterStretch::of(cluster);
         if let Some(stretch) = stretches.last_mut() {
             let fits =
                 stretch.rows + cluster.rows <= bounds.rows_max && stretch.bytes + cluster.bytes <= bounds.bytes_max;
@@ -123,7 +123,7 @@ pub(super) fn neighbours<'a>(
         }
         stretches.push(cluster);
     }
-    let whole = |stretch: &Stretch<'_>| {
+    let whole = |stretch: &ClusterStretch<'_>| {
         let files: usize = stretch.clusters.iter().map(Vec::len).sum();
         let fits = stretch.rows <= bounds.rows_max && stretch.bytes <= bounds.bytes_max;
         files > 1 && fits && !others.iter().any(|other| other.meets(stretch.span))
@@ -133,16 +133,16 @@ pub(super) fn neighbours<'a>(
 }
 
 /// Clusters that follow each other in sequence.
-struct Stretch<'a> {
-    clusters: Vec<Cluster<'a>>,
-    span: Span,
+struct ClusterStretch<'a> {
+    clusters: Vec<SegmentCluster<'a>>,
+    span: TimeSpan,
     rows: u64,
     bytes: u64,
 }
 
-impl<'a> Stretch<'a> {
-    fn of(cluster: Cluster<'a>) -> Self {
-        let span = Span::around(cluster.iter().copied());
+impl<'a> ClusterStretch<'a> {
+    fn of(cluster: SegmentCluster<'a>) -> Self {
+        let span = TimeSpan::around(cluster.iter().copied());
         Self { span, rows: rows(&cluster), bytes: bytes(&cluster), clusters: vec![cluster] }
     }
 
@@ -155,8 +155,8 @@ impl<'a> Stretch<'a> {
 }
 
 /// Cuts `members`, sorted by sequence, wherever no sequence is on both sides. What one flush wrote stays together.
-fn clusters<'a>(members: &[&'a SegmentEntry]) -> Vec<Cluster<'a>> {
-    let mut clusters: Vec<Cluster<'a>> = Vec::new();
+fn clusters<'a>(members: &[&'a SegmentEntry]) -> Vec<SegmentCluster<'a>> {
+    let mut clusters: Vec<SegmentCluster<'a>> = Vec::new();
     let mut end = None;
     for member in members {
         match clusters.last_mut() {
@@ -182,12 +182,12 @@ fn shares_time(entry: &SegmentEntry, window: TimeRange) -> bool {
 
 /// The flushes that a file stands for, both included.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct TimeSpan {
     min: u64,
     max: u64,
 }
 
-impl Span {
+impl TimeSpan {
     fn of(entry: &SegmentEntry) -> Self {
         Self { min: entry.sequence_min, max: entry.sequence_max }
     }
@@ -196,11 +196,11 @@ impl Span {
         entries.fold(Self { min: u64::MAX, max: 0 }, |span, entry| span.with(Self::of(entry)))
     }
 
-    fn with(self, other: Span) -> Self {
+    fn with(self, other: TimeSpan) -> Self {
         Self { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
-    fn meets(self, other: Span) -> bool {
+    fn meets(self, other: TimeSpan) -> bool {
         self.min <= other.max && other.min <= self.max
     }
 }

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use super::choose::{Bounds, Cluster, Merge, by_bucket, merge, neighbours, rows};
+use super::choose::{Bounds, Merge, SegmentCluster, by_bucket, merge, neighbours, rows};
 use crate::flush::window;
 use crate::manifest::{SegmentEntry, SeriesEntry};
 use crate::time::{DAY, HOUR};
@@ -49,7 +49,7 @@ pub fn due(entries: &[SegmentEntry], now: Timestamp, bounds: &Bounds) -> Vec<Mer
         for (hour, members) in by_bucket(members.into_iter(), HOUR) {
             let whole = window(hour, HOUR);
             let over = is_over(whole, &members);
-            let part = |stretch: &Vec<Cluster<'_>>| {
+            let part = |stretch: &Vec<SegmentCluster<'_>>| {
                 if over { all_or_newest(stretch, whole) } else { newest_of(stretch, whole) }
             };
             found.extend(neighbours(members, entries, whole, bounds).iter().filter_map(part));
@@ -74,7 +74,7 @@ fn is_in_a_day(entry: &SegmentEntry) -> bool {
 }
 
 /// Everything, unless most of it was merged for this window already; else as [`newest_of`].
-fn all_or_newest(stretch: &[Cluster<'_>], window: TimeRange) -> Option<Merge> {
+fn all_or_newest(stretch: &[SegmentCluster<'_>], window: TimeRange) -> Option<Merge> {
     let members: Vec<&SegmentEntry> = stretch.iter().flatten().copied().collect();
     let largest = members.iter().max_by_key(|entry| entry.rows)?;
     let covers = (largest.window_start, largest.window_end) == (window.start.micros(), window.end.micros());
@@ -87,7 +87,7 @@ fn all_or_newest(stretch: &[Cluster<'_>], window: TimeRange) -> Option<Merge> {
 }
 
 /// As many of the newest files as are worth a merge.
-fn newest_of(stretch: &[Cluster<'_>], window: TimeRange) -> Option<Merge> {
+fn newest_of(stretch: &[SegmentCluster<'_>], window: TimeRange) -> Option<Merge> {
     let (mut files, mut all, mut largest) = (0, 0_u64, 0);
     let mut from = None;
     for (at, cluster) in stretch.iter().enumerate().rev() {

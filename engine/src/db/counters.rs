@@ -9,7 +9,7 @@ use crate::info::WrittenFigures;
 
 /// Sums that are read one by one: each is right, and together they are of about one moment.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct DbCounters {
     flush_bytes: AtomicU64,
     merge_bytes: AtomicU64,
     merges: AtomicU64,
@@ -21,7 +21,7 @@ pub(super) struct Counters {
     removed_bytes: AtomicU64,
 }
 
-impl Counters {
+impl DbCounters {
     pub fn flushed(&self, flush: &FlushReport) {
         add(&self.flush_bytes, flush.bytes);
     }

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Inner, Write, lock, milliseconds};
+use super::{DbState, Write, lock, milliseconds};
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
 
-impl Inner {
+impl DbState {
     pub(super) fn sync(&self, write: &Write) -> Result<()> {
         let target = {
             let mut appender = write.appender();

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tracing::{info, warn};
 
-use super::counters::Counters;
-use super::{Appender, Db, Inner, View, Write};
+use super::counters::DbCounters;
+use super::{AppendState, Db, DbState, View, Write};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::flush::Flusher;
@@ -37,7 +37,7 @@ impl Db {
                 warn!(%error, "the writer lock stays");
             }
         })?;
-        let mut db = Inner::new(options, layout, recovered, Some(lock));
+        let mut db = DbState::new(options, layout, recovered, Some(lock));
         if let Some(lock) = db.write.as_ref().and_then(|write| write.lock.taken_over_from.clone()) {
             db.recovery.taken_over_from = Some(lock);
         }
@@ -56,7 +56,7 @@ impl Db {
     pub fn open_read_only(dir: &Path, options: Options) -> Result<Db> {
         let layout = Layout::new(dir);
         let recovered = recover::read_only(&options, &layout)?;
-        Ok(Db { inner: Arc::new(Inner::new(options, layout, recovered, None)) })
+        Ok(Db { inner: Arc::new(DbState::new(options, layout, recovered, None)) })
     }
 
     /// Whether `dir` holds a database, in whatever state. What is in it is not looked at.
@@ -98,7 +98,7 @@ impl Db {
             dirs => {
                 let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
                 let together = Together::open(dirs, &options, &cache, unsound)?;
-                Ok(Db { inner: Arc::new(Inner::of_several(options, cache, together)) })
+                Ok(Db { inner: Arc::new(DbState::of_several(options, cache, together)) })
             }
         }
     }
@@ -118,7 +118,7 @@ impl Db {
     }
 }
 
-impl Inner {
+impl DbState {
     fn new(options: Options, layout: Layout, recovered: Recovered, lock: Option<WriterLock>) -> Self {
         let Recovered { manifest, index, meta, meta_changed, memtable, next_wal, wal, report } = recovered;
         let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
@@ -129,7 +129,7 @@ impl Inner {
             upkeep: Mutex::default(),
             flusher: Mutex::new(Flusher::new(Arc::clone(&options.disk), layout.clone(), manifest.clone())),
             synced: Mutex::default(),
-            append: Mutex::new(Appender {
+            append: Mutex::new(AppendState {
                 wal: Wal::new(Arc::clone(&options.disk), layout.clone(), next_wal, wal),
                 series_logged: series,
                 meta_changed,
@@ -138,7 +138,7 @@ impl Inner {
             }),
             flush_not_before: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters: DbCounters::default(),
         });
         let mut inner = Self {
             nodes: Nodes::One(Arc::from(&*manifest.node)),

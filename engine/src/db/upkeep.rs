@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use super::{Db, Inner, Write, lock};
+use super::{Db, DbState, Write, lock};
 use crate::compact::choose::{Bounds, Merge, choose};
 use crate::compact::due::{FILES_MIN, due, due_series};
 use crate::compact::{self, CompactProgress, CompactReport, Staged};
@@ -74,7 +74,7 @@ enum Leave {
 
 /// How many of the series files are merged.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum UpkeepRequest {
     All,
     WhatIsDue,
 }
@@ -139,7 +139,7 @@ impl Db {
             }
             rows_before += merge.rows;
         }
-        inner.merge_series(write, Wanted::All, &mut report)?;
+        inner.merge_series(write, UpkeepRequest::All, &mut report)?;
         inner.remove_unnamed(write, &mut upkeep);
         // What left before goes with what left now.
         upkeep.let_go();
@@ -158,7 +158,7 @@ impl Db {
     }
 }
 
-impl Inner {
+impl DbState {
     fn bounds(&self) -> Bounds {
         let Options { compact_rows_max, compact_bytes_max, retention, .. } = &self.options;
         let bytes_max = retention.segment_bytes_max().min(*compact_bytes_max);
@@ -204,7 +204,7 @@ impl Inner {
             |merge: &Merge| merge.bytes <= room && !merge.files.iter().any(|file| upkeep.spoiled.contains(file));
         let merges = due(&manifest.segments, self.options.clock.now(), &self.bounds());
         let Some(merge) = merges.into_iter().find(possible) else {
-            return self.merge_series(write, Wanted::WhatIsDue, report);
+            return self.merge_series(write, UpkeepRequest::WhatIsDue, report);
         };
         let merged = self.merge(write, upkeep, &merge, Leave::InAWhile, &|_| go_on(), report);
         if merged.as_ref().is_err_and(|error| !is_for_now(error)) {
@@ -291,13 +291,13 @@ impl Inner {
     }
 
     /// All series files, or as many as are due.
-    fn merge_series(&self, write: &Write, wanted: Wanted, report: &mut CompactReport) -> Result<()> {
+    fn merge_series(&self, write: &Write, wanted: UpkeepRequest, report: &mut CompactReport) -> Result<()> {
         let manifest = Arc::clone(&self.view().manifest);
         let few = manifest.series.len() > 1 && manifest.series_count() <= compact::SERIES_MAX;
         let before = match wanted {
-            Wanted::All if few => Some(0..manifest.series.len()),
-            Wanted::All => due_series(&manifest.series, 2, compact::SERIES_MAX),
-            Wanted::WhatIsDue => due_series(&manifest.series, FILES_MIN, compact::SERIES_MAX),
+            UpkeepRequest::All if few => Some(0..manifest.series.len()),
+            UpkeepRequest::All => due_series(&manifest.series, 2, compact::SERIES_MAX),
+            UpkeepRequest::WhatIsDue => due_series(&manifest.series, FILES_MIN, compact::SERIES_MAX),
         };
         let Some(before) = before else { return Ok(()) };
         let (files, number) = {

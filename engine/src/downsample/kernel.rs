@@ -7,9 +7,9 @@
 
 use std::marker::PhantomData;
 
-use crate::exact::{Cut, ExactSum, Span};
+use crate::exact::{ExactSum, Span, SumCut};
 use crate::segment::times::Ticks;
-use crate::segment::{Kind, Run, Sum as SumOfRun, Summary};
+use crate::segment::{Kind, Run, Sum, Summary};
 use crate::time::{Step, Timestamp};
 use crate::value::Value;
 
@@ -22,7 +22,7 @@ const EXACT: u64 = 1 << 53;
 
 /// What is known of values before anybody looks at them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum KnownValues {
     Nothing,
     /// None is NaN.
     Numbers,
@@ -39,7 +39,7 @@ pub(super) trait Kernel: Send {
     fn empty() -> Self::State;
 
     /// Of numbers, none of which is NaN.
-    fn help(values: &[f64], known: Known) -> Self::Help;
+    fn help(values: &[f64], known: KnownValues) -> Self::Help;
 
     /// Takes in numbers, none of which is NaN: at least one.
     fn fold(state: &mut Self::State, values: &[f64], help: Self::Help);
@@ -102,7 +102,7 @@ impl Outcome for Mean {
 
 pub(super) struct Added<O>(PhantomData<O>);
 
-pub(super) type Sum = Added<Plain>;
+pub(super) type PlainSum = Added<Plain>;
 pub(super) type Avg = Added<Mean>;
 
 impl<O: Outcome> Kernel for Added<O> {
@@ -113,10 +113,10 @@ impl<O: Outcome> Kernel for Added<O> {
         Total::default()
     }
 
-    fn help(values: &[f64], known: Known) -> Span {
+    fn help(values: &[f64], known: KnownValues) -> Span {
         match known {
-            Known::Multiples(unit) => Span::of_multiples(values, unit),
-            Known::Numbers | Known::Nothing => Span::of(values),
+            KnownValues::Multiples(unit) => Span::of_multiples(values, unit),
+            KnownValues::Numbers | KnownValues::Nothing => Span::of(values),
         }
     }
 
@@ -131,7 +131,7 @@ impl<O: Outcome> Kernel for Added<O> {
         let total = |(high, low)| Total { sum: ExactSum::of_pair(high, low), count };
         let mut shares = values.chunks_exact(share);
         let mut next = || shares.next().unwrap_or_default();
-        match span.cut().filter(|_| share <= Cut::NUMBERS_MAX) {
+        match span.cut().filter(|_| share <= SumCut::NUMBERS_MAX) {
             Some(cut) if share <= INTERLEAVED_MAX => cut.sums_side_by_side(quarters(values)).map(total),
             Some(cut) => std::array::from_fn(|_| total(cut.sums(next()))),
             None => std::array::from_fn(|_| {
@@ -145,15 +145,15 @@ impl<O: Outcome> Kernel for Added<O> {
     /// A sum of floats was rounded after every addition, and counts only where nothing was lost by that.
     fn whole(state: &mut Total, run: &Run, summary: &Summary) -> bool {
         match (summary.sum, summary.min, summary.max) {
-            (SumOfRun::Float(_), ..) if run.rows == 1 || run.constant => {
+            (Sum::Float(_), ..) if run.rows == 1 || run.constant => {
                 state.sum.add_times(summary.first.as_f64(), run.rows);
             }
-            (SumOfRun::Float(sum), Value::Float(min), Value::Float(max))
+            (Sum::Float(sum), Value::Float(min), Value::Float(max))
                 if run.kind == Kind::Scaled(0) && min.abs().max(max.abs()) * f64::from(run.rows) < EXACT as f64 =>
             {
                 state.sum.add(sum);
             }
-            (SumOfRun::Int(sum), Value::Int(min), Value::Int(max)) => {
+            (Sum::Int(sum), Value::Int(min), Value::Int(max)) => {
                 // Larger ones count as the floats next to them.
                 if min.unsigned_abs().max(max.unsigned_abs()) > EXACT {
                     return false;
@@ -181,7 +181,7 @@ impl Kernel for Count {
         0
     }
 
-    fn help(_: &[f64], _: Known) {}
+    fn help(_: &[f64], _: KnownValues) {}
 
     fn fold(state: &mut u64, values: &[f64], (): ()) {
         *state += values.len() as u64;
@@ -250,7 +250,7 @@ impl<O: Order> Kernel for Extreme<O> {
         O::WORST
     }
 
-    fn help(_: &[f64], _: Known) {}
+    fn help(_: &[f64], _: KnownValues) {}
 
     fn fold(state: &mut f64, values: &[f64], (): ()) {
         *state = values.iter().fold(*state, |best, value| if O::beats(*value, best) { *value } else { best });
@@ -288,7 +288,7 @@ impl Kernel for First {
         None
     }
 
-    fn help(_: &[f64], _: Known) {}
+    fn help(_: &[f64], _: KnownValues) {}
 
     fn fold(state: &mut Option<f64>, values: &[f64], (): ()) {
         state.get_or_insert(values[0]);
@@ -319,7 +319,7 @@ impl Kernel for Last {
         f64::NAN
     }
 
-    fn help(_: &[f64], _: Known) {}
+    fn help(_: &[f64], _: KnownValues) {}
 
     fn fold(state: &mut f64, values: &[f64], (): ()) {
         *state = values[values.len() - 1];
@@ -370,7 +370,7 @@ impl Kernel for Dev {
         Spread::default()
     }
 
-    fn help(_: &[f64], _: Known) {}
+    fn help(_: &[f64], _: KnownValues) {}
 
     fn fold(state: &mut Spread, values: &[f64], (): ()) {
         let mut values = values.iter();
@@ -409,7 +409,7 @@ impl Kernel for Dev {
 /// The buckets of one series: stretches come in the order of time.
 pub(super) trait Buckets: Send {
     /// Takes in `values`, one at each of `ticks`.
-    fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: Known);
+    fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: KnownValues);
 
     /// Takes in a run of which only `summary` is known, if it lies in one bucket and that is enough.
     fn whole(&mut self, run: &Run, summary: &Summary) -> bool;
@@ -486,13 +486,13 @@ impl<K: Kernel> Grid<K> {
 fn fold_any<K: Kernel>(state: &mut K::State, values: &[f64]) {
     for value in values {
         let one = std::slice::from_ref(value);
-        if value.is_nan() { K::nan(state) } else { K::fold(state, one, K::help(one, Known::Numbers)) }
+        if value.is_nan() { K::nan(state) } else { K::fold(state, one, K::help(one, KnownValues::Numbers)) }
     }
 }
 
 impl<K: Kernel> Buckets for Grid<K> {
-    fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: Known) {
-        let help = (known != Known::Nothing).then(|| K::help(values, known));
+    fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: KnownValues) {
+        let help = (known != KnownValues::Nothing).then(|| K::help(values, known));
         let mut at = 0;
         while at < values.len() {
             let time = ticks.time(at);

@@ -54,9 +54,9 @@ impl Span {
     }
 
     /// How such numbers are added up a block at a time; `None` where they must be added one by one.
-    pub(crate) fn cut(self) -> Option<Cut> {
+    pub(crate) fn cut(self) -> Option<SumCut> {
         if self.most == 0.0 {
-            return Some(Cut::Whole);
+            return Some(SumCut::Whole);
         }
         // All sums of a block are below two to this power.
         let bound = exponent(self.most) + 1 + BLOCK_BITS;
@@ -64,14 +64,14 @@ impl Span {
             return None;
         }
         if bound <= self.unit.saturating_add(DIGITS) {
-            return Some(Cut::Whole);
+            return Some(SumCut::Whole);
         }
         // Sums of numbers and 1.5 times two to the power of `bound + 1` have this unit, whatever the numbers.
         let shift = bound + 1;
         let upper_unit = shift - (DIGITS - 1);
         // What is left of each is at most half of that, so sums of it are below two to this power.
         let left = upper_unit - 1 + BLOCK_BITS;
-        (left <= self.unit.saturating_add(DIGITS)).then(|| Cut::At { shift: 1.5 * 2_f64.powi(shift) })
+        (left <= self.unit.saturating_add(DIGITS)).then(|| SumCut::At { shift: 1.5 * 2_f64.powi(shift) })
     }
 }
 
@@ -94,7 +94,7 @@ fn exponent(size: f64) -> i32 {
 
 /// Where numbers are cut, so that their parts can be added up without rounding: up to [`BLOCK`] of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cut {
+pub(crate) enum SumCut {
     /// Nowhere: their sums are exact as they are.
     Whole,
     At {
@@ -103,7 +103,7 @@ pub(crate) enum Cut {
     },
 }
 
-impl Cut {
+impl SumCut {
     /// How many numbers may be added up.
     pub const NUMBERS_MAX: usize = BLOCK;
 
@@ -111,7 +111,7 @@ impl Cut {
     pub fn sums(self, values: &[f64]) -> (f64, f64) {
         let (groups, rest) = values.as_chunks::<LANES>();
         let shift = match self {
-            Cut::Whole => {
+            SumCut::Whole => {
                 let mut sums = [0.0; LANES];
                 for group in groups {
                     for (value, sum) in group.iter().zip(&mut sums) {
@@ -120,7 +120,7 @@ impl Cut {
                 }
                 return (sums.iter().chain(rest).fold(0.0, |sum, value| sum + value), 0.0);
             }
-            Cut::At { shift } => shift,
+            SumCut::At { shift } => shift,
         };
         let (mut highs, mut lows) = ([shift; LANES], [0.0; LANES]);
         for group in groups {
@@ -134,9 +134,9 @@ impl Cut {
         (high - shift, low)
     }
 
-    /// As [`Cut::sums`], of as many lists as come side by side.
+    /// As [`SumCut::sums`], of as many lists as come side by side.
     pub fn sums_side_by_side<const N: usize>(self, values: impl Iterator<Item = [f64; N]>) -> [(f64, f64); N] {
-        let Cut::At { shift } = self else {
+        let SumCut::At { shift } = self else {
             let mut sums = [0.0; N];
             for group in values {
                 for at in 0..N {

@@ -2,7 +2,7 @@
 
 use ahash::RandomState;
 
-use super::numbers::Numbers;
+use super::numbers::NumberTable;
 use crate::series::{SeriesId, TAGS_MAX};
 
 /// Words of the longest key.
@@ -14,7 +14,7 @@ pub struct Keys {
     words: Vec<u32>,
     /// Where the words of each series end.
     ends: Vec<usize>,
-    ids: Numbers,
+    ids: NumberTable,
     hasher: RandomState,
 }
 

@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ahash::RandomState;
 
-use super::numbers::Numbers;
+use super::numbers::NumberTable;
 
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct NameTable {
     /// By ordinal: the how-manieth name of its kind this database saw, from 0.
     texts: Vec<Arc<str>>,
-    ordinals: Numbers,
+    ordinals: NumberTable,
     hasher: RandomState,
     /// Ordinals in the order of their names, of those that were there when somebody asked last.
     sorted: Mutex<Vec<u32>>,
 }
 
-impl Names {
+impl NameTable {
     pub fn len(&self) -> usize {
         self.texts.len()
     }

@@ -4,13 +4,13 @@
 
 /// Open addressing with linear probing; at most two slots of three are taken.
 #[derive(Debug, Default)]
-pub struct Numbers {
+pub struct NumberTable {
     /// The number and one more; 0 in a free slot. As many as a power of two, or none.
     slots: Vec<u32>,
     len: usize,
 }
 
-impl Numbers {
+impl NumberTable {
     /// The number with this hash that `is` the one.
     pub fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
         let mask = self.slots.len().checked_sub(1)?;

@@ -20,9 +20,9 @@ const PAGE: usize = 4 << 10;
 const BLOCK_MIN: u32 = 2;
 const BLOCK_MAX: u32 = 32;
 
-/// A sample, or the head of a block: see [`Entry::head`].
+/// A sample, or the head of a block: see [`ChainEntry::head`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Entry {
+pub struct ChainEntry {
     bits: u64,
     /// Microseconds from the time in the block's head: 35 minutes both ways.
     offset: i32,
@@ -30,7 +30,7 @@ pub struct Entry {
     row: u32,
 }
 
-impl Entry {
+impl ChainEntry {
     /// Of a block that starts at this time. Where the next block is and how many samples are in this one stands in
     /// `offset` and `row` once there is a next.
     fn head(base: i64) -> Self {
@@ -66,7 +66,7 @@ pub struct Chains {
     places: Vec<u32>,
     chains: Vec<Chain>,
     /// Each with room for [`PAGE`] entries, made as they come.
-    pages: Vec<Vec<Entry>>,
+    pages: Vec<Vec<ChainEntry>>,
 }
 
 impl Chains {
@@ -88,7 +88,7 @@ impl Chains {
         let chain = &mut self.chains[at];
         let (page, entry) = split(chain.at);
         let row = if value.is_int() { row | INT_BIT } else { row };
-        self.pages[page][entry] = Entry { bits: value.to_bits(), offset, row };
+        self.pages[page][entry] = ChainEntry { bits: value.to_bits(), offset, row };
         chain.at += 1;
         chain.samples += 1;
     }
@@ -99,7 +99,7 @@ impl Chains {
             Some((last, full)) => full.len() * PAGE + last.len(),
             None => 0,
         };
-        (entries * size_of::<Entry>() + self.chains.len() * (size_of::<Chain>() + size_of::<u32>())) as u64
+        (entries * size_of::<ChainEntry>() + self.chains.len() * (size_of::<Chain>() + size_of::<u32>())) as u64
     }
 
     /// Those with samples, in the order in which they first came.
@@ -160,7 +160,7 @@ impl Chains {
         };
         let block = self.cut(size);
         let (page, head) = split(block);
-        self.pages[page][head] = Entry::head(base);
+        self.pages[page][head] = ChainEntry::head(base);
         let chain = &mut self.chains[at];
         if before.samples == 0 {
             chain.first = block;
@@ -182,7 +182,7 @@ impl Chains {
         let number = self.pages.len() - 1;
         let page = &mut self.pages[number];
         let start = page.len();
-        page.resize(start + size as usize, Entry::default());
+        page.resize(start + size as usize, ChainEntry::default());
         // See ROWS_MAX.
         (number * PAGE + start) as u32
     }
@@ -208,9 +208,9 @@ fn place(places: &mut Vec<u32>, series: SeriesId) -> &mut u32 {
 /// Goes through samples of a series.
 #[derive(Clone, Debug)]
 pub struct Walk<'a> {
-    pages: &'a [Vec<Entry>],
+    pages: &'a [Vec<ChainEntry>],
     /// Samples of this block that are left.
-    entries: &'a [Entry],
+    entries: &'a [ChainEntry],
     base: i64,
     /// The block after this one; `None` in the last.
     next: Option<u32>,
@@ -219,7 +219,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(pages: &'a [Vec<Entry>], chain: Option<&'a Chain>, rows: u32) -> Self {
+    fn new(pages: &'a [Vec<ChainEntry>], chain: Option<&'a Chain>, rows: u32) -> Self {
         let next = chain.filter(|chain| chain.samples > 0).map(|chain| chain.first);
         Self { pages, entries: &[], base: 0, next, last: chain, rows }
     }
@@ -228,7 +228,7 @@ impl<'a> Walk<'a> {
     fn advance(&mut self) -> Option<()> {
         let (block, chain) = (self.next?, self.last?);
         let (page, at) = split(block);
-        let page: &'a [Entry] = &self.pages[page];
+        let page: &'a [ChainEntry] = &self.pages[page];
         let head = page[at];
         self.base = head.bits.cast_signed();
         let samples = if block == chain.block { chain.at - block - 1 } else { head.row };

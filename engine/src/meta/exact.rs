@@ -38,7 +38,7 @@ fn value(text: &str, depth: usize) -> Result<Value, Error> {
     }
     match opens {
         Some(b'{') => {
-            let Fields(fields) = serde_json::from_str(text)?;
+            let JsonFields(fields) = serde_json::from_str(text)?;
             let fields = fields.into_iter().map(|(name, raw)| Ok((name, value(raw.get(), depth + 1)?)));
             Ok(Value::Object(fields.collect::<Result<Map<_, _>, Error>>()?))
         }
@@ -62,25 +62,25 @@ fn scalar(text: &str) -> Result<Value, Error> {
 }
 
 /// In their order; of two with one name the later counts, as in a [`Value`].
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
+struct JsonFields<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for JsonFields<'de> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Collect;
 
         impl<'de> Visitor<'de> for Collect {
-            type Value = Fields<'de>;
+            type Value = JsonFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonFields<'de>, A::Error> {
                 let mut fields = Vec::new();
                 while let Some(field) = map.next_entry()? {
                     fields.push(field);
                 }
-                Ok(Fields(fields))
+                Ok(JsonFields(fields))
             }
         }
 

@@ -12,7 +12,7 @@ mod wal;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::segments::Source;
+use super::segments::RepairSource;
 use super::series::Part;
 use super::{Act, Action, Loss, LossKind, LostRun, RepairReport};
 use crate::disk::{self, Disk};
@@ -52,7 +52,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub enum SegmentPart {
     Kept(SegmentEntry),
-    Made { file: String, label: Label, source: Source },
+    Made { file: String, label: Label, source: RepairSource },
 }
 
 /// A WAL file and the bytes that take its place; none: it goes.

@@ -22,14 +22,14 @@ pub enum Examined {
     /// Every byte is what was written.
     Sound { entry: SegmentEntry, runs: Vec<Run> },
     /// It can be written anew, from all of it or from what is left.
-    Damaged { why: String, label: Label, source: Source, runs: Vec<Run>, holes: Vec<Hole> },
+    Damaged { why: String, label: Label, source: RepairSource, runs: Vec<Run>, holes: Vec<Hole> },
     /// Nothing of it can be read. Its runs are known where its run index is.
     Lost { why: String, entry: Option<SegmentEntry>, runs: Vec<Run> },
 }
 
 /// Through what a damaged segment is read.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum RepairSource {
     /// Its run index, as `entry` knows it; blocks that are damaged are left out.
     Runs(SegmentEntry),
     /// Parquet alone.
@@ -63,7 +63,7 @@ fn against(path: &Path, bytes: &Bytes, entry: &SegmentEntry, node: &str) -> Exam
     let label = Label::of(entry, node);
     let whole = usize::try_from(entry.file.bytes).unwrap_or(usize::MAX);
     if let Some(runs) = healed(path, bytes, entry) {
-        let (why, source) = ("one bit is not what was written".to_owned(), Source::Healed(entry.clone()));
+        let (why, source) = ("one bit is not what was written".to_owned(), RepairSource::Healed(entry.clone()));
         return Examined::Damaged { why, label, source, runs, holes: Vec::new() };
     }
     let found = bytes.len();
@@ -77,7 +77,7 @@ fn against(path: &Path, bytes: &Bytes, entry: &SegmentEntry, node: &str) -> Exam
     match loaded.verify(entry) {
         Ok(()) if found > whole => {
             let why = format!("its length: found {found} bytes, expected {whole}, which are all there");
-            Examined::Damaged { why, label, source: Source::Runs(entry.clone()), runs, holes: Vec::new() }
+            Examined::Damaged { why, label, source: RepairSource::Runs(entry.clone()), runs, holes: Vec::new() }
         }
         Ok(()) => Examined::Sound { entry: entry.clone(), runs },
         Err(error) => in_part(path, bytes, &loaded, &label, entry, &error),
@@ -136,7 +136,7 @@ fn in_part(
     if lost >= entry.rows {
         return Examined::Lost { why: why(error), entry: Some(entry.clone()), runs };
     }
-    Examined::Damaged { why: why(error), label: label.clone(), source: Source::Runs(entry.clone()), runs, holes }
+    Examined::Damaged { why: why(error), label: label.clone(), source: RepairSource::Runs(entry.clone()), runs, holes }
 }
 
 /// Its data are whole, as far as anybody knows, and its run index is not what the data say.
@@ -144,7 +144,7 @@ fn without_index(path: &Path, bytes: &Bytes, label: &Label, error: &Error, entry
     let runs = rebuild::rewrite(path, bytes, label).and_then(|encoded| runs_of(path, &encoded, label));
     match runs {
         Ok(runs) => {
-            let (label, source) = (label.clone(), Source::Parquet(label.clone()));
+            let (label, source) = (label.clone(), RepairSource::Parquet(label.clone()));
             Examined::Damaged { why: why(error), label, source, runs, holes: Vec::new() }
         }
         Err(_) => Examined::Lost { why: why(error), entry: entry.cloned(), runs: Vec::new() },
@@ -198,23 +198,23 @@ pub fn write_anew(
     path: &Path,
     bytes: &Bytes,
     label: &Label,
-    source: &Source,
+    source: &RepairSource,
     index: &SeriesIndex,
 ) -> Result<Option<Encoded>> {
     let whole: Bytes;
     let loaded = match source {
-        Source::Healed(entry) => {
+        RepairSource::Healed(entry) => {
             let good = turned_back(bytes, entry)
                 .ok_or_else(|| Error::Internal { what: "a bit that was found is lost".to_owned() })?;
             whole = Bytes::from(good);
             rebuild::load(path, &whole, entry)?
         }
-        Source::Runs(entry) => {
+        RepairSource::Runs(entry) => {
             let len = usize::try_from(entry.file.bytes).unwrap_or(usize::MAX);
             whole = bytes.slice(..len.min(bytes.len()));
             rebuild::load(path, &whole, entry)?
         }
-        Source::Parquet(label) => {
+        RepairSource::Parquet(label) => {
             let encoded = rebuild::rewrite(path, bytes, label)?;
             let label = Label { tail: encoded.tail, ..label.clone() };
             whole = Bytes::from(encoded.bytes);

@@ -14,7 +14,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderB
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::manifest::SeriesEntry;
-use crate::segment::blocks::Held;
+use crate::segment::blocks::FileBytes;
 use crate::series::{SeriesId, SeriesKey, TagSet};
 use crate::series_file;
 
@@ -23,7 +23,7 @@ pub const LOST_METRIC: &str = "telem_lost_series";
 
 /// A series file that can be read.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundKeys {
     pub entry: SeriesEntry,
     pub keys: Vec<SeriesKey>,
     /// False for one that a good manifest does not name: it only tells keys that are lost elsewhere.
@@ -38,7 +38,7 @@ pub enum Part {
 }
 
 #[derive(Debug, Default)]
-pub struct Chain {
+pub struct SeriesChain {
     pub parts: Vec<Part>,
     /// By id, without a gap.
     pub keys: Vec<SeriesKey>,
@@ -61,7 +61,7 @@ pub fn read(path: &Path, bytes: &[u8]) -> Result<(u32, Vec<SeriesKey>)> {
         // Of a schema that Arrow left beside Parquet's own, see `series_file::decode_raw`.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let builder =
-            ParquetRecordBatchReaderBuilder::try_new_with_options(Held(Bytes::copy_from_slice(bytes)), options)
+            ParquetRecordBatchReaderBuilder::try_new_with_options(FileBytes(Bytes::copy_from_slice(bytes)), options)
                 .map_err(|error| corrupt(error.to_string()))?;
         let rows = builder.metadata().file_metadata().num_rows();
         let mut reader = builder.with_batch_size(1).build().map_err(|error| corrupt(error.to_string()))?;
@@ -102,15 +102,15 @@ pub fn placeholder(id: SeriesId) -> Result<SeriesKey> {
 ///
 /// # Errors
 /// None in practice; see [`placeholder`].
-pub fn chain(found: &[Found], in_wal: &BTreeMap<u32, SeriesKey>, end: u32) -> Result<Chain> {
+pub fn chain(found: &[FoundKeys], in_wal: &BTreeMap<u32, SeriesKey>, end: u32) -> Result<SeriesChain> {
     let mut known: BTreeMap<u32, SeriesKey> = in_wal.clone();
     let unnamed_first = found.iter().filter(|one| !one.named).chain(found.iter().filter(|one| one.named));
     for one in unnamed_first {
         known.extend((one.entry.first_id..).zip(one.keys.iter().cloned()));
     }
-    let mut files: Vec<&Found> = found.iter().filter(|one| one.named && one.entry.count > 0).collect();
+    let mut files: Vec<&FoundKeys> = found.iter().filter(|one| one.named && one.entry.count > 0).collect();
     files.sort_by_key(|one| (one.entry.first_id, Reverse(one.entry.count)));
-    let mut chain = Chain::default();
+    let mut chain = SeriesChain::default();
     let mut used: HashSet<SeriesKey> = HashSet::new();
     loop {
         let next = chain.keys.len() as u32;

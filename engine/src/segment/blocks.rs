@@ -26,10 +26,10 @@ pub fn checksums(data: &[u8]) -> Vec<u32> {
 
 /// A file as Parquet wants to read it.
 #[derive(Clone, Debug)]
-pub struct Blocks(Arc<Inner>);
+pub struct Blocks(Arc<BlockFile>);
 
 #[derive(Debug)]
-struct Inner {
+struct BlockFile {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
     /// Of the blocks of the data.
@@ -43,7 +43,7 @@ struct Inner {
 impl Blocks {
     /// `checksums` are those of the data, which ends at `data_end`; `footer` is the checked end of `file`.
     pub fn new(path: PathBuf, file: Arc<dyn ReadFile>, checksums: Vec<u32>, data_end: u64, footer: Bytes) -> Self {
-        Self(Arc::new(Inner { path, file, checksums, data_end, footer }))
+        Self(Arc::new(BlockFile { path, file, checksums, data_end, footer }))
     }
 
     pub fn file(&self) -> &dyn ReadFile {
@@ -57,7 +57,7 @@ impl Blocks {
 
     /// Checked bytes: all of `start..start + len`, of the data or of the footer.
     pub fn read(&self, start: u64, len: usize) -> io::Result<Bytes> {
-        let Inner { path, file, checksums, data_end, footer } = &*self.0;
+        let BlockFile { path, file, checksums, data_end, footer } = &*self.0;
         let footer_start = file.len().saturating_sub(footer.len() as u64);
         let outside = || io::Error::other(format!("{len} bytes at {start} of {} are no data of it", path.display()));
         let end = start.checked_add(len as u64).ok_or_else(outside)?;
@@ -113,15 +113,15 @@ fn beyond_the_end(buffer: &[u8]) -> io::Result<usize> {
 
 /// A file that is held in memory, as Parquet wants to read it. Nothing is checked: whoever has the bytes did that.
 #[derive(Clone, Debug)]
-pub struct Held(pub Bytes);
+pub struct FileBytes(pub Bytes);
 
-impl Length for Held {
+impl Length for FileBytes {
     fn len(&self) -> u64 {
         self.0.len() as u64
     }
 }
 
-impl ChunkReader for Held {
+impl ChunkReader for FileBytes {
     type T = HeldStream;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
@@ -164,7 +164,7 @@ impl Read for Stream {
             return beyond_the_end(buffer);
         }
         if self.ready.is_empty() {
-            let Inner { data_end, .. } = &*self.blocks.0;
+            let BlockFile { data_end, .. } = &*self.blocks.0;
             let end = if self.at < *data_end { *data_end } else { self.blocks.len() };
             let len = end.saturating_sub(self.at).min(STREAM_BYTES as u64) as usize;
             self.ready = self.blocks.read(self.at, len)?;

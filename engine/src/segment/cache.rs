@@ -16,13 +16,13 @@ const TIDIED_MIN: usize = 64;
 pub struct SegmentCache {
     bytes_max: u64,
     files_max: usize,
-    held: Mutex<Held>,
+    held: Mutex<CacheState>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct CacheState {
     bytes: u64,
     evictions: u64,
     segments: VecDeque<(Weak<Segment>, u64)>,
@@ -30,7 +30,7 @@ struct Held {
     tidied_at: usize,
 }
 
-impl Held {
+impl CacheState {
     /// Forgets those that a merge replaced and nobody reads any more.
     fn tidy(&mut self) {
         self.segments.retain(|(segment, _)| segment.strong_count() > 0);
@@ -84,7 +84,7 @@ impl SegmentCache {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             held.segments.push_back((Arc::downgrade(segment), bytes));
             held.bytes += bytes;
-            let is_full = |held: &Held| held.bytes > self.bytes_max || held.segments.len() > self.files_max;
+            let is_full = |held: &CacheState| held.bytes > self.bytes_max || held.segments.len() > self.files_max;
             if is_full(&held) || held.segments.len() >= held.tidied_at {
                 held.tidy();
             }

@@ -42,7 +42,7 @@ const CONSTANT: u8 = 1 << 4;
 const SUMMARY: u8 = 1 << 5;
 
 /// Times that runs share, ascending.
-type List = Arc<[i64]>;
+type TimeList = Arc<[i64]>;
 
 /// The rows of one series in one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub struct NewRun {
 pub struct RunIndex {
     /// By series.
     runs: Vec<Run>,
-    lists: Vec<List>,
+    lists: Vec<TimeList>,
     /// The decoded body: summaries are read from it when somebody asks.
     body: Vec<u8>,
     /// Of the data before the index, block by block.
@@ -326,7 +326,7 @@ fn decode(tail: &[u8], data_bytes: u64, rows: u64, window: TimeRange) -> Result<
     Ok((RunIndex { runs, lists, body, checksums }, bytes.at()))
 }
 
-fn decode_body(body: &[u8], rows: u64, window: TimeRange) -> Result<(Vec<Run>, Vec<List>), Malformed> {
+fn decode_body(body: &[u8], rows: u64, window: TimeRange) -> Result<(Vec<Run>, Vec<TimeList>), Malformed> {
     let mut bytes = Bytes::new(body, 0);
     let lists = times::decode(&mut bytes, rows)?;
     let count = bytes.number()?;
@@ -362,7 +362,7 @@ fn decode_body(body: &[u8], rows: u64, window: TimeRange) -> Result<(Vec<Run>, V
     Ok((runs, lists))
 }
 
-fn take_run(bytes: &mut Bytes<'_>, lists: &[List], before: &mut Before) -> Result<Run, Malformed> {
+fn take_run(bytes: &mut Bytes<'_>, lists: &[TimeList], before: &mut Before) -> Result<Run, Malformed> {
     let series = u64::from(bytes.small()?) + before.series;
     let Ok(series) = u32::try_from(series) else {
         return Err(bytes.malformed(format!("series {series}"), "an id of 32 bits"));
@@ -410,7 +410,7 @@ fn take_times(
     bytes: &mut Bytes<'_>,
     flags: u8,
     rows: u32,
-    lists: &[List],
+    lists: &[TimeList],
     before: &mut Before,
 ) -> Result<(Times, i64, i64), Malformed> {
     match flags & TIMES {

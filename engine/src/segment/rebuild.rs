@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::FileMetaData;
 
-use super::blocks::Held;
+use super::blocks::FileBytes;
 use super::read::{Loaded, Piece, ValueColumns, column, corrupt};
 use super::write::Encoded;
 use super::{FORMAT, Run, SegmentWriter};
@@ -85,7 +85,7 @@ fn options() -> ArrowReaderOptions {
 /// Corrupt when there is no footer of format 1.
 pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
     guarded(path, || {
-        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(Held(bytes.clone()), options())
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(FileBytes(bytes.clone()), options())
             .map_err(|error| corrupt(path, "its Parquet footer", error.to_string(), "that of a segment"))?;
         label_in(path, reader.metadata().file_metadata(), bytes.len() as u64)
     })
@@ -144,11 +144,11 @@ pub fn rewrite(path: &Path, bytes: &Bytes, label: &Label) -> Result<Encoded> {
     guarded(path, || {
         let unreadable =
             |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", error.to_string(), "a segment of format 1");
-        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(Held(bytes.clone()), options())
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(FileBytes(bytes.clone()), options())
             .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
             .map_err(|error| unreadable(&error))?;
         let mut writer = SegmentWriter::new(&label.node, label.window, label.sequence_min, label.sequence_max)?;
-        let mut run = OpenRun { path, label, series: None, known: HashSet::new(), last: Timestamp::MIN };
+        let mut run = RebuiltRun { path, label, series: None, known: HashSet::new(), last: Timestamp::MIN };
         let mut samples: Vec<(Timestamp, Value)> = Vec::new();
         for batch in reader {
             let batch = batch.map_err(|error| unreadable(&error))?;
@@ -183,7 +183,7 @@ fn push(writer: &mut SegmentWriter, series: Option<SeriesId>, samples: &mut Vec<
 }
 
 /// The promises that a row is held against.
-struct OpenRun<'a> {
+struct RebuiltRun<'a> {
     path: &'a Path,
     label: &'a Label,
     series: Option<SeriesId>,
@@ -192,7 +192,7 @@ struct OpenRun<'a> {
     last: Timestamp,
 }
 
-impl OpenRun<'_> {
+impl RebuiltRun<'_> {
     fn check(&mut self, series: SeriesId, time: Timestamp) -> Result<()> {
         let wrong = |what: &str, found: String, expected: &str| Err(corrupt(self.path, what, found, expected));
         if !self.label.window.contains(time) {

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
-use group::{Encodings, Group, Stretch};
+use group::{Encodings, Group, RunStretch};
 
 /// Samples of one series that are looked at as a whole; a longer run is cut, and shares no times.
 const RUN_ROWS_MAX: usize = 1 << 20;
@@ -158,7 +158,7 @@ impl SegmentWriter {
         let mut scratch = std::mem::take(&mut self.scratch);
         let stored = scratch.store(&values);
         self.note_run(&times, &stored, step);
-        let stretch = Stretch { series: self.series, times: &times, stored, step };
+        let stretch = RunStretch { series: self.series, times: &times, stored, step };
         let mut from = 0;
         while from < times.len() {
             let group = match &mut self.group {

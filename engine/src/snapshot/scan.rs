@@ -94,7 +94,7 @@ impl Scan {
     fn read(&mut self) -> Result<()> {
         let rows_max = (READ_ROWS as usize).min(self.rows_left);
         let mut out = Batches::new(&self.columns, self.batch_rows);
-        let mut unread: Vec<Vec<Unread>> = vec![Vec::new(); self.stretches.sources.segments.len()];
+        let mut unread: Vec<Vec<UnreadRows>> = vec![Vec::new(); self.stretches.sources.segments.len()];
         while out.rows < rows_max
             && let Some((series, stretch)) = self.stretches.next(rows_max - out.rows)?
         {
@@ -103,7 +103,7 @@ impl Scan {
             match stretch {
                 Stretch::Rows { segment, run, rows } => {
                     let rows = run.row as usize + rows.start..run.row as usize + rows.end;
-                    unread[segment].push(Unread { wanted: RunRows { run, rows }, at });
+                    unread[segment].push(UnreadRows { wanted: RunRows { run, rows }, at });
                 }
                 Stretch::Read(piece) => {
                     out.put_times(at, Ticks::List(&piece.times), piece.times.len());
@@ -120,7 +120,7 @@ impl Scan {
             while !unread.is_empty() {
                 // A series that is asked for twice is read twice.
                 let mut end = 0;
-                let (now, later) = unread.into_iter().partition(|one: &Unread| {
+                let (now, later) = unread.into_iter().partition(|one: &UnreadRows| {
                     let is_apart = end <= one.wanted.rows.start;
                     end = if is_apart { one.wanted.rows.end } else { end };
                     is_apart
@@ -153,7 +153,7 @@ impl Iterator for Scan {
 
 /// Rows of a segment, and where they go: the place of the first.
 #[derive(Clone, Debug)]
-struct Unread {
+struct UnreadRows {
     wanted: RunRows,
     at: usize,
 }
@@ -224,7 +224,7 @@ impl<'a> Batches<'a> {
     }
 
     /// Puts rows of one segment, which are sorted and apart, in their places.
-    fn read(&mut self, loaded: &Loaded, unread: Vec<Unread>) -> Result<()> {
+    fn read(&mut self, loaded: &Loaded, unread: Vec<UnreadRows>) -> Result<()> {
         let (wanted, places): (Vec<RunRows>, Vec<usize>) = unread.into_iter().map(|one| (one.wanted, one.at)).unzip();
         if self.wants_ts {
             loaded.visit_times(&wanted, &mut |at, from, ticks, len| self.put_times(places[at] + from, ticks, len))?;

@@ -25,12 +25,12 @@ pub(crate) struct Sources {
     /// Not looked for yet.
     series: VecDeque<SeriesId>,
     /// Found in segments and not taken.
-    found: VecDeque<(SeriesId, Vec<Found>)>,
+    found: VecDeque<(SeriesId, Vec<FoundRun>)>,
 }
 
 /// A run that has samples in the range, as far as that is known without reading it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundRun {
     /// The place of its segment.
     pub segment: usize,
     pub run: Run,
@@ -70,7 +70,7 @@ impl Sources {
     ///
     /// # Errors
     /// Io and Corrupt, from the segments.
-    pub fn next(&mut self) -> Result<Option<(SeriesId, Vec<Found>)>> {
+    pub fn next(&mut self) -> Result<Option<(SeriesId, Vec<FoundRun>)>> {
         if self.found.is_empty() && !self.series.is_empty() {
             self.find()?;
         }
@@ -85,8 +85,8 @@ impl Sources {
     pub fn take(
         &mut self,
         rows_max: u64,
-        rows: impl Fn(SeriesId, &[Found]) -> u64,
-    ) -> Result<Vec<(SeriesId, Vec<Found>)>> {
+        rows: impl Fn(SeriesId, &[FoundRun]) -> u64,
+    ) -> Result<Vec<(SeriesId, Vec<FoundRun>)>> {
         if self.found.is_empty() && !self.series.is_empty() {
             self.find()?;
         }
@@ -118,7 +118,7 @@ impl Sources {
             let loaded = segment.load()?;
             for (series, place) in held {
                 let run = loaded.run(*series).filter(|run| self.range.overlaps_closed(run.first, run.last));
-                let found = run.map(|run| Found { segment: at, run: *run, rows: loaded.rows_in(run, self.range) });
+                let found = run.map(|run| FoundRun { segment: at, run: *run, rows: loaded.rows_in(run, self.range) });
                 self.found[*place].1.extend(found.filter(|found| found.rows > 0));
             }
         }
@@ -126,8 +126,8 @@ impl Sources {
     }
 
     /// The stretches of time in which a series has samples, in the order of time.
-    pub fn clusters(&self, series: SeriesId, found: &[Found]) -> Vec<Cluster> {
-        let segments = found.iter().map(|found| Source {
+    pub fn clusters(&self, series: SeriesId, found: &[FoundRun]) -> Vec<Cluster> {
+        let segments = found.iter().map(|found| SampleSource {
             first: found.run.first,
             last: found.run.last,
             rows: found.rows,
@@ -137,9 +137,9 @@ impl Sources {
             let (first, last) = visible.memtable.bounds_of(series, visible.rows)?;
             let rows = visible.memtable.count(series);
             let inside = self.range.overlaps_closed(first, last);
-            inside.then_some(Source { first, last, rows, place: Place::Memtable { at } })
+            inside.then_some(SampleSource { first, last, rows, place: Place::Memtable { at } })
         });
-        let mut sources: Vec<Source> = segments.chain(memtables).collect();
+        let mut sources: Vec<SampleSource> = segments.chain(memtables).collect();
         sources.sort_by_key(|source| source.first);
         let mut clusters: Vec<Cluster> = Vec::with_capacity(sources.len());
         for source in sources {
@@ -158,7 +158,7 @@ impl Sources {
     }
 
     /// Grows with how new a source is: of equal times the sample of the newest counts.
-    fn age(&self, source: &Source) -> (usize, bool, usize) {
+    fn age(&self, source: &SampleSource) -> (usize, bool, usize) {
         match source.place {
             Place::Segment { at, .. } => (at, true, 0),
             // Older than the segment that comes next.
@@ -188,7 +188,7 @@ impl Sources {
     }
 
     /// The samples of a source in `range`.
-    fn piece(&self, series: SeriesId, source: &Source, range: TimeRange) -> Result<Piece> {
+    fn piece(&self, series: SeriesId, source: &SampleSource, range: TimeRange) -> Result<Piece> {
         match source.place {
             Place::Memtable { at } => Ok(self.memtables[at].piece(series, range)),
             Place::Segment { at, run } => {
@@ -201,7 +201,7 @@ impl Sources {
 
 /// Samples of one series that stand in one place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source {
+pub(crate) struct SampleSource {
     pub first: Timestamp,
     pub last: Timestamp,
     /// At most.
@@ -220,7 +220,7 @@ pub(crate) enum Place {
 pub(crate) struct Cluster {
     pub first: Timestamp,
     pub last: Timestamp,
-    pub sources: Vec<Source>,
+    pub sources: Vec<SampleSource>,
 }
 
 impl Cluster {
@@ -232,7 +232,7 @@ impl Cluster {
     /// The run that this is, if it is one alone, and the place of its segment.
     pub fn alone(&self) -> Option<(usize, Run)> {
         match self.sources[..] {
-            [Source { place: Place::Segment { at, run }, .. }] => Some((at, run)),
+            [SampleSource { place: Place::Segment { at, run }, .. }] => Some((at, run)),
             _ => None,
         }
     }

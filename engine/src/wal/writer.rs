@@ -48,7 +48,7 @@ pub struct Wal {
     layout: Layout,
     /// The number that the next file gets.
     next: u64,
-    open: Option<Open>,
+    open: Option<OpenWal>,
     /// The file whose bytes may be lost, and why.
     failed: Option<(u64, String)>,
     /// Files that no flush has covered, ascending.
@@ -60,7 +60,7 @@ pub struct Wal {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenWal {
     number: u64,
     path: PathBuf,
     file: Box<dyn WriteFile>,
@@ -72,7 +72,7 @@ struct Open {
     start: WalStart,
 }
 
-impl Open {
+impl OpenWal {
     fn extent(&self, closed: bool) -> Extent {
         Extent { number: self.number, end: self.end, durable: self.durable, closed, start: self.start }
     }
@@ -250,7 +250,7 @@ impl Wal {
 }
 
 /// A new file whose name and header are durable, so that a sync of its bytes is all that `Synced` needs.
-fn create(disk: &dyn Disk, layout: &Layout, header: Header) -> Result<Open> {
+fn create(disk: &dyn Disk, layout: &Layout, header: Header) -> Result<OpenWal> {
     let path = layout.wal(header.number);
     let mut file = disk.create(&path).map_err(Error::io("create", &path))?;
     let bytes = header.encode();
@@ -265,7 +265,7 @@ fn create(disk: &dyn Disk, layout: &Layout, header: Header) -> Result<Open> {
     match made {
         Ok(handle) => {
             let end = HEADER_BYTES as u64;
-            Ok(Open {
+            Ok(OpenWal {
                 number: header.number,
                 path,
                 file,

@@ -22,19 +22,19 @@ use rustix::io::Errno;
 use super::{Disk, ReadFile, SyncFile, WriteFile};
 use fault::Faults;
 use file::File;
-use names::{FileId, Names};
+use names::{DirectoryNames, FileId};
 
 pub use fault::{Failure, Fault, Operation};
 pub use random::Random;
 
 #[derive(Clone, Debug)]
 pub struct SimDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SimState>>,
 }
 
 #[derive(Clone, Debug)]
-struct State {
-    names: Names,
+struct SimState {
+    names: DirectoryNames,
     files: Vec<File>,
     faults: Faults,
     random: Random,
@@ -45,8 +45,8 @@ struct State {
 
 impl SimDisk {
     pub fn new(seed: u64) -> Self {
-        Self::from_state(State {
-            names: Names::default(),
+        Self::from_state(SimState {
+            names: DirectoryNames::default(),
             files: Vec::new(),
             faults: Faults::default(),
             random: Random::new(seed),
@@ -55,7 +55,7 @@ impl SimDisk {
         })
     }
 
-    fn from_state(state: State) -> Self {
+    fn from_state(state: SimState) -> Self {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -139,12 +139,12 @@ impl SimDisk {
         Self::from_state(self.lock().clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl SimState {
     /// Counts an operation and lets the faults have their say. `Err` says how it fails.
     fn begin(&mut self, operation: Operation, path: &Path) -> Result<(), Failure> {
         if self.dead {
@@ -163,7 +163,7 @@ impl State {
     }
 
     /// Does `change` unless a fault prevents it; death may come before it or after it.
-    fn change(&mut self, operation: Operation, path: &Path, change: impl FnOnce(&mut State)) -> io::Result<()> {
+    fn change(&mut self, operation: Operation, path: &Path, change: impl FnOnce(&mut SimState)) -> io::Result<()> {
         let was_dead = self.dead;
         match self.begin(operation, path) {
             Ok(()) => {
@@ -225,7 +225,7 @@ impl State {
         if self.names.is_dir(dir) { Ok(()) } else { Err(Errno::NOENT.into()) }
     }
 
-    fn after_power_loss(&self, random: &mut Random) -> State {
+    fn after_power_loss(&self, random: &mut Random) -> SimState {
         let for_all = crash::draw_for_all(random);
         let names = self.names.after_power_loss(for_all, random);
         let mut files = Vec::with_capacity(self.files.len());
@@ -235,7 +235,7 @@ impl State {
             files.push(File::durable(file.after_power_loss(survival, stale, random)));
         }
         let next = Random::new(random.next());
-        State { names, files, faults: Faults::default(), random: next, journal: Vec::new(), dead: false }
+        SimState { names, files, faults: Faults::default(), random: next, journal: Vec::new(), dead: false }
     }
 }
 

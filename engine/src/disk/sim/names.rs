@@ -12,7 +12,7 @@ use super::random::Random;
 pub struct FileId(pub usize);
 
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub struct DirectoryNames {
     live: Entries,
     durable: Entries,
     /// By directory, oldest first.
@@ -34,7 +34,7 @@ enum Change {
     MakeDir { name: PathBuf },
 }
 
-impl Names {
+impl DirectoryNames {
     pub fn file(&self, name: &Path) -> Option<FileId> {
         self.live.files.get(name).copied()
     }
@@ -80,7 +80,7 @@ impl Names {
         }
     }
 
-    pub fn after_power_loss(&self, for_all: Option<Survival>, random: &mut Random) -> Names {
+    pub fn after_power_loss(&self, for_all: Option<Survival>, random: &mut Random) -> DirectoryNames {
         let mut entries = self.durable.clone();
         for changes in self.pending.values() {
             let survival = for_all.unwrap_or_else(|| crash::draw(random));
@@ -98,7 +98,7 @@ impl Names {
             }
         }
         entries.drop_orphans();
-        Names { live: entries.clone(), durable: entries, pending: BTreeMap::new() }
+        DirectoryNames { live: entries.clone(), durable: entries, pending: BTreeMap::new() }
     }
 }
 

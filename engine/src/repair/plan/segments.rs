@@ -14,7 +14,7 @@ use crate::layout::{self, Layout, SEGMENTS};
 use crate::manifest::SegmentEntry;
 use crate::progress::Progress;
 use crate::repair::Act;
-use crate::repair::segments::{self, Examined, Hole, Source};
+use crate::repair::segments::{self, Examined, Hole, RepairSource};
 use crate::segment::Run;
 use crate::segment::rebuild::{self, Label};
 use crate::series::SeriesId;
@@ -75,7 +75,7 @@ impl Planner<'_> {
                         "its series have other names now, and rows stand in their order",
                     );
                     self.aside.insert(file.clone());
-                    parts.push(SegmentPart::Made { file, label, source: Source::Runs(entry) });
+                    parts.push(SegmentPart::Made { file, label, source: RepairSource::Runs(entry) });
                 }
                 Examined::Damaged { why, label, source, holes, .. } => {
                     self.note_damage(&file, &why, &source, &holes, &name);
@@ -120,7 +120,7 @@ impl Planner<'_> {
                     self.act(Act::RebuildSegment, &file, "it names another node than the other files do");
                     self.aside.insert(file.clone());
                     let label = Label::of(&entry, chosen);
-                    *part = SegmentPart::Made { file, label, source: Source::Runs(entry) };
+                    *part = SegmentPart::Made { file, label, source: RepairSource::Runs(entry) };
                 }
                 SegmentPart::Kept(_) => {}
             }
@@ -131,12 +131,12 @@ impl Planner<'_> {
         &mut self,
         file: &str,
         why: &str,
-        source: &Source,
+        source: &RepairSource,
         holes: &[Hole],
         name: &dyn Fn(SeriesId) -> String,
     ) {
         self.aside.insert(file.to_owned());
-        if matches!(source, Source::Healed(_)) {
+        if matches!(source, RepairSource::Healed(_)) {
             self.act(Act::Heal, file, why);
         } else if holes.is_empty() {
             self.act(Act::RebuildSegment, file, why);
@@ -144,7 +144,7 @@ impl Planner<'_> {
             self.act(Act::SalvageSegment, file, why);
             self.losses.push(segments::loss_of(file, why, holes, name));
         }
-        if self.manifest.is_none() && matches!(source, Source::Parquet(_)) {
+        if self.manifest.is_none() && matches!(source, RepairSource::Parquet(_)) {
             let what = "its rows were read without checksums, which are lost with its run index and the manifest";
             self.unproven.push(format!("{file}: {what}"));
         }
@@ -196,7 +196,7 @@ fn entry_of(examined: &Examined) -> Option<&SegmentEntry> {
     match examined {
         Examined::Sound { entry, .. } => Some(entry),
         Examined::Lost { entry, .. } => entry.as_ref(),
-        Examined::Damaged { source: Source::Runs(entry) | Source::Healed(entry), .. } => Some(entry),
+        Examined::Damaged { source: RepairSource::Runs(entry) | RepairSource::Healed(entry), .. } => Some(entry),
         Examined::Damaged { .. } => None,
     }
 }

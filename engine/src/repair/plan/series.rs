@@ -8,12 +8,12 @@ use crate::layout::SERIES;
 use crate::manifest::{FileEntry, SeriesEntry};
 use crate::progress::Progress;
 use crate::repair::segments::{Examined, why};
-use crate::repair::series::{self, Found, Part};
+use crate::repair::series::{self, FoundKeys, Part};
 use crate::repair::{Act, flip};
 use crate::series::SeriesKey;
 
 impl Planner<'_> {
-    pub(super) fn read_series(&mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Vec<Found>> {
+    pub(super) fn read_series(&mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Vec<FoundKeys>> {
         let named: Vec<SeriesEntry> = self.manifest.as_ref().map(|found| found.series.clone()).unwrap_or_default();
         let has_manifest = self.manifest.is_some();
         let mut found = Vec::new();
@@ -27,12 +27,12 @@ impl Planner<'_> {
                     let good = flip::turned_back(&bytes, entry.file.crc32, flip::SHORT_BYTES_MAX)
                         .filter(|_| bytes.len() as u64 == entry.file.bytes);
                     let keys = good.and_then(|good| series::decode(&path, &good, entry.first_id, entry.count).ok());
-                    found.extend(keys.map(|keys| Found { entry: entry.clone(), keys, named: false }));
+                    found.extend(keys.map(|keys| FoundKeys { entry: entry.clone(), keys, named: false }));
                     self.set_aside(&file, "its bytes are not what the manifest says");
                     continue;
                 }
                 match series::decode(&path, &bytes, entry.first_id, entry.count) {
-                    Ok(keys) => found.push(Found { entry: entry.clone(), keys, named: true }),
+                    Ok(keys) => found.push(FoundKeys { entry: entry.clone(), keys, named: true }),
                     Err(error) => self.set_aside(&file, why(&error)),
                 }
                 continue;
@@ -41,7 +41,7 @@ impl Planner<'_> {
                 Ok((first_id, keys)) => {
                     let file = FileEntry { file, bytes: bytes.len() as u64, crc32 };
                     let entry = SeriesEntry { file, first_id, count: keys.len() as u32 };
-                    found.push(Found { entry, keys, named: !has_manifest });
+                    found.push(FoundKeys { entry, keys, named: !has_manifest });
                 }
                 Err(error) if !has_manifest => self.set_aside(&file, why(&error)),
                 Err(_) => {}
@@ -52,10 +52,10 @@ impl Planner<'_> {
 
     pub(super) fn chain(
         &mut self,
-        found: &[Found],
+        found: &[FoundKeys],
         in_wal: &BTreeMap<u32, SeriesKey>,
         judged: &[(String, Examined)],
-    ) -> Result<series::Chain> {
+    ) -> Result<series::SeriesChain> {
         let runs = judged.iter().flat_map(|(_, examined)| match examined {
             Examined::Sound { runs, .. } | Examined::Damaged { runs, .. } => runs.as_slice(),
             Examined::Lost { .. } => &[],

@@ -80,16 +80,16 @@ pub struct RunRows {
     pub rows: Range<usize>,
 }
 
-enum Known<'a> {
+enum KnownTimes<'a> {
     Ticks(Ticks<'a>),
     Read(Vec<i64>),
 }
 
-impl Known<'_> {
+impl KnownTimes<'_> {
     fn from(&self, at: usize) -> Ticks<'_> {
         match self {
-            Known::Ticks(ticks) => ticks.from(at),
-            Known::Read(times) => Ticks::List(&times[at..]),
+            KnownTimes::Ticks(ticks) => ticks.from(at),
+            KnownTimes::Read(times) => Ticks::List(&times[at..]),
         }
     }
 }
@@ -114,10 +114,10 @@ impl Loaded {
         let (mut wanted, mut known) = (Vec::with_capacity(runs.len()), Vec::with_capacity(runs.len()));
         for (place, run) in runs.iter().enumerate().filter(|(_, run)| !is_long(run)) {
             let (rows, ticks) = match self.index.ticks(run, range) {
-                Some((rows, ticks)) => (rows, Known::Ticks(ticks)),
+                Some((rows, ticks)) => (rows, KnownTimes::Ticks(ticks)),
                 None => {
                     let (rows, times) = within(from_column.next().unwrap_or_default(), range);
-                    (rows, Known::Read(times))
+                    (rows, KnownTimes::Read(times))
                 }
             };
             let first_row = run.row as usize;

@@ -24,7 +24,7 @@ const TS: usize = 1;
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Samples of one series.
-pub struct Stretch<'a> {
+pub struct RunStretch<'a> {
     pub series: SeriesId,
     pub times: &'a [i64],
     pub stored: Stored<'a>,
@@ -109,7 +109,7 @@ impl Group {
     }
 
     /// Takes samples from `from` on, as many as have room; gives back how many these are.
-    pub fn push(&mut self, stretch: &Stretch<'_>, from: usize, encodings: &Encodings) -> Result<usize> {
+    pub fn push(&mut self, stretch: &RunStretch<'_>, from: usize, encodings: &Encodings) -> Result<usize> {
         let buffered = self.times.len();
         let room = (PAGE_ROWS - buffered).min(ROW_GROUP_ROWS - self.rows - buffered);
         let count = room.min(stretch.times.len() - from);
