@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use telem_engine::{Db, Durability, Options, SampleBatch};
 use telem_ingest::accept::lines::LineRules;
-use telem_ingest::decode::line::Precision;
-use telem_ingest::decode::opentsdb::{self, NonFinite, Rules};
+use telem_ingest::decode::line::LinePrecision;
+use telem_ingest::decode::opentsdb::{self, NonFinite, PutRules};
 use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::{Writer, WriterOptions};
 
@@ -24,8 +24,8 @@ const HOSTS: usize = 100;
 /// Subject and number of its fields: 50 in all.
 const SUBJECTS: [(&str, usize); 6] = [("cpu", 9), ("mem", 12), ("disk", 8), ("net", 9), ("gpu", 10), ("train", 2)];
 const START: i64 = 1_767_322_800;
-const RULES: Rules =
-    Rules { tags_max: TAGS_MAX, precision: opentsdb::Precision::BySize, non_finite: NonFinite::Refuse };
+const RULES: PutRules =
+    PutRules { tags_max: TAGS_MAX, precision: opentsdb::Precision::BySize, non_finite: NonFinite::Refuse };
 const TAGS_MAX: usize = telem_engine::series::TAGS_MAX;
 
 /// The value of one field at one tick, as text. Integers with the suffix that lines want, if they do.
@@ -118,7 +118,7 @@ type Decode = fn(&Writer, &[u8]) -> SampleBatch;
 
 fn decode_lines(writer: &Writer, body: &[u8]) -> SampleBatch {
     let accepted =
-        writer.accept_lines(&DefaultTags::default(), LineRules { precision: Precision::Nanos, keep: true }, body);
+        writer.accept_lines(&DefaultTags::default(), LineRules { precision: LinePrecision::Nanos, keep: true }, body);
     assert_eq!(accepted.rejected, 0, "{:?}", accepted.rejects.first());
     accepted.batch
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Crates whose types all have a name of their own; tests and what fuzz targets do may call theirs as they like.
-const CRATES: [&str; 1] = ["server"];
+const CRATES: [&str; 4] = ["engine", "ingest", "query", "server"];
 
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let stem = path.file_stem().unwrap().to_str().unwrap();
-        if ["tests", "testing", "fuzzing"].contains(&stem) {
+        if ["tests", "crash_tests", "testing", "fuzzing"].contains(&stem) {
             continue;
         }
         if path.is_dir() {
@@ -53,7 +53,7 @@ fn no_two_types_of_a_crate_share_a_name() {
                 places.entry(name.to_owned()).or_default().push(place);
             }
         }
-        assert!(places.len() > 300, "{krate} has {} types", places.len());
+        assert!(places.len() > 150, "{krate} has {} types", places.len());
         let of_crate = places.into_iter().filter(|(_, places)| places.len() > 1);
         shared.extend(of_crate.map(|(name, places)| format!("{krate}: {name} in {}", places.join(", "))));
     }

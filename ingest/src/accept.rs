@@ -101,12 +101,12 @@ pub struct Accepted {
 
 /// Samples since the start, by what became of them.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct AcceptCounters {
     accepted: AtomicU64,
     rejected: AtomicU64,
 }
 
-impl Counters {
+impl AcceptCounters {
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
@@ -127,7 +127,7 @@ pub fn accept<'a>(
     db: &Db,
     now: Timestamp,
     limits: &Limits,
-    counters: &Counters,
+    counters: &AcceptCounters,
     tags: &DefaultTags,
     samples: impl IntoIterator<Item = (usize, Incoming<'a>)>,
 ) -> Accepted {

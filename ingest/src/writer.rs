@@ -24,15 +24,15 @@ use telem_engine::{Clock, Db, Durability, ErrorKind, SampleBatch, SystemClock};
 use tokio::sync::{oneshot, watch};
 
 use self::commit::Committer;
-use self::flush::Flusher;
+use self::flush::FlushScheduler;
 pub use self::kept::Lost;
 use self::kept::{Kept, KeptStats, is_for_now};
-use self::queue::{Job, Queue};
-use self::store::Store;
+use self::queue::{Queue, WriteJob};
+use self::store::SampleStore;
 use crate::accept::lines::{AcceptedLines, LineRules};
-use crate::accept::{self, Accepted, Counters, DecoderMemory, Limits};
+use crate::accept::{self, AcceptCounters, Accepted, DecoderMemory, Limits};
 use crate::decode::Incoming;
-use crate::decode::opentsdb::Rules;
+use crate::decode::opentsdb::PutRules;
 use crate::default_tags::DefaultTags;
 use crate::known::Memories;
 
@@ -134,7 +134,7 @@ pub enum ShutdownError {
 
 type Ack = oneshot::Sender<Result<(), WriteError>>;
 /// How the writer ended; `None` while it runs.
-type Ended = Option<Result<(), ShutdownError>>;
+type WriterEnd = Option<Result<(), ShutdownError>>;
 
 /// A handle; clones share one writer. When the last is dropped without [`Writer::shutdown`], the
 /// writer drains its queue and closes the database on its own threads.
@@ -148,10 +148,10 @@ struct Handle {
     db: Db,
     limits: Limits,
     clock: Arc<dyn Clock>,
-    counters: Counters,
+    counters: AcceptCounters,
     memories: Memories<DecoderMemory>,
-    shared: Arc<Shared>,
-    ended: watch::Receiver<Ended>,
+    shared: Arc<WriterState>,
+    ended: watch::Receiver<WriterEnd>,
 }
 
 impl Drop for Handle {
@@ -162,20 +162,20 @@ impl Drop for Handle {
 
 /// What the threads and the handles share.
 #[derive(Debug)]
-struct Shared {
-    store: Arc<dyn Store>,
+struct WriterState {
+    store: Arc<dyn SampleStore>,
     /// The directory of the database.
     dir: PathBuf,
     when_removed: WhenRemoved,
     queue: Queue,
     committer: Committer,
-    flusher: Flusher,
-    stats: Stats,
+    flusher: FlushScheduler,
+    stats: WriterCounters,
 }
 
 /// What the writer did since its start.
 #[derive(Debug, Default)]
-struct Stats {
+struct WriterCounters {
     batches: AtomicU64,
     samples: AtomicU64,
     refused: AtomicU64,
@@ -216,20 +216,20 @@ impl Writer {
     /// # Errors
     /// When the operating system gives no thread.
     pub fn start(db: Db, options: WriterOptions) -> std::io::Result<Writer> {
-        let store: Arc<dyn Store> = Arc::new(db.clone());
+        let store: Arc<dyn SampleStore> = Arc::new(db.clone());
         Writer::start_on(store, db, options)
     }
 
-    fn start_on(store: Arc<dyn Store>, db: Db, options: WriterOptions) -> std::io::Result<Writer> {
+    fn start_on(store: Arc<dyn SampleStore>, db: Db, options: WriterOptions) -> std::io::Result<Writer> {
         let dir = db.info().map(|info| info.dir).unwrap_or_default();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WriterState {
             store,
             dir: dir.clone(),
             when_removed: options.when_removed,
             queue: Queue::new(options.queue_samples_max, options.queue_batches_max),
             committer: Committer::new(options.sync_interval),
-            flusher: Flusher::new(&options),
-            stats: Stats::default(),
+            flusher: FlushScheduler::new(&options),
+            stats: WriterCounters::default(),
         });
         let (ending, ended) = watch::channel(None);
         let stats = Arc::clone(&shared.stats.kept);
@@ -239,7 +239,7 @@ impl Writer {
             db,
             limits: options.limits,
             clock: options.clock,
-            counters: Counters::default(),
+            counters: AcceptCounters::default(),
             memories: Memories::new(options.known_bytes_max, DecoderMemory::new),
             shared,
             ended,
@@ -271,7 +271,7 @@ impl Writer {
 
     /// The batch of a put body of OpenTSDB if all of it is good and nothing about it is unusual; `None` says nothing
     /// but that [`Writer::accept`] must find out.
-    pub fn accept_points(&self, tags: &DefaultTags, rules: &Rules, body: &[u8]) -> Option<SampleBatch> {
+    pub fn accept_points(&self, tags: &DefaultTags, rules: &PutRules, body: &[u8]) -> Option<SampleBatch> {
         let Handle { db, limits, clock, counters, memories, .. } = &*self.handle;
         let mut memory = memories.take();
         memory.serve(tags);
@@ -320,7 +320,7 @@ impl Writer {
         keep: bool,
     ) -> Result<oneshot::Receiver<Result<(), WriteError>>, WriteError> {
         let (ack, acknowledged) = oneshot::channel();
-        let queued = self.handle.shared.queue.push(Job { batch, durability, keep, ack });
+        let queued = self.handle.shared.queue.push(WriteJob { batch, durability, keep, ack });
         queued.inspect_err(|_| {
             self.handle.shared.stats.refused.fetch_add(1, Ordering::Relaxed);
         })?;
@@ -365,7 +365,7 @@ impl Writer {
     }
 }
 
-impl Shared {
+impl WriterState {
     /// Hands a batch to the database, unless that is known to keep it for nobody.
     fn append(&self, batch: &SampleBatch) -> telem_engine::Result<()> {
         if self.when_removed == WhenRemoved::Refuse && self.committer.removed.load(Ordering::Relaxed) {
@@ -391,8 +391,8 @@ fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn start_threads(shared: &Arc<Shared>, kept: Kept, ending: watch::Sender<Ended>) -> std::io::Result<()> {
-    let spawn = |name: &str, run: fn(&Shared)| {
+fn start_threads(shared: &Arc<WriterState>, kept: Kept, ending: watch::Sender<WriterEnd>) -> std::io::Result<()> {
+    let spawn = |name: &str, run: fn(&WriterState)| {
         let shared = Arc::clone(shared);
         thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))
     };
@@ -416,10 +416,10 @@ fn start_threads(shared: &Arc<Shared>, kept: Kept, ending: watch::Sender<Ended>)
 
 /// The thread that appends, and at the end closes the database.
 struct Appender {
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     kept: Kept,
     others: Vec<JoinHandle<()>>,
-    ending: watch::Sender<Ended>,
+    ending: watch::Sender<WriterEnd>,
 }
 
 impl Appender {
@@ -431,7 +431,7 @@ impl Appender {
         self.ending.send_replace(Some(end));
     }
 
-    fn append(&mut self, Job { batch, durability, keep, ack }: Job) {
+    fn append(&mut self, WriteJob { batch, durability, keep, ack }: WriteJob) {
         if batch.is_empty() {
             // Somebody settles.
             let _ = ack.send(Ok(()));

@@ -9,8 +9,10 @@ use std::borrow::Cow;
 
 use telem_engine::{Db, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp};
 
-use super::{Counters, Limits, Reason, check_time};
-use crate::decode::line::{self, Broken, Field, FieldValue, Foresight, Line, LineError, Lines, Precision};
+use super::{AcceptCounters, Limits, Reason, check_time};
+use crate::decode::line::{
+    self, Broken, Field, FieldValue, LineError, LineForesight, LinePrecision, Lines, SampleLine,
+};
 use crate::default_tags::DefaultTags;
 use crate::known::{At, KEY_BYTES_MAX, Keys};
 
@@ -26,7 +28,7 @@ const LOOKS_MAX: usize = 64;
 /// How the lines of a request are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineRules {
-    pub precision: Precision,
+    pub precision: LinePrecision,
     /// Whether good samples are stored; else they are checked and counted only.
     pub keep: bool,
 }
@@ -85,15 +87,15 @@ pub fn accept(
     db: &Db,
     now: Timestamp,
     limits: &Limits,
-    counters: &Counters,
+    counters: &AcceptCounters,
     keys: &mut Keys<LineSeries>,
     rules: LineRules,
     body: &[u8],
 ) -> AcceptedLines {
     let tags = keys.tags().clone();
-    let sorter = Sorter { db, now, limits, tags: &tags, rules };
+    let sorter = LineSorter { db, now, limits, tags: &tags, rules };
     let mut lines = Lines::new(body);
-    let mut seer = Seer { keys, current: None, found: Vec::new() };
+    let mut seer = LineSeer { keys, current: None, found: Vec::new() };
     let mut fields = Vec::new();
     let mut accepted = AcceptedLines::default();
     if rules.keep {
@@ -131,7 +133,7 @@ fn shown(raw: &[u8]) -> String {
     shown
 }
 
-struct Sorter<'a> {
+struct LineSorter<'a> {
     db: &'a Db,
     now: Timestamp,
     limits: &'a Limits,
@@ -139,14 +141,14 @@ struct Sorter<'a> {
     rules: LineRules,
 }
 
-impl Sorter<'_> {
+impl LineSorter<'_> {
     /// Puts a line's samples into the batch.
     fn take(
         &self,
-        seer: &mut Seer<'_>,
+        seer: &mut LineSeer<'_>,
         accepted: &mut AcceptedLines,
         number: usize,
-        line: Line<'_>,
+        line: SampleLine<'_>,
         fields: &[Field<'_>],
     ) {
         let time = match line.time.map(|count| self.rules.precision.time(count)) {
@@ -178,10 +180,10 @@ impl Sorter<'_> {
     /// Why the line as a whole is not stored.
     fn resolve(
         &self,
-        seer: &mut Seer<'_>,
+        seer: &mut LineSeer<'_>,
         accepted: &mut AcceptedLines,
         number: usize,
-        line: Line<'_>,
+        line: SampleLine<'_>,
         fields: &[Field<'_>],
     ) -> Result<(), LineReason> {
         let mut parsed = None;
@@ -213,7 +215,7 @@ impl Sorter<'_> {
         Ok(())
     }
 
-    fn parse<'l>(&self, line: Line<'l>) -> Result<(Cow<'l, str>, TagSet), LineReason> {
+    fn parse<'l>(&self, line: SampleLine<'l>) -> Result<(Cow<'l, str>, TagSet), LineReason> {
         let broken = |error| LineReason::Broken { text: shown(line.text), error };
         let (measurement, tags) = line::series(line.series).map_err(broken)?;
         let (found, max) = (tags.len(), self.limits.tags_max);
@@ -289,7 +291,7 @@ impl LineSeries {
 }
 
 /// Foresees names from the [`Keys`] of a decoder, and notes the series of what it foresaw.
-struct Seer<'k> {
+struct LineSeer<'k> {
     keys: &'k mut Keys<LineSeries>,
     /// The measurement and tags of this line, if they are known.
     current: Option<At>,
@@ -297,7 +299,7 @@ struct Seer<'k> {
     found: Vec<Option<SeriesId>>,
 }
 
-impl Seer<'_> {
+impl LineSeer<'_> {
     fn remember(&mut self, key: &[u8], field: &[u8], series: SeriesId) {
         if self.current.is_none() {
             self.current = self.keys.insert(key, LineSeries::default());
@@ -315,7 +317,7 @@ impl Seer<'_> {
     }
 }
 
-impl Foresight for Seer<'_> {
+impl LineForesight for LineSeer<'_> {
     fn series(&mut self, rest: &[u8]) -> Option<usize> {
         self.found.clear();
         self.current = None;

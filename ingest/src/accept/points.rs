@@ -9,9 +9,9 @@ mod tests;
 
 use telem_engine::{Db, SampleBatch, SeriesId, SeriesKey, Timestamp};
 
-use super::{Counters, Limits, check_time};
-use crate::decode::opentsdb::Rules;
-use crate::decode::opentsdb::scan::{Foresight, Next, Points, RawPoint};
+use super::{AcceptCounters, Limits, check_time};
+use crate::decode::opentsdb::PutRules;
+use crate::decode::opentsdb::scan::{Next, PointForesight, PointScan, RawPoint};
 use crate::default_tags::DefaultTags;
 use crate::known::{At, Keys};
 
@@ -31,13 +31,13 @@ pub fn accept(
     db: &Db,
     now: Timestamp,
     limits: &Limits,
-    counters: &Counters,
+    counters: &AcceptCounters,
     keys: &mut Keys<PointSeries>,
-    rules: &Rules,
+    rules: &PutRules,
     body: &[u8],
 ) -> Option<SampleBatch> {
     let tags = keys.tags().clone();
-    let sorter = Sorter { db, now, limits, tags: &tags, rules };
+    let sorter = PointSorter { db, now, limits, tags: &tags, rules };
     let mut new = Vec::new();
     let mut batch = sorter.read(keys, &mut new, body)?;
     if !new.is_empty() {
@@ -52,20 +52,20 @@ pub fn accept(
     Some(batch)
 }
 
-struct Sorter<'a> {
+struct PointSorter<'a> {
     db: &'a Db,
     now: Timestamp,
     limits: &'a Limits,
     tags: &'a DefaultTags,
-    rules: &'a Rules,
+    rules: &'a PutRules,
 }
 
-impl Sorter<'_> {
+impl PointSorter<'_> {
     /// The samples of `body`; those of series that the database does not have are left out, and the series stand in
     /// `new`, some of them several times.
     fn read(&self, keys: &mut Keys<PointSeries>, new: &mut Vec<SeriesKey>, body: &[u8]) -> Option<SampleBatch> {
-        let mut points = Points::new(body, self.rules);
-        let mut seer = Seer { keys, foreseen: None, metric: false, tags: false };
+        let mut points = PointScan::new(body, self.rules);
+        let mut seer = PointSeer { keys, foreseen: None, metric: false, tags: false };
         // A point takes about a hundred bytes.
         let mut batch = SampleBatch::with_capacity((body.len() / 96).min(self.limits.batch_samples_max));
         let mut raw_key = Vec::new();
@@ -121,7 +121,7 @@ impl Sorter<'_> {
 }
 
 /// Foresees metric and tags from the [`Keys`] of a decoder.
-struct Seer<'k> {
+struct PointSeer<'k> {
     keys: &'k mut Keys<PointSeries>,
     /// The key that should come now, and how much of it is the metric.
     foreseen: Option<(At, usize)>,
@@ -130,7 +130,7 @@ struct Seer<'k> {
     tags: bool,
 }
 
-impl Seer<'_> {
+impl PointSeer<'_> {
     fn foreseen(&self) -> Option<(&[u8], &[u8])> {
         let (_, metric_len) = self.foreseen?;
         let (_, key) = self.keys.foreseen()?;
@@ -153,7 +153,7 @@ impl Seer<'_> {
     }
 }
 
-impl Foresight for Seer<'_> {
+impl PointForesight for PointSeer<'_> {
     fn begin(&mut self) {
         (self.metric, self.tags) = (false, false);
         let foreseen = self.keys.foreseen().map(|(at, _)| at);

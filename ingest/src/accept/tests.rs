@@ -25,7 +25,7 @@ fn rejects(limits: &Limits, samples: Vec<Incoming<'static>>) -> Vec<(usize, Stri
     let (_dir, db) = open();
     let total = samples.len();
     let accepted =
-        accept(&db, NOW, limits, &Counters::default(), &DefaultTags::default(), samples.into_iter().enumerate());
+        accept(&db, NOW, limits, &AcceptCounters::default(), &DefaultTags::default(), samples.into_iter().enumerate());
     assert_eq!(accepted.batch.len() + accepted.rejected, total);
     accepted.rejects.into_iter().map(|reject| (reject.index, reject.reason.to_string())).collect()
 }
@@ -113,7 +113,7 @@ fn tags_in_another_order_are_the_same_series() {
         &db,
         NOW,
         &Limits::default(),
-        &Counters::default(),
+        &AcceptCounters::default(),
         &DefaultTags::default(),
         samples.into_iter().enumerate(),
     );
@@ -124,7 +124,7 @@ fn tags_in_another_order_are_the_same_series() {
 #[test]
 fn what_became_of_samples_is_counted() {
     let (_dir, db) = open();
-    let counters = Counters::default();
+    let counters = AcceptCounters::default();
     let samples = [sample("m", &[], NOW), sample("", &[], NOW), sample("m", &[], NOW)];
     accept(&db, NOW, &Limits::default(), &counters, &DefaultTags::default(), samples.into_iter().enumerate());
     assert_eq!((counters.accepted(), counters.rejected()), (2, 1));
@@ -138,7 +138,7 @@ fn an_accepted_batch_can_be_appended() {
         &db,
         NOW,
         &Limits::default(),
-        &Counters::default(),
+        &AcceptCounters::default(),
         &DefaultTags::default(),
         samples.into_iter().enumerate(),
     );
@@ -158,7 +158,7 @@ fn samples_get_the_tags_of_their_sender_where_they_lack_them() {
         sample("m", &[("rank", "r0"), ("host", "mine")], NOW),
     ];
     let limits = Limits { tags_max: 2, ..Limits::default() };
-    let accepted = accept(&db, NOW, &limits, &Counters::default(), &tags, samples.into_iter().enumerate());
+    let accepted = accept(&db, NOW, &limits, &AcceptCounters::default(), &tags, samples.into_iter().enumerate());
     let keys: Vec<String> = accepted.batch.iter().map(|(id, ..)| db.index().key(id).unwrap().to_string()).collect();
     let room_for_one = "m{a=b,host=n7}";
     assert_eq!(keys, [room_for_one, room_for_one, "m{host=mine,rank=3}", "m{host=mine,rank=r0}"]);

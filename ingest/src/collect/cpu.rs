@@ -20,13 +20,13 @@ const IOWAIT: usize = 4;
 const BACKWARDS_MAX: u64 = 3 * TICKS_PER_SECOND as u64;
 
 /// Ticks by mode, in the order of [`MODES`].
-pub type Ticks = [u64; MODES.len()];
+pub type CpuTicks = [u64; MODES.len()];
 
 /// What one line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
-    All(Ticks),
-    Cpu(u32, Ticks),
+pub enum CpuLine {
+    All(CpuTicks),
+    Cpu(u32, CpuTicks),
     Interrupts(u64),
     ContextSwitches(u64),
     BootTime(u64),
@@ -35,32 +35,32 @@ pub enum Line {
     Blocked(u64),
 }
 
-pub fn parse(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
+pub fn parse(text: &[u8]) -> impl Iterator<Item = CpuLine> + '_ {
     lines(text).filter_map(line)
 }
 
-fn line(line: &[u8]) -> Option<Line> {
+fn line(line: &[u8]) -> Option<CpuLine> {
     let mut fields = fields(line);
     let first = fields.next()?;
     let mut one = || number(fields.next()?);
     Some(match first {
-        b"intr" => Line::Interrupts(one()?),
-        b"ctxt" => Line::ContextSwitches(one()?),
-        b"btime" => Line::BootTime(one()?),
-        b"processes" => Line::Forks(one()?),
-        b"procs_running" => Line::Running(one()?),
-        b"procs_blocked" => Line::Blocked(one()?),
-        b"cpu" => Line::All(numbers(&mut fields)?),
+        b"intr" => CpuLine::Interrupts(one()?),
+        b"ctxt" => CpuLine::ContextSwitches(one()?),
+        b"btime" => CpuLine::BootTime(one()?),
+        b"processes" => CpuLine::Forks(one()?),
+        b"procs_running" => CpuLine::Running(one()?),
+        b"procs_blocked" => CpuLine::Blocked(one()?),
+        b"cpu" => CpuLine::All(numbers(&mut fields)?),
         _ => {
             let cpu = number(first.strip_prefix(b"cpu")?)?;
-            Line::Cpu(u32::try_from(cpu).ok()?, numbers(&mut fields)?)
+            CpuLine::Cpu(u32::try_from(cpu).ok()?, numbers(&mut fields)?)
         }
     })
 }
 
 /// Percent of the time between two readings that was neither idle nor waiting for I/O, as psutil counts it;
 /// `None` when no time passed.
-pub fn busy_percent(before: &Ticks, now: &Ticks) -> Option<f64> {
+pub fn busy_percent(before: &CpuTicks, now: &CpuTicks) -> Option<f64> {
     let passed = |mode: usize| now[mode].saturating_sub(before[mode]);
     let all: u64 = (0..MODES.len()).map(passed).fold(0, u64::saturating_add);
     let busy = all - passed(IDLE).saturating_add(passed(IOWAIT)).min(all);
@@ -72,8 +72,8 @@ pub struct Cpu {
     stat: Source,
     per_cpu: bool,
     /// The sum, or one each, by number.
-    times: Vec<Option<Times>>,
-    before: Option<Ticks>,
+    times: Vec<Option<CpuTimes>>,
+    before: Option<CpuTicks>,
     busy: Slot,
     interrupts: Slot,
     switches: Slot,
@@ -85,22 +85,22 @@ pub struct Cpu {
 
 /// The time of one CPU, or of all.
 #[derive(Debug)]
-struct Times {
+struct CpuTimes {
     slots: [Slot; MODES.len()],
-    last: Ticks,
+    last: CpuTicks,
 }
 
-impl Times {
+impl CpuTimes {
     fn new(cpu: Option<u32>) -> Self {
         let number = cpu.map(|cpu| cpu.to_string());
         let slots = MODES.map(|mode| match &number {
             Some(cpu) => Slot::tagged("node_cpu_seconds_total", &[("cpu", cpu), ("mode", mode)]),
             None => Slot::tagged("node_cpu_seconds_total", &[("mode", mode)]),
         });
-        Self { slots, last: Ticks::default() }
+        Self { slots, last: CpuTicks::default() }
     }
 
-    fn put(&mut self, ticks: &Ticks, out: &mut Out<'_>) {
+    fn put(&mut self, ticks: &CpuTicks, out: &mut Out<'_>) {
         for (mode, slot) in self.slots.iter_mut().enumerate() {
             let (now, last) = (ticks[mode], &mut self.last[mode]);
             let taken_back = matches!(mode, IDLE | IOWAIT) && now < *last && *last - now < BACKWARDS_MAX;
@@ -135,9 +135,9 @@ impl Subject for Cpu {
         let Some(text) = self.stat.read() else { return out.lacks("CPU times") };
         let mut told = false;
         for line in parse(text) {
-            told |= matches!(line, Line::All(_) | Line::Cpu(..));
+            told |= matches!(line, CpuLine::All(_) | CpuLine::Cpu(..));
             match line {
-                Line::All(ticks) => {
+                CpuLine::All(ticks) => {
                     if let Some(percent) = self.before.and_then(|before| busy_percent(&before, &ticks)) {
                         out.float(&mut self.busy, percent);
                     }
@@ -146,14 +146,14 @@ impl Subject for Cpu {
                         put(&mut self.times, None, &ticks, out);
                     }
                 }
-                Line::Cpu(cpu, ticks) if self.per_cpu => put(&mut self.times, Some(cpu), &ticks, out),
-                Line::Cpu(..) => {}
-                Line::Interrupts(count) => out.int(&mut self.interrupts, count),
-                Line::ContextSwitches(count) => out.int(&mut self.switches, count),
-                Line::BootTime(seconds) => out.int(&mut self.boot_time, seconds),
-                Line::Forks(count) => out.int(&mut self.forks, count),
-                Line::Running(count) => out.int(&mut self.running, count),
-                Line::Blocked(count) => out.int(&mut self.blocked, count),
+                CpuLine::Cpu(cpu, ticks) if self.per_cpu => put(&mut self.times, Some(cpu), &ticks, out),
+                CpuLine::Cpu(..) => {}
+                CpuLine::Interrupts(count) => out.int(&mut self.interrupts, count),
+                CpuLine::ContextSwitches(count) => out.int(&mut self.switches, count),
+                CpuLine::BootTime(seconds) => out.int(&mut self.boot_time, seconds),
+                CpuLine::Forks(count) => out.int(&mut self.forks, count),
+                CpuLine::Running(count) => out.int(&mut self.running, count),
+                CpuLine::Blocked(count) => out.int(&mut self.blocked, count),
             }
         }
         if !told {
@@ -162,7 +162,7 @@ impl Subject for Cpu {
     }
 }
 
-fn put(times: &mut Vec<Option<Times>>, cpu: Option<u32>, ticks: &Ticks, out: &mut Out<'_>) {
+fn put(times: &mut Vec<Option<CpuTimes>>, cpu: Option<u32>, ticks: &CpuTicks, out: &mut Out<'_>) {
     let at = cpu.map_or(0, |cpu| cpu as usize);
     if at >= CPUS_MAX {
         return;
@@ -170,5 +170,5 @@ fn put(times: &mut Vec<Option<Times>>, cpu: Option<u32>, ticks: &Ticks, out: &mu
     if times.len() <= at {
         times.resize_with(at + 1, || None);
     }
-    times[at].get_or_insert_with(|| Times::new(cpu)).put(ticks, out);
+    times[at].get_or_insert_with(|| CpuTimes::new(cpu)).put(ticks, out);
 }

@@ -22,18 +22,18 @@ pub enum Scale {
 
 /// One metric of a device and where it stands among the device's numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct Column {
+pub struct DeviceColumn {
     pub metric: &'static str,
     pub at: usize,
     pub scale: Scale,
 }
 
 /// The numbers of one device at one tick.
-pub type Numbers = [u64; 17];
+pub type DeviceNumbers = [u64; 17];
 
 #[derive(Debug)]
 pub struct Devices {
-    columns: &'static [Column],
+    columns: &'static [DeviceColumn],
     each: bool,
     sum: Vec<Slot>,
     known: Vec<Device>,
@@ -51,12 +51,12 @@ struct Device {
     /// Made at the first sample of its own.
     slots: Vec<Slot>,
     /// Of the tick that is being sampled.
-    now: Option<Numbers>,
+    now: Option<DeviceNumbers>,
 }
 
 impl Devices {
     /// `class`: the directory of `/sys` with an entry for each device, and `device` in that for hardware.
-    pub fn new(tree: &Tree, class: &str, columns: &'static [Column], level: u8) -> Self {
+    pub fn new(tree: &Tree, class: &str, columns: &'static [DeviceColumn], level: u8) -> Self {
         let class = tree.path(class);
         Self {
             columns,
@@ -70,7 +70,7 @@ impl Devices {
     }
 
     /// Takes the numbers of a device for this tick. `guess` says whether it is hardware where `/sys` does not.
-    pub fn take(&mut self, name: &[u8], numbers: Numbers, guess: impl FnOnce(&[u8]) -> bool) {
+    pub fn take(&mut self, name: &[u8], numbers: DeviceNumbers, guess: impl FnOnce(&[u8]) -> bool) {
         let places = self.known.len();
         let found = (0..places).map(|step| (self.next + step) % places).find(|at| *self.known[*at].name == *name);
         let at = match found {
@@ -112,12 +112,12 @@ impl Devices {
             if self.each {
                 if device.slots.is_empty() {
                     let name = String::from_utf8_lossy(&device.name);
-                    let slot = |column: &Column| Slot::tagged(column.metric, &[("device", &*name)]);
+                    let slot = |column: &DeviceColumn| Slot::tagged(column.metric, &[("device", &*name)]);
                     device.slots = self.columns.iter().map(slot).collect();
                 }
                 put(self.columns, &mut device.slots, &numbers, out);
             } else {
-                let sums: &mut Numbers = sums.get_or_insert_default();
+                let sums: &mut DeviceNumbers = sums.get_or_insert_default();
                 for (sum, number) in sums.iter_mut().zip(numbers) {
                     *sum = sum.saturating_add(number);
                 }
@@ -129,7 +129,7 @@ impl Devices {
     }
 }
 
-fn put(columns: &[Column], slots: &mut [Slot], numbers: &Numbers, out: &mut Out<'_>) {
+fn put(columns: &[DeviceColumn], slots: &mut [Slot], numbers: &DeviceNumbers, out: &mut Out<'_>) {
     for (column, slot) in columns.iter().zip(slots) {
         let number = numbers[column.at];
         match column.scale {

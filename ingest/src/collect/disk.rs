@@ -1,6 +1,6 @@
 //! `/proc/diskstats`: reads and writes of disks.
 
-use super::devices::{Column, Devices, Numbers, Scale};
+use super::devices::{DeviceColumn, DeviceNumbers, Devices, Scale};
 use super::sampler::Subject;
 use super::series::Out;
 use super::source::{Source, Tree};
@@ -9,25 +9,25 @@ use super::text::{fields, lines, numbers};
 /// A sector of the kernel's statistics, whatever the disk's own is.
 const SECTOR_BYTES: u64 = 512;
 
-const COLUMNS: &[Column] = &[
-    Column { metric: "node_disk_reads_completed_total", at: 0, scale: Scale::Times(1) },
-    Column { metric: "node_disk_read_bytes_total", at: 2, scale: Scale::Times(SECTOR_BYTES) },
-    Column { metric: "node_disk_read_time_seconds_total", at: 3, scale: Scale::Millis },
-    Column { metric: "node_disk_writes_completed_total", at: 4, scale: Scale::Times(1) },
-    Column { metric: "node_disk_written_bytes_total", at: 6, scale: Scale::Times(SECTOR_BYTES) },
-    Column { metric: "node_disk_write_time_seconds_total", at: 7, scale: Scale::Millis },
-    Column { metric: "node_disk_io_now", at: 8, scale: Scale::Times(1) },
-    Column { metric: "node_disk_io_time_seconds_total", at: 9, scale: Scale::Millis },
-    Column { metric: "node_disk_io_time_weighted_seconds_total", at: 10, scale: Scale::Millis },
+const COLUMNS: &[DeviceColumn] = &[
+    DeviceColumn { metric: "node_disk_reads_completed_total", at: 0, scale: Scale::Times(1) },
+    DeviceColumn { metric: "node_disk_read_bytes_total", at: 2, scale: Scale::Times(SECTOR_BYTES) },
+    DeviceColumn { metric: "node_disk_read_time_seconds_total", at: 3, scale: Scale::Millis },
+    DeviceColumn { metric: "node_disk_writes_completed_total", at: 4, scale: Scale::Times(1) },
+    DeviceColumn { metric: "node_disk_written_bytes_total", at: 6, scale: Scale::Times(SECTOR_BYTES) },
+    DeviceColumn { metric: "node_disk_write_time_seconds_total", at: 7, scale: Scale::Millis },
+    DeviceColumn { metric: "node_disk_io_now", at: 8, scale: Scale::Times(1) },
+    DeviceColumn { metric: "node_disk_io_time_seconds_total", at: 9, scale: Scale::Millis },
+    DeviceColumn { metric: "node_disk_io_time_weighted_seconds_total", at: 10, scale: Scale::Millis },
 ];
 
 /// Names of block devices and their numbers after the name; the first 11 are as old as the file.
-pub fn parse(text: &[u8]) -> impl Iterator<Item = (&[u8], Numbers)> {
+pub fn parse(text: &[u8]) -> impl Iterator<Item = (&[u8], DeviceNumbers)> {
     lines(text).filter_map(|line| {
         let mut fields = fields(line);
         let name = fields.nth(2)?;
         let first: [u64; 11] = numbers(&mut fields)?;
-        let mut all = Numbers::default();
+        let mut all = DeviceNumbers::default();
         all[..first.len()].copy_from_slice(&first);
         Some((name, all))
     })

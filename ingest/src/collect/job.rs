@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use telem_engine::Timestamp;
 
-use self::members::{Listing, Members};
+use self::members::{JobMembers, Listing};
 use self::reaped::Reaper;
 use self::series::JobSeries;
 use super::processes::{WALK_INTERVAL, parse_page_bytes, parse_stat, read};
@@ -41,14 +41,14 @@ pub struct JobTarget {
 #[derive(Clone, Debug)]
 enum JobSource {
     /// A command that this telem started.
-    Command { supervisor: Supervisor, command: Arc<OnceLock<JobCommand>> },
+    Command { supervisor: SupervisorUse, command: Arc<OnceLock<JobCommand>> },
     /// Whatever of the job runs on this node.
     Node,
 }
 
 /// The parent of the command.
 #[derive(Clone, Copy, Debug)]
-struct Supervisor {
+struct SupervisorUse {
     pid: u32,
     /// Ticks of CPU of what it had reaped before the command began.
     reaped_before: u64,
@@ -72,7 +72,7 @@ impl JobTarget {
     fn of_command_in(root: &Path, id: &str, supervisor: u32) -> Self {
         let stat = Tree::new(root).path(format!("proc/{supervisor}/stat"));
         let reaped_before = read(&stat, &mut Vec::new()).and_then(parse_stat).map_or(0, |stat| stat.reaped_ticks);
-        let supervisor = Supervisor { pid: supervisor, reaped_before };
+        let supervisor = SupervisorUse { pid: supervisor, reaped_before };
         Self { id: id.to_owned(), source: JobSource::Command { supervisor, command: Arc::default() } }
     }
 
@@ -95,7 +95,7 @@ impl JobTarget {
         let _ = command.set(JobCommand { pid, comm, started });
     }
 
-    fn supervisor(&self) -> Option<Supervisor> {
+    fn supervisor(&self) -> Option<SupervisorUse> {
         match &self.source {
             JobSource::Command { supervisor, .. } => Some(*supervisor),
             JobSource::Node => None,
@@ -121,7 +121,7 @@ impl JobTarget {
 
 /// A reading of the job: when, and when the one before was.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading {
+pub struct JobReading {
     time: Timestamp,
     before: Option<Timestamp>,
 }
@@ -129,7 +129,7 @@ pub struct Reading {
 #[derive(Debug)]
 pub struct JobProcesses {
     target: JobTarget,
-    members: Members,
+    members: JobMembers,
     /// What the supervisor reaped: the command and what that left to it.
     supervisor: Reaper,
     series: JobSeries,
@@ -143,7 +143,7 @@ impl JobProcesses {
         let page_bytes = read(&tree.path("proc/self/auxv"), &mut Vec::new()).and_then(parse_page_bytes);
         Self {
             supervisor: Reaper::since(target.supervisor().map_or(0, |supervisor| supervisor.reaped_before)),
-            members: Members::new(tree, uid, &target),
+            members: JobMembers::new(tree, uid, &target),
             series: JobSeries::new(page_bytes.unwrap_or(4_096)),
             target,
             walked: None,
@@ -182,7 +182,7 @@ impl Subject for JobProcesses {
         if !is_due {
             return;
         }
-        let reading = Reading { time: out.time(), before: self.walked.replace(out.time()) };
+        let reading = JobReading { time: out.time(), before: self.walked.replace(out.time()) };
         if self.target.is_awaited() {
             return;
         }

@@ -7,9 +7,9 @@ use super::text::{fields, lines, number};
 use super::two_decimals;
 
 /// Names of the kernel and ours.
-type Names = &'static [(&'static str, &'static str)];
+type FieldNames = &'static [(&'static str, &'static str)];
 
-const MEMINFO: Names = &[
+const MEMINFO: FieldNames = &[
     ("MemTotal", "node_memory_MemTotal_bytes"),
     ("MemFree", "node_memory_MemFree_bytes"),
     ("MemAvailable", "node_memory_MemAvailable_bytes"),
@@ -38,7 +38,7 @@ const MEMINFO: Names = &[
     ("Hugepagesize", "node_memory_Hugepagesize_bytes"),
 ];
 
-const VMSTAT: Names = &[
+const VMSTAT: FieldNames = &[
     ("pgpgin", "node_vmstat_pgpgin"),
     ("pgpgout", "node_vmstat_pgpgout"),
     ("pswpin", "node_vmstat_pswpin"),
@@ -67,15 +67,15 @@ pub fn used_percent(total: u64, available: u64) -> Option<f64> {
 
 /// The wanted lines of one file.
 #[derive(Debug)]
-struct Wanted {
-    names: Names,
+struct MemoryFields {
+    names: FieldNames,
     slots: Vec<Slot>,
     /// Where the next line is looked for first: files keep their order.
     next: usize,
 }
 
-impl Wanted {
-    fn new(names: Names) -> Self {
+impl MemoryFields {
+    fn new(names: FieldNames) -> Self {
         Self { names, slots: names.iter().map(|(_, metric)| Slot::new(metric)).collect(), next: 0 }
     }
 
@@ -91,8 +91,8 @@ impl Wanted {
 pub struct Memory {
     meminfo: Source,
     vmstat: Source,
-    sizes: Wanted,
-    events: Wanted,
+    sizes: MemoryFields,
+    events: MemoryFields,
     used: Slot,
 }
 
@@ -101,8 +101,8 @@ impl Memory {
         Self {
             meminfo: tree.file("proc/meminfo"),
             vmstat: tree.file("proc/vmstat"),
-            sizes: Wanted::new(MEMINFO),
-            events: Wanted::new(VMSTAT),
+            sizes: MemoryFields::new(MEMINFO),
+            events: MemoryFields::new(VMSTAT),
             used: Slot::new("used_RAM"),
         }
     }

@@ -37,7 +37,7 @@ pub use self::catalog::{Described, catalog, describe, is_tag_key};
 pub use self::job::JobTarget;
 pub use self::own::OwnMetrics;
 pub use self::sampler::Sampler;
-use self::threads::{Run, Shared, whole_millis};
+use self::threads::{CollectRun, CollectState, whole_millis};
 use crate::schedule::{IntervalError, Schedule};
 use crate::writer::Writer;
 
@@ -58,7 +58,7 @@ pub struct CollectOptions {
     /// Whose processes are counted.
     pub uid: u32,
     /// How a file system is asked for its space.
-    pub space: space::Ask,
+    pub space: space::SpaceProbe,
     /// The job whose own processes are followed from level 3 on.
     pub job: Option<JobTarget>,
     /// What others tell of themselves at level 4.
@@ -148,7 +148,7 @@ pub fn describe_all(db: &Db, level: u8) -> telem_engine::Result<()> {
 /// The running collectors. Dropped, they stop by themselves; [`Collectors::stop`] also waits for that.
 #[derive(Debug)]
 pub struct Collectors {
-    shared: Arc<Shared>,
+    shared: Arc<CollectState>,
     /// Where there is a tick at the end.
     end: Option<Arc<dyn Clock>>,
 }
@@ -169,11 +169,11 @@ impl Collectors {
         }
         let schedule = Schedule::new(options.interval, clock.now(), clock.monotonic())?;
         describe_all(&db, options.level).map_err(CollectError::Describe)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(CollectState::default());
         let sampler = Sampler::new(options, db, Arc::clone(&clock));
         let (at_ends, full) = (options.at_ends, AtomicBool::new(false));
         let end = at_ends.then(|| Arc::clone(&clock));
-        Run { sampler, writer, clock, shared: Arc::clone(&shared), at_ends, full }.start(schedule)?;
+        CollectRun { sampler, writer, clock, shared: Arc::clone(&shared), at_ends, full }.start(schedule)?;
         Ok(Some(Collectors { shared, end }))
     }
 

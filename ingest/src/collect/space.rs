@@ -39,10 +39,10 @@ pub struct Usage {
 }
 
 /// Asks the file system at a path; may hang. A test puts another one in its place.
-pub type Ask = Arc<dyn Fn(&Path) -> std::io::Result<Usage> + Send + Sync>;
+pub type SpaceProbe = Arc<dyn Fn(&Path) -> std::io::Result<Usage> + Send + Sync>;
 
 /// What the operating system says.
-pub fn ask_system() -> Ask {
+pub fn ask_system() -> SpaceProbe {
     Arc::new(|path| {
         let said = rustix::fs::statvfs(path)?;
         let bytes = |blocks: u64| blocks.saturating_mul(said.f_frsize);
@@ -67,10 +67,10 @@ const METRICS: [&str; 5] = [
 pub struct Space {
     mounts: Source,
     tree: Tree,
-    ask: Ask,
+    ask: SpaceProbe,
     clock: Arc<dyn Clock>,
     asked: Option<Timestamp>,
-    round: Option<Arc<Round>>,
+    round: Option<Arc<SpaceRound>>,
     /// Mounts whose threads did not come back yet.
     hung: Arc<Mutex<BTreeSet<PathBuf>>>,
     slots: Vec<(Mount, [Slot; METRICS.len()])>,
@@ -84,12 +84,12 @@ impl fmt::Debug for Space {
 
 /// One walk over the mounts on a thread of its own.
 #[derive(Debug, Default)]
-struct Round {
-    progress: Mutex<Progress>,
+struct SpaceRound {
+    progress: Mutex<SpaceProgress>,
 }
 
 #[derive(Debug, Default)]
-struct Progress {
+struct SpaceProgress {
     /// The mount that is being asked, and since when (monotonic).
     asking: Option<(PathBuf, Duration)>,
     /// Nobody waits for this thread any more: its answers go nowhere.
@@ -100,7 +100,7 @@ struct Progress {
 }
 
 impl Space {
-    pub fn new(tree: &Tree, ask: Ask, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(tree: &Tree, ask: SpaceProbe, clock: Arc<dyn Clock>) -> Self {
         Self {
             mounts: tree.file_of_view("mounts"),
             tree: tree.clone(),
@@ -160,9 +160,9 @@ impl Space {
         }
         // Taken from the end.
         mounts.reverse();
-        let round = Arc::new(Round::default());
+        let round = Arc::new(SpaceRound::default());
         lock(&round.progress).waiting = mounts;
-        let walk = Walk {
+        let walk = SpaceWalk {
             round: Arc::clone(&round),
             tree: self.tree.clone(),
             ask: Arc::clone(&self.ask),
@@ -193,15 +193,15 @@ impl Subject for Space {
 }
 
 /// What the thread holds.
-struct Walk {
-    round: Arc<Round>,
+struct SpaceWalk {
+    round: Arc<SpaceRound>,
     tree: Tree,
-    ask: Ask,
+    ask: SpaceProbe,
     clock: Arc<dyn Clock>,
     hung: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
-impl Walk {
+impl SpaceWalk {
     fn run(&self) {
         while let Some(mount) = self.next() {
             let under_root = mount.point.strip_prefix("/").unwrap_or(&mount.point);

@@ -28,7 +28,7 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 const APART: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
-struct Counters {
+struct CollectCounters {
     ticks: AtomicU64,
     ticks_skipped: AtomicU64,
     samples: AtomicU64,
@@ -40,9 +40,9 @@ struct Counters {
 
 /// What the threads and their owner share.
 #[derive(Debug, Default)]
-pub struct Shared {
-    counters: Counters,
-    state: Mutex<State>,
+pub struct CollectState {
+    counters: CollectCounters,
+    state: Mutex<CollectProgress>,
     /// The owner wants an end, or a part has ended.
     changed: Condvar,
     /// A part got a tick, or is to end.
@@ -50,7 +50,7 @@ pub struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CollectProgress {
     stopping: bool,
     /// The newest tick.
     last: Option<Timestamp>,
@@ -68,7 +68,7 @@ struct Work {
     ended: bool,
 }
 
-impl Shared {
+impl CollectState {
     pub fn stats(&self) -> CollectStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -111,7 +111,7 @@ impl Shared {
 
     /// Waits until no part samples any more; the subjects that hang when that took too long.
     pub fn wait_for_end(&self, longest: Duration) -> Result<(), Vec<&'static str>> {
-        let goes_on = |state: &mut State| state.parts.iter().any(|work| !work.ended);
+        let goes_on = |state: &mut CollectProgress| state.parts.iter().any(|work| !work.ended);
         let waited = self.changed.wait_timeout_while(self.lock(), longest, goes_on);
         let state = waited.unwrap_or_else(PoisonError::into_inner).0;
         let going = state.parts.iter().filter(|work| !work.ended);
@@ -131,24 +131,24 @@ impl Shared {
         !waited.unwrap_or_else(PoisonError::into_inner).0.stopping
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CollectProgress> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What every thread holds.
-pub struct Run {
+pub struct CollectRun {
     pub sampler: Sampler,
     pub writer: Writer,
     pub clock: Arc<dyn Clock>,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<CollectState>,
     /// Whether there is a tick at the start.
     pub at_ends: bool,
     /// The writer had no room at the tick before.
     pub full: AtomicBool,
 }
 
-impl Run {
+impl CollectRun {
     /// Starts all threads.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ impl Run {
 
     /// The next tick; `None` when this thread is to end.
     fn next(&self, part: Part, number: u64) -> Option<Timestamp> {
-        let waits = |state: &mut State| {
+        let waits = |state: &mut CollectProgress| {
             let work = &state.parts[part as usize];
             !state.stopping && work.worker == number && work.wanted.is_none()
         };

@@ -3,7 +3,7 @@
 //! Read in one pass over the bytes. What a character means follows InfluxDB 1.x, whose answers to such lines are
 //! recorded in `fixtures/influx`: a blank, comma or equals sign is escaped by one backslash right before it, and any
 //! other backslash is itself. The sender's names stay raw bytes here; [`series`] and [`name`] turn them into text, and
-//! whoever has seen them before says so by [`Foresight`] and saves even looking for their ends.
+//! whoever has seen them before says so by [`LineForesight`] and saves even looking for their ends.
 
 mod number;
 #[cfg(test)]
@@ -67,7 +67,7 @@ pub enum LineError {
 
 /// What timestamps count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
+pub enum LinePrecision {
     #[default]
     Nanos,
     Micros,
@@ -82,7 +82,7 @@ pub enum Precision {
 /// The first count that is not taken for seconds; of milliseconds and microseconds it is 1,000 times as many each.
 const GUESSED_SECONDS_MAX: u64 = 5_000_000_000;
 
-impl Precision {
+impl LinePrecision {
     /// `ns`, `us`, `ms`, `s`, `m` or `h`; also `n`, `u` and `µ`, as InfluxDB 1.x has it.
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
@@ -112,7 +112,7 @@ impl Precision {
     }
 }
 
-impl Precision {
+impl LinePrecision {
     /// What a timestamp of that size counts.
     fn guess(count: i64) -> Self {
         match count.unsigned_abs() / GUESSED_SECONDS_MAX {
@@ -145,7 +145,7 @@ pub struct Field<'a> {
 
 /// A line as it was sent; its fields stand beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct SampleLine<'a> {
     /// All of it.
     pub text: &'a [u8],
     /// Measurement and tags with their escapes; see [`series`].
@@ -163,7 +163,7 @@ pub struct Broken<'a> {
 
 /// Names that were seen before. An answer is the length of a name that `rest` starts with, and is believed: it must be
 /// one that scanning found before in the same place.
-pub trait Foresight {
+pub trait LineForesight {
     /// Measurement and tags, where a blank follows them.
     fn series(&mut self, rest: &[u8]) -> Option<usize>;
     /// They were not foreseen, and are these.
@@ -176,7 +176,7 @@ pub trait Foresight {
 #[derive(Clone, Copy, Debug)]
 pub struct Blind;
 
-impl Foresight for Blind {
+impl LineForesight for Blind {
     fn series(&mut self, _rest: &[u8]) -> Option<usize> {
         None
     }
@@ -219,9 +219,9 @@ impl<'a> Lines<'a> {
     /// after the first line break that does not stand in a string.
     pub fn read(
         &mut self,
-        foresight: &mut impl Foresight,
+        foresight: &mut impl LineForesight,
         fields: &mut Vec<Field<'a>>,
-    ) -> Option<Result<Line<'a>, Broken<'a>>> {
+    ) -> Option<Result<SampleLine<'a>, Broken<'a>>> {
         fields.clear();
         if self.at_end() {
             return None;
@@ -234,7 +234,7 @@ impl<'a> Lines<'a> {
         let text = &self.body[start..end];
         let (found, max) = (text.len(), LINE_BYTES_MAX);
         let checked = if found > max { Err(LineError::TooLong { found, max }) } else { read };
-        Some(checked.map(|line| Line { text, ..line }).map_err(|error| Broken { text, error }))
+        Some(checked.map(|line| SampleLine { text, ..line }).map_err(|error| Broken { text, error }))
     }
 
     /// To the first byte of a line, over blanks, empty lines and comments.
@@ -252,7 +252,11 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn line(&mut self, foresight: &mut impl Foresight, fields: &mut Vec<Field<'a>>) -> Result<Line<'a>, LineError> {
+    fn line(
+        &mut self,
+        foresight: &mut impl LineForesight,
+        fields: &mut Vec<Field<'a>>,
+    ) -> Result<SampleLine<'a>, LineError> {
         let series = self.series(foresight)?;
         self.skip_blanks();
         loop {
@@ -272,11 +276,11 @@ impl<'a> Lines<'a> {
         self.skip_blanks();
         let time = if self.at_line_end() { None } else { Some(self.time()?) };
         self.skip_blanks();
-        if self.at_line_end() { Ok(Line { text: series, series, time }) } else { Err(LineError::Trailing) }
+        if self.at_line_end() { Ok(SampleLine { text: series, series, time }) } else { Err(LineError::Trailing) }
     }
 
     /// Measurement and tags.
-    fn series(&mut self, foresight: &mut impl Foresight) -> Result<&'a [u8], LineError> {
+    fn series(&mut self, foresight: &mut impl LineForesight) -> Result<&'a [u8], LineError> {
         let rest = &self.body[self.at..];
         if let Some(len) = foresight.series(rest) {
             self.at += len;
@@ -293,7 +297,7 @@ impl<'a> Lines<'a> {
         Ok(&rest[..len])
     }
 
-    fn field(&mut self, foresight: &mut impl Foresight) -> Result<Field<'a>, LineError> {
+    fn field(&mut self, foresight: &mut impl LineForesight) -> Result<Field<'a>, LineError> {
         let rest = &self.body[self.at..];
         let len = match foresight.field(rest) {
             Some(len) => len,
@@ -399,7 +403,7 @@ fn string_len(rest: &[u8]) -> Option<usize> {
 /// Tags in the order in which they were sent.
 pub type Tags<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
-/// Measurement and tags out of [`Line::series`].
+/// Measurement and tags out of [`SampleLine::series`].
 ///
 /// # Errors
 /// What is missing, stands twice, or is no text.

@@ -3,7 +3,7 @@
 //! A body is JSON as Jackson reads it: numbers and booleans stand for strings and the other way
 //! round, the last of equal keys counts, unknown fields and whatever follows the JSON are ignored,
 //! and `NaN` and `Infinity` may stand bare, so that one bad value does not cost the others of its body.
-//! What OpenTSDB cannot store, times in microseconds and numbers that are none, is taken where [`Rules`] say so.
+//! What OpenTSDB cannot store, times in microseconds and numbers that are none, is taken where [`PutRules`] say so.
 
 mod json;
 mod number;
@@ -30,7 +30,7 @@ const MILLIS_BITS: i64 = !0xFFFF_FFFF;
 
 /// What the data points of a body mean and may be, where that is for the sender to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct PutRules {
     pub tags_max: usize,
     pub precision: Precision,
     pub non_finite: NonFinite,
@@ -105,7 +105,7 @@ pub struct DataPoint<'a> {
 
 /// The data points of a body.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Points<'a> {
+pub struct PutPoints<'a> {
     pub kept: Vec<DataPoint<'a>>,
     /// How many more there were than were to be kept: they are counted and not looked at.
     pub beyond: usize,
@@ -144,7 +144,7 @@ pub enum PointError {
 ///
 /// # Errors
 /// See [`BodyError`]; `take` is not called then.
-pub fn with_points<R>(body: &[u8], points_max: usize, take: impl FnOnce(Points<'_>) -> R) -> Result<R, BodyError> {
+pub fn with_points<R>(body: &[u8], points_max: usize, take: impl FnOnce(PutPoints<'_>) -> R) -> Result<R, BodyError> {
     let text = String::from_utf8_lossy(body);
     match points(&text, points_max) {
         Ok(points) => Ok(take(points)),
@@ -186,7 +186,7 @@ pub fn with_groups(
     read(quoted.as_deref().unwrap_or(&text), |json| json::groups(json, points_max, group_max, take))
 }
 
-fn points(body: &str, points_max: usize) -> Result<Points<'_>, BodyError> {
+fn points(body: &str, points_max: usize) -> Result<PutPoints<'_>, BodyError> {
     read(body, |json| json::points(json, points_max))
 }
 
@@ -208,7 +208,7 @@ impl DataPoint<'_> {
     ///
     /// # Errors
     /// See [`PointError`].
-    pub fn sample(&self, rules: &Rules) -> Result<Incoming<'_>, PointError> {
+    pub fn sample(&self, rules: &PutRules) -> Result<Incoming<'_>, PointError> {
         let metric = self.metric.as_deref().filter(|metric| !metric.is_empty()).ok_or(PointError::EmptyMetric)?;
         if self.timestamp <= 0 {
             return Err(PointError::InvalidTimestamp);

@@ -5,8 +5,8 @@ use telem_engine::{Db, Value};
 use super::plain_line::{self, Plain};
 use super::{NOW, database, named};
 use crate::accept::lines::{self, AcceptedLines, LineRules, LineSeries};
-use crate::accept::{Counters, Limits};
-use crate::decode::line::{self, Blind, Broken, Field, FieldValue, Line, LineError, Lines, Precision};
+use crate::accept::{AcceptCounters, Limits};
+use crate::decode::line::{self, Blind, Broken, Field, FieldValue, LineError, LinePrecision, Lines, SampleLine};
 use crate::known::Keys;
 
 /// Any bytes are a body: its lines stand in it one after the other under their numbers, what is accepted means the same
@@ -37,7 +37,7 @@ pub fn line_protocol(body: &[u8]) {
 }
 
 /// A line that was accepted.
-fn check_line(line: &Line<'_>, fields: &[Field<'_>]) {
+fn check_line(line: &SampleLine<'_>, fields: &[Field<'_>]) {
     assert!(!fields.is_empty());
     let plain = plain_line::read(line.text).expect("a line that was accepted has a plain meaning");
     assert_eq!(plain.time, line.time);
@@ -63,7 +63,7 @@ fn check_line(line: &Line<'_>, fields: &[Field<'_>]) {
 }
 
 /// The same line, written with every value in full.
-fn check_written(line: &Line<'_>, fields: &[Field<'_>], plain: &Plain) {
+fn check_written(line: &SampleLine<'_>, fields: &[Field<'_>], plain: &Plain) {
     let mut written = [line.series, b" "].concat();
     for (at, field) in fields.iter().enumerate() {
         written.extend_from_slice(if at == 0 { b"" } else { b"," });
@@ -93,18 +93,18 @@ fn check_written(line: &Line<'_>, fields: &[Field<'_>], plain: &Plain) {
 /// What becomes of a body must not depend on what the decoder remembers of it.
 fn check_memory(body: &[u8], numbers_sent: usize) {
     let precisions = [
-        Precision::Nanos,
-        Precision::Seconds,
-        Precision::Micros,
-        Precision::Millis,
-        Precision::Minutes,
-        Precision::Hours,
+        LinePrecision::Nanos,
+        LinePrecision::Seconds,
+        LinePrecision::Micros,
+        LinePrecision::Millis,
+        LinePrecision::Minutes,
+        LinePrecision::Hours,
     ];
     let rules = LineRules { precision: precisions[body.len() % precisions.len()], keep: true };
     let db = database();
     let limits = Limits { batch_samples_max: 4_096, ..Limits::default() };
     let accept = |db: &Db, keys: &mut Keys<LineSeries>, rules| {
-        lines::accept(db, NOW, &limits, &Counters::default(), keys, rules, body)
+        lines::accept(db, NOW, &limits, &AcceptCounters::default(), keys, rules, body)
     };
     let mut keys = Keys::new(1 << 20);
     let first = accept(&db, &mut keys, rules);

@@ -3,9 +3,9 @@
 use telem_engine::Value;
 
 use super::plain_line;
-use crate::decode::line::{Blind, FieldValue, Lines, Precision as LinePrecision};
-use crate::decode::opentsdb::scan::{Next, Points};
-use crate::decode::opentsdb::{self, NonFinite, Precision, Rules};
+use crate::decode::line::{Blind, FieldValue, LinePrecision, Lines};
+use crate::decode::opentsdb::scan::{Next, PointScan};
+use crate::decode::opentsdb::{self, NonFinite, Precision, PutRules};
 
 /// Any text that could be one number is read as the standard library reads it, or by nobody.
 pub fn numbers(text: &[u8]) {
@@ -52,12 +52,12 @@ fn time(text: &[u8]) {
 
 /// The fast reader of put bodies and the thorough one.
 fn put_value(text: &[u8]) {
-    let rules = Rules { tags_max: 8, precision: Precision::BySize, non_finite: NonFinite::Keep };
+    let rules = PutRules { tags_max: 8, precision: Precision::BySize, non_finite: NonFinite::Keep };
     for quote in ["", "\""] {
         let mut body = format!(r#"{{"metric":"m","timestamp":1,"tags":{{"a":"b"}},"value":{quote}"#).into_bytes();
         body.extend_from_slice(text);
         body.extend_from_slice(format!("{quote}}}").as_bytes());
-        let Next::Point(point) = Points::new(&body, &rules).next(&mut Unseen) else { continue };
+        let Next::Point(point) = PointScan::new(&body, &rules).next(&mut Unseen) else { continue };
         let thorough =
             opentsdb::with_points(&body, 1, |points| points.kept[0].sample(&rules).map(|sample| sample.value));
         assert_eq!(thorough.ok().and_then(Result::ok), Some(point.value));
@@ -74,7 +74,7 @@ fn put_value(text: &[u8]) {
 /// Has seen no names.
 pub struct Unseen;
 
-impl opentsdb::scan::Foresight for Unseen {
+impl opentsdb::scan::PointForesight for Unseen {
     fn begin(&mut self) {}
 
     fn metric(&mut self, _rest: &[u8]) -> Option<usize> {

@@ -5,17 +5,17 @@ use telem_engine::Db;
 use super::numbers::Unseen;
 use super::{NOW, database, named};
 use crate::accept::points::{self, PointSeries};
-use crate::accept::{self, Counters, Limits};
+use crate::accept::{self, AcceptCounters, Limits};
 use crate::decode::Incoming;
-use crate::decode::opentsdb::scan::{Next, Points, RawPoint};
-use crate::decode::opentsdb::{self, BodyError, NonFinite, Precision, Rules};
+use crate::decode::opentsdb::scan::{Next, PointScan, RawPoint};
+use crate::decode::opentsdb::{self, BodyError, NonFinite, Precision, PutRules};
 use crate::default_tags::DefaultTags;
 use crate::known::Keys;
 
 const POINTS_MAX: usize = 4_096;
-const AS_OPENTSDB: Rules =
-    Rules { tags_max: opentsdb::TAGS_MAX, precision: Precision::BySize, non_finite: NonFinite::Refuse };
-const SENSIBLE: Rules = Rules { tags_max: 64, precision: Precision::Micros, non_finite: NonFinite::Keep };
+const AS_OPENTSDB: PutRules =
+    PutRules { tags_max: opentsdb::TAGS_MAX, precision: Precision::BySize, non_finite: NonFinite::Refuse };
+const SENSIBLE: PutRules = PutRules { tags_max: 64, precision: Precision::Micros, non_finite: NonFinite::Keep };
 
 /// A sample, or why it is none.
 type Judged = Result<String, String>;
@@ -34,7 +34,7 @@ pub fn put_json(body: &[u8]) {
 }
 
 /// Every point by the thorough way.
-fn judge(body: &[u8], rules: &Rules) -> Result<Vec<Judged>, BodyError> {
+fn judge(body: &[u8], rules: &PutRules) -> Result<Vec<Judged>, BodyError> {
     opentsdb::with_points(body, POINTS_MAX, |points| {
         assert!(points.kept.len() <= POINTS_MAX);
         let one = |sample: Incoming<'_>| show(&sample);
@@ -48,9 +48,9 @@ fn show(sample: &Incoming<'_>) -> String {
 }
 
 /// A body that the scanner reads to its end, each point with good names, is good as a whole.
-fn check_scan(body: &[u8], rules: &Rules, thorough: &Result<Vec<Judged>, BodyError>) {
+fn check_scan(body: &[u8], rules: &PutRules, thorough: &Result<Vec<Judged>, BodyError>) {
     let mut scanned = Vec::new();
-    let mut points = Points::new(body, rules);
+    let mut points = PointScan::new(body, rules);
     loop {
         match points.next(&mut Unseen) {
             Next::Point(point) => scanned.push(point),
@@ -67,11 +67,11 @@ fn check_scan(body: &[u8], rules: &Rules, thorough: &Result<Vec<Judged>, BodyErr
 }
 
 /// The whole way in, with nothing, everything and too little remembered.
-fn check_accept(body: &[u8], rules: &Rules, thorough: &Result<Vec<Judged>, BodyError>) {
+fn check_accept(body: &[u8], rules: &PutRules, thorough: &Result<Vec<Judged>, BodyError>) {
     let limits = Limits { batch_samples_max: POINTS_MAX, ..Limits::default() };
     let db = database();
     let accept = |db: &Db, keys: &mut Keys<PointSeries>| {
-        points::accept(db, NOW, &limits, &Counters::default(), keys, rules, body).map(|batch| named(db, &batch))
+        points::accept(db, NOW, &limits, &AcceptCounters::default(), keys, rules, body).map(|batch| named(db, &batch))
     };
     let mut keys = Keys::new(1 << 20);
     let cold = accept(&db, &mut keys);
@@ -85,7 +85,7 @@ fn check_accept(body: &[u8], rules: &Rules, thorough: &Result<Vec<Judged>, BodyE
     let slow = opentsdb::with_points(body, POINTS_MAX, |points| {
         let samples: Result<Vec<Incoming<'_>>, _> = points.kept.iter().map(|point| point.sample(rules)).collect();
         let samples = samples.expect("all are good").into_iter().enumerate();
-        let accepted = accept::accept(&db, NOW, &limits, &Counters::default(), &DefaultTags::default(), samples);
+        let accepted = accept::accept(&db, NOW, &limits, &AcceptCounters::default(), &DefaultTags::default(), samples);
         assert!(accepted.rejected == 0 && points.beyond == 0, "{:?}", accepted.rejects);
         named(&db, &accepted.batch)
     });

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use telem_engine::Error;
 
-use super::flush::Flusher;
-use super::store::Store;
+use super::flush::FlushScheduler;
+use super::store::SampleStore;
 use super::{Ack, WriteError};
 
 #[derive(Debug)]
 pub(super) struct Committer {
     interval: Duration,
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingSync>,
     changed: Condvar,
     /// The directory of the database was not there at the last fsync.
     pub removed: AtomicBool,
@@ -22,7 +22,7 @@ pub(super) struct Committer {
 }
 
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingSync {
     /// Something was appended since the last fsync began.
     unsynced: bool,
     /// Those who wait for the next fsync.
@@ -67,7 +67,7 @@ impl Committer {
     }
 
     /// Runs until stopped, and then syncs what is left.
-    pub fn run(&self, store: &dyn Store, flusher: &Flusher) {
+    pub fn run(&self, store: &dyn SampleStore, flusher: &FlushScheduler) {
         while let Some(waiters) = self.next() {
             if !self.sync(store, waiters) {
                 // What cannot be made durable in the WAL can still be flushed to a segment.
@@ -78,10 +78,10 @@ impl Committer {
 
     /// Waits until an fsync is due; gives those who wait for it. `None` when all is done.
     fn next(&self) -> Option<Vec<Ack>> {
-        let idle = |pending: &mut Pending| !pending.unsynced && !pending.stopped;
+        let idle = |pending: &mut PendingSync| !pending.unsynced && !pending.stopped;
         let pending = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         // From here to the fsync at most one interval passes, so no acknowledged sample waits longer.
-        let patient = |pending: &mut Pending| (pending.waiters.is_empty() || pending.failing) && !pending.stopped;
+        let patient = |pending: &mut PendingSync| (pending.waiters.is_empty() || pending.failing) && !pending.stopped;
         let (mut pending, _) =
             self.changed.wait_timeout_while(pending, self.interval, patient).unwrap_or_else(PoisonError::into_inner);
         if pending.stopped && (!pending.unsynced || pending.failing) {
@@ -94,7 +94,7 @@ impl Committer {
     }
 
     /// Whether that worked.
-    fn sync(&self, store: &dyn Store, waiters: Vec<Ack>) -> bool {
+    fn sync(&self, store: &dyn SampleStore, waiters: Vec<Ack>) -> bool {
         let synced = store.sync();
         self.remember(&synced);
         let answer = synced.map_err(|error| WriteError::Engine(Arc::new(error)));
@@ -127,7 +127,7 @@ impl Committer {
     }
 
     /// No code panics between two changes that belong together.
-    fn lock(&self) -> MutexGuard<'_, Pending> {
+    fn lock(&self) -> MutexGuard<'_, PendingSync> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,14 +5,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::WriterOptions;
-use super::store::Store;
+use super::store::SampleStore;
 
 #[derive(Debug)]
-pub(super) struct Flusher {
+pub(super) struct FlushScheduler {
     wait_max: Duration,
     retry_first: Duration,
     retry_max: Duration,
-    wanted: Mutex<Wanted>,
+    wanted: Mutex<FlushRequest>,
     changed: Condvar,
     ended: Condvar,
     pub flushes: AtomicU64,
@@ -20,7 +20,7 @@ pub(super) struct Flusher {
 }
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct FlushRequest {
     flush: bool,
     stopped: bool,
     /// The last flush failed: nobody need wait for the next.
@@ -29,7 +29,7 @@ struct Wanted {
     ended: u64,
 }
 
-impl Flusher {
+impl FlushScheduler {
     pub fn new(options: &WriterOptions) -> Self {
         Self {
             wait_max: options.flush_wait_max,
@@ -55,19 +55,19 @@ impl Flusher {
     /// Waits until more than `before` have ended, if flushes do not fail, but not for long.
     pub fn wait(&self, before: u64) {
         let wanted = self.lock();
-        let pending = |wanted: &mut Wanted| wanted.ended == before && !wanted.failing && !wanted.stopped;
+        let pending = |wanted: &mut FlushRequest| wanted.ended == before && !wanted.failing && !wanted.stopped;
         // Whether it ended or took longer, whoever waited goes on.
         drop(self.ended.wait_timeout_while(wanted, self.wait_max, pending));
     }
 
-    /// Ends [`Flusher::run`]; a flush that runs is finished first.
+    /// Ends [`FlushScheduler::run`]; a flush that runs is finished first.
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_one();
         self.ended.notify_all();
     }
 
-    pub fn run(&self, store: &dyn Store) {
+    pub fn run(&self, store: &dyn SampleStore) {
         let mut retry = None;
         while self.next(retry) {
             retry = self.flush(store, retry);
@@ -83,11 +83,11 @@ impl Flusher {
         let wanted = self.lock();
         let mut wanted = match retry {
             None => {
-                let idle = |wanted: &mut Wanted| !wanted.flush && !wanted.stopped;
+                let idle = |wanted: &mut FlushRequest| !wanted.flush && !wanted.stopped;
                 self.changed.wait_while(wanted, idle).unwrap_or_else(PoisonError::into_inner)
             }
             Some(retry) => {
-                let resting = |wanted: &mut Wanted| !wanted.stopped;
+                let resting = |wanted: &mut FlushRequest| !wanted.stopped;
                 let rested = self.changed.wait_timeout_while(wanted, retry, resting);
                 rested.unwrap_or_else(PoisonError::into_inner).0
             }
@@ -97,7 +97,7 @@ impl Flusher {
     }
 
     /// How long to wait before the next attempt, if this one failed.
-    fn flush(&self, store: &dyn Store, before: Option<Duration>) -> Option<Duration> {
+    fn flush(&self, store: &dyn SampleStore, before: Option<Duration>) -> Option<Duration> {
         if !store.flush_due() {
             // After a failure the database itself may ask for patience: it is asked again.
             return before;
@@ -123,7 +123,7 @@ impl Flusher {
     }
 
     /// No code panics between two changes that belong together.
-    fn lock(&self) -> MutexGuard<'_, Wanted> {
+    fn lock(&self) -> MutexGuard<'_, FlushRequest> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

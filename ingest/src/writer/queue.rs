@@ -8,7 +8,7 @@ use telem_engine::{Durability, SampleBatch};
 use super::{Ack, WriteError};
 
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct WriteJob {
     pub batch: SampleBatch,
     pub durability: Durability,
     /// Nobody would send it again.
@@ -26,7 +26,7 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<WriteJob>,
     /// Of all jobs together.
     samples: usize,
     closed: bool,
@@ -39,7 +39,7 @@ impl Queue {
 
     /// # Errors
     /// Busy, TooLarge or Stopped; the job is dropped.
-    pub fn push(&self, job: Job) -> Result<(), WriteError> {
+    pub fn push(&self, job: WriteJob) -> Result<(), WriteError> {
         let samples = job.batch.len();
         if samples > self.samples_max {
             return Err(WriteError::TooLarge { samples, max: self.samples_max });
@@ -64,7 +64,7 @@ impl Queue {
     }
 
     /// The next job, once there is one; `None` when the queue is closed and empty.
-    pub fn pop(&self) -> Option<Job> {
+    pub fn pop(&self) -> Option<WriteJob> {
         let waiting = self.lock();
         let idle = |waiting: &mut Waiting| waiting.jobs.is_empty() && !waiting.closed;
         let mut waiting = self.changed.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use telem_engine::{Db, Durability, Result, SampleBatch};
 
-pub(super) trait Store: Debug + Send + Sync {
+pub(super) trait SampleStore: Debug + Send + Sync {
     /// All or nothing; the operating system has it afterwards.
     fn append(&self, batch: &SampleBatch) -> Result<()>;
     /// The same without the disk, for the end: only a flush makes it last, and nothing else is appended before one.
@@ -19,7 +19,7 @@ pub(super) trait Store: Debug + Send + Sync {
     fn close(&self) -> Result<()>;
 }
 
-impl Store for Db {
+impl SampleStore for Db {
     fn append(&self, batch: &SampleBatch) -> Result<()> {
         Db::append(self, batch, Durability::Buffered)
     }

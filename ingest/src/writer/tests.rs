@@ -9,7 +9,7 @@ use telem_engine::{Error, Options, SeriesId, SeriesKey, TagSet, TimeRange, Times
 use tempfile::TempDir;
 
 use super::*;
-use crate::decode::line::Precision;
+use crate::decode::line::LinePrecision;
 
 /// What a door of the [`GatedStore`] does to one call that arrives at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,19 +78,19 @@ struct GatedStore {
     closed: Mutex<Option<mpsc::Sender<()>>>,
 }
 
-impl Store for GatedStore {
+impl SampleStore for GatedStore {
     fn append(&self, batch: &SampleBatch) -> telem_engine::Result<()> {
         self.append.go_through()?;
-        Store::append(&self.db, batch)
+        SampleStore::append(&self.db, batch)
     }
 
     fn append_in_memory(&self, batch: &SampleBatch) -> telem_engine::Result<()> {
-        Store::append_in_memory(&self.db, batch)
+        SampleStore::append_in_memory(&self.db, batch)
     }
 
     fn sync(&self) -> telem_engine::Result<()> {
         self.sync.go_through()?;
-        Store::sync(&self.db)
+        SampleStore::sync(&self.db)
     }
 
     fn flush_due(&self) -> bool {
@@ -104,14 +104,14 @@ impl Store for GatedStore {
     fn flush(&self) -> telem_engine::Result<()> {
         self.flush.go_through()?;
         self.flush_due.store(false, Ordering::SeqCst);
-        Store::flush(&self.db)
+        SampleStore::flush(&self.db)
     }
 
     fn close(&self) -> telem_engine::Result<()> {
         if let Some(closed) = self.closed.lock().unwrap().take() {
             closed.send(()).ok();
         }
-        Store::close(&self.db)
+        SampleStore::close(&self.db)
     }
 }
 
@@ -138,7 +138,7 @@ fn rig(options: WriterOptions) -> Rig {
         behind: AtomicBool::new(false),
         closed: Mutex::default(),
     });
-    let writer = Writer::start_on(Arc::clone(&store) as Arc<dyn Store>, db, options).unwrap();
+    let writer = Writer::start_on(Arc::clone(&store) as Arc<dyn SampleStore>, db, options).unwrap();
     Rig { writer, store, series, _dir: dir }
 }
 
@@ -302,7 +302,7 @@ async fn a_batch_that_could_never_wait_is_invalid_and_not_busy() {
 
 #[tokio::test]
 async fn names_that_senders_repeat_are_remembered_up_to_the_limit_and_those_beyond_are_parsed_each_time() {
-    let rules = LineRules { precision: Precision::Nanos, keep: true };
+    let rules = LineRules { precision: LinePrecision::Nanos, keep: true };
     let lines = |count: usize| (0..count).map(|n| format!("m,host=h{n:03} v=1i {n}\n")).collect::<String>();
     let remembered = |rig: &Rig| rig.writer.handle.memories.take().lines.len();
     let send =

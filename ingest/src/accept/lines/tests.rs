@@ -6,14 +6,14 @@ use super::*;
 use crate::accept::DecoderMemory;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
-const RULES: LineRules = LineRules { precision: Precision::Seconds, keep: true };
+const RULES: LineRules = LineRules { precision: LinePrecision::Seconds, keep: true };
 
 struct Receiver {
     _dir: TempDir,
     db: Db,
     memory: DecoderMemory,
     limits: Limits,
-    counters: Counters,
+    counters: AcceptCounters,
 }
 
 impl Receiver {
@@ -21,7 +21,7 @@ impl Receiver {
         let dir = tempfile::tempdir().unwrap();
         let db = Db::open(&dir.path().join("db"), Options::default()).unwrap();
         let memory = DecoderMemory::new(1 << 20);
-        Self { _dir: dir, db, memory, limits: Limits::default(), counters: Counters::default() }
+        Self { _dir: dir, db, memory, limits: Limits::default(), counters: AcceptCounters::default() }
     }
 
     fn accept(&mut self, rules: LineRules, body: &str) -> AcceptedLines {

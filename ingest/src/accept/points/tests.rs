@@ -9,14 +9,14 @@ use crate::decode::Incoming;
 use crate::decode::opentsdb::{self, NonFinite, Precision};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
-const RULES: Rules = Rules { tags_max: 64, precision: Precision::BySize, non_finite: NonFinite::Refuse };
+const RULES: PutRules = PutRules { tags_max: 64, precision: Precision::BySize, non_finite: NonFinite::Refuse };
 
 struct Receiver {
     _dir: TempDir,
     db: Db,
     memory: DecoderMemory,
     limits: Limits,
-    counters: Counters,
+    counters: AcceptCounters,
 }
 
 /// Metric and tags, time, value.
@@ -31,21 +31,21 @@ impl Receiver {
             db,
             memory: DecoderMemory::new(1 << 20),
             limits: Limits::default(),
-            counters: Counters::default(),
+            counters: AcceptCounters::default(),
         }
     }
 
-    fn fast(&mut self, rules: &Rules, body: &[u8]) -> Option<Vec<Sample>> {
+    fn fast(&mut self, rules: &PutRules, body: &[u8]) -> Option<Vec<Sample>> {
         let Self { db, memory, limits, counters, .. } = self;
         accept(db, NOW, limits, counters, &mut memory.points, rules, body).map(|batch| self.samples(&batch))
     }
 
     /// What the way that knows everything makes of `body`, if all of it is good.
-    fn thorough(&self, rules: &Rules, body: &[u8]) -> Option<Vec<Sample>> {
+    fn thorough(&self, rules: &PutRules, body: &[u8]) -> Option<Vec<Sample>> {
         let accepted = opentsdb::with_points(body, self.limits.batch_samples_max, |points| {
             let samples: Result<Vec<Incoming<'_>>, _> = points.kept.iter().map(|point| point.sample(rules)).collect();
             let samples = samples.ok().filter(|samples| !samples.is_empty() && points.beyond == 0)?;
-            let counters = Counters::default();
+            let counters = AcceptCounters::default();
             let tags = self.memory.points.tags();
             Some(crate::accept::accept(&self.db, NOW, &self.limits, &counters, tags, samples.into_iter().enumerate()))
         });
@@ -156,7 +156,7 @@ fn a_known_series_with_too_many_tags_for_a_request_is_left_to_the_thorough_way()
     let body = point("m", "1", r#"{"a":"1","b":"2","c":"3"}"#);
     for _ in 0..2 {
         assert!(receiver.fast(&RULES, body.as_bytes()).is_some());
-        assert!(receiver.fast(&Rules { tags_max: 2, ..RULES }, body.as_bytes()).is_none());
+        assert!(receiver.fast(&PutRules { tags_max: 2, ..RULES }, body.as_bytes()).is_none());
     }
     receiver.limits.tags_max = 2;
     assert!(receiver.fast(&RULES, body.as_bytes()).is_none());
@@ -180,7 +180,7 @@ fn timestamps_count_what_the_request_says() {
         (Precision::Millis, 1_356_998_400_000),
         (Precision::Micros, 1_356_998_400),
     ] {
-        let samples = receiver.fast(&Rules { precision, ..RULES }, body.as_bytes()).unwrap();
+        let samples = receiver.fast(&PutRules { precision, ..RULES }, body.as_bytes()).unwrap();
         assert_eq!(samples[0].1, Timestamp::from_micros(micros));
     }
 }
@@ -232,7 +232,7 @@ fn body() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn what_is_read_here_is_what_the_thorough_way_reads(bodies in proptest::collection::vec(body(), 1..6), keep in any::<bool>()) {
-        let rules = Rules { non_finite: if keep { NonFinite::Keep } else { NonFinite::Refuse }, ..RULES };
+        let rules = PutRules { non_finite: if keep { NonFinite::Keep } else { NonFinite::Refuse }, ..RULES };
         let mut receiver = Receiver::new();
         for body in bodies.iter().chain(&bodies) {
             if let Some(samples) = receiver.fast(&rules, body.as_bytes()) {
@@ -281,6 +281,6 @@ fn points_get_the_tags_of_their_sender_and_its_bytes_mean_its_own_series() {
         }
     }
     // As many tags as may be sent are no fault of the sender's, whatever is added.
-    let exactly = Rules { tags_max: 1, ..RULES };
+    let exactly = PutRules { tags_max: 1, ..RULES };
     assert_eq!(receiver.fast(&exactly, body.as_bytes()).unwrap()[0].0, "m{a=b,host=n7,rank=3}");
 }

@@ -94,7 +94,7 @@ struct Stranger {
 }
 
 #[derive(Debug)]
-pub struct Members {
+pub struct JobMembers {
     tree: Tree,
     uid: u32,
     marks: Marks,
@@ -115,7 +115,7 @@ pub struct Members {
     file: Vec<u8>,
 }
 
-impl Members {
+impl JobMembers {
     pub fn new(tree: &Tree, uid: u32, target: &JobTarget) -> Self {
         let mut file = Vec::new();
         let own = read(&tree.path("proc/self/stat"), &mut file).and_then(parse_stat);

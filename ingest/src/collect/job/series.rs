@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use telem_engine::Timestamp;
 
-use super::Reading;
-use super::members::{EndedProcess, JobProcess, Members};
+use super::JobReading;
+use super::members::{EndedProcess, JobMembers, JobProcess};
 use super::reaped::{Name, UnseenTime};
 use crate::collect::cpu::TICKS_PER_SECOND;
 use crate::collect::series::{Out, Slot};
@@ -66,14 +66,14 @@ fn seconds(ticks: u64) -> f64 {
 
 /// Why processes have one series together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Counted {
+enum GroupReason {
     /// They ended unseen: under the name of those of their kind that were seen, else of their parent.
     Reaped,
     /// They are too many or too short.
     Together,
 }
 
-impl Counted {
+impl GroupReason {
     fn word(self) -> &'static str {
         match self {
             Self::Reaped => "reaped",
@@ -83,7 +83,7 @@ impl Counted {
 }
 
 #[derive(Debug)]
-struct Group {
+struct ProcessGroup {
     slots: [Slot; METRICS.len()],
     ticks: u64,
     resident_pages: u64,
@@ -91,8 +91,8 @@ struct Group {
     is_new: bool,
 }
 
-impl Group {
-    fn new(counted: Counted, (comm, rank): &Name) -> Self {
+impl ProcessGroup {
+    fn new(counted: GroupReason, (comm, rank): &Name) -> Self {
         let rank = rank.map(|rank| rank.to_string());
         let mut tags = vec![("comm", comm.as_str()), ("counted", counted.word())];
         tags.extend(rank.as_deref().map(|rank| ("rank", rank)));
@@ -104,7 +104,7 @@ impl Group {
 #[derive(Debug)]
 pub struct JobSeries {
     page_bytes: u64,
-    groups: BTreeMap<(Counted, Name), Group>,
+    groups: BTreeMap<(GroupReason, Name), ProcessGroup>,
     /// Of each command, processes with series that were short; and of all.
     short: HashMap<String, u32>,
     short_all: u32,
@@ -135,15 +135,15 @@ impl JobSeries {
     /// Counts what was reaped; `parent` where nothing is known of the children.
     pub fn count_reaped(&mut self, unseen: UnseenTime, parent: impl FnOnce() -> Name) {
         if unseen.ticks > 0 {
-            self.group(Counted::Reaped, unseen.name.unwrap_or_else(parent)).ticks += unseen.ticks;
+            self.group(GroupReason::Reaped, unseen.name.unwrap_or_else(parent)).ticks += unseen.ticks;
         }
     }
 
-    fn group(&mut self, counted: Counted, name: Name) -> &mut Group {
+    fn group(&mut self, counted: GroupReason, name: Name) -> &mut ProcessGroup {
         let key = (counted, name);
         let is_known = self.groups.contains_key(&key) || self.groups.len() < GROUPS_MAX;
         let (counted, name) = if is_known { key } else { (counted, (OTHER.to_owned(), None)) };
-        self.groups.entry((counted, name.clone())).or_insert_with(|| Group::new(counted, &name))
+        self.groups.entry((counted, name.clone())).or_insert_with(|| ProcessGroup::new(counted, &name))
     }
 
     /// Whether a process of that command that is no longer there than `lived` is told together with others.
@@ -153,7 +153,7 @@ impl JobSeries {
     }
 
     /// The samples of a reading.
-    pub fn tell(&mut self, members: &mut Members, reading: Reading, out: &mut Out<'_>) {
+    pub fn tell(&mut self, members: &mut JobMembers, reading: JobReading, out: &mut Out<'_>) {
         for group in self.groups.values_mut() {
             (group.resident_pages, group.threads) = (0, 0);
         }
@@ -183,14 +183,14 @@ impl JobSeries {
                 out.float_at(before, cpu, 0.0);
             }
             out.float(cpu, seconds(group.ticks));
-            if *counted == Counted::Together {
+            if *counted == GroupReason::Together {
                 out.int(resident, group.resident_pages.saturating_mul(self.page_bytes));
                 out.int(threads, group.threads);
             }
         }
     }
 
-    fn tell_one(&self, process: &mut JobProcess, reading: Reading, out: &mut Out<'_>) {
+    fn tell_one(&self, process: &mut JobProcess, reading: JobReading, out: &mut Out<'_>) {
         let is_new = process.series.slots.is_none();
         let slots = process.series.slots.get_or_insert_with(|| {
             let pid = process.pid.to_string();
@@ -213,7 +213,7 @@ impl JobSeries {
 
     fn count_together(&mut self, process: &mut JobProcess) {
         let ticks = process.stat.ticks.saturating_sub(process.counted_ticks);
-        let group = self.group(Counted::Together, process.name.clone());
+        let group = self.group(GroupReason::Together, process.name.clone());
         group.ticks += ticks;
         group.resident_pages = group.resident_pages.saturating_add(process.stat.resident_pages);
         group.threads = group.threads.saturating_add(process.stat.threads);

@@ -42,7 +42,7 @@ impl Desk {
         std::fs::create_dir(tree.path().join("proc")).unwrap();
         std::fs::write(tree.path().join("proc/mounts"), MOUNTS).unwrap();
         let (ask, asked) = channel();
-        let ask: Ask = Arc::new(move |path| {
+        let ask: SpaceProbe = Arc::new(move |path| {
             let (answer, answered) = channel();
             ask.send((path.to_path_buf(), answer)).unwrap();
             // The test may have ended.

@@ -20,7 +20,7 @@ fn read(body: impl AsRef<[u8]>) -> Vec<String> {
     shown
 }
 
-fn show<'a>(line: Line<'a>, fields: &[Field<'_>]) -> Result<String, Broken<'a>> {
+fn show<'a>(line: SampleLine<'a>, fields: &[Field<'_>]) -> Result<String, Broken<'a>> {
     let broken = |error| Broken { text: line.text, error };
     let (measurement, tags) = series(line.series).map_err(broken)?;
     let tags: Vec<String> = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -170,7 +170,7 @@ fn timestamps_count_what_the_request_says() {
         ("m", Some(90_000_000_000)),
         ("h", Some(5_400_000_000_000)),
     ] {
-        let time = Precision::by_name(name).unwrap().time(1_500);
+        let time = LinePrecision::by_name(name).unwrap().time(1_500);
         assert_eq!(time.map(Timestamp::micros), micros, "{name}");
     }
     for (count, micros) in [
@@ -184,11 +184,11 @@ fn timestamps_count_what_the_request_says() {
         (1_700_000_000_123_456_789, 1_700_000_000_123_456),
         (i64::MIN, i64::MIN.div_euclid(1_000)),
     ] {
-        assert_eq!(Precision::Guessed.time(count), Some(Timestamp::from_micros(micros)), "{count}");
+        assert_eq!(LinePrecision::Guessed.time(count), Some(Timestamp::from_micros(micros)), "{count}");
     }
-    assert_eq!(Precision::Nanos.time(-1), Some(Timestamp::from_micros(-1)));
-    assert_eq!(Precision::Hours.time(i64::MAX / 1_000_000_000), None);
-    assert_eq!(Precision::by_name("days"), None);
+    assert_eq!(LinePrecision::Nanos.time(-1), Some(Timestamp::from_micros(-1)));
+    assert_eq!(LinePrecision::Hours.time(i64::MAX / 1_000_000_000), None);
+    assert_eq!(LinePrecision::by_name("days"), None);
 }
 
 #[test]
@@ -216,7 +216,7 @@ struct LastLine {
     at: usize,
 }
 
-impl Foresight for LastLine {
+impl LineForesight for LastLine {
     fn series(&mut self, rest: &[u8]) -> Option<usize> {
         self.at = 0;
         let len = self.series.len();

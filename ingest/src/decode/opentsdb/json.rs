@@ -5,15 +5,15 @@ use std::ops::Range;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{DataPoint, JsonError, Points};
+use super::{DataPoint, JsonError, PutPoints};
 use crate::decode::lenient::{self, Long, Text, TextMap};
 
 /// The points of a body that starts with `{` or `[`, `points_max` at most; those beyond are counted. What follows the
 /// JSON is not looked at.
-pub fn points(body: &str, points_max: usize) -> Result<Points<'_>, serde_json::Error> {
+pub fn points(body: &str, points_max: usize) -> Result<PutPoints<'_>, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_str(body);
     if body.starts_with('{') {
-        Ok(Points { kept: vec![DataPoint::deserialize(&mut json)?], beyond: 0 })
+        Ok(PutPoints { kept: vec![DataPoint::deserialize(&mut json)?], beyond: 0 })
     } else {
         json.deserialize_seq(PointsVisitor { points_max })
     }
@@ -77,14 +77,14 @@ struct PointsVisitor {
 }
 
 impl<'de> Visitor<'de> for PointsVisitor {
-    type Value = Points<'de>;
+    type Value = PutPoints<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array of data points")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-        let mut points = Points::default();
+        let mut points = PutPoints::default();
         while points.kept.len() < self.points_max {
             match array.next_element::<Option<DataPoint<'_>>>()? {
                 // A null among the points is a point without anything.

@@ -6,14 +6,14 @@
 
 use telem_engine::{Timestamp, Value};
 
-use super::{DataPoint, Rules, number, time};
+use super::{DataPoint, PutRules, number, time};
 use crate::decode::Incoming;
 use crate::decode::digits::Decimal;
 use crate::decode::lenient::{Text, TextMap};
 
 /// Names that were seen before. An answer is the length of what `rest` starts with, and is believed: it must be a text
 /// that scanning found before in the same place.
-pub trait Foresight {
+pub trait PointForesight {
     /// A new data point begins.
     fn begin(&mut self);
     /// A metric, in quotes.
@@ -44,15 +44,15 @@ pub enum Next<'a> {
 
 /// Reads a body point by point.
 #[derive(Clone, Debug)]
-pub struct Points<'a> {
+pub struct PointScan<'a> {
     body: &'a [u8],
     at: usize,
-    rules: Rules,
-    state: State,
+    rules: PutRules,
+    state: ScanState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ScanState {
     /// Before the body.
     Start,
     /// Behind a point of an array.
@@ -60,39 +60,39 @@ enum State {
     End,
 }
 
-impl<'a> Points<'a> {
-    pub fn new(body: &'a [u8], rules: &Rules) -> Self {
-        Self { body, at: 0, rules: *rules, state: State::Start }
+impl<'a> PointScan<'a> {
+    pub fn new(body: &'a [u8], rules: &PutRules) -> Self {
+        Self { body, at: 0, rules: *rules, state: ScanState::Start }
     }
 
-    pub fn next(&mut self, foresight: &mut impl Foresight) -> Next<'a> {
+    pub fn next(&mut self, foresight: &mut impl PointForesight) -> Next<'a> {
         self.advance(foresight).unwrap_or(Next::Unusual)
     }
 
     /// `None` for what is unusual.
-    fn advance(&mut self, foresight: &mut impl Foresight) -> Option<Next<'a>> {
-        if self.state == State::End {
+    fn advance(&mut self, foresight: &mut impl PointForesight) -> Option<Next<'a>> {
+        if self.state == ScanState::End {
             return Some(Next::End);
         }
         self.skip_blanks();
         match (self.state, self.peek()?) {
-            (State::Start, b'{') => {
-                self.state = State::End;
+            (ScanState::Start, b'{') => {
+                self.state = ScanState::End;
                 return self.point(foresight).map(Next::Point);
             }
-            (State::Start, b'[') | (State::Between, b',') => self.at += 1,
-            (State::Between, b']') => {
-                self.state = State::End;
+            (ScanState::Start, b'[') | (ScanState::Between, b',') => self.at += 1,
+            (ScanState::Between, b']') => {
+                self.state = ScanState::End;
                 return Some(Next::End);
             }
             _ => return None,
         }
-        self.state = State::Between;
+        self.state = ScanState::Between;
         self.skip_blanks();
         self.point(foresight).map(Next::Point)
     }
 
-    fn point(&mut self, foresight: &mut impl Foresight) -> Option<RawPoint<'a>> {
+    fn point(&mut self, foresight: &mut impl PointForesight) -> Option<RawPoint<'a>> {
         foresight.begin();
         let (mut metric, mut tags, mut timestamp, mut value) = (None, None, None, None);
         self.expect(b'{')?;
@@ -125,7 +125,7 @@ impl<'a> Points<'a> {
         Some(RawPoint { metric: metric?, tags: tags?, time: timestamp?, value: value? })
     }
 
-    fn metric(&mut self, foresight: &mut impl Foresight) -> Option<&'a [u8]> {
+    fn metric(&mut self, foresight: &mut impl PointForesight) -> Option<&'a [u8]> {
         let start = self.at;
         match foresight.metric(&self.body[start..]) {
             Some(len) => self.at += len,
@@ -136,7 +136,7 @@ impl<'a> Points<'a> {
         Some(&self.body[start..self.at])
     }
 
-    fn tags(&mut self, foresight: &mut impl Foresight) -> Option<&'a [u8]> {
+    fn tags(&mut self, foresight: &mut impl PointForesight) -> Option<&'a [u8]> {
         let start = self.at;
         if let Some(len) = foresight.tags(&self.body[start..]) {
             self.at += len;
@@ -237,7 +237,7 @@ fn is_json(rest: &[u8], decimal: &Decimal) -> bool {
 
 impl RawPoint<'_> {
     /// Reads the names and hands the sample to `take`. `None` where something is wrong with it.
-    pub fn with_sample<R>(&self, rules: &Rules, take: impl FnOnce(Incoming<'_>) -> Option<R>) -> Option<R> {
+    pub fn with_sample<R>(&self, rules: &PutRules, take: impl FnOnce(Incoming<'_>) -> Option<R>) -> Option<R> {
         let Text(metric) = serde_json::from_slice(self.metric).ok()?;
         let tags: TextMap<'_> = serde_json::from_slice(self.tags).ok()?;
         // Any timestamp and value will do: these two are good, and read already.

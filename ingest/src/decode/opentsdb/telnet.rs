@@ -24,7 +24,7 @@ const FRACTION_OF_MILLIS: usize = 3;
 
 /// What lines mean and may be, where that is for the server to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct TelnetRules {
     /// Most tags on a sample.
     pub tags_max: usize,
     pub fraction: Fraction,
@@ -85,7 +85,7 @@ pub enum NumberFault {
 ///
 /// # Errors
 /// See [`PutError`].
-pub fn put<'a>(line: &'a str, rules: &Rules) -> Result<Incoming<'a>, PutError> {
+pub fn put<'a>(line: &'a str, rules: &TelnetRules) -> Result<Incoming<'a>, PutError> {
     let mut words = line.split(' ').skip(1);
     let (Some(metric), Some(when), Some(value), Some(first_tag)) =
         (words.next(), words.next(), words.next(), words.next())
@@ -102,7 +102,7 @@ pub fn put<'a>(line: &'a str, rules: &Rules) -> Result<Incoming<'a>, PutError> {
     if value.is_empty() {
         return Err(PutError::EmptyValue);
     }
-    let tags = Tags::parse(std::iter::once(first_tag).chain(words))?;
+    let tags = TelnetTags::parse(std::iter::once(first_tag).chain(words))?;
     let value = parse_value(value, metric, count)?;
     let time = time(count, Precision::BySize).ok_or_else(|| PointError::BadTimestamp {
         timestamp: count,
@@ -118,18 +118,18 @@ pub fn put<'a>(line: &'a str, rules: &Rules) -> Result<Incoming<'a>, PutError> {
 
 /// The tags of a line.
 #[derive(Debug, Default)]
-struct Tags<'a> {
+struct TelnetTags<'a> {
     /// [`ENTRIES_MAX`] at most, of different keys.
     entries: Vec<(&'a str, &'a str)>,
     /// How many more followed, of whatever keys.
     beyond: usize,
 }
 
-impl<'a> Tags<'a> {
+impl<'a> TelnetTags<'a> {
     /// # Errors
     /// InvalidTag, DuplicateTag.
     fn parse(words: impl Iterator<Item = &'a str>) -> Result<Self, PutError> {
-        let mut tags = Tags::default();
+        let mut tags = TelnetTags::default();
         for word in words.filter(|word| !word.is_empty()) {
             let (key, value) = word
                 .split_once('=')
@@ -147,7 +147,7 @@ impl<'a> Tags<'a> {
 
     /// # Errors
     /// NoTags, Point.
-    fn check(&self, metric: &str, rules: &Rules) -> Result<(), PutError> {
+    fn check(&self, metric: &str, rules: &TelnetRules) -> Result<(), PutError> {
         let found = self.entries.len() + self.beyond;
         if found == 0 {
             return Err(PutError::NoTags { metric: metric.to_owned() });

@@ -4,18 +4,18 @@ use telem_engine::Value;
 use super::*;
 
 /// What OpenTSDB takes.
-const RECORDED: Rules = Rules { tags_max: TAGS_MAX, precision: Precision::BySize, non_finite: NonFinite::Refuse };
+const RECORDED: PutRules = PutRules { tags_max: TAGS_MAX, precision: Precision::BySize, non_finite: NonFinite::Refuse };
 
 /// One line per data point of `body`: the sample, or what is wrong with it.
 fn judge(body: &str) -> Vec<String> {
     judge_by(&RECORDED, body)
 }
 
-fn judge_by(rules: &Rules, body: &str) -> Vec<String> {
+fn judge_by(rules: &PutRules, body: &str) -> Vec<String> {
     judge_bytes(rules, body.as_bytes()).unwrap_or_else(|error| vec![format!("body: {error}")])
 }
 
-fn judge_bytes(rules: &Rules, body: &[u8]) -> Result<Vec<String>, BodyError> {
+fn judge_bytes(rules: &PutRules, body: &[u8]) -> Result<Vec<String>, BodyError> {
     with_points(body, usize::MAX, |points| {
         let show = |point: &DataPoint<'_>| match point.sample(rules) {
             Ok(sample) => {
@@ -33,7 +33,7 @@ fn judge_with(field: &str, json: Option<&str>) -> String {
     judge_by_with(&RECORDED, field, json)
 }
 
-fn judge_by_with(rules: &Rules, field: &str, json: Option<&str>) -> String {
+fn judge_by_with(rules: &PutRules, field: &str, json: Option<&str>) -> String {
     let good = [("metric", r#""m""#), ("timestamp", "1356998400"), ("value", "1"), ("tags", r#"{"host":"a"}"#)];
     let mut fields = Vec::new();
     for (name, good) in good {
@@ -176,7 +176,7 @@ fn timestamps_have_the_unit_that_the_sender_names() {
         ("us", "0", "Invalid timestamp"),
         ("us", "-1", "Invalid timestamp"),
     ] {
-        let rules = Rules { precision: Precision::by_name(unit).unwrap(), ..RECORDED };
+        let rules = PutRules { precision: Precision::by_name(unit).unwrap(), ..RECORDED };
         assert_eq!(judge_by_with(&rules, "timestamp", Some(timestamp)), expected, "{timestamp} {unit}");
     }
     for other in ["", "ns", "S", "us "] {
@@ -186,7 +186,7 @@ fn timestamps_have_the_unit_that_the_sender_names() {
 
 #[test]
 fn numbers_that_are_none_are_floats_where_they_are_to_be_kept() {
-    let rules = Rules { non_finite: NonFinite::Keep, ..RECORDED };
+    let rules = PutRules { non_finite: NonFinite::Keep, ..RECORDED };
     let bad = "Unable to parse value to a number";
     let float = |shown: &str| format!("m{{host=a}} 1356998400000000us {shown}");
     for (value, expected) in [

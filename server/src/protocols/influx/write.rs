@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde_json::{Value as Json, json};
 use telem_engine::Durability;
 use telem_ingest::accept::lines::{AcceptedLines, LineReason, LineReject, LineRules};
-use telem_ingest::decode::line::Precision;
+use telem_ingest::decode::line::LinePrecision;
 use telem_ingest::default_tags::DefaultTags;
 
 use super::answer::{Dialect, InfluxError, respond};
@@ -47,7 +47,7 @@ async fn answer(Of(state): Of<Arc<State>>, dialect: Dialect, request: Request) -
 /// What a request wants done with its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WriteWishes {
-    precision: Precision,
+    precision: LinePrecision,
     durability: Durability,
     /// What becomes of the good lines when others are bad.
     rest: GoodLines,
@@ -88,13 +88,13 @@ fn truth(params: &Params, name: &str) -> Result<Option<bool>, InfluxError> {
     }
 }
 
-fn precision(params: &Params, dialect: Dialect) -> Result<Precision, InfluxError> {
+fn precision(params: &Params, dialect: Dialect) -> Result<LinePrecision, InfluxError> {
     let name = params.get("precision").filter(|name| !name.is_empty());
     let (known, expected) = match (dialect, name) {
-        (Dialect::V3, None) => return Ok(Precision::Guessed),
-        (Dialect::V1 | Dialect::V2, None) => return Ok(Precision::default()),
+        (Dialect::V3, None) => return Ok(LinePrecision::Guessed),
+        (Dialect::V1 | Dialect::V2, None) => return Ok(LinePrecision::default()),
         (Dialect::V3, Some(name)) => (of_v3(name), "auto, nanosecond, microsecond, millisecond or second"),
-        (Dialect::V1 | Dialect::V2, Some(name)) => (Precision::by_name(name), "ns, us, ms, s, m or h"),
+        (Dialect::V1 | Dialect::V2, Some(name)) => (LinePrecision::by_name(name), "ns, us, ms, s, m or h"),
     };
     known.ok_or_else(|| {
         let what = format!("invalid precision '{}': expected {expected}", name.unwrap_or_default());
@@ -103,14 +103,16 @@ fn precision(params: &Params, dialect: Dialect) -> Result<Precision, InfluxError
 }
 
 /// The names of 3, which takes short ones too.
-fn of_v3(name: &str) -> Option<Precision> {
+fn of_v3(name: &str) -> Option<LinePrecision> {
     match name {
-        "auto" => Some(Precision::Guessed),
-        "nanosecond" => Some(Precision::Nanos),
-        "microsecond" => Some(Precision::Micros),
-        "millisecond" => Some(Precision::Millis),
-        "second" => Some(Precision::Seconds),
-        short => Precision::by_name(short).filter(|unit| !matches!(unit, Precision::Minutes | Precision::Hours)),
+        "auto" => Some(LinePrecision::Guessed),
+        "nanosecond" => Some(LinePrecision::Nanos),
+        "microsecond" => Some(LinePrecision::Micros),
+        "millisecond" => Some(LinePrecision::Millis),
+        "second" => Some(LinePrecision::Seconds),
+        short => {
+            LinePrecision::by_name(short).filter(|unit| !matches!(unit, LinePrecision::Minutes | LinePrecision::Hours))
+        }
     }
 }
 

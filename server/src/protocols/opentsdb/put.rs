@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use telem_engine::{Durability, SampleBatch};
 use telem_ingest::accept::{Accepted, REJECTS_TOLD_MAX};
-use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, NonFinite, Precision, Rules};
+use telem_ingest::decode::opentsdb::{self, BodyError, DataPoint, NonFinite, Precision, PutRules};
 use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::Writer;
 use telem_query::tsq::Fidelity;
@@ -48,7 +48,7 @@ pub enum PutDetail {
 #[derive(Clone, Copy, Debug)]
 struct PutOptions {
     report: PutDetail,
-    rules: Rules,
+    rules: PutRules,
     /// Whether good points are stored; else they are checked and counted only.
     keep: bool,
 }
@@ -171,7 +171,7 @@ pub fn timed_out(report: PutDetail, good: usize, failed: usize, errors: &[Vec<u8
 }
 
 /// What the points of this request mean: as recorded from OpenTSDB unless the request says otherwise.
-fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, OpenTsdbError> {
+fn rules(call: &Call, fidelity: Fidelity) -> Result<PutRules, OpenTsdbError> {
     let tags_max = match call.fidelity(fidelity) {
         Fidelity::Sensible => telem_engine::series::TAGS_MAX,
         Fidelity::OpenTsdb => opentsdb::TAGS_MAX,
@@ -191,7 +191,7 @@ fn rules(call: &Call, fidelity: Fidelity) -> Result<Rules, OpenTsdbError> {
                 .details(format!("found '{other}', expected keep")));
         }
     };
-    Ok(Rules { tags_max, precision, non_finite })
+    Ok(PutRules { tags_max, precision, non_finite })
 }
 
 async fn sort(

@@ -29,7 +29,7 @@ fn say(body: &str) -> Said {
     said
 }
 
-fn places(line: Line<'_>, fields: &[Field<'_>]) -> Result<Vec<(Place, FieldValue)>, LineError> {
+fn places(line: SampleLine<'_>, fields: &[Field<'_>]) -> Result<Vec<(Place, FieldValue)>, LineError> {
     let (measurement, tags) = series(line.series)?;
     let mut tags: Vec<(String, String)> =
         tags.into_iter().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();

@@ -3,12 +3,12 @@ use telem_engine::series::TAGS_MAX;
 
 use super::*;
 
-const SENSIBLE: Rules = Rules { tags_max: TAGS_MAX, fraction: Fraction::Counts };
+const SENSIBLE: TelnetRules = TelnetRules { tags_max: TAGS_MAX, fraction: Fraction::Counts };
 /// As OpenTSDB has it.
-const EXACT: Rules = Rules { tags_max: super::super::TAGS_MAX, fraction: Fraction::PointLeftOut };
+const EXACT: TelnetRules = TelnetRules { tags_max: super::super::TAGS_MAX, fraction: Fraction::PointLeftOut };
 
 /// The sample of a line, or what is wrong with it.
-fn judge_by(rules: &Rules, line: &str) -> String {
+fn judge_by(rules: &TelnetRules, line: &str) -> String {
     match put(line, rules) {
         Ok(sample) => {
             let tags: Vec<String> = sample.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -79,7 +79,7 @@ fn what_looks_like_an_integer_is_one_and_everything_else_is_a_float() {
 
 #[test]
 fn a_point_in_a_timestamp_is_left_out_or_counts() {
-    let time = |rules: &Rules, text: &str| {
+    let time = |rules: &TelnetRules, text: &str| {
         let judged = judge_by(rules, &format!("put m {text} 1 host=a"));
         let time = judged.strip_prefix("m{host=a} ").and_then(|rest| rest.strip_suffix("us 1"));
         time.map_or(judged.clone(), str::to_owned)

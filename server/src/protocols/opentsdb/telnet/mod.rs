@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use telem_ingest::decode::opentsdb;
-use telem_ingest::decode::opentsdb::telnet::{Fraction, Rules};
+use telem_ingest::decode::opentsdb::telnet::{Fraction, TelnetRules};
 use telem_query::tsq::Fidelity;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -56,10 +56,10 @@ impl Telnet {
         Arc::clone(&self.places).try_acquire_owned().ok()
     }
 
-    fn rules(&self) -> Rules {
+    fn rules(&self) -> TelnetRules {
         match self.state().fidelity {
-            Fidelity::Sensible => Rules { tags_max: telem_engine::series::TAGS_MAX, fraction: Fraction::Counts },
-            Fidelity::OpenTsdb => Rules { tags_max: opentsdb::TAGS_MAX, fraction: Fraction::PointLeftOut },
+            Fidelity::Sensible => TelnetRules { tags_max: telem_engine::series::TAGS_MAX, fraction: Fraction::Counts },
+            Fidelity::OpenTsdb => TelnetRules { tags_max: opentsdb::TAGS_MAX, fraction: Fraction::PointLeftOut },
         }
     }
 }

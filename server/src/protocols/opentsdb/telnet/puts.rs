@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use telem_engine::{Durability, ErrorKind, SampleBatch};
-use telem_ingest::decode::opentsdb::telnet::{self, PutError, Rules};
+use telem_ingest::decode::opentsdb::telnet::{self, PutError, TelnetRules};
 use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::{WriteError, Writer};
 use tokio::time::Instant;
@@ -80,7 +80,7 @@ fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> DecodedLines {
         sorted.errors = (0..lines.len()).map(|at| (at, what.clone())).collect();
         return sorted;
     };
-    let rules: Rules = telnet.rules();
+    let rules: TelnetRules = telnet.rules();
     let mut errors = Vec::new();
     let samples = lines.iter().enumerate().filter_map(|(at, line)| match telnet::put(line, &rules) {
         Ok(sample) => Some((at, sample)),
