@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
 use crate::index::Nodes;
 use crate::index::SeriesIndex;
-use crate::info::{DbInfo, Parts};
+use crate::info::{DbInfo, InfoParts};
 use crate::last::LastValues;
 use crate::layout::Layout;
 use crate::lock::WriterLock;
@@ -72,14 +72,14 @@ struct DbState {
     last: LastValues,
     cache: Arc<SegmentCache>,
     /// What there is to read.
-    view: RwLock<View>,
+    view: RwLock<DbView>,
     /// `None` when the database is open read-only.
     write: Option<Write>,
 }
 
 /// What a snapshot copies.
 #[derive(Debug)]
-struct View {
+struct DbView {
     /// Oldest first.
     segments: Arc<[Arc<Segment>]>,
     /// Between segments: what one of several databases has in no segment. Empty in a single one.
@@ -429,11 +429,11 @@ impl DbState {
         Ok(write)
     }
 
-    fn view(&self) -> RwLockReadGuard<'_, View> {
+    fn view(&self) -> RwLockReadGuard<'_, DbView> {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn view_mut(&self) -> RwLockWriteGuard<'_, View> {
+    fn view_mut(&self) -> RwLockWriteGuard<'_, DbView> {
         self.view.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -544,7 +544,7 @@ impl DbState {
         let view = self.view();
         let memtables: Vec<&Memtable> =
             view.frozen.iter().map(|frozen| &*frozen.memtable).chain([&*view.active]).collect();
-        DbInfo::new(&Parts {
+        DbInfo::new(&InfoParts {
             layout: &self.layout,
             manifest: &view.manifest,
             meta: &view.meta,

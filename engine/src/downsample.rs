@@ -21,7 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::snapshot::sources::{Cluster, FoundRun, Sources};
 use crate::time::{Step, TimeRange, Timestamp};
 use crate::value::Values;
-use kernel::{Buckets, Grid, KnownValues};
+use kernel::{BucketFold, BucketGrid, KnownValues};
 
 /// Rows of segments that are read in one go, unless a single series has more. None are held, but for times that only
 /// the column tells (8 bytes each).
@@ -116,7 +116,7 @@ struct OpenSeries {
     next: usize,
     /// Whether a sample was seen in the range.
     seen: bool,
-    buckets: Box<dyn Buckets>,
+    buckets: Box<dyn BucketFold>,
 }
 
 impl Downsampled {
@@ -152,16 +152,16 @@ impl Downsampled {
         Ok(())
     }
 
-    fn buckets(&self) -> Box<dyn Buckets> {
+    fn buckets(&self) -> Box<dyn BucketFold> {
         match self.function {
-            Function::Sum => Box::new(Grid::<kernel::PlainSum>::new(self.step)),
-            Function::Count => Box::new(Grid::<kernel::Count>::new(self.step)),
-            Function::Min => Box::new(Grid::<kernel::Min>::new(self.step)),
-            Function::Max => Box::new(Grid::<kernel::Max>::new(self.step)),
-            Function::Avg => Box::new(Grid::<kernel::Avg>::new(self.step)),
-            Function::First => Box::new(Grid::<kernel::First>::new(self.step)),
-            Function::Last => Box::new(Grid::<kernel::Last>::new(self.step)),
-            Function::Dev => Box::new(Grid::<kernel::Dev>::new(self.step)),
+            Function::Sum => Box::new(BucketGrid::<kernel::PlainSum>::new(self.step)),
+            Function::Count => Box::new(BucketGrid::<kernel::Count>::new(self.step)),
+            Function::Min => Box::new(BucketGrid::<kernel::Min>::new(self.step)),
+            Function::Max => Box::new(BucketGrid::<kernel::Max>::new(self.step)),
+            Function::Avg => Box::new(BucketGrid::<kernel::Avg>::new(self.step)),
+            Function::First => Box::new(BucketGrid::<kernel::First>::new(self.step)),
+            Function::Last => Box::new(BucketGrid::<kernel::Last>::new(self.step)),
+            Function::Dev => Box::new(BucketGrid::<kernel::Dev>::new(self.step)),
         }
     }
 

@@ -23,7 +23,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ahash::{AHashMap, AHashSet};
 
-use self::keys::{Keys, WORDS_MAX};
+use self::keys::{KeyTable, WORDS_MAX};
 use self::names::NameTable;
 use crate::error::{Error, Result};
 use crate::series::{self, RawKey, SeriesId, SeriesKey, TagSet};
@@ -74,7 +74,7 @@ struct IndexState {
     metrics: NameTable,
     tag_keys: NameTable,
     tag_values: NameTable,
-    keys: Keys,
+    keys: KeyTable,
     /// By ordinal of the metric.
     by_metric: Vec<Metric>,
     /// By ordinals of key and value.

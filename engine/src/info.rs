@@ -95,7 +95,7 @@ impl WrittenFigures {
 }
 
 /// What [`DbInfo`] is made of.
-pub struct Parts<'a> {
+pub struct InfoParts<'a> {
     pub layout: &'a Layout,
     pub manifest: &'a Manifest,
     pub meta: &'a Meta,
@@ -110,8 +110,8 @@ pub struct Parts<'a> {
 }
 
 impl DbInfo {
-    pub(crate) fn new(parts: &Parts<'_>) -> Self {
-        let Parts { layout, manifest, memtables, .. } = parts;
+    pub(crate) fn new(parts: &InfoParts<'_>) -> Self {
+        let InfoParts { layout, manifest, memtables, .. } = parts;
         let entries = || manifest.segments.iter();
         let unflushed: u64 = memtables.iter().map(|memtable| memtable.len() as u64).sum();
         let bounds = memtables

@@ -27,7 +27,7 @@ use crate::lock::WriterLock;
 use crate::manifest::{FileEntry, Manifest};
 use crate::recover;
 use crate::wal::{Extent, HEADER_BYTES, WalList};
-use copy::{Copying, Stop};
+use copy::{CopyStop, Copying};
 
 /// How often a step starts over because the source was flushed or merged meanwhile.
 const TRIES: u32 = 8;
@@ -165,8 +165,8 @@ impl Mirror {
             };
             self.untidy = true;
             match stop {
-                Stop::Failed(error) => return Err(error),
-                Stop::Vanished(error) => {
+                CopyStop::Failed(error) => return Err(error),
+                CopyStop::Vanished(error) => {
                     // Who took it away may not have said yet what came in its place.
                     self.source.wait_for_flush();
                     if self.source.durable()?.manifest.generation == durable.manifest.generation {
@@ -208,7 +208,7 @@ impl Mirror {
         let (manifest, unflushed) = self.source.unflushed()?;
         let copied = match self.copy_files(&manifest, &mut report) {
             Ok(()) => Ok(manifest),
-            Err(Stop::Vanished(error) | Stop::Failed(error)) => Err(error),
+            Err(CopyStop::Vanished(error) | CopyStop::Failed(error)) => Err(error),
         };
         let base = match (&copied, &self.manifest) {
             (Ok(manifest), _) => Manifest::clone(manifest),
@@ -261,7 +261,7 @@ impl Mirror {
         self.lock.as_ref().is_some_and(|lock| matches!(lock.check(), Err(Error::Locked { .. })))
     }
 
-    fn bring_to(&mut self, durable: &Durable, report: &mut MirrorReport) -> Result<(), Stop> {
+    fn bring_to(&mut self, durable: &Durable, report: &mut MirrorReport) -> Result<(), CopyStop> {
         let wal = wanted(&durable.wal);
         let moved = self.manifest.as_ref().is_none_or(|own| own.generation != durable.manifest.generation)
             // A copy that another process began may lack what its manifest names.
@@ -290,7 +290,7 @@ impl Mirror {
     }
 
     /// Copies the files that `manifest` names and the copy has not, and makes them durable.
-    fn copy_files(&mut self, manifest: &Manifest, report: &mut MirrorReport) -> Result<(), Stop> {
+    fn copy_files(&mut self, manifest: &Manifest, report: &mut MirrorReport) -> Result<(), CopyStop> {
         let missing: Vec<&FileEntry> = manifest.files().filter(|entry| !self.files.contains(&entry.file)).collect();
         for folder in [SERIES, META, SEGMENTS] {
             let dir = self.layout.sub(folder);
@@ -319,7 +319,7 @@ impl Mirror {
         Ok(())
     }
 
-    fn copy_wal(&mut self, extent: Extent, report: &mut MirrorReport) -> Result<(), Stop> {
+    fn copy_wal(&mut self, extent: Extent, report: &mut MirrorReport) -> Result<(), CopyStop> {
         let Extent { number, durable: end, .. } = extent;
         let (from, to) = (self.source.layout().wal(number), self.layout.wal(number));
         let known = self.wal.get(&number).copied();
@@ -332,10 +332,10 @@ impl Mirror {
             && self.copying().holds(&to, start)
         {
             match self.copying().append(&from, &to, start..end) {
-                Err(Stop::Vanished(error)) => {
+                Err(CopyStop::Vanished(error)) => {
                     // Nothing was written.
                     self.wal.insert(number, start);
-                    return Err(Stop::Vanished(error));
+                    return Err(CopyStop::Vanished(error));
                 }
                 done => done?,
             }

@@ -127,7 +127,7 @@ pub fn decode_raw(
     })?;
     let mut next = first_id;
     while let Some(batch) = guarded(path, || reader.next().transpose().map_err(|error| unreadable(&error)))? {
-        let columns = Columns::of(&batch)
+        let columns = KeyColumns::of(&batch)
             .map_err(|name| corrupt(path, "its columns", format!("no `{name}`"), "id, metric, tags".to_owned()))?;
         let mut tags = Vec::new();
         for row in 0..batch.num_rows() {
@@ -162,7 +162,7 @@ fn bad_key(path: &Path, why: &Error) -> Error {
 }
 
 /// The columns of an increment.
-struct Columns<'a> {
+struct KeyColumns<'a> {
     ids: &'a UInt32Array,
     metrics: &'a StringArray,
     /// Where the tags of each row end among all tags.
@@ -171,7 +171,7 @@ struct Columns<'a> {
     values: &'a StringArray,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> KeyColumns<'a> {
     /// # Errors
     /// The name of the column that is not there.
     fn of(batch: &'a RecordBatch) -> std::result::Result<Self, &'static str> {

@@ -201,11 +201,11 @@ impl Snapshot {
 pub struct Points {
     sources: Sources,
     /// Read from segments and not handed out.
-    ready: VecDeque<(SeriesId, Pieces)>,
+    ready: VecDeque<(SeriesId, SeriesPieces)>,
 }
 
 /// Samples of one series in the order of writing, so that the last of equal times counts.
-type Pieces = Vec<Piece>;
+type SeriesPieces = Vec<Piece>;
 
 impl Points {
     /// Reads the next series from segments, as many as stay within [`READ_ROWS`].
@@ -219,7 +219,7 @@ impl Points {
         })?;
         // Per segment the wanted runs, each with the place of its series in `batch`.
         let mut wanted: Vec<Vec<(Run, usize)>> = vec![Vec::new(); newest];
-        let mut batch: Vec<(SeriesId, Pieces)> = Vec::with_capacity(taken.len());
+        let mut batch: Vec<(SeriesId, SeriesPieces)> = Vec::with_capacity(taken.len());
         for (series, runs) in taken {
             for found in runs {
                 wanted[found.segment].push((found.run, batch.len()));
@@ -242,7 +242,7 @@ impl Points {
     }
 
     /// Adds what the memtables that are newer than all segments have of a series.
-    fn merge(&self, series: SeriesId, mut pieces: Pieces) -> Option<SeriesPoints> {
+    fn merge(&self, series: SeriesId, mut pieces: SeriesPieces) -> Option<SeriesPoints> {
         let Sources { memtables, segments, range, .. } = &self.sources;
         for visible in memtables.iter().filter(|visible| visible.segments_before == segments.len()) {
             pieces.push(visible.piece(series, *range));
@@ -301,7 +301,7 @@ fn read_runs(
     loaded: &Loaded,
     wanted: &mut [(Run, usize)],
     range: TimeRange,
-    batch: &mut [(SeriesId, Pieces)],
+    batch: &mut [(SeriesId, SeriesPieces)],
 ) -> Result<()> {
     wanted.sort_unstable_by_key(|(run, place)| (run.row, *place));
     let mut runs: Vec<Run> = wanted.iter().map(|(run, _)| *run).collect();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::index::{Ids, Nodes, SeriesIndex};
-use crate::info::{DbInfo, Parts};
+use crate::info::{DbInfo, InfoParts};
 use crate::layout::Layout;
 use crate::meta::Meta;
 use crate::options::Options;
@@ -105,7 +105,7 @@ impl Together {
     ) -> Result<Arc<Ids>> {
         let Recovered { manifest, index, meta, memtable, report, .. } = recovered;
         let ids = Arc::new(Ids::new(&index, &self.index)?);
-        let info = DbInfo::new(&Parts {
+        let info = DbInfo::new(&InfoParts {
             layout,
             manifest: &manifest,
             meta: &meta,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tracing::{info, warn};
 
 use super::counters::DbCounters;
-use super::{AppendState, Db, DbState, View, Write};
+use super::{AppendState, Db, DbState, DbView, Write};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::flush::Flusher;
@@ -147,7 +147,7 @@ impl DbState {
             index: Arc::new(index),
             last: LastValues::new(series),
             cache,
-            view: RwLock::new(View {
+            view: RwLock::new(DbView {
                 segments: Arc::new([]),
                 between: Arc::new([]),
                 frozen: Vec::new(),
@@ -176,7 +176,7 @@ impl DbState {
             index: Arc::new(index),
             last: LastValues::new(series),
             cache,
-            view: RwLock::new(View {
+            view: RwLock::new(DbView {
                 segments: segments.into(),
                 between: memtables.into(),
                 frozen: Vec::new(),

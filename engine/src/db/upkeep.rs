@@ -67,7 +67,7 @@ impl UpkeepReport {
 
 /// Whether segments that left the manifest stay for [`crate::Options::removed_kept`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Leave {
+enum Removal {
     AtOnce,
     InAWhile,
 }
@@ -133,7 +133,7 @@ impl Db {
         let (rows_total, mut rows_before) = (merges.iter().map(|merge| merge.rows).sum(), 0);
         for merge in merges {
             let go_on = |rows| go_on(CompactProgress { rows_done: rows_before + rows, rows_total });
-            inner.merge(write, &mut upkeep, &merge, Leave::AtOnce, &go_on, &mut report)?;
+            inner.merge(write, &mut upkeep, &merge, Removal::AtOnce, &go_on, &mut report)?;
             if report.stopped {
                 return Ok(report);
             }
@@ -179,7 +179,7 @@ impl DbState {
             return Ok(DropReport::default());
         }
         let gone = compact::only(&self.snapshot(), &names).segments;
-        self.replace(write, upkeep, &gone, None, Leave::InAWhile)?;
+        self.replace(write, upkeep, &gone, None, Removal::InAWhile)?;
         let entries = || gone.iter().map(|segment| segment.entry());
         let last = entries().map(|entry| entry.last).max().unwrap_or(i64::MIN);
         self.last.forget_until(Timestamp::from_micros(last));
@@ -206,7 +206,7 @@ impl DbState {
         let Some(merge) = merges.into_iter().find(possible) else {
             return self.merge_series(write, UpkeepRequest::WhatIsDue, report);
         };
-        let merged = self.merge(write, upkeep, &merge, Leave::InAWhile, &|_| go_on(), report);
+        let merged = self.merge(write, upkeep, &merge, Removal::InAWhile, &|_| go_on(), report);
         if merged.as_ref().is_err_and(|error| !is_for_now(error)) {
             upkeep.spoiled.extend(merge.files);
         }
@@ -228,7 +228,7 @@ impl DbState {
         write: &Write,
         upkeep: &mut Upkeep,
         merge: &Merge,
-        leave: Leave,
+        leave: Removal,
         go_on: &dyn Fn(u64) -> bool,
         report: &mut CompactReport,
     ) -> Result<()> {
@@ -266,7 +266,7 @@ impl DbState {
         upkeep: &mut Upkeep,
         gone: &[Arc<Segment>],
         merged: Option<Staged<SegmentEntry>>,
-        leave: Leave,
+        leave: Removal,
     ) -> Result<()> {
         let names: Vec<String> = gone.iter().map(|segment| segment.entry().file.file.clone()).collect();
         {
@@ -282,7 +282,7 @@ impl DbState {
         // The files go when every snapshot that reads them is gone, and whoever keeps them here.
         gone.iter().for_each(|segment| segment.retire());
         // Where there is little room, nothing is kept for others.
-        if leave == Leave::InAWhile && self.options.bytes_max == u64::MAX {
+        if leave == Removal::InAWhile && self.options.bytes_max == u64::MAX {
             let until = self.options.clock.monotonic() + self.options.removed_kept;
             upkeep.leaving.extend(gone.iter().map(|segment| (until, Arc::clone(segment))));
             write.counters.set_removed(upkeep.leaving_bytes());

@@ -80,13 +80,13 @@ pub(super) struct Total {
 }
 
 /// What a [`Total`] comes to.
-pub(super) trait Outcome: Send {
+pub(super) trait TotalOutcome: Send {
     fn of(total: Total) -> f64;
 }
 
 pub(super) struct Plain;
 
-impl Outcome for Plain {
+impl TotalOutcome for Plain {
     fn of(total: Total) -> f64 {
         total.sum.value()
     }
@@ -94,7 +94,7 @@ impl Outcome for Plain {
 
 pub(super) struct Mean;
 
-impl Outcome for Mean {
+impl TotalOutcome for Mean {
     fn of(total: Total) -> f64 {
         total.sum.value() / total.count as f64
     }
@@ -105,7 +105,7 @@ pub(super) struct Added<O>(PhantomData<O>);
 pub(super) type PlainSum = Added<Plain>;
 pub(super) type Avg = Added<Mean>;
 
-impl<O: Outcome> Kernel for Added<O> {
+impl<O: TotalOutcome> Kernel for Added<O> {
     type State = Total;
     type Help = Span;
 
@@ -198,7 +198,7 @@ impl Kernel for Count {
 }
 
 /// Which of two values an [`Extreme`] keeps.
-pub(super) trait Order: Send {
+pub(super) trait ExtremeOrder: Send {
     /// What any other value beats.
     const WORST: f64;
 
@@ -210,7 +210,7 @@ pub(super) trait Order: Send {
 
 pub(super) struct Lower;
 
-impl Order for Lower {
+impl ExtremeOrder for Lower {
     const WORST: f64 = f64::INFINITY;
 
     fn beats(value: f64, other: f64) -> bool {
@@ -224,7 +224,7 @@ impl Order for Lower {
 
 pub(super) struct Higher;
 
-impl Order for Higher {
+impl ExtremeOrder for Higher {
     const WORST: f64 = f64::NEG_INFINITY;
 
     fn beats(value: f64, other: f64) -> bool {
@@ -242,7 +242,7 @@ pub(super) struct Extreme<O>(PhantomData<O>);
 pub(super) type Min = Extreme<Lower>;
 pub(super) type Max = Extreme<Higher>;
 
-impl<O: Order> Kernel for Extreme<O> {
+impl<O: ExtremeOrder> Kernel for Extreme<O> {
     type State = f64;
     type Help = ();
 
@@ -407,7 +407,7 @@ impl Kernel for Dev {
 }
 
 /// The buckets of one series: stretches come in the order of time.
-pub(super) trait Buckets: Send {
+pub(super) trait BucketFold: Send {
     /// Takes in `values`, one at each of `ticks`.
     fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: KnownValues);
 
@@ -419,7 +419,7 @@ pub(super) trait Buckets: Send {
 }
 
 /// Makes buckets of `step`, counted from the epoch.
-pub(super) struct Grid<K: Kernel> {
+pub(super) struct BucketGrid<K: Kernel> {
     step: Step,
     /// The bucket that is filled, microseconds, and what is in it.
     open: Option<(i64, K::State)>,
@@ -429,7 +429,7 @@ pub(super) struct Grid<K: Kernel> {
     values: Vec<f64>,
 }
 
-impl<K: Kernel> Grid<K> {
+impl<K: Kernel> BucketGrid<K> {
     pub(super) fn new(step: Step) -> Self {
         Self { step, open: None, end: i64::MIN, starts: Vec::new(), values: Vec::new() }
     }
@@ -490,7 +490,7 @@ fn fold_any<K: Kernel>(state: &mut K::State, values: &[f64]) {
     }
 }
 
-impl<K: Kernel> Buckets for Grid<K> {
+impl<K: Kernel> BucketFold for BucketGrid<K> {
     fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: KnownValues) {
         let help = (known != KnownValues::Nothing).then(|| K::help(values, known));
         let mut at = 0;

@@ -9,7 +9,7 @@ use crate::series::{SeriesId, TAGS_MAX};
 pub const WORDS_MAX: usize = 1 + 2 * TAGS_MAX;
 
 #[derive(Debug, Default)]
-pub struct Keys {
+pub struct KeyTable {
     /// Metric, then key and value of each tag in their order; series after series.
     words: Vec<u32>,
     /// Where the words of each series end.
@@ -18,7 +18,7 @@ pub struct Keys {
     hasher: RandomState,
 }
 
-impl Keys {
+impl KeyTable {
     pub fn len(&self) -> usize {
         self.ends.len()
     }

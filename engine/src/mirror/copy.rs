@@ -14,15 +14,15 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// Why a copy ended early.
 #[derive(Debug)]
-pub enum Stop {
+pub enum CopyStop {
     /// The source has no such file any more: its manifest moved.
     Vanished(Error),
     Failed(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for CopyStop {
     fn from(error: Error) -> Self {
-        Stop::Failed(error)
+        CopyStop::Failed(error)
     }
 }
 
@@ -38,7 +38,7 @@ impl Copying<'_> {
     ///
     /// # Errors
     /// Vanished; Io; Corrupt. `to` is then what it was.
-    pub fn whole(&self, from: &Path, to: &Path, bytes: u64, crc32: Option<u32>) -> Result<(), Stop> {
+    pub fn whole(&self, from: &Path, to: &Path, bytes: u64, crc32: Option<u32>) -> Result<(), CopyStop> {
         let source = self.open(from)?;
         if source.len() < bytes || (crc32.is_some() && source.len() != bytes) {
             return Err(corrupt(from, "its length", format!("{} bytes", source.len()), format!("{bytes} bytes")));
@@ -59,7 +59,7 @@ impl Copying<'_> {
     ///
     /// # Errors
     /// Vanished, and nothing was written; Io, and any part of them may be there.
-    pub fn append(&self, from: &Path, to: &Path, stretch: Range<u64>) -> Result<(), Stop> {
+    pub fn append(&self, from: &Path, to: &Path, stretch: Range<u64>) -> Result<(), CopyStop> {
         let source = self.open(from)?;
         let mut copy = self.to.reopen(to).map_err(Error::io("open", to))?;
         pour(&*source, from, stretch, &mut *copy, to)?;
@@ -72,11 +72,11 @@ impl Copying<'_> {
         self.to.open(to).is_ok_and(|file| file.len() == len)
     }
 
-    fn open(&self, from: &Path) -> Result<Arc<dyn ReadFile>, Stop> {
+    fn open(&self, from: &Path) -> Result<Arc<dyn ReadFile>, CopyStop> {
         self.from.open(from).map_err(|source| {
             let vanished = source.kind() == io::ErrorKind::NotFound;
             let error = Error::io("open", from)(source);
-            if vanished { Stop::Vanished(error) } else { Stop::Failed(error) }
+            if vanished { CopyStop::Vanished(error) } else { CopyStop::Failed(error) }
         })
     }
 }
@@ -96,6 +96,6 @@ fn pour(source: &dyn ReadFile, from: &Path, stretch: Range<u64>, copy: &mut dyn 
     Ok(hasher.finalize())
 }
 
-fn corrupt(path: &Path, what: &str, found: String, expected: String) -> Stop {
-    Stop::Failed(Error::Corrupt { path: path.to_path_buf(), what: what.to_owned(), found, expected })
+fn corrupt(path: &Path, what: &str, found: String, expected: String) -> CopyStop {
+    CopyStop::Failed(Error::Corrupt { path: path.to_path_buf(), what: what.to_owned(), found, expected })
 }

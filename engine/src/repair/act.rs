@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::plan::{self, Plan, SegmentPart, WalPart};
-use super::series::Part;
+use super::series::SeriesPart;
 use super::{Loss, RepairReport, segments};
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
@@ -133,8 +133,8 @@ impl Acting<'_> {
         manifest.segments.clear();
         for part in &plan.series {
             let entry = match part {
-                Part::Kept(entry) => entry.clone(),
-                Part::Made { first_id, keys } => {
+                SeriesPart::Kept(entry) => entry.clone(),
+                SeriesPart::Made { first_id, keys } => {
                     let name = layout::series_name(take(&mut manifest.next_file));
                     let file = self.write_new(name, &series_file::encode(*first_id, keys)?)?;
                     SeriesEntry { file, first_id: *first_id, count: keys.len() as u32 }

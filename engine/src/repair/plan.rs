@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::segments::RepairSource;
-use super::series::Part;
+use super::series::SeriesPart;
 use super::{Act, Action, Loss, LossKind, LostRun, RepairReport};
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 pub struct Plan {
     /// But for series and segments, which follow.
     pub manifest: Manifest,
-    pub series: Vec<Part>,
+    pub series: Vec<SeriesPart>,
     pub segments: Vec<SegmentPart>,
     /// Metadata to be written into a new file.
     pub new_meta: Option<Vec<u8>>,
@@ -187,7 +187,7 @@ impl Planner<'_> {
 
     fn finish(
         mut self,
-        series: Vec<Part>,
+        series: Vec<SeriesPart>,
         segments: Vec<SegmentPart>,
         meta: Option<FileEntry>,
         wal: Vec<WalPart>,
@@ -229,10 +229,15 @@ impl Planner<'_> {
     }
 
     /// Whatever the next manifest does not name would be removed by the next open.
-    fn set_aside_unnamed(&mut self, series: &[Part], segments: &[SegmentPart], meta: Option<&FileEntry>) -> Result<()> {
+    fn set_aside_unnamed(
+        &mut self,
+        series: &[SeriesPart],
+        segments: &[SegmentPart],
+        meta: Option<&FileEntry>,
+    ) -> Result<()> {
         let mut named: BTreeSet<String> = meta.map(|entry| entry.file.clone()).into_iter().collect();
         for part in series {
-            if let Part::Kept(entry) = part {
+            if let SeriesPart::Kept(entry) = part {
                 named.insert(entry.file.file.clone());
             }
         }

@@ -32,14 +32,14 @@ pub struct FoundKeys {
 
 /// A stretch of the ids of the next manifest.
 #[derive(Clone, Debug)]
-pub enum Part {
+pub enum SeriesPart {
     Kept(SeriesEntry),
     Made { first_id: u32, keys: Vec<SeriesKey> },
 }
 
 #[derive(Debug, Default)]
 pub struct SeriesChain {
-    pub parts: Vec<Part>,
+    pub parts: Vec<SeriesPart>,
     /// By id, without a gap.
     pub keys: Vec<SeriesKey>,
     /// Ids whose keys nobody knows.
@@ -118,7 +118,7 @@ pub fn chain(found: &[FoundKeys], in_wal: &BTreeMap<u32, SeriesKey>, end: u32) -
         if let Some(file) = here.find(|one| one.keys.iter().all(|key| !used.contains(key))) {
             used.extend(file.keys.iter().cloned());
             chain.keys.extend(file.keys.iter().cloned());
-            chain.parts.push(Part::Kept(file.entry.clone()));
+            chain.parts.push(SeriesPart::Kept(file.entry.clone()));
             continue;
         }
         let until = files.iter().map(|one| one.entry.first_id).find(|first| *first > next).unwrap_or(end);
@@ -138,7 +138,7 @@ pub fn chain(found: &[FoundKeys], in_wal: &BTreeMap<u32, SeriesKey>, end: u32) -
             keys.push(key);
         }
         chain.keys.extend(keys.iter().cloned());
-        chain.parts.push(Part::Made { first_id: next, keys });
+        chain.parts.push(SeriesPart::Made { first_id: next, keys });
     }
 }
 

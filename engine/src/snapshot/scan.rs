@@ -93,7 +93,7 @@ impl Scan {
     /// Makes batches of the next stretches: of several series, so that a page that holds many is decoded once.
     fn read(&mut self) -> Result<()> {
         let rows_max = (READ_ROWS as usize).min(self.rows_left);
-        let mut out = Batches::new(&self.columns, self.batch_rows);
+        let mut out = ScanBatches::new(&self.columns, self.batch_rows);
         let mut unread: Vec<Vec<UnreadRows>> = vec![Vec::new(); self.stretches.sources.segments.len()];
         while out.rows < rows_max
             && let Some((series, stretch)) = self.stretches.next(rows_max - out.rows)?
@@ -159,7 +159,7 @@ struct UnreadRows {
 }
 
 /// Batches in the making. Rows are counted through all of them.
-struct Batches<'a> {
+struct ScanBatches<'a> {
     columns: &'a [ScanColumn],
     batch_rows: usize,
     wants_ts: bool,
@@ -181,7 +181,7 @@ struct Batch {
     is_int: BooleanBufferBuilder,
 }
 
-impl<'a> Batches<'a> {
+impl<'a> ScanBatches<'a> {
     fn new(columns: &'a [ScanColumn], batch_rows: usize) -> Self {
         let wants = |column: ScanColumn| columns.contains(&column);
         Self {

@@ -8,7 +8,7 @@ use crate::layout::SERIES;
 use crate::manifest::{FileEntry, SeriesEntry};
 use crate::progress::Progress;
 use crate::repair::segments::{Examined, why};
-use crate::repair::series::{self, FoundKeys, Part};
+use crate::repair::series::{self, FoundKeys, SeriesPart};
 use crate::repair::{Act, flip};
 use crate::series::SeriesKey;
 
@@ -68,7 +68,7 @@ impl Planner<'_> {
             chain.lost.iter().copied().filter(|id| *id >= first && id - first < count).collect()
         };
         for part in &chain.parts {
-            let Part::Made { first_id, keys } = part else { continue };
+            let SeriesPart::Made { first_id, keys } = part else { continue };
             let entries = self.manifest.iter().flat_map(|manifest| &manifest.series);
             let file =
                 entries.filter(|entry| entry.first_id <= *first_id).map(|entry| entry.file.file.clone()).next_back();

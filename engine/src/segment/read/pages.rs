@@ -55,7 +55,7 @@ impl Loaded {
         if ranges.last().is_some_and(|range| range.end > rows) {
             return Err(corrupt(&self.path, "its rows", rows.to_string(), "those of its run index"));
         }
-        let mut sharing = Sharing { ranges, at: 0, from: 0 };
+        let mut sharing = ValueSplit { ranges, at: 0, from: 0 };
         let stretches = joined(ranges);
         let mut first = 0;
         for (at, group) in footer.row_groups().iter().enumerate() {
@@ -64,7 +64,7 @@ impl Loaded {
             let until = stretches.partition_point(|stretch| stretch.start < end);
             if from < until {
                 let within = |stretch: &Range<usize>| stretch.start.max(first) - first..stretch.end.min(end) - first;
-                let mut column = Column::<T>::open(&self.path, &self.blocks, footer, (at, group), name)?;
+                let mut column = PageColumn::<T>::open(&self.path, &self.blocks, footer, (at, group), name)?;
                 for stretch in &stretches[from..until] {
                     column.read(within(stretch), &mut |values| sharing.hand_out(values, take))?;
                 }
@@ -92,13 +92,13 @@ fn joined(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
 }
 
 /// Whose the next values are.
-struct Sharing<'a> {
+struct ValueSplit<'a> {
     ranges: &'a [Range<usize>],
     at: usize,
     from: usize,
 }
 
-impl Sharing<'_> {
+impl ValueSplit<'_> {
     fn hand_out<T>(&mut self, mut values: &[T], take: &mut impl FnMut(usize, usize, &[T])) {
         while !values.is_empty() && self.at < self.ranges.len() {
             let count = (self.ranges[self.at].len() - self.from).min(values.len());
@@ -114,7 +114,7 @@ impl Sharing<'_> {
 }
 
 /// One column of a row group.
-struct Column<'a, T: DataType> {
+struct PageColumn<'a, T: DataType> {
     path: &'a Path,
     name: &'a str,
     reader: ColumnReaderImpl<T>,
@@ -124,7 +124,7 @@ struct Column<'a, T: DataType> {
     levels: Vec<i16>,
 }
 
-impl<'a, T: DataType> Column<'a, T> {
+impl<'a, T: DataType> PageColumn<'a, T> {
     fn open(
         path: &'a Path,
         blocks: &Blocks,
