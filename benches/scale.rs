@@ -30,7 +30,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use telem_engine::{
     Clock, Db, Durability, Options, SampleBatch, SeriesKey, Step, SystemClock, TagSet, Timestamp, Value,
 };
-use telem_query::cluster::{Connection, Dial, DialTcp, Knowing, KnownDelta, Members, Wire};
+use telem_query::cluster::{Dial, DialTcp, Knowing, KnownDelta, Members, NodeConnection, Wire};
 use telem_query::question::Aggregator;
 use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, TagFilter};
 use telem_query::{Queries, QueryOptions, TsQuery};
@@ -347,14 +347,14 @@ impl Counting {
 }
 
 impl Dial for Counting {
-    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn NodeConnection>>> {
         let (counts, dialled) = (self.clone(), DialTcp.dial(url));
-        async move { Ok(Box::new(Counted { inner: dialled.await?, counts }) as Box<dyn Connection>) }.boxed()
+        async move { Ok(Box::new(Counted { inner: dialled.await?, counts }) as Box<dyn NodeConnection>) }.boxed()
     }
 }
 
 struct Counted {
-    inner: Box<dyn Connection>,
+    inner: Box<dyn NodeConnection>,
     counts: Counting,
 }
 

@@ -160,8 +160,10 @@ impl Pipeline {
     fn rate(&self, line: Line) -> Line {
         let line = match &self.rate {
             None => line,
-            Some(options) if self.between == Between::HoldFromStart => rate::rate(&line, options, rate::First::Epoch),
-            Some(options) => rate::rate(&line, options, rate::First::Nothing),
+            Some(options) if self.between == Between::HoldFromStart => {
+                rate::rate(&line, options, rate::FirstPoint::Epoch)
+            }
+            Some(options) => rate::rate(&line, options, rate::FirstPoint::Nothing),
         };
         let inside = |time: &Timestamp| self.window.start <= *time && *time <= self.window.end;
         if line.times.iter().all(inside) {

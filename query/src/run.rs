@@ -25,7 +25,7 @@ use crate::plan;
 use crate::question::TsQuery;
 use crate::session::Session;
 use crate::view::View;
-use bounded::{Due, Language, Workers};
+use bounded::{QueryDeadline, QueryLanguage, Workers};
 
 /// Answers questions about one database. Clones share its threads and limits.
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ impl Queries {
     /// See [`crate::Error`].
     pub async fn last(&self, series: Vec<SeriesId>) -> Result<LastAnswer> {
         let inner = &self.inner;
-        let ticket = inner.workers.admit(Language::TimeSeries, inner.workers.due()).await?;
+        let ticket = inner.workers.admit(QueryLanguage::TimeSeries, inner.workers.due()).await?;
         let context = self.leaf_context();
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let answered = async move { ask::last(&inner, context, &series, due).await };
@@ -162,11 +162,16 @@ impl Queries {
     /// As [`Queries::sql`].
     pub async fn sql_in(&self, order: RowOrder, text: &str) -> Result<SqlAnswer> {
         let inner = &self.inner;
-        let ticket = inner.workers.admit(Language::Sql, inner.workers.due()).await?;
+        let ticket = inner.workers.admit(QueryLanguage::Sql, inner.workers.due()).await?;
         let context = self.leaf_context();
         let (stop, missing) = (context.stop.clone(), Arc::new(Mutex::new(Vec::new())));
-        let question =
-            ask::Question { text: text.to_owned(), order, context, due: ticket.due(), missing: Arc::clone(&missing) };
+        let question = ask::SqlQuestion {
+            text: text.to_owned(),
+            order,
+            context,
+            due: ticket.due(),
+            missing: Arc::clone(&missing),
+        };
         let asked = ask::sql(Arc::clone(inner), question);
         let batches = inner.workers.stream(ticket, stop, asked).await?;
         let mut missing = std::mem::take(&mut *missing.lock().unwrap_or_else(PoisonError::into_inner));
@@ -179,7 +184,7 @@ impl Queries {
     /// # Errors
     /// As [`Queries::sql`].
     pub async fn explain(&self, text: &str) -> Result<String> {
-        let ticket = self.inner.workers.admit(Language::Sql, self.inner.workers.due()).await?;
+        let ticket = self.inner.workers.admit(QueryLanguage::Sql, self.inner.workers.due()).await?;
         let context = self.leaf_context();
         let (inner, stop, text) = (Arc::clone(&self.inner), context.stop.clone(), text.to_owned());
         let explained = async move { ask::explain(&inner, &context, &text).await };
@@ -215,7 +220,7 @@ impl Queries {
 pub struct Round {
     queries: Queries,
     snapshot: Snapshot,
-    due: Due,
+    due: QueryDeadline,
 }
 
 impl Round {
@@ -231,7 +236,7 @@ impl Round {
     /// See [`crate::Error`].
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
         let inner = &self.queries.inner;
-        let ticket = inner.workers.admit(Language::TimeSeries, self.due).await?;
+        let ticket = inner.workers.admit(QueryLanguage::TimeSeries, self.due).await?;
         let context = LeafContext::counted(self.snapshot.clone(), inner.workers.reading());
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let answered = async move { ask::timeseries(&inner, context, &query, due).await };

@@ -19,7 +19,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use telem_engine::TimeRange;
 
 use crate::leaf::Request;
-use crate::leaf::names::{NameTest, Subject};
+use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::options::RowOrder;
 use crate::view::View;
@@ -39,7 +39,7 @@ pub struct Table {
     /// What each field of `schema` means.
     columns: Vec<Column>,
     /// What makes this table this table: its metric.
-    tests: Vec<(Subject, NameTest)>,
+    tests: Vec<(NameSubject, NameTest)>,
 }
 
 impl Table {
@@ -73,7 +73,7 @@ impl Table {
         ];
         columns.extend(keys.iter().map(|key| (tag_column(key), Column::Tag(key.to_string()))));
         let this_metric = NameTest::In { names: vec![metric.to_owned()], negated: false };
-        Some(Self::new(view, RowKind::Sample, columns, vec![(Subject::Metric, this_metric)]))
+        Some(Self::new(view, RowKind::Sample, columns, vec![(NameSubject::Metric, this_metric)]))
     }
 
     /// One row a series, with its first and last sample.
@@ -114,7 +114,7 @@ impl Table {
         Self::new(view, RowKind::Node, columns, Vec::new())
     }
 
-    fn new(view: &View, rows: RowKind, columns: Vec<(String, Column)>, tests: Vec<(Subject, NameTest)>) -> Self {
+    fn new(view: &View, rows: RowKind, columns: Vec<(String, Column)>, tests: Vec<(NameSubject, NameTest)>) -> Self {
         let fields: Vec<Field> = columns.iter().map(|(name, column)| column.field(name)).collect();
         let columns = columns.into_iter().map(|(_, column)| column).collect();
         Self { view: view.clone(), rows, schema: Arc::new(Schema::new(fields)), columns, tests }

@@ -16,7 +16,7 @@ use hyper_util::service::TowerToHyperService;
 use tower::Service;
 use url::Url;
 
-use super::net::{Connection, Dial};
+use super::net::{Dial, NodeConnection};
 use super::worker::WorkerService;
 
 /// Bytes on their way in one direction of a pipe.
@@ -55,7 +55,7 @@ impl fmt::Debug for Inside {
 }
 
 impl Dial for Inside {
-    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn NodeConnection>>> {
         let worker = self.workers.read().unwrap_or_else(PoisonError::into_inner).get(url).cloned();
         let expected = format!("Bearer {}", self.token);
         async move {
@@ -79,7 +79,7 @@ impl Dial for Inside {
                     tracing::debug!(error, "a connection inside of the process broke");
                 }
             });
-            Ok(Box::new(ours) as Box<dyn Connection>)
+            Ok(Box::new(ours) as Box<dyn NodeConnection>)
         }
         .boxed()
     }

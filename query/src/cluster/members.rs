@@ -35,7 +35,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct MemberTable {
     /// In the order in which they came; a node that left keeps its place.
-    members: Vec<Member>,
+    members: Vec<NodeMember>,
     by_node: BTreeMap<Arc<str>, u32>,
     /// Of each common series whose it is: a place in `members`, or [`OURS`].
     owners: Vec<u32>,
@@ -51,7 +51,7 @@ const OURS: u32 = u32::MAX;
 const NOBODYS: u32 = u32::MAX - 1;
 
 #[derive(Debug)]
-struct Member {
+struct NodeMember {
     node: Arc<str>,
     url: Url,
     state: NodeState,
@@ -121,7 +121,7 @@ impl Members {
             None => {
                 let (at, node) = (inner.members.len() as u32, Arc::<str>::from(node));
                 inner.by_node.insert(Arc::clone(&node), at);
-                inner.members.push(Member {
+                inner.members.push(NodeMember {
                     node,
                     url,
                     state: NodeState::Up,
@@ -313,7 +313,7 @@ impl Members {
     }
 }
 
-impl Member {
+impl NodeMember {
     /// What it told counts no more: it tells all of it again.
     fn forget(&mut self) {
         self.learned = None;

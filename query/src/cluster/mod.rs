@@ -23,5 +23,5 @@ mod worker;
 pub use inside::Inside;
 pub use knowing::{KEYS_MAX, Knowing, KnownDelta};
 pub use members::{MemberState, Members, NodeState};
-pub use net::{Connection, Dial, DialTcp, Wire};
+pub use net::{Dial, DialTcp, NodeConnection, Wire};
 pub use worker::{WORKER_PATH, WorkerService};

@@ -40,14 +40,14 @@ use super::lost::{Attempt, Delivery, lost, lost_by};
 use crate::error::crossing::Crossing;
 
 /// A connection that somebody made.
-pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait NodeConnection: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> NodeConnection for T {}
 
 /// Makes connections to nodes: what knows of addresses and of TLS is not here.
 pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// Not waited for longer than [`Wire::connect_timeout`].
-    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn Connection>>>;
+    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn NodeConnection>>>;
 }
 
 /// Plain TCP.
@@ -55,13 +55,13 @@ pub trait Dial: fmt::Debug + Send + Sync + 'static {
 pub struct DialTcp;
 
 impl Dial for DialTcp {
-    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn NodeConnection>>> {
         let address = url.socket_addrs(|| None);
         async move {
             // A URL of a node has an address, not a name, so nothing is looked up.
             let stream = TcpStream::connect(&address?[..]).await?;
             stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Connection>)
+            Ok(Box::new(stream) as Box<dyn NodeConnection>)
         }
         .boxed()
     }

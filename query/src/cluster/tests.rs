@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use url::Url;
 
-use super::{Connection, Dial, Inside, Knowing, Members, NodeState, Wire};
+use super::{Dial, Inside, Knowing, Members, NodeConnection, NodeState, Wire};
 use crate::answer::MissingNode;
 use crate::error::Error;
 use crate::options::QueryOptions;
@@ -62,7 +62,7 @@ impl Faulty {
 }
 
 impl Dial for Faulty {
-    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn NodeConnection>>> {
         self.dialled.fetch_add(1, Ordering::Relaxed);
         let fault = self.faults.lock().unwrap().get(url).copied();
         let inside = self.inside.dial(url);
@@ -74,13 +74,15 @@ impl Dial for Faulty {
                     let (ours, theirs) = tokio::io::duplex(1 << 20);
                     // Kept open for as long as the test runs.
                     std::mem::forget(theirs);
-                    Ok(Box::new(ours) as Box<dyn Connection>)
+                    Ok(Box::new(ours) as Box<dyn NodeConnection>)
                 }
                 Some(Fault::CutAfter(bytes)) => {
-                    Ok(Box::new(Cut { inner: inside.await?, left: bytes, then: Then::Breaks }) as Box<dyn Connection>)
+                    Ok(Box::new(Cut { inner: inside.await?, left: bytes, then: Then::Breaks })
+                        as Box<dyn NodeConnection>)
                 }
                 Some(Fault::StallsAfter(bytes)) => {
-                    Ok(Box::new(Cut { inner: inside.await?, left: bytes, then: Then::Stalls }) as Box<dyn Connection>)
+                    Ok(Box::new(Cut { inner: inside.await?, left: bytes, then: Then::Stalls })
+                        as Box<dyn NodeConnection>)
                 }
                 None => inside.await,
             }
@@ -91,7 +93,7 @@ impl Dial for Faulty {
 
 /// A connection over which nothing comes once so many bytes were read.
 struct Cut {
-    inner: Box<dyn Connection>,
+    inner: Box<dyn NodeConnection>,
     left: usize,
     then: Then,
 }

@@ -26,7 +26,7 @@ use datafusion_distributed::{DistributedLeafExec, NetworkCoalesceExec};
 
 use crate::leaf::NodeLeafExec;
 
-type Plan = Arc<dyn ExecutionPlan>;
+type PlanRef = Arc<dyn ExecutionPlan>;
 
 /// How many children a node of the tree has, for so many leaves: two levels, about as wide as deep. Up to `flat_max`
 /// of them send straight to the head: a level of the tree costs a round trip.
@@ -39,14 +39,14 @@ pub fn fan(leaves: usize, flat_max: usize) -> usize {
 
 /// A plan whose leaves over many nodes are pinned, each to its node, with the boundaries of the network in it.
 pub(super) struct StagedPlan {
-    pub plan: Plan,
+    pub plan: PlanRef,
     /// Whether every boundary carries states of aggregates, which count wholly or not at all.
     pub reduced: bool,
     /// How many tasks run on nodes.
     pub tasks: usize,
 }
 
-pub(super) fn cut(plan: Plan, flat_max: usize) -> Result<StagedPlan> {
+pub(super) fn cut(plan: PlanRef, flat_max: usize) -> Result<StagedPlan> {
     let mut cutter = PlanCutter { flat_max, raw: 0, tasks: 0 };
     let placed = cutter.place(plan)?;
     let plan = one(cutter.close(placed)?);
@@ -62,13 +62,13 @@ struct PlanCutter {
 
 enum Placement {
     /// Runs at the head.
-    Head(Plan),
+    Head(PlanRef),
     /// May run on nodes, as so many tasks; with the partial aggregate on its top, if that is what it ends in.
-    Nodes { plan: Plan, tasks: usize, partial: Option<Plan> },
+    Nodes { plan: PlanRef, tasks: usize, partial: Option<PlanRef> },
 }
 
 impl PlanCutter {
-    fn place(&mut self, plan: Plan) -> Result<Placement> {
+    fn place(&mut self, plan: PlanRef) -> Result<Placement> {
         if let Some(leaf) = plan.downcast_ref::<NodeLeafExec>() {
             return Ok(match leaf.pinned() {
                 Some(pinned) => {
@@ -79,7 +79,7 @@ impl PlanCutter {
                 None => Placement::Head(plan),
             });
         }
-        let children: Vec<Plan> = plan.children().into_iter().map(Arc::clone).collect();
+        let children: Vec<PlanRef> = plan.children().into_iter().map(Arc::clone).collect();
         let [child] = &children[..] else {
             let mut closed = Vec::with_capacity(children.len());
             for child in children {
@@ -95,7 +95,7 @@ impl PlanCutter {
     }
 
     /// Where `plan` runs, whose child may run on nodes.
-    fn above(&mut self, plan: Plan, child: Plan, tasks: usize, partial: Option<Plan>) -> Result<Placement> {
+    fn above(&mut self, plan: PlanRef, child: PlanRef, tasks: usize, partial: Option<PlanRef>) -> Result<Placement> {
         let aggregate = plan.downcast_ref::<AggregateExec>();
         if let Some(states) = &partial {
             let is_final = aggregate.is_some_and(|aggregate| {
@@ -138,7 +138,7 @@ impl PlanCutter {
     }
 
     /// Brings what runs on nodes to the head in one step.
-    fn close(&mut self, placed: Placement) -> Result<Plan> {
+    fn close(&mut self, placed: Placement) -> Result<PlanRef> {
         match placed {
             Placement::Head(plan) => Ok(plan),
             Placement::Nodes { plan, tasks, partial } => {
@@ -152,9 +152,9 @@ impl PlanCutter {
         }
     }
 
-    fn tree(&mut self, partial: &AggregateExec, producer: Plan, leaves: usize) -> Result<Plan> {
+    fn tree(&mut self, partial: &AggregateExec, producer: PlanRef, leaves: usize) -> Result<PlanRef> {
         let keys = by_position(partial.group_expr());
-        let merged = |mode, input: Plan| -> Result<Plan> {
+        let merged = |mode, input: PlanRef| -> Result<PlanRef> {
             let (aggregates, filters) = (partial.aggr_expr().to_vec(), partial.filter_expr().to_vec());
             let met = Arc::new(CoalescePartitionsExec::new(input));
             let merged = AggregateExec::try_new(mode, keys.clone(), aggregates, filters, met, partial.input_schema())?;
@@ -175,7 +175,7 @@ impl PlanCutter {
 }
 
 /// One partition a task, so that the arithmetic of boundaries never depends on how many a leaf has.
-fn one(plan: Plan) -> Plan {
+fn one(plan: PlanRef) -> PlanRef {
     if plan.output_partitioning().partition_count() == 1 {
         return plan;
     }
@@ -193,6 +193,6 @@ fn by_position(keys: &PhysicalGroupBy) -> PhysicalGroupBy {
     PhysicalGroupBy::new(placed(keys.expr()), placed(keys.null_expr()), keys.groups().to_vec(), keys.has_grouping_set())
 }
 
-fn with_children(plan: Plan, children: Vec<Plan>) -> Result<Plan> {
+fn with_children(plan: PlanRef, children: Vec<PlanRef>) -> Result<PlanRef> {
     plan.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }

@@ -18,30 +18,30 @@ use super::two_arguments;
 use crate::leaf::time_type;
 
 pub fn first() -> AggregateUDF {
-    AggregateUDF::from(ByTime { end: End::First, signature: Signature::user_defined(Volatility::Immutable) })
+    AggregateUDF::from(ByTime { end: ByTimeEnd::First, signature: Signature::user_defined(Volatility::Immutable) })
 }
 
 pub fn last() -> AggregateUDF {
-    AggregateUDF::from(ByTime { end: End::Last, signature: Signature::user_defined(Volatility::Immutable) })
+    AggregateUDF::from(ByTime { end: ByTimeEnd::Last, signature: Signature::user_defined(Volatility::Immutable) })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum End {
+enum ByTimeEnd {
     First,
     Last,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ByTime {
-    end: End,
+    end: ByTimeEnd,
     signature: Signature,
 }
 
 impl AggregateUDFImpl for ByTime {
     fn name(&self) -> &str {
         match self.end {
-            End::First => "first",
-            End::Last => "last",
+            ByTimeEnd::First => "first",
+            ByTimeEnd::Last => "last",
         }
     }
 
@@ -74,7 +74,7 @@ impl AggregateUDFImpl for ByTime {
 /// The row that stands so far. `value` is NULL, of its type, while there is none.
 #[derive(Debug)]
 struct Chosen {
-    end: End,
+    end: ByTimeEnd,
     time: Option<i64>,
     value: ScalarValue,
 }
@@ -84,8 +84,8 @@ impl Chosen {
     fn compare(&self, time: i64) -> Ordering {
         match (self.time, self.end) {
             (None, _) => Ordering::Greater,
-            (Some(standing), End::Last) => time.cmp(&standing),
-            (Some(standing), End::First) => standing.cmp(&time),
+            (Some(standing), ByTimeEnd::Last) => time.cmp(&standing),
+            (Some(standing), ByTimeEnd::First) => standing.cmp(&time),
         }
     }
 }

@@ -29,36 +29,36 @@ use crate::leaf::time_type;
 const MICROS_PER_SECOND: f64 = 1e6;
 
 pub fn rate() -> AggregateUDF {
-    Change::Rate.into()
+    CounterChange::Rate.into()
 }
 
 pub fn increase() -> AggregateUDF {
-    Change::Increase.into()
+    CounterChange::Increase.into()
 }
 
 pub fn delta() -> AggregateUDF {
-    Change::Delta.into()
+    CounterChange::Delta.into()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Change {
+enum CounterChange {
     Rate,
     Increase,
     Delta,
 }
 
-impl From<Change> for AggregateUDF {
-    fn from(change: Change) -> Self {
+impl From<CounterChange> for AggregateUDF {
+    fn from(change: CounterChange) -> Self {
         AggregateUDF::from(Counter { change, signature: Signature::user_defined(Volatility::Immutable) })
     }
 }
 
-impl Change {
+impl CounterChange {
     fn name(self) -> &'static str {
         match self {
-            Change::Rate => "rate",
-            Change::Increase => "increase",
-            Change::Delta => "delta",
+            CounterChange::Rate => "rate",
+            CounterChange::Increase => "increase",
+            CounterChange::Delta => "delta",
         }
     }
 
@@ -73,16 +73,16 @@ impl Change {
             rises.sum::<f64>()
         };
         Some(match self {
-            Change::Delta => last.1 - first.1,
-            Change::Increase => increase(),
-            Change::Rate => increase() / (last.0.saturating_sub(first.0) as f64 / MICROS_PER_SECOND),
+            CounterChange::Delta => last.1 - first.1,
+            CounterChange::Increase => increase(),
+            CounterChange::Rate => increase() / (last.0.saturating_sub(first.0) as f64 / MICROS_PER_SECOND),
         })
     }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Counter {
-    change: Change,
+    change: CounterChange,
     signature: Signature,
 }
 
@@ -135,7 +135,7 @@ fn time_item() -> FieldRef {
 /// All readings of a group, in the order in which they came.
 #[derive(Debug)]
 struct Readings {
-    change: Change,
+    change: CounterChange,
     /// Microseconds and value.
     readings: Vec<(i64, f64)>,
 }

@@ -20,15 +20,15 @@ use super::ours::{OurAggregate, Ours};
 use crate::question::aggregator::Side;
 
 pub fn min() -> AggregateUDF {
-    Ours(Extreme { inner: min_udaf(), side: Side::Least }).into()
+    Ours(ExtremeFunction { inner: min_udaf(), side: Side::Least }).into()
 }
 
 pub fn max() -> AggregateUDF {
-    Ours(Extreme { inner: max_udaf(), side: Side::Greatest }).into()
+    Ours(ExtremeFunction { inner: max_udaf(), side: Side::Greatest }).into()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Extreme {
+struct ExtremeFunction {
     inner: Arc<AggregateUDF>,
     side: Side,
 }
@@ -37,7 +37,7 @@ fn is_float(fields: &[FieldRef]) -> bool {
     matches!(fields, [field] if *field.data_type() == DataType::Float64)
 }
 
-impl OurAggregate for Extreme {
+impl OurAggregate for ExtremeFunction {
     fn inner(&self) -> &Arc<AggregateUDF> {
         &self.inner
     }

@@ -193,7 +193,7 @@ impl ExecutionPlan for NodeLeafExec {
         // Another leaf of the query may go on when this one is not waited for any more.
         let stop = context.stop.of_its_own();
         let context = LeafContext { stop: stop.clone(), told: self.told, ..LeafContext::clone(&context) };
-        let stopped_when_dropped = StopWhenDropped(stop);
+        let stopped_when_dropped = StopLeafWhenDropped(stop);
         // Started by the first poll, not here: a leaf that waits for its turn (the probe side of
         // a join) must not hold a blocking thread that another leaf needs in order to finish.
         let answer = futures::stream::once(async move {
@@ -227,9 +227,9 @@ impl ExecutionPlan for NodeLeafExec {
 }
 
 /// The work for a stream that nobody reads any more ends, wherever it was.
-struct StopWhenDropped(Stop);
+struct StopLeafWhenDropped(Stop);
 
-impl Drop for StopWhenDropped {
+impl Drop for StopLeafWhenDropped {
     fn drop(&mut self) {
         self.0.ask();
     }

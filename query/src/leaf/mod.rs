@@ -107,16 +107,16 @@ impl Reading {
     }
 
     /// One more, until what this returns is dropped.
-    fn begin(&self) -> Read {
+    fn begin(&self) -> LeafRead {
         self.leaves.fetch_add(1, Ordering::Relaxed);
-        Read(self.clone())
+        LeafRead(self.clone())
     }
 }
 
 /// A leaf that reads.
-struct Read(Reading);
+struct LeafRead(Reading);
 
-impl Drop for Read {
+impl Drop for LeafRead {
     fn drop(&mut self) {
         self.0.leaves.fetch_sub(1, Ordering::Relaxed);
     }

@@ -13,7 +13,7 @@ use crate::question::expression::{Case, Expression};
 
 /// What a test looks at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Subject {
+pub enum NameSubject {
     Metric,
     Node,
     Tag(String),
@@ -97,12 +97,12 @@ impl NameTest {
     }
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for NameSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Subject::Metric => f.write_str("metric"),
-            Subject::Node => f.write_str("node"),
-            Subject::Tag(key) => write!(f, "tags[{key}]"),
+            NameSubject::Metric => f.write_str("metric"),
+            NameSubject::Node => f.write_str("node"),
+            NameSubject::Tag(key) => write!(f, "tags[{key}]"),
         }
     }
 }

@@ -16,7 +16,7 @@ use datafusion::error::{DataFusionError, Result};
 use serde::{Deserialize, Serialize};
 use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, TimeRange};
 
-use super::names::{Accepts, NameTest, Subject};
+use super::names::{Accepts, NameSubject, NameTest};
 use super::{Batches, LeafContext, Part, time_type};
 use crate::question::serial;
 
@@ -26,7 +26,7 @@ pub struct RowsRequest {
     /// One for every field of the answer's schema, in its order.
     pub columns: Vec<Column>,
     /// All must pass.
-    pub tests: Vec<(Subject, NameTest)>,
+    pub tests: Vec<(NameSubject, NameTest)>,
     /// Of samples only.
     #[serde(with = "serial::range")]
     pub range: TimeRange,
@@ -124,19 +124,19 @@ struct Tests {
 }
 
 impl Tests {
-    fn new(tests: &[(Subject, NameTest)]) -> Result<Self> {
+    fn new(tests: &[(NameSubject, NameTest)]) -> Result<Self> {
         let mut ready =
             Tests { metric: Vec::new(), node: Vec::new(), tags: Vec::new(), absent: Vec::new(), named: None };
         for (subject, test) in tests {
             let accepts = test.accepts().map_err(DataFusionError::Execution)?;
             match (subject, test) {
-                (Subject::Tag(key), NameTest::Absent) => ready.absent.push(key.clone()),
-                (Subject::Tag(key), _) => ready.tags.push((key.clone(), accepts)),
-                (Subject::Node, _) => ready.node.push(accepts),
-                (Subject::Metric, NameTest::In { names, negated: false }) => {
+                (NameSubject::Tag(key), NameTest::Absent) => ready.absent.push(key.clone()),
+                (NameSubject::Tag(key), _) => ready.tags.push((key.clone(), accepts)),
+                (NameSubject::Node, _) => ready.node.push(accepts),
+                (NameSubject::Metric, NameTest::In { names, negated: false }) => {
                     ready.named.get_or_insert_with(|| names.clone()).retain(|name| accepts(name));
                 }
-                (Subject::Metric, _) => ready.metric.push(accepts),
+                (NameSubject::Metric, _) => ready.metric.push(accepts),
             }
         }
         Ok(ready)

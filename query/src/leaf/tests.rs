@@ -7,7 +7,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 use telem_engine::{TimeRange, Value};
 
-use super::names::{NameTest, Order, Subject};
+use super::names::{NameSubject, NameTest, Order};
 use super::rows::{Column, RowKind};
 use super::{LeafContext, NodeLeafExec, Part, Request, RowsRequest};
 use crate::question::expression::Case;
@@ -143,7 +143,7 @@ fn tests_on_names_mean_what_sql_means() {
     }
     assert!(regex("(", Case::Matters, false).accepts().is_err());
     assert_eq!(
-        format!("{} {}", Subject::Tag(text("host")), like("a%", Case::Ignored, true)),
+        format!("{} {}", NameSubject::Tag(text("host")), like("a%", Case::Ignored, true)),
         r#"tags[host] not ilike "a%""#
     );
 }

@@ -7,7 +7,7 @@ use crate::question::tsq::Rate;
 
 /// What the first point of a series is measured against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum First {
+pub enum FirstPoint {
     /// Nothing: there is no rate at it.
     Nothing,
     /// The value 0 at 1970-01-01, as OpenTSDB does.
@@ -16,9 +16,9 @@ pub enum First {
 
 /// The rates of `line`, each at the later of its two points. Integers are subtracted exactly,
 /// wrapping at 64 bits.
-pub fn rate(line: &Line, options: &Rate, first: First) -> Line {
+pub fn rate(line: &Line, options: &Rate, first: FirstPoint) -> Line {
     let epoch = (Timestamp::from_micros(0), Value::Int(0));
-    let mut previous = (first == First::Epoch).then_some(epoch);
+    let mut previous = (first == FirstPoint::Epoch).then_some(epoch);
     let (mut times, mut values) = (Vec::with_capacity(line.len()), Vec::with_capacity(line.len()));
     for at in 0..line.len() {
         let point = (line.times[at], line.values.get(at));

@@ -4,7 +4,7 @@ use telem_engine::{Timestamp, Value, Values};
 
 use super::calendar::Calendar;
 use super::contribution::{Between, Contribution};
-use super::rate::{First, rate};
+use super::rate::{FirstPoint, rate};
 use super::trim::trim;
 use super::window::window;
 use super::{Line, downsample};
@@ -128,14 +128,14 @@ fn rates_of_counters() {
         (&[i64::MAX, i64::MIN], counter, &[0.1]),
         (&[7], Rate::default(), &[]),
     ] {
-        let rates = rate(&ints(values), &options, First::Nothing);
+        let rates = rate(&ints(values), &options, FirstPoint::Nothing);
         assert_eq!(rates.values, Values::Float(expected.to_vec()), "{values:?} {options:?}");
     }
 }
 
 #[test]
 fn the_first_rate_of_opentsdb_is_against_1970() {
-    let rates = rate(&floats(&[(100, 50.0), (110, 60.0)]), &Rate::default(), First::Epoch);
+    let rates = rate(&floats(&[(100, 50.0), (110, 60.0)]), &Rate::default(), FirstPoint::Epoch);
     assert_eq!(rates, floats(&[(100, 0.5), (110, 1.0)]));
 }
 
@@ -143,10 +143,13 @@ fn the_first_rate_of_opentsdb_is_against_1970() {
 fn rates_of_whole_milliseconds_are_divided_as_milliseconds() {
     let times = [0, 3_000].map(Timestamp::from_micros).to_vec();
     let samples = Line { times, values: Values::Float(vec![0.0, 0.1]) };
-    assert_eq!(rate(&samples, &Rate::default(), First::Nothing).values, Values::Float(vec![0.1 / (3.0 / 1_000.0)]));
+    assert_eq!(
+        rate(&samples, &Rate::default(), FirstPoint::Nothing).values,
+        Values::Float(vec![0.1 / (3.0 / 1_000.0)])
+    );
     let times = [0, 1].map(Timestamp::from_micros).to_vec();
     let samples = Line { times, values: Values::Int(vec![0, 1]) };
-    assert_eq!(rate(&samples, &Rate::default(), First::Nothing).values, Values::Float(vec![1e6]));
+    assert_eq!(rate(&samples, &Rate::default(), FirstPoint::Nothing).values, Values::Float(vec![1e6]));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::view::View;
 /// In canonical order of their keys.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    groups: Vec<Group>,
+    groups: Vec<SeriesGroup>,
     series: usize,
     /// What the query names, under common ids.
     selected: Vec<SeriesId>,
@@ -26,7 +26,7 @@ pub(super) struct Groups {
 }
 
 #[derive(Debug)]
-struct Group {
+struct SeriesGroup {
     key: String,
     /// In canonical order.
     series: Vec<SeriesKey>,
@@ -37,7 +37,7 @@ struct Group {
 /// # Errors
 /// What the leaves fail with.
 pub(super) async fn read(query: &TsQuery, mut rows: SendableRecordBatchStream, view: &View) -> Result<Groups> {
-    let mut naming = Naming::default();
+    let mut naming = GroupNaming::default();
     while let Some(batch) = rows.next().await {
         let batch = batch?;
         for tags in batch.column(0).as_string_view().iter().flatten() {
@@ -49,9 +49,9 @@ pub(super) async fn read(query: &TsQuery, mut rows: SendableRecordBatchStream, v
 
 /// Groups while their series are named, in whatever order.
 #[derive(Default)]
-pub(super) struct Naming(BTreeMap<String, BTreeSet<SeriesKey>>);
+pub(super) struct GroupNaming(BTreeMap<String, BTreeSet<SeriesKey>>);
 
-impl Naming {
+impl GroupNaming {
     /// Takes in a series by its tags, or several by their numbers at a node.
     ///
     /// # Errors
@@ -68,8 +68,9 @@ impl Naming {
     }
 
     pub(super) fn groups(self) -> Groups {
-        let group = |(key, series): (String, BTreeSet<SeriesKey>)| Group { key, series: series.into_iter().collect() };
-        let groups: Vec<Group> = self.0.into_iter().map(group).collect();
+        let group =
+            |(key, series): (String, BTreeSet<SeriesKey>)| SeriesGroup { key, series: series.into_iter().collect() };
+        let groups: Vec<SeriesGroup> = self.0.into_iter().map(group).collect();
         let series = groups.iter().map(|group| group.series.len()).sum();
         Groups { groups, series, ..Groups::default() }
     }

@@ -12,7 +12,7 @@ use telem_engine::{SeriesId, SeriesKey, TagSet, TimeRange, Timestamp, Value};
 use crate::answer::LastAnswer;
 use crate::error::Result;
 use crate::leaf::Request;
-use crate::leaf::names::{NameTest, Subject};
+use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::view::View;
 
@@ -32,7 +32,7 @@ pub(crate) async fn last(series: &[SeriesId], view: &View, task: Arc<TaskContext
     let request = RowsRequest {
         rows: RowKind::Series,
         columns: COLUMNS.to_vec(),
-        tests: vec![(Subject::Metric, NameTest::In { names, negated: false })],
+        tests: vec![(NameSubject::Metric, NameTest::In { names, negated: false })],
         range: TimeRange::ALL,
         limit: None,
     };
@@ -79,7 +79,7 @@ pub(crate) async fn find(metric: &str, view: &View, task: Arc<TaskContext>) -> R
     let request = RowsRequest {
         rows: RowKind::Series,
         columns: columns.to_vec(),
-        tests: vec![(Subject::Metric, NameTest::In { names: vec![metric.to_owned()], negated: false })],
+        tests: vec![(NameSubject::Metric, NameTest::In { names: vec![metric.to_owned()], negated: false })],
         range: TimeRange::ALL,
         limit: None,
     };

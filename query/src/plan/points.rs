@@ -64,7 +64,7 @@ async fn collect(
 ) -> Result<Vec<Vec<Line>>> {
     let mut collected: Vec<Vec<Line>> = vec![Vec::new(); groups.len()];
     let mut points = 0;
-    let mut open = Open::default();
+    let mut open = OpenPoints::default();
     while let Some(batch) = rows.next().await {
         let batch = batch?;
         points += batch.num_rows() as u64;
@@ -109,11 +109,11 @@ fn meet(points: &mut Vec<(Timestamp, Value)>) {
 
 /// Series whose points are coming in; batches of several leaves may take turns.
 #[derive(Default)]
-struct Open {
+struct OpenPoints {
     series: ahash::AHashMap<String, Vec<(Timestamp, Value)>>,
 }
 
-impl Open {
+impl OpenPoints {
     fn read(&mut self, batch: &RecordBatch) {
         let names = batch.column(0).as_string_view();
         let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();

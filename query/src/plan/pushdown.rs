@@ -106,7 +106,7 @@ pub(super) async fn finish_named(
     view: &View,
     memory: &mut MemoryReservation,
 ) -> Result<(Groups, Vec<RecordBatch>)> {
-    let mut naming = groups::Naming::default();
+    let mut naming = groups::GroupNaming::default();
     let mut waiting = Vec::new();
     while let Some(batch) = rows.next().await {
         let batch = batch?;

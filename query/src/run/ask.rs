@@ -15,7 +15,7 @@ use futures::StreamExt;
 use telem_engine::SeriesId;
 use tokio::time::timeout_at;
 
-use super::bounded::Due;
+use super::bounded::QueryDeadline;
 use super::{QueryService, sql};
 use crate::answer::{LastAnswer, MissingNode, TsAnswer};
 use crate::cluster::Members;
@@ -33,11 +33,11 @@ use crate::view::View;
 const ATTEMPTS_MAX: u32 = 5;
 
 /// A question in SQL.
-pub(super) struct Question {
+pub(super) struct SqlQuestion {
     pub text: String,
     pub order: RowOrder,
     pub context: LeafContext,
-    pub due: Due,
+    pub due: QueryDeadline,
     /// Set before the answer begins.
     pub missing: Arc<Mutex<Vec<MissingNode>>>,
 }
@@ -47,7 +47,7 @@ pub(super) async fn timeseries(
     inner: &QueryService,
     context: LeafContext,
     query: &TsQuery,
-    due: Due,
+    due: QueryDeadline,
 ) -> Result<TsAnswer> {
     let options = &inner.options;
     let mut asked_for_names = false;
@@ -75,7 +75,7 @@ pub(super) async fn last(
     inner: &QueryService,
     context: LeafContext,
     series: &[SeriesId],
-    due: Due,
+    due: QueryDeadline,
 ) -> Result<LastAnswer> {
     for _ in 0..ATTEMPTS_MAX {
         let view = inner.view(context.snapshot.clone());
@@ -92,7 +92,7 @@ pub(super) async fn last(
 }
 
 /// Plans a question and starts its answer.
-pub(super) async fn sql(inner: Arc<QueryService>, question: Question) -> Result<SendableRecordBatchStream> {
+pub(super) async fn sql(inner: Arc<QueryService>, question: SqlQuestion) -> Result<SendableRecordBatchStream> {
     let mut asked_for_names = false;
     for _ in 0..ATTEMPTS_MAX {
         let planned = planned(&inner, &question.context, question.order, &question.text).await;
@@ -134,7 +134,7 @@ pub(super) async fn sql(inner: Arc<QueryService>, question: Question) -> Result<
 }
 
 /// Whether any node has a metric of which none told yet: names take a moment to get to the head.
-async fn exists(inner: &QueryService, context: &LeafContext, metric: &str, due: Due) -> bool {
+async fn exists(inner: &QueryService, context: &LeafContext, metric: &str, due: QueryDeadline) -> bool {
     let Some(head) = &inner.head else { return false };
     if head.members().is_empty() {
         return false;
@@ -169,7 +169,7 @@ async fn planned(
     Ok((view, state, planned))
 }
 
-fn attempt(parts: Delivery, due: Due) -> Arc<Attempt> {
+fn attempt(parts: Delivery, due: QueryDeadline) -> Arc<Attempt> {
     Arc::new(Attempt::new(parts, due.at))
 }
 

@@ -51,33 +51,33 @@ pub(super) struct Workers {
 /// A query's place among those that run, and when it must be done.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    places: Places,
-    due: Due,
+    places: QueryPlaces,
+    due: QueryDeadline,
 }
 
 /// One among the queries that run, and one among those in SQL.
 #[derive(Debug)]
-struct Places {
+struct QueryPlaces {
     _running: OwnedSemaphorePermit,
     _running_sql: Option<OwnedSemaphorePermit>,
 }
 
 /// In which language a query is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Language {
+pub(super) enum QueryLanguage {
     TimeSeries,
     Sql,
 }
 
 /// When queries must be done, and how long that was when they began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
+pub(super) struct QueryDeadline {
     pub(super) at: Instant,
     pub(super) after: Duration,
 }
 
 impl Ticket {
-    pub(super) fn due(&self) -> Due {
+    pub(super) fn due(&self) -> QueryDeadline {
         self.due
     }
 }
@@ -142,42 +142,42 @@ impl Workers {
     }
 
     /// The deadline of what begins now.
-    pub(super) fn due(&self) -> Due {
-        Due { at: now() + self.deadline, after: self.deadline }
+    pub(super) fn due(&self) -> QueryDeadline {
+        QueryDeadline { at: now() + self.deadline, after: self.deadline }
     }
 
     /// Waits for a place among the queries that run.
     ///
     /// # Errors
     /// Busy when too many wait already, none ends in time, or too much SQL outlived its question.
-    pub(super) async fn admit(&self, language: Language, due: Due) -> Result<Ticket> {
+    pub(super) async fn admit(&self, language: QueryLanguage, due: QueryDeadline) -> Result<Ticket> {
         let admitted = self.places(language, due).await;
         let counter = if admitted.is_ok() { &self.admitted } else { &self.refused };
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(Ticket { places: admitted?, due })
     }
 
-    async fn places(&self, language: Language, due: Due) -> Result<Places> {
-        if language == Language::Sql && self.lanes.are_exhausted() {
+    async fn places(&self, language: QueryLanguage, due: QueryDeadline) -> Result<QueryPlaces> {
+        if language == QueryLanguage::Sql && self.lanes.are_exhausted() {
             return Err(Error::LeftBehind { count: self.lanes.left_behind() });
         }
         let too_many = || Error::TooManyQueries { running: self.running_max };
         let at_once = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
         let places = match language {
-            Language::TimeSeries => at_once(&self.running).map(|running| (running, None)),
-            Language::Sql => at_once(&self.running_sql).and_then(|sql| Some((at_once(&self.running)?, Some(sql)))),
+            QueryLanguage::TimeSeries => at_once(&self.running).map(|running| (running, None)),
+            QueryLanguage::Sql => at_once(&self.running_sql).and_then(|sql| Some((at_once(&self.running)?, Some(sql)))),
         };
         if let Some((_running, _running_sql)) = places {
-            return Ok(Places { _running, _running_sql });
+            return Ok(QueryPlaces { _running, _running_sql });
         }
         let _waiting = self.waiting.try_acquire().map_err(|_| too_many())?;
         let waited = async {
             let _running_sql = match language {
-                Language::TimeSeries => None,
-                Language::Sql => Some(Arc::clone(&self.running_sql).acquire_owned().await.ok()?),
+                QueryLanguage::TimeSeries => None,
+                QueryLanguage::Sql => Some(Arc::clone(&self.running_sql).acquire_owned().await.ok()?),
             };
             let _running = Arc::clone(&self.running).acquire_owned().await.ok()?;
-            Some(Places { _running, _running_sql })
+            Some(QueryPlaces { _running, _running_sql })
         };
         let until = due.at.min(now() + self.queue_wait);
         timeout_at(until, waited).await.ok().flatten().ok_or_else(too_many)
@@ -189,7 +189,7 @@ impl Workers {
         ticket: Ticket,
         stop: Stop,
         work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Running<T> {
+    ) -> RunningQuery<T> {
         let Ticket { places, due } = ticket;
         let stopped_at_the_end = StopAtEnd(stop.clone());
         let bounded = async move {
@@ -197,7 +197,7 @@ impl Workers {
             timeout_at(due.at, work).await.unwrap_or(Err(Error::Deadline { after: due.after }))
         };
         let task = self.runtime().spawn(bounded);
-        Running { task, due, sleep: Box::pin(tokio::time::sleep_until(due.at)), stop, _wanted: None }
+        RunningQuery { task, due, sleep: Box::pin(tokio::time::sleep_until(due.at)), stop, _wanted: None }
     }
 
     /// Does `work`, which may not yield, on a lane of its own. Dropping what is returned stops it, as far as it can be
@@ -210,7 +210,7 @@ impl Workers {
         ticket: Ticket,
         stop: Stop,
         work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<Running<T>> {
+    ) -> Result<RunningQuery<T>> {
         let Ticket { places, due } = ticket;
         let lane = self.lanes.take()?;
         let (worked, done) = oneshot::channel::<()>();
@@ -237,7 +237,7 @@ impl Workers {
             drop(places);
         });
         let sleep = Box::pin(tokio::time::sleep_until(due.at));
-        Ok(Running { task, due, sleep, stop, _wanted: Some(wanted) })
+        Ok(RunningQuery { task, due, sleep, stop, _wanted: Some(wanted) })
     }
 
     fn runtime(&self) -> &Runtime {
@@ -267,7 +267,7 @@ impl Workers {
             Ok(())
         })?;
         match timeout_at(due.at, schema_in).await {
-            Ok(Ok(schema)) => Ok(Box::pin(Answer { schema, batches: batches_in, running: Some(running) })),
+            Ok(Ok(schema)) => Ok(Box::pin(AnswerStream { schema, batches: batches_in, running: Some(running) })),
             // The task ended before there was a plan to execute; its result says why.
             Ok(Err(_)) => match running.await {
                 Err(error) => Err(error),
@@ -294,16 +294,16 @@ fn now() -> Instant {
 }
 
 /// A query at work on the other threads.
-pub(super) struct Running<T> {
+pub(super) struct RunningQuery<T> {
     task: JoinHandle<Result<T>>,
-    due: Due,
+    due: QueryDeadline,
     sleep: Pin<Box<Sleep>>,
     stop: Stop,
     /// Tells whoever watches the query when this is dropped.
     _wanted: Option<oneshot::Sender<()>>,
 }
 
-impl<T> Future for Running<T> {
+impl<T> Future for RunningQuery<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -327,7 +327,7 @@ impl<T> Future for Running<T> {
     }
 }
 
-impl<T> Drop for Running<T> {
+impl<T> Drop for RunningQuery<T> {
     fn drop(&mut self) {
         self.stop.ask();
         self.task.abort();
@@ -344,14 +344,14 @@ impl Drop for StopAtEnd {
 }
 
 /// The answer as it is made; how the query ended is its last item.
-struct Answer {
+struct AnswerStream {
     schema: SchemaRef,
     batches: mpsc::Receiver<RecordBatch>,
     /// Taken when it is over.
-    running: Option<Running<()>>,
+    running: Option<RunningQuery<()>>,
 }
 
-impl Stream for Answer {
+impl Stream for AnswerStream {
     type Item = datafusion::error::Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -376,7 +376,7 @@ impl Stream for Answer {
     }
 }
 
-impl RecordBatchStream for Answer {
+impl RecordBatchStream for AnswerStream {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

@@ -13,7 +13,7 @@ use crate::options::{QueryOptions, RowOrder};
 use crate::question::Aggregator;
 use crate::question::expression::{Case, Expression};
 use crate::question::tsq::{Fidelity, TsQuery};
-use crate::run::bounded::Language;
+use crate::run::bounded::QueryLanguage;
 use crate::testing::{Asked, options, release};
 
 async fn check(asked: &Asked, sql: &str, expected: Expect) {
@@ -633,7 +633,7 @@ async fn an_answer_holds_what_was_there_when_it_was_asked_for() {
 async fn a_panic_in_a_plan_is_a_bug_of_ours_and_others_go_on() {
     let asked = Asked::empty();
     let workers = &asked.queries.inner.workers;
-    let ticket = workers.admit(Language::TimeSeries, workers.due()).await.unwrap();
+    let ticket = workers.admit(QueryLanguage::TimeSeries, workers.due()).await.unwrap();
     let panicking = workers.run::<()>(ticket, Stop::default(), async { panic!("lost the thread") });
     let error = panicking.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Internal);
@@ -656,7 +656,7 @@ async fn an_answer_that_nobody_reads_stops_its_leaves() {
     let asked = Asked::empty();
     let workers = &asked.queries.inner.workers;
     let stop = Stop::default();
-    let ticket = workers.admit(Language::TimeSeries, workers.due()).await.unwrap();
+    let ticket = workers.admit(QueryLanguage::TimeSeries, workers.due()).await.unwrap();
     let running = workers.run::<()>(ticket, stop.clone(), std::future::pending());
     assert!(!stop.is_asked());
     drop(running);

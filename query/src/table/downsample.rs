@@ -33,7 +33,7 @@ use futures::StreamExt;
 use telem_engine::{NameKind, TimeRange, Timestamp};
 
 use crate::error::Error;
-use crate::leaf::names::{NameTest, Subject};
+use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::leaf::{Request, time_type};
 use crate::pipeline::calendar::Calendar;
@@ -71,20 +71,20 @@ impl TableFunctionImpl for DownsampleFunction {
             Aggregator::None => index.tag_keys(&arguments.metric).iter().map(|key| key.to_string()).collect(),
             _ => arguments.by.clone(),
         };
-        Ok(Arc::new(Downsampled::new(arguments, tags)))
+        Ok(Arc::new(DownsampleCall::new(arguments, tags)))
     }
 }
 
 /// One call of the function, as a table.
 #[derive(Debug)]
-struct Downsampled {
+struct DownsampleCall {
     arguments: Arguments,
     schema: SchemaRef,
     /// What each field of `schema` means.
     columns: Vec<Column>,
 }
 
-impl Downsampled {
+impl DownsampleCall {
     fn new(arguments: Arguments, tags: Vec<String>) -> Self {
         let mut fields = vec![Field::new("ts", time_type(), false), Field::new("value", DataType::Float64, true)];
         let mut columns = vec![Column::Ts, Column::Value];
@@ -154,7 +154,7 @@ impl Downsampled {
 }
 
 #[async_trait]
-impl TableProvider for Downsampled {
+impl TableProvider for DownsampleCall {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
@@ -186,7 +186,7 @@ impl TableProvider for Downsampled {
         for filter in filters {
             match self.push(filter) {
                 Some(Pushed::Range(range)) => filtered = filtered.intersect(range),
-                Some(Pushed::Test(Subject::Tag(key), test)) => {
+                Some(Pushed::Test(NameSubject::Tag(key), test)) => {
                     of_tags.extend(matcher(&test).map(|matcher| TagFilter { key, matcher, group_by: false }));
                 }
                 _ => {}
@@ -209,7 +209,7 @@ async fn bounds(metric: &str, state: &dyn Session) -> Result<Option<(Timestamp, 
     let request = RowsRequest {
         rows: RowKind::Series,
         columns: vec![Column::FirstTs, Column::LastTs],
-        tests: vec![(Subject::Metric, of_metric)],
+        tests: vec![(NameSubject::Metric, of_metric)],
         range: TimeRange::ALL,
         limit: None,
     };

@@ -9,13 +9,13 @@ use datafusion::logical_expr::expr::{Between, InList, Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use telem_engine::{TimeRange, Timestamp};
 
-use crate::leaf::names::{NameTest, Order, Subject};
+use crate::leaf::names::{NameSubject, NameTest, Order};
 use crate::leaf::rows::{Column, RowKind};
 use crate::question::expression::Case;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pushed {
-    Test(Subject, NameTest),
+    Test(NameSubject, NameTest),
     Range(TimeRange),
 }
 
@@ -96,19 +96,19 @@ impl ColumnNames<'_, '_> {
     }
 
     /// The name that `expr` is, where the leaf can decide by it.
-    fn subject(&self, expr: &Expr) -> Option<Subject> {
+    fn subject(&self, expr: &Expr) -> Option<NameSubject> {
         match expr {
             Expr::Column(named) => match ((self.column)(&named.name)?, self.rows) {
-                (Column::Metric, RowKind::Sample | RowKind::Series | RowKind::Metric) => Some(Subject::Metric),
-                (Column::Node, _) => Some(Subject::Node),
-                (Column::Tag(key), RowKind::Sample | RowKind::Series) => Some(Subject::Tag(key.clone())),
+                (Column::Metric, RowKind::Sample | RowKind::Series | RowKind::Metric) => Some(NameSubject::Metric),
+                (Column::Node, _) => Some(NameSubject::Node),
+                (Column::Tag(key), RowKind::Sample | RowKind::Series) => Some(NameSubject::Tag(key.clone())),
                 _ => None,
             },
             // tags['key']
             Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "get_field" => {
                 let [Expr::Column(named), key] = &args[..] else { return None };
                 let is_tags = (self.column)(&named.name)? == &Column::Tags;
-                is_tags.then(|| text(literal(key)?)).flatten().map(Subject::Tag)
+                is_tags.then(|| text(literal(key)?)).flatten().map(NameSubject::Tag)
             }
             Expr::Cast(cast) if is_text(cast.field.data_type()) => self.subject(&cast.expr),
             _ => None,
@@ -146,7 +146,7 @@ fn either(left: Pushed, right: Pushed) -> Option<Pushed> {
 }
 
 fn is_of_tag(pushed: &Pushed) -> bool {
-    matches!(pushed, Pushed::Test(Subject::Tag(_), _))
+    matches!(pushed, Pushed::Test(NameSubject::Tag(_), _))
 }
 
 fn literal(expr: &Expr) -> Option<&ScalarValue> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustls::ClientConfig;
-use telem_query::cluster::{Connection, Dial, DialTcp, Wire};
+use telem_query::cluster::{Dial, DialTcp, NodeConnection, Wire};
 use url::Url;
 
 use crate::tls::{self, TlsError, Trust};
@@ -37,9 +37,9 @@ struct DialTls {
 }
 
 impl Dial for DialTls {
-    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+    fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn NodeConnection>>> {
         let (plain, config) = (DialTcp.dial(url), Arc::clone(&self.config));
         let name = self.trust.name(url.host_str().unwrap_or_default());
-        async move { Ok(Box::new(tls::connect(config, name?, plain.await?).await?) as Box<dyn Connection>) }.boxed()
+        async move { Ok(Box::new(tls::connect(config, name?, plain.await?).await?) as Box<dyn NodeConnection>) }.boxed()
     }
 }

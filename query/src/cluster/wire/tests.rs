@@ -3,7 +3,7 @@ use datafusion::prelude::SessionContext;
 use telem_engine::{SeriesKey, Step, TagSet, TimeRange, Timestamp};
 
 use super::*;
-use crate::leaf::names::{NameTest, Order, Subject};
+use crate::leaf::names::{NameSubject, NameTest, Order};
 use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::leaf::series::{SeriesRequest, Yield};
 use crate::question::Aggregator;
@@ -34,11 +34,11 @@ fn a_request_for_rows_means_the_same_on_the_other_side() {
         rows: RowKind::Sample,
         columns: vec![Column::Ts, Column::Tag("gpu".to_owned()), Column::Tags, Column::ValueInt, Column::Value],
         tests: vec![
-            (Subject::Metric, NameTest::In { names: vec!["m".to_owned()], negated: false }),
-            (Subject::Tag("k".to_owned()), like),
-            (Subject::Node, regex),
-            (Subject::Tag("k".to_owned()), NameTest::Compare { order: Order::LessOrEqual, name: "z".to_owned() }),
-            (Subject::Tag("l".to_owned()), NameTest::Absent),
+            (NameSubject::Metric, NameTest::In { names: vec!["m".to_owned()], negated: false }),
+            (NameSubject::Tag("k".to_owned()), like),
+            (NameSubject::Node, regex),
+            (NameSubject::Tag("k".to_owned()), NameTest::Compare { order: Order::LessOrEqual, name: "z".to_owned() }),
+            (NameSubject::Tag("l".to_owned()), NameTest::Absent),
         ],
         range: TimeRange::new(Timestamp::MIN, Timestamp::from_micros(i64::MAX - 1)),
         limit: Some(7),

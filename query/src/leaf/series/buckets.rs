@@ -25,7 +25,7 @@ pub(super) struct BucketBatches {
     source: SeriesSource,
     pipeline: Pipeline,
     lines: SeriesLines,
-    walk: Option<Walk>,
+    walk: Option<SeriesWalk>,
     /// `None` where series are handed out as they are.
     sums: Option<Sums>,
     /// Added up, and the next to be handed out.
@@ -121,9 +121,9 @@ impl BucketBatches {
                 named.push((group_key(&self.source.query, &key), encode_tags(key.tags())));
             }
             let contribution = self.pipeline.contribution(line);
-            if let Some(walk) = Walk::new(contribution, &self.pipeline) {
+            if let Some(walk) = SeriesWalk::new(contribution, &self.pipeline) {
                 let group = group_key(&self.source.query, &self.source.key(series)?);
-                self.walk = Some(Walk { group, ..walk });
+                self.walk = Some(SeriesWalk { group, ..walk });
                 return Ok(true);
             }
         }
@@ -338,7 +338,7 @@ impl BucketRows {
 }
 
 /// A series on its way along the grid.
-struct Walk {
+struct SeriesWalk {
     group: String,
     contribution: Contribution,
     grid: Grid,
@@ -348,7 +348,7 @@ struct Walk {
     last: Timestamp,
 }
 
-impl Walk {
+impl SeriesWalk {
     /// `None` where the series brings nothing to the range of the query.
     fn new(contribution: Contribution, pipeline: &Pipeline) -> Option<Self> {
         let grid = pipeline.buckets?.grid;
