@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
 use self::keeper::Keeper;
-use self::member::{Member, MemberVerdict, Past, Retry};
+use self::member::{AgentMember, MemberVerdict, Past, Retry};
 use crate::join::{self, Join, Lifeline};
 use crate::membership::link::{Identity, Link, LinkError};
 use crate::membership::{self, forward};
@@ -172,7 +172,7 @@ async fn live(
     service.hurry = Arc::clone(&hurry);
     let (in_sight, seen) = watch::channel(None);
     service.head_in_sight = Some(seen);
-    let member = Member {
+    let member = AgentMember {
         source: options.source.clone(),
         join: options.join.clone(),
         lifeline: options.lifeline.clone(),
@@ -190,7 +190,7 @@ async fn serve(
     options: &AgentOptions,
     tcp: TcpListener,
     service: ServiceOptions,
-    member: Member,
+    member: AgentMember,
     hurry: &AtomicBool,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<AfterLife, AgentError> {

@@ -247,7 +247,7 @@ impl Client {
         Ok(ClientConnection { client: self.clone(), sender, connection: Some(connection), local })
     }
 
-    async fn connect(&self) -> Result<(Box<dyn Stream>, Option<IpAddr>), ClientError> {
+    async fn connect(&self) -> Result<(Box<dyn ClientStream>, Option<IpAddr>), ClientError> {
         let (tls, authority) = match &self.address {
             Address::Tcp { tls, authority, .. } => (*tls, authority),
             Address::Unix(path) => {
@@ -294,8 +294,8 @@ impl Client {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+trait ClientStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream for S {}
 
 /// An open connection; dropping it hangs up.
 #[derive(Debug)]

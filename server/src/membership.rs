@@ -41,14 +41,14 @@ pub fn random_id() -> Result<String, TokenError> {
 
 /// The nodes of a job, at its head. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Nodes {
+pub struct NodeRoster {
     registry: Arc<Mutex<Registry>>,
     /// The same nodes, as queries see them.
     members: Members,
     clock: Arc<dyn Clock>,
 }
 
-impl Nodes {
+impl NodeRoster {
     pub fn new(registry: Registry, clock: Arc<dyn Clock>) -> Self {
         let members = Members::new(Arc::clone(&clock));
         Self { registry: Arc::new(Mutex::new(registry)), members, clock }
@@ -122,7 +122,8 @@ impl Nodes {
         self.registry().end();
     }
 
-    /// Names of nodes that have not left: after [`Nodes::end`] those that are still at work, or gone without a word.
+    /// Names of nodes that have not left: after [`NodeRoster::end`] those that are still at work, or gone without a
+    /// word.
     pub fn present(&self) -> Vec<String> {
         self.registry().present()
     }

@@ -115,7 +115,7 @@ struct Answers {
     lines: Option<Arc<dyn LineService>>,
 }
 
-enum Incoming {
+enum IncomingStream {
     Tcp(TcpStream, FirstLook, Arc<Answers>),
     Unix(UnixStream),
 }
@@ -167,11 +167,11 @@ pub async fn serve(
                 // At once: a client that hangs up is known for a moment only.
                 let seen = accepted.map(|(stream, answers)| {
                     let look = door.rules.of_tcp(&stream, &door.owners);
-                    Incoming::Tcp(stream, look, answers)
+                    IncomingStream::Tcp(stream, look, answers)
                 });
                 (seen, unknown)
             }
-            accepted = accept_unix(socket.as_ref()) => (accepted.map(Incoming::Unix), None),
+            accepted = accept_unix(socket.as_ref()) => (accepted.map(IncomingStream::Unix), None),
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
@@ -244,9 +244,14 @@ impl Visit {
 
 impl Door {
     /// `unknown` is held until it is known whose the connection is.
-    async fn welcome(self: Arc<Self>, incoming: Incoming, unknown: Option<OwnedSemaphorePermit>, watcher: Watcher) {
+    async fn welcome(
+        self: Arc<Self>,
+        incoming: IncomingStream,
+        unknown: Option<OwnedSemaphorePermit>,
+        watcher: Watcher,
+    ) {
         match incoming {
-            Incoming::Tcp(stream, look, answers) => {
+            IncomingStream::Tcp(stream, look, answers) => {
                 let access = self.rules.after(look, &self.owners).await;
                 drop(unknown);
                 if let Err(error) = stream.set_nodelay(true) {
@@ -257,7 +262,7 @@ impl Door {
                 let Some(guest) = guest else { return turn_away(stream).await };
                 self.open(stream, Visit { guest, answers, watcher }).await;
             }
-            Incoming::Unix(stream) => {
+            IncomingStream::Unix(stream) => {
                 let access = self.rules.of_unix(&stream);
                 let tags = DefaultTags::of_process(Arc::clone(&self.node), self.rules.rank_of(&stream).await);
                 let stream = SharedStream::new(stream);

@@ -63,9 +63,9 @@ impl Format {
 }
 
 /// Encodes the batches of one answer, one after the other; holds no more than one.
-pub struct Encoder(Kind);
+pub struct Encoder(EncoderKind);
 
-enum Kind {
+enum EncoderKind {
     Json(json::Writer<Vec<u8>, JsonArray>),
     Ndjson(json::Writer<Vec<u8>, LineDelimited>),
     Csv { head: Vec<u8> },
@@ -78,14 +78,14 @@ impl Encoder {
     pub fn new(format: Format, schema: &SchemaRef) -> Result<Self, ArrowError> {
         let json = || {
             let builder = WriterBuilder::new().with_explicit_nulls(true).with_timestamp_format(UTC_TIME.to_owned());
-            builder.with_encoder_factory(Arc::new(times::Times))
+            builder.with_encoder_factory(Arc::new(times::TimeTexts))
         };
         Ok(Self(match format {
-            Format::Json => Kind::Json(json().build(Vec::new())),
-            Format::Ndjson => Kind::Ndjson(json().build(Vec::new())),
+            Format::Json => EncoderKind::Json(json().build(Vec::new())),
+            Format::Ndjson => EncoderKind::Ndjson(json().build(Vec::new())),
             // The line of names comes also when no row does.
-            Format::Csv => Kind::Csv { head: csv(&RecordBatch::new_empty(Arc::clone(schema)), true)? },
-            Format::Arrow => Kind::Arrow(Box::new(StreamWriter::try_new(Vec::new(), schema)?)),
+            Format::Csv => EncoderKind::Csv { head: csv(&RecordBatch::new_empty(Arc::clone(schema)), true)? },
+            Format::Arrow => EncoderKind::Arrow(Box::new(StreamWriter::try_new(Vec::new(), schema)?)),
         }))
     }
 
@@ -95,20 +95,20 @@ impl Encoder {
     /// When a value cannot be shown in this format.
     pub fn batch(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
         match &mut self.0 {
-            Kind::Json(writer) => {
+            EncoderKind::Json(writer) => {
                 writer.write(batch)?;
                 Ok(std::mem::take(writer.get_mut()))
             }
-            Kind::Ndjson(writer) => {
+            EncoderKind::Ndjson(writer) => {
                 writer.write(batch)?;
                 Ok(std::mem::take(writer.get_mut()))
             }
-            Kind::Csv { head } => {
+            EncoderKind::Csv { head } => {
                 let mut bytes = std::mem::take(head);
                 bytes.extend(csv(batch, false)?);
                 Ok(bytes)
             }
-            Kind::Arrow(writer) => {
+            EncoderKind::Arrow(writer) => {
                 writer.write(batch)?;
                 Ok(std::mem::take(writer.get_mut()))
             }
@@ -121,18 +121,18 @@ impl Encoder {
     /// When the format cannot be ended.
     pub fn finish(&mut self) -> Result<Vec<u8>, ArrowError> {
         match &mut self.0 {
-            Kind::Json(writer) => {
+            EncoderKind::Json(writer) => {
                 writer.finish()?;
                 let mut bytes = std::mem::take(writer.get_mut());
                 bytes.push(b'\n');
                 Ok(bytes)
             }
-            Kind::Ndjson(writer) => {
+            EncoderKind::Ndjson(writer) => {
                 writer.finish()?;
                 Ok(std::mem::take(writer.get_mut()))
             }
-            Kind::Csv { head } => Ok(std::mem::take(head)),
-            Kind::Arrow(writer) => {
+            EncoderKind::Csv { head } => Ok(std::mem::take(head)),
+            EncoderKind::Arrow(writer) => {
                 writer.finish()?;
                 Ok(std::mem::take(writer.get_mut()))
             }

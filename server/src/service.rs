@@ -28,7 +28,7 @@ use crate::config::{self, FileSystem};
 use crate::cors::Cors;
 use crate::join::{Join, JoinError};
 use crate::membership::forward::InSight;
-use crate::membership::{self, Nodes};
+use crate::membership::{self, NodeRoster};
 use crate::net;
 use crate::net::listen::{ListenError, listen};
 use crate::net::socket::{SocketError, SocketPlace};
@@ -36,9 +36,9 @@ use crate::saving::upload::Uploads;
 use crate::state::ServerLimits;
 use crate::tls::{Certificate, TlsError};
 use crate::token::{Token, TokenError};
-use parts::Parts;
+use parts::ServiceParts;
 use router::ProtocolOptions;
-use upkeep::Upkeep;
+use upkeep::UpkeepThread;
 
 pub use head::HeadOptions;
 pub use room::run_even_when_full;
@@ -52,7 +52,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a server serves.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum ServiceSource {
     /// The database in the data directory, which it writes. It is made if there is none.
     Live,
     /// These databases, open as one, of which nothing is changed.
@@ -64,7 +64,7 @@ pub enum Source {
 /// What a server is started with.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
-    pub source: Source,
+    pub source: ServiceSource,
     /// The directory of the database, which exists; of saved ones the directory around them.
     pub data: PathBuf,
     pub job: String,
@@ -160,7 +160,7 @@ pub struct Ready {
     /// What agents are to be told, where this is a head.
     pub join: Option<Join>,
     /// Who has joined, where this is a head.
-    pub nodes: Option<Nodes>,
+    pub nodes: Option<NodeRoster>,
     /// How far nodes are saved, where this is a head that saves.
     pub uploads: Option<Uploads>,
 }
@@ -213,13 +213,13 @@ async fn run_with(
     ready: impl FnOnce(&Ready),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServiceError> {
-    if !matches!(options.source, Source::Live) {
+    if !matches!(options.source, ServiceSource::Live) {
         return serve(options, tcp, db, None, ready, stop).await;
     }
     let writer_options = WriterOptions { sync_interval: sync_interval(&options), ..options.writer.clone() };
     let writer = Writer::start(db.clone(), writer_options).map_err(ServiceError::Thread)?;
-    let merge = Merge { db: db.clone(), hurry: Arc::clone(&options.hurry), clock: Arc::clone(&options.clock) };
-    let upkeep = Upkeep::start(db.clone(), Arc::clone(&options.clock));
+    let merge = ClosingMerge { db: db.clone(), hurry: Arc::clone(&options.hurry), clock: Arc::clone(&options.clock) };
+    let upkeep = UpkeepThread::start(db.clone(), Arc::clone(&options.clock));
     let upkeep = upkeep.inspect_err(|error| tracing::warn!(%error, "no thread to merge files while the server serves"));
     let served = serve(options, tcp, db, Some(writer.clone()), ready, stop).await;
     drop(upkeep);
@@ -245,7 +245,7 @@ async fn serve(
 }
 
 /// Serves until `stop`, and puts away what others find the service by.
-async fn run_parts(parts: Parts, ready: impl FnOnce(&Ready), stop: impl Future<Output = ()>) {
+async fn run_parts(parts: ServiceParts, ready: impl FnOnce(&Ready), stop: impl Future<Output = ()>) {
     ready(&parts.ready);
     let serving = net::serve(parts.listeners, parts.services, parts.rules, &parts.limits, stop);
     match parts.ready.nodes {
@@ -266,13 +266,13 @@ async fn run_parts(parts: Parts, ready: impl FnOnce(&Ready), stop: impl Future<O
 }
 
 /// What is done to a database before it is closed: few large files are quicker to copy and to open than many.
-struct Merge {
+struct ClosingMerge {
     db: Db,
     hurry: Arc<AtomicBool>,
     clock: Arc<dyn Clock>,
 }
 
-impl Merge {
+impl ClosingMerge {
     async fn run(self, writer: &Writer) {
         if self.hurry.load(Ordering::Relaxed) {
             return;
@@ -305,8 +305,8 @@ async fn open(options: &ServiceOptions) -> Result<Db, ServiceError> {
     let (source, data, engine) = (options.source.clone(), options.data.clone(), options.engine.clone());
     // Recovery reads all of the WAL.
     let opened = tokio::task::spawn_blocking(move || match source {
-        Source::Live => Db::open(&data, engine),
-        Source::Saved(db) | Source::NoRoom(db) => Ok(db),
+        ServiceSource::Live => Db::open(&data, engine),
+        ServiceSource::Saved(db) | ServiceSource::NoRoom(db) => Ok(db),
     })
     .await;
     Ok(opened.map_err(|panic| telem_engine::Error::Internal { what: format!("opening the database: {panic}") })??)

@@ -43,7 +43,7 @@ pub enum MemberVerdict {
 
 /// A member, at work.
 #[derive(Debug)]
-pub struct Member {
+pub struct AgentMember {
     pub source: PathBuf,
     pub join: Join,
     pub lifeline: Lifeline,
@@ -92,7 +92,7 @@ impl Retry {
     }
 }
 
-impl Member {
+impl AgentMember {
     /// Stays a member until `leave` gives a reason to go. `verdict` hears what must end this life of the agent.
     pub async fn stay(
         mut self,

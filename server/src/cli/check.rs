@@ -15,7 +15,7 @@ use telem_engine::check::{CheckReport, Finding, Severity, check};
 use telem_engine::progress::Progress;
 use telem_engine::repair::{RepairReport, look, repair};
 
-use super::{Failure, progress};
+use super::{CliFailure, progress};
 use crate::info::grouped;
 use crate::saving::saved;
 
@@ -78,8 +78,8 @@ impl Looked {
 /// # Errors
 /// BadNews when something is lost, or one of several databases cannot be checked; Failed when there is no database to
 /// check, or it cannot be.
-pub fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let dirs = saved::databases_even_damaged(&args.dirs).map_err(Failure::failed)?;
+pub fn run(args: &CheckArgs) -> Result<(), CliFailure> {
+    let dirs = saved::databases_even_damaged(&args.dirs).map_err(CliFailure::failed)?;
     let mut all = Vec::with_capacity(dirs.len());
     let mut failed = Vec::new();
     let mut out = io::stdout().lock();
@@ -92,7 +92,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
                 }
                 all.push(one);
             }
-            Err(why) if is_one => return Err(Failure::Failed(why)),
+            Err(why) if is_one => return Err(CliFailure::Failed(why)),
             // The others are checked all the same.
             Err(why) => {
                 if !args.json {
@@ -109,15 +109,15 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         writeln!(out, "{}", summary(&all, failed.len()))?;
     }
     out.flush()?;
-    if failed.is_empty() && all.iter().all(Looked::is_well) { Ok(()) } else { Err(Failure::BadNews) }
+    if failed.is_empty() && all.iter().all(Looked::is_well) { Ok(()) } else { Err(CliFailure::BadNews) }
 }
 
 /// Looks at several databases at a time, and hands over what there is in their order.
 fn look_at_all(
     dirs: &[PathBuf],
     args: &CheckArgs,
-    mut take: impl FnMut(&Path, Result<Looked, String>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    mut take: impl FnMut(&Path, Result<Looked, String>) -> Result<(), CliFailure>,
+) -> Result<(), CliFailure> {
     let bar = Bar::new(dirs.len());
     let threads = thread::available_parallelism().map_or(1, usize::from).min(dirs.len()).max(1);
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));

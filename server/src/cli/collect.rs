@@ -7,7 +7,7 @@ use clap::Args;
 use telem_ingest::collect::CollectOptions;
 use telem_ingest::schedule::check_interval;
 
-use super::{Failure, units};
+use super::{CliFailure, units};
 
 /// How the node is sampled at level 2 and above.
 #[derive(Debug, Args)]
@@ -31,10 +31,10 @@ impl CollectArgs {
 
     /// # Errors
     /// Usage when there is no `proc` where it is to be read.
-    pub fn options(&self, level: u8, host: &str) -> Result<CollectOptions, Failure> {
+    pub fn options(&self, level: u8, host: &str) -> Result<CollectOptions, CliFailure> {
         if level >= 2 && !self.sysroot.join("proc").is_dir() {
             let sysroot = self.sysroot.display();
-            return Err(Failure::usage(format!(
+            return Err(CliFailure::usage(format!(
                 "--sysroot {sysroot} holds no directory proc; name the directory above it"
             )));
         }

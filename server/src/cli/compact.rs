@@ -11,7 +11,7 @@ use serde_json::json;
 use telem_engine::{CompactProgress, CompactReport, Db, DbInfo, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Failure, progress};
+use super::{CliFailure, progress};
 use crate::info::grouped;
 use crate::saving::saved;
 use crate::service::noteworthy;
@@ -92,17 +92,17 @@ struct Compacted {
 /// # Errors
 /// Failed when there is no such database, somebody writes it, the disk fails or a file is damaged; BadNews when it was
 /// stopped.
-pub fn run(args: &CompactArgs) -> Result<(), Failure> {
-    let dirs = saved::databases(&args.dirs).map_err(Failure::failed)?;
+pub fn run(args: &CompactArgs) -> Result<(), CliFailure> {
+    let dirs = saved::databases(&args.dirs).map_err(CliFailure::failed)?;
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(Failure::failed)?;
+    let runtime = runtime.map_err(CliFailure::failed)?;
     runtime.spawn(watch(Arc::clone(&stop)));
     let mut all = Vec::with_capacity(dirs.len());
     let mut out = io::stdout().lock();
     for dir in dirs {
         let options = Options { take_over: args.take_over, ..Options::default() };
-        let one = compact(&dir, options, &stop).map_err(Failure::failed)?;
+        let one = compact(&dir, options, &stop).map_err(CliFailure::failed)?;
         if !args.json {
             out.write_all(as_text(&one).as_bytes())?;
             out.flush()?;
@@ -116,7 +116,7 @@ pub fn run(args: &CompactArgs) -> Result<(), Failure> {
         out.write_all(as_json(&all).as_bytes())?;
     }
     out.flush()?;
-    if stop.load(Ordering::Relaxed) { Err(Failure::BadNews) } else { Ok(()) }
+    if stop.load(Ordering::Relaxed) { Err(CliFailure::BadNews) } else { Ok(()) }
 }
 
 /// Until Ctrl-C or SIGTERM comes: then the merge that runs is left, and the database closed.

@@ -23,7 +23,7 @@ use super::pending::unless_stopped;
 use super::source::StrictArg;
 use super::table::TableOptions;
 use super::times::{self, When};
-use super::{Failure, Verbosity};
+use super::{CliFailure, Verbosity};
 use choose::{ExportMetric, Glob};
 use columns::Columns;
 use place::{ExportPlace, Written};
@@ -128,15 +128,15 @@ impl ExportFormat {
 
 /// # Errors
 /// Failed when a source cannot be read or a file not be written, and when no sample is chosen.
-pub fn run(args: &ExportArgs, verbosity: Verbosity) -> Result<(), Failure> {
+pub fn run(args: &ExportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
     let (place, format) = ExportPlace::of(&args.output, args.format)?;
     let clock = SystemClock::new();
     let time = |when: Option<When>, otherwise: Timestamp| when.map_or(otherwise, |when| when.at(clock.now()));
     let range = TimeRange::new(time(args.start, TimeRange::ALL.start), time(args.end, TimeRange::ALL.end));
     if range.is_empty() {
-        return Err(Failure::usage("--end is not after --start, so no sample can be between them"));
+        return Err(CliFailure::usage("--end is not after --start, so no sample can be between them"));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliFailure::failed)?;
     runtime.block_on(unless_stopped(export(args, place, format, range, ExportProgress::start(verbosity))))
 }
 
@@ -146,7 +146,7 @@ async fn export(
     format: ExportFormat,
     range: TimeRange,
     mut progress: ExportProgress,
-) -> Result<(), Failure> {
+) -> Result<(), CliFailure> {
     let mut source = ExportSource::open(&args.from, args.strict)?;
     if let Some(several) = source.several() {
         progress.say(&several);
@@ -168,9 +168,9 @@ async fn write(
     range: TimeRange,
     source: &mut ExportSource,
     progress: &mut ExportProgress,
-) -> Result<Written, Failure> {
+) -> Result<Written, CliFailure> {
     let known = source.metrics().await?;
-    let (chosen, unmatched) = choose::choose(&known, &args.metrics, &args.exclude).map_err(Failure::failed)?;
+    let (chosen, unmatched) = choose::choose(&known, &args.metrics, &args.exclude).map_err(CliFailure::failed)?;
     for glob in unmatched {
         progress.warn(&format!("no metric matches '{glob}'"));
     }
@@ -180,7 +180,7 @@ async fn write(
         ExportPlace::Directory(path) => {
             // A metric that no file can hold is told before hours have gone into the others.
             for metric in &chosen {
-                Columns::of(&[metric]).map_err(Failure::failed)?;
+                Columns::of(&[metric]).map_err(CliFailure::failed)?;
             }
             let mut directory = place::Unfinished::create(&path, format, args.force)?;
             for metric in &chosen {
@@ -208,8 +208,8 @@ async fn one_file(
     path: Option<&Path>,
     format: ExportFormat,
     progress: &mut ExportProgress,
-) -> Result<Written, Failure> {
-    let columns = Columns::of(metrics).map_err(Failure::failed)?;
+) -> Result<Written, CliFailure> {
+    let columns = Columns::of(metrics).map_err(CliFailure::failed)?;
     let mut output = Output::new(format.output(), columns.schema(), path, NO_TABLE)?;
     let mut samples = 0;
     for metric in metrics {
@@ -217,7 +217,7 @@ async fn one_file(
         let mut write = |batch: &RecordBatch, series| {
             samples += batch.num_rows() as u64;
             progress.add(metric, batch.num_rows(), series);
-            output.batch(&rows.of(batch).map_err(Failure::failed)?)
+            output.batch(&rows.of(batch).map_err(CliFailure::failed)?)
         };
         source.samples(metric, range, &mut write).await?;
         progress.done(metric);
@@ -236,8 +236,8 @@ async fn one_metric(
     range: TimeRange,
     directory: &mut place::Unfinished,
     progress: &mut ExportProgress,
-) -> Result<(), Failure> {
-    let columns = Columns::of(&[metric]).map_err(Failure::failed)?;
+) -> Result<(), CliFailure> {
+    let columns = Columns::of(&[metric]).map_err(CliFailure::failed)?;
     let mut rows = columns.rows_of(metric);
     let mut file = None;
     let mut write = |batch: &RecordBatch, series| {
@@ -246,14 +246,14 @@ async fn one_metric(
             none => none.insert(directory.file(&metric.name, columns.schema())?),
         };
         progress.add(metric, batch.num_rows(), series);
-        file.batch(&rows.of(batch).map_err(Failure::failed)?)
+        file.batch(&rows.of(batch).map_err(CliFailure::failed)?)
     };
     source.samples(metric, range, &mut write).await?;
     progress.done(metric);
     file.map_or(Ok(()), |file| directory.add(file))
 }
 
-fn nothing_in(range: TimeRange) -> Failure {
+fn nothing_in(range: TimeRange) -> CliFailure {
     let text = |time: Timestamp| crate::info::rfc3339(time);
     let when = match (range.start == TimeRange::ALL.start, range.end == TimeRange::ALL.end) {
         (true, true) => String::new(),
@@ -261,13 +261,13 @@ fn nothing_in(range: TimeRange) -> Failure {
         (true, false) => format!(" before {}", text(range.end)),
         (false, false) => format!(" from {} to {}", text(range.start), text(range.end)),
     };
-    Failure::Failed(format!(
+    CliFailure::Failed(format!(
         "these metrics have no samples{when}, so nothing was written; `telem info` tells of what time there are any"
     ))
 }
 
 /// A running server may meet series with new tags while it is exported; the files have no columns for them.
-async fn tags_that_came_later(source: &ExportSource, chosen: &[&ExportMetric]) -> Result<Vec<String>, Failure> {
+async fn tags_that_came_later(source: &ExportSource, chosen: &[&ExportMetric]) -> Result<Vec<String>, CliFailure> {
     if !source.is_live() {
         return Ok(Vec::new());
     }

@@ -19,7 +19,7 @@ use telem_engine::{Db, Timestamp};
 
 use self::files::DashboardOptions;
 pub use self::files::{DASHBOARDS, DashboardRange};
-use super::Failure;
+use super::CliFailure;
 use super::source::{StrictArg, open_read_only};
 use crate::connection::Connection;
 use crate::shell::quoted;
@@ -68,17 +68,17 @@ Examples:
 
 /// # Errors
 /// Usage for a token file that holds none; Failed when a file there is not ours or cannot be written.
-pub fn run(args: GrafanaArgs) -> Result<(), Failure> {
-    let dir = std::path::absolute(&args.dir).map_err(Failure::failed)?;
+pub fn run(args: GrafanaArgs) -> Result<(), CliFailure> {
+    let dir = std::path::absolute(&args.dir).map_err(CliFailure::failed)?;
     // Grafana's YAML and the printed commands are text.
     if dir.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
-        return Err(Failure::Usage(format!(
+        return Err(CliFailure::Usage(format!(
             "{} is no name that a command line can hold; choose another",
             dir.display()
         )));
     }
-    if Db::stands_in(&dir, &OsDisk).map_err(Failure::failed)? {
-        return Err(Failure::Usage(format!(
+    if Db::stands_in(&dir, &OsDisk).map_err(CliFailure::failed)? {
+        return Err(CliFailure::Usage(format!(
             "{0} is a database; name another directory for Grafana's files, and this one behind --db: \
              telem grafana ./grafana --db {0}",
             args.dir.display()
@@ -86,16 +86,16 @@ pub fn run(args: GrafanaArgs) -> Result<(), Failure> {
     }
     let shown = if args.db.is_empty() { None } else { shown(&args.db)? };
     let wanted = DashboardOptions { url: args.url, token: args.token_file.as_deref().map(token).transpose()?, shown };
-    let files = files::files(&dir, &wanted).map_err(Failure::failed)?;
-    files::write(&dir, &files).map_err(Failure::failed)?;
+    let files = files::files(&dir, &wanted).map_err(CliFailure::failed)?;
+    files::write(&dir, &files).map_err(CliFailure::failed)?;
     let mut out = io::stdout().lock();
     out.write_all(report(&dir, &args.db, &wanted).as_bytes())?;
     Ok(out.flush()?)
 }
 
 /// The time range of all that is saved in `dirs`; `None` when that is nothing.
-fn shown(dirs: &[PathBuf]) -> Result<Option<DashboardRange>, Failure> {
-    let bounds = open_read_only(dirs, StrictArg::default())?.db.info().map_err(Failure::failed)?.time_bounds;
+fn shown(dirs: &[PathBuf]) -> Result<Option<DashboardRange>, CliFailure> {
+    let bounds = open_read_only(dirs, StrictArg::default())?.db.info().map_err(CliFailure::failed)?.time_bounds;
     if bounds.is_none() {
         eprintln!("warning: nothing is saved there; the dashboards open at the last 15 minutes");
     }
@@ -103,14 +103,14 @@ fn shown(dirs: &[PathBuf]) -> Result<Option<DashboardRange>, Failure> {
 }
 
 /// The token in `path`.
-fn token(path: &Path) -> Result<Token, Failure> {
-    let text = files::read(path, TOKEN_FILE_BYTES_MAX).map_err(Failure::failed)?;
+fn token(path: &Path) -> Result<Token, CliFailure> {
+    let text = files::read(path, TOKEN_FILE_BYTES_MAX).map_err(CliFailure::failed)?;
     let found = match serde_json::from_str::<Connection>(&text) {
         Ok(connection) => connection.token,
         Err(_) => text.trim().to_owned(),
     };
     Token::chosen(&found).map_err(|_| {
-        Failure::Usage(format!(
+        CliFailure::Usage(format!(
             "{} holds no token; expected a connection file, or at least 16 visible ASCII characters",
             path.display()
         ))

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::Failure;
+use super::CliFailure;
 use super::source::{Origin, StrictArg, open_read_only};
 use super::table::terminal_width;
 use crate::client::{Address, Client, ClientError};
@@ -66,13 +66,13 @@ Environment:
 
 /// # Errors
 /// Failed when there is no such database or server.
-pub fn run(args: &InfoArgs) -> Result<(), Failure> {
+pub fn run(args: &InfoArgs) -> Result<(), CliFailure> {
     let shown = match Origin::parse(&args.named)? {
         Origin::Server(address) => of_server(address)?,
         Origin::Directories(dirs) => {
             let opened = open_read_only(&dirs, args.strict)?;
             let looked = if args.duckdb { Info::of(&opened.db) } else { Info::with_metrics(&opened.db) };
-            let info = looked.map_err(Failure::failed)?.without(&opened.unopened);
+            let info = looked.map_err(CliFailure::failed)?.without(&opened.unopened);
             NodesInfo { info, other_nodes: Vec::new() }
         }
     };
@@ -89,7 +89,7 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
         }
         duckdb::view(info)
     } else if args.json {
-        let mut text = serde_json::to_string_pretty(&shown).map_err(Failure::failed)?;
+        let mut text = serde_json::to_string_pretty(&shown).map_err(CliFailure::failed)?;
         text.push('\n');
         text
     } else {
@@ -148,22 +148,22 @@ impl fmt::Display for NodesInfo {
     }
 }
 
-fn of_server(address: Address) -> Result<NodesInfo, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+fn of_server(address: Address) -> Result<NodesInfo, CliFailure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliFailure::failed)?;
     let client = Client::new(address);
     let silent = || ClientError::Silent { address: client.address().clone(), after: ANSWER_MAX };
     let get = async |path: &str| {
         let ask = async { client.get(path).await?.read(INFO_BYTES_MAX).await };
         tokio::time::timeout(ANSWER_MAX, ask).await.unwrap_or_else(|_| Err(silent()))
     };
-    let strange = |error| Failure::Failed(format!("{} gave no info that we understand: {error}", client.address()));
-    let answer = runtime.block_on(get("/api/info?by_metric=true")).map_err(Failure::failed)?;
+    let strange = |error| CliFailure::Failed(format!("{} gave no info that we understand: {error}", client.address()));
+    let answer = runtime.block_on(get("/api/info?by_metric=true")).map_err(CliFailure::failed)?;
     let info: Info = serde_json::from_slice(&answer).map_err(strange)?;
     let mut other_nodes: Vec<Listed> = match runtime.block_on(get(LIST)) {
         Ok(answer) => serde_json::from_slice(&answer).map_err(strange)?,
         // It is no node of a job.
         Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Vec::new(),
-        Err(error) => return Err(Failure::failed(error)),
+        Err(error) => return Err(CliFailure::failed(error)),
     };
     if let [_] = &*other_nodes {
         // The server itself, whatever its database calls it.

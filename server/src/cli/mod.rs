@@ -106,7 +106,7 @@ enum Command {
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
-enum Failure {
+enum CliFailure {
     /// The command was used wrongly.
     Usage(String),
     /// It failed.
@@ -117,7 +117,7 @@ enum Failure {
     ReaderGone,
 }
 
-impl Failure {
+impl CliFailure {
     fn failed(error: impl std::fmt::Display) -> Self {
         Self::Failed(error.to_string())
     }
@@ -148,7 +148,7 @@ impl Failure {
 }
 
 /// For output to stdout.
-impl From<io::Error> for Failure {
+impl From<io::Error> for CliFailure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::ReaderGone,

@@ -10,7 +10,7 @@ use clap::Args;
 use telem_engine::{Clock, SystemClock};
 use tokio::sync::watch;
 
-use super::Failure;
+use super::CliFailure;
 use super::serve::stop_signals;
 use super::service::{self as args, NodeServiceArgs, address};
 use crate::agent::{self, AgentOptions};
@@ -77,14 +77,14 @@ Environment:
 
 /// # Errors
 /// Usage for names that are none; Failed for everything else.
-pub fn run(args: NodeArgs) -> Result<(), Failure> {
+pub fn run(args: NodeArgs) -> Result<(), CliFailure> {
     yield_memory();
     yield_processor();
     raise_descriptor_limit();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let (join, lifeline) = wait_for(&args.join, &*clock)?;
     let host = config::host_name();
-    let node = config::node(args.node.as_deref(), &host).map_err(Failure::usage)?.to_ascii_lowercase();
+    let node = config::node(args.node.as_deref(), &host).map_err(CliFailure::usage)?.to_ascii_lowercase();
     let data = args.data.map(|dir| std::path::absolute(&dir).unwrap_or(dir));
     let service = args.service;
     let options = AgentOptions {
@@ -98,22 +98,22 @@ pub fn run(args: NodeArgs) -> Result<(), Failure> {
         advertise: args.advertise,
         is_passing: data.is_none(),
         place: Box::new(move |join, node| match &data {
-            Some(dir) => args::wanted_data(dir).map_err(Failure::into_message),
-            None => args::standing_data(&join.job, node).map_err(Failure::into_message),
+            Some(dir) => args::wanted_data(dir).map_err(CliFailure::into_message),
+            None => args::standing_data(&join.job, node).map_err(CliFailure::into_message),
         }),
-        prepare: Box::new(move |join, node, data| service.options(join, node, data).map_err(Failure::into_message)),
+        prepare: Box::new(move |join, node, data| service.options(join, node, data).map_err(CliFailure::into_message)),
         ready: Box::new(|ready: &Ready| writeln!(io::stderr(), "{ready}").unwrap_or_default()),
         clock,
     };
     let runtime = args::runtime(yield_processor)?;
     let ended = runtime.block_on(async {
-        let signals = stop_signals().map_err(Failure::failed)?;
+        let signals = stop_signals().map_err(CliFailure::failed)?;
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(async move {
             signals.await;
             stop.send_replace(true);
         });
-        agent::run(options, stopped).await.map_err(Failure::failed)
+        agent::run(options, stopped).await.map_err(CliFailure::failed)
     });
     // What hangs is left behind: the end of the process is its end.
     runtime.shutdown_background();
@@ -133,7 +133,7 @@ fn home(host: &str, data: Option<&Path>, node: Option<&str>) -> String {
     }
 }
 
-fn wait_for(path: &Path, clock: &dyn Clock) -> Result<(Join, Lifeline), Failure> {
+fn wait_for(path: &Path, clock: &dyn Clock) -> Result<(Join, Lifeline), CliFailure> {
     loop {
         match Join::read_by_agent(path) {
             Err(JoinError::File(PrivateFileError::Read { source, .. }))
@@ -141,7 +141,7 @@ fn wait_for(path: &Path, clock: &dyn Clock) -> Result<(Join, Lifeline), Failure>
             {
                 std::thread::sleep(JOIN_FILE_LOOK);
             }
-            join => return join.map_err(Failure::failed),
+            join => return join.map_err(CliFailure::failed),
         }
     }
 }

@@ -7,11 +7,11 @@ use chrono::DateTime;
 use clap::{Args, ValueEnum};
 use telem_engine::{Clock, SystemClock};
 
-use super::Failure;
+use super::CliFailure;
 use super::table::terminal_width;
 use crate::client::{Address, Client};
 use crate::info::grouped;
-use crate::membership::messages::{LIST, Listed, NodeState};
+use crate::membership::messages::{LIST, Listed, Liveness};
 
 /// The answer of a server is read up to here.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -64,14 +64,14 @@ Environment:
 
 /// # Errors
 /// Failed when there is no such server; BadNews when a node is not there.
-pub fn run(args: &NodesArgs) -> Result<(), Failure> {
-    let address = Address::parse(&args.url).map_err(Failure::usage)?;
+pub fn run(args: &NodesArgs) -> Result<(), CliFailure> {
+    let address = Address::parse(&args.url).map_err(CliFailure::usage)?;
     let client = Client::new(address).with_silence(ANSWER_MAX);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliFailure::failed)?;
     let answer = runtime.block_on(async { client.get(LIST).await?.read(ANSWER_BYTES_MAX).await });
-    let answer = answer.map_err(Failure::failed)?;
+    let answer = answer.map_err(CliFailure::failed)?;
     let nodes: Vec<Listed> = serde_json::from_slice(&answer).map_err(|error| {
-        Failure::Failed(format!("{} gave no list of nodes that we understand: {error}", client.address()))
+        CliFailure::Failed(format!("{} gave no list of nodes that we understand: {error}", client.address()))
     })?;
     let mut out = io::stdout().lock();
     match args.format {
@@ -81,13 +81,13 @@ pub fn run(args: &NodesArgs) -> Result<(), Failure> {
         }
         NodesFormat::Csv => out.write_all(csv(&nodes).as_bytes())?,
         NodesFormat::Json => {
-            let text = serde_json::to_string_pretty(&nodes).map_err(Failure::failed)?;
+            let text = serde_json::to_string_pretty(&nodes).map_err(CliFailure::failed)?;
             writeln!(out, "{text}")?;
         }
     }
     out.flush()?;
-    let all_up = nodes.iter().all(|node| node.state == NodeState::Up);
-    if all_up { Ok(()) } else { Err(Failure::BadNews) }
+    let all_up = nodes.iter().all(|node| node.state == Liveness::Up);
+    if all_up { Ok(()) } else { Err(CliFailure::BadNews) }
 }
 
 const COLUMNS: [&str; 14] = [
@@ -239,7 +239,7 @@ mod tests {
             node: "login1".to_owned(),
             is_head: true,
             url: "https://login1:4242".to_owned(),
-            state: NodeState::Up,
+            state: Liveness::Up,
             reason: None,
             since_us: 0,
             reported_ms: None,
@@ -255,7 +255,7 @@ mod tests {
             node: "n1".to_owned(),
             is_head: false,
             url: "https://10.0.0.1:40001/".to_owned(),
-            state: NodeState::Suspect,
+            state: Liveness::Suspect,
             reason: Some("it does not report any more".to_owned()),
             since_us: 3_600_000_000,
             reported_ms: Some(7_000),

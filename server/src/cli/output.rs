@@ -23,9 +23,9 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 
-use super::Failure;
+use super::CliFailure;
 use super::pending::Pending;
-use super::table::{Counted, Table, TableError, TableOptions};
+use super::table::{Counted, TableError, TableOptions, TextTable};
 use crate::rows::{self, Encoder};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -76,7 +76,7 @@ pub struct Output {
 }
 
 enum Sink {
-    Table(Box<Table>),
+    Table(Box<TextTable>),
     Encoded(Encoder, Box<dyn Write + Send>),
     Arrow(Box<FileWriter<Box<dyn Write + Send>>>, SchemaRef),
     Parquet(Box<ArrowWriter<Box<dyn Write + Send>>>, SchemaRef),
@@ -89,9 +89,9 @@ impl Output {
         schema: &SchemaRef,
         file: Option<&Path>,
         table: TableOptions,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliFailure> {
         if file.is_none() && format.is_binary() && io::stdout().is_terminal() {
-            return Err(Failure::usage("this format is not for a terminal; give -o FILE, or pipe it on"));
+            return Err(CliFailure::usage("this format is not for a terminal; give -o FILE, or pipe it on"));
         }
         // A stream can be read while it is written, a file from any place in it.
         let is_file = file.is_some_and(|path| path.extension().is_none_or(|end| !end.eq_ignore_ascii_case("arrows")));
@@ -102,9 +102,9 @@ impl Output {
             }
             None => (Box::new(BufWriter::new(io::stdout())), None),
         };
-        let encoded = |format| Encoder::new(format, schema).map_err(Failure::failed);
+        let encoded = |format| Encoder::new(format, schema).map_err(CliFailure::failed);
         let sink = match format {
-            OutputFormat::Table => Sink::Table(Box::new(Table::new(schema, table, out))),
+            OutputFormat::Table => Sink::Table(Box::new(TextTable::new(schema, table, out))),
             OutputFormat::Csv => Sink::Encoded(encoded(rows::Format::Csv)?, out),
             OutputFormat::Json => Sink::Encoded(encoded(rows::Format::Json)?, out),
             OutputFormat::Ndjson => Sink::Encoded(encoded(rows::Format::Ndjson)?, out),
@@ -133,10 +133,10 @@ impl Output {
         }
     }
 
-    pub fn batch(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+    pub fn batch(&mut self, batch: &RecordBatch) -> Result<(), CliFailure> {
         match &mut self.sink {
             Sink::Table(table) => table.batch(batch)?,
-            Sink::Encoded(encoder, out) => out.write_all(&encoder.batch(batch).map_err(Failure::failed)?)?,
+            Sink::Encoded(encoder, out) => out.write_all(&encoder.batch(batch).map_err(CliFailure::failed)?)?,
             Sink::Arrow(writer, schema) => {
                 let batch = as_schema(batch, schema).map_err(arrow_failure)?;
                 writer.write(&batch).map_err(arrow_failure)?;
@@ -148,16 +148,16 @@ impl Output {
         Ok(())
     }
 
-    pub fn finish(self) -> Result<(), Failure> {
+    pub fn finish(self) -> Result<(), CliFailure> {
         self.finish_counted(Counted::All)
     }
 
     /// As [`Output::finish`], where perhaps not all rows came that are not shown.
-    pub fn finish_counted(self, counted: Counted) -> Result<(), Failure> {
+    pub fn finish_counted(self, counted: Counted) -> Result<(), CliFailure> {
         match self.sink {
             Sink::Table(table) => table.finish(counted)?,
             Sink::Encoded(mut encoder, mut out) => {
-                out.write_all(&encoder.finish().map_err(Failure::failed)?)?;
+                out.write_all(&encoder.finish().map_err(CliFailure::failed)?)?;
                 out.flush()?;
             }
             // Ends the file, too.
@@ -209,30 +209,30 @@ fn parquet_properties(schema: &Schema) -> Result<WriterProperties, ParquetError>
     Ok(properties.build())
 }
 
-impl From<TableError> for Failure {
+impl From<TableError> for CliFailure {
     fn from(error: TableError) -> Self {
         match error {
-            TableError::Write(error) => Failure::from(error),
-            TableError::Value(error) => Failure::failed(error),
+            TableError::Write(error) => CliFailure::from(error),
+            TableError::Value(error) => CliFailure::failed(error),
         }
     }
 }
 
 /// A pipe that broke is no failure of ours, also below Arrow.
-fn arrow_failure(error: ArrowError) -> Failure {
+fn arrow_failure(error: ArrowError) -> CliFailure {
     match error {
-        ArrowError::IoError(_, io) => Failure::from(io),
-        error => Failure::failed(error),
+        ArrowError::IoError(_, io) => CliFailure::from(io),
+        error => CliFailure::failed(error),
     }
 }
 
 /// A pipe that broke is no failure of ours, also below Parquet.
-fn parquet_failure(error: ParquetError) -> Failure {
+fn parquet_failure(error: ParquetError) -> CliFailure {
     if let ParquetError::External(source) = &error
         && let Some(io) = source.downcast_ref::<io::Error>()
         && io.kind() == io::ErrorKind::BrokenPipe
     {
-        return Failure::ReaderGone;
+        return CliFailure::ReaderGone;
     }
-    Failure::Failed(format!("cannot write the output: {error}"))
+    CliFailure::Failed(format!("cannot write the output: {error}"))
 }

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Failure;
+use super::CliFailure;
 
 /// What `work` comes to, unless Ctrl-C or SIGTERM comes first: then it is dropped, and its unfinished files with it.
-pub async fn unless_stopped<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
-    let mut terminated = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+pub async fn unless_stopped<T>(work: impl Future<Output = Result<T, CliFailure>>) -> Result<T, CliFailure> {
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(CliFailure::failed)?;
+    let mut terminated = signal(SignalKind::terminate()).map_err(CliFailure::failed)?;
     tokio::select! {
         done = work => done,
-        _ = interrupted.recv() => Err(Failure::failed("interrupted; nothing was written")),
-        _ = terminated.recv() => Err(Failure::failed("terminated; nothing was written")),
+        _ = interrupted.recv() => Err(CliFailure::failed("interrupted; nothing was written")),
+        _ = terminated.recv() => Err(CliFailure::failed("terminated; nothing was written")),
     }
 }
 
@@ -29,8 +29,9 @@ pub struct Pending {
 
 impl Pending {
     /// `None` for what is no file (a pipe, /dev/stdout): it is written as it is.
-    pub fn create(path: &Path) -> Result<(BufWriter<File>, Option<Pending>), Failure> {
-        let failed = |at: &Path, error: io::Error| Failure::Failed(format!("cannot write {}: {error}", at.display()));
+    pub fn create(path: &Path) -> Result<(BufWriter<File>, Option<Pending>), CliFailure> {
+        let failed =
+            |at: &Path, error: io::Error| CliFailure::Failed(format!("cannot write {}: {error}", at.display()));
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             let file = File::options().write(true).open(path).map_err(|error| failed(path, error))?;
             return Ok((BufWriter::new(file), None));
@@ -38,14 +39,14 @@ impl Pending {
         // What a link names is replaced, not the link.
         let path = &*fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let Some(name) = path.file_name() else {
-            return Err(Failure::Usage(format!("{} is no name of a file", path.display())));
+            return Err(CliFailure::Usage(format!("{} is no name of a file", path.display())));
         };
         let mut new = name.to_owned();
         new.push(format!(".{}.part", std::process::id()));
         let until_then = path.with_file_name(new);
         let file = File::create(&until_then).map_err(|error| {
             match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                Some(parent) if error.kind() == io::ErrorKind::NotFound => Failure::Failed(format!(
+                Some(parent) if error.kind() == io::ErrorKind::NotFound => CliFailure::Failed(format!(
                     "cannot write {}: there is no directory {}",
                     path.display(),
                     parent.display()
@@ -57,9 +58,9 @@ impl Pending {
         Ok((BufWriter::new(file), Some(pending)))
     }
 
-    pub fn keep(mut self) -> Result<(), Failure> {
+    pub fn keep(mut self) -> Result<(), CliFailure> {
         fs::rename(&self.until_then, &self.path)
-            .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", self.path.display())))?;
+            .map_err(|error| CliFailure::Failed(format!("cannot write {}: {error}", self.path.display())))?;
         self.kept = true;
         Ok(())
     }

@@ -17,9 +17,9 @@ use std::time::Duration;
 use clap::Args;
 use telem_engine::{Clock, SystemClock, Timestamp};
 
-use self::line::{PutLine, Sample};
+use self::line::{PutLine, PutSample};
 use self::service::{PutTarget, Refused, SendError};
-use super::{Failure, times, units};
+use super::{CliFailure, times, units};
 
 /// Most samples of one request.
 const BATCH_SAMPLES_MAX: usize = 5_000;
@@ -93,9 +93,9 @@ Environment:
 
 /// # Errors
 /// Usage for words that make no sample; Failed without a server; BadNews when the server refused any.
-pub fn run(args: PutArgs) -> Result<(), Failure> {
+pub fn run(args: PutArgs) -> Result<(), CliFailure> {
     let service = PutTarget::find(args.url.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliFailure::failed)?;
     let mut put = Put {
         service,
         url: args.url,
@@ -111,16 +111,16 @@ pub fn run(args: PutArgs) -> Result<(), Failure> {
     if words == ["-"] {
         return put.lines(&runtime, read_lines());
     }
-    let PutLine::Sample(sample) = line::of_words(&words).map_err(Failure::Usage)? else {
-        return Err(Failure::usage("no sample: write METRIC VALUE [TAG=VALUE...]"));
+    let PutLine::Sample(sample) = line::of_words(&words).map_err(CliFailure::Usage)? else {
+        return Err(CliFailure::usage("no sample: write METRIC VALUE [TAG=VALUE...]"));
     };
     let sample = put.timed(0, sample);
     let refused = runtime.block_on(put.service.send(&[sample]));
-    let refused = refused.map_err(|error| Failure::Failed(error.into_message()))?;
+    let refused = refused.map_err(|error| CliFailure::Failed(error.into_message()))?;
     match refused.reasons.first() {
         None if refused.count == 0 => Ok(()),
-        Some((_, reason)) => Err(Failure::failed(format!("refused: {reason}"))),
-        None => Err(Failure::failed("refused, and the server gives no reason")),
+        Some((_, reason)) => Err(CliFailure::failed(format!("refused: {reason}"))),
+        None => Err(CliFailure::failed("refused, and the server gives no reason")),
     }
 }
 
@@ -128,7 +128,7 @@ pub fn run(args: PutArgs) -> Result<(), Failure> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumberedSample {
     pub line: usize,
-    pub sample: Sample,
+    pub sample: PutSample,
     pub time: Timestamp,
 }
 
@@ -150,7 +150,7 @@ struct Put {
 impl Put {
     /// A sample without a time has that of its reading, each a microsecond after the one before at least, so that none
     /// overwrites another.
-    fn timed(&mut self, line: usize, sample: Sample) -> NumberedSample {
+    fn timed(&mut self, line: usize, sample: PutSample) -> NumberedSample {
         let now = self.clock.now();
         let time = match (sample.time, self.time) {
             (Some(own), _) => own.at(now),
@@ -163,7 +163,7 @@ impl Put {
         NumberedSample { line, sample, time }
     }
 
-    fn lines(mut self, runtime: &tokio::runtime::Runtime, lines: Receiver<Read>) -> Result<(), Failure> {
+    fn lines(mut self, runtime: &tokio::runtime::Runtime, lines: Receiver<Read>) -> Result<(), CliFailure> {
         let (mut number, mut stored, mut ended) = (0, 0, false);
         while !ended {
             let (read, end) = batch_of(&lines, &self.clock);
@@ -182,7 +182,7 @@ impl Put {
             }
             let refused = self.send(runtime, &samples).map_err(|error| {
                 let first = samples.first().map_or(0, |sample| sample.line);
-                Failure::Failed(format!("{error}; {stored} samples were stored, nothing from line {first} on"))
+                CliFailure::Failed(format!("{error}; {stored} samples were stored, nothing from line {first} on"))
             })?;
             stored += samples.len() - refused.count.min(samples.len());
             for (line, reason) in &refused.reasons {
@@ -233,7 +233,7 @@ struct SeriesTimes {
 
 impl SeriesTimes {
     /// `time`, or as little later as keeps it apart from those that `sample`'s series has already.
-    fn free(&mut self, sample: &Sample, time: Timestamp) -> Timestamp {
+    fn free(&mut self, sample: &PutSample, time: Timestamp) -> Timestamp {
         let mut words: Vec<String> = sample.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
         words.sort();
         words.insert(0, sample.metric.clone());
@@ -265,13 +265,13 @@ impl RejectedLines {
         }
     }
 
-    fn tell(&self, stored: usize) -> Result<(), Failure> {
+    fn tell(&self, stored: usize) -> Result<(), CliFailure> {
         if self.count == 0 {
             return Ok(());
         }
         let unnamed = self.count - self.named;
         let more = if unnamed > 0 { format!(" ({unnamed} of them not named above)") } else { String::new() };
-        Err(Failure::Failed(format!("{} lines were refused{more}, {stored} samples were stored", self.count)))
+        Err(CliFailure::Failed(format!("{} lines were refused{more}, {stored} samples were stored", self.count)))
     }
 }
 

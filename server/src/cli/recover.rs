@@ -11,7 +11,7 @@ use telem_engine::disk::OsDisk;
 use telem_engine::{Db, DbInfo, Mirror, Options, mirror};
 
 use super::live::{self, Leftover};
-use super::{Failure, progress};
+use super::{CliFailure, progress};
 use crate::info::{grouped, rfc3339};
 use crate::saving::claim::claim;
 use crate::saving::save::SaveNote;
@@ -58,7 +58,7 @@ Examples:
 /// # Errors
 /// Usage for a directory that holds no live data; Failed when nothing can be looked at; BadNews when something could
 /// not be saved or removed.
-pub fn run(args: &RecoverArgs) -> Result<(), Failure> {
+pub fn run(args: &RecoverArgs) -> Result<(), CliFailure> {
     let found = find(&args.dirs)?;
     let mut out = io::stdout().lock();
     if found.is_empty() {
@@ -75,7 +75,7 @@ pub fn run(args: &RecoverArgs) -> Result<(), Failure> {
         return Ok(());
     }
     if args.discard && !args.yes && !is_agreed(found.len())? {
-        return Err(Failure::Failed("nothing was removed".to_owned()));
+        return Err(CliFailure::Failed("nothing was removed".to_owned()));
     }
     let bar = progress::bar("{bar:40} {pos}/{len} databases, {wide_msg}");
     bar.set_length(found.len() as u64);
@@ -95,18 +95,18 @@ pub fn run(args: &RecoverArgs) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     out.flush()?;
-    if failed { Err(Failure::BadNews) } else { Ok(()) }
+    if failed { Err(CliFailure::BadNews) } else { Ok(()) }
 }
 
 /// What was left in `dirs`; where none are named, in all places where live data stand.
-fn find(dirs: &[PathBuf]) -> Result<Vec<Leftover>, Failure> {
+fn find(dirs: &[PathBuf]) -> Result<Vec<Leftover>, CliFailure> {
     if dirs.is_empty() {
         return Ok(live::leftovers_everywhere());
     }
     let mut found: Vec<Leftover> = Vec::new();
     for dir in dirs {
-        let dir = fs::canonicalize(dir).map_err(|error| Failure::Usage(format!("{}: {error}", dir.display())))?;
-        let here = live::leftovers_at(&dir).map_err(|why| Failure::Failed(format!("{}: {why}", dir.display())))?;
+        let dir = fs::canonicalize(dir).map_err(|error| CliFailure::Usage(format!("{}: {error}", dir.display())))?;
+        let here = live::leftovers_at(&dir).map_err(|why| CliFailure::Failed(format!("{}: {why}", dir.display())))?;
         found
             .extend(here.into_iter().filter(|one| !found.iter().any(|other| other.dir == one.dir)).collect::<Vec<_>>());
     }
@@ -142,9 +142,11 @@ fn contents(info: &DbInfo) -> String {
 }
 
 /// Whether whoever sits at the terminal says yes.
-fn is_agreed(count: usize) -> Result<bool, Failure> {
+fn is_agreed(count: usize) -> Result<bool, CliFailure> {
     if !io::stdin().is_terminal() {
-        return Err(Failure::Usage("--discard asks before it removes, and there is no terminal: add --yes".to_owned()));
+        return Err(CliFailure::Usage(
+            "--discard asks before it removes, and there is no terminal: add --yes".to_owned(),
+        ));
     }
     write!(io::stderr(), "Remove {count} of them for good? [y/N] ")?;
     io::stderr().flush()?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use telem_engine::SystemClock;
 
-use super::Failure;
+use super::CliFailure;
 use super::grafana::{DASHBOARDS, DashboardRange};
 use super::serve::stop_signals;
 use super::service::{self as args, LimitArgs, ReachArgs};
@@ -76,22 +76,22 @@ fn web(text: &str) -> Result<String, String> {
 
 /// # Errors
 /// Usage for users that are none; Failed where there is no database, and for everything else.
-pub fn run(args: ReplayArgs) -> Result<(), Failure> {
+pub fn run(args: ReplayArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
     let ReplayArgs { dirs, grafana_url, strict, reach, limits } = args;
-    let databases = saved::databases(&dirs).map_err(Failure::failed)?;
+    let databases = saved::databases(&dirs).map_err(CliFailure::failed)?;
     let data = std::path::absolute(&dirs[0]).unwrap_or_else(|_| dirs[0].clone());
-    let node = config::node(None, &config::host_name()).map_err(Failure::usage)?;
+    let node = config::node(None, &config::host_name()).map_err(CliFailure::usage)?;
     let several = saved::several(&databases);
     let clock = Arc::new(SystemClock::new());
-    let opened = saved::open(&databases, strict.unsound(), clock).map_err(Failure::failed)?;
+    let opened = saved::open(&databases, strict.unsound(), clock).map_err(CliFailure::failed)?;
     let warnings: Vec<String> = opened.warnings().iter().map(|warning| format!("warning: {warning}\n")).collect();
     let default_port = reach.listen.is_none();
     let shown = args::ServiceSummary { data, job: "replay".to_owned(), node };
     let options = args::saved_options(opened, reach, &limits, shown)?;
     let runtime = args::runtime(|| {})?;
     runtime.block_on(async {
-        let stop = stop_signals().map_err(Failure::failed)?;
+        let stop = stop_signals().map_err(CliFailure::failed)?;
         let ready = |ready: &Ready| {
             let told = told(ready, &dirs, &grafana_url);
             let several = several.as_ref().map_or_else(String::new, |several| format!("{several}\n"));
@@ -99,7 +99,7 @@ pub fn run(args: ReplayArgs) -> Result<(), Failure> {
             let warnings = warnings.concat();
             writeln!(io::stderr(), "{warnings}{several}{told}{moved}{ready}").unwrap_or_default();
         };
-        service::run(options, ready, stop).await.map_err(Failure::failed)
+        service::run(options, ready, stop).await.map_err(CliFailure::failed)
     })
 }
 

@@ -16,7 +16,7 @@ use telem_ingest::collect::JobTarget;
 use self::nodes::RunNodesArgs;
 use self::prepare::{RunOptions, SaveTimes};
 use super::service::{self, Purpose, ServiceArgs, level};
-use super::{Failure, Verbosity, units};
+use super::{CliFailure, Verbosity, units};
 use crate::config;
 use crate::footprint;
 use crate::job::Preparation;
@@ -140,13 +140,16 @@ fn recorder_arguments(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 impl RunArgs {
     /// What can be seen to be wrong without asking a file system.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), CliFailure> {
         let save = self.save(&self.job()?);
         self.service.node()?;
         self.nodes.check()?;
         let in_itself = |data: &PathBuf| !self.no_save && std::path::absolute(data).is_ok_and(|data| data == save);
         if self.service.data.as_ref().is_some_and(in_itself) {
-            return Err(Failure::usage(format!("--data and --save are both {}; name two directories", save.display())));
+            return Err(CliFailure::usage(format!(
+                "--data and --save are both {}; name two directories",
+                save.display()
+            )));
         }
         Ok(())
     }
@@ -167,14 +170,14 @@ impl RunArgs {
         if self.save.is_some() { Naming::Asked } else { Naming::OfJob }
     }
 
-    fn job(&self) -> Result<String, Failure> {
+    fn job(&self) -> Result<String, CliFailure> {
         let clock = SystemClock::new();
         let made_up = || config::fresh_job(clock.now(), std::process::id());
-        config::launched_job(self.job.as_deref(), config::environment, made_up).map_err(Failure::usage)
+        config::launched_job(self.job.as_deref(), config::environment, made_up).map_err(CliFailure::usage)
     }
 }
 
-fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, Failure> {
+fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, CliFailure> {
     let id = args.job()?;
     let (save, naming, job_name) = (args.save(&id), args.naming(), args.job_name());
     let RunArgs { level, job: _, save: _, no_save, save_interval, save_timeout, strict, nodes, service, command } =
@@ -196,7 +199,7 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
         level,
         target: target.clone(),
         strict,
-        runtime: || service::runtime(footprint::yield_processor).map_err(Failure::into_message),
+        runtime: || service::runtime(footprint::yield_processor).map_err(CliFailure::into_message),
         prepare: Box::new({
             let (hurry, clock) = (Arc::clone(&hurry), Arc::clone(&clock));
             move |patience| {

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::run::save_interval;
 use super::service::{self as args, Purpose, ServiceArgs, level};
-use super::{Failure, units};
+use super::{CliFailure, units};
 use crate::config;
 use crate::footprint::raise_descriptor_limit;
 use crate::saving::upload::Sharing;
@@ -79,7 +79,7 @@ Environment:
 
 /// # Errors
 /// Usage for names that are none; Failed for everything else.
-pub fn run(args: ServeArgs) -> Result<(), Failure> {
+pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
     let ServeArgs {
         service: wanted,
@@ -92,7 +92,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         save_interval,
         save_through_head,
     } = args;
-    let job = config::job(job.as_deref(), config::environment).map_err(Failure::usage)?;
+    let job = config::job(job.as_deref(), config::environment).map_err(CliFailure::usage)?;
     let interval = wanted.interval();
     let mut options = wanted.options(Purpose { job, level }, args::standing_data)?;
     options.head = join_file.map(|file| HeadOptions {
@@ -107,9 +107,9 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
     });
     let runtime = args::runtime(|| {})?;
     runtime.block_on(async {
-        let stop = stop_signals().map_err(Failure::failed)?;
+        let stop = stop_signals().map_err(CliFailure::failed)?;
         let ready = |ready: &Ready| writeln!(io::stderr(), "{ready}").unwrap_or_default();
-        service::run_even_when_full(options, ready, stop).await.map_err(Failure::failed)
+        service::run_even_when_full(options, ready, stop).await.map_err(CliFailure::failed)
     })
 }
 

@@ -18,7 +18,7 @@ use telem_query::QueryOptions;
 use telem_query::tsq::Fidelity;
 
 use super::collect::CollectArgs;
-use super::{Failure, units};
+use super::{CliFailure, units};
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
 use crate::http::body::{BodyBudget, BodyLimits};
@@ -27,7 +27,7 @@ use crate::net::socket::SocketPlace;
 use crate::private_dir::{self, Privacy};
 use crate::saving::saved::Opened;
 use crate::service::router::ProtocolOptions;
-use crate::service::{ServiceOptions, Source, TlsOptions};
+use crate::service::{ServiceOptions, ServiceSource, TlsOptions};
 use crate::state::ServerLimits;
 use crate::tls::Certificate;
 use crate::token::Token;
@@ -186,7 +186,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 ///
 /// # Errors
 /// Failed when the operating system gives no thread.
-pub fn runtime(on_start: fn()) -> Result<tokio::runtime::Runtime, Failure> {
+pub fn runtime(on_start: fn()) -> Result<tokio::runtime::Runtime, CliFailure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(IO_THREADS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -194,7 +194,7 @@ pub fn runtime(on_start: fn()) -> Result<tokio::runtime::Runtime, Failure> {
         .on_thread_start(on_start)
         .enable_all()
         .build()
-        .map_err(Failure::failed)
+        .map_err(CliFailure::failed)
 }
 
 /// What [`ServiceArgs`] alone do not say.
@@ -208,8 +208,8 @@ pub struct Purpose {
 impl ServiceArgs {
     /// # Errors
     /// Usage for a name that is none.
-    pub fn node(&self) -> Result<String, Failure> {
-        config::node(self.node.as_deref(), &config::host_name()).map_err(Failure::usage)
+    pub fn node(&self) -> Result<String, CliFailure> {
+        config::node(self.node.as_deref(), &config::host_name()).map_err(CliFailure::usage)
     }
 
     /// How often the node is sampled.
@@ -224,8 +224,8 @@ impl ServiceArgs {
     pub fn options(
         self,
         purpose: Purpose,
-        default_data: impl FnOnce(&str, &str) -> Result<PathBuf, Failure>,
-    ) -> Result<ServiceOptions, Failure> {
+        default_data: impl FnOnce(&str, &str) -> Result<PathBuf, CliFailure>,
+    ) -> Result<ServiceOptions, CliFailure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let node = self.node()?;
         let collect = self.collect.options(purpose.level, &node)?;
@@ -284,7 +284,7 @@ impl NodeServiceArgs {
     ///
     /// # Errors
     /// Usage for a user or a token that is none.
-    pub fn options(&self, join: &Join, node: &str, data: &Path) -> Result<ServiceOptions, Failure> {
+    pub fn options(&self, join: &Join, node: &str, data: &Path) -> Result<ServiceOptions, CliFailure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let mut collect = CollectArgs::of(join.interval, self.sysroot.clone()).options(join.level, node)?;
         collect.follow(JobTarget::of_node(&join.job));
@@ -319,7 +319,7 @@ impl NodeServiceArgs {
                 when_removed: if join.save.is_some() { WhenRemoved::KeepInMemory } else { WhenRemoved::Refuse },
                 ..writer_options(&self.write_limits, None, &clock)
             },
-            token: Some(Token::chosen(&join.token).map_err(Failure::usage)?),
+            token: Some(Token::chosen(&join.token).map_err(CliFailure::usage)?),
             // A head beyond loopback tells its command one path for all nodes.
             socket_place: if tls.job.is_some() { SocketPlace::Common } else { options.socket_place },
             tls,
@@ -374,11 +374,11 @@ pub fn saved_options(
     reach: ReachArgs,
     limits: &LimitArgs,
     shown: ServiceSummary,
-) -> Result<ServiceOptions, Failure> {
+) -> Result<ServiceOptions, CliFailure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut options = options(reach, limits, shown, clock)?;
     options.queries.absent = opened.absent();
-    Ok(ServiceOptions { source: Source::Saved(opened.db), ..options })
+    Ok(ServiceOptions { source: ServiceSource::Saved(opened.db), ..options })
 }
 
 /// A live service of level 0, with what `reach` and `limits` say.
@@ -387,22 +387,22 @@ fn options(
     limits: &LimitArgs,
     shown: ServiceSummary,
     clock: Arc<dyn Clock>,
-) -> Result<ServiceOptions, Failure> {
+) -> Result<ServiceOptions, CliFailure> {
     let allowed_uids = reach.allow_user.iter().map(|user| config::uid_of(user));
-    let allowed_uids = allowed_uids.collect::<Result<_, _>>().map_err(Failure::usage)?;
+    let allowed_uids = allowed_uids.collect::<Result<_, _>>().map_err(CliFailure::usage)?;
     let token = config::environment("TELEM_TOKEN").map(|text| Token::chosen(&text)).transpose();
     let runtime_dir = config::environment("XDG_RUNTIME_DIR").map(PathBuf::from);
     let uid = rustix::process::getuid().as_raw();
     let ServiceSummary { data, job, node } = shown;
     Ok(ServiceOptions {
-        source: Source::Live,
+        source: ServiceSource::Live,
         data,
         job,
         collect: CollectOptions::new(0, &node),
         node,
         listen: reach.listen,
         connection_file: reach.connection_file,
-        token: token.map_err(Failure::usage)?,
+        token: token.map_err(CliFailure::usage)?,
         uid,
         allowed_uids,
         socket_place: SocketPlace::OfUser { xdg_runtime_dir: runtime_dir },
@@ -460,7 +460,7 @@ fn query_options(args: &LimitArgs, clock: &Arc<dyn Clock>) -> QueryOptions {
 
 /// # Errors
 /// Failed.
-pub fn wanted_data(dir: &Path) -> Result<PathBuf, Failure> {
+pub fn wanted_data(dir: &Path) -> Result<PathBuf, CliFailure> {
     // The connection file names it to processes that run elsewhere.
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
     make(&dir, 0o777)?;
@@ -471,21 +471,21 @@ pub fn wanted_data(dir: &Path) -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// Failed when it cannot be made.
-pub fn standing_data(job: &str, node: &str) -> Result<PathBuf, Failure> {
+pub fn standing_data(job: &str, node: &str) -> Result<PathBuf, CliFailure> {
     let dir = private_data(job)?.join(node);
     make(&dir, 0o700)?;
     Ok(dir)
 }
 
 /// Where the default directories of a job stand, below a directory that is ours alone.
-fn private_data(job: &str) -> Result<PathBuf, Failure> {
+fn private_data(job: &str) -> Result<PathBuf, CliFailure> {
     let uid = rustix::process::getuid().as_raw();
     let bases = config::data_bases(config::environment);
     let base = bases.first().map_or(Path::new("/tmp"), |base| &base.path);
     make(base, 0o777)?;
     let found = private_dir::below(base, &config::private_name(uid), uid, Privacy::Closed).map_err(|error| {
         let base = base.display();
-        Failure::Failed(format!("no live data in {base}: {error}; name another directory with --data DIR"))
+        CliFailure::Failed(format!("no live data in {base}: {error}; name another directory with --data DIR"))
     })?;
     found.tell_passed(LIVE_DATA);
     Ok(found.path.join(job))
@@ -493,11 +493,11 @@ fn private_data(job: &str) -> Result<PathBuf, Failure> {
 
 /// # Errors
 /// Failed.
-pub fn make(dir: &Path, mode: u32) -> Result<(), Failure> {
+pub fn make(dir: &Path, mode: u32) -> Result<(), CliFailure> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(dir);
     made.map_err(|error| cannot_make(dir, &error))
 }
 
-fn cannot_make(dir: &Path, error: &io::Error) -> Failure {
-    Failure::Failed(format!("cannot create the data directory {}: {error}", dir.display()))
+fn cannot_make(dir: &Path, error: &io::Error) -> CliFailure {
+    CliFailure::Failed(format!("cannot create the data directory {}: {error}", dir.display()))
 }

@@ -15,11 +15,11 @@ use futures::StreamExt;
 use telem_engine::{Clock, SystemClock};
 use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 
-use super::Failure;
+use super::CliFailure;
 use crate::client::{Address, AnswerBody, Client, ClientError};
 use crate::footprint::raise_descriptor_limit;
 use crate::missing;
-use crate::saving::saved::{self, Opened, Unsound};
+use crate::saving::saved::{self, Opened, UnsoundPolicy};
 
 /// Where a command reads: from the directories that it names, or from a server.
 #[derive(Debug)]
@@ -31,11 +31,11 @@ pub enum Origin {
 impl Origin {
     /// # Errors
     /// Usage when `named` is neither directories alone nor one server.
-    pub fn parse(named: &[String]) -> Result<Self, Failure> {
+    pub fn parse(named: &[String]) -> Result<Self, CliFailure> {
         match named {
-            [one] if Address::is_meant(one) => Ok(Self::Server(Address::parse(one).map_err(Failure::usage)?)),
+            [one] if Address::is_meant(one) => Ok(Self::Server(Address::parse(one).map_err(CliFailure::usage)?)),
             several => match several.iter().find(|one| Address::is_meant(one)) {
-                Some(server) => Err(Failure::Usage(format!(
+                Some(server) => Err(CliFailure::Usage(format!(
                     "{server} is a server: name it alone, or directories of databases without it"
                 ))),
                 None => Ok(Self::Directories(several.iter().map(PathBuf::from).collect())),
@@ -55,18 +55,18 @@ pub struct StrictArg {
 }
 
 impl StrictArg {
-    pub fn unsound(self) -> Unsound {
-        if self.strict { Unsound::Fail } else { Unsound::LeaveOut }
+    pub fn unsound(self) -> UnsoundPolicy {
+        if self.strict { UnsoundPolicy::Fail } else { UnsoundPolicy::LeaveOut }
     }
 }
 
 /// Opens the databases that `dirs` are or hold as one, without changing anything, also while a server writes them.
-pub fn open_read_only(dirs: &[PathBuf], strict: StrictArg) -> Result<Opened, Failure> {
-    let databases = saved::databases(dirs).map_err(Failure::failed)?;
+pub fn open_read_only(dirs: &[PathBuf], strict: StrictArg) -> Result<Opened, CliFailure> {
+    let databases = saved::databases(dirs).map_err(CliFailure::failed)?;
     if databases.len() > 1 {
         raise_descriptor_limit();
     }
-    let opened = saved::open(&databases, strict.unsound(), Arc::new(SystemClock::new())).map_err(Failure::failed)?;
+    let opened = saved::open(&databases, strict.unsound(), Arc::new(SystemClock::new())).map_err(CliFailure::failed)?;
     // Who gets less than was written must know, whatever they asked for.
     for warning in opened.warnings() {
         writeln!(io::stderr(), "warning: {warning}").unwrap_or_default();
@@ -87,14 +87,14 @@ pub enum RowsError {
     NoStream,
 }
 
-impl From<RowsError> for Failure {
+impl From<RowsError> for CliFailure {
     fn from(error: RowsError) -> Self {
-        Failure::failed(error)
+        CliFailure::failed(error)
     }
 }
 
 /// The rows of one answer, batch by batch.
-pub struct Batches {
+pub struct SourceBatches {
     schema: SchemaRef,
     missing: Option<String>,
     rows: SqlRows,
@@ -118,20 +118,20 @@ struct Remote {
     first: Option<RecordBatch>,
 }
 
-impl Batches {
+impl SourceBatches {
     /// Asks the databases in `dirs`, in this process. Names the nodes that did not answer.
     pub async fn of_directories(
         dirs: &[PathBuf],
         strict: StrictArg,
         sql: &str,
         limits: impl FnOnce(&mut QueryOptions),
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliFailure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let mut options = QueryOptions::new(clock);
         limits(&mut options);
         let opened = open_read_only(dirs, strict)?;
         options.absent = opened.absent();
-        let queries = Queries::new(opened.db, options).map_err(Failure::failed)?;
+        let queries = Queries::new(opened.db, options).map_err(CliFailure::failed)?;
         Ok(Self::of_queries(&queries, sql, RowOrder::Any).await?)
     }
 

@@ -10,9 +10,9 @@ use telem_query::QueryOptions;
 
 use super::output::{Output, OutputFormat};
 use super::pending::unless_stopped;
-use super::source::{Batches, Origin, StrictArg};
+use super::source::{Origin, SourceBatches, StrictArg};
 use super::table::{Counted, TableOptions};
-use super::{Failure, units};
+use super::{CliFailure, units};
 use crate::client::Client;
 
 /// A query text beyond this is not read.
@@ -87,7 +87,7 @@ Environment:
 
 /// # Errors
 /// Failed for a question that cannot be answered; Usage where none is asked.
-pub fn run(args: SqlArgs) -> Result<(), Failure> {
+pub fn run(args: SqlArgs) -> Result<(), CliFailure> {
     let (origin, sql) = question(&args)?;
     let file = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let format = match (args.format, file) {
@@ -95,15 +95,15 @@ pub fn run(args: SqlArgs) -> Result<(), Failure> {
         (None, Some(file)) => format_of(file)?,
         (None, None) => OutputFormat::Table,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliFailure::failed)?;
     let answer = async {
         let limits = |options: &mut QueryOptions| {
             options.deadline = args.query_deadline.unwrap_or(LOCAL_DEADLINE);
             options.memory_bytes_max = args.query_memory.unwrap_or(options.memory_bytes_max);
         };
         let mut batches = match origin {
-            Origin::Server(address) => Batches::of_server(&Client::new(address), args.strict, &sql).await?,
-            Origin::Directories(dirs) => Batches::of_directories(&dirs, args.strict, &sql, limits).await?,
+            Origin::Server(address) => SourceBatches::of_server(&Client::new(address), args.strict, &sql).await?,
+            Origin::Directories(dirs) => SourceBatches::of_directories(&dirs, args.strict, &sql, limits).await?,
         };
         let table = match file {
             Some(_) => TableOptions::of_file(args.rows_max),
@@ -127,13 +127,13 @@ pub fn run(args: SqlArgs) -> Result<(), Failure> {
 }
 
 /// Reads on to tell how many rows there are beyond those that are shown, as long as that takes no time.
-async fn count_more(batches: &mut Batches, output: &mut Output) -> Result<Counted, Failure> {
+async fn count_more(batches: &mut SourceBatches, output: &mut Output) -> Result<Counted, CliFailure> {
     let read_on = async {
         while output.more() < MORE_MAX {
             match batches.next().await {
                 Ok(Some(batch)) => output.batch(&batch)?,
                 Ok(None) => return Ok(Counted::All),
-                Err(error) => return Err(Failure::from(error)),
+                Err(error) => return Err(CliFailure::from(error)),
             }
         }
         Ok(Counted::AtLeast)
@@ -143,10 +143,10 @@ async fn count_more(batches: &mut Batches, output: &mut Output) -> Result<Counte
 
 /// The format that a file's name asks for. Tables are for people, and show the first rows: into what is to be kept they
 /// come on request only.
-fn format_of(file: &Path) -> Result<OutputFormat, Failure> {
+fn format_of(file: &Path) -> Result<OutputFormat, CliFailure> {
     let is_no_file = fs::metadata(file).is_ok_and(|found| !found.is_file());
     OutputFormat::of_file(file).or_else(|| is_no_file.then_some(OutputFormat::Table)).ok_or_else(|| {
-        Failure::Usage(format!(
+        CliFailure::Usage(format!(
             "'{}' does not tell the format: end it in .csv, .json, .ndjson, .parquet, .arrow or .arrows, or give --format",
             file.display()
         ))
@@ -154,7 +154,7 @@ fn format_of(file: &Path) -> Result<OutputFormat, Failure> {
 }
 
 /// Where to ask, and what.
-fn question(args: &SqlArgs) -> Result<(Origin, String), Failure> {
+fn question(args: &SqlArgs) -> Result<(Origin, String), CliFailure> {
     let dash = Path::new("-");
     let (named, file) = match (&args.file, &*args.words) {
         (Some(file), named) => (named, Some(file)),
@@ -165,7 +165,7 @@ fn question(args: &SqlArgs) -> Result<(Origin, String), Failure> {
             (named, None)
         }
         (None, _) => {
-            return Err(Failure::usage(
+            return Err(CliFailure::usage(
                 "there is no query; write it behind the directories, or '-' for stdin, or --file FILE",
             ));
         }
@@ -173,23 +173,23 @@ fn question(args: &SqlArgs) -> Result<(Origin, String), Failure> {
     let origin = Origin::parse(named)?;
     let text = match file {
         Some(path) if path != dash => fs::read_to_string(path)
-            .map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?,
+            .map_err(|error| CliFailure::Failed(format!("cannot read {}: {error}", path.display())))?,
         _ => {
             let mut text = String::new();
             let read = io::stdin().lock().take(SQL_BYTES_MAX).read_to_string(&mut text);
-            read.map_err(|error| Failure::Failed(format!("cannot read the query from stdin: {error}")))?;
+            read.map_err(|error| CliFailure::Failed(format!("cannot read the query from stdin: {error}")))?;
             text
         }
     };
     Ok((origin, checked(text)?))
 }
 
-fn checked(sql: String) -> Result<String, Failure> {
+fn checked(sql: String) -> Result<String, CliFailure> {
     if sql.trim().is_empty() {
-        return Err(Failure::usage("the query is empty"));
+        return Err(CliFailure::usage("the query is empty"));
     }
     if Path::new(&sql).is_dir() {
-        return Err(Failure::Usage(format!("'{sql}' is a directory; write the query behind the last directory")));
+        return Err(CliFailure::Usage(format!("'{sql}' is a directory; write the query behind the last directory")));
     }
     Ok(sql)
 }

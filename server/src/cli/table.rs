@@ -15,7 +15,7 @@ use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 
 use cells::Cells;
-use layout::Layout;
+use layout::TableLayout;
 
 /// Rows that are laid out together: the widths of columns are theirs, and what follows keeps to them.
 const BLOCK_ROWS: usize = 1_000;
@@ -58,7 +58,7 @@ pub fn terminal_width() -> Option<usize> {
 }
 
 /// Takes the batches of an answer and writes them as a table.
-pub struct Table {
+pub struct TextTable {
     options: TableOptions,
     out: Box<dyn Write + Send>,
     schema: SchemaRef,
@@ -67,7 +67,7 @@ pub struct Table {
     rows_waiting: usize,
     rows_written: usize,
     /// Set when the first rows are written.
-    layout: Option<Layout>,
+    layout: Option<TableLayout>,
     /// Rows beyond those that are shown, as far as they were counted.
     more: u64,
 }
@@ -79,7 +79,7 @@ pub enum Counted {
     AtLeast,
 }
 
-impl Table {
+impl TextTable {
     pub fn new(schema: &SchemaRef, options: TableOptions, out: Box<dyn Write + Send>) -> Self {
         let schema = SchemaRef::clone(schema);
         Self { options, out, schema, waiting: Vec::new(), rows_waiting: 0, rows_written: 0, layout: None, more: 0 }
@@ -113,7 +113,7 @@ impl Table {
     /// Writes what is left and closes the table; says on stderr what is not shown.
     ///
     /// # Errors
-    /// As [`Table::batch`].
+    /// As [`TextTable::batch`].
     pub fn finish(mut self, counted: Counted) -> Result<(), TableError> {
         if self.more == 0 {
             self.end()?;
@@ -140,7 +140,7 @@ impl Table {
         let layout = match &self.layout {
             Some(layout) => layout,
             None => {
-                let layout = Layout::new(&cells, self.options.width);
+                let layout = TableLayout::new(&cells, self.options.width);
                 self.out.write_all(layout.head(&cells).as_bytes())?;
                 &*self.layout.insert(layout)
             }

@@ -103,8 +103,8 @@ fn a_query_may_begin_with_a_comment_and_other_commands_keep_their_words() {
 
 #[test]
 fn a_reader_that_is_gone_is_no_failure_and_other_errors_are() {
-    assert!(matches!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)), Failure::ReaderGone));
-    assert!(matches!(Failure::from(io::Error::from(io::ErrorKind::StorageFull)), Failure::Failed(_)));
+    assert!(matches!(CliFailure::from(io::Error::from(io::ErrorKind::BrokenPipe)), CliFailure::ReaderGone));
+    assert!(matches!(CliFailure::from(io::Error::from(io::ErrorKind::StorageFull)), CliFailure::Failed(_)));
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Ending {
 /// Becomes the command. Returns, with what kept it from that, only when it cannot be run.
 pub fn replace_this_process(command: &[OsString]) -> StartError {
     let (program, _) = split(command);
-    let source = match Plan::of(command) {
+    let source = match ChildPlan::of(command) {
         Ok(plan) => plan.command().exec(),
         Err(error) => error,
     };
@@ -94,13 +94,13 @@ pub fn replace_this_process(command: &[OsString]) -> StartError {
 
 /// What is executed so that the command runs in the end.
 #[derive(Debug, PartialEq, Eq)]
-struct Plan<'a> {
+struct ChildPlan<'a> {
     program: &'a OsStr,
     before: Vec<&'a OsStr>,
     arguments: &'a [OsString],
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ChildPlan<'a> {
     fn of(command: &'a [OsString]) -> io::Result<Self> {
         let (program, arguments) = split(command);
         if !signals::inherited_ignored_pipe() {
@@ -202,7 +202,7 @@ impl Child {
         let (program, arguments) = split(command);
         let failed = |source| StartError { command: program.to_owned(), source };
         let environment = || environment.iter().map(|(name, value)| (name, value));
-        let plan = Plan::of(command).map_err(failed)?;
+        let plan = ChildPlan::of(command).map_err(failed)?;
         let started = spawn(|| {
             let mut command = plan.command();
             command.envs(environment());
@@ -328,7 +328,7 @@ mod tests {
     fn a_command_that_is_to_ignore_sigpipe_comes_after_what_ignores_it() {
         let arguments = ["-x".into(), "a b".into()];
         let words = |program: &str, has_env: bool| {
-            let command = Plan::ignoring_pipe(OsStr::new(program), &arguments, || has_env).command();
+            let command = ChildPlan::ignoring_pipe(OsStr::new(program), &arguments, || has_env).command();
             let words = [command.get_program()].into_iter().chain(command.get_args());
             words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join("|")
         };

@@ -15,11 +15,11 @@ use super::notes::{AtWork, Notes};
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT};
 use crate::join::Join;
 use crate::launch::agents::{Agents, AgentsOptions};
-use crate::launch::crew::{Crew, CrewEvent, Members};
+use crate::launch::crew::{Crew, CrewEvent, CrewMembers};
 use crate::launch::hostlist;
 use crate::launch::task::Claim;
-use crate::membership::Nodes;
-use crate::membership::messages::NodeState;
+use crate::membership::NodeRoster;
+use crate::membership::messages::Liveness;
 use crate::saving::upload::Overview;
 use crate::service::Ready;
 
@@ -35,13 +35,13 @@ const GUESTS_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest that giving a node back may take: it is a name on a file system that may hang.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(1);
 
-impl Members for Nodes {
+impl CrewMembers for NodeRoster {
     fn present(&self) -> Vec<String> {
-        Nodes::present(self)
+        NodeRoster::present(self)
     }
 
     fn end(&self) {
-        Nodes::end(self);
+        NodeRoster::end(self);
     }
 }
 
@@ -66,7 +66,7 @@ impl Tally {
             tally.samples += node.figures.samples;
             tally.series += node.figures.series;
             tally.bytes += node.figures.bytes;
-            if node.state != NodeState::Left {
+            if node.state != Liveness::Left {
                 tally.unheard.push(node.node);
             }
         }

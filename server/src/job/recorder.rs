@@ -32,7 +32,7 @@ use super::notes::{AtWork, Notes};
 use super::prepared::{Prepare, RunningService};
 use super::service::ServiceThread;
 use super::signals::Caught;
-use super::summary::{CommandCourse, Summary};
+use super::summary::{CommandCourse, JobSummary};
 use super::usage::UsageWatch;
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, tunnel};
 use crate::config;
@@ -274,7 +274,7 @@ impl Job {
         let complete = self.stopped && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
         let tally = Tally::of(&ready);
         let queries = self.usage.take().map(|watch| watch.query_cpu_seconds());
-        Summary::of(&ready, self.stopped, saved).with(tally).after(course).beside(queries).tell(self.notes);
+        JobSummary::of(&ready, self.stopped, saved).with(tally).after(course).beside(queries).tell(self.notes);
         if complete {
             places.remove_live();
         }

@@ -48,7 +48,7 @@ pub struct CommandCourse {
 }
 
 #[derive(Debug)]
-pub struct Summary {
+pub struct JobSummary {
     /// `None` where it was not closed in time.
     contents: Option<DbInfo>,
     losses: Losses,
@@ -63,7 +63,7 @@ pub struct Summary {
     course: Option<CommandCourse>,
 }
 
-impl Summary {
+impl JobSummary {
     /// `ended`: the service has, whether or not it closed its database.
     pub fn of(ready: &Ready, ended: bool, saved: Option<Saved>) -> Self {
         // One that has not may hang in its locks.

@@ -55,14 +55,14 @@ pub fn orphan_timeout(fleet: &Fleet) -> Duration {
 /// The agents of a head. Those that run when this is dropped are left to themselves.
 #[derive(Debug)]
 pub struct Agents {
-    processes: Vec<Process>,
+    processes: Vec<AgentProcess>,
     logs: PathBuf,
     /// They are processes of this machine, and a signal is theirs.
     are_here: bool,
 }
 
 #[derive(Debug)]
-struct Process {
+struct AgentProcess {
     /// The hosts that it is for.
     hosts: Vec<String>,
     log: PathBuf,
@@ -104,14 +104,14 @@ impl Agents {
         let start = |(hosts, command): (Vec<String>, Command)| {
             let log = logs.join(format!("{}.log", log_name(&hosts)));
             let state = spawn(command, &log, join).map_or_else(AgentState::NotStarted, AgentState::Running);
-            Process { hosts, log, state }
+            AgentProcess { hosts, log, state }
         };
         Ok(Agents { processes: commands.into_iter().map(start).collect(), logs: logs.to_path_buf(), are_here: true })
     }
 
     /// Those that ended since this was last asked.
     pub fn ended(&mut self) -> Vec<Ended> {
-        self.processes.iter_mut().filter_map(Process::look).collect()
+        self.processes.iter_mut().filter_map(AgentProcess::look).collect()
     }
 
     /// How many of the processes run.
@@ -159,7 +159,7 @@ impl Agents {
     }
 }
 
-impl Process {
+impl AgentProcess {
     /// Its end, once.
     fn look(&mut self) -> Option<Ended> {
         if let AgentState::Running(child) = &mut self.state {

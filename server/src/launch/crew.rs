@@ -31,7 +31,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Who has joined the head.
-pub trait Members: Send {
+pub trait CrewMembers: Send {
     /// Names of nodes that joined and did not leave.
     fn present(&self) -> Vec<String>;
     /// Tells them to save what is left and to end.
@@ -54,14 +54,14 @@ pub enum CrewEvent {
 }
 
 #[derive(Debug)]
-enum Order {
+enum CrewOrder {
     Dismiss { patience: Duration },
 }
 
 /// The thread. It leaves the agents to themselves when this is dropped.
 #[derive(Debug)]
 pub struct Crew {
-    orders: Sender<Order>,
+    orders: Sender<CrewOrder>,
 }
 
 impl Crew {
@@ -72,7 +72,7 @@ impl Crew {
     pub fn start(
         wanted: usize,
         start: impl FnOnce() -> io::Result<Agents> + Send + 'static,
-        members: Box<dyn Members>,
+        members: Box<dyn CrewMembers>,
         clock: Arc<dyn Clock>,
         tell: impl Fn(CrewEvent) + Send + 'static,
     ) -> io::Result<Crew> {
@@ -96,15 +96,15 @@ impl Crew {
     /// Ends the agents within `patience`; [`CrewEvent::Dismissed`] follows. Again, with less, when it is to be sooner.
     pub fn dismiss(&self, patience: Duration) {
         // A thread that is gone has said so.
-        let _ = self.orders.send(Order::Dismiss { patience });
+        let _ = self.orders.send(CrewOrder::Dismiss { patience });
     }
 }
 
 struct Watch {
     agents: Agents,
-    members: Box<dyn Members>,
+    members: Box<dyn CrewMembers>,
     clock: Arc<dyn Clock>,
-    orders: Receiver<Order>,
+    orders: Receiver<CrewOrder>,
     /// Some ended that were to go on: what they said is kept.
     failed: bool,
     /// Their time is over.
@@ -118,7 +118,7 @@ impl Watch {
         self.hurry(deadline);
         while self.agents.running() > 0 && self.clock.monotonic() + SIGNAL_TIME < deadline {
             match self.orders.recv_timeout(LOOK_INTERVAL) {
-                Ok(Order::Dismiss { patience }) => {
+                Ok(CrewOrder::Dismiss { patience }) => {
                     deadline = deadline.min(self.clock.monotonic() + patience);
                     self.hurry(deadline);
                 }
@@ -157,7 +157,7 @@ impl Watch {
                 return None;
             }
             match self.orders.recv_timeout(LOOK_INTERVAL) {
-                Ok(Order::Dismiss { patience }) => {
+                Ok(CrewOrder::Dismiss { patience }) => {
                     tell(CrewEvent::Gathered { joined, wanted });
                     return Some(self.clock.monotonic() + patience);
                 }
@@ -171,7 +171,7 @@ impl Watch {
     fn watch(&mut self, tell: &impl Fn(CrewEvent)) -> Option<Duration> {
         loop {
             match self.orders.recv_timeout(WATCH_INTERVAL) {
-                Ok(Order::Dismiss { patience }) => return Some(self.clock.monotonic() + patience),
+                Ok(CrewOrder::Dismiss { patience }) => return Some(self.clock.monotonic() + patience),
                 Err(RecvTimeoutError::Timeout) => self.look(tell, false),
                 Err(RecvTimeoutError::Disconnected) => return None,
             }

@@ -140,12 +140,12 @@ const OF_A_TASK: [&str; 12] = [
 ];
 
 /// The step of Slurm's that this process is a task of; `None` for what runs in a batch script or a shell of a job.
-fn slurm_step(around: &dyn Surroundings) -> Option<Step> {
+fn slurm_step(around: &dyn Surroundings) -> Option<SchedulerStep> {
     number(around, "SLURM_STEP_ID").filter(|step| *step < SLURM_STEPS_RESERVED)?;
     let nodes = number(around, "SLURM_STEP_NUM_NODES").or_else(|| number(around, "SLURM_NNODES"));
     let tasks = number(around, "SLURM_STEP_NUM_TASKS").or_else(|| number(around, "SLURM_NTASKS"));
     let name = around.variable("SLURM_JOB_ID").zip(around.variable("SLURM_STEP_ID"));
-    Some(Step {
+    Some(SchedulerStep {
         rank: number(around, "SLURM_PROCID")?,
         nodes: nodes.unwrap_or(1),
         tasks: tasks.unwrap_or(1),
@@ -153,7 +153,7 @@ fn slurm_step(around: &dyn Surroundings) -> Option<Step> {
     })
 }
 
-struct Step {
+struct SchedulerStep {
     rank: u32,
     nodes: u32,
     tasks: u32,

@@ -79,7 +79,7 @@ pub struct Meeting {
 
 /// What a process of a node is to its other processes.
 #[derive(Debug)]
-pub enum Part {
+pub enum TaskPart {
     /// Its recorder.
     Keeper(Claim),
     /// The recorder is another process, which is reached so.
@@ -149,7 +149,7 @@ impl Meeting {
         machine: &dyn Machine,
         clock: &Arc<dyn Clock>,
         patience: &dyn Patience,
-    ) -> Result<Part, TaskError> {
+    ) -> Result<TaskPart, TaskError> {
         match rank {
             0 => self.enter_as_head(machine, clock, patience),
             _ => self.enter_as_task(around, machine, clock, patience),
@@ -166,7 +166,7 @@ impl Meeting {
         machine: &dyn Machine,
         clock: &Arc<dyn Clock>,
         patience: &dyn Patience,
-    ) -> Result<Part, TaskError> {
+    ) -> Result<TaskPart, TaskError> {
         let is_first = LOCAL_RANKS.iter().find_map(|name| around.variable(name)).is_none_or(|rank| rank.trim() == "0");
         let start = clock.monotonic();
         if !is_first {
@@ -176,7 +176,7 @@ impl Meeting {
             }
         }
         if let Some(claim) = self.claim_unwished(machine)? {
-            return Ok(Part::Keeper(claim));
+            return Ok(TaskPart::Keeper(claim));
         }
         self.await_keeper(machine, clock, patience)
     }
@@ -187,12 +187,12 @@ impl Meeting {
         machine: &dyn Machine,
         clock: &Arc<dyn Clock>,
         patience: &dyn Patience,
-    ) -> Result<Part, TaskError> {
+    ) -> Result<TaskPart, TaskError> {
         let mut wish = None;
         let deadline = clock.monotonic() + HANDOVER_TIMEOUT;
         loop {
             if let Some(claim) = self.claim(machine)? {
-                return Ok(Part::Keeper(claim));
+                return Ok(TaskPart::Keeper(claim));
             }
             if let Some(guest) = self.as_guest(machine) {
                 return Ok(guest);
@@ -202,7 +202,7 @@ impl Meeting {
                 wish = self.wish(machine);
             }
             if clock.monotonic() >= deadline || patience.is_over() {
-                return Ok(Part::Unheard);
+                return Ok(TaskPart::Unheard);
             }
             std::thread::park_timeout(LOOK_INTERVAL);
         }
@@ -218,7 +218,7 @@ impl Meeting {
         machine: &dyn Machine,
         clock: &Arc<dyn Clock>,
         patience: &dyn Patience,
-    ) -> Result<Part, TaskError> {
+    ) -> Result<TaskPart, TaskError> {
         drop(claim);
         self.await_keeper(machine, clock, patience)
     }
@@ -229,7 +229,7 @@ impl Meeting {
         machine: &dyn Machine,
         clock: &Arc<dyn Clock>,
         patience: &dyn Patience,
-    ) -> Result<Part, TaskError> {
+    ) -> Result<TaskPart, TaskError> {
         patience.ask(KEEPER_TIMEOUT);
         let deadline = clock.monotonic() + KEEPER_TIMEOUT;
         loop {
@@ -237,21 +237,21 @@ impl Meeting {
                 return Ok(guest);
             }
             if clock.monotonic() >= deadline || patience.is_over() {
-                return Ok(Part::Unheard);
+                return Ok(TaskPart::Unheard);
             }
             std::thread::park_timeout(LOOK_INTERVAL);
             // It may have died meanwhile.
             if let Some(claim) = self.claim_unwished(machine)? {
-                return Ok(Part::Keeper(claim));
+                return Ok(TaskPart::Keeper(claim));
             }
         }
     }
 
     /// Signs in with the keeper, once that says how it is reached.
-    fn as_guest(&self, machine: &dyn Machine) -> Option<Part> {
+    fn as_guest(&self, machine: &dyn Machine) -> Option<TaskPart> {
         let environment = self.told()?;
         self.sign_in(machine);
-        Some(Part::Guest { environment })
+        Some(TaskPart::Guest { environment })
     }
 
     /// Whether the head runs on this node, and waits to keep it.

@@ -5,13 +5,13 @@ use std::time::Duration;
 use futures::future::join_all;
 use telem_query::Queries;
 
-use super::Nodes;
+use super::NodeRoster;
 
 /// How often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Looks until it is dropped.
-pub async fn watch(nodes: Nodes, queries: Queries) {
+pub async fn watch(nodes: NodeRoster, queries: Queries) {
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
         let overdue = nodes.overdue();

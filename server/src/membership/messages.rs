@@ -104,7 +104,7 @@ pub struct Leave {
 /// Whether a node can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum NodeState {
+pub enum Liveness {
     Up,
     /// It has not reported for a while.
     Suspect,
@@ -112,7 +112,7 @@ pub enum NodeState {
     Left,
 }
 
-impl NodeState {
+impl Liveness {
     pub fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -128,7 +128,7 @@ pub struct Listed {
     pub node: String,
     pub is_head: bool,
     pub url: String,
-    pub state: NodeState,
+    pub state: Liveness,
     /// Why it is in that state, where that is not plain.
     pub reason: Option<String>,
     /// Since when, microseconds since 1970 by the clock of the head.

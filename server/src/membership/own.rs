@@ -6,7 +6,7 @@ use telem_engine::Clock;
 use telem_query::Queries;
 
 use super::last_error;
-use super::messages::{Figures, Listed, NodeState};
+use super::messages::{Figures, Listed, Liveness};
 use crate::config;
 use crate::footprint::Footprint;
 use crate::state::VERSION;
@@ -29,7 +29,7 @@ impl OwnNode {
             node: self.node.clone(),
             is_head: self.is_head,
             url: self.url.clone(),
-            state: NodeState::Up,
+            state: Liveness::Up,
             reason: None,
             since_us: self.since_us,
             reported_ms: None,

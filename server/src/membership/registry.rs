@@ -15,7 +15,7 @@ use telem_engine::Timestamp;
 use url::Url;
 
 use self::offset::Offset;
-use super::messages::{Figures, JoinRequest, Joined, Leave, Listed, NodeReport, NodeState, Reported};
+use super::messages::{Figures, JoinRequest, Joined, Leave, Listed, Liveness, NodeReport, Reported};
 use crate::config;
 use crate::join::is_compatible;
 
@@ -83,7 +83,7 @@ pub struct Registry {
 struct RegistryEntry {
     request: JoinRequest,
     url: Url,
-    state: NodeState,
+    state: Liveness,
     reason: Option<String>,
     since: Moment,
     heard: Moment,
@@ -99,7 +99,7 @@ impl RegistryEntry {
         Self {
             request: request.clone(),
             url,
-            state: NodeState::Up,
+            state: Liveness::Up,
             reason: None,
             since: now,
             heard: now,
@@ -110,7 +110,7 @@ impl RegistryEntry {
         }
     }
 
-    fn turn(&mut self, state: NodeState, reason: Option<String>, now: Moment) {
+    fn turn(&mut self, state: Liveness, reason: Option<String>, now: Moment) {
         if self.state != state {
             self.since = now;
         }
@@ -144,7 +144,7 @@ impl Registry {
             // The same process, which thinks that the head has forgotten it: what is known of it stays known.
             Some(entry) if entry.request.incarnation == request.incarnation => {
                 (entry.request, entry.url, entry.heard) = (request.clone(), url, now);
-                entry.turn(NodeState::Up, None, now);
+                entry.turn(Liveness::Up, None, now);
             }
             _ => {
                 self.nodes.insert(node.clone(), RegistryEntry::new(request, url, now));
@@ -197,9 +197,9 @@ impl Registry {
         if entry.seq.is_some_and(|seq| seq >= report.seq) {
             return Ok(Heard { answer, is_back: false });
         }
-        let is_back = entry.state != NodeState::Up;
+        let is_back = entry.state != Liveness::Up;
         entry.heard = now;
-        entry.turn(NodeState::Up, None, now);
+        entry.turn(Liveness::Up, None, now);
         entry.seq = Some(report.seq);
         entry.figures = report.figures;
         entry.last_error = report.last_error.as_deref().map(shortened);
@@ -219,7 +219,7 @@ impl Registry {
         if let Some(figures) = leave.figures {
             entry.figures = figures;
         }
-        entry.turn(NodeState::Left, Some(shortened(&leave.reason)), now);
+        entry.turn(Liveness::Left, Some(shortened(&leave.reason)), now);
         Ok(())
     }
 
@@ -228,8 +228,8 @@ impl Registry {
         let mut overdue = Vec::new();
         for (node, entry) in &mut self.nodes {
             let silent = now.steady.saturating_sub(entry.heard.steady);
-            if entry.state == NodeState::Up && silent > SUSPECT_AFTER {
-                entry.turn(NodeState::Suspect, Some("it does not report any more".to_owned()), now);
+            if entry.state == Liveness::Up && silent > SUSPECT_AFTER {
+                entry.turn(Liveness::Suspect, Some("it does not report any more".to_owned()), now);
                 overdue.push((node.clone(), silent));
             }
         }
@@ -242,7 +242,7 @@ impl Registry {
     }
 
     pub fn present(&self) -> Vec<String> {
-        let present = self.nodes.iter().filter(|(_, entry)| entry.state != NodeState::Left);
+        let present = self.nodes.iter().filter(|(_, entry)| entry.state != Liveness::Left);
         present.map(|(node, _)| node.clone()).collect()
     }
 
@@ -283,7 +283,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(TEXT_CHARS_MAX).collect()
 }
 
-impl fmt::Display for NodeState {
+impl fmt::Display for Liveness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

@@ -16,7 +16,7 @@ use telem_engine::{Clock, ErrorKind};
 use telem_query::Queries;
 use telem_query::cluster::{WORKER_PATH, WorkerService};
 
-use super::Nodes;
+use super::NodeRoster;
 use super::messages::{self, Listed, NodeReport};
 use super::own::OwnNode;
 use super::registry::NodeRefusal;
@@ -30,7 +30,7 @@ use crate::token::Token;
 pub struct Membership {
     pub own: OwnNode,
     /// `None` where this is no head.
-    pub nodes: Option<Nodes>,
+    pub nodes: Option<NodeRoster>,
     pub queries: Queries,
     pub clock: Arc<dyn Clock>,
     pub token: Token,
@@ -100,12 +100,12 @@ async fn list(Of(membership): Of<Arc<Membership>>) -> Result<Response, ApiError>
     // Waits for a lock that the writer holds while it appends.
     let own = tokio::task::spawn_blocking(move || own.own.listed(&own.queries, &*own.clock)).await;
     let own = own.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))?;
-    let others = membership.nodes.as_ref().map(Nodes::list).unwrap_or_default();
+    let others = membership.nodes.as_ref().map(NodeRoster::list).unwrap_or_default();
     let all: Vec<Listed> = std::iter::once(own).chain(others).collect();
     Ok(json(&all))
 }
 
-fn head(membership: &Membership) -> Result<&Nodes, ApiError> {
+fn head(membership: &Membership) -> Result<&NodeRoster, ApiError> {
     let none = || ApiError::new(StatusCode::NOT_FOUND, "this process is not the head of a job");
     membership.nodes.as_ref().ok_or_else(none)
 }

@@ -10,7 +10,7 @@ use telem_ingest::rank;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::guest::{PlaceFor, StrangerSource};
-use super::owner::{Owner, OwnerLookup, SocketHold};
+use super::owner::{OwnerLookup, SocketHold, SocketOwner};
 use crate::cors::Cors;
 use crate::http::ApiError;
 use crate::token::Token;
@@ -131,12 +131,12 @@ impl Rules {
     }
 
     /// The decision about a loopback connection whose client end belongs to `owner`.
-    pub fn of_owner(&self, owner: Option<Owner>) -> Access {
+    pub fn of_owner(&self, owner: Option<SocketOwner>) -> Access {
         let gone = |reason: &str| Access::Stranger { reason: reason.to_owned(), source: StrangerSource::Unknown };
         match owner {
-            Some(Owner { end: SocketHold::Unknown, .. }) => gone(HUNG_UP),
-            Some(Owner { uid, .. }) if self.uids.contains(&uid) => Access::Loopback { uid },
-            Some(Owner { uid, .. }) => self.stranger_uid(uid),
+            Some(SocketOwner { end: SocketHold::Unknown, .. }) => gone(HUNG_UP),
+            Some(SocketOwner { uid, .. }) if self.uids.contains(&uid) => Access::Loopback { uid },
+            Some(SocketOwner { uid, .. }) => self.stranger_uid(uid),
             None => gone(GONE),
         }
     }

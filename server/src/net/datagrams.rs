@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::access::{Access, Rules};
-use super::owner::{Owner, SocketHold};
+use super::owner::{SocketHold, SocketOwner};
 use super::proc_net;
 use crate::protocol::DatagramService;
 
@@ -64,7 +64,7 @@ impl Admission {
     /// Whether all of them may send: several sockets may share a port, and the kernel does not say which of them sent.
     pub(super) fn are_admitted(&self, users: &[u32]) -> bool {
         let may = |uid: &u32| {
-            let owner = Owner { uid: *uid, end: SocketHold::Held };
+            let owner = SocketOwner { uid: *uid, end: SocketHold::Held };
             matches!(self.rules.of_owner(Some(owner)), Access::Loopback { .. })
         };
         !users.is_empty() && users.iter().all(may)

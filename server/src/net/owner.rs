@@ -24,7 +24,7 @@ const TABLE_LOOKS_MAX: usize = 3;
 
 /// What the kernel says of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct SocketOwner {
     pub uid: u32,
     pub end: SocketHold,
 }
@@ -52,10 +52,10 @@ pub struct SocketRow {
 
 impl SocketRow {
     /// Whose the socket at `local` is that is connected to `remote`, where this row is of that one.
-    pub fn owner(&self, local: SocketAddr, remote: SocketAddr) -> Option<Owner> {
+    pub fn owner(&self, local: SocketAddr, remote: SocketAddr) -> Option<SocketOwner> {
         let same = |a: SocketAddr, b: SocketAddr| canonical(a) == canonical(b);
         let end = (same(self.local, local) && same(self.remote, remote)).then(|| self.end())??;
-        Some(Owner { uid: self.uid, end })
+        Some(SocketOwner { uid: self.uid, end })
     }
 
     /// `None` where there is no connection yet: whoever opens one from the same port now is not who holds the other end
@@ -121,7 +121,7 @@ impl OwnerLookup {
     ///
     /// # Errors
     /// When the kernel may not be asked; its tables say more.
-    pub fn at_once(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
+    pub fn at_once(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
         let diag = self.diag.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         let row = diag.find(local, remote)?;
         Ok(row.and_then(|row| row.owner(local, remote)).map(|owner| self.known(owner)))
@@ -131,7 +131,7 @@ impl OwnerLookup {
     ///
     /// # Errors
     /// When neither table can be read.
-    pub async fn in_tables(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
+    pub async fn in_tables(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
         let place = Arc::clone(&self.table_readers).acquire_owned().await.map_err(io::Error::other)?;
         let reading = tokio::task::spawn_blocking(move || {
             let _place = place;
@@ -142,13 +142,13 @@ impl OwnerLookup {
     }
 
     /// User 0 is what an older kernel says of everybody's socket that is closed.
-    fn known(&self, owner: Owner) -> Owner {
+    fn known(&self, owner: SocketOwner) -> SocketOwner {
         let unsure = owner.end == SocketHold::Closed && owner.uid == 0 && !self.kernel_keeps_users;
-        if unsure { Owner { end: SocketHold::Unknown, ..owner } } else { owner }
+        if unsure { SocketOwner { end: SocketHold::Unknown, ..owner } } else { owner }
     }
 }
 
-fn look(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
+fn look(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
     for _ in 1..TABLE_LOOKS_MAX {
         if let Some(owner) = proc_net::owner_of(local, remote)? {
             return Ok(Some(owner));

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::owner::{Owner, SocketRow};
+use super::owner::{SocketOwner, SocketRow};
 
 /// Tables are read up to here: some 400,000 sockets.
 const TABLE_BYTES_MAX: u64 = 64 << 20;
@@ -18,7 +18,7 @@ const TABLE_BYTES_MAX: u64 = 64 << 20;
 ///
 /// # Errors
 /// When neither table can be read.
-pub fn owner_of(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
+pub fn owner_of(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
     // A client that speaks IPv4 through an IPv6 socket stands in the second table, with mapped addresses.
     let v4 = search("/proc/net/tcp", local, remote);
     if let Ok(Some(owner)) = v4 {
@@ -56,7 +56,7 @@ fn users(path: &str, sender: SocketAddr) -> io::Result<Vec<u32>> {
     Ok(users)
 }
 
-fn search(path: &str, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
+fn search(path: &str, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
     find(BufReader::new(File::open(path)?.take(TABLE_BYTES_MAX)), local, remote)
 }
 
@@ -64,7 +64,7 @@ fn search(path: &str, local: SocketAddr, remote: SocketAddr) -> io::Result<Optio
 ///
 /// # Errors
 /// When `table` cannot be read. Lines that are no rows are passed over.
-pub fn find(table: impl BufRead, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Owner>> {
+pub fn find(table: impl BufRead, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
     for line in table.lines() {
         if let Some(owner) = row(&line?).and_then(|row| row.owner(local, remote)) {
             return Ok(Some(owner));

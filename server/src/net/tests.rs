@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use super::access::{Access, Rules};
 use super::guest::{ConnectionPlaces, PlaceFor, StrangerSource};
 use super::listen::{BoundListener, ListenError, listen};
-use super::owner::{self, Owner, SocketHold};
+use super::owner::{self, SocketHold, SocketOwner};
 use super::proc_net;
 use super::sniff::{self, FirstByte, first_byte};
 use super::socket::{self, Socket, SocketError, SocketPlace};
@@ -68,7 +68,7 @@ const TCP6: &str = "\
 #[test]
 fn the_kernels_tables_name_the_owner_of_a_client_end() {
     let (held, closed, unknown) = (SocketHold::Held, SocketHold::Closed, SocketHold::Unknown);
-    let owner = |uid, end| Some(Owner { uid, end });
+    let owner = |uid, end| Some(SocketOwner { uid, end });
     for (table, local, remote, expected) in [
         (TCP, "127.0.0.1:50000", "127.0.0.1:4242", owner(1001, held)),
         (TCP, "127.0.0.1:4242", "127.0.0.1:50000", owner(1000, held)),
@@ -125,7 +125,7 @@ fn loopback_is_open_to_our_user_to_root_and_to_the_allowed() {
         (0, SocketHold::Unknown, false),
         (1000, SocketHold::Unknown, false),
     ] {
-        let access = rules().of_owner(Some(Owner { uid, end }));
+        let access = rules().of_owner(Some(SocketOwner { uid, end }));
         assert_eq!(matches!(access, Access::Loopback { .. }), admitted, "uid {uid}, {end:?}: {access:?}");
     }
     assert!(matches!(rules().of_owner(None), Access::Stranger { .. }));

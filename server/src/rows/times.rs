@@ -14,9 +14,9 @@ const END: i64 = 2_932_897 * DAY;
 
 /// Takes over columns of times in UTC that all have years of four digits.
 #[derive(Debug)]
-pub struct Times;
+pub struct TimeTexts;
 
-impl EncoderFactory for Times {
+impl EncoderFactory for TimeTexts {
     fn make_default_encoder<'a>(
         &self,
         _: &'a FieldRef,

@@ -22,7 +22,7 @@ use telem_engine::{Db, Error, Mirror, MirrorReport};
 
 pub use self::destination::{Destination, Naming};
 pub use self::note::SaveNote;
-use crate::saving::upload::{NodePlace, Progress};
+use crate::saving::upload::{NodePlace, UploadProgress};
 
 /// How often, at the least, the copy is brought up to date.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ impl CopyPlace {
         }
     }
 
-    fn tell(&self, progress: &Progress) {
+    fn tell(&self, progress: &UploadProgress) {
         if let Self::OfNode(place) = self {
             place.tell(progress);
         }
@@ -211,7 +211,12 @@ impl CopyThread {
             let _ = fs::remove_dir_all(&dir);
             let _ = fs::remove_dir(destination.parent());
         }
-        self.place.tell(&Progress { bytes: self.copied, lacking: 0, done: failed.is_none(), failed: failed.clone() });
+        self.place.tell(&UploadProgress {
+            bytes: self.copied,
+            lacking: 0,
+            done: failed.is_none(),
+            failed: failed.clone(),
+        });
         // Nobody listens when the process is about to end anyway.
         let _ = events.send(E::from(Saved { dir, failed, nothing }));
     }
@@ -260,7 +265,7 @@ impl CopyThread {
     fn tell_progress(&mut self) {
         self.untold = Duration::ZERO;
         let lacking = self.mirror.as_ref().and_then(|mirror| mirror.lacking().ok()).unwrap_or(0);
-        self.place.tell(&Progress { bytes: self.copied, lacking, ..Progress::default() });
+        self.place.tell(&UploadProgress { bytes: self.copied, lacking, ..UploadProgress::default() });
     }
 
     /// Says once that somebody removed the live data.

@@ -59,7 +59,7 @@ pub enum SavedError {
 
 /// What to do about a database that cannot be opened among several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsound {
+pub enum UnsoundPolicy {
     /// Nothing is opened.
     Fail,
     /// The others are, and whoever asks is told.
@@ -101,11 +101,11 @@ impl Opened {
 ///
 /// # Errors
 /// That of the first database that cannot be opened; where such are left out, only when none can.
-pub fn open(databases: &[PathBuf], unsound: Unsound, clock: Arc<dyn Clock>) -> Result<Opened, SavedError> {
+pub fn open(databases: &[PathBuf], unsound: UnsoundPolicy, clock: Arc<dyn Clock>) -> Result<Opened, SavedError> {
     let options = engine_options(databases.len(), clock);
     let (db, unopened) = match unsound {
-        Unsound::Fail => (Db::open_together(databases, options)?, Vec::new()),
-        Unsound::LeaveOut => Db::open_together_but(databases, options)?,
+        UnsoundPolicy::Fail => (Db::open_together(databases, options)?, Vec::new()),
+        UnsoundPolicy::LeaveOut => Db::open_together_but(databases, options)?,
     };
     Ok(Opened { db, unopened })
 }

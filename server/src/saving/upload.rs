@@ -29,11 +29,11 @@ use crate::config::{ConfigError, checked_name};
 use crate::http::body::{BodyBudget, BodyLimits};
 use crate::saving::claim::claim;
 use crate::token::Token;
-pub use board::{NodeSaved, Outcome, Overview, Progress, SavedNodes};
+pub use board::{NodeSaved, Overview, SavedNodes, UploadOutcome, UploadProgress};
 pub use disk::HeadDisk;
 pub use place::NodePlace;
 pub use routes::routes;
-use store::Store;
+use store::UploadStore;
 
 /// Largest part of a file that is sent at a time, and so what one request holds in memory.
 pub const PART_BYTES_MAX: usize = 4 << 20;
@@ -82,8 +82,8 @@ struct Inner {
 struct NodeCopy {
     /// The id of the database whose copy it is.
     database: String,
-    store: Arc<Store>,
-    progress: Progress,
+    store: Arc<UploadStore>,
+    progress: UploadProgress,
 }
 
 /// A file in the directory where the job is saved that nobody can guess: who can read it shares the directory.
@@ -180,8 +180,8 @@ impl Uploads {
                     Some(begun) => begun,
                     None => self.fresh(node)?,
                 };
-                let store = Arc::new(Store::new(dir.clone()));
-                let saving = NodeCopy { database: wanted.database.clone(), store, progress: Progress::default() };
+                let store = Arc::new(UploadStore::new(dir.clone()));
+                let saving = NodeCopy { database: wanted.database.clone(), store, progress: UploadProgress::default() };
                 self.nodes().insert(node.to_owned(), saving);
                 self.inner.changed.notify_all();
                 dir
@@ -236,7 +236,7 @@ impl Uploads {
         Ok(dir)
     }
 
-    fn store(&self, node: &str) -> Option<Arc<Store>> {
+    fn store(&self, node: &str) -> Option<Arc<UploadStore>> {
         self.nodes().get(node).map(|one| Arc::clone(&one.store))
     }
 

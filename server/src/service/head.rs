@@ -17,7 +17,7 @@ use crate::config;
 use crate::join::{HEAD_GONE_TIMEOUT, Join, JoinFile};
 use crate::membership::messages::{self, Listed};
 use crate::membership::registry::{HeadName, Registry};
-use crate::membership::{self, Nodes, link};
+use crate::membership::{self, NodeRoster, link};
 use crate::net::addresses;
 use crate::saving::upload::{Sharing, Uploads};
 use crate::state::VERSION;
@@ -69,13 +69,13 @@ impl Default for HeadOptions {
 
 /// The secrets of a service.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct ServiceKeys {
     pub token: Token,
     pub served: Served,
 }
 
 /// Those that were given, else those of a head before, else new ones.
-pub(super) fn keys(options: &ServiceOptions, address: SocketAddr) -> Result<Keys, ServiceError> {
+pub(super) fn keys(options: &ServiceOptions, address: SocketAddr) -> Result<ServiceKeys, ServiceError> {
     let tls = &options.tls;
     let own = tls.own.as_ref().map(|(chain, key)| Certificate::read(chain, key)).transpose()?;
     let before = options.head.as_ref().and_then(|head| {
@@ -97,7 +97,7 @@ pub(super) fn keys(options: &ServiceOptions, address: SocketAddr) -> Result<Keys
         (None, Some(before)) => Some(before),
         (None, None) => Some(Certificate::made(names(address))?),
     };
-    Ok(Keys { token, served: Served { job, own } })
+    Ok(ServiceKeys { token, served: Served { job, own } })
 }
 
 /// What this machine is called, for a certificate.
@@ -113,14 +113,14 @@ fn names(address: SocketAddr) -> Vec<String> {
 
 /// A head, before and while it serves.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct ServiceHead {
     pub join: Join,
-    pub nodes: Nodes,
+    pub nodes: NodeRoster,
     file: Option<PathBuf>,
     sharing: Sharing,
 }
 
-impl Head {
+impl ServiceHead {
     pub fn of(
         options: &ServiceOptions,
         token: &Token,
@@ -150,7 +150,7 @@ impl Head {
             orphan_timeout: None,
             query_memory: head.query_memory,
         };
-        let nodes = Nodes::new(Registry::new(name), Arc::clone(&options.clock));
+        let nodes = NodeRoster::new(Registry::new(name), Arc::clone(&options.clock));
         Ok(Self { join, nodes, file: head.join_file, sharing: head.sharing })
     }
 

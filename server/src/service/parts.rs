@@ -12,14 +12,14 @@ use telem_query::Queries;
 use telem_query::cluster::Members;
 use tokio::net::TcpListener;
 
-use super::head::{self, Head, Keys, Published};
-use super::{Ready, ServiceError, ServiceOptions, Source, noteworthy, router};
+use super::head::{self, Published, ServiceHead, ServiceKeys};
+use super::{Ready, ServiceError, ServiceOptions, ServiceSource, noteworthy, router};
 use crate::config;
 use crate::connection::{Connection, ConnectionFile, FILE_NAME};
 use crate::membership::forward;
 use crate::membership::own::OwnNode;
 use crate::membership::routes::{self, Membership};
-use crate::membership::{Nodes, dial};
+use crate::membership::{NodeRoster, dial};
 use crate::net::access::Rules;
 use crate::net::socket::{self, Socket, SocketError};
 use crate::net::{self, Listeners, Services};
@@ -31,7 +31,7 @@ use crate::state::{Refusal, ServerLimits, State, VERSION};
 const HEAD_CONNECTIONS_MAX: usize = 4_096;
 
 /// A service that is whole and serves nobody yet. Dropped, it leaves nothing behind.
-pub(super) struct Parts {
+pub(super) struct ServiceParts {
     pub ready: Ready,
     pub listeners: Listeners,
     pub services: Services,
@@ -54,13 +54,14 @@ pub(super) async fn build(
     tcp: TcpListener,
     db: Db,
     writer: Option<Writer>,
-) -> Result<Parts, ServiceError> {
+) -> Result<ServiceParts, ServiceError> {
     let address = tcp.local_addr().map_err(ServiceError::Address)?;
     let socket = bind_socket(options)?;
     let keys = head::keys(options, address)?;
     let tls = keys.served.config()?;
     let url = url(address, tls.is_some());
-    let head = options.head.as_ref().map(|_| Head::of(options, &keys.token, &keys.served, address)).transpose()?;
+    let head =
+        options.head.as_ref().map(|_| ServiceHead::of(options, &keys.token, &keys.served, address)).transpose()?;
     let queries = queries(options, &db, head.as_ref(), &keys)?;
     let collectors = match &writer {
         Some(writer) => collectors(options, &db, writer, &queries)?,
@@ -98,7 +99,7 @@ pub(super) async fn build(
         uploads,
     };
     let node = options.node.as_str().into();
-    Ok(Parts {
+    Ok(ServiceParts {
         ready,
         listeners: Listeners { tcp, tls, socket: Some(socket), node, own },
         services,
@@ -111,7 +112,12 @@ pub(super) async fn build(
 }
 
 /// Over our own database, or over those of all nodes of the job.
-fn queries(options: &ServiceOptions, db: &Db, head: Option<&Head>, keys: &Keys) -> Result<Queries, ServiceError> {
+fn queries(
+    options: &ServiceOptions,
+    db: &Db,
+    head: Option<&ServiceHead>,
+    keys: &ServiceKeys,
+) -> Result<Queries, ServiceError> {
     let members = match head {
         Some(head) => head.nodes.members().clone(),
         None if options.is_member => Members::new(Arc::clone(&options.clock)),
@@ -143,12 +149,18 @@ fn state(options: &ServiceOptions, db: &Db, writer: Option<Writer>, queries: &Qu
         clock: Arc::clone(&options.clock),
         limits: options.limits.clone(),
         cors: options.cors.clone(),
-        refusal: if matches!(options.source, Source::NoRoom(_)) { Refusal::NoRoom } else { Refusal::Saved },
+        refusal: if matches!(options.source, ServiceSource::NoRoom(_)) { Refusal::NoRoom } else { Refusal::Saved },
         version: VERSION,
     }
 }
 
-fn membership(options: &ServiceOptions, url: &str, nodes: Option<Nodes>, queries: &Queries, keys: &Keys) -> Membership {
+fn membership(
+    options: &ServiceOptions,
+    url: &str,
+    nodes: Option<NodeRoster>,
+    queries: &Queries,
+    keys: &ServiceKeys,
+) -> Membership {
     Membership {
         own: OwnNode {
             node: options.node.clone(),
@@ -172,7 +184,7 @@ fn paths_of_nodes(
     options: &ServiceOptions,
     queries: &Queries,
     uploads: Option<Uploads>,
-    keys: &Keys,
+    keys: &ServiceKeys,
 ) -> Router {
     let mut http = match &options.head_in_sight {
         Some(head) => forward::over(http, head.clone(), &options.node, options.limits.bodies.clone()),
@@ -187,8 +199,8 @@ fn paths_of_nodes(
     http
 }
 
-fn connection(options: &ServiceOptions, url: &str, socket: &Socket, keys: &Keys) -> Connection {
-    let Keys { token, served } = keys;
+fn connection(options: &ServiceOptions, url: &str, socket: &Socket, keys: &ServiceKeys) -> Connection {
+    let ServiceKeys { token, served } = keys;
     Connection {
         url: url.to_owned(),
         socket: Some(socket.path().to_path_buf()),
@@ -205,9 +217,9 @@ fn connection(options: &ServiceOptions, url: &str, socket: &Socket, keys: &Keys)
 
 fn connection_path(options: &ServiceOptions, socket: &Socket) -> PathBuf {
     options.connection_file.clone().unwrap_or_else(|| match options.source {
-        Source::Live | Source::NoRoom(_) => options.data.join(FILE_NAME),
+        ServiceSource::Live | ServiceSource::NoRoom(_) => options.data.join(FILE_NAME),
         // Where saved databases stand we may not be allowed to write, and would not if we were.
-        Source::Saved(_) => socket.path().with_extension("json"),
+        ServiceSource::Saved(_) => socket.path().with_extension("json"),
     })
 }
 
@@ -239,12 +251,12 @@ fn bind_socket(options: &ServiceOptions) -> Result<Socket, SocketError> {
     let data = options.data.canonicalize().unwrap_or_else(|_| options.data.clone());
     let (job, data) = (&options.job, data.display());
     match options.source {
-        Source::Live | Source::NoRoom(_) => match bind(job) {
+        ServiceSource::Live | ServiceSource::NoRoom(_) => match bind(job) {
             Err(SocketError::Alive { .. } | SocketError::InTheWay { .. }) => bind(&format!("{job}\n{data}")),
             bound => bound,
         },
         // The name of the job is for the job, which may run again; and saved databases may be served twice.
-        Source::Saved(_) => match bind(&format!("{job}\n{data}\nreplay")) {
+        ServiceSource::Saved(_) => match bind(&format!("{job}\n{data}\nreplay")) {
             Err(SocketError::Alive { .. }) => bind(&format!("{job}\n{data}\nreplay {}", std::process::id())),
             bound => bound,
         },

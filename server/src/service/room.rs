@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use telem_engine::{Db, Error, Options};
 
-use super::{Ready, ServiceError, ServiceOptions, Source, listen, open, run_with, serve};
+use super::{Ready, ServiceError, ServiceOptions, ServiceSource, listen, open, run_with, serve};
 use crate::token::Token;
 
 /// How often it is tried whether there is room.
@@ -60,7 +60,7 @@ pub async fn run_even_when_full(
             found = room(&options) => opened = Some(found),
         }
     };
-    let reading = ServiceOptions { source: Source::NoRoom(found.clone()), head: None, ..options.clone() };
+    let reading = ServiceOptions { source: ServiceSource::NoRoom(found.clone()), head: None, ..options.clone() };
     serve(reading, listener()?, found, None, &mut ready, until_room).await?;
     match opened {
         None => Ok(()),

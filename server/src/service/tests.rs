@@ -16,7 +16,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
     let data = dir.join(data);
     fs::create_dir_all(&data).unwrap();
     ServiceOptions {
-        source: Source::Live,
+        source: ServiceSource::Live,
         data,
         job: "7".to_owned(),
         node: "n1".to_owned(),

@@ -16,37 +16,38 @@ const REST_MAX: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(60);
 const NICENESS: i32 = 10;
 
-/// Works from [`Upkeep::start`] until it is dropped; a merge that runs then stops soon, and nobody waits for it here.
+/// Works from [`UpkeepThread::start`] until it is dropped; a merge that runs then stops soon, and nobody waits for it
+/// here.
 #[derive(Debug)]
-pub(super) struct Upkeep {
-    stop: Arc<Stop>,
+pub(super) struct UpkeepThread {
+    stop: Arc<UpkeepStop>,
 }
 
 #[derive(Debug, Default)]
-struct Stop {
+struct UpkeepStop {
     stopped: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Upkeep {
+impl UpkeepThread {
     /// # Errors
     /// When the operating system gives no thread.
-    pub fn start(db: Db, clock: Arc<dyn Clock>) -> std::io::Result<Upkeep> {
-        let stop = Arc::new(Stop::default());
+    pub fn start(db: Db, clock: Arc<dyn Clock>) -> std::io::Result<UpkeepThread> {
+        let stop = Arc::new(UpkeepStop::default());
         let its = Arc::clone(&stop);
         thread::Builder::new().name("telem-upkeep".to_owned()).spawn(move || work(&db, &*clock, &its))?;
-        Ok(Upkeep { stop })
+        Ok(UpkeepThread { stop })
     }
 }
 
-impl Drop for Upkeep {
+impl Drop for UpkeepThread {
     fn drop(&mut self) {
         *self.stop.lock() = true;
         self.stop.changed.notify_all();
     }
 }
 
-impl Stop {
+impl UpkeepStop {
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,7 +59,7 @@ impl Stop {
     }
 }
 
-fn work(db: &Db, clock: &dyn Clock, stop: &Stop) {
+fn work(db: &Db, clock: &dyn Clock, stop: &UpkeepStop) {
     // Of this thread only: that is what "this process" means to Linux here. Where it is refused merges are merely
     // less polite.
     let _ = rustix::process::setpriority_process(None, NICENESS);

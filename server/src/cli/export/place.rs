@@ -19,7 +19,7 @@ use telem_engine::{TimeRange, Timestamp};
 
 use super::names::FileNames;
 use super::{ExportFormat, NO_TABLE};
-use crate::cli::Failure;
+use crate::cli::CliFailure;
 use crate::cli::output::{Output, OutputFormat};
 use crate::info::rfc3339;
 use crate::state::VERSION;
@@ -51,7 +51,7 @@ pub struct Written {
 
 impl ExportPlace {
     /// The place that `output` names, and the format to write there.
-    pub fn of(output: &Path, format: Option<ExportFormat>) -> Result<(Self, ExportFormat), Failure> {
+    pub fn of(output: &Path, format: Option<ExportFormat>) -> Result<(Self, ExportFormat), CliFailure> {
         if output.as_os_str().as_bytes().ends_with(b"/") || output.is_dir() {
             return Ok((ExportPlace::Directory(output.to_path_buf()), format.unwrap_or(ExportFormat::Parquet)));
         }
@@ -63,7 +63,7 @@ impl ExportPlace {
         };
         let path = output.display();
         let format = format.or_else(of_name).ok_or_else(|| {
-            Failure::Usage(format!(
+            CliFailure::Usage(format!(
                 "'{path}' does not tell the format: end it in .parquet, .csv or .arrow, or give --format; {path}/ is a \
                  directory with a file a metric"
             ))
@@ -110,7 +110,7 @@ pub struct MetricFile {
 }
 
 impl MetricFile {
-    pub fn batch(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+    pub fn batch(&mut self, batch: &RecordBatch) -> Result<(), CliFailure> {
         self.samples += batch.num_rows() as u64;
         self.output.batch(batch)
     }
@@ -121,7 +121,7 @@ impl Unfinished {
     ///
     /// # Errors
     /// Failed when it holds other things than an earlier export and nobody said `force`, or cannot be written.
-    pub fn create(path: &Path, format: ExportFormat, force: bool) -> Result<Self, Failure> {
+    pub fn create(path: &Path, format: ExportFormat, force: bool) -> Result<Self, CliFailure> {
         let mut existed = true;
         let mut entries = match fs::read_dir(path) {
             Ok(entries) => entries,
@@ -132,7 +132,7 @@ impl Unfinished {
                 fs::read_dir(parent).map_err(failed("list", parent))?
             }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                return Err(Failure::Failed(format!(
+                return Err(CliFailure::Failed(format!(
                     "{} is a file; name a directory, or leave out the slash for one file",
                     path.display()
                 )));
@@ -141,7 +141,7 @@ impl Unfinished {
         };
         let earlier = if existed { earlier_files(path)? } else { None };
         if existed && earlier.is_none() && !force && entries.next().is_some() {
-            return Err(Failure::Failed(format!(
+            return Err(CliFailure::Failed(format!(
                 "{} holds files and no earlier export; name another directory, or --force to write among them",
                 path.display()
             )));
@@ -162,7 +162,7 @@ impl Unfinished {
     }
 
     /// Begins the file of a metric.
-    pub fn file(&mut self, metric: &str, schema: &SchemaRef) -> Result<MetricFile, Failure> {
+    pub fn file(&mut self, metric: &str, schema: &SchemaRef) -> Result<MetricFile, CliFailure> {
         let file = format!("{}.{}", self.names.name(metric), self.format.name());
         let path = self.until_then.join(&file);
         let output = Output::new(self.format.output(), schema, Some(&path), NO_TABLE)?;
@@ -170,7 +170,7 @@ impl Unfinished {
     }
 
     /// Ends the file of a metric.
-    pub fn add(&mut self, file: MetricFile) -> Result<(), Failure> {
+    pub fn add(&mut self, file: MetricFile) -> Result<(), CliFailure> {
         let MetricFile { metric, file, path, output, samples } = file;
         output.finish()?;
         self.files.push(IndexEntry { metric, file, samples, bytes: bytes_of(&path).unwrap_or(0) });
@@ -188,7 +188,7 @@ impl Unfinished {
     }
 
     /// Puts everything in its place. Files of an earlier export that this one has not are removed.
-    pub fn keep(mut self, from: &[String], range: TimeRange) -> Result<Written, Failure> {
+    pub fn keep(mut self, from: &[String], range: TimeRange) -> Result<Written, CliFailure> {
         let index = self.until_then.join(INDEX);
         fs::write(&index, self.index(from, range)).map_err(failed("write", &index))?;
         let mut written = self.written();
@@ -214,7 +214,7 @@ impl Unfinished {
         Ok(written)
     }
 
-    fn put(&self, name: &str) -> Result<(), Failure> {
+    fn put(&self, name: &str) -> Result<(), CliFailure> {
         let to = self.path.join(name);
         fs::rename(self.until_then.join(name), &to).map_err(failed("write", &to))
     }
@@ -254,7 +254,7 @@ fn beside(path: &Path, name: &str) -> PathBuf {
 }
 
 /// The files that the index in `path` names. `None` where there is no index.
-fn earlier_files(path: &Path) -> Result<Option<Vec<String>>, Failure> {
+fn earlier_files(path: &Path) -> Result<Option<Vec<String>>, CliFailure> {
     let index = path.join(INDEX);
     let found = match fs::metadata(&index) {
         Ok(found) => found,
@@ -262,7 +262,7 @@ fn earlier_files(path: &Path) -> Result<Option<Vec<String>>, Failure> {
         Err(error) => return Err(failed("read", &index)(error)),
     };
     let strange = || {
-        Failure::Failed(format!(
+        CliFailure::Failed(format!(
             "{} is no index of an export, so nobody knows what may be replaced; remove it, or name another directory",
             index.display()
         ))
@@ -283,6 +283,6 @@ fn is_plain(name: &str) -> bool {
     matches!((components.next(), components.next()), (Some(Component::Normal(only)), None) if only == name)
 }
 
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Failure + use<'a> {
-    move |error| Failure::Failed(format!("cannot {action} {}: {error}", path.display()))
+fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> CliFailure + use<'a> {
+    move |error| CliFailure::Failed(format!("cannot {action} {}: {error}", path.display()))
 }

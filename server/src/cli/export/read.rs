@@ -22,8 +22,8 @@ use telem_query::{Queries, QueryOptions, RowOrder};
 
 use super::choose::ExportMetric;
 use super::columns::{BEFORE_TAGS, answer_schema, quoted, select_list};
-use crate::cli::Failure;
-use crate::cli::source::{Batches, Origin, RowsError, StrictArg, open_read_only};
+use crate::cli::CliFailure;
+use crate::cli::source::{Origin, RowsError, SourceBatches, StrictArg, open_read_only};
 use crate::client::{Client, ClientError};
 use crate::missing::Lacking;
 use crate::saving::saved;
@@ -39,7 +39,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const METRICS: &str = "SELECT metric, map_keys(tags), count(*) FROM series GROUP BY 1, 2";
 
 /// Takes rows of one metric, and how many of its series begin in them.
-pub type Take<'a> = dyn FnMut(&RecordBatch, u64) -> Result<(), Failure> + 'a;
+pub type Take<'a> = dyn FnMut(&RecordBatch, u64) -> Result<(), CliFailure> + 'a;
 
 pub struct ExportSource {
     asked: QueryTarget,
@@ -56,16 +56,16 @@ enum QueryTarget {
 
 /// A time of a metric that is still to be asked for.
 #[derive(Clone, Debug)]
-struct Stretch {
+struct ExportStretch {
     range: TimeRange,
     /// Rows up to here came before.
-    after: Option<Position>,
+    after: Option<ExportPosition>,
     tries: u32,
 }
 
 /// A row's place in the order of a metric's rows: its series, and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Position {
+struct ExportPosition {
     /// By the order of keys.
     tags: Vec<Option<String>>,
     ts: i64,
@@ -75,7 +75,7 @@ enum Stopped {
     /// There are no more rows to be had, perhaps for now.
     Rows(RowsError),
     /// What came cannot be taken.
-    Taking(Failure),
+    Taking(CliFailure),
 }
 
 impl<E: Into<RowsError>> From<E> for Stopped {
@@ -86,7 +86,7 @@ impl<E: Into<RowsError>> From<E> for Stopped {
 
 impl ExportSource {
     /// One server, or directories.
-    pub fn open(from: &[String], strict: StrictArg) -> Result<Self, Failure> {
+    pub fn open(from: &[String], strict: StrictArg) -> Result<Self, CliFailure> {
         let mut databases = Vec::new();
         let asked = match Origin::parse(from)? {
             Origin::Server(address) => QueryTarget::Server(Client::new(address)),
@@ -97,7 +97,7 @@ impl ExportSource {
                 let options = QueryOptions { deadline: LOCAL_DEADLINE, absent, ..QueryOptions::new(clock) };
                 let db = opened.db;
                 databases = db.recoveries().iter().map(|(dir, _)| dir.to_path_buf()).collect();
-                QueryTarget::Here(Queries::new(db, options).map_err(Failure::failed)?)
+                QueryTarget::Here(Queries::new(db, options).map_err(CliFailure::failed)?)
             }
         };
         Ok(Self { asked, databases, lacking: Lacking::default(), strict })
@@ -122,11 +122,11 @@ impl ExportSource {
     ///
     /// # Errors
     /// With `--strict`, where it lacks anybody: a node that is down now may be down for good, so it is not waited for.
-    fn note(&mut self, missing: Option<&str>) -> Result<(), Failure> {
+    fn note(&mut self, missing: Option<&str>) -> Result<(), CliFailure> {
         let Some(missing) = missing else { return Ok(()) };
         self.lacking.add(missing);
         match self.strict.strict {
-            true => Err(Failure::Failed(format!(
+            true => Err(CliFailure::Failed(format!(
                 "the export would lack nodes: {}; without --strict it covers the others",
                 self.lacking
             ))),
@@ -134,15 +134,15 @@ impl ExportSource {
         }
     }
 
-    async fn ask(&self, sql: &str, order: RowOrder) -> Result<Batches, RowsError> {
+    async fn ask(&self, sql: &str, order: RowOrder) -> Result<SourceBatches, RowsError> {
         match &self.asked {
-            QueryTarget::Here(queries) => Batches::of_queries(queries, sql, order).await,
-            QueryTarget::Server(client) => Batches::of_server_in(client, sql, order).await,
+            QueryTarget::Here(queries) => SourceBatches::of_queries(queries, sql, order).await,
+            QueryTarget::Server(client) => SourceBatches::of_server_in(client, sql, order).await,
         }
     }
 
     /// Asks a server that refuses for now some times more.
-    async fn ask_again(&self, sql: &str) -> Result<Batches, RowsError> {
+    async fn ask_again(&self, sql: &str) -> Result<SourceBatches, RowsError> {
         let mut tries = 0;
         loop {
             match self.ask(sql, RowOrder::Any).await {
@@ -160,7 +160,7 @@ impl ExportSource {
     ///
     /// # Errors
     /// As [`ExportSource::samples`].
-    pub async fn metrics(&mut self) -> Result<Vec<ExportMetric>, Failure> {
+    pub async fn metrics(&mut self) -> Result<Vec<ExportMetric>, CliFailure> {
         let (metrics, missing) = self.metrics_now().await?;
         self.note(missing.as_deref())?;
         Ok(metrics)
@@ -199,7 +199,7 @@ impl ExportSource {
         metric: &ExportMetric,
         range: TimeRange,
         take: &mut Take<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliFailure> {
         let nodes = self.nodes(metric).await?;
         // Rows have an order on each node alone.
         let nodes = if nodes.len() > 1 { nodes.into_iter().map(Some).collect() } else { vec![None] };
@@ -210,7 +210,7 @@ impl ExportSource {
     }
 
     /// Which nodes of a running job have the metric.
-    async fn nodes(&mut self, metric: &ExportMetric) -> Result<Vec<String>, Failure> {
+    async fn nodes(&mut self, metric: &ExportMetric) -> Result<Vec<String>, CliFailure> {
         if !self.is_live() {
             return Ok(Vec::new());
         }
@@ -234,8 +234,8 @@ impl ExportSource {
         node: Option<&str>,
         range: TimeRange,
         take: &mut Take<'_>,
-    ) -> Result<(), Failure> {
-        let mut todo = vec![Stretch { range, after: None, tries: 0 }];
+    ) -> Result<(), CliFailure> {
+        let mut todo = vec![ExportStretch { range, after: None, tries: 0 }];
         while let Some(stretch) = todo.pop() {
             let mut reached = stretch.after.clone();
             match self.stretch(metric, node, &stretch, &mut reached, take).await {
@@ -253,7 +253,7 @@ impl ExportSource {
                     let bounds = self.bounds(metric).await.unwrap_or_default();
                     let halves = bounds.and_then(|bounds| halves(stretch.range, bounds));
                     let ranges = halves.map_or_else(|| vec![stretch.range], |(early, late)| vec![late, early]);
-                    todo.extend(ranges.into_iter().map(|range| Stretch { range, after: reached.clone(), tries }));
+                    todo.extend(ranges.into_iter().map(|range| ExportStretch { range, after: reached.clone(), tries }));
                 }
             }
         }
@@ -264,8 +264,8 @@ impl ExportSource {
         &mut self,
         metric: &ExportMetric,
         node: Option<&str>,
-        stretch: &Stretch,
-        reached: &mut Option<Position>,
+        stretch: &ExportStretch,
+        reached: &mut Option<ExportPosition>,
         take: &mut Take<'_>,
     ) -> Result<(), Stopped> {
         let mut batches = self.ask(&question(metric, node, stretch.range), RowOrder::Stored).await?;
@@ -283,7 +283,7 @@ impl ExportSource {
             skipping = None;
             let series = series_begun(&batch, reached.as_ref())?;
             take(&batch, series).map_err(Stopped::Taking)?;
-            *reached = Some(Position::of(&batch, batch.num_rows() - 1));
+            *reached = Some(ExportPosition::of(&batch, batch.num_rows() - 1));
         }
         Ok(())
     }
@@ -371,7 +371,7 @@ fn typed(batch: &RecordBatch, metric: &ExportMetric) -> Result<RecordBatch, Arro
     RecordBatch::try_new(Arc::clone(&schema), columns.collect::<Result<_, _>>()?)
 }
 
-impl Position {
+impl ExportPosition {
     /// The position of one row of a [`typed`] batch.
     fn of(batch: &RecordBatch, row: usize) -> Self {
         let tags = batch.columns()[BEFORE_TAGS..].iter().map(|column| {
@@ -394,7 +394,7 @@ impl Position {
 }
 
 /// The rows behind `after`; rows are in order.
-fn rows_after(batch: &RecordBatch, after: &Position) -> RecordBatch {
+fn rows_after(batch: &RecordBatch, after: &ExportPosition) -> RecordBatch {
     let (mut low, mut high) = (0, batch.num_rows());
     while low < high {
         let middle = low + (high - low) / 2;
@@ -404,9 +404,9 @@ fn rows_after(batch: &RecordBatch, after: &Position) -> RecordBatch {
 }
 
 /// How many series begin in `batch`, which follows the row at `before`.
-fn series_begun(batch: &RecordBatch, before: Option<&Position>) -> Result<u64, ArrowError> {
+fn series_begun(batch: &RecordBatch, before: Option<&ExportPosition>) -> Result<u64, ArrowError> {
     let tags = &batch.columns()[BEFORE_TAGS..];
     let here = if tags.is_empty() { 1 } else { partition(tags)?.len() };
-    let goes_on = before.is_some_and(|before| before.tags == Position::of(batch, 0).tags);
+    let goes_on = before.is_some_and(|before| before.tags == ExportPosition::of(batch, 0).tags);
     Ok(here as u64 - u64::from(goes_on))
 }

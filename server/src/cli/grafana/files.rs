@@ -79,7 +79,7 @@ impl DashboardRange {
 }
 
 /// One file as it is to be; without `Debug`, since it may hold a token.
-pub struct Own {
+pub struct OwnFiles {
     /// Below the directory that was asked for.
     pub path: PathBuf,
     pub content: String,
@@ -98,9 +98,9 @@ enum DashboardFile {
 ///
 /// # Errors
 /// Template, which no input can cause.
-pub fn files(dir: &Path, wanted: &DashboardOptions) -> Result<Vec<Own>, FilesError> {
+pub fn files(dir: &Path, wanted: &DashboardOptions) -> Result<Vec<OwnFiles>, FilesError> {
     let provisioning =
-        |path: &str, content, mode| Own { path: path.into(), content, mode, kind: DashboardFile::Provisioning };
+        |path: &str, content, mode| OwnFiles { path: path.into(), content, mode, kind: DashboardFile::Provisioning };
     let source = source(wanted)?;
     let source_mode = if wanted.token.is_some() { FOR_US } else { FOR_ALL };
     let dashboards = dir.join("dashboards");
@@ -112,7 +112,7 @@ pub fn files(dir: &Path, wanted: &DashboardOptions) -> Result<Vec<Own>, FilesErr
     for (uid, text) in DASHBOARDS {
         let path = Path::new("dashboards").join(format!("{uid}.json"));
         let content = dashboard(text, wanted.shown.as_ref())?;
-        files.push(Own { path, content, mode: FOR_ALL, kind: DashboardFile::Dashboard { uid } });
+        files.push(OwnFiles { path, content, mode: FOR_ALL, kind: DashboardFile::Dashboard { uid } });
     }
     Ok(files)
 }
@@ -156,7 +156,7 @@ fn replaced(text: &str, what: &'static str, from: &str, to: &str) -> Result<Stri
 ///
 /// # Errors
 /// Foreign before anything is written; Io.
-pub fn write(dir: &Path, files: &[Own]) -> Result<(), FilesError> {
+pub fn write(dir: &Path, files: &[OwnFiles]) -> Result<(), FilesError> {
     for file in files {
         check_ours(&dir.join(&file.path), file.kind)?;
     }
@@ -201,7 +201,7 @@ pub fn read(path: &Path, bytes_max: u64) -> Result<String, FilesError> {
     Ok(text)
 }
 
-fn put(path: &Path, file: &Own) -> Result<(), FilesError> {
+fn put(path: &Path, file: &OwnFiles) -> Result<(), FilesError> {
     let failed = |action, path: &Path| {
         let path = path.to_path_buf();
         move |source| FilesError::Io { action, path, source }

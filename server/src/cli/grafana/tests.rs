@@ -50,7 +50,7 @@ fn a_database_is_no_place_for_the_files_of_a_grafana() {
     let before = names();
     let args =
         GrafanaArgs { dir: dir.path().into(), db: vec![], url: "http://localhost:4242".to_owned(), token_file: None };
-    assert!(matches!(run(args), Err(Failure::Usage(told)) if told.contains("is a database")));
+    assert!(matches!(run(args), Err(CliFailure::Usage(told)) if told.contains("is a database")));
     assert_eq!(names(), before);
 }
 
@@ -90,9 +90,9 @@ fn a_token_comes_from_a_connection_file_too_and_from_nothing_else() {
     assert_eq!(token(&file).unwrap().secret(), TOKEN);
     for content in ["", "short", "with a blank in it", "{\"url\": \"x\"}"] {
         fs::write(&file, content).unwrap();
-        assert!(matches!(token(&file), Err(Failure::Usage(_))), "{content}");
+        assert!(matches!(token(&file), Err(CliFailure::Usage(_))), "{content}");
     }
-    assert!(matches!(token(Path::new("/nowhere")), Err(Failure::Failed(_))));
+    assert!(matches!(token(Path::new("/nowhere")), Err(CliFailure::Failed(_))));
 }
 
 #[test]

@@ -9,14 +9,14 @@ const MILLIS_BITS: i64 = !0xFFFF_FFFF;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum PutLine {
-    Sample(Sample),
+    Sample(PutSample),
     /// It is empty, or a comment.
     Nothing,
 }
 
 /// A sample as it was written; whether its names and its value are any is for the server to say.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub struct PutSample {
     pub metric: String,
     pub value: String,
     pub tags: Vec<(String, String)>,
@@ -57,7 +57,7 @@ fn sample(metric: &str, value: &str, tags: &[&str], time: Option<When>) -> Resul
             None => named.push((key.to_owned(), value.to_owned())),
         }
     }
-    Ok(PutLine::Sample(Sample { metric: metric.to_owned(), value: value.to_owned(), tags: named, time }))
+    Ok(PutLine::Sample(PutSample { metric: metric.to_owned(), value: value.to_owned(), tags: named, time }))
 }
 
 /// A number is seconds or milliseconds by its size, as in OpenTSDB; anything else as everywhere on the command line.

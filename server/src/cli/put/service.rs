@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::{Value as Json, json};
 
 use super::NumberedSample;
-use crate::cli::Failure;
+use crate::cli::CliFailure;
 use crate::client::{Address, Client, ClientError};
 use crate::config;
 use crate::connection::Connection;
@@ -77,7 +77,7 @@ impl PutTarget {
     ///
     /// # Errors
     /// Usage for an address that is none, Failed where nothing is named.
-    pub fn find(url: Option<&str>) -> Result<PutTarget, Failure> {
+    pub fn find(url: Option<&str>) -> Result<PutTarget, CliFailure> {
         let file = config::environment("TELEM_CONNECTION").map(PathBuf::from);
         let read = file.as_deref().map(Connection::read);
         let unread = read.as_ref().and_then(|read| read.as_ref().err()).map(|error| match error.kind() {
@@ -87,7 +87,7 @@ impl PutTarget {
         });
         let connection = read.and_then(Result::ok);
         let addresses = match (url, &connection) {
-            (Some(url), _) => vec![Address::parse(url).map_err(Failure::usage)?],
+            (Some(url), _) => vec![Address::parse(url).map_err(CliFailure::usage)?],
             (None, connection) => {
                 let of_file = connection.as_ref();
                 let sockets = of_file.and_then(|file| file.socket.clone()).into_iter();
@@ -95,7 +95,7 @@ impl PutTarget {
                 let urls = of_file.map(|file| file.url.clone()).into_iter().chain(config::environment("TELEM_URL"));
                 let mut addresses: Vec<Address> = sockets.collect();
                 for url in urls {
-                    addresses.push(Address::parse(&url).map_err(Failure::usage)?);
+                    addresses.push(Address::parse(&url).map_err(CliFailure::usage)?);
                 }
                 addresses.dedup();
                 addresses
@@ -106,11 +106,11 @@ impl PutTarget {
                 (Some(file), Some(why)) => format!("TELEM_CONNECTION names {}, which {why}", file.display()),
                 _ => "no telem is named: TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL are not set".to_owned(),
             };
-            return Err(Failure::Failed(format!("{what}; start one ('telem run', 'telem serve'), or give --url")));
+            return Err(CliFailure::Failed(format!("{what}; start one ('telem run', 'telem serve'), or give --url")));
         }
         let node = match (url, connection) {
             (None, Some(connection)) => connection.node,
-            _ => config::node(None, &config::host_name()).map_err(Failure::failed)?,
+            _ => config::node(None, &config::host_name()).map_err(CliFailure::failed)?,
         };
         let client = |address| Client::new(address).with_silence(SILENCE_MAX);
         Ok(PutTarget { clients: addresses.into_iter().map(client).collect(), node })

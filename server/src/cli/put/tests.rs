@@ -12,7 +12,7 @@ use super::*;
 fn shown(text: &str) -> String {
     match parse(text) {
         Ok(PutLine::Nothing) => "nothing".to_owned(),
-        Ok(PutLine::Sample(Sample { metric, value, tags, time })) => {
+        Ok(PutLine::Sample(PutSample { metric, value, tags, time })) => {
             let tags: Vec<String> = tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
             let time = time.map_or("now".to_owned(), |time| time.at(Timestamp::from_seconds(1_000)).to_string());
             format!("{metric} {value} {{{}}} {time}", tags.join(","))
@@ -84,7 +84,7 @@ fn a_batch_is_full_at_its_limit_and_ends_with_its_input() {
 fn each_bad_point_of_an_answer_is_found_in_its_line() {
     let sample = |line: usize, value: &str| NumberedSample {
         line,
-        sample: Sample { metric: "m".to_owned(), value: value.to_owned(), tags: Vec::new(), time: None },
+        sample: PutSample { metric: "m".to_owned(), value: value.to_owned(), tags: Vec::new(), time: None },
         time: Timestamp::from_micros(7),
     };
     let samples = [sample(3, "x"), sample(4, "1"), sample(9, "x")];
@@ -114,7 +114,7 @@ fn samples_of_one_time_are_kept_apart_where_their_series_is_the_same() {
 
 #[test]
 fn as_many_series_are_remembered_as_the_limit_says_and_then_all_are_later() {
-    let sample = |n: usize| Sample { metric: format!("m{n}"), value: String::new(), tags: Vec::new(), time: None };
+    let sample = |n: usize| PutSample { metric: format!("m{n}"), value: String::new(), tags: Vec::new(), time: None };
     let mut said = SeriesTimes::default();
     let mut free = |n: usize| said.free(&sample(n), Timestamp::from_micros(50)).micros();
     assert!((0..SERIES_MAX).all(|n| free(n) == 50));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Failure, units};
+use crate::cli::{CliFailure, units};
 use crate::launch::ThisProcess;
 use crate::launch::plan::{self, Hosts, JobName, LOCAL_MAX, LaunchOptions};
 
@@ -44,8 +44,8 @@ enum LauncherArg {
 
 impl RunNodesArgs {
     /// What can be seen to be wrong without asking a file system.
-    pub fn check(&self) -> Result<(), Failure> {
-        plan::check(&self.wanted(JobName::default()), &ThisProcess).map_err(Failure::usage)
+    pub fn check(&self) -> Result<(), CliFailure> {
+        plan::check(&self.wanted(JobName::default()), &ThisProcess).map_err(CliFailure::usage)
     }
 
     pub fn wanted(&self, job: JobName) -> LaunchOptions {

@@ -11,7 +11,7 @@ use telem_ingest::writer::WhenRemoved;
 
 use super::nodes::RunNodesArgs;
 use crate::cli::service::{Purpose, ServiceArgs};
-use crate::cli::{Failure, live};
+use crate::cli::{CliFailure, live};
 use crate::config;
 use crate::job::member::{HeadPlace, MemberOf, Seeking};
 use crate::job::notes::Notes;
@@ -20,7 +20,7 @@ use crate::join::HEAD_GONE_TIMEOUT;
 use crate::launch::agents::{self, AgentsOptions};
 use crate::launch::plan::{self, Fleet, JobName, Launch, PlanError, Role};
 use crate::launch::scheduler::Surroundings;
-use crate::launch::task::{Claim, Meeting, Part};
+use crate::launch::task::{Claim, Meeting, TaskPart};
 use crate::launch::{Patience, ThisProcess, launcher};
 use crate::net::socket::SocketPlace;
 use crate::saving::save::Destination;
@@ -87,12 +87,12 @@ impl RunOptions {
         let part = meeting.enter(rank, &ThisProcess, &*machine, &self.clock, patience);
         let mut part = part.map_err(|error| error.to_string())?;
         if rank == 0 {
-            let claim = if let Part::Keeper(claim) = part { Some(claim) } else { None };
+            let claim = if let TaskPart::Keeper(claim) = part { Some(claim) } else { None };
             return self.serve(JobRole::Head { join_file: meeting.head(), claim });
         }
         loop {
             let claim = match part {
-                Part::Keeper(claim) => claim,
+                TaskPart::Keeper(claim) => claim,
                 part => return elsewhere(part),
             };
             let is_here = || meeting.is_wished(&*machine);
@@ -124,7 +124,7 @@ impl RunOptions {
         let machine = Options::default().machine;
         let part = meeting.enter_as_task(&ThisProcess, &*machine, &self.clock, patience);
         match part.map_err(|error| error.to_string())? {
-            Part::Keeper(claim) => {
+            TaskPart::Keeper(claim) => {
                 if launch.spread {
                     self.notes.warn(format_args!(
                         "{host} is recorded as a job of its own, and so is every other node: nothing says which nodes \
@@ -142,10 +142,10 @@ impl RunOptions {
         self.claim()?;
         let passing = self.service.data.is_none();
         let beside = self.destination.as_ref().and_then(|destination| destination.parent().parent());
-        let fresh = |job: &str, node: &str| live::fresh(job, node, beside).map_err(Failure::Failed);
+        let fresh = |job: &str, node: &str| live::fresh(job, node, beside).map_err(CliFailure::Failed);
         let is_default = self.service.reach.listen.is_none();
         let interval = self.service.interval();
-        let made = self.service.options(self.purpose, fresh).map_err(Failure::into_message);
+        let made = self.service.options(self.purpose, fresh).map_err(CliFailure::into_message);
         let mut options = made.inspect_err(|_| {
             if let Some(destination) = &mut self.destination {
                 destination.discard();
@@ -228,10 +228,10 @@ impl RunOptions {
 }
 
 /// What becomes of a process whose node another one records.
-fn elsewhere(part: Part) -> Result<Preparation, String> {
+fn elsewhere(part: TaskPart) -> Result<Preparation, String> {
     match part {
-        Part::Guest { environment } => Ok(Preparation::Elsewhere { environment }),
-        Part::Keeper(_) | Part::Unheard => {
+        TaskPart::Guest { environment } => Ok(Preparation::Elsewhere { environment }),
+        TaskPart::Keeper(_) | TaskPart::Unheard => {
             Err("another process of telem records this node, and does not say how to reach it".to_owned())
         }
     }

@@ -26,13 +26,13 @@ pub struct Cells {
 #[derive(Debug)]
 pub struct CellColumn {
     pub name: String,
-    pub side: Side,
+    pub side: CellSide,
     pub cells: Vec<String>,
 }
 
 /// Where a column's cells stand, and whether they may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum CellSide {
     /// Numbers: never cut.
     Right,
     /// What is short by itself, as times are: never cut.
@@ -59,7 +59,7 @@ impl Cells {
     }
 }
 
-fn cells(data_type: &DataType, arrays: &[&ArrayRef]) -> Result<(Side, Vec<String>), ArrowError> {
+fn cells(data_type: &DataType, arrays: &[&ArrayRef]) -> Result<(CellSide, Vec<String>), ArrowError> {
     Ok(match data_type {
         DataType::Float16 | DataType::Float32 | DataType::Float64 => {
             let mut cells = Vec::new();
@@ -68,14 +68,14 @@ fn cells(data_type: &DataType, arrays: &[&ArrayRef]) -> Result<(Side, Vec<String
                 let floats = floats.as_primitive::<Float64Type>();
                 cells.extend(floats.iter().map(|float| float.map_or_else(|| NULL.to_owned(), short)));
             }
-            (Side::Right, at_the_point(cells))
+            (CellSide::Right, at_the_point(cells))
         }
-        DataType::Timestamp(unit, zone) if zone.as_ref().is_none_or(is_utc) => (Side::Left, times(*unit, arrays)),
+        DataType::Timestamp(unit, zone) if zone.as_ref().is_none_or(is_utc) => (CellSide::Left, times(*unit, arrays)),
         other => {
             let side = match other {
-                _ if other.is_numeric() => Side::Right,
-                DataType::Boolean | DataType::Date32 | DataType::Timestamp(..) | DataType::Null => Side::Left,
-                _ => Side::LeftCut,
+                _ if other.is_numeric() => CellSide::Right,
+                DataType::Boolean | DataType::Date32 | DataType::Timestamp(..) | DataType::Null => CellSide::Left,
+                _ => CellSide::LeftCut,
             };
             let options = FormatOptions::default().with_null(NULL);
             let mut cells = Vec::new();

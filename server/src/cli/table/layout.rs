@@ -1,6 +1,6 @@
 //! How wide columns are, which are shown, and the lines that they make.
 
-use super::cells::{CellColumn, Cells, Side};
+use super::cells::{CellColumn, CellSide, Cells};
 
 /// A text is not cut shorter than this.
 const TEXT_MIN: usize = 8;
@@ -13,17 +13,17 @@ const CUT: char = '…';
 
 /// The widths of columns.
 #[derive(Debug)]
-pub struct Layout {
+pub struct TableLayout {
     shown: Vec<ShownColumn>,
     /// Columns that have no room, by their places.
     pub hidden: Vec<usize>,
     /// Of text.
-    cut: Cut,
+    cut: CellCut,
 }
 
 /// What becomes of text that is longer than its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cut {
+enum CellCut {
     /// It ends at the column's: in one line, or wrapped where it has several, as a plan has.
     There,
     /// It is whole, and its line longer.
@@ -35,7 +35,7 @@ enum ShownColumn {
     Column {
         at: usize,
         width: usize,
-        side: Side,
+        side: CellSide,
     },
     /// In place of the hidden ones.
     Gap,
@@ -57,7 +57,7 @@ struct ColumnWish {
     whole: usize,
 }
 
-impl Layout {
+impl TableLayout {
     /// Of these rows in lines of at most `width`; every column in its whole width where there is no limit.
     pub fn new(cells: &Cells, width: Option<usize>) -> Self {
         let wishes: Vec<ColumnWish> = cells.columns.iter().map(wish).collect();
@@ -69,7 +69,7 @@ impl Layout {
         // The first and the last columns say most, and times and numbers more than text.
         while kept.len() > 1 && line(&mut kept.iter().map(|at| wishes[*at].least)) + gap(&hidden) > room {
             let middle = kept.len() / 2;
-            let is_text = |at: &usize| cells.columns[kept[*at]].side == Side::LeftCut;
+            let is_text = |at: &usize| cells.columns[kept[*at]].side == CellSide::LeftCut;
             let of_text = (1..kept.len() - 1).filter(is_text).min_by_key(|at| at.abs_diff(middle));
             hidden.push(kept.remove(of_text.unwrap_or(middle)));
         }
@@ -88,7 +88,7 @@ impl Layout {
             let width = most.clamp(wishes[*at].least, wishes[*at].whole);
             shown.push(ShownColumn::Column { at: *at, width, side: cells.columns[*at].side });
         }
-        let cut = if width.is_some() { Cut::There } else { Cut::Nowhere };
+        let cut = if width.is_some() { CellCut::There } else { CellCut::Nowhere };
         Self { shown, hidden, cut }
     }
 
@@ -99,7 +99,7 @@ impl Layout {
     }
 
     pub fn row(&self, cells: &Cells, row: usize) -> String {
-        let cut = |side| if side == Side::LeftCut { self.cut } else { Cut::Nowhere };
+        let cut = |side| if side == CellSide::LeftCut { self.cut } else { CellCut::Nowhere };
         self.line(|at, side| (cells.columns[at].cells[row].as_str(), cut(side)))
     }
 
@@ -109,7 +109,7 @@ impl Layout {
     }
 
     /// One row, in as many lines as its text has.
-    fn line<'a>(&self, text: impl Fn(usize, Side) -> (&'a str, Cut)) -> String {
+    fn line<'a>(&self, text: impl Fn(usize, CellSide) -> (&'a str, CellCut)) -> String {
         let cells: Vec<Vec<String>> = self
             .shown
             .iter()
@@ -127,7 +127,9 @@ impl Layout {
             for (shown, lines) in self.shown.iter().zip(&cells) {
                 let (width, part) = (shown.width(), lines.get(line).map_or("", String::as_str));
                 match shown {
-                    ShownColumn::Column { side: Side::Right, .. } => written.push_str(&format!("| {part:>width$} ")),
+                    ShownColumn::Column { side: CellSide::Right, .. } => {
+                        written.push_str(&format!("| {part:>width$} "))
+                    }
                     _ => written.push_str(&format!("| {part:<width$} ")),
                 }
             }
@@ -141,18 +143,18 @@ fn wish(column: &CellColumn) -> ColumnWish {
     let name = length(&column.name);
     let widest = column.cells.iter().flat_map(|cell| cell.split('\n')).map(length).max().unwrap_or(0);
     let least = match column.side {
-        Side::LeftCut => widest.min(TEXT_MIN),
-        Side::Right | Side::Left => widest,
+        CellSide::LeftCut => widest.min(TEXT_MIN),
+        CellSide::Right | CellSide::Left => widest,
     };
     ColumnWish { least: least.max(name.min(NAME_MIN)), whole: widest.max(name).max(1) }
 }
 
-fn lines(text: &str, width: usize, cut: Cut) -> Vec<String> {
+fn lines(text: &str, width: usize, cut: CellCut) -> Vec<String> {
     match (cut, text.contains('\n')) {
-        (Cut::Nowhere, _) => text.split('\n').map(str::to_owned).collect(),
-        (Cut::There, true) => text.split('\n').flat_map(|line| wrapped(line, width)).collect(),
-        (Cut::There, false) if length(text) > width => vec![text.chars().take(width - 1).chain([CUT]).collect()],
-        (Cut::There, false) => vec![text.to_owned()],
+        (CellCut::Nowhere, _) => text.split('\n').map(str::to_owned).collect(),
+        (CellCut::There, true) => text.split('\n').flat_map(|line| wrapped(line, width)).collect(),
+        (CellCut::There, false) if length(text) > width => vec![text.chars().take(width - 1).chain([CUT]).collect()],
+        (CellCut::There, false) => vec![text.to_owned()],
     }
 }
 

@@ -26,7 +26,7 @@ impl Write for Paper {
 
 fn table(batches: &[RecordBatch], options: TableOptions) -> (String, Vec<String>) {
     let paper = Paper::default();
-    let mut table = Table::new(&batches[0].schema(), options, Box::new(paper.clone()));
+    let mut table = TextTable::new(&batches[0].schema(), options, Box::new(paper.clone()));
     for batch in batches {
         table.batch(batch).unwrap();
     }

@@ -67,8 +67,8 @@ fn times_are_told_for_people() {
     assert_eq!([0.004, 9.99, 10.0, 599.0, 600.0].map(seconds), ["0.00 s", "9.99 s", "10.0 s", "599.0 s", "10 min 0 s"]);
 }
 
-fn summary(live: &Path, saved: Option<Saved>) -> Summary {
-    Summary {
+fn summary(live: &Path, saved: Option<Saved>) -> JobSummary {
+    JobSummary {
         contents: None,
         losses: Losses::default(),
         live: live.to_path_buf(),

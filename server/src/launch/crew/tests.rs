@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Default)]
 struct Fake(Arc<Mutex<Vec<String>>>, std::path::PathBuf);
 
-impl Members for Fake {
+impl CrewMembers for Fake {
     fn present(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }

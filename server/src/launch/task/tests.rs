@@ -64,11 +64,11 @@ impl Node {
     }
 
     /// A process that is not the head.
-    fn enter(&self, pid: u32) -> Part {
+    fn enter(&self, pid: u32) -> TaskPart {
         self.enter_with(1, pid)
     }
 
-    fn enter_with(&self, rank: u32, pid: u32) -> Part {
+    fn enter_with(&self, rank: u32, pid: u32) -> TaskPart {
         let machine = self.machine(pid);
         self.meeting().enter(rank, &Env::default(), &machine, &self.clock, &Patient).unwrap()
     }
@@ -88,9 +88,9 @@ impl Node {
     }
 }
 
-fn keeper(part: Part) -> Claim {
+fn keeper(part: TaskPart) -> Claim {
     match part {
-        Part::Keeper(claim) => claim,
+        TaskPart::Keeper(claim) => claim,
         other => panic!("{other:?}"),
     }
 }
@@ -107,7 +107,7 @@ fn the_first_process_of_a_node_keeps_it_and_the_others_are_told_how_it_is_reache
     // The process that runs a guest's command is the parent of its recorder.
     node.alive.lock().unwrap().push(std::os::unix::process::parent_id());
     match node.enter(2) {
-        Part::Guest { environment } => assert_eq!(environment, told()),
+        TaskPart::Guest { environment } => assert_eq!(environment, told()),
         other => panic!("{other:?}"),
     }
     let guests: Vec<String> = node.entries().into_iter().filter(|name| name.contains("guest")).collect();
@@ -159,7 +159,7 @@ fn a_node_is_given_up_to_a_head_that_comes_later_and_nobody_else_takes_it_betwee
     claim.tell(&told()).unwrap();
     for guest in [other, given_up] {
         match guest.join().unwrap() {
-            Part::Guest { environment } => assert_eq!(environment, told()),
+            TaskPart::Guest { environment } => assert_eq!(environment, told()),
             other => panic!("{other:?}"),
         }
     }
@@ -187,12 +187,12 @@ fn of_many_at_once_one_keeps_the_node() {
     let enter = |pid| {
         let node = Arc::clone(&node);
         std::thread::spawn(move || match node.enter(pid) {
-            Part::Keeper(claim) => {
+            TaskPart::Keeper(claim) => {
                 claim.tell(&told()).unwrap();
                 Some(claim)
             }
-            Part::Guest { .. } => None,
-            Part::Unheard => panic!("{pid} heard nothing"),
+            TaskPart::Guest { .. } => None,
+            TaskPart::Unheard => panic!("{pid} heard nothing"),
         })
     };
     let all: Vec<_> = (1..=8).map(enter).collect();

@@ -165,7 +165,7 @@ fn a_node_that_left_is_listed_with_its_reason_and_may_come_back() {
     registry.leave(&leave("n1", "1"), at(1.0)).unwrap();
     assert_eq!(registry.overdue(at(60.0)), [], "nobody waits for it");
     let listed = &registry.list(at(60.0))[0];
-    assert_eq!((listed.state, listed.reason.as_deref()), (NodeState::Left, Some("SIGTERM")));
+    assert_eq!((listed.state, listed.reason.as_deref()), (Liveness::Left, Some("SIGTERM")));
     assert_eq!(registry.present(), [""; 0]);
     registry.join(&from("n1", "n1", "2"), at(61.0)).unwrap();
     assert_eq!(registry.present(), ["n1"]);

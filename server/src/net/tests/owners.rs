@@ -28,7 +28,7 @@ const WAYS: [(&str, &str); 5] = [
 async fn the_owner_of_a_real_loopback_connection_is_found() {
     for (listening, asked) in WAYS {
         let Some((client, served, local, remote)) = connect(listening, asked).await else { continue };
-        let own = Some(Owner { uid: uid(), end: SocketHold::Held });
+        let own = Some(SocketOwner { uid: uid(), end: SocketHold::Held });
         let tables = OwnerLookup::of_tables();
         assert_eq!(tables.in_tables(local, remote).await.unwrap(), own, "{listening} {asked}");
         assert!(tables.at_once(local, remote).is_err(), "tables are not read at once");
@@ -51,7 +51,7 @@ async fn the_kernel_is_asked_for_one_connection() {
         let Ok(client) = TcpStream::connect((asked, address.port())).await else { continue };
         let (served, _) = listener.accept().await.unwrap();
         let (local, remote) = (served.peer_addr().unwrap(), served.local_addr().unwrap());
-        let own = Some(Owner { uid: uid(), end: SocketHold::Held });
+        let own = Some(SocketOwner { uid: uid(), end: SocketHold::Held });
         let lookup = OwnerLookup::new(address);
         assert_eq!(lookup.at_once(local, remote).unwrap(), own, "{listening} {asked}");
         // The socket that listens would be given what comes from a port that is not connected; it is no client.

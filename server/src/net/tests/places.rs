@@ -49,7 +49,7 @@ fn there_is_a_place_of_each_kind_however_few_there_are() {
 #[test]
 fn whom_a_place_is_for_depends_on_the_user() {
     let rules = Rules::new(Token::chosen(SECRET).unwrap(), 1000, [472]);
-    let of_uid = |uid| rules.place_for(&rules.of_owner(Some(Owner { uid, end: SocketHold::Held })));
+    let of_uid = |uid| rules.place_for(&rules.of_owner(Some(SocketOwner { uid, end: SocketHold::Held })));
     assert_eq!(of_uid(1000), PlaceFor::Owner);
     assert_eq!(of_uid(0), PlaceFor::Owner);
     assert_eq!(of_uid(472), PlaceFor::Allowed);

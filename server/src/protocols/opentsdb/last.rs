@@ -65,7 +65,7 @@ struct BodySub<'a> {
 }
 
 /// A sample of the answer.
-struct Newest {
+struct NewestPoint {
     key: SeriesKey,
     time: Timestamp,
     value: Value,
@@ -91,7 +91,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let (index, samples) = (state.index(), last.samples);
     let rendered = state.limits.walks.render(move || {
         let newest = samples.into_iter().filter(|(_, time, _)| *time >= oldest);
-        let newest: Vec<Newest> = newest.map(|(key, time, value)| Newest { key, time, value }).collect();
+        let newest: Vec<NewestPoint> = newest.map(|(key, time, value)| NewestPoint { key, time, value }).collect();
         let out = render(&index, &newest, resolve);
         held.grow(out.len())?;
         Ok::<_, OpenTsdbError>((out, held))
@@ -268,7 +268,7 @@ fn oldest(now: Timestamp, back_scan: u32) -> Timestamp {
     Timestamp::from_seconds(hour.saturating_mul(HOUR_SECONDS))
 }
 
-fn render(index: &SeriesIndex, newest: &[Newest], resolve: bool) -> Vec<u8> {
+fn render(index: &SeriesIndex, newest: &[NewestPoint], resolve: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(2 + newest.len() * if resolve { 160 } else { 80 });
     json::list(&mut out, newest, |out, sample| {
         out.push(b'{');

@@ -236,11 +236,11 @@ fn unknown_name<'a>(index: &SeriesIndex, metric: Option<&'a str>, tags: &'a [Tag
 }
 
 /// Says of a tag's value whether it was asked for.
-type Accepts<'a> = Box<dyn Fn(&str) -> bool + 'a>;
+type NameFilter<'a> = Box<dyn Fn(&str) -> bool + 'a>;
 
 /// One predicate for each key. A key that is asked for several times may have any of the values:
 /// Grafana writes a choice of several so.
-fn by_key(tags: &[Tag]) -> Vec<(&str, Accepts<'_>)> {
+fn by_key(tags: &[Tag]) -> Vec<(&str, NameFilter<'_>)> {
     let mut keys: Vec<&str> = tags.iter().filter_map(Tag::key).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -248,7 +248,7 @@ fn by_key(tags: &[Tag]) -> Vec<(&str, Accepts<'_>)> {
         .map(|key| {
             let values: Vec<Option<&str>> = tags.iter().filter(|tag| tag.key() == Some(key)).map(Tag::value).collect();
             let any = values.contains(&None);
-            let accepts: Accepts<'_> = Box::new(move |value| any || values.contains(&Some(value)));
+            let accepts: NameFilter<'_> = Box::new(move |value| any || values.contains(&Some(value)));
             (key, accepts)
         })
         .collect()

@@ -119,7 +119,7 @@ pub async fn refuse(state: &State, call: &Call, request: Request, reason: &str) 
                 PutDetail::Details => (0..points.kept.len()).map(|at| (at, reason.clone())).collect(),
                 PutDetail::Plain | PutDetail::Summary => Vec::new(),
             };
-            let mut listing = Listing::default();
+            let mut listing = ErrorListing::default();
             listing.add(&points.kept, &told);
             (failed, listing.errors)
         })
@@ -226,7 +226,7 @@ fn sort_points(
         return Ok(DecodedPoints { good: batch.len(), batch, ..DecodedPoints::default() });
     }
     let points_max = writer.limits().batch_samples_max;
-    let (mut sorted, mut listing) = (DecodedPoints::default(), Listing::default());
+    let (mut sorted, mut listing) = (DecodedPoints::default(), ErrorListing::default());
     let beyond = opentsdb::with_groups(body, points_max, GROUP_POINTS, |points| {
         let mut bad = RejectedPoints::default();
         let samples = points.iter().enumerate().filter_map(|(index, point)| match point.sample(&wanted.rules) {
@@ -268,12 +268,12 @@ fn sort_points(
 
 /// Bad points with their reasons, as far as an answer lists them.
 #[derive(Debug, Default)]
-struct Listing {
+struct ErrorListing {
     errors: Vec<Vec<u8>>,
     bytes: usize,
 }
 
-impl Listing {
+impl ErrorListing {
     /// Adds those of some points, by their numbers among them.
     fn add(&mut self, points: &[DataPoint<'_>], told: &[(usize, String)]) {
         for (index, reason) in told {

@@ -24,7 +24,7 @@ const REASON_CHARS_MAX: usize = 1_000;
 /// How far one node is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Progress {
+pub struct UploadProgress {
     /// Bytes that were copied, by the process that tells it.
     pub bytes: u64,
     /// Bytes that the copy lacked when that was told.
@@ -35,7 +35,7 @@ pub struct Progress {
     pub failed: Option<String>,
 }
 
-impl Progress {
+impl UploadProgress {
     fn is_over(&self) -> bool {
         self.done || self.failed.is_some()
     }
@@ -59,11 +59,11 @@ pub struct NodeSaved {
     pub node: String,
     /// `None`: it never asked for a directory.
     pub dir: Option<PathBuf>,
-    pub outcome: Outcome,
+    pub outcome: UploadOutcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum UploadOutcome {
     Whole,
     /// The copy opens, and lacks what came after its last sample.
     Lacking {
@@ -86,11 +86,11 @@ pub struct SavedNodes {
 
 impl Uploads {
     /// Takes note of what a node tells; false when it has no directory.
-    pub fn note(&self, node: &str, progress: Progress) -> bool {
+    pub fn note(&self, node: &str, progress: UploadProgress) -> bool {
         let mut nodes = self.nodes();
         let Some(one) = nodes.get_mut(node) else { return false };
         let failed = progress.failed.map(|why| why.chars().take(REASON_CHARS_MAX).collect());
-        one.progress = Progress { failed, ..progress };
+        one.progress = UploadProgress { failed, ..progress };
         self.inner.changed.notify_all();
         true
     }
@@ -150,23 +150,24 @@ impl Uploads {
         };
         let started = thread::Builder::new().name("telem-look".to_owned()).spawn(look);
         let looked = started.ok().and_then(|_| looked.recv_timeout(LOOK_PATIENCE).ok());
-        let blind = |_: &Path, why: String| Outcome::Nothing { why: format!("{why}; its directory does not answer") };
+        let blind =
+            |_: &Path, why: String| UploadOutcome::Nothing { why: format!("{why}; its directory does not answer") };
         looked.unwrap_or_else(|| self.outcome_by(&expected, &blind))
     }
 
-    fn outcome_by(&self, expected: &[String], look: &dyn Fn(&Path, String) -> Outcome) -> SavedNodes {
+    fn outcome_by(&self, expected: &[String], look: &dyn Fn(&Path, String) -> UploadOutcome) -> SavedNodes {
         let known: Vec<(String, super::NodeCopy)> =
             self.nodes().iter().map(|(node, one)| (node.clone(), one.clone())).collect();
         let absent = expected.iter().filter(|node| !known.iter().any(|(known, _)| known == *node));
         let never = absent.map(|node| NodeSaved {
             node: node.clone(),
             dir: None,
-            outcome: Outcome::Nothing { why: "it never asked where to save".to_owned() },
+            outcome: UploadOutcome::Nothing { why: "it never asked where to save".to_owned() },
         });
         let found = known.iter().map(|(node, one)| {
             let dir = one.store.dir().to_path_buf();
             let outcome = match &one.progress {
-                progress if progress.done => Outcome::Whole,
+                progress if progress.done => UploadOutcome::Whole,
                 progress => {
                     let silent = "it did not say that it was done".to_owned();
                     look(&dir, progress.failed.clone().unwrap_or(silent))
@@ -178,17 +179,19 @@ impl Uploads {
     }
 }
 
-fn looked_at(dir: &Path, why: String) -> Outcome {
+fn looked_at(dir: &Path, why: String) -> UploadOutcome {
     let info = Db::open_read_only(dir, Options::default()).and_then(|db| db.info());
     match info {
-        Ok(info) => Outcome::Lacking { samples: info.samples, until: info.time_bounds.map(|(_, last)| last), why },
-        Err(error) => Outcome::Nothing { why: format!("{why}; {error}") },
+        Ok(info) => {
+            UploadOutcome::Lacking { samples: info.samples, until: info.time_bounds.map(|(_, last)| last), why }
+        }
+        Err(error) => UploadOutcome::Nothing { why: format!("{why}; {error}") },
     }
 }
 
 impl SavedNodes {
     pub fn is_whole(&self) -> bool {
-        self.nodes.iter().all(|one| one.outcome == Outcome::Whole)
+        self.nodes.iter().all(|one| one.outcome == UploadOutcome::Whole)
     }
 }
 
@@ -206,26 +209,26 @@ impl fmt::Display for Overview {
 impl fmt::Display for NodeSaved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.outcome {
-            Outcome::Whole => write!(f, "{}: whole", self.node),
-            Outcome::Lacking { samples, until: Some(until), why } => {
+            UploadOutcome::Whole => write!(f, "{}: whole", self.node),
+            UploadOutcome::Lacking { samples, until: Some(until), why } => {
                 let (samples, until) = (grouped(*samples), rfc3339(*until));
                 write!(f, "{}: {samples} samples up to {until}, what came later is missing ({why})", self.node)
             }
-            Outcome::Lacking { until: None, why, .. } => write!(f, "{}: no sample ({why})", self.node),
-            Outcome::Nothing { why } => write!(f, "{}: NOTHING ({why})", self.node),
+            UploadOutcome::Lacking { until: None, why, .. } => write!(f, "{}: no sample ({why})", self.node),
+            UploadOutcome::Nothing { why } => write!(f, "{}: NOTHING ({why})", self.node),
         }
     }
 }
 
 impl fmt::Display for SavedNodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = self.nodes.iter().filter(|one| one.outcome == Outcome::Whole).count();
+        let whole = self.nodes.iter().filter(|one| one.outcome == UploadOutcome::Whole).count();
         let all = self.nodes.len();
         if whole == all {
             return write!(f, "other nodes saved in {}: {}", self.save.display(), grouped(all as u64));
         }
         write!(f, "NOT all nodes are saved whole in {}, only {whole} of {all}", self.save.display())?;
-        let lacking = self.nodes.iter().filter(|one| one.outcome != Outcome::Whole);
+        let lacking = self.nodes.iter().filter(|one| one.outcome != UploadOutcome::Whole);
         for one in lacking.take(NAMED_MAX) {
             write!(f, "; {one}")?;
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use telem_engine::disk::{Disk, OsDisk};
 
 use super::disk::{Asking, Heads, told};
-use super::{DirectoryGrant, DirectoryRequest, HeadDisk, Progress};
+use super::{DirectoryGrant, DirectoryRequest, HeadDisk, UploadProgress};
 use crate::saving::claim::claim;
 
 /// How often, at the most, a node that sends its files is brought up to date: many nodes share one head.
@@ -143,7 +143,7 @@ impl NodePlace {
     }
 
     /// Tells the head how far it is. A head that is gone need not know.
-    pub fn tell(&self, progress: &Progress) {
+    pub fn tell(&self, progress: &UploadProgress) {
         let told = serde_json::to_vec(progress).map_err(io::Error::other);
         let told = told.and_then(|body| self.asking.ask(&Method::POST, "saved", &Bytes::from(body)));
         if let Err(error) = told {

@@ -24,8 +24,8 @@ use axum::routing::{get, post, put};
 use serde::{Deserialize, Serialize};
 use telem_engine::ErrorKind;
 
-use super::store::{READ_BYTES_MAX, Store, StoreError};
-use super::{DirectoryRequest, Progress, Uploads, UploadsError};
+use super::store::{READ_BYTES_MAX, StoreError, UploadStore};
+use super::{DirectoryRequest, UploadProgress, Uploads, UploadsError};
 use crate::http::{ApiError, body};
 
 /// The length of a file.
@@ -73,7 +73,7 @@ async fn give(Of(uploads): Of<Uploads>, Path(node): Path<String>, request: Reque
 
 async fn saved(Of(uploads): Of<Uploads>, Path(node): Path<String>, request: Request) -> Result<Response, ApiError> {
     uploads.admit(request.headers())?;
-    let progress: Progress = json(&body::read(request, &uploads.inner.limits).await?)?;
+    let progress: UploadProgress = json(&body::read(request, &uploads.inner.limits).await?)?;
     if uploads.note(&node, progress) { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(without_place(&node)) }
 }
 
@@ -95,7 +95,7 @@ async fn folder(
 ) -> Result<StatusCode, ApiError> {
     let what = parameters.r#do;
     let (Some(Do::Make) | Some(Do::Sync)) = what else { return Err(invalid("a folder is told do=make or do=sync")) };
-    let work = move |store: &Store| match what {
+    let work = move |store: &UploadStore| match what {
         Some(Do::Make) => store.make_folder(&parameters.folder),
         _ => store.sync_folder(&parameters.folder),
     };
@@ -134,7 +134,7 @@ async fn read(
 ) -> Result<Response, ApiError> {
     let bytes =
         if request.method() == axum::http::Method::HEAD { 0 } else { parameters.bytes.unwrap_or(READ_BYTES_MAX) };
-    let work = move |store: &Store| Ok((store.len(&name)?, store.read(&name, parameters.from, bytes)?));
+    let work = move |store: &UploadStore| Ok((store.len(&name)?, store.read(&name, parameters.from, bytes)?));
     let (len, found) = uploads.at_disk(request.headers(), &node, work).await?;
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     let mut response = ([kind], found).into_response();
@@ -149,7 +149,7 @@ async fn change(
     headers: HeaderMap,
 ) -> Result<StatusCode, ApiError> {
     let Parameters { r#do, bytes, to, .. } = parameters;
-    let work = move |store: &Store| match (r#do, bytes) {
+    let work = move |store: &UploadStore| match (r#do, bytes) {
         (Some(Do::Sync), _) => Some(store.sync(&name)).transpose(),
         (Some(Do::Truncate), Some(bytes)) => Some(store.truncate(&name, bytes)).transpose(),
         (Some(Do::Rename), _) => Some(store.rename(&name, &to)).transpose(),
@@ -187,7 +187,7 @@ impl Uploads {
         &self,
         headers: &HeaderMap,
         node: &str,
-        work: impl FnOnce(&Store) -> Result<R, StoreError> + Send + 'static,
+        work: impl FnOnce(&UploadStore) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, ApiError> {
         self.admit(headers)?;
         let store = self.store(node).ok_or_else(|| without_place(node))?;

@@ -29,13 +29,13 @@ pub enum StoreError {
 }
 
 #[derive(Debug)]
-pub struct Store {
+pub struct UploadStore {
     dir: PathBuf,
     /// Of a request that was given up something may still run: the next waits its turn.
     turn: Arc<Mutex<()>>,
 }
 
-impl Store {
+impl UploadStore {
     pub fn new(dir: PathBuf) -> Self {
         Self { dir, turn: Arc::default() }
     }

@@ -378,8 +378,8 @@ fn who_waits_is_told_what_every_node_has_and_what_those_lack_that_died() {
     head.give("n1", &done.id());
     let dir = head.give("n2", &died.id());
     Mirror::begin(&died.db, &dir, Arc::new(OsDisk)).unwrap().step().unwrap();
-    head.uploads.note("n2", Progress { bytes: 10, lacking: 5, ..Progress::default() });
-    head.uploads.note("n1", Progress { bytes: 100, done: true, ..Progress::default() });
+    head.uploads.note("n2", UploadProgress { bytes: 10, lacking: 5, ..UploadProgress::default() });
+    head.uploads.note("n1", UploadProgress { bytes: 100, done: true, ..UploadProgress::default() });
     let expected = ["n1", "n2", "n3"].map(str::to_owned);
     let overview = head.uploads.overview(&expected);
     assert_eq!(overview.to_string(), "1 of 3 nodes saved, 5 bytes to go, waiting for n2 and others");
@@ -411,7 +411,7 @@ fn who_waits_goes_on_when_the_last_node_is_done() {
             |_| {
                 shown += 1;
                 if shown == 1 {
-                    scope.spawn(|| uploads.note("n1", Progress { done: true, ..Progress::default() }));
+                    scope.spawn(|| uploads.note("n1", UploadProgress { done: true, ..UploadProgress::default() }));
                 }
             },
         )

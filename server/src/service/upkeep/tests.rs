@@ -21,7 +21,7 @@ fn it_rests_four_times_as_long_as_it_worked_and_a_while_when_nothing_is_due() {
 fn it_lets_go_of_the_database_soon_after_it_is_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(dir.path(), Options::default()).unwrap();
-    let upkeep = Upkeep::start(db.clone(), Arc::new(SystemClock::new())).unwrap();
+    let upkeep = UpkeepThread::start(db.clone(), Arc::new(SystemClock::new())).unwrap();
     drop(upkeep);
     db.close().unwrap();
 }

@@ -38,9 +38,9 @@ fn names(path: &Path) -> Vec<String> {
     listing(path).into_keys().collect()
 }
 
-fn message(failure: Failure) -> String {
+fn message(failure: CliFailure) -> String {
     match failure {
-        Failure::Failed(message) | Failure::Usage(message) => message,
+        CliFailure::Failed(message) | CliFailure::Usage(message) => message,
         other => panic!("{other:?}"),
     }
 }

@@ -80,10 +80,10 @@ const ORDERED: [(Option<&str>, Option<&str>, i64); 7] = [
 fn what_came_before_is_left_out_wherever_it_was_cut() {
     let all = rows(&ORDERED);
     for (at, row) in ORDERED.iter().enumerate() {
-        let rest = rows_after(&all, &Position::of(&all, at));
+        let rest = rows_after(&all, &ExportPosition::of(&all, at));
         assert_eq!(rest, all.slice(at + 1, ORDERED.len() - at - 1), "behind {row:?}");
     }
-    let between = Position { tags: vec![Some("1".to_owned()), None], ts: 4 };
+    let between = ExportPosition { tags: vec![Some("1".to_owned()), None], ts: 4 };
     assert_eq!(rows_after(&all, &between).num_rows(), 5, "a row that came is gone, or one came late");
 }
 
@@ -93,7 +93,7 @@ fn series_are_counted_where_they_begin() {
     assert_eq!(series_begun(&all, None).unwrap(), 6);
     let first = all.slice(0, 2);
     assert_eq!(series_begun(&first, None).unwrap(), 2);
-    assert_eq!(series_begun(&all.slice(2, 5), Some(&Position::of(&first, 1))).unwrap(), 4);
+    assert_eq!(series_begun(&all.slice(2, 5), Some(&ExportPosition::of(&first, 1))).unwrap(), 4);
 }
 
 #[test]
@@ -260,7 +260,7 @@ async fn with_strict_the_first_answer_that_lacks_a_node_ends_the_export() {
         let expected = (lacking_at != 3).then_some("the export would lack nodes: n2=its connection broke");
         match (end, expected) {
             (Ok(()), None) => {}
-            (Err(Failure::Failed(message)), Some(expected)) if message.starts_with(expected) => {}
+            (Err(CliFailure::Failed(message)), Some(expected)) if message.starts_with(expected) => {}
             (end, _) => panic!("{lacking_at}: {end:?}"),
         }
     }
@@ -273,7 +273,7 @@ async fn a_server_that_never_answers_a_row_is_given_up() {
     let metrics = source.metrics().await.unwrap();
     let mut take = |_: &RecordBatch, _: u64| panic!("there is no row");
     let failure = source.samples(&metrics[0], TimeRange::ALL, &mut take).await.unwrap_err();
-    assert!(matches!(&failure, Failure::Failed(message) if message.contains("broke")), "{failure:?}");
+    assert!(matches!(&failure, CliFailure::Failed(message) if message.contains("broke")), "{failure:?}");
 }
 
 #[tokio::test]
@@ -294,7 +294,7 @@ async fn what_cannot_be_taken_ends_the_export() {
     let (served, _) = stored();
     let mut source = source(&served, 1).await;
     let metrics = source.metrics().await.unwrap();
-    let mut take = |_: &RecordBatch, _: u64| Err(Failure::failed("the disk is full"));
+    let mut take = |_: &RecordBatch, _: u64| Err(CliFailure::failed("the disk is full"));
     let failure = source.samples(&metrics[0], TimeRange::ALL, &mut take).await.unwrap_err();
-    assert!(matches!(&failure, Failure::Failed(message) if message == "the disk is full"), "{failure:?}");
+    assert!(matches!(&failure, CliFailure::Failed(message) if message == "the disk is full"), "{failure:?}");
 }

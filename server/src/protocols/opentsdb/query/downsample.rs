@@ -10,7 +10,7 @@ use crate::protocols::opentsdb::time;
 
 /// How buckets follow a calendar.
 #[derive(Clone, Copy, Debug)]
-pub struct Calendar {
+pub struct CalendarRule {
     /// Also intervals without the suffix `c` do.
     pub always: bool,
     pub zone: Tz,
@@ -18,7 +18,7 @@ pub struct Calendar {
 
 /// # Errors
 /// Says what is wrong, close to OpenTSDB's words.
-pub fn parse(text: &str, calendar: Calendar) -> Result<Downsample, String> {
+pub fn parse(text: &str, calendar: CalendarRule) -> Result<Downsample, String> {
     // Empty parts at the end do not count, as Java splits.
     let parts: Vec<&str> = text.trim_end_matches('-').split('-').collect();
     let (interval, function, fill) = match parts[..] {
@@ -51,7 +51,7 @@ pub fn parse(text: &str, calendar: Calendar) -> Result<Downsample, String> {
     Ok(Downsample { interval, function, fill })
 }
 
-fn parse_interval(text: &str, calendar: Calendar) -> Result<Interval, String> {
+fn parse_interval(text: &str, calendar: CalendarRule) -> Result<Interval, String> {
     if text.contains("all") {
         return Ok(Interval::All);
     }

@@ -33,7 +33,7 @@ use telem_query::tsq::Fidelity;
 use self::gaps::Gaps;
 use self::parse::Asked;
 pub use self::pieces::Pieces;
-use self::render::Out;
+use self::render::AnswerBuffer;
 use self::resolve::{Resolved, SubQuerySource};
 use self::stats::Stats;
 use super::annotation::Delivered;
@@ -64,7 +64,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let (asked, question) = understand(state, call, body, fidelity).await?;
     let notes = notes(state, &asked, &question);
     let held = state.limits.answers.start();
-    let mut out = Out::new(Arc::new(asked), notes, state.index(), held, stats);
+    let mut out = AnswerBuffer::new(Arc::new(asked), notes, state.index(), held, stats);
     let mut answering = Answering::new(state, question, fidelity);
     while answering.values <= state.limits.answer_values_waiting {
         let Some((sub, answer, took)) = answering.next().await? else { break };

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::Answering;
-use super::render::Out;
+use super::render::AnswerBuffer;
 use crate::http::ApiError;
 use crate::protocols::opentsdb::errors::OpenTsdbError;
 
@@ -33,16 +33,16 @@ pub struct Pieces {
 
 impl Pieces {
     /// The answer of what `out` holds, and of what is still to be computed.
-    pub(super) fn new(out: Out, rest: Answering) -> Self {
+    pub(super) fn new(out: AnswerBuffer, rest: Answering) -> Self {
         let (to, written) = mpsc::channel(PIECES_AHEAD);
         Pieces { work: Some(Box::pin(work(out, rest, to))), written }
     }
 }
 
-async fn work(mut out: Out, mut rest: Answering, to: mpsc::Sender<Bytes>) -> Result<(), OpenTsdbError> {
+async fn work(mut out: AnswerBuffer, mut rest: Answering, to: mpsc::Sender<Bytes>) -> Result<(), OpenTsdbError> {
     // Who receives them polls this, so they are received as long as this is polled.
     let send = async |piece: Vec<u8>| drop(to.send(Bytes::from(piece)).await);
-    send(Out::START.to_vec()).await;
+    send(AnswerBuffer::START.to_vec()).await;
     loop {
         loop {
             let piece;

@@ -30,7 +30,7 @@ const GROUP_BYTES: usize = 256;
 const GROUP_POINTS: usize = 8;
 
 /// The answer in the making: groups wait here, as they were computed, until they are written.
-pub struct Out {
+pub struct AnswerBuffer {
     form: Form,
     stats: Stats,
     index: Arc<SeriesIndex>,
@@ -75,9 +75,9 @@ struct Open {
     shown: bool,
 }
 
-impl Out {
+impl AnswerBuffer {
     pub fn new(asked: Arc<Asked>, notes: Delivered, index: Arc<SeriesIndex>, held: AnswerCharge, stats: Stats) -> Self {
-        Out {
+        AnswerBuffer {
             stats,
             form: Form { asked, notes },
             index,
@@ -100,10 +100,10 @@ impl Out {
         self.add_with(sub, groups, took, AnnotationNotes::OfItsSeries)
     }
 
-    /// As [`Out::add`], with what is said of annotations.
+    /// As [`AnswerBuffer::add`], with what is said of annotations.
     ///
     /// # Errors
-    /// As [`Out::add`].
+    /// As [`AnswerBuffer::add`].
     pub fn add_with(
         &mut self,
         sub: &Resolved,

@@ -7,7 +7,7 @@ use telem_query::TsQuery;
 use telem_query::question::Aggregator;
 use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter};
 
-use super::downsample::{self, Calendar};
+use super::downsample::{self, CalendarRule};
 use super::filters::{self, Filter};
 use super::parse::{Asked, RateOptions, Sub};
 use crate::protocols::opentsdb::errors::OpenTsdbError;
@@ -140,7 +140,7 @@ impl Frame {
         }
         let downsample = sub.downsample.as_deref().map(|text| {
             let zone = self.zone.clone().unwrap_or(Tz::UTC);
-            downsample::parse(text, Calendar { always: self.always_calendar, zone })
+            downsample::parse(text, CalendarRule { always: self.always_calendar, zone })
         });
         let downsample: Option<Downsample> = downsample.transpose().map_err(OpenTsdbError::bad_request)?;
         if let Some(percentiles) = &sub.histogram {

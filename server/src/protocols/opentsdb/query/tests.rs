@@ -11,7 +11,7 @@ use telem_query::TsGroup;
 use telem_query::question::Aggregator;
 use telem_query::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter};
 
-use super::downsample::{self, Calendar};
+use super::downsample::{self, CalendarRule};
 use super::filters::Filter;
 use super::parse::{self, Asked, RateOptions, Sub};
 use super::resolve::{self, Resolved, SubQuerySource};
@@ -510,7 +510,7 @@ fn sub_queries_that_only_group_differently_are_the_same_to_opentsdb() {
 
 #[test]
 fn downsampling_is_an_interval_a_function_and_a_fill() {
-    let calendar = Calendar { always: false, zone: Tz::UTC };
+    let calendar = CalendarRule { always: false, zone: Tz::UTC };
     let fixed = |micros| Interval::Fixed(telem_engine::Step::from_micros(micros).unwrap());
     let month = Interval::Calendar { count: 1, unit: CalendarUnit::Month, zone: Tz::UTC };
     for (text, interval, function, fill) in [
@@ -524,7 +524,7 @@ fn downsampling_is_an_interval_a_function_and_a_fill() {
     ] {
         assert_eq!(downsample::parse(text, calendar), Ok(Downsample { interval, function, fill }), "{text}");
     }
-    let always = downsample::parse("1n-sum", Calendar { always: true, zone: Tz::UTC }).unwrap();
+    let always = downsample::parse("1n-sum", CalendarRule { always: true, zone: Tz::UTC }).unwrap();
     assert_eq!(always.interval, month);
     for (text, expected) in [
         ("1m", "Invalid downsampling specifier '1m': must provide at least interval and function"),
@@ -554,7 +554,7 @@ fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> St
     let sub = Resolved { index: 0, source: SubQuerySource::Nothing, gaps_are_null };
     let held = AnswerBudget::new(1 << 20).start();
     let index = Arc::new(SeriesIndex::default());
-    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), index, held, stats());
+    let mut out = render::AnswerBuffer::new(Arc::new(asked.clone()), Delivered::default(), index, held, stats());
     out.add(&sub, vec![group], Duration::from_millis(3)).unwrap();
     String::from_utf8(out.whole().unwrap().0).unwrap()
 }
@@ -661,13 +661,14 @@ fn in_pieces(asked: &Asked, points: &[Vec<i64>], bytes: Option<usize>) -> String
     });
     let sub = Resolved { index: 0, source: SubQuerySource::Nothing, gaps_are_null: false };
     let held = AnswerBudget::new(64 << 20).start();
-    let mut out = render::Out::new(Arc::new(asked.clone()), Delivered::default(), Arc::default(), held, stats());
+    let mut out =
+        render::AnswerBuffer::new(Arc::new(asked.clone()), Delivered::default(), Arc::default(), held, stats());
     out.add(&sub, groups.collect(), Duration::ZERO).unwrap();
     let text = match bytes {
         None => out.whole().unwrap().0,
         Some(bytes) => {
             let pieces = std::iter::from_fn(|| out.piece(bytes));
-            [render::Out::START.to_vec(), pieces.flatten().collect(), out.end()].concat()
+            [render::AnswerBuffer::START.to_vec(), pieces.flatten().collect(), out.end()].concat()
         }
     };
     String::from_utf8(text).unwrap()
@@ -710,7 +711,7 @@ fn order(aggregator: &str, given: &[&str]) -> Vec<String> {
         points: vec![],
     });
     let held = AnswerBudget::new(1 << 20).start();
-    let mut out = render::Out::new(Arc::new(asked), Delivered::default(), index, held, stats());
+    let mut out = render::AnswerBuffer::new(Arc::new(asked), Delivered::default(), index, held, stats());
     out.add(&subs.unwrap()[0], groups.collect(), Duration::ZERO).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&out.whole().unwrap().0).unwrap();
     let host = |group: &serde_json::Value| group["tags"]["host"].as_str().unwrap().to_owned();
@@ -734,7 +735,7 @@ fn values_that_a_later_one_of_their_second_hides_are_counted() {
         let group = TsGroup { tags: BTreeMap::new(), aggregate_tags: vec![], series, points };
         let asked = Asked { ms_resolution, arrays, ..plain() };
         let held = AnswerBudget::new(1 << 20).start();
-        let mut out = render::Out::new(Arc::new(asked), Delivered::default(), Arc::default(), held, stats());
+        let mut out = render::AnswerBuffer::new(Arc::new(asked), Delivered::default(), Arc::default(), held, stats());
         let sub = Resolved { index: 0, source: SubQuerySource::Nothing, gaps_are_null: false };
         out.add(&sub, vec![group], Duration::ZERO).unwrap();
         out.hidden().map(|text| text.to_str().unwrap().to_owned())

@@ -12,15 +12,15 @@ const PARTS_MAX: usize = 1_000;
 
 /// An expression that is ready to be worked out.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Expression {
+pub enum Arithmetic {
     Number(Number),
     Variable(String),
-    Not(Box<Expression>),
-    Negative(Box<Expression>),
-    Two(Operator, Box<Expression>, Box<Expression>),
-    If(Box<Expression>, Box<Expression>, Box<Expression>),
+    Not(Box<Arithmetic>),
+    Negative(Box<Arithmetic>),
+    Two(Operator, Box<Arithmetic>, Box<Arithmetic>),
+    If(Box<Arithmetic>, Box<Arithmetic>, Box<Arithmetic>),
     /// Of a function, of which there are none: an error once it is worked out.
-    Call(String, Vec<Expression>),
+    Call(String, Vec<Arithmetic>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,7 +72,7 @@ const LEVELS: [&[(&str, Operator)]; 6] = [
     ],
 ];
 
-impl Expression {
+impl Arithmetic {
     /// # Errors
     /// Says what was found where something else is expected.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -93,12 +93,12 @@ impl Expression {
 
     fn name<'a>(&'a self, names: &mut BTreeSet<&'a str>) {
         match self {
-            Expression::Number(_) => {}
-            Expression::Variable(name) => drop(names.insert(name)),
-            Expression::Not(of) | Expression::Negative(of) => of.name(names),
-            Expression::Two(_, left, right) => [left, right].into_iter().for_each(|part| part.name(names)),
-            Expression::If(test, yes, no) => [test, yes, no].into_iter().for_each(|part| part.name(names)),
-            Expression::Call(_, of) => of.iter().for_each(|part| part.name(names)),
+            Arithmetic::Number(_) => {}
+            Arithmetic::Variable(name) => drop(names.insert(name)),
+            Arithmetic::Not(of) | Arithmetic::Negative(of) => of.name(names),
+            Arithmetic::Two(_, left, right) => [left, right].into_iter().for_each(|part| part.name(names)),
+            Arithmetic::If(test, yes, no) => [test, yes, no].into_iter().for_each(|part| part.name(names)),
+            Arithmetic::Call(_, of) => of.iter().for_each(|part| part.name(names)),
         }
     }
 
@@ -108,19 +108,19 @@ impl Expression {
     /// Names the function that is called, of which there are none.
     pub fn work_out(&self, value: &impl Fn(&str) -> f64) -> Result<Number, String> {
         Ok(match self {
-            Expression::Number(number) => *number,
-            Expression::Variable(name) => Number::Float(value(name)),
-            Expression::Not(of) => Number::Truth(!of.work_out(value)?.is_true()),
-            Expression::Negative(of) => match of.work_out(value)? {
+            Arithmetic::Number(number) => *number,
+            Arithmetic::Variable(name) => Number::Float(value(name)),
+            Arithmetic::Not(of) => Number::Truth(!of.work_out(value)?.is_true()),
+            Arithmetic::Negative(of) => match of.work_out(value)? {
                 Number::Int(int) => Number::Int(int.wrapping_neg()),
                 number => Number::Float(-number.float()),
             },
-            Expression::If(test, yes, no) => match test.work_out(value)?.is_true() {
+            Arithmetic::If(test, yes, no) => match test.work_out(value)?.is_true() {
                 true => yes.work_out(value)?,
                 false => no.work_out(value)?,
             },
-            Expression::Two(operator, left, right) => two(*operator, left.work_out(value)?, right.work_out(value)?),
-            Expression::Call(name, _) => {
+            Arithmetic::Two(operator, left, right) => two(*operator, left.work_out(value)?, right.work_out(value)?),
+            Arithmetic::Call(name, _) => {
                 return Err(format!("the function {name} is unknown: there are only operators"));
             }
         })
@@ -206,7 +206,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn choice(&mut self) -> Result<Expression, String> {
+    fn choice(&mut self) -> Result<Arithmetic, String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(format!("brackets stand more than {DEPTH_MAX} deep in one another"));
@@ -215,7 +215,7 @@ impl Reader<'_> {
         let chosen = if self.rest.next_if_eq(&"?").is_some() {
             let yes = self.choice()?;
             self.expect(":")?;
-            Expression::If(Box::new(test), Box::new(yes), Box::new(self.choice()?))
+            Arithmetic::If(Box::new(test), Box::new(yes), Box::new(self.choice()?))
         } else {
             test
         };
@@ -223,12 +223,12 @@ impl Reader<'_> {
         Ok(chosen)
     }
 
-    fn level(&mut self, level: usize) -> Result<Expression, String> {
+    fn level(&mut self, level: usize) -> Result<Arithmetic, String> {
         let Some(operators) = LEVELS.get(level) else { return self.single() };
         let mut left = self.level(level + 1)?;
         while let Some(operator) = self.operator(operators) {
             let right = self.level(level + 1)?;
-            left = Expression::Two(operator, Box::new(left), Box::new(right));
+            left = Arithmetic::Two(operator, Box::new(left), Box::new(right));
         }
         Ok(left)
     }
@@ -240,7 +240,7 @@ impl Reader<'_> {
         Some(*operator)
     }
 
-    fn single(&mut self) -> Result<Expression, String> {
+    fn single(&mut self) -> Result<Arithmetic, String> {
         let mut signs = Vec::new();
         while let Some(sign) = self.rest.next_if(|token| ["-", "+", "!", "not"].contains(token)) {
             signs.push(sign);
@@ -253,26 +253,26 @@ impl Reader<'_> {
                 inner
             }
             Some(token) if token.starts_with(|c: char| c.is_ascii_digit() || c == '.') => number(token)?,
-            Some("true") => Expression::Number(Number::Truth(true)),
-            Some("false") => Expression::Number(Number::Truth(false)),
+            Some("true") => Arithmetic::Number(Number::Truth(true)),
+            Some("false") => Arithmetic::Number(Number::Truth(false)),
             Some(token) if token.starts_with(|c: char| c.is_alphabetic() || c == '_') => {
                 match self.rest.next_if_eq(&"(") {
-                    Some(_) => Expression::Call(token.to_owned(), self.arguments()?),
-                    None => Expression::Variable(token.to_owned()),
+                    Some(_) => Arithmetic::Call(token.to_owned(), self.arguments()?),
+                    None => Arithmetic::Variable(token.to_owned()),
                 }
             }
             Some(token) => return Err(format!("found '{token}' where a number or a variable is expected")),
         };
-        let signed = |of: Expression, sign: &str| match sign {
-            "-" => Expression::Negative(Box::new(of)),
+        let signed = |of: Arithmetic, sign: &str| match sign {
+            "-" => Arithmetic::Negative(Box::new(of)),
             "+" => of,
-            _ => Expression::Not(Box::new(of)),
+            _ => Arithmetic::Not(Box::new(of)),
         };
         Ok(signs.into_iter().rev().fold(found, signed))
     }
 
     /// What stands between the brackets of a call, the first of which is read.
-    fn arguments(&mut self) -> Result<Vec<Expression>, String> {
+    fn arguments(&mut self) -> Result<Vec<Arithmetic>, String> {
         let mut arguments = Vec::new();
         if self.rest.next_if_eq(&")").is_some() {
             return Ok(arguments);
@@ -296,11 +296,11 @@ impl Reader<'_> {
 }
 
 /// With the letters behind it that say its type: `2`, `2L`, `2.5`, `2.5f`.
-fn number(token: &str) -> Result<Expression, String> {
+fn number(token: &str) -> Result<Arithmetic, String> {
     let plain = token.trim_end_matches(['l', 'L', 'f', 'F', 'd', 'D', 'h', 'H', 'b', 'B']);
     let number = match plain.parse::<i64>() {
         Ok(int) if !token.ends_with(['f', 'F', 'd', 'D']) => Some(Number::Int(int)),
         _ => plain.parse().ok().map(Number::Float),
     };
-    number.map(Expression::Number).ok_or_else(|| format!("'{token}' is no number"))
+    number.map(Arithmetic::Number).ok_or_else(|| format!("'{token}' is no number"))
 }

@@ -6,7 +6,7 @@ use chrono_tz::Tz;
 use serde_json::{Map, Value as Json, json};
 use telem_query::tsq::Fidelity;
 
-use super::arithmetic::Expression;
+use super::arithmetic::Arithmetic;
 use super::join::{By, JoinKind};
 use crate::protocols::opentsdb::query::filters::Filter;
 use crate::protocols::opentsdb::query::parse::{Asked, SUBS_MAX, Sub, check_filters};
@@ -35,7 +35,7 @@ pub struct ExpressionMetric {
 #[derive(Debug)]
 pub struct NamedExpression {
     pub id: String,
-    pub expression: Expression,
+    pub expression: Arithmetic,
     pub operator: JoinKind,
     pub by: By,
     /// What stands for it where it has no value.
@@ -306,7 +306,7 @@ fn operator(join: &Json) -> Result<(JoinKind, &'static str), String> {
 fn expression(json: &Json) -> Result<NamedExpression, String> {
     let id = id(json)?;
     let text = filled(&json["expr"]).ok_or("missing or empty expr")?;
-    let expression = Expression::parse(&text)?;
+    let expression = Arithmetic::parse(&text)?;
     if expression.variables().is_empty() {
         return Err("The expression didn't appear to have any variables".to_owned());
     }

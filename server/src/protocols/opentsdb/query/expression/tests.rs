@@ -2,12 +2,12 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use telem_engine::Value;
 
-use super::arithmetic::{Expression, Number};
+use super::arithmetic::{Arithmetic, Number};
 use crate::testing::Served;
 
 fn worked_out(text: &str) -> String {
     let value = |name: &str| if name == "a" { 6.0 } else { 4.0 };
-    match Expression::parse(text) {
+    match Arithmetic::parse(text) {
         Ok(expression) => expression.work_out(&value).map_or_else(|why| why, |number| format!("{number:?}")),
         Err(why) => why,
     }
@@ -212,7 +212,7 @@ proptest! {
 
     #[test]
     fn no_expression_makes_the_reader_panic(text in "[ab0-9.() +*/%<>=!&|?:-]{0,30}|[\\PC]{0,20}") {
-        if let Ok(expression) = Expression::parse(&text) {
+        if let Ok(expression) = Arithmetic::parse(&text) {
             let _ = expression.work_out(&|_| 1.0).map(Number::float);
         }
     }

@@ -6,7 +6,7 @@ use telem_engine::{SeriesKey, TagSet, Timestamp, Value};
 use telem_query::TsGroup;
 use telem_query::tsq::Fidelity;
 
-use super::parse::{Argument, Function, Tree};
+use super::parse::{Argument, GraphiteFunction, GraphiteTree};
 use crate::protocols::opentsdb::query::expression::join::{self, By, JoinKind, JoinSide};
 
 /// Most sub-queries that are added up, and so on.
@@ -39,7 +39,7 @@ pub struct Scope {
 ///
 /// # Errors
 /// Says which argument is missing or wrong.
-pub fn evaluate(tree: &Tree, answers: &[Vec<Curve>], scope: Scope) -> Result<Vec<Curve>, String> {
+pub fn evaluate(tree: &GraphiteTree, answers: &[Vec<Curve>], scope: Scope) -> Result<Vec<Curve>, String> {
     let (mut inputs, mut parameters) = (Vec::new(), Vec::new());
     for argument in &tree.arguments {
         match argument {
@@ -50,7 +50,7 @@ pub fn evaluate(tree: &Tree, answers: &[Vec<Curve>], scope: Scope) -> Result<Vec
     }
     let parameter = |what: &str| parameters.first().copied().ok_or_else(|| format!("Missing {what}"));
     match tree.function {
-        Function::Scale => {
+        GraphiteFunction::Scale => {
             let factor = parameter("scaling factor")?;
             let plain = factor.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | '.'));
             let factor: f64 = factor
@@ -60,18 +60,18 @@ pub fn evaluate(tree: &Tree, answers: &[Vec<Curve>], scope: Scope) -> Result<Vec
                 .ok_or_else(|| format!("Unparseable scale factor value: {factor}"))?;
             Ok(each(inputs, |value| scaled(value, factor)))
         }
-        Function::Absolute => Ok(each(inputs, |value| match value {
+        GraphiteFunction::Absolute => Ok(each(inputs, |value| match value {
             Value::Int(int) => Value::Int(int.wrapping_abs()),
             Value::Float(float) => Value::Float(float.abs()),
         })),
-        Function::FirstDifference => Ok(each_line(inputs, first_differences)),
-        Function::MovingAverage => {
+        GraphiteFunction::FirstDifference => Ok(each_line(inputs, first_differences)),
+        GraphiteFunction::MovingAverage => {
             let window = Window::parse(parameter("moving average window size")?)?;
             Ok(each_line(inputs, |points| {
                 moving_average(points.iter().filter(|(time, _)| *time >= scope.start), window)
             }))
         }
-        Function::TimeShift => {
+        GraphiteFunction::TimeShift => {
             let text = parameter("amount of time")?;
             if scope.fidelity == Fidelity::OpenTsdb {
                 return Err(no_unit(text));
@@ -84,21 +84,21 @@ pub fn evaluate(tree: &Tree, answers: &[Vec<Curve>], scope: Scope) -> Result<Vec
                 points.iter().map(|(time, value)| (time.saturating_add_micros(micros), *value)).collect()
             }))
         }
-        Function::HighestMax => {
+        GraphiteFunction::HighestMax => {
             let most =
                 |points: &[(Timestamp, Value)]| points.iter().map(|(_, value)| value.as_f64()).fold(NONE, f64::max);
             highest(inputs, parameter("top n value (number of series to return)")?, scope, most)
         }
-        Function::HighestCurrent => {
+        GraphiteFunction::HighestCurrent => {
             let last = |points: &[(Timestamp, Value)]| points.last().map_or(NONE, |(_, value)| value.as_f64());
             highest(inputs, parameter("top n value (number of series to return)")?, scope, last)
         }
-        Function::Alias => alias(inputs, parameter("alias")?),
-        Function::Sum => combine(&inputs, scope.fidelity, |a, b| a + b),
-        Function::Diff => combine(&inputs, scope.fidelity, |a, b| a - b),
-        Function::Multiply => combine(&inputs, scope.fidelity, |a, b| a * b),
+        GraphiteFunction::Alias => alias(inputs, parameter("alias")?),
+        GraphiteFunction::Sum => combine(&inputs, scope.fidelity, |a, b| a + b),
+        GraphiteFunction::Diff => combine(&inputs, scope.fidelity, |a, b| a - b),
+        GraphiteFunction::Multiply => combine(&inputs, scope.fidelity, |a, b| a * b),
         // As in the original, whose language says so.
-        Function::Divide => combine(&inputs, scope.fidelity, |a, b| if b == 0.0 { 0.0 } else { a / b }),
+        GraphiteFunction::Divide => combine(&inputs, scope.fidelity, |a, b| if b == 0.0 { 0.0 } else { a / b }),
     }
 }
 

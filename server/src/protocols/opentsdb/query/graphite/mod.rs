@@ -16,10 +16,10 @@ use telem_query::MissingNode;
 use telem_query::tsq::Fidelity;
 
 use self::functions::{Curve, Made, Scope};
-use self::parse::{Argument, Function, Tree};
+use self::parse::{Argument, GraphiteFunction, GraphiteTree};
 use super::gaps::Gaps;
 use super::parse::Asked;
-use super::render::{AnnotationNotes, Out};
+use super::render::{AnnotationNotes, AnswerBuffer};
 use super::resolve::{Resolved, SubQuerySource, Widen};
 use super::stats::Stats;
 use super::{Answering, now_millis, resolve, uri};
@@ -37,7 +37,7 @@ const POINT_BYTES: usize = 48;
 /// The expressions of a request, and the questions in them.
 #[derive(Debug)]
 struct Expressions {
-    trees: Vec<Tree>,
+    trees: Vec<GraphiteTree>,
     /// Of each query in the trees its place among the sub-queries.
     places: Vec<usize>,
     asked: Asked,
@@ -68,7 +68,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let (asked, index) = (Arc::new(asked), state.index());
     let rendered = state.limits.walks.render(move || {
         let answers = places.iter().map(|at| answers.get(*at).cloned().unwrap_or_default()).collect::<Vec<_>>();
-        let mut out = Out::new(asked, Delivered::default(), Arc::clone(&index), held, stats);
+        let mut out = AnswerBuffer::new(asked, Delivered::default(), Arc::clone(&index), held, stats);
         for tree in &trees {
             let curves = functions::evaluate(tree, &answers, scope).map_err(OpenTsdbError::bad_request)?;
             for curve in curves {
@@ -96,7 +96,8 @@ fn understand(
 ) -> Result<Expressions, OpenTsdbError> {
     let mut queries = Vec::new();
     let trees = params.all("exp").map(|text| parse::parse(text, &mut queries, fidelity));
-    let trees: Vec<Tree> = trees.collect::<Result<_, _>>().map_err(|why| OpenTsdbError::unforeseen(fidelity, why))?;
+    let trees: Vec<GraphiteTree> =
+        trees.collect::<Result<_, _>>().map_err(|why| OpenTsdbError::unforeseen(fidelity, why))?;
     if fidelity == Fidelity::OpenTsdb {
         trees.iter().try_for_each(in_opentsdb)?;
     }
@@ -119,7 +120,7 @@ fn understand(
 }
 
 /// The original's order of arguments: queries before parameters.
-fn in_opentsdb(tree: &Tree) -> Result<(), OpenTsdbError> {
+fn in_opentsdb(tree: &GraphiteTree) -> Result<(), OpenTsdbError> {
     let parameters = tree.arguments.iter().skip_while(|argument| !matches!(argument, Argument::Parameter(_)));
     if parameters.clone().any(|argument| !matches!(argument, Argument::Parameter(_))) {
         return Err(OpenTsdbError::bad_request("Unknown parameter type: null"));
@@ -131,9 +132,10 @@ fn in_opentsdb(tree: &Tree) -> Result<(), OpenTsdbError> {
 }
 
 /// Whether points before the start decide what is shown.
-fn looks_back(tree: &Tree) -> bool {
+fn looks_back(tree: &GraphiteTree) -> bool {
     let inner = |argument: &Argument| matches!(argument, Argument::Function(tree) if looks_back(tree));
-    matches!(tree.function, Function::TimeShift | Function::FirstDifference) || tree.arguments.iter().any(inner)
+    matches!(tree.function, GraphiteFunction::TimeShift | GraphiteFunction::FirstDifference)
+        || tree.arguments.iter().any(inner)
 }
 
 /// The answers of all sub-queries, by their places, and the nodes that they lack.

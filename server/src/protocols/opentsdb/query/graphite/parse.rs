@@ -8,22 +8,22 @@ const DEPTH_MAX: usize = 32;
 pub const QUERIES_MAX: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tree {
-    pub function: Function,
+pub struct GraphiteTree {
+    pub function: GraphiteFunction,
     /// In the order in which they stand.
     pub arguments: Vec<Argument>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument {
-    Function(Tree),
+    Function(GraphiteTree),
     /// The place of a query among those that were read.
     Query(usize),
     Parameter(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Function {
+pub enum GraphiteFunction {
     Scale,
     Absolute,
     MovingAverage,
@@ -38,22 +38,22 @@ pub enum Function {
     Divide,
 }
 
-impl Function {
+impl GraphiteFunction {
     /// Names with their case. OpenTSDB 2.4 has no `firstDiff`.
     fn by_name(name: &str, fidelity: Fidelity) -> Option<Self> {
         Some(match name {
-            "scale" => Function::Scale,
-            "absolute" => Function::Absolute,
-            "movingAverage" => Function::MovingAverage,
-            "firstDiff" if fidelity == Fidelity::Sensible => Function::FirstDifference,
-            "highestMax" => Function::HighestMax,
-            "highestCurrent" => Function::HighestCurrent,
-            "shift" | "timeShift" => Function::TimeShift,
-            "alias" => Function::Alias,
-            "sum" | "sumSeries" => Function::Sum,
-            "difference" | "diffSeries" => Function::Diff,
-            "multiply" | "multiplySeries" => Function::Multiply,
-            "divide" | "divideSeries" => Function::Divide,
+            "scale" => GraphiteFunction::Scale,
+            "absolute" => GraphiteFunction::Absolute,
+            "movingAverage" => GraphiteFunction::MovingAverage,
+            "firstDiff" if fidelity == Fidelity::Sensible => GraphiteFunction::FirstDifference,
+            "highestMax" => GraphiteFunction::HighestMax,
+            "highestCurrent" => GraphiteFunction::HighestCurrent,
+            "shift" | "timeShift" => GraphiteFunction::TimeShift,
+            "alias" => GraphiteFunction::Alias,
+            "sum" | "sumSeries" => GraphiteFunction::Sum,
+            "difference" | "diffSeries" => GraphiteFunction::Diff,
+            "multiply" | "multiplySeries" => GraphiteFunction::Multiply,
+            "divide" | "divideSeries" => GraphiteFunction::Divide,
             _ => return None,
         })
     }
@@ -64,7 +64,7 @@ impl Function {
 ///
 /// # Errors
 /// Says what is wrong.
-pub fn parse(text: &str, queries: &mut Vec<String>, fidelity: Fidelity) -> Result<Tree, String> {
+pub fn parse(text: &str, queries: &mut Vec<String>, fidelity: Fidelity) -> Result<GraphiteTree, String> {
     let mut reader = GraphiteReader { text, queries, fidelity };
     let end = text.find('(').and_then(|open| closing(&text[open + 1..]).map(|close| open + 1 + close + 1));
     reader.function(&text[..end.ok_or_else(|| reader.malformed())?], 0)
@@ -82,7 +82,7 @@ impl GraphiteReader<'_> {
     }
 
     /// `name(argument,argument)`
-    fn function(&mut self, text: &str, depth: usize) -> Result<Tree, String> {
+    fn function(&mut self, text: &str, depth: usize) -> Result<GraphiteTree, String> {
         if depth > DEPTH_MAX {
             return Err(format!("functions stand more than {DEPTH_MAX} deep in one another"));
         }
@@ -92,10 +92,10 @@ impl GraphiteReader<'_> {
         if !is_name(name) {
             return Err(self.malformed());
         }
-        let function = Function::by_name(name, self.fidelity)
+        let function = GraphiteFunction::by_name(name, self.fidelity)
             .ok_or_else(|| format!("Function {name} has not been implemented"))?;
         let arguments = split(inner).into_iter().map(|text| self.argument(text.trim(), depth));
-        Ok(Tree { function, arguments: arguments.collect::<Result<_, _>>()? })
+        Ok(GraphiteTree { function, arguments: arguments.collect::<Result<_, _>>()? })
     }
 
     /// A bracket before any colon begins a function, a colon before any bracket a query, whose filters may have

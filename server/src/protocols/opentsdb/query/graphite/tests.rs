@@ -13,7 +13,7 @@ fn read(text: &str, fidelity: Fidelity) -> String {
     }
 }
 
-fn shape(tree: &Tree) -> String {
+fn shape(tree: &GraphiteTree) -> String {
     let arguments = tree.arguments.iter().map(|argument| match argument {
         Argument::Function(tree) => shape(tree),
         Argument::Query(at) => format!("#{at}"),
