@@ -4,7 +4,11 @@
 //! A question whose time is over is therefore not waited for: where its work does not end at once, its lane is
 //! retired. What only waits in it is dropped, what still computes goes on at the lowest priority, is counted, and ends
 //! with its thread. Whoever asks next gets another lane.
+//!
+//! A question that works for long gives way to short ones: its threads get a lower priority, and its lane ends with it,
+//! since a user may lower a priority but not raise it again.
 
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +33,10 @@ const ENDING_MAX: Duration = Duration::from_millis(200);
 /// First and longest pause between two looks at whether it has.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(20);
+/// How long a question may work before it gives way to short ones.
+pub(crate) const SHORT_MAX: Duration = Duration::from_secs(1);
+/// Of the threads of a question that has worked for longer: a third of the share of a short one.
+const LONG_NICENESS: i32 = 15;
 /// Of threads that nobody waits for.
 const LOWEST_PRIORITY: i32 = 19;
 
@@ -53,9 +61,17 @@ pub(crate) struct Lane {
 }
 
 /// The threads of a lane that live, by their numbers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LaneThreads {
     living: Mutex<Vec<i32>>,
+    /// Of those that live and of those that begin. It only rises.
+    niceness: AtomicI32,
+}
+
+impl Default for LaneThreads {
+    fn default() -> Self {
+        Self { living: Mutex::default(), niceness: AtomicI32::new(NICENESS) }
+    }
 }
 
 impl LaneThreads {
@@ -64,10 +80,11 @@ impl LaneThreads {
     }
 
     fn begin(&self) {
+        // Known before its priority is set, so that whoever lowers the others meanwhile lowers this one too.
+        self.living().extend(this_thread());
         // Of this thread only: that is what "this process" means to Linux here. Where it is refused queries are
         // merely less polite.
-        let _ = rustix::process::setpriority_process(None, NICENESS);
-        self.living().extend(this_thread());
+        let _ = rustix::process::setpriority_process(None, self.niceness());
     }
 
     fn end(&self) {
@@ -75,10 +92,15 @@ impl LaneThreads {
         self.living().retain(|thread| Some(*thread) != ended);
     }
 
-    fn give_way(&self) {
+    fn niceness(&self) -> i32 {
+        self.niceness.load(Ordering::SeqCst)
+    }
+
+    fn lower(&self, niceness: i32) {
+        self.niceness.fetch_max(niceness, Ordering::SeqCst);
         for thread in self.living().iter() {
             // A thread that ended meanwhile is none of ours any more, and there is nothing to lower.
-            let _ = rustix::process::setpriority_process(rustix::process::Pid::from_raw(*thread), LOWEST_PRIORITY);
+            let _ = rustix::process::setpriority_process(rustix::process::Pid::from_raw(*thread), self.niceness());
         }
     }
 }
@@ -111,6 +133,11 @@ impl Lane {
 
     pub(crate) fn handle(&self) -> &Handle {
         self.runtime.as_ref().expect("the runtime is taken only when the lane is dropped").handle()
+    }
+
+    /// Lets short questions go first from here on.
+    pub(crate) fn give_way(&self) {
+        self.threads.lower(LONG_NICENESS);
     }
 
     fn is_done(&self) -> bool {
@@ -172,7 +199,7 @@ impl Lanes {
             pause = (pause * 2).min(LOOK_MAX);
         }
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_LANES_MAX {
+        if idle.len() < IDLE_LANES_MAX && lane.threads.niceness() == NICENESS {
             idle.push(lane);
         }
     }
@@ -180,7 +207,7 @@ impl Lanes {
     /// What still computes in it goes on with nobody waiting; everything else is dropped.
     pub(crate) fn retire(&self, lane: Lane) {
         lane.bounds.stop();
-        lane.threads.give_way();
+        lane.threads.lower(LOWEST_PRIORITY);
         self.retired().push(Arc::clone(&lane.threads));
     }
 
@@ -200,3 +227,6 @@ impl Lanes {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,9 @@
 //! What answers at a node: plans of a head come in, are looked at before anything is done, and run over the node's own
 //! database.
 
+#[cfg(test)]
+mod tests;
+
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
@@ -113,7 +116,7 @@ pub struct WorkerService {
 impl WorkerService {
     /// `home` is where those threads are watched from.
     pub(crate) fn new(worker: Worker, lanes: Arc<Lanes>, home: Handle) -> Self {
-        let lane = WorkerLane { lanes, home, current: Mutex::default() };
+        let lane = WorkerLane { lanes, home, look_every: LOOK_EVERY, busy_max: BUSY_MAX, current: Mutex::default() };
         Self { worker, lane: Arc::new(lane) }
     }
 }
@@ -123,6 +126,8 @@ impl WorkerService {
 struct WorkerLane {
     lanes: Arc<Lanes>,
     home: Handle,
+    look_every: Duration,
+    busy_max: Duration,
     current: Mutex<LaneInUse>,
 }
 
@@ -152,7 +157,7 @@ impl WorkerLane {
     /// Looks after the threads for as long as anything is worked on.
     async fn watch(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(self.look_every).await;
             let handle = {
                 let mut current = self.current();
                 let busy = current.lane.as_ref().map(|lane| lane.handle().clone());
@@ -164,7 +169,7 @@ impl WorkerLane {
                     }
                 }
             };
-            let answered = timeout(BUSY_MAX, handle.spawn(async {})).await.is_ok();
+            let answered = timeout(self.busy_max, handle.spawn(async {})).await.is_ok();
             if !answered && !self.lanes.are_exhausted() {
                 tracing::warn!("all threads that work for heads were busy for too long, others take their place");
                 if let Some(lane) = self.current().lane.take() {

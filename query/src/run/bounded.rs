@@ -6,7 +6,7 @@
 //! shared threads: when its time is over its place is free again, whatever its lane still does.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -21,10 +21,10 @@ use futures::{FutureExt, Stream, StreamExt};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, Sleep, timeout_at};
+use tokio::time::{Instant, Sleep, timeout, timeout_at};
 
 use crate::error::{Error, Result};
-use crate::lanes::{BLOCKING_THREADS_MAX, Lanes, NICENESS, STACK_BYTES};
+use crate::lanes::{BLOCKING_THREADS_MAX, Lanes, NICENESS, SHORT_MAX, STACK_BYTES};
 use crate::leaf::{Reading, Stop};
 use crate::options::{QueryOptions, QueryStats};
 
@@ -226,10 +226,16 @@ impl Workers {
         let task = lane.handle().spawn(bounded);
         let (ending, lanes, leaves) = (task.abort_handle(), Arc::clone(&self.lanes), stop.clone());
         self.runtime().spawn(async move {
-            tokio::select! {
-                _ = done => {}
-                _ = unwanted => {}
-                () = tokio::time::sleep_until(due.at) => {}
+            let mut over = pin!(async {
+                tokio::select! {
+                    _ = done => {}
+                    _ = unwanted => {}
+                    () = tokio::time::sleep_until(due.at) => {}
+                }
+            });
+            if timeout(SHORT_MAX, &mut over).await.is_err() {
+                lane.give_way();
+                over.await;
             }
             leaves.ask();
             ending.abort();
