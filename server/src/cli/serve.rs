@@ -53,6 +53,15 @@ pub struct ServeArgs {
     /// Nodes save through this head also if they see DIR: for a file system that many are not to write at once
     #[arg(long, hide_short_help = true, requires = "save")]
     save_through_head: bool,
+    /// There is none: whoever gives a directory so is told which option takes it.
+    #[arg(hide = true, value_parser = no_directory)]
+    directory: Option<String>,
+}
+
+fn no_directory(text: &str) -> Result<String, String> {
+    Err(format!(
+        "a directory to keep samples in is given as --data {text}; a saved one is opened by `telem replay {text}`"
+    ))
 }
 
 const SHORT_EXAMPLES: &str = "\
@@ -91,6 +100,7 @@ pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
         save,
         save_interval,
         save_through_head,
+        directory: _,
     } = args;
     let job = config::job(job.as_deref(), config::environment).map_err(CliFailure::usage)?;
     let interval = wanted.interval();

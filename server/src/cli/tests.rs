@@ -102,6 +102,12 @@ fn a_query_may_begin_with_a_comment_and_other_commands_keep_their_words() {
 }
 
 #[test]
+fn a_directory_that_serve_is_given_without_an_option_is_told_where_it_belongs() {
+    let refused = Cli::try_parse_from(["telem", "serve", "./db"]).unwrap_err().to_string();
+    assert!(refused.contains("--data ./db") && refused.contains("telem replay ./db"), "{refused}");
+}
+
+#[test]
 fn a_reader_that_is_gone_is_no_failure_and_other_errors_are() {
     assert!(matches!(CliFailure::from(io::Error::from(io::ErrorKind::BrokenPipe)), CliFailure::ReaderGone));
     assert!(matches!(CliFailure::from(io::Error::from(io::ErrorKind::StorageFull)), CliFailure::Failed(_)));
