@@ -90,6 +90,25 @@ fn one_file_or_a_file_a_metric_and_one_line_that_sums_up() {
 }
 
 #[test]
+fn relative_times_of_a_saved_database_count_from_its_last_sample() {
+    let dir = tempfile::tempdir().unwrap();
+    saved(&dir.path().join("db"), &["loss"], 100);
+    let rows = |more: &[&str]| {
+        let out = dir.path().join("out.parquet");
+        let exported = export(&dir.path().join("db"), out.to_str().unwrap(), more);
+        assert!(exported.status.success(), "{}", stderr(&exported));
+        parquet_rows(&out)
+    };
+    // Two hosts, a sample a second, the last at second 99; --end is not part of it.
+    assert_eq!(rows(&["--start", "9s-ago"]), 20);
+    assert_eq!(rows(&["--start", "19s-ago", "--end", "9s-ago"]), 20);
+    assert_eq!(rows(&["--start", "1704067200", "--end", "now"]), 198);
+    let empty = export(&dir.path().join("db"), "none.csv", &["--start", "1s-ago", "--end", "5s-ago"]);
+    assert_eq!(empty.status.code(), Some(2));
+    assert!(stderr(&empty).contains("--end is not after --start"), "{}", stderr(&empty));
+}
+
+#[test]
 fn what_cannot_be_exported_is_told_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (db, out) = (dir.path().join("db"), dir.path().join("out"));

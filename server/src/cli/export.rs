@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
 use clap::{Args, ValueEnum};
-use telem_engine::{Clock, SystemClock, TimeRange, Timestamp};
+use telem_engine::{TimeRange, Timestamp};
 
 use super::output::{Output, OutputFormat};
 use super::pending::unless_stopped;
@@ -130,24 +130,33 @@ impl ExportFormat {
 /// Failed when a source cannot be read or a file not be written, and when no sample is chosen.
 pub fn run(args: &ExportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
     let (place, format) = ExportPlace::of(&args.output, args.format)?;
-    let clock = SystemClock::new();
-    let time = |when: Option<When>, otherwise: Timestamp| when.map_or(otherwise, |when| when.at(clock.now()));
-    let range = TimeRange::new(time(args.start, TimeRange::ALL.start), time(args.end, TimeRange::ALL.end));
-    if range.is_empty() {
-        return Err(CliFailure::usage("--end is not after --start, so no sample can be between them"));
-    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliFailure::failed)?;
-    runtime.block_on(unless_stopped(export(args, place, format, range, ExportProgress::start(verbosity))))
+    runtime.block_on(unless_stopped(export(args, place, format, ExportProgress::start(verbosity))))
+}
+
+/// From `--start` to `--end`. Relative times count from the source's own now.
+async fn range(args: &ExportArgs, source: &ExportSource) -> Result<TimeRange, CliFailure> {
+    let is_relative = |when: Option<When>| matches!(when, Some(When::Ago(_)));
+    let now = match is_relative(args.start) || is_relative(args.end) {
+        true => source.now().await?,
+        false => Timestamp::default(),
+    };
+    let time = |when: Option<When>, otherwise: Timestamp| when.map_or(otherwise, |when| when.at(now));
+    let range = TimeRange::new(time(args.start, TimeRange::ALL.start), time(args.end, TimeRange::ALL.end));
+    match range.is_empty() {
+        true => Err(CliFailure::usage("--end is not after --start, so no sample can be between them")),
+        false => Ok(range),
+    }
 }
 
 async fn export(
     args: &ExportArgs,
     place: ExportPlace,
     format: ExportFormat,
-    range: TimeRange,
     mut progress: ExportProgress,
 ) -> Result<(), CliFailure> {
     let mut source = ExportSource::open(&args.from, args.strict)?;
+    let range = range(args, &source).await?;
     if let Some(several) = source.several() {
         progress.say(&several);
     }

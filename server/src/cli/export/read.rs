@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{cast, partition};
-use arrow::datatypes::{DataType, Field, Int64Type, TimestampMicrosecondType};
+use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit, TimestampMicrosecondType};
 use arrow::error::ArrowError;
 use axum::http::StatusCode;
 use telem_engine::{Clock, SystemClock, TimeRange, Timestamp};
@@ -36,6 +36,8 @@ const TRIES_MAX: u32 = 8;
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// The moment to which relative times are relative: of what is saved its last sample.
+const NOW: &str = "SELECT CAST('now' AS TIMESTAMP)";
 const METRICS: &str = "SELECT metric, map_keys(tags), count(*) FROM series GROUP BY 1, 2";
 
 /// Takes rows of one metric, and how many of its series begin in them.
@@ -154,6 +156,22 @@ impl ExportSource {
                 answer => return answer,
             }
         }
+    }
+
+    /// The moment to which relative times are relative: of a running server now, of a saved database its last sample.
+    ///
+    /// # Errors
+    /// As [`ExportSource::samples`].
+    pub async fn now(&self) -> Result<Timestamp, CliFailure> {
+        let mut batches = self.ask_again(NOW).await?;
+        while let Some(batch) = batches.next().await? {
+            let [now] = batch.columns() else { return Err(RowsError::from(strange(&batch, 1)).into()) };
+            let now = cast(now, &DataType::Timestamp(TimeUnit::Microsecond, None)).map_err(RowsError::from)?;
+            if batch.num_rows() > 0 && now.null_count() == 0 {
+                return Ok(Timestamp::from_micros(now.as_primitive::<TimestampMicrosecondType>().value(0)));
+            }
+        }
+        Err(CliFailure::failed("the source does not say what time it is; give --start and --end as dates"))
     }
 
     /// All metrics, by name.
