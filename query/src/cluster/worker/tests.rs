@@ -11,7 +11,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 async fn threads_that_are_busy_for_too_long_are_replaced_and_counted_until_they_end() {
     let options = QueryOptions { threads: 1, ..crate::testing::options() };
     let lanes = Arc::new(Lanes::new(&options, Arc::new(UnboundedMemoryPool::default())));
-    let soon = Duration::from_millis(1);
+    // A thread that has nothing to do may be slower than that on a busy machine: then more than one is replaced.
+    let soon = Duration::from_millis(10);
     let lane = WorkerLane {
         lanes: Arc::clone(&lanes),
         home: Handle::current(),
@@ -27,7 +28,7 @@ async fn threads_that_are_busy_for_too_long_are_replaced_and_counted_until_they_
     let answered =
         async { while !matches!(timeout(soon, lane.handle().unwrap().spawn(async {})).await, Ok(Ok(()))) {} };
     timeout(DEADLINE, answered).await.expect("others take the place of the thread that is busy");
-    assert_eq!(lanes.left_behind(), 1);
+    assert!(lanes.left_behind() >= 1);
 
     end.send(()).unwrap();
     let ended = async {
