@@ -36,7 +36,7 @@ const HOUSES: [House; 4] = [
     House {
         krate: "query",
         floors: &[
-            &["answer", "question"],
+            &["answer", "operator", "question"],
             &["error", "options", "pipeline"],
             &["guard", "relative", "selection"],
             &["lanes", "leaf"],
