@@ -63,4 +63,4 @@ pub use series::{SeriesId, SeriesKey, TagSet};
 pub use snapshot::{ScanColumn, ScanRequest, SeriesPoints, Snapshot, ValueFigures};
 pub use time::{Step, TimeRange, Timestamp};
 pub use together::Unopened;
-pub use value::{Value, Values};
+pub use value::{Value, ValueType, Values};

@@ -46,7 +46,7 @@ use telem_query::tsq::Fidelity;
 use self::asked::QueryLog;
 use self::call::{Call, Endpoint, Generation};
 use self::counters::OpenTsdbCounters;
-use self::errors::OpenTsdbError;
+use self::errors::{OldFormat, OpenTsdbError};
 use self::telnet::Telnet;
 pub use self::telnet::TelnetLimits;
 use crate::answers::AnswerCharge;
@@ -182,7 +182,8 @@ async fn answer_call(tsdb: &Arc<OpenTsdb>, request: Request) -> Response {
     let answer = dispatch(tsdb, &call, request).await;
     let answer = answer.map_err(|failure| match call.generation {
         Generation::Api => failure,
-        Generation::Old => failure.of_old(call.params.has("json")),
+        Generation::Old if call.params.has("json") => failure.of_old(OldFormat::Json),
+        Generation::Old => failure.of_old(OldFormat::Text),
     });
     let response = respond(answer, callback.as_deref());
     if let Some(running) = running {

@@ -52,6 +52,20 @@ pub const KINDS: [FilterKind; 7] = [
     },
 ];
 
+/// What a filter is for, besides choosing series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterRole {
+    /// Series that differ in its tag fall into different groups.
+    Groups,
+    Selects,
+}
+
+impl FilterRole {
+    pub fn of(group_by: bool) -> Self {
+        if group_by { Self::Groups } else { Self::Selects }
+    }
+}
+
 /// One filter as asked, already checked.
 #[derive(Clone, Debug)]
 pub struct Filter {
@@ -119,9 +133,9 @@ impl Filter {
         }
     }
 
-    /// The same filter; series that differ in its tag fall into different groups, or not.
-    pub fn grouped(self, group_by: bool) -> Filter {
-        Filter { group_by, ..self }
+    /// The same filter, with this role.
+    pub fn with_role(self, role: FilterRole) -> Filter {
+        Filter { group_by: role == FilterRole::Groups, ..self }
     }
 
     pub fn to_tag_filter(&self) -> TagFilter {
@@ -145,7 +159,7 @@ impl Filter {
             return None;
         }
         let both = Filter::of_kind(self.kind, &self.key, &format!("{}|{}", self.text, other.text));
-        Some(both.map(|both| both.grouped(self.group_by)))
+        Some(both.map(|both| Filter { group_by: self.group_by, ..both }))
     }
 }
 
