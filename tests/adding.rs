@@ -13,7 +13,7 @@ struct Recipe {
     places: &'static [(&'static str, &'static str)],
 }
 
-const RECIPES: [Recipe; 6] = [
+const RECIPES: [Recipe; 7] = [
     Recipe {
         heading: "A collector",
         example: "pressure",
@@ -43,6 +43,20 @@ const RECIPES: [Recipe; 6] = [
             ("docs/limits.md", "LINE_BYTES_MAX"),
             ("server/src/protocols/NAME/tests.rs", "/write"),
             ("server/src/net/tests/own_ports.rs", "listen::bind("),
+        ],
+    },
+    Recipe {
+        heading: "An aggregator",
+        example: "pfsum",
+        places: &[
+            ("query/src/question/aggregator.rs", "PfSum,"),
+            ("query/src/question/aggregator/table.rs", "\"pfsum\""),
+            ("query/src/question/aggregator/evaluate.rs", "Aggregator::PfSum"),
+            ("query/src/plan/pushdown.rs", "Parts::Sum"),
+            ("query/src/leaf/series/buckets.rs", "Parts::EachSeries"),
+            ("tests/oracle/reduce.rs", "PfSum"),
+            ("tests/real.rs", "Aggregator::PfSum"),
+            ("docs/opentsdb.md", "all 35 aggregators"),
         ],
     },
     Recipe {
@@ -112,10 +126,10 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     &rest[..rest.find("\n#").unwrap_or(rest.len())]
 }
 
-/// The paths that a text names in backticks.
+/// The paths of files that a text names in backticks; those of HTTP begin with `/`.
 fn paths(text: &str) -> BTreeSet<&str> {
     let quoted = text.split('`').skip(1).step_by(2);
-    quoted.filter(|word| word.contains('/') && !word.contains(' ')).collect()
+    quoted.filter(|word| word.contains('/') && !word.starts_with('/') && !word.contains(' ')).collect()
 }
 
 #[test]
