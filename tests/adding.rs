@@ -40,7 +40,7 @@ const RECIPES: [Recipe; 7] = [
             ("server/src/cli/service.rs", "protocols: ProtocolOptions"),
             ("ingest/src/decode/line.rs", "pub "),
             ("server/src/net/access.rs", "pub struct Rules"),
-            ("docs/limits.md", "LINE_BYTES_MAX"),
+            ("server/src/limits.rs", "pub fn telnet()"),
             ("server/src/protocols/NAME/tests.rs", "/write"),
             ("server/src/net/tests/own_ports.rs", "listen::bind("),
         ],
@@ -87,8 +87,10 @@ const RECIPES: [Recipe; 7] = [
         places: &[
             ("server/src/state.rs", "pub question_bytes_max: usize"),
             ("server/src/http/tests.rs", "up_to_its_limit_and_not_one_byte_further"),
+            ("server/src/limits.rs", "bytes(question_bytes_max)"),
             ("docs/limits.md", "`question_bytes_max`"),
             ("server/src/cli/service.rs", "fn server_limits"),
+            ("tests/limits.rs", "fn options_that_set_a_limit_have_its_default"),
         ],
     },
     Recipe {

@@ -27,11 +27,19 @@ const HOUSES: [House; 4] = [
             &["check", "compact", "repair", "together"],
             &["db"],
             &["mirror"],
+            &["limits"],
         ],
     },
     House {
         krate: "ingest",
-        floors: &[&["decode", "default_tags", "rank", "schedule"], &["known"], &["accept"], &["writer"], &["collect"]],
+        floors: &[
+            &["decode", "default_tags", "rank", "schedule"],
+            &["known"],
+            &["accept"],
+            &["writer"],
+            &["collect"],
+            &["limits"],
+        ],
     },
     House {
         krate: "query",
@@ -47,6 +55,7 @@ const HOUSES: [House; 4] = [
             &["catalog"],
             &["session"],
             &["run"],
+            &["limits"],
         ],
     },
     House {
@@ -62,6 +71,7 @@ const HOUSES: [House; 4] = [
             &["agent"],
             &["job"],
             &["cli"],
+            &["limits"],
         ],
     },
 ];

@@ -23,6 +23,7 @@ pub mod index;
 pub mod info;
 mod last;
 mod layout;
+pub mod limits;
 pub mod lock;
 mod manifest;
 mod memtable;

@@ -30,6 +30,11 @@ impl AnswerBudget {
         Self { blocks: Arc::new(Semaphore::new(blocks)), bytes_max }
     }
 
+    /// Memory that they may take together.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// What an answer of no bytes holds.
     pub fn start(&self) -> AnswerCharge {
         AnswerCharge { budget: self.clone(), blocks: None }

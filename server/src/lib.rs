@@ -19,6 +19,7 @@ pub mod info;
 pub mod job;
 pub mod join;
 pub mod launch;
+pub mod limits;
 pub mod membership;
 pub mod missing;
 pub mod net;

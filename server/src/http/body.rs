@@ -80,6 +80,11 @@ impl BodyBudget {
         Self { blocks: Arc::new(Semaphore::new(blocks)), bytes_max }
     }
 
+    /// Memory that they may take together.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     fn charge(&self, charged: &mut Charge, bytes: usize) -> Result<(), ApiError> {
         let missing = bytes.div_ceil(BLOCK_BYTES).saturating_sub(charged.blocks());
         if missing == 0 {

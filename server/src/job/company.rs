@@ -24,12 +24,12 @@ use crate::saving::upload::Overview;
 use crate::service::Ready;
 
 /// How much of a hurried end agents get. The rest is for the head's own database.
-const HURRIED_AGENTS_TIMEOUT: Duration = Duration::from_millis(2_900);
+pub(crate) const HURRIED_AGENTS_TIMEOUT: Duration = Duration::from_millis(2_900);
 /// How long the word of their end may take.
 const DISMISSED_GRACE: Duration = Duration::from_millis(200);
 /// Longest that a recorder whose command ended well waits for others that end by themselves: nodes that joined it, and
 /// processes of its node that send to it.
-const OTHERS_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const OTHERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is looked whether the other processes of this node run.
 const GUESTS_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest that giving a node back may take: it is a name on a file system that may hang.

@@ -7,7 +7,7 @@
 
 mod event;
 mod introduce;
-mod threads;
+pub(crate) mod threads;
 
 use std::ffi::OsString;
 use std::fmt;

@@ -22,9 +22,9 @@ use crate::state::VERSION;
 use crate::tls::{Trust, UrlScheme};
 
 /// Longest that a connection to the head may take to come about.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest that the head may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer of a head.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 

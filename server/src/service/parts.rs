@@ -29,7 +29,7 @@ use crate::state::{Refusal, ServerLimits, State, VERSION};
 use crate::tls::UrlScheme;
 
 /// Connections of a head, at the least.
-const HEAD_CONNECTIONS_MAX: usize = 4_096;
+pub(crate) const HEAD_CONNECTIONS_MAX: usize = 4_096;
 
 /// A service that is whole and serves nobody yet. Dropped, it leaves nothing behind.
 pub(super) struct ServiceParts {

@@ -24,9 +24,9 @@ use super::{Answer, allow, has_body, json, text_body, time, walk};
 use crate::state::{Refusal, State};
 
 /// Most annotations in one request.
-const NOTES_MAX: usize = 1_000;
+pub(crate) const NOTES_MAX: usize = 1_000;
 /// Most annotations that a database holds: all of them are one record when it is flushed.
-const HELD_MAX: usize = 100_000;
+pub(crate) const HELD_MAX: usize = 100_000;
 
 /// An annotation as it was sent; what is `None` was not.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@ use telem_query::expression::{Case, Expression};
 use telem_query::tsq::{Matcher, TagFilter};
 
 /// Most values in one filter.
-const VALUES_MAX: usize = 10_000;
+pub(crate) const VALUES_MAX: usize = 10_000;
 
 /// A kind of filter, as `/api/config/filters` tells of it.
 #[derive(Debug)]
