@@ -61,7 +61,18 @@ const HOUSES: [House; 4] = [
     House {
         krate: "server",
         floors: &[
-            &["config", "cors", "footprint", "missing", "private_dir", "rows", "self_metrics", "shell", "startup"],
+            &[
+                "config",
+                "cors",
+                "footprint",
+                "memory",
+                "missing",
+                "private_dir",
+                "rows",
+                "self_metrics",
+                "shell",
+                "startup",
+            ],
             &["http", "private_file", "protocol", "tls", "token"],
             &["answers", "connection", "launch", "walks"],
             &["client", "info", "state"],

@@ -21,6 +21,7 @@ pub mod join;
 pub mod launch;
 pub mod limits;
 pub mod membership;
+pub mod memory;
 pub mod missing;
 pub mod net;
 pub mod private_dir;
