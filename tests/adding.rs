@@ -13,7 +13,7 @@ struct Recipe {
     places: &'static [(&'static str, &'static str)],
 }
 
-const RECIPES: [Recipe; 6] = [
+const RECIPES: [Recipe; 7] = [
     Recipe {
         heading: "A collector",
         example: "pressure",
@@ -40,9 +40,23 @@ const RECIPES: [Recipe; 6] = [
             ("server/src/cli/service.rs", "protocols: ProtocolOptions"),
             ("ingest/src/decode/line.rs", "pub "),
             ("server/src/net/access.rs", "pub struct Rules"),
-            ("docs/limits.md", "LINE_BYTES_MAX"),
+            ("server/src/limits.rs", "pub fn telnet()"),
             ("server/src/protocols/NAME/tests.rs", "/write"),
             ("server/src/net/tests/own_ports.rs", "listen::bind("),
+        ],
+    },
+    Recipe {
+        heading: "An aggregator",
+        example: "pfsum",
+        places: &[
+            ("query/src/question/aggregator.rs", "PfSum,"),
+            ("query/src/question/aggregator/table.rs", "\"pfsum\""),
+            ("query/src/question/aggregator/evaluate.rs", "Aggregator::PfSum"),
+            ("query/src/plan/pushdown.rs", "Parts::Sum"),
+            ("query/src/leaf/series/buckets.rs", "Parts::EachSeries"),
+            ("tests/oracle/reduce.rs", "PfSum"),
+            ("tests/real.rs", "Aggregator::PfSum"),
+            ("docs/opentsdb.md", "all 35 aggregators"),
         ],
     },
     Recipe {
@@ -73,8 +87,10 @@ const RECIPES: [Recipe; 6] = [
         places: &[
             ("server/src/state.rs", "pub question_bytes_max: usize"),
             ("server/src/http/tests.rs", "up_to_its_limit_and_not_one_byte_further"),
+            ("server/src/limits.rs", "bytes(question_bytes_max)"),
             ("docs/limits.md", "`question_bytes_max`"),
             ("server/src/cli/service.rs", "fn server_limits"),
+            ("tests/limits.rs", "fn options_that_set_a_limit_have_its_default"),
         ],
     },
     Recipe {
@@ -112,10 +128,10 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     &rest[..rest.find("\n#").unwrap_or(rest.len())]
 }
 
-/// The paths that a text names in backticks.
+/// The paths of files that a text names in backticks; those of HTTP begin with `/`.
 fn paths(text: &str) -> BTreeSet<&str> {
     let quoted = text.split('`').skip(1).step_by(2);
-    quoted.filter(|word| word.contains('/') && !word.contains(' ')).collect()
+    quoted.filter(|word| word.contains('/') && !word.starts_with('/') && !word.contains(' ')).collect()
 }
 
 #[test]

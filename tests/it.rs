@@ -20,6 +20,7 @@ mod hostile;
 mod influx;
 mod kill;
 mod launch;
+mod limits;
 mod names;
 mod nodes;
 mod opentsdb;

@@ -3,12 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::time::Timestamp;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a caller should do about an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a caller should do about an error. Nodes tell it each other by these names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ErrorKind {
     /// The input is wrong: it will be wrong again.
     Invalid,

@@ -8,7 +8,7 @@ use std::sync::{PoisonError, RwLock};
 use crate::sample::SampleBatch;
 use crate::series::SeriesId;
 use crate::time::Timestamp;
-use crate::value::Value;
+use crate::value::{Value, ValueType};
 
 /// A sample of the latest time that is known.
 type Newest = Option<(Timestamp, Value)>;
@@ -46,7 +46,8 @@ struct LastEntry {
 
 impl LastEntry {
     fn newest(&self) -> Newest {
-        self.is_known.then(|| (Timestamp::from_micros(self.time), Value::from_bits(self.bits, self.is_int)))
+        self.is_known
+            .then(|| (Timestamp::from_micros(self.time), Value::from_bits(self.bits, ValueType::of_bit(self.is_int))))
     }
 
     fn set(&mut self, time: Timestamp, value: Value) {

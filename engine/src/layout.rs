@@ -5,7 +5,10 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+use arrow::temporal_conversions::timestamp_s_to_datetime;
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -32,7 +35,8 @@ pub const UNFINISHED: &str = "UNFINISHED.json";
 /// Ends the name of a file that is not whole yet.
 pub const NEW_SUFFIX: &str = ".new";
 const MICROS_PER_SECOND: i64 = 1_000_000;
-const SECONDS_PER_DAY: i64 = 86_400;
+/// Seconds since 1970 of the years 0 to 9999.
+const FOUR_DIGIT_YEARS: Range<i64> = -62_167_219_200..253_402_300_800;
 
 /// The paths of one database.
 #[derive(Clone, Debug)]
@@ -174,32 +178,15 @@ pub fn meta_name(number: u64) -> String {
 /// `20260102T030000Z` for the years 0 to 9999. Earlier times become `-` and later ones `z`, with sixteen hex digits that sort as the times do.
 pub fn stamp(time: Timestamp) -> String {
     let seconds = time.micros().div_euclid(MICROS_PER_SECOND);
-    let (days, second) = (seconds.div_euclid(SECONDS_PER_DAY), seconds.rem_euclid(SECONDS_PER_DAY));
-    let (year, month, day) = civil(days);
-    if !(0..=9_999).contains(&year) {
-        // `-` sorts before every digit, `z` after.
-        let side = if year < 0 { '-' } else { 'z' };
-        let order = time.micros().cast_unsigned() ^ (1 << 63);
-        return format!("{side}{order:016x}");
+    match timestamp_s_to_datetime(seconds).filter(|_| FOUR_DIGIT_YEARS.contains(&seconds)) {
+        Some(time) => time.format("%Y%m%dT%H%M%SZ").to_string(),
+        None => {
+            // `-` sorts before every digit, `z` after.
+            let side = if seconds < FOUR_DIGIT_YEARS.start { '-' } else { 'z' };
+            let order = time.micros().cast_unsigned() ^ (1 << 63);
+            format!("{side}{order:016x}")
+        }
     }
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
-/// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar.
-/// Years are counted from March, so that the leap day is the last day of its year.
-fn civil(days: i64) -> (i64, i64, i64) {
-    const DAYS_PER_ERA: i64 = 146_097; // 400 years
-    let since_march_0000 = days + 719_468;
-    let era = since_march_0000.div_euclid(DAYS_PER_ERA);
-    let day_of_era = since_march_0000.rem_euclid(DAYS_PER_ERA);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day)
 }
 
 #[cfg(test)]

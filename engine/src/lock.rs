@@ -110,10 +110,19 @@ pub struct WriterLock {
     pub taken_over_from: Option<String>,
 }
 
+/// What is done about a lock of another process that may still write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockClaim {
+    /// It is left to it.
+    IfFree,
+    /// It is taken over: a person knows better.
+    TakeOver,
+}
+
 impl WriterLock {
     /// # Errors
     /// Unavailable, naming the owner, when another process writes or may write; Io.
-    pub fn acquire(disk: &Arc<dyn Disk>, machine: &dyn Machine, layout: &Layout, take_over: bool) -> Result<Self> {
+    pub fn acquire(disk: &Arc<dyn Disk>, machine: &dyn Machine, layout: &Layout, claim: LockClaim) -> Result<Self> {
         let path = layout.writer();
         let me = machine.this_process().map_err(Error::io("learn the process of", &path))?;
         let mut content = serde_json::to_vec(&me)
@@ -143,7 +152,7 @@ impl WriterLock {
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            let owner = allowed(&stale, &me, machine, take_over).map_err(|(owner, advice)| Error::Locked {
+            let owner = allowed(&stale, &me, machine, claim).map_err(|(owner, advice)| Error::Locked {
                 path: layout.dir().to_path_buf(),
                 owner,
                 advice,
@@ -195,16 +204,16 @@ fn allowed(
     stale: &[u8],
     me: &Process,
     machine: &dyn Machine,
-    take_over: bool,
+    claim: LockClaim,
 ) -> std::result::Result<String, (String, String)> {
     let Ok(owner) = serde_json::from_slice::<Process>(stale) else {
         let owner = format!("somebody whose {WRITER} file is damaged");
         let advice = "if no telem process uses it, open it with --take-over".to_owned();
-        return if take_over { Ok(owner) } else { Err((owner, advice)) };
+        return if claim == LockClaim::TakeOver { Ok(owner) } else { Err((owner, advice)) };
     };
     let advice = match judge(&owner, me, machine.started(owner.pid)) {
         Judgement::TakeOver => return Ok(owner.to_string()),
-        _ if take_over => return Ok(owner.to_string()),
+        _ if claim == LockClaim::TakeOver => return Ok(owner.to_string()),
         Judgement::Alive => {
             "stop it, or ask it: its address stands in the connection file; `telem sql DIR` reads without writing"
                 .to_owned()

@@ -80,7 +80,7 @@ impl Mirror {
         require_empty(&*disk, &layout)?;
         disk.create_dir(dir).map_err(Error::io("create", dir))?;
         let options = db.options();
-        let lock = WriterLock::acquire(&disk, &*options.machine, &layout, options.take_over)?;
+        let lock = WriterLock::acquire(&disk, &*options.machine, &layout, options.lock_claim())?;
         let mirror = Mirror {
             source: db.clone(),
             disk,
@@ -112,7 +112,7 @@ impl Mirror {
             return Err(Error::NotEmpty { path: dir.to_path_buf(), found });
         }
         let options = db.options();
-        let lock = WriterLock::acquire(&disk, &*options.machine, &layout, options.take_over)?;
+        let lock = WriterLock::acquire(&disk, &*options.machine, &layout, options.lock_claim())?;
         let is_whole = |entry: &&FileEntry| {
             let copied = disk.open(&layout.named(&entry.file));
             copied.is_ok_and(|file| file.len() == entry.bytes)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::disk::{Disk, OsDisk};
-use crate::lock::{Linux, Machine};
+use crate::lock::{Linux, LockClaim, Machine};
 use crate::retention::Retention;
 
 #[derive(Clone, Debug)]
@@ -73,5 +73,11 @@ impl Default for Options {
             machine: Arc::new(Linux),
             clock: Arc::new(SystemClock::new()),
         }
+    }
+}
+
+impl Options {
+    pub(crate) fn lock_claim(&self) -> LockClaim {
+        if self.take_over { LockClaim::TakeOver } else { LockClaim::IfFree }
     }
 }

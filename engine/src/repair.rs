@@ -185,7 +185,7 @@ pub fn repair(dir: &Path, options: &Options, progress: &mut dyn FnMut(Progress<'
     let layout = Layout::new(dir);
     // Before the lock, which would be the first file in a directory that is none of ours.
     plan::is_database(options, &layout)?;
-    let lock = WriterLock::acquire(&options.disk, &*options.machine, &layout, options.take_over)?;
+    let lock = WriterLock::acquire(&options.disk, &*options.machine, &layout, options.lock_claim())?;
     let done = plan::make(options, &layout, progress).and_then(|plan| act::carry_out(options, &layout, &plan, &lock));
     // What was done is done; a lock that stays is that of a dead process to whoever comes next.
     if let Err(error) = lock.release() {

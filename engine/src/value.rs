@@ -10,6 +10,20 @@ pub enum Value {
     Float(f64),
 }
 
+/// What a value is, without how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueType {
+    Int,
+    Float,
+}
+
+impl ValueType {
+    /// As one bit tells it.
+    pub(crate) fn of_bit(is_int: bool) -> Self {
+        if is_int { ValueType::Int } else { ValueType::Float }
+    }
+}
+
 impl Value {
     /// The value as a float; integers beyond 2^53 lose their low bits.
     pub fn as_f64(self) -> f64 {
@@ -23,7 +37,7 @@ impl Value {
         matches!(self, Value::Int(_))
     }
 
-    /// The 64 bits that are stored; with [`Value::is_int`] they give the value back.
+    /// The 64 bits that are stored; with [`Value::value_type`] they give the value back.
     pub fn to_bits(self) -> u64 {
         match self {
             Value::Int(int) => int.cast_unsigned(),
@@ -31,8 +45,15 @@ impl Value {
         }
     }
 
-    pub fn from_bits(bits: u64, is_int: bool) -> Self {
-        if is_int { Value::Int(bits.cast_signed()) } else { Value::Float(f64::from_bits(bits)) }
+    pub fn value_type(self) -> ValueType {
+        ValueType::of_bit(self.is_int())
+    }
+
+    pub fn from_bits(bits: u64, value_type: ValueType) -> Self {
+        match value_type {
+            ValueType::Int => Value::Int(bits.cast_signed()),
+            ValueType::Float => Value::Float(f64::from_bits(bits)),
+        }
     }
 }
 

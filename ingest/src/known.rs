@@ -25,7 +25,7 @@ pub const MEMORIES_MAX: usize = 4;
 /// what is sent now.
 const TURNED_AWAY_MAX: usize = 4;
 /// Most kinds of senders, by the tags that they get, whose keys are told apart; with one more all is forgotten.
-const SENDERS_MAX: usize = 4_096;
+pub(crate) const SENDERS_MAX: usize = 4_096;
 /// No entry.
 const NONE: u32 = u32::MAX;
 

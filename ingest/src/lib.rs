@@ -11,6 +11,7 @@ pub mod default_tags;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod known;
+pub mod limits;
 pub mod rank;
 pub mod schedule;
 pub mod writer;

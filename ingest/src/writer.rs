@@ -8,7 +8,7 @@
 
 mod commit;
 mod flush;
-mod kept;
+pub(crate) mod kept;
 mod queue;
 mod store;
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub mod functions;
 mod guard;
 mod lanes;
 pub mod leaf;
+pub mod limits;
+mod operator;
 pub mod options;
 pub mod pipeline;
 pub mod plan;

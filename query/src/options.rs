@@ -12,6 +12,8 @@ pub const BATCH_ROWS: usize = 8_192;
 /// The names before a table's, for those who write them out.
 pub const CATALOG: &str = "telem";
 pub const SCHEMA: &str = "public";
+/// Most threads that execute plans, unless somebody says otherwise.
+pub const THREADS_MAX: usize = 8;
 
 /// Limits of queries. [`QueryOptions::new`] has the defaults.
 #[derive(Clone, Debug)]
@@ -62,7 +64,7 @@ impl QueryOptions {
             points_max: 50_000_000,
             answer_values_max: 10_000_000,
             left_behind_max: 8,
-            threads: cores.min(8),
+            threads: cores.min(THREADS_MAX),
             strict: false,
             absent: Vec::new(),
             flat_max: 16,

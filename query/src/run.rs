@@ -4,9 +4,9 @@
 //! query nor a slow disk delays those who take samples in. [`bounded`] holds the limits,
 //! [`crate::lanes`] the threads of SQL, [`sql`] turns text into a plan, and [`ask`] asks, again where nodes are lost meanwhile.
 
-mod ask;
-mod bounded;
-mod sql;
+pub(crate) mod ask;
+pub(crate) mod bounded;
+pub(crate) mod sql;
 #[cfg(test)]
 mod tests;
 

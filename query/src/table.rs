@@ -5,6 +5,7 @@
 
 pub mod downsample;
 pub(crate) mod pushdown;
+mod shape;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::options::RowOrder;
 use crate::view::View;
 use pushdown::Pushed;
+use shape::TableShape;
 
 /// Columns of a metric's table that are no tags. A tag of such a name appears behind [`TAG_PREFIX`].
 const FIXED_COLUMNS: [&str; 4] = ["ts", "value", "value_int", "node"];
@@ -34,10 +36,7 @@ const PARTITIONS_MIN: usize = 2;
 #[derive(Debug)]
 pub struct Table {
     view: View,
-    rows: RowKind,
-    schema: SchemaRef,
-    /// What each field of `schema` means.
-    columns: Vec<Column>,
+    shape: TableShape,
     /// What makes this table this table: its metric.
     tests: Vec<(NameSubject, NameTest)>,
 }
@@ -117,21 +116,14 @@ impl Table {
     fn new(view: &View, rows: RowKind, columns: Vec<(String, Column)>, tests: Vec<(NameSubject, NameTest)>) -> Self {
         let fields: Vec<Field> = columns.iter().map(|(name, column)| column.field(name)).collect();
         let columns = columns.into_iter().map(|(_, column)| column).collect();
-        Self { view: view.clone(), rows, schema: Arc::new(Schema::new(fields)), columns, tests }
-    }
-
-    fn push(&self, filter: &Expr) -> Option<Pushed> {
-        pushdown::push(filter, self.rows, &|name| {
-            let at = self.schema.index_of(name).ok()?;
-            Some(&self.columns[at])
-        })
+        Self { view: view.clone(), shape: TableShape { rows, schema: Arc::new(Schema::new(fields)), columns }, tests }
     }
 }
 
 #[async_trait]
 impl TableProvider for Table {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+        Arc::clone(&self.shape.schema)
     }
 
     fn table_type(&self) -> TableType {
@@ -140,13 +132,7 @@ impl TableProvider for Table {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         // Never Inexact: the leaf either applies a filter wholly or does not see it.
-        Ok(filters
-            .iter()
-            .map(|filter| match self.push(filter) {
-                Some(_) => TableProviderFilterPushDown::Exact,
-                None => TableProviderFilterPushDown::Unsupported,
-            })
-            .collect())
+        Ok(self.shape.support(filters, &TableProviderFilterPushDown::Exact))
     }
 
     async fn scan(
@@ -156,23 +142,17 @@ impl TableProvider for Table {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let kept: Vec<usize> = projection.cloned().unwrap_or_else(|| (0..self.columns.len()).collect());
-        let mut request = RowsRequest {
-            rows: self.rows,
-            columns: kept.iter().map(|at| self.columns[*at].clone()).collect(),
-            tests: self.tests.clone(),
-            range: TimeRange::ALL,
-            limit,
-        };
+        let (columns, schema) = self.shape.keep(projection)?;
+        let mut request =
+            RowsRequest { rows: self.shape.rows, columns, tests: self.tests.clone(), range: TimeRange::ALL, limit };
         for filter in filters {
-            match self.push(filter) {
+            match self.shape.push(filter) {
                 Some(Pushed::Test(subject, test)) => request.tests.push((subject, test)),
                 Some(Pushed::Range(range)) => request.range = request.range.intersect(range),
                 // Filters that were not promised stay above the leaf.
                 None => request.limit = None,
             }
         }
-        let schema = Arc::new(self.schema.project(&kept)?);
         let order = state.config().get_extension::<RowOrder>();
         let partitions = match order.as_deref() {
             Some(RowOrder::Stored) => 1,

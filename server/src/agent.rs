@@ -5,7 +5,7 @@
 //! because it may have a name for the node, and then everything begins without it.
 
 mod keeper;
-mod member;
+pub(crate) mod member;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use crate::service::{self, Ready, ServiceError, ServiceOptions};
 use crate::token::TokenError;
 
 /// How long the head may take to give a name to a node that has none yet.
-const NAME_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const NAME_WAIT: Duration = Duration::from_secs(5);
 /// How long it may take to refuse a node that has one.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 /// Longest that everything may take to stop when the agent was told to by a signal, the farewell besides.

@@ -6,33 +6,29 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use telem_engine::ErrorKind;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::ApiError;
-
-/// Memory is counted in blocks of this size.
-const BLOCK_BYTES: usize = 64 << 10;
+use crate::memory::{MemoryBudget, MemoryCharge, MemoryTaken};
 
 /// Memory that all answers share; clones share one budget.
 #[derive(Clone, Debug)]
-pub struct AnswerBudget {
-    blocks: Arc<Semaphore>,
-    bytes_max: usize,
-}
+pub struct AnswerBudget(MemoryBudget);
 
 impl AnswerBudget {
     pub fn new(bytes_max: usize) -> Self {
-        let blocks = bytes_max.div_ceil(BLOCK_BYTES).min(Semaphore::MAX_PERMITS);
-        Self { blocks: Arc::new(Semaphore::new(blocks)), bytes_max }
+        Self(MemoryBudget::new(bytes_max))
+    }
+
+    /// Memory that they may take together.
+    pub fn bytes_max(&self) -> usize {
+        self.0.bytes_max()
     }
 
     /// What an answer of no bytes holds.
     pub fn start(&self) -> AnswerCharge {
-        AnswerCharge { budget: self.clone(), blocks: None }
+        AnswerCharge { budget: self.clone(), charge: MemoryCharge::default() }
     }
 }
 
@@ -40,7 +36,7 @@ impl AnswerBudget {
 #[derive(Debug)]
 pub struct AnswerCharge {
     budget: AnswerBudget,
-    blocks: Option<OwnedSemaphorePermit>,
+    charge: MemoryCharge,
 }
 
 impl AnswerCharge {
@@ -49,38 +45,23 @@ impl AnswerCharge {
     /// # Errors
     /// Invalid for an answer that is larger than the whole budget, Busy while others leave too little of it.
     pub fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
-        let bytes_max = self.budget.bytes_max;
+        let bytes_max = self.budget.bytes_max();
         if bytes > bytes_max {
             let what = format!("the answer is larger than {bytes_max} bytes; ask for less time or fewer series");
             return Err(ApiError::of_kind(ErrorKind::Invalid, what));
         }
-        let held = self.blocks.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let missing = bytes.div_ceil(BLOCK_BYTES).saturating_sub(held);
-        if missing == 0 {
-            return Ok(());
-        }
-        let more = u32::try_from(missing).ok();
-        let more = more.and_then(|more| Arc::clone(&self.budget.blocks).try_acquire_many_owned(more).ok());
-        let Some(more) = more else {
+        self.budget.0.grow(&mut self.charge, bytes).map_err(|MemoryTaken| {
             let what = format!(
                 "answers that are being read take {bytes_max} bytes together, the most that is allowed; try again in a \
                  moment"
             );
-            return Err(ApiError::of_kind(ErrorKind::Busy, what));
-        };
-        match &mut self.blocks {
-            Some(before) => before.merge(more),
-            none => *none = Some(more),
-        }
-        Ok(())
+            ApiError::of_kind(ErrorKind::Busy, what)
+        })
     }
 
     /// Gives back what is held beyond `bytes` in all.
     pub fn shrink(&mut self, bytes: usize) {
-        let needed = bytes.div_ceil(BLOCK_BYTES);
-        if let Some(blocks) = &mut self.blocks {
-            drop(blocks.split(blocks.num_permits().saturating_sub(needed)));
-        }
+        self.charge.shrink(bytes);
     }
 
     /// Bytes that hold this until the last of them is dropped.

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Most origins that can be named.
-const ORIGINS_MAX: usize = 1_000;
+pub(crate) const ORIGINS_MAX: usize = 1_000;
 
 /// What a page may do that may ask.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");

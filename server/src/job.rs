@@ -5,7 +5,7 @@
 
 pub mod child;
 mod command;
-mod company;
+pub(crate) mod company;
 pub mod describe;
 mod link;
 pub mod member;
@@ -16,7 +16,7 @@ mod service;
 pub mod signals;
 mod summary;
 pub mod supervisor;
-mod usage;
+pub(crate) mod usage;
 mod witness;
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub use self::prepared::{Places, Preparation, Prepared, RunningService};
 pub use self::recorder::Event;
 
 /// Longest that the service may take to stop and close its database when the command has ended.
-const STOP_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 /// The same for everything after the end of the command, once somebody said that telem is to end.
 const HURRIED_TIMEOUT: Duration = Duration::from_millis(4_500);
 

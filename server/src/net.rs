@@ -8,10 +8,10 @@
 
 pub mod access;
 pub mod addresses;
-mod datagrams;
-mod guest;
+pub(crate) mod datagrams;
+pub(crate) mod guest;
 pub mod listen;
-mod owner;
+pub(crate) mod owner;
 mod proc_net;
 mod shared;
 mod sniff;
@@ -68,17 +68,17 @@ const NO_PLACE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: appl
 
 /// Most connections over TCP of which it is not known yet whose they are. Others wait in the kernel's queue, and those
 /// over the Unix socket do not wait for them.
-const UNKNOWN_MAX: usize = 64;
+pub(crate) const UNKNOWN_MAX: usize = 64;
 
 /// Longest that agreeing on keys may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a peer that speaks HTTP/2 is asked for a sign of life, and how long it may take to give it: such
 /// connections stay open between requests.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// Most requests that run at once over one connection of HTTP/2.
-const STREAMS_MAX: u32 = 512;
+pub(crate) const STREAMS_MAX: u32 = 512;
 /// Largest head of a request over HTTP/2, as its names and values count there.
-const HEAD_BYTES_MAX: u32 = 64 << 10;
+pub(crate) const HEAD_BYTES_MAX: u32 = 64 << 10;
 /// What somebody is told who speaks without TLS where that is needed.
 const TLS_NEEDED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=UTF-8\r\n\
     Connection: close\r\nContent-Length: 98\r\n\r\n\

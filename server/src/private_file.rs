@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// How many names are tried for a file that is not whole yet: where anybody may write, any of them may be taken.
-const NAMES_MAX: u32 = 9;
+pub(crate) const NAMES_MAX: u32 = 9;
 /// What reads and writes are, besides their user's.
 const MODE_OF_OTHERS: u32 = 0o077;
 const ROOT: u32 = 0;

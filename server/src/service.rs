@@ -1,8 +1,8 @@
 //! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
 
 mod head;
-mod parts;
-mod room;
+pub(crate) mod parts;
+pub(crate) mod room;
 pub mod router;
 #[cfg(test)]
 mod tests;

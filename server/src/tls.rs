@@ -113,6 +113,29 @@ fn certificates(from: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     if found.is_empty() { Err(none("there is no block CERTIFICATE".to_owned())) } else { Ok(found) }
 }
 
+/// How a server is spoken to, as its address says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UrlScheme {
+    Http,
+    Https,
+}
+
+impl UrlScheme {
+    /// That of a server with this certificate.
+    pub fn of<T>(certificate: Option<&T>) -> Self {
+        if certificate.is_some() { Self::Https } else { Self::Http }
+    }
+}
+
+impl fmt::Display for UrlScheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        })
+    }
+}
+
 /// What a listener serves.
 #[derive(Clone, Debug, Default)]
 pub struct Served {

@@ -31,7 +31,7 @@ impl Db {
     pub fn open(dir: &Path, options: Options) -> Result<Db> {
         let layout = Layout::new(dir);
         options.disk.create_dir(dir).map_err(Error::io("create", dir))?;
-        let lock = WriterLock::acquire(&options.disk, &*options.machine, &layout, options.take_over)?;
+        let lock = WriterLock::acquire(&options.disk, &*options.machine, &layout, options.lock_claim())?;
         let recovered = recover::for_writing(&options, &layout).inspect_err(|_| {
             if let Err(error) = lock.release() {
                 warn!(%error, "the writer lock stays");

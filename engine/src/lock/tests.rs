@@ -41,17 +41,17 @@ fn the_next_process_gets_a_lock_that_was_given_back_or_left_by_the_dead() {
     let layout = Layout::new(dir.path());
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let (one, two) = (process("a", 1, "boot", 10), process("a", 2, "boot", 20));
-    let acquire = |me: &Process, owner_started, take_over| {
-        WriterLock::acquire(&disk, &Faked(me.clone(), owner_started), &layout, take_over)
+    let acquire = |me: &Process, owner_started, claim| {
+        WriterLock::acquire(&disk, &Faked(me.clone(), owner_started), &layout, claim)
     };
-    let first = acquire(&one, None, false).unwrap();
-    let error = acquire(&two, Some(10), false).unwrap_err();
+    let first = acquire(&one, None, LockClaim::IfFree).unwrap();
+    let error = acquire(&two, Some(10), LockClaim::IfFree).unwrap_err();
     assert!(error.to_string().contains("process 1 on a"), "{error}");
     first.release().unwrap();
-    let second = acquire(&two, Some(10), false).unwrap();
+    let second = acquire(&two, Some(10), LockClaim::IfFree).unwrap();
     assert_eq!(second.taken_over_from, None);
     // The second dies without giving it back.
-    let third = acquire(&one, None, false).unwrap();
+    let third = acquire(&one, None, LockClaim::IfFree).unwrap();
     assert_eq!(third.taken_over_from.as_deref(), Some("process 2 on a"));
     assert!(matches!(second.check(), Err(Error::Locked { .. })), "the second must notice");
     second.release().unwrap();
@@ -63,17 +63,16 @@ fn another_host_and_a_damaged_lock_need_a_persons_word() {
     let dir = tempfile::tempdir().unwrap();
     let layout = Layout::new(dir.path());
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let acquire = |host: &str, take_over| {
-        WriterLock::acquire(&disk, &Faked(process(host, 1, "boot", 1), None), &layout, take_over)
-    };
-    let _left = acquire("a", false).unwrap();
-    let error = acquire("b", false).unwrap_err();
+    let acquire =
+        |host: &str, claim| WriterLock::acquire(&disk, &Faked(process(host, 1, "boot", 1), None), &layout, claim);
+    let _left = acquire("a", LockClaim::IfFree).unwrap();
+    let error = acquire("b", LockClaim::IfFree).unwrap_err();
     assert!(error.to_string().contains("--take-over"), "{error}");
-    acquire("b", true).unwrap();
+    acquire("b", LockClaim::TakeOver).unwrap();
     for damage in ["", "{", "{\"host\":1}"] {
         std::fs::write(layout.writer(), damage).unwrap();
-        assert!(matches!(acquire("b", false), Err(Error::Locked { .. })), "'{damage}'");
-        acquire("b", true).unwrap();
+        assert!(matches!(acquire("b", LockClaim::IfFree), Err(Error::Locked { .. })), "'{damage}'");
+        acquire("b", LockClaim::TakeOver).unwrap();
     }
     let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, [WRITER], "nothing else is left behind");

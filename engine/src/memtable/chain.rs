@@ -7,7 +7,7 @@
 
 use crate::series::SeriesId;
 use crate::time::Timestamp;
-use crate::value::Value;
+use crate::value::{Value, ValueType};
 
 /// The row number's top bit holds the type of the value.
 const INT_BIT: u32 = 1 << 31;
@@ -253,6 +253,6 @@ impl Iterator for Walk<'_> {
         }
         self.entries = rest;
         let time = Timestamp::from_micros(self.base + i64::from(entry.offset));
-        Some(Sample { time, value: Value::from_bits(entry.bits, entry.row & INT_BIT != 0) })
+        Some(Sample { time, value: Value::from_bits(entry.bits, ValueType::of_bit(entry.row & INT_BIT != 0)) })
     }
 }

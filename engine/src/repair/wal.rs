@@ -33,8 +33,24 @@ pub struct Scanned {
     pub healed: Option<Vec<u8>>,
 }
 
+/// Where a WAL file stands among those that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalPosition {
+    /// The one that was written last: it may end within a frame.
+    Last,
+    Earlier,
+}
+
+impl WalPosition {
+    /// Of the file at `at` among `count`.
+    pub fn of(at: usize, count: usize) -> Self {
+        if at + 1 == count { Self::Last } else { Self::Earlier }
+    }
+}
+
 /// Finds every whole frame; in a file that is not the last also those that are whole but for one bit.
-pub fn scan(bytes: &[u8], is_last: bool) -> Scanned {
+pub fn scan(bytes: &[u8], position: WalPosition) -> Scanned {
+    let is_last = position == WalPosition::Last;
     let header = Header::decode(bytes);
     let mut found = Scanned { header, frames: Vec::new(), holes: Vec::new(), healed: None };
     let mut at = HEADER_BYTES.min(bytes.len());
@@ -104,8 +120,9 @@ pub fn decode(bytes: &[u8], frame: &Range<usize>) -> Option<Record> {
 }
 
 /// The keys that the WAL tells; of two for one id the first.
-pub fn keys(bytes: &[u8], is_last: bool, known: &mut BTreeMap<u32, SeriesKey>) {
-    let scanned = scan(bytes, is_last);
+pub fn keys(bytes: &[u8], position: WalPosition, known: &mut BTreeMap<u32, SeriesKey>) {
+    let is_last = position == WalPosition::Last;
+    let scanned = scan(bytes, position);
     let bytes = scanned.healed.as_deref().unwrap_or(bytes);
     let end = if is_last { scanned.holes.first().map_or(bytes.len(), |hole| hole.start) } else { bytes.len() };
     for frame in scanned.frames.iter().filter(|frame| frame.end <= end) {
@@ -129,8 +146,9 @@ pub struct Judged {
 ///
 /// # Errors
 /// Those of the index.
-pub fn judge(file: &str, number: u64, bytes: &[u8], is_last: bool, index: &SeriesIndex) -> Result<Judged> {
-    let scanned = scan(bytes, is_last);
+pub fn judge(file: &str, number: u64, bytes: &[u8], position: WalPosition, index: &SeriesIndex) -> Result<Judged> {
+    let is_last = position == WalPosition::Last;
+    let scanned = scan(bytes, position);
     let bytes = scanned.healed.as_deref().unwrap_or(bytes);
     let mut judged = Judged { anew: None, losses: Vec::new(), unnamed: Vec::new() };
     if scanned.header.is_some_and(|header| header.number != number) {
@@ -204,8 +222,8 @@ pub fn judge(file: &str, number: u64, bytes: &[u8], is_last: bool, index: &Serie
 }
 
 /// Bytes from the start that every reader takes: the header, and the frames before the first that is not whole.
-pub fn whole_bytes(bytes: &[u8], is_last: bool) -> u64 {
-    let scanned = scan(bytes, is_last);
+pub fn whole_bytes(bytes: &[u8], position: WalPosition) -> u64 {
+    let scanned = scan(bytes, position);
     let end = scanned.holes.first().map_or(bytes.len(), |hole| hole.start);
     if scanned.header.is_some() { end as u64 } else { 0 }
 }

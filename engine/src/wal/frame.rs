@@ -7,7 +7,7 @@ use crate::meta::MetaChange;
 use crate::sample::SampleBatch;
 use crate::series::{SeriesId, SeriesKey, TagSet};
 use crate::time::Timestamp;
-use crate::value::Value;
+use crate::value::{Value, ValueType};
 
 /// Length, checksum and type.
 pub const FRAME_HEAD_BYTES: usize = 4 + 4 + 1;
@@ -162,7 +162,7 @@ fn samples(payload: &[u8]) -> Option<SampleBatch> {
             Some(time) => time,
             None => times.u64()?,
         };
-        let value = Value::from_bits(bits.u64()?, ints[at / 8] >> (at % 8) & 1 == 1);
+        let value = Value::from_bits(bits.u64()?, ValueType::of_bit(ints[at / 8] >> (at % 8) & 1 == 1));
         batch.push(SeriesId(series.u32()?), Timestamp::from_micros(time.cast_signed()), value);
     }
     Some(batch)

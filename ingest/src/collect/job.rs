@@ -7,9 +7,9 @@
 //! [`members`] knows who belongs to the job, [`reaped`] what parents reaped, [`series`] what is told of whom.
 
 mod marks;
-mod members;
+pub(crate) mod members;
 mod reaped;
-mod series;
+pub(crate) mod series;
 #[cfg(test)]
 mod tests;
 

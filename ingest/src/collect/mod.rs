@@ -6,25 +6,25 @@
 
 pub mod catalog;
 pub mod cpu;
-mod devices;
+pub(crate) mod devices;
 pub mod disk;
-mod infiniband;
-mod job;
+pub(crate) mod infiniband;
+pub(crate) mod job;
 pub mod load;
 pub mod memory;
-mod mounts;
+pub(crate) mod mounts;
 pub mod network;
 mod own;
 pub mod pressure;
 pub mod processes;
 mod sampler;
 mod series;
-mod source;
+pub(crate) mod source;
 pub mod space;
 #[cfg(test)]
 mod tests;
 mod text;
-mod threads;
+pub(crate) mod threads;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Decimal numbers out of bytes, in one pass: what most numbers of every wire format are.
+//! Decimal numbers out of bytes, in one pass: what most numbers of every wire format are. By hand, because a library has
+//! to be told whether an integer or a float comes, and would read the digits again to learn that.
 
 /// Powers of ten that a float holds exactly.
 const POWERS: [f64; 23] = [

@@ -26,7 +26,7 @@ fn field(text: &[u8]) {
     assert_eq!(found, plain_line::field(text));
     if let Some(FieldValue::Number(value)) = found {
         // Telling type and bits apart: equality of values does.
-        assert_eq!(Value::from_bits(value.to_bits(), value.is_int()), value);
+        assert_eq!(Value::from_bits(value.to_bits(), value.value_type()), value);
     }
 }
 

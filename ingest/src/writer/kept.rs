@@ -12,7 +12,7 @@ use telem_engine::{Clock, Error, ErrorKind, SampleBatch, Timestamp};
 
 /// How long nothing may be refused before samples count as written again: a disk that is all but full takes a small
 /// batch and refuses the next large one.
-const STEADY: Duration = Duration::from_secs(2);
+pub(crate) const STEADY: Duration = Duration::from_secs(2);
 
 /// Samples that are in no database, and nobody has them any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

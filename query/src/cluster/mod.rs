@@ -18,7 +18,7 @@ mod tests;
 pub mod tree;
 mod turns;
 pub(crate) mod wire;
-mod worker;
+pub(crate) mod worker;
 
 pub use inside::Inside;
 pub use knowing::{KEYS_MAX, Knowing, KnownDelta};

@@ -46,7 +46,7 @@ pub const WORKER_PATH: &str = "/worker.WorkerService";
 /// The request that asks for the version alone.
 const PROBE: &str = "/GetWorkerInfo";
 /// Largest message with a plan.
-const PLAN_BYTES_MAX: usize = 16 << 20;
+pub(crate) const PLAN_BYTES_MAX: usize = 16 << 20;
 /// How often it is looked whether threads that work for heads come to take up anything new.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Longest that they may be busy without.

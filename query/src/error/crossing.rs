@@ -23,48 +23,11 @@ pub(crate) struct Crossing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CrossingKind {
     /// The question's own fault or that of the data: asking again, or another node, would change nothing.
-    Refused(RefusalKind),
+    Refused(ErrorKind),
     /// The node that was asked cannot answer, whatever is asked: who asked it goes on without it.
     Unable,
     /// The node at the address `node` was lost.
     Lost,
-}
-
-/// [`ErrorKind`], as it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum RefusalKind {
-    Invalid,
-    NotFound,
-    Busy,
-    Unavailable,
-    Corrupt,
-    Internal,
-}
-
-impl From<ErrorKind> for RefusalKind {
-    fn from(kind: ErrorKind) -> Self {
-        match kind {
-            ErrorKind::Invalid => Self::Invalid,
-            ErrorKind::NotFound => Self::NotFound,
-            ErrorKind::Busy => Self::Busy,
-            ErrorKind::Unavailable => Self::Unavailable,
-            ErrorKind::Corrupt => Self::Corrupt,
-            ErrorKind::Internal => Self::Internal,
-        }
-    }
-}
-
-impl From<RefusalKind> for ErrorKind {
-    fn from(kind: RefusalKind) -> Self {
-        match kind {
-            RefusalKind::Invalid => Self::Invalid,
-            RefusalKind::NotFound => Self::NotFound,
-            RefusalKind::Busy => Self::Busy,
-            RefusalKind::Unavailable => Self::Unavailable,
-            RefusalKind::Corrupt => Self::Corrupt,
-            RefusalKind::Internal => Self::Internal,
-        }
-    }
 }
 
 impl Crossing {
@@ -83,7 +46,7 @@ impl Crossing {
     pub fn told_by(node: &str, error: DataFusionError) -> Self {
         Self::of(&error).unwrap_or_else(|| {
             let error = Error::from(error);
-            let kind = CrossingKind::Refused(error.kind().into());
+            let kind = CrossingKind::Refused(error.kind());
             Self { kind, node: node.to_owned(), reason: error.to_string() }
         })
     }
@@ -115,7 +78,7 @@ impl From<Crossing> for DataFusionError {
 impl From<Crossing> for Error {
     fn from(Crossing { kind, node, reason }: Crossing) -> Self {
         match kind {
-            CrossingKind::Refused(kind) => Error::Refused { kind: kind.into(), text: reason },
+            CrossingKind::Refused(kind) => Error::Refused { kind, text: reason },
             CrossingKind::Unable | CrossingKind::Lost => Error::NodeLost { node, reason },
         }
     }

@@ -10,8 +10,8 @@ mod aggregate;
 mod bounds;
 mod counted;
 mod growth;
-mod rewrite;
-mod scalar;
+pub(crate) mod rewrite;
+pub(crate) mod scalar;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ pub(crate) use rewrite::{RowCopies, few_constants, makes_values};
 /// Most bytes of one value that a function makes.
 pub(crate) const VALUE_BYTES_MAX: u64 = 16 << 20;
 /// The same while a query is planned: constants are worked out then, and handed about.
-const PLANNED_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const PLANNED_BYTES_MAX: u64 = 1 << 20;
 /// Most bytes that a function makes of one batch.
 pub(crate) const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that a function takes in and gives out at once, before it is asked whether it is still wanted; more only

@@ -25,7 +25,7 @@ use super::size;
 use crate::error::Error;
 
 /// Most bytes of constants that a query puts into each of its rows.
-const CONSTANT_BYTES_MAX: u64 = 8 << 10;
+pub(crate) const CONSTANT_BYTES_MAX: u64 = 8 << 10;
 
 /// Guards what planners made without asking the registry, and `||`.
 #[derive(Debug)]

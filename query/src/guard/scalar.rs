@@ -26,9 +26,9 @@ use super::{COUNTED_BYTES_MIN, OUTPUT_BYTES_MAX, PIECE_BYTES, bounds, counted, s
 use crate::error::Error;
 
 /// Steps of a function that does not let go of its thread: some seconds.
-const STEPS_MAX: u64 = 2_000_000_000;
+pub(crate) const STEPS_MAX: u64 = 2_000_000_000;
 /// Elements of a type whose values all have as many.
-const FIXED_ELEMENTS_MAX: i32 = 4_096;
+pub(crate) const FIXED_ELEMENTS_MAX: i32 = 4_096;
 /// What plans look at by its type, and what makes nothing: it hands out a part of its argument.
 const LEFT_ALONE: [&str; 1] = ["get_field"];
 

@@ -30,7 +30,7 @@ use crate::relative::Anchor;
 use crate::view::View;
 
 /// How often a question is asked, at the most. Every further time is the loss of another node.
-const ATTEMPTS_MAX: u32 = 5;
+pub(crate) const ATTEMPTS_MAX: u32 = 5;
 
 /// A question in SQL.
 pub(super) struct SqlQuestion {

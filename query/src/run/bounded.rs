@@ -30,6 +30,8 @@ use crate::options::{QueryOptions, QueryStats};
 
 /// Batches made ahead of a client that reads slowly.
 const ANSWER_BATCHES: usize = 2;
+/// Of the queries at once one of so many places is for time series alone, whatever runs in SQL.
+pub(crate) const TIME_SERIES_SHARE: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Workers {
@@ -105,7 +107,7 @@ impl Workers {
             runtime: Some(runtime),
             lanes: Arc::new(Lanes::new(options, pool)),
             running: Arc::new(Semaphore::new(running_max)),
-            running_sql: Arc::new(Semaphore::new(running_max - running_max / 4)),
+            running_sql: Arc::new(Semaphore::new(running_max - running_max / TIME_SERIES_SHARE)),
             waiting: Semaphore::new(options.queries_waiting_max),
             running_max,
             queue_wait: options.queue_wait,

@@ -29,13 +29,13 @@ use crate::relative::{self, Anchor};
 use crate::view::View;
 
 /// Longest text of a query.
-const SQL_BYTES_MAX: usize = 1 << 20;
+pub(crate) const SQL_BYTES_MAX: usize = 1 << 20;
 /// Most operators in it, such as AND, +, :: and UNION, and most tables. Chains of them become deep
 /// trees, and what walks those uses stack for each: thousands would end the process.
-const OPERATORS_MAX: usize = 1_000;
-const TABLES_MAX: usize = 100;
+pub(crate) const OPERATORS_MAX: usize = 1_000;
+pub(crate) const TABLES_MAX: usize = 100;
 /// How deep expressions and subqueries may be nested in it.
-const NESTING_MAX: usize = 50;
+pub(crate) const NESTING_MAX: usize = 50;
 const ONLY_READS: &str = "SQL here only reads";
 
 pub(super) async fn plan(text: &str, state: &mut SessionState, view: &View) -> Result<Planned> {

@@ -41,7 +41,8 @@ use crate::question::Aggregator;
 use crate::question::expression::{Case, Expression};
 use crate::question::tsq::{Downsample, Fidelity, Interval, Matcher, TagFilter, TsQuery};
 use crate::relative::Anchor;
-use crate::table::pushdown::{self, Pushed};
+use crate::table::pushdown::Pushed;
+use crate::table::shape::TableShape;
 use crate::table::tag_column;
 use crate::view::View;
 use arguments::Arguments;
@@ -79,9 +80,7 @@ impl TableFunctionImpl for DownsampleFunction {
 #[derive(Debug)]
 struct DownsampleCall {
     arguments: Arguments,
-    schema: SchemaRef,
-    /// What each field of `schema` means.
-    columns: Vec<Column>,
+    shape: TableShape,
 }
 
 impl DownsampleCall {
@@ -92,14 +91,8 @@ impl DownsampleCall {
             fields.push(Field::new(tag_column(&key), DataType::Utf8View, true));
             columns.push(Column::Tag(key));
         }
-        Self { arguments, schema: Arc::new(Schema::new(fields)), columns }
-    }
-
-    fn push(&self, filter: &Expr) -> Option<Pushed> {
-        pushdown::push(filter, RowKind::Sample, &|name| {
-            let at = self.schema.index_of(name).ok()?;
-            Some(&self.columns[at])
-        })
+        let shape = TableShape { rows: RowKind::Sample, schema: Arc::new(Schema::new(fields)), columns };
+        Self { arguments, shape }
     }
 
     fn query(&self, filters: Vec<TagFilter>, range: TimeRange) -> TsQuery {
@@ -156,7 +149,7 @@ impl DownsampleCall {
 #[async_trait]
 impl TableProvider for DownsampleCall {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+        Arc::clone(&self.shape.schema)
     }
 
     fn table_type(&self) -> TableType {
@@ -165,13 +158,7 @@ impl TableProvider for DownsampleCall {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         // They choose what is read; what is asked of an answer stays above it.
-        Ok(filters
-            .iter()
-            .map(|filter| match self.push(filter) {
-                Some(_) => TableProviderFilterPushDown::Inexact,
-                None => TableProviderFilterPushDown::Unsupported,
-            })
-            .collect())
+        Ok(self.shape.support(filters, &TableProviderFilterPushDown::Inexact))
     }
 
     async fn scan(
@@ -184,7 +171,7 @@ impl TableProvider for DownsampleCall {
         let mut filtered = TimeRange::new(Timestamp::MIN, Timestamp::MAX);
         let mut of_tags = Vec::new();
         for filter in filters {
-            match self.push(filter) {
+            match self.shape.push(filter) {
                 Some(Pushed::Range(range)) => filtered = filtered.intersect(range),
                 Some(Pushed::Test(NameSubject::Tag(key), test)) => {
                     of_tags.extend(matcher(&test).map(|matcher| TagFilter { key, matcher, group_by: false }));
@@ -193,9 +180,7 @@ impl TableProvider for DownsampleCall {
             }
         }
         let query = self.query(of_tags, self.range(filtered, state).await?);
-        let kept: Vec<usize> = projection.cloned().unwrap_or_else(|| (0..self.columns.len()).collect());
-        let columns = kept.iter().map(|at| self.columns[*at].clone()).collect();
-        let schema = Arc::new(self.schema.project(&kept)?);
+        let (columns, schema) = self.shape.keep(projection)?;
         Ok(Arc::new(DownsampleExec::new(query, self.arguments.fill, columns, schema)))
     }
 }

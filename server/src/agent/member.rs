@@ -16,9 +16,9 @@ use crate::membership::messages::Figures;
 use crate::membership::{last_error, own};
 
 /// How often a node says how it is.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// How soon it tells of new series.
-const NEWS_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const NEWS_INTERVAL: Duration = Duration::from_millis(100);
 /// How soon a head that is gone is looked for; the pause doubles.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 /// How often it is looked for at the least.

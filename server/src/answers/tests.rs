@@ -1,4 +1,5 @@
 use super::*;
+use crate::memory::BLOCK_BYTES;
 
 #[test]
 fn an_answer_holds_its_part_until_its_last_byte_is_dropped() {

@@ -18,7 +18,7 @@ use crate::membership::messages::{LIST, Listed};
 /// The answer of a server is read up to here.
 const INFO_BYTES_MAX: usize = 64 << 20;
 /// Metrics that are listed on a terminal: about a screen.
-const TERMINAL_METRICS: usize = 30;
+pub(crate) const TERMINAL_METRICS: usize = 30;
 /// A server that has not answered by then hangs.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 

@@ -8,10 +8,10 @@ mod collect;
 mod compact;
 mod export;
 mod grafana;
-mod info;
+pub(crate) mod info;
 mod live;
 mod log;
-mod node;
+pub(crate) mod node;
 mod nodes;
 mod output;
 mod pending;
@@ -21,10 +21,10 @@ mod recover;
 mod replay;
 mod run;
 mod serve;
-mod service;
+pub(crate) mod service;
 mod source;
-mod sql;
-mod table;
+pub(crate) mod sql;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -53,6 +53,13 @@ struct Cli {
     tls_ca: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
+}
+
+/// The whole command line, for those who hold a page against it.
+pub fn command() -> clap::Command {
+    let mut command = <Cli as clap::CommandFactory>::command();
+    command.build();
+    command
 }
 
 const EXAMPLES: &str = "\
@@ -106,7 +113,7 @@ enum Command {
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
-enum CliFailure {
+pub(crate) enum CliFailure {
     /// The command was used wrongly.
     Usage(String),
     /// It failed.

@@ -21,7 +21,7 @@ use crate::private_file::PrivateFileError;
 use crate::service::Ready;
 
 /// How long a join file that is not there yet is waited for: agents may start before their head.
-const JOIN_FILE_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const JOIN_FILE_WAIT: Duration = Duration::from_secs(60);
 /// How often it is looked for.
 const JOIN_FILE_LOOK: Duration = Duration::from_millis(200);
 

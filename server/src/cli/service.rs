@@ -38,7 +38,7 @@ const IO_THREADS: usize = 2;
 const BLOCKING_THREADS_MAX: usize = 32;
 
 /// Most bytes of a database that lies in memory: it is the job's.
-const MEMORY_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 /// What stands in a directory of ours, for a warning that it stands elsewhere.
 pub const LIVE_DATA: &str = "the live data are";
@@ -275,7 +275,7 @@ struct ReachOfNode {
 }
 
 /// Memory that all queries of a node share: the job's processes need it more.
-const NODE_QUERY_MEMORY: usize = 128 << 20;
+pub(crate) const NODE_QUERY_MEMORY: usize = 128 << 20;
 /// Longest that requests which still run are waited for when a node ends.
 const NODE_REQUESTS_TIMEOUT: Duration = Duration::from_secs(1);
 

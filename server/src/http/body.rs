@@ -7,7 +7,6 @@
 mod large;
 
 use std::io::Read;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -16,16 +15,14 @@ use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 use http_body_util::BodyExt;
 use telem_engine::ErrorKind;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use self::large::LargeBodies;
 use super::ApiError;
+use crate::memory::{BLOCK_BYTES, MemoryBudget, MemoryCharge, MemoryTaken};
 
 /// Larger bodies are decoded on a thread of their own: on the threads of the network they would
 /// delay every other connection.
 pub(super) const INLINE_BYTES_MAX: usize = 64 << 10;
-/// Memory is counted in blocks of this size.
-const BLOCK_BYTES: usize = 64 << 10;
 /// Up to here the room for a body grows with it.
 const GROWING_BYTES_MAX: usize = 1 << 20;
 /// The room for what is larger. An allocator may keep freed memory for the next one who wants some, which glibc never
@@ -69,53 +66,34 @@ impl Default for BodyLimits {
 
 /// Memory that the bodies of all running requests share; clones share one budget.
 #[derive(Clone, Debug)]
-pub struct BodyBudget {
-    blocks: Arc<Semaphore>,
-    bytes_max: usize,
-}
+pub struct BodyBudget(MemoryBudget);
 
 impl BodyBudget {
     pub fn new(bytes_max: usize) -> Self {
-        let blocks = bytes_max.div_ceil(BLOCK_BYTES).min(Semaphore::MAX_PERMITS);
-        Self { blocks: Arc::new(Semaphore::new(blocks)), bytes_max }
+        Self(MemoryBudget::new(bytes_max))
     }
 
-    fn charge(&self, charged: &mut Charge, bytes: usize) -> Result<(), ApiError> {
-        let missing = bytes.div_ceil(BLOCK_BYTES).saturating_sub(charged.blocks());
-        if missing == 0 {
-            return Ok(());
-        }
-        let permit = u32::try_from(missing).ok().and_then(|n| Arc::clone(&self.blocks).try_acquire_many_owned(n).ok());
-        let Some(permit) = permit else {
+    /// Memory that they may take together.
+    pub fn bytes_max(&self) -> usize {
+        self.0.bytes_max()
+    }
+
+    fn charge(&self, charged: &mut MemoryCharge, bytes: usize) -> Result<(), ApiError> {
+        self.0.grow(charged, bytes).map_err(|MemoryTaken| {
             let what = format!(
                 "request bodies take {} bytes together, the most that is allowed (option --bodies-bytes-max); try again \
                  in a moment",
-                self.bytes_max
+                self.bytes_max()
             );
-            return Err(ApiError::of_kind(ErrorKind::Busy, what));
-        };
-        match &mut charged.0 {
-            Some(before) => before.merge(permit),
-            none => *none = Some(permit),
-        }
-        Ok(())
-    }
-}
-
-/// What one body has been charged; given back when it is dropped.
-#[derive(Debug, Default)]
-struct Charge(Option<OwnedSemaphorePermit>);
-
-impl Charge {
-    fn blocks(&self) -> usize {
-        self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+            ApiError::of_kind(ErrorKind::Busy, what)
+        })
     }
 }
 
 /// Bytes that hold their charge.
 struct Charged {
     bytes: Vec<u8>,
-    _charge: Charge,
+    _charge: MemoryCharge,
 }
 
 impl AsRef<[u8]> for Charged {
@@ -127,7 +105,7 @@ impl AsRef<[u8]> for Charged {
 /// A body as it was sent.
 struct Sent {
     bytes: Vec<u8>,
-    charge: Charge,
+    charge: MemoryCharge,
     encoding: Encoding,
 }
 
@@ -186,7 +164,7 @@ async fn receive(request: Request, limits: &BodyLimits) -> Result<Sent, ApiError
     if announced.is_some_and(|bytes: u64| bytes > limits.bytes_max as u64) {
         return Err(too_large("as sent", limits));
     }
-    let mut charge = Charge::default();
+    let mut charge = MemoryCharge::default();
     let mut received = Vec::new();
     if let Some(bytes) = announced.and_then(|bytes| usize::try_from(bytes).ok()) {
         make_room(&mut received, bytes, limits)?;
@@ -260,7 +238,7 @@ fn small(sent: Sent, limits: &BodyLimits) -> Result<Sent, ApiError> {
 
 /// Never holds more than the limit and one block, whatever the compressed bytes promise. Stops when nobody waits.
 fn inflate(sent: Sent, limits: &BodyLimits, is_wanted: &dyn Fn() -> bool) -> Result<Sent, ApiError> {
-    let mut charge = Charge::default();
+    let mut charge = MemoryCharge::default();
     let mut inflated = Vec::new();
     let mut decoder = MultiGzDecoder::new(sent.bytes.as_slice());
     let mut block = vec![0; BLOCK_BYTES];

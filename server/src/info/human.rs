@@ -9,15 +9,7 @@ const PLAIN: std::ops::Range<f64> = 1e-4..1e15;
 
 /// `1234567` as `1,234,567`.
 pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    telem_engine::limits::count(number)
 }
 
 /// A number with the digits that matter to people: six, and two decimals at least where it is not whole.

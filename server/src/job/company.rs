@@ -24,12 +24,12 @@ use crate::saving::upload::Overview;
 use crate::service::Ready;
 
 /// How much of a hurried end agents get. The rest is for the head's own database.
-const HURRIED_AGENTS_TIMEOUT: Duration = Duration::from_millis(2_900);
+pub(crate) const HURRIED_AGENTS_TIMEOUT: Duration = Duration::from_millis(2_900);
 /// How long the word of their end may take.
 const DISMISSED_GRACE: Duration = Duration::from_millis(200);
 /// Longest that a recorder whose command ended well waits for others that end by themselves: nodes that joined it, and
 /// processes of its node that send to it.
-const OTHERS_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const OTHERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is looked whether the other processes of this node run.
 const GUESTS_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest that giving a node back may take: it is a name on a file system that may hang.
@@ -71,6 +71,19 @@ impl Tally {
             }
         }
         (tally.nodes > 0).then_some(tally)
+    }
+}
+
+/// How much time there is for an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndPace {
+    Calm,
+    Hurried,
+}
+
+impl EndPace {
+    pub fn of(hurried: bool) -> Self {
+        if hurried { Self::Hurried } else { Self::Calm }
     }
 }
 
@@ -201,7 +214,8 @@ impl Company {
     }
 
     /// Tells agents to end. How long that may take.
-    pub fn dismiss(&mut self, ending: Option<Ending>, hurried: bool, save_timeout: Duration) -> Duration {
+    pub fn dismiss(&mut self, ending: Option<Ending>, pace: EndPace, save_timeout: Duration) -> Duration {
+        let hurried = pace == EndPace::Hurried;
         let patience = if hurried { HURRIED_AGENTS_TIMEOUT.min(HURRIED_TIMEOUT) } else { STOP_TIMEOUT + save_timeout };
         if let Some(crew) = &self.crew {
             crew.dismiss(patience);
@@ -229,14 +243,14 @@ impl Company {
     }
 
     /// What came of saving the nodes of agents.
-    pub fn tell_saved(&self, ready: &Ready, is_urgent: bool) {
+    pub fn tell_saved(&self, ready: &Ready, pace: EndPace) {
         let (Some(uploads), Some(nodes), true) = (&ready.uploads, &ready.nodes, self.crew.is_some()) else { return };
         let others = nodes.list().into_iter().filter(|node| !node.is_head);
         let expected: Vec<String> = others.map(|node| node.node).collect();
         if expected.is_empty() {
             return;
         }
-        if is_urgent {
+        if pace == EndPace::Hurried {
             // There is no time to look what a node that did not finish has left.
             let Overview { nodes, done, .. } = uploads.overview(&expected);
             if done < nodes {

@@ -7,7 +7,7 @@
 
 mod event;
 mod introduce;
-mod threads;
+pub(crate) mod threads;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -26,7 +26,7 @@ use tokio::runtime::Runtime;
 pub use self::event::Event;
 use super::child::Ending;
 use super::command::CommandProcess;
-use super::company::{Company, Tally};
+use super::company::{Company, EndPace, Tally};
 use super::link::{self, ToRecorder, ToSupervisor};
 use super::notes::{AtWork, Notes};
 use super::prepared::{Prepare, RunningService};
@@ -250,10 +250,10 @@ impl Job {
         let took = self.clock.monotonic().saturating_sub(self.began);
         let course = CommandCourse { ending, took, cpu_ms, seen };
         self.hurry.store(hurried, Ordering::Relaxed);
-        let urgent = self.dismiss(ending, hurried);
+        let urgent = self.dismiss(ending, EndPace::of(hurried));
         let Some(up) = self.up.take() else { return };
         let RunningService { ready, places, .. } = *up;
-        self.company.tell_saved(&ready, urgent.is_some());
+        self.company.tell_saved(&ready, EndPace::of(urgent.is_some()));
         let mut deadline = urgent.unwrap_or_else(|| self.clock.monotonic() + STOP_TIMEOUT);
         let description = describe::ended(description, ending, self.clock.now());
         self.service.stop(Some((ready.db.clone(), description)));
@@ -291,9 +291,9 @@ impl Job {
     }
 
     /// Ends the agents, before the head that they report to ends. When all must be over, once that is urgent.
-    fn dismiss(&mut self, ending: Option<Ending>, hurried: bool) -> Option<Duration> {
-        let mut urgent = hurried.then(|| self.clock.monotonic() + HURRIED_TIMEOUT);
-        let mut deadline = self.clock.monotonic() + self.company.dismiss(ending, hurried, self.save_timeout);
+    fn dismiss(&mut self, ending: Option<Ending>, pace: EndPace) -> Option<Duration> {
+        let mut urgent = (pace == EndPace::Hurried).then(|| self.clock.monotonic() + HURRIED_TIMEOUT);
+        let mut deadline = self.clock.monotonic() + self.company.dismiss(ending, pace, self.save_timeout);
         let slow = self.clock.monotonic() + SLOW;
         let mut shown = None;
         while !self.company.is_dismissed(self.up.as_deref().map(|up| &up.ready)) {
@@ -310,7 +310,7 @@ impl Job {
                     self.hurry.store(true, Ordering::Relaxed);
                     let now = self.clock.monotonic();
                     urgent = Some(urgent.unwrap_or(now + HURRIED_TIMEOUT));
-                    deadline = deadline.min(now + self.company.dismiss(ending, true, Duration::ZERO));
+                    deadline = deadline.min(now + self.company.dismiss(ending, EndPace::Hurried, Duration::ZERO));
                 }
                 Some(Event::Stopped(ended)) => self.service_ended(ended),
                 _ => {}
@@ -431,7 +431,7 @@ impl Job {
     /// Stops the service of a command that never ran, and leaves no trace of it.
     fn abandon(&mut self) {
         self.hurry.store(true, Ordering::Relaxed);
-        self.dismiss(None, true);
+        self.dismiss(None, EndPace::Hurried);
         self.service.stop(None);
         let mut deadline = self.clock.monotonic() + HURRIED_TIMEOUT;
         if !self.stopped

@@ -23,15 +23,15 @@ use crate::footprint::{QueryThreads, TICKS_PER_SECOND};
 /// When it is looked for the second time; then after twice that, and so on.
 const INTERVAL_FIRST: Duration = Duration::from_millis(20);
 /// How often it is looked at least.
-const INTERVAL_MAX: Duration = Duration::from_secs(1);
+pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// A look is followed by so many times its own duration without one: it takes a five-hundredth of a core at most.
-const REST: u32 = 500;
+pub(crate) const REST: u32 = 500;
 /// How often it is looked what queries took: idle threads of theirs live longer than this.
 const QUERIES_INTERVAL: Duration = Duration::from_secs(5);
 /// Most processes of a command that one look takes in.
-const PROCESSES_MAX: usize = 16_384;
+pub(crate) const PROCESSES_MAX: usize = 16_384;
 /// Most names of processes that are told apart.
-const NAMES_MAX: usize = 1_024;
+pub(crate) const NAMES_MAX: usize = 1_024;
 /// The name of what is beyond.
 const OTHERS: &str = "others";
 

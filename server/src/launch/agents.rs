@@ -5,7 +5,7 @@
 //! hosts, and stay as long as the agent does, so that its end and its last words are known here. Nothing here waits:
 //! who is asked looks, and says.
 
-mod command;
+pub(crate) mod command;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +26,7 @@ use super::plan::Fleet;
 const LAST_WORDS_BYTES: u64 = 4 << 10;
 /// How long an agent elsewhere goes on without a head when its standard input has ended: by then it is the head that is
 /// gone, and not a connection that is about to be mended.
-const ORPHAN_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const ORPHAN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest reason that is told.
 const WHY_CHARS_MAX: usize = 300;
 

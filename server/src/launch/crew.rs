@@ -22,7 +22,7 @@ pub const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of the time that agents have to end is left for signals.
 const SIGNAL_TIME: Duration = Duration::from_millis(900);
 /// The part of that which SIGTERM gets.
-const TERM_TIME: Duration = Duration::from_millis(700);
+pub(crate) const TERM_TIME: Duration = Duration::from_millis(700);
 /// Agents that have less time than this are to hurry.
 const CALM_TIME: Duration = Duration::from_secs(5);
 /// How often they are looked at while something is waited for.

@@ -18,7 +18,7 @@ use super::scheduler::{self, Surroundings};
 use super::surroundings::ThisProcess;
 
 /// Most processes that may stand between a launcher and its task.
-const DEPTH_MAX: usize = 64;
+pub(crate) const DEPTH_MAX: usize = 64;
 
 /// A process, unlike any other of this machine since it was booted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

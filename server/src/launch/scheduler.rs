@@ -258,7 +258,7 @@ pub fn hosts_of_file(from: &str, text: &str) -> Result<Vec<String>, SchedulerErr
 }
 
 /// Most hosts that a file may name, counting one as often as it stands there: files of PBS have a line for each slot.
-const FILE_HOSTS_MAX: usize = 16 * hostlist::HOSTS_MAX;
+pub(crate) const FILE_HOSTS_MAX: usize = 16 * hostlist::HOSTS_MAX;
 
 fn flux_resources(from: &str, text: &str) -> Result<Vec<String>, SchedulerError> {
     #[derive(Deserialize)]

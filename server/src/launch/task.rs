@@ -32,17 +32,17 @@ use crate::private_dir::{self, Privacy, PrivateDirError};
 use crate::private_file;
 
 /// Most bytes of the name of a launch that become part of a name here.
-const LAUNCH_BYTES_MAX: usize = 64;
+pub(crate) const LAUNCH_BYTES_MAX: usize = 64;
 /// Largest file here.
 const BYTES_MAX: u64 = 1 << 20;
 /// How long a process leaves the first place to one that its launcher calls the first of the node.
 const COURTESY: Duration = Duration::from_secs(1);
 /// Longest that a guest waits for its node's keeper to be ready: that waits for the head first.
-const KEEPER_TIMEOUT: Duration = HEAD_TIMEOUT.saturating_add(Duration::from_secs(5));
+pub(crate) const KEEPER_TIMEOUT: Duration = HEAD_TIMEOUT.saturating_add(Duration::from_secs(5));
 /// Longest that a node's keeper waits for the head to publish how it is joined.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest that the head waits for its node to be given up: who keeps it looks several times a second.
-const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Most entries that are looked through: nodes and their processes.

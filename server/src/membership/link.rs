@@ -19,12 +19,12 @@ use super::messages::{self, JoinRequest, Joined, Leave, NodeReport, Reported};
 use crate::client::{Address, Client, ClientConnection, ClientError};
 use crate::join::Join;
 use crate::state::VERSION;
-use crate::tls::Trust;
+use crate::tls::{Trust, UrlScheme};
 
 /// Longest that a connection to the head may take to come about.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest that the head may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer of a head.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
@@ -104,7 +104,7 @@ impl Link {
             is_fixed: identity.is_fixed,
             home: identity.home.clone(),
             incarnation: identity.incarnation.clone(),
-            url: url(identity, &line, join.certificate.is_some()).await,
+            url: url(identity, &line, UrlScheme::of(join.certificate.as_ref())).await,
             pid: std::process::id(),
             host: identity.host.clone(),
             data: identity.data.clone(),
@@ -176,14 +176,13 @@ pub fn client(head: &Url, join: &Join) -> Result<Client, ClientError> {
 }
 
 /// Where others reach us: an address, so that nobody needs to look up a name.
-async fn url(identity: &Identity, line: &ClientConnection, tls: bool) -> String {
+async fn url(identity: &Identity, line: &ClientConnection, scheme: UrlScheme) -> String {
     let (own, port) = (identity.listens.ip(), identity.listens.port());
     let advertised = match &identity.advertise {
         Some(host) => resolve(host, port).await,
         None => None,
     };
     let ip = advertised.or(Some(own).filter(|ip| !ip.is_unspecified())).or(line.local()).unwrap_or(own);
-    let scheme = if tls { "https" } else { "http" };
     format!("{scheme}://{}", SocketAddr::new(ip.to_canonical(), port))
 }
 

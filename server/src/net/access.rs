@@ -18,7 +18,7 @@ use crate::token::Token;
 const ROOT: u32 = 0;
 
 /// Longest that a connection waits to know the rank of its process; then its samples get none.
-const RANK_TIMEOUT: Duration = Duration::from_millis(500);
+pub(crate) const RANK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Of a client that hung up before anybody could ask whose it is.
 const HUNG_UP: &str = "its client hung up at once, and this kernel does not say whose it was: let the client wait \

@@ -19,15 +19,15 @@ use super::proc_net;
 use crate::protocol::DatagramService;
 
 /// Largest datagram that UDP has.
-const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+pub(crate) const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 /// How long it is remembered who a sender is.
-const KNOWN_FOR: Duration = Duration::from_secs(1);
+pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1);
 /// Most senders that are remembered; with more all are asked about again.
-const SENDERS_MAX: usize = 1_024;
+pub(crate) const SENDERS_MAX: usize = 1_024;
 /// How often it is told that datagrams are refused.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 /// Most datagrams that are still taken when the server stops: more than a socket holds by default.
-const LAST_DATAGRAMS_MAX: usize = 4_096;
+pub(crate) const LAST_DATAGRAMS_MAX: usize = 4_096;
 /// How long reading rests after it failed.
 const READ_PAUSE: Duration = Duration::from_millis(100);
 

@@ -18,11 +18,11 @@ use crate::http::asker::Asker;
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Of so many places one is kept for the owner and the socket.
-const KEPT_SHARE: usize = 32;
+pub(crate) const KEPT_SHARE: usize = 32;
 /// Most places that are kept.
-const KEPT_MAX: usize = 16;
+pub(crate) const KEPT_MAX: usize = 16;
 /// Strangers may take one of so many places, and each source of them one of so many of those.
-const STRANGERS_SHARE: usize = 4;
+pub(crate) const STRANGERS_SHARE: usize = 4;
 
 /// Whom a place is for. Who it is must be known before a place is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

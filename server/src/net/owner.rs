@@ -18,7 +18,7 @@ use super::sock_diag::SockDiag;
 /// clients of another user.
 const KERNEL_KEEPS_USERS: (u32, u32) = (6, 18);
 /// Readers of the tables at once: each costs a processor some milliseconds.
-const TABLE_READERS_MAX: usize = 2;
+pub(crate) const TABLE_READERS_MAX: usize = 2;
 /// The kernel's tables can miss a row while they change; this often they are read at most.
 const TABLE_LOOKS_MAX: usize = 3;
 

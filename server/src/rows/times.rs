@@ -5,6 +5,7 @@ use arrow::array::{Array, TimestampMicrosecondArray};
 use arrow::datatypes::FieldRef;
 use arrow::error::ArrowError;
 use arrow::json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder};
+use chrono::{Datelike, NaiveDate};
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
@@ -72,22 +73,14 @@ fn digits(out: &mut Vec<u8>, number: i64, count: u32) {
     }
 }
 
-/// `YYYY-MM-DD` of a day since 1970, in the Gregorian calendar also before it was used. Years are counted from March on,
-/// so that a leap day is the last of its year; 400 of them have 146,097 days.
+/// `YYYY-MM-DD` of a day since 1970, in the Gregorian calendar also before it was used.
 fn date(day: i64) -> [u8; 10] {
-    let since = day + 719_468;
-    let (era, of_era) = (since.div_euclid(146_097), since.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // From March on, months of 31, 30, 31, 30, 31 days follow each other: five have 153.
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let date = i32::try_from(day).ok().and_then(NaiveDate::from_epoch_days).unwrap_or(NaiveDate::MIN);
     let mut text = Vec::with_capacity(10);
-    digits(&mut text, year_of_era + era * 400 + next_year, 4);
+    digits(&mut text, date.year().into(), 4);
     text.push(b'-');
-    digits(&mut text, month, 2);
+    digits(&mut text, date.month().into(), 2);
     text.push(b'-');
-    digits(&mut text, day, 2);
+    digits(&mut text, date.day().into(), 2);
     text.try_into().unwrap_or([b'0'; 10])
 }

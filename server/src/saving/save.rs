@@ -6,7 +6,7 @@
 //!
 //! The same for the head of a job and for an agent on one of its nodes: only the [`CopyPlace`] differs.
 
-mod destination;
+pub(crate) mod destination;
 pub mod note;
 
 use std::fs;

@@ -21,7 +21,7 @@ use crate::membership::{self, NodeRoster, link};
 use crate::net::addresses;
 use crate::saving::upload::{Sharing, Uploads};
 use crate::state::VERSION;
-use crate::tls::{Certificate, Served};
+use crate::tls::{Certificate, Served, UrlScheme};
 use crate::token::Token;
 
 /// Longest that another head, whose join file stands where ours is to, may take to answer.
@@ -137,7 +137,7 @@ impl ServiceHead {
         let join = Join {
             job: options.job.clone(),
             token: token.secret().to_owned(),
-            head: urls(&head.advertise, address, served.job.is_some()),
+            head: urls(&head.advertise, address, UrlScheme::of(served.job.as_ref())),
             certificate: served.job.as_ref().map(|job| job.chain.clone()),
             key: served.job.as_ref().map(|job| job.key.clone()),
             version: VERSION.to_owned(),
@@ -234,8 +234,7 @@ async fn answer_at(url: &Url, join: &Join) -> Option<Listed> {
 }
 
 /// Where agents look for a head that listens at `address`, best first.
-fn urls(advertise: &[String], address: SocketAddr, tls: bool) -> Vec<String> {
-    let scheme = if tls { "https" } else { "http" };
+fn urls(advertise: &[String], address: SocketAddr, scheme: UrlScheme) -> Vec<String> {
     let port = address.port();
     let mut hosts: Vec<String> = advertise.to_vec();
     if hosts.is_empty() && address.ip().is_unspecified() {
@@ -255,15 +254,18 @@ mod tests {
 
     #[test]
     fn agents_find_a_head_where_it_listens_or_where_it_says() {
-        let urls = |advertise: &[&str], address: &str, tls| {
+        let urls = |advertise: &[&str], address: &str, scheme| {
             let advertise: Vec<String> = advertise.iter().map(|name| (*name).to_owned()).collect();
-            urls(&advertise, address.parse().unwrap(), tls)
+            urls(&advertise, address.parse().unwrap(), scheme)
         };
-        assert_eq!(urls(&[], "127.0.0.1:7", false), ["http://127.0.0.1:7"]);
-        assert_eq!(urls(&[], "[::1]:7", false), ["http://[::1]:7"]);
-        assert_eq!(urls(&[], "[fd00::7]:7", true), ["https://[fd00::7]:7"]);
-        assert_eq!(urls(&["n1-ib", "fd00::8"], "0.0.0.0:7", true), ["https://n1-ib:7", "https://[fd00::8]:7"]);
-        let everywhere = urls(&[], "[::]:7", true);
+        assert_eq!(urls(&[], "127.0.0.1:7", UrlScheme::Http), ["http://127.0.0.1:7"]);
+        assert_eq!(urls(&[], "[::1]:7", UrlScheme::Http), ["http://[::1]:7"]);
+        assert_eq!(urls(&[], "[fd00::7]:7", UrlScheme::Https), ["https://[fd00::7]:7"]);
+        assert_eq!(
+            urls(&["n1-ib", "fd00::8"], "0.0.0.0:7", UrlScheme::Https),
+            ["https://n1-ib:7", "https://[fd00::8]:7"]
+        );
+        let everywhere = urls(&[], "[::]:7", UrlScheme::Https);
         assert_eq!(everywhere.last().unwrap(), &format!("https://{}:7", config::host_name()));
     }
 }

@@ -26,9 +26,10 @@ use crate::net::{self, Listeners, Services};
 use crate::saving::upload::{self, Uploads};
 use crate::self_metrics;
 use crate::state::{Refusal, ServerLimits, State, VERSION};
+use crate::tls::UrlScheme;
 
 /// Connections of a head, at the least.
-const HEAD_CONNECTIONS_MAX: usize = 4_096;
+pub(crate) const HEAD_CONNECTIONS_MAX: usize = 4_096;
 
 /// A service that is whole and serves nobody yet. Dropped, it leaves nothing behind.
 pub(super) struct ServiceParts {
@@ -59,7 +60,7 @@ pub(super) async fn build(
     let socket = bind_socket(options)?;
     let keys = head::keys(options, address)?;
     let tls = keys.served.config()?;
-    let url = url(address, tls.is_some());
+    let url = url(address, UrlScheme::of(tls.as_ref()));
     let head =
         options.head.as_ref().map(|_| ServiceHead::of(options, &keys.token, &keys.served, address)).transpose()?;
     let queries = queries(options, &db, head.as_ref(), &keys)?;
@@ -264,8 +265,7 @@ fn bind_socket(options: &ServiceOptions) -> Result<Socket, SocketError> {
 }
 
 /// An address that clients can use: where all are listened on, the host name stands for them.
-pub(super) fn url(address: SocketAddr, tls: bool) -> String {
-    let scheme = if tls { "https" } else { "http" };
+pub(super) fn url(address: SocketAddr, scheme: UrlScheme) -> String {
     match address.ip() {
         ip if ip.is_unspecified() => format!("{scheme}://{}:{}", config::host_name(), address.port()),
         _ => format!("{scheme}://{address}"),

@@ -15,11 +15,11 @@ use super::{Ready, ServiceError, ServiceOptions, ServiceSource, listen, open, ru
 use crate::token::Token;
 
 /// How often it is tried whether there is room.
-const TRY_EVERY: Duration = Duration::from_secs(2);
+pub(crate) const TRY_EVERY: Duration = Duration::from_secs(2);
 /// With less than this free, opening a database is not tried: it may have much to read before it fails.
-const FREE_BYTES_MIN: u64 = 64 << 10;
+pub(crate) const FREE_BYTES_MIN: u64 = 64 << 10;
 /// How often it is tried in any case: a quota, or the limit of a file's size, shows in no figure of the disk.
-const TRY_ANYWAY_EVERY: u32 = 15;
+pub(crate) const TRY_ANYWAY_EVERY: u32 = 15;
 
 /// As [`super::run`]. `ready` is called again once there is room.
 ///

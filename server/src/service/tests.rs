@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::client::{Address, Client, ClientError};
 use crate::connection::Connection;
+use crate::tls::UrlScheme;
 
 fn options(dir: &Path, data: &str) -> ServiceOptions {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -170,8 +171,8 @@ async fn a_silent_connection_does_not_keep_the_server_from_stopping() {
 
 #[test]
 fn a_url_names_an_address_that_clients_can_use() {
-    assert_eq!(parts::url("127.0.0.1:4242".parse().unwrap(), false), "http://127.0.0.1:4242");
-    assert_eq!(parts::url("127.0.0.1:4242".parse().unwrap(), true), "https://127.0.0.1:4242");
-    assert_eq!(parts::url("[::1]:4242".parse().unwrap(), false), "http://[::1]:4242");
-    assert_eq!(parts::url("0.0.0.0:1".parse().unwrap(), false), format!("http://{}:1", config::host_name()));
+    assert_eq!(parts::url("127.0.0.1:4242".parse().unwrap(), UrlScheme::Http), "http://127.0.0.1:4242");
+    assert_eq!(parts::url("127.0.0.1:4242".parse().unwrap(), UrlScheme::Https), "https://127.0.0.1:4242");
+    assert_eq!(parts::url("[::1]:4242".parse().unwrap(), UrlScheme::Http), "http://[::1]:4242");
+    assert_eq!(parts::url("0.0.0.0:1".parse().unwrap(), UrlScheme::Http), format!("http://{}:1", config::host_name()));
 }

@@ -9,6 +9,7 @@ use crate::index::SeriesIndex;
 use crate::layout::{WAL, WAL_LIST};
 use crate::progress::Progress;
 use crate::recover::ANOTHER_FILE;
+use crate::repair::wal::WalPosition;
 use crate::repair::{Act, wal};
 use crate::series::SeriesKey;
 use crate::wal::replay::Replay;
@@ -58,13 +59,12 @@ impl Planner<'_> {
     pub(super) fn keys_in_wal(&mut self) -> Result<BTreeMap<u32, SeriesKey>> {
         let mut known = BTreeMap::new();
         let files = self.wal_files()?;
-        let last = files.len().saturating_sub(1);
         for (at, (number, file)) in files.iter().enumerate() {
             if self.is_another(*number)? {
                 continue;
             }
             if let Some(bytes) = self.read(file, &mut |_| {})? {
-                wal::keys(&bytes, at == last, &mut known);
+                wal::keys(&bytes, WalPosition::of(at, files.len()), &mut known);
             }
         }
         Ok(known)
@@ -84,7 +84,6 @@ impl Planner<'_> {
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Vec<WalPart>> {
         let files = self.wal_files()?;
-        let last = files.len().saturating_sub(1);
         let mut parts = Vec::new();
         self.lose_missing_wal(&files);
         for (at, (number, file)) in files.iter().enumerate() {
@@ -98,8 +97,9 @@ impl Planner<'_> {
                 continue;
             }
             let listed = self.list.entry(*number).map_or(0, |listed| listed.bytes);
-            let whole = wal::whole_bytes(&bytes, at == last);
-            let mut judged = wal::judge(file, *number, &bytes, at == last, index)?;
+            let position = WalPosition::of(at, files.len());
+            let whole = wal::whole_bytes(&bytes, position);
+            let mut judged = wal::judge(file, *number, &bytes, position, index)?;
             if whole < listed && !judged.losses.iter().any(|loss| matches!(loss.kind, LossKind::Wal { .. })) {
                 let why = "bytes that were durable are damaged or gone";
                 judged.losses.push(wal::loss(file, why, None, (listed - whole) as usize));

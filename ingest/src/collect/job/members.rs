@@ -24,7 +24,7 @@ use crate::collect::source::Tree;
 const LOOKS: u8 = 2;
 /// How often a process may change its name and be told under the new one: a program that is started by a shell does
 /// so once.
-const NAMES_MAX: u8 = 4;
+pub(crate) const NAMES_MAX: u8 = 4;
 /// How often processes that were just met are gone through for parents among each other.
 const PASSES_MAX: usize = 64;
 

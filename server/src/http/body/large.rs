@@ -51,6 +51,11 @@ impl LargeBodies {
         self.places.available_permits()
     }
 
+    /// Longest that one waits for a place.
+    pub fn wait_max(&self) -> Duration {
+        self.wait_max
+    }
+
     /// Does `work` when its turn comes. It is told whether anybody still waits for it; when nobody does before it begins,
     /// it never does.
     ///

@@ -13,7 +13,7 @@ use crate::job::{link, signals};
 
 /// Threads that a service must be able to have: it takes some twenty on a machine with two processors, and at most six
 /// more for queries on a larger one.
-const THREADS_MIN: usize = 32;
+pub(crate) const THREADS_MIN: usize = 32;
 
 /// The threads that tell the main thread what happens, and those of the service.
 pub fn start(runtime: fn() -> Result<Runtime, String>, events: &Sender<Event>) -> Result<Runtime, String> {

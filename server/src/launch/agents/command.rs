@@ -9,7 +9,7 @@ use crate::launch::hostlist;
 use crate::launch::plan::Fleet;
 
 /// Longest that `ssh` tries to reach a host.
-const SSH_CONNECT_SECONDS: u32 = 10;
+pub(crate) const SSH_CONNECT_SECONDS: u32 = 10;
 
 /// Variables by which a batch script says how `srun` is to start its programs: agents are to be started otherwise.
 /// From INPUT ENVIRONMENT VARIABLES of srun(1), those that `sbatch` sets too.

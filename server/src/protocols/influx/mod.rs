@@ -8,7 +8,7 @@ mod answer;
 mod greet;
 #[cfg(test)]
 mod tests;
-mod write;
+pub(crate) mod write;
 
 use std::sync::Arc;
 

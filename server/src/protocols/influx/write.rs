@@ -21,7 +21,7 @@ const LEVEL: u8 = 1;
 /// The parameter of a request whose samples get no tags from their connection: the client knows better.
 const AS_SENT: &str = "as_sent";
 /// Most bad lines that an answer names; the others are counted.
-const LISTED_MAX: usize = 100;
+pub(crate) const LISTED_MAX: usize = 100;
 /// How much of a bad line an answer of 3 shows.
 const SHOWN_BYTES_MAX: usize = 512;
 

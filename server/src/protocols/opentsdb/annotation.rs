@@ -24,9 +24,9 @@ use super::{Answer, allow, has_body, json, text_body, time, walk};
 use crate::state::{Refusal, State};
 
 /// Most annotations in one request.
-const NOTES_MAX: usize = 1_000;
+pub(crate) const NOTES_MAX: usize = 1_000;
 /// Most annotations that a database holds: all of them are one record when it is flushed.
-const HELD_MAX: usize = 100_000;
+pub(crate) const HELD_MAX: usize = 100_000;
 
 /// An annotation as it was sent; what is `None` was not.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -427,15 +427,26 @@ pub struct Delivered {
     end: Timestamp,
 }
 
+/// Which annotations an answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoteScope {
+    OfSeries,
+    /// Also those of no series.
+    WithGlobal,
+}
+
 impl Delivered {
     /// `read` are the samples that the query reads: notes of series there count, though only those within `start` and
     /// `end` are shown.
-    pub fn new(held: &[Annotation], read: TimeRange, start: Timestamp, end: Timestamp, global: bool) -> Self {
+    pub fn new(held: &[Annotation], read: TimeRange, start: Timestamp, end: Timestamp, scope: NoteScope) -> Self {
         let series = held.iter().filter(|note| note.tsuid.is_some() && read.contains(note.start)).cloned().collect();
         let within = |note: &&Annotation| {
             note.tsuid.is_none() && start <= note.start && note.start <= end && note.end.is_none_or(|note| note <= end)
         };
-        let global = if global { held.iter().filter(within).cloned().collect() } else { Vec::new() };
+        let global = match scope {
+            NoteScope::WithGlobal => held.iter().filter(within).cloned().collect(),
+            NoteScope::OfSeries => Vec::new(),
+        };
         Self { series, global, start, end }
     }
 

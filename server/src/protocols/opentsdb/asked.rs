@@ -9,9 +9,9 @@ use telem_engine::Timestamp;
 use super::json;
 
 /// Most queries that ended and are remembered.
-const ENDED_MAX: usize = 100;
+pub(crate) const ENDED_MAX: usize = 100;
 /// Most bytes of a query's URI that are remembered.
-const TEXT_BYTES_MAX: usize = 1 << 10;
+pub(crate) const TEXT_BYTES_MAX: usize = 1 << 10;
 
 #[derive(Debug, Default)]
 pub struct QueryLog {

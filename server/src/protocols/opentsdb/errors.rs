@@ -31,6 +31,13 @@ enum Shape {
     OldText,
 }
 
+/// What a path from before the API writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldFormat {
+    Text,
+    Json,
+}
+
 impl OpenTsdbError {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         OpenTsdbError { status, message: message.into(), details: None, retry_after: None, shape: Shape::Api }
@@ -74,9 +81,13 @@ impl OpenTsdbError {
     }
 
     /// As a path from before the API tells it: 400 whatever was wrong with the request.
-    pub fn of_old(self, json: bool) -> Self {
+    pub fn of_old(self, format: OldFormat) -> Self {
         let status = if self.status.is_client_error() { StatusCode::BAD_REQUEST } else { self.status };
-        OpenTsdbError { status, shape: if json { Shape::OldJson } else { Shape::OldText }, ..self }
+        let shape = match format {
+            OldFormat::Json => Shape::OldJson,
+            OldFormat::Text => Shape::OldText,
+        };
+        OpenTsdbError { status, shape, ..self }
     }
 
     /// The type of [`OpenTsdbError::body`].

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-/// A quoted string.
+/// A quoted string. By hand, because serde_json writes `\b` and `\f` where this writes `\u0008` and `\u000c`, and leaves
+/// U+007F to U+009F as they are.
 pub fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut rest = text;
@@ -24,23 +25,8 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Digit by digit: an answer has one for every point, and formatting costs more than the rest of the point.
 pub fn int(out: &mut Vec<u8>, int: i64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = int.unsigned_abs();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if int < 0 {
-        out.push(b'-');
-    }
-    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(itoa::Buffer::new().format(int).as_bytes());
 }
 
 pub fn bool(out: &mut Vec<u8>, value: bool) {

@@ -22,7 +22,7 @@ use crate::state::State;
 use crate::walks::StopSign;
 
 /// Most series in one answer.
-const SERIES_MAX: usize = 100_000;
+pub(crate) const SERIES_MAX: usize = 100_000;
 const HOUR_SECONDS: i64 = 3_600;
 
 #[derive(Clone, Debug, Default, PartialEq)]

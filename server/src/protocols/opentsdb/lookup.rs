@@ -21,15 +21,15 @@ use crate::state::State;
 use crate::walks::StopSign;
 
 /// Series in an answer, unless the request says otherwise.
-const LIMIT_DEFAULT: i64 = 25;
+pub(crate) const LIMIT_DEFAULT: i64 = 25;
 /// Most series in one answer, also when the request sets no limit.
-const LIMIT_MAX: usize = 100_000;
+pub(crate) const LIMIT_MAX: usize = 100_000;
 
 /// Series that are looked at between two looks at whether the answer is still wanted.
 const SERIES_BETWEEN_LOOKS: usize = 4_096;
 
 /// Most tags in one search.
-const TAGS_MAX: usize = 64;
+pub(crate) const TAGS_MAX: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct LookupQuery {

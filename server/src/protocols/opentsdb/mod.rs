@@ -5,8 +5,8 @@
 //! [`call`] reads what is asked, one file per endpoint answers it, [`errors`] renders what went wrong.
 
 mod aggregators;
-mod annotation;
-mod asked;
+pub(crate) mod annotation;
+pub(crate) mod asked;
 mod call;
 mod counters;
 mod describe;
@@ -15,20 +15,20 @@ mod errors;
 mod fuzzing;
 mod graph;
 mod json;
-mod last;
-mod lookup;
-mod names;
-mod put;
-mod query;
+pub(crate) mod last;
+pub(crate) mod lookup;
+pub(crate) mod names;
+pub(crate) mod put;
+pub(crate) mod query;
 mod refused;
-mod stats;
-mod suggest;
+pub(crate) mod stats;
+pub(crate) mod suggest;
 mod telnet;
 #[cfg(test)]
 mod tests;
 mod time;
 mod tsuid;
-mod uid;
+pub(crate) mod uid;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ use telem_query::tsq::Fidelity;
 use self::asked::QueryLog;
 use self::call::{Call, Endpoint, Generation};
 use self::counters::OpenTsdbCounters;
-use self::errors::OpenTsdbError;
+use self::errors::{OldFormat, OpenTsdbError};
 use self::telnet::Telnet;
 pub use self::telnet::TelnetLimits;
 use crate::answers::AnswerCharge;
@@ -100,7 +100,7 @@ const OLD_PATHS: [&str; 8] =
     ["/aggregators", "/diediedie", "/dropcaches", "/logs", "/q", "/stats", "/suggest", "/version"];
 
 /// What an endpoint answers when all is well: JSON, or nothing (204).
-struct Answer {
+pub(crate) struct Answer {
     status: StatusCode,
     /// JSON, unless `kind` says what else.
     json: Vec<u8>,
@@ -182,7 +182,8 @@ async fn answer_call(tsdb: &Arc<OpenTsdb>, request: Request) -> Response {
     let answer = dispatch(tsdb, &call, request).await;
     let answer = answer.map_err(|failure| match call.generation {
         Generation::Api => failure,
-        Generation::Old => failure.of_old(call.params.has("json")),
+        Generation::Old if call.params.has("json") => failure.of_old(OldFormat::Json),
+        Generation::Old => failure.of_old(OldFormat::Text),
     });
     let response = respond(answer, callback.as_deref());
     if let Some(running) = running {

@@ -27,8 +27,8 @@ pub(super) const LEVEL: u8 = 1;
 pub const AS_SENT: &str = "as_sent";
 
 /// Most bad points that an answer lists, and how many bytes those may take; the others are counted.
-const LISTED_MAX: usize = REJECTS_TOLD_MAX;
-const LISTED_BYTES_MAX: usize = 4 << 20;
+pub(crate) const LISTED_MAX: usize = REJECTS_TOLD_MAX;
+pub(crate) const LISTED_BYTES_MAX: usize = 4 << 20;
 
 /// Points of a body with bad ones that are kept at once.
 const GROUP_POINTS: usize = 4_096;

@@ -14,7 +14,7 @@ use crate::self_metrics;
 use crate::state::State;
 
 /// Most threads that are listed.
-const THREADS_MAX: usize = 1_000;
+pub(crate) const THREADS_MAX: usize = 1_000;
 
 /// One number, and what tells it from others of its name.
 struct StatsNumber {

@@ -14,9 +14,9 @@ use super::{Answer, allow, json, names, text_body, walk};
 use crate::state::State;
 
 /// Names in an answer, unless the request says otherwise.
-const MAX_DEFAULT: usize = 25;
+pub(crate) const MAX_DEFAULT: usize = 25;
 /// Most names in an answer, whatever the request says.
-const MAX_MAX: usize = 100_000;
+pub(crate) const MAX_MAX: usize = 100_000;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -20,9 +20,9 @@ use super::{Answer, OpenTsdb, allow, annotation, has_body, json, last, names, te
 use crate::state::State;
 
 /// Most names of a kind in one request.
-const NAMES_MAX: usize = 1_000;
+pub(crate) const NAMES_MAX: usize = 1_000;
 /// Most series in one answer.
-const SERIES_MAX: usize = 10_000;
+pub(crate) const SERIES_MAX: usize = 10_000;
 const KINDS: [NameKind; 3] = [NameKind::Metric, NameKind::TagKey, NameKind::TagValue];
 
 #[derive(Debug, Default, Deserialize)]

@@ -23,7 +23,7 @@ pub enum Naming {
 }
 
 /// How many names that telem chooses are tried: `telem-JOB`, `telem-JOB-2`, ..., `telem-JOB-9`.
-const NAMES_MAX: u32 = 9;
+pub(crate) const NAMES_MAX: u32 = 9;
 /// What the mode of a directory says where anybody may put something into it.
 const WRITTEN_BY_ALL: u32 = 0o002;
 

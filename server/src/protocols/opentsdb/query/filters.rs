@@ -4,7 +4,7 @@ use telem_query::expression::{Case, Expression};
 use telem_query::tsq::{Matcher, TagFilter};
 
 /// Most values in one filter.
-const VALUES_MAX: usize = 10_000;
+pub(crate) const VALUES_MAX: usize = 10_000;
 
 /// A kind of filter, as `/api/config/filters` tells of it.
 #[derive(Debug)]
@@ -51,6 +51,20 @@ pub const KINDS: [FilterKind; 7] = [
         description: "Values in which this regular expression is found; anchor it with ^ and $ to match the whole value.",
     },
 ];
+
+/// What a filter is for, besides choosing series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterRole {
+    /// Series that differ in its tag fall into different groups.
+    Groups,
+    Selects,
+}
+
+impl FilterRole {
+    pub fn of(group_by: bool) -> Self {
+        if group_by { Self::Groups } else { Self::Selects }
+    }
+}
 
 /// One filter as asked, already checked.
 #[derive(Clone, Debug)]
@@ -119,9 +133,9 @@ impl Filter {
         }
     }
 
-    /// The same filter; series that differ in its tag fall into different groups, or not.
-    pub fn grouped(self, group_by: bool) -> Filter {
-        Filter { group_by, ..self }
+    /// The same filter, with this role.
+    pub fn with_role(self, role: FilterRole) -> Filter {
+        Filter { group_by: role == FilterRole::Groups, ..self }
     }
 
     pub fn to_tag_filter(&self) -> TagFilter {
@@ -145,7 +159,7 @@ impl Filter {
             return None;
         }
         let both = Filter::of_kind(self.kind, &self.key, &format!("{}|{}", self.text, other.text));
-        Some(both.map(|both| both.grouped(self.group_by)))
+        Some(both.map(|both| Filter { group_by: self.group_by, ..both }))
     }
 }
 

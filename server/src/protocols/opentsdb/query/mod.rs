@@ -36,7 +36,7 @@ pub use self::pieces::Pieces;
 use self::render::AnswerBuffer;
 use self::resolve::{Resolved, SubQuerySource};
 use self::stats::Stats;
-use super::annotation::Delivered;
+use super::annotation::{Delivered, NoteScope};
 use super::call::Call;
 use super::errors::OpenTsdbError;
 use super::{Answer, allow, names, text_body, walk};
@@ -226,7 +226,8 @@ fn notes(state: &State, asked: &Asked, question: &[Resolved]) -> Delivered {
         _ if asked.no_annotations => Delivered::default(),
         (Some(query), held) => {
             let (start, end) = (query.start, query.end);
-            Delivered::new(held, window(start, end, None), start, end, asked.global_annotations)
+            let scope = if asked.global_annotations { NoteScope::WithGlobal } else { NoteScope::OfSeries };
+            Delivered::new(held, window(start, end, None), start, end, scope)
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
-use super::filters::{self, Filter};
+use super::filters::{self, Filter, FilterRole};
 use super::gaps::Gaps;
 use crate::protocols::opentsdb::errors::OpenTsdbError;
 
@@ -395,11 +395,14 @@ fn sub(text: &str, fidelity: Fidelity) -> Result<Sub, String> {
     }
     check_filters(tags.entries.len() + tags.beyond + filters.len())?;
     for (key, value) in tags.entries {
-        filters::add(&mut all, Filter::from_tag(&key, value.as_deref().unwrap_or_default())?.grouped(true))?;
+        filters::add(
+            &mut all,
+            Filter::from_tag(&key, value.as_deref().unwrap_or_default())?.with_role(FilterRole::Groups),
+        )?;
     }
     for filter in filters {
         let [kind, key, value] = [filter.kind, filter.tagk, filter.filter].map(|text| text.0.unwrap_or_default());
-        all.push(Filter::of_kind(&kind, &key, &value)?.grouped(filter.group_by.0));
+        all.push(Filter::of_kind(&kind, &key, &value)?.with_role(FilterRole::of(filter.group_by.0)));
     }
     Ok(Sub {
         aggregator: filled(raw.aggregator),

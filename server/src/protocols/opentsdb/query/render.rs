@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderValue;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use telem_engine::{NameKind, SeriesIndex, Timestamp, Value};
 use telem_query::TsGroup;
 use telem_query::question::Aggregator;
@@ -431,13 +432,10 @@ fn filter_tag_keys(out: &mut Vec<u8>, sub: &Sub, index: &SeriesIndex) {
     let number = |filter: &Filter| index.ordinal(NameKind::TagKey, &filter.key).map(|ordinal| ordinal + 1);
     let numbers: BTreeSet<u32> = sub.filters.iter().filter_map(number).collect();
     json::list(out, numbers, |out, number| {
-        out.push(b'"');
-        out.extend([18, 12, 6, 0].map(|shift| BASE64[(number >> shift & 0x3f) as usize]));
-        out.push(b'"');
+        let [_, three @ ..] = number.to_be_bytes();
+        json::string(out, &BASE64_STANDARD.encode(three));
     });
 }
-
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 fn rate_options(out: &mut Vec<u8>, options: &RateOptions) {
     out.extend_from_slice(b"{\"counter\":");

@@ -12,7 +12,7 @@ use telem_query::question::Aggregator;
 use telem_query::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagFilter};
 
 use super::downsample::{self, CalendarRule};
-use super::filters::Filter;
+use super::filters::{Filter, FilterRole};
 use super::parse::{self, Asked, RateOptions, Sub};
 use super::resolve::{self, Resolved, SubQuerySource};
 use super::stats::Stats;
@@ -447,7 +447,7 @@ fn filters_that_share_a_key_are_to_opentsdb_not_what_they_say() {
     let place = |key: &str| ["host", "dc"].iter().position(|known| *known == key).map(|at| at as u32);
     let filter = |text: &str| {
         let (key, value) = text.trim_end_matches('!').split_once('=').unwrap();
-        Filter::from_tag(key, value).unwrap().grouped(text.ends_with('!'))
+        Filter::from_tag(key, value).unwrap().with_role(FilterRole::of(text.ends_with('!')))
     };
     for (filters, expected) in [
         // Of the key that was seen first, literal values are one choice, wherever they stand.

@@ -2,7 +2,7 @@
 
 use telem_query::tsq::Fidelity;
 
-use super::filters::{self, Filter};
+use super::filters::{self, Filter, FilterRole};
 use super::gaps::Gaps;
 use super::parse::{self, Asked, RateOptions, Sub, Subs};
 use crate::http::Params;
@@ -172,7 +172,7 @@ fn metric_and_filters(text: &str) -> Result<(String, Vec<Filter>), String> {
         let ended = |tag: &str| tag.is_empty() && inner.contains('}');
         for tag in grouping.split(',').take_while(|tag| !ended(tag)) {
             let filter = tag_filter(tag).map_err(|why| format!("When parsing tag '{tag}': {why}"))?;
-            filters::add(&mut filters, filter.grouped(true))?;
+            filters::add(&mut filters, filter.with_role(FilterRole::Groups))?;
         }
     }
     Ok((metric.to_owned(), filters))

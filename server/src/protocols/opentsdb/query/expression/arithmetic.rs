@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 
 /// Deepest that brackets may stand in one another.
-const DEPTH_MAX: usize = 64;
+pub(crate) const DEPTH_MAX: usize = 64;
 /// Most operators and operands of an expression.
-const PARTS_MAX: usize = 1_000;
+pub(crate) const PARTS_MAX: usize = 1_000;
 
 /// An expression that is ready to be worked out.
 #[derive(Clone, Debug, PartialEq)]

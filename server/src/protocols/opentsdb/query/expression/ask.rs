@@ -8,7 +8,7 @@ use telem_query::tsq::Fidelity;
 
 use super::arithmetic::Arithmetic;
 use super::join::{By, JoinKind};
-use crate::protocols::opentsdb::query::filters::Filter;
+use crate::protocols::opentsdb::query::filters::{Filter, FilterRole};
 use crate::protocols::opentsdb::query::parse::{Asked, SUBS_MAX, Sub, check_filters};
 use crate::protocols::opentsdb::{aggregators, time};
 
@@ -221,7 +221,7 @@ fn filter_set(json: &Json) -> Result<(String, Vec<Filter>, bool), String> {
     let filters = tags.iter().map(|tag| {
         let [kind, key, filter] = ["type", "tagk", "filter"].map(|name| text(&tag[name]).unwrap_or_default());
         let group_by = flag(&tag["groupBy"], flag(&tag["group_by"], false));
-        Ok(Filter::of_kind(&kind, &key, &filter)?.grouped(group_by))
+        Ok(Filter::of_kind(&kind, &key, &filter)?.with_role(FilterRole::of(group_by)))
     });
     Ok((id(json)?, filters.collect::<Result<_, String>>()?, flag(&json["explicitTags"], false)))
 }

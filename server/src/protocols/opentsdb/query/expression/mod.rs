@@ -3,7 +3,7 @@
 //! [`ask`] reads the request, its metrics are answered as those of `/api/query`, [`join`] finds the series that belong
 //! together, and [`arithmetic`] works out the values.
 
-mod arithmetic;
+pub(crate) mod arithmetic;
 mod ask;
 pub mod join;
 #[cfg(test)]
@@ -32,7 +32,7 @@ use crate::state::State;
 /// What a value takes while expressions work on it, and then as text.
 const VALUE_BYTES: usize = 64;
 /// Most values of the outputs of one request: rows times columns.
-const VALUES_MAX: usize = 5_000_000;
+pub(crate) const VALUES_MAX: usize = 5_000_000;
 
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST, Method::DELETE])?;

@@ -3,7 +3,7 @@
 //! [`parse`] reads them, their queries are answered as those of `/api/query`, and [`functions`] works on the answers.
 
 mod functions;
-mod parse;
+pub(crate) mod parse;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,7 @@
 use telem_query::tsq::Fidelity;
 
 /// Deepest that functions may stand in one another.
-const DEPTH_MAX: usize = 32;
+pub(crate) const DEPTH_MAX: usize = 32;
 /// Most queries in the expressions of one request.
 pub const QUERIES_MAX: usize = 1_000;
 

@@ -1,0 +1,10 @@
+//! The rows are whole.
+
+use super::*;
+
+#[test]
+fn every_limit_says_what_it_is_and_how_much() {
+    for row in queries().iter().chain(&nodes()) {
+        assert!(!row.what.is_empty() && !row.default.is_empty(), "{row:?}");
+    }
+}

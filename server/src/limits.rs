@@ -1,0 +1,229 @@
+//! The limits of the server with their values as they are: rows of docs/limits.md, and of the pages that tell of a
+//! protocol or of jobs.
+//!
+//! A field of [`ServerLimits`] and of what it is made of that has no row does not compile.
+
+pub mod jobs;
+pub mod protocols;
+#[cfg(test)]
+mod tests;
+
+use telem_engine::limits::{LimitRow, bytes, count, share, time};
+
+use crate::cli::info::TERMINAL_METRICS;
+use crate::cli::service::MEMORY_BYTES_MAX;
+use crate::cli::sql::{COUNT_WAIT, MORE_MAX};
+use crate::cli::table::TERMINAL_ROWS;
+use crate::http::body::BodyLimits;
+use crate::net::access::RANK_TIMEOUT;
+use crate::net::datagrams::{DATAGRAM_BYTES_MAX, KNOWN_FOR, LAST_DATAGRAMS_MAX, SENDERS_MAX};
+use crate::net::guest::{KEPT_MAX, KEPT_SHARE, STRANGERS_SHARE};
+use crate::net::owner::TABLE_READERS_MAX;
+use crate::net::{HANDSHAKE_TIMEOUT, HEAD_BYTES_MAX, KEEP_ALIVE_INTERVAL, STREAMS_MAX, UNKNOWN_MAX};
+use crate::protocols::opentsdb::TelnetLimits;
+use crate::service::parts::HEAD_CONNECTIONS_MAX;
+use crate::service::room::{FREE_BYTES_MIN, TRY_ANYWAY_EVERY, TRY_EVERY};
+use crate::state::ServerLimits;
+use crate::walks::WalkLimits;
+
+const BUSY: &str = "503, try again";
+const HUNG_UP_ON: &str = "hung up on";
+
+/// What a server adds to the limits of storage.
+pub fn storage() -> Vec<LimitRow> {
+    vec![
+        LimitRow::new(
+            "files of a database whose live data lie in memory (`MEMORY_BYTES_MAX`)",
+            bytes(MEMORY_BYTES_MAX),
+            "refused until there is room",
+        )
+        .flag("--data-bytes-max"),
+        LimitRow::new(
+            "between attempts of `telem serve` to open a database whose disk was full (`TRY_EVERY`)",
+            format!(
+                "{}; {} while less than {} are free (`FREE_BYTES_MIN`)",
+                time(TRY_EVERY),
+                time(TRY_EVERY * TRY_ANYWAY_EVERY),
+                bytes(FREE_BYTES_MIN)
+            ),
+            "questions are answered meanwhile",
+        ),
+    ]
+}
+
+/// Limits of requests and of connections.
+pub fn http() -> Vec<LimitRow> {
+    let ServerLimits {
+        bodies: BodyLimits { bytes_max, budget, large, idle_timeout },
+        question_bytes_max,
+        answers,
+        answer_values_waiting,
+        // Made of `WalkLimits`.
+        walks: _,
+        connections_max,
+        header_timeout,
+        write_idle_timeout,
+        shutdown_timeout,
+    } = ServerLimits::default();
+    let WalkLimits { running_max, waiting_max, wait_max, deadline, renders_max } = WalkLimits::default();
+    vec![
+        LimitRow::new("bytes of a body, as sent and decompressed (`BodyLimits::bytes_max`)", bytes(bytes_max), "413")
+            .flag("--body-bytes-max"),
+        LimitRow::new("bytes of a question (`question_bytes_max`)", bytes(question_bytes_max), "413"),
+        LimitRow::new("bodies of all requests together (`BodyLimits::budget`)", bytes(budget.bytes_max()), BUSY)
+            .flag("--bodies-bytes-max"),
+        LimitRow::new("answers to OpenTSDB's queries together (`answers`)", bytes(answers.bytes_max()), BUSY),
+        LimitRow::new(
+            "values of a request's answers that wait for the last of them (`answer_values_waiting`)",
+            count(answer_values_waiting),
+            "the answer begins, and a later error cuts it off",
+        ),
+        LimitRow::new(
+            "large bodies decompressed and decoded at once (`BodyLimits::large`), and how long one more waits",
+            format!("{}, {}", count(large.places()), time(large.wait_max())),
+            BUSY,
+        ),
+        LimitRow::new(
+            "requests that look through the names of all series at once (`WalkLimits::running_max`), one of a \
+             connection",
+            count(running_max),
+            "one more waits",
+        ),
+        LimitRow::new(
+            "such requests that wait (`WalkLimits::waiting_max`), and how long (`WalkLimits::wait_max`)",
+            format!("{}, {}", count(waiting_max), time(wait_max)),
+            BUSY,
+        ),
+        LimitRow::new(
+            "time of such a request (`WalkLimits::deadline`), which ends with its client",
+            time(deadline),
+            "503",
+        ),
+        LimitRow::new(
+            "large answers written at once (`WalkLimits::renders_max`)",
+            count(renders_max),
+            "one more waits",
+        ),
+        LimitRow::new(
+            "connections (`connections_max`)",
+            format!(
+                "{}; {} at least at the head of a job (`HEAD_CONNECTIONS_MAX`)",
+                count(connections_max),
+                count(HEAD_CONNECTIONS_MAX)
+            ),
+            "503",
+        )
+        .flag("--connections-max"),
+        LimitRow::new(
+            "of these for clients that need the token and have not shown it yet (`STRANGERS_SHARE`)",
+            format!("{0}; of that {0} for each user of this machine and each address", share(STRANGERS_SHARE)),
+            "503",
+        ),
+        LimitRow::new(
+            "of these kept for the owner and root (`KEPT_SHARE`, `KEPT_MAX`)",
+            format!("{}, {} at most, half of them for the Unix socket alone", share(KEPT_SHARE), count(KEPT_MAX)),
+            "",
+        ),
+        LimitRow::new(
+            "connections over TCP of which it is not known yet whose they are (`UNKNOWN_MAX`)",
+            count(UNKNOWN_MAX),
+            "one more waits in the kernel's queue",
+        ),
+        LimitRow::new(
+            "readers of `/proc/net/tcp`, where the kernel does not answer over netlink (`TABLE_READERS_MAX`)",
+            count(TABLE_READERS_MAX),
+            "one more waits",
+        ),
+        LimitRow::new(
+            "bytes of a datagram, at a protocol's own port (`DATAGRAM_BYTES_MAX`)",
+            format!("{}, the most that UDP has", bytes(DATAGRAM_BYTES_MAX)),
+            "",
+        ),
+        LimitRow::new(
+            "datagrams that are still taken at the end (`LAST_DATAGRAMS_MAX`)",
+            count(LAST_DATAGRAMS_MAX),
+            "dropped by the kernel",
+        ),
+        LimitRow::new(
+            "senders of datagrams that are remembered (`SENDERS_MAX`), and how long (`KNOWN_FOR`)",
+            format!("{}, {}", count(SENDERS_MAX), time(KNOWN_FOR)),
+            "asked about again",
+        ),
+        LimitRow::new("wait for the head of a request (`header_timeout`)", time(header_timeout), HUNG_UP_ON),
+        LimitRow::new("bytes of a head over HTTP/2 (`HEAD_BYTES_MAX`)", bytes(HEAD_BYTES_MAX), "431"),
+        LimitRow::new(
+            "wait for the rank of a process on the socket (`RANK_TIMEOUT`)",
+            time(RANK_TIMEOUT),
+            "its samples get none",
+        ),
+        LimitRow::new("silence within a body (`BodyLimits::idle_timeout`)", time(idle_timeout), "408"),
+        LimitRow::new(
+            "silence of a reader (`write_idle_timeout`)",
+            time(write_idle_timeout),
+            "hung up on; over HTTP/2 that answer is given up",
+        ),
+        LimitRow::new("wait for running requests at the end (`shutdown_timeout`)", time(shutdown_timeout), "cut off"),
+        LimitRow::new("agreeing on TLS (`HANDSHAKE_TIMEOUT`)", time(HANDSHAKE_TIMEOUT), HUNG_UP_ON),
+        LimitRow::new(
+            "requests at once over one connection of HTTP/2 (`STREAMS_MAX`)",
+            count(STREAMS_MAX),
+            "one more waits",
+        ),
+        LimitRow::new(
+            "sign of life of such a connection (`KEEP_ALIVE_INTERVAL`)",
+            format!("asked for every {0}, {0} to answer", time(KEEP_ALIVE_INTERVAL)),
+            HUNG_UP_ON,
+        ),
+    ]
+}
+
+/// Limits of OpenTSDB's telnet protocol.
+pub fn telnet() -> Vec<LimitRow> {
+    let TelnetLimits { connections_max, line_bytes_max, answers_bytes_max, idle_timeout, busy_timeout } =
+        TelnetLimits::default();
+    vec![
+        LimitRow::new(
+            "connections that speak it, of those of the server (`connections_max`)",
+            count(connections_max),
+            "told so and hung up on",
+        ),
+        LimitRow::new(
+            "bytes of a line (`line_bytes_max`)",
+            bytes(line_bytes_max),
+            "the line is passed over, and that is told",
+        ),
+        LimitRow::new(
+            "answers that a client did not take (`answers_bytes_max`)",
+            bytes(answers_bytes_max),
+            "nothing more is read of what it sends",
+        ),
+        LimitRow::new("silence of a client (`idle_timeout`)", time(idle_timeout), HUNG_UP_ON),
+        LimitRow::new(
+            "wait of samples for room in the writer's queue (`busy_timeout`)",
+            time(busy_timeout),
+            "told that they are not stored",
+        ),
+    ]
+}
+
+/// Limits of tables on a terminal.
+pub fn tables() -> Vec<LimitRow> {
+    vec![
+        LimitRow::new(
+            "rows of a table of `telem sql` (`TERMINAL_ROWS`)",
+            count(TERMINAL_ROWS),
+            "the number of rows is told",
+        )
+        .flag("--rows-max"),
+        LimitRow::new(
+            "rows that are counted beyond those (`MORE_MAX`), and for how long (`COUNT_WAIT`)",
+            format!("{}, {}", count(MORE_MAX), time(COUNT_WAIT)),
+            "\"more than\" so many rows",
+        ),
+        LimitRow::new(
+            "metrics that `telem info` lists (`TERMINAL_METRICS`)",
+            count(TERMINAL_METRICS),
+            "the number of the others is told",
+        ),
+    ]
+}
