@@ -529,7 +529,6 @@ impl DbState {
             meta: Arc::clone(&view.meta),
             segments: Arc::clone(&view.segments),
             memtables,
-            manifest: Arc::clone(&view.manifest),
             parts: self.parts.clone(),
             is_narrowed: false,
         }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 use crate::index::{Nodes, SeriesIndex, TagPredicate};
-use crate::manifest::Manifest;
 use crate::memtable::{Memtable, Rows, keep_last_writes};
 use crate::meta::Meta;
 use crate::segment::read::{Loaded, Piece};
@@ -44,7 +43,6 @@ pub struct Snapshot {
     pub(crate) segments: Arc<[Arc<Segment>]>,
     /// Oldest first.
     pub(crate) memtables: Vec<Visible>,
-    pub(crate) manifest: Arc<Manifest>,
     /// The databases, where several are open as one.
     pub(crate) parts: Option<Arc<[PlacedPart]>>,
     /// Whether these are some databases of those whose series the index has.

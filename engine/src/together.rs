@@ -94,6 +94,7 @@ impl Together {
         {
             return Err(unopened.swap_remove(0).error);
         }
+        PlacedPart::complete(&mut together.parts);
         let nodes: Vec<String> = together.members.iter().map(|member| member.info.node.clone()).collect();
         together.nodes = Nodes::of_several(&ids, &nodes, together.index.len());
         Ok(together)
@@ -121,7 +122,7 @@ impl Together {
             cache: CacheFigures::default(),
             written: None,
         });
-        let part = JobPart::new(&meta, &manifest.database, Arc::from(&*manifest.node));
+        let part = JobPart::after(&self.parts, &meta, Arc::from(&*manifest.node));
         match self.members.is_empty() {
             true => self.meta = meta,
             false => self.meta.absorb(meta),

@@ -1,6 +1,7 @@
 //! Whose samples a snapshot has: a database is what one node recorded of one job, so of several databases that are read
 //! as one each sample belongs to the job of the database in which it lies. Nothing is stored with a sample for that.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,13 +9,17 @@ use serde_json::Value as Json;
 
 use super::{Snapshot, Visible};
 use crate::index::{Ids, Nodes};
-use crate::meta::Meta;
+use crate::meta::{Meta, is_fuller};
 use crate::series::SeriesId;
+
+/// The id of a job that nobody described, as of what `serve` takes.
+const UNDESCRIBED: &str = "local";
 
 /// What one node recorded of one job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobPart {
-    /// The id of the job, as its description has it; without a description the id of the database.
+    /// The id of the job, as its description has it; without a description `local`, and `local-2` of a second database
+    /// of the same node.
     pub job: Arc<str>,
     pub node: Arc<str>,
     /// A JSON object whose fields are its writer's.
@@ -22,10 +27,23 @@ pub struct JobPart {
 }
 
 impl JobPart {
-    pub(crate) fn new(meta: &Meta, database: &str, node: Arc<str>) -> Self {
+    pub(crate) fn new(meta: &Meta, node: Arc<str>) -> Self {
         let description = meta.job().cloned().map(Arc::new);
         let id = description.as_ref().and_then(|job| job["id"].as_str()).filter(|id| !id.is_empty());
-        Self { job: Arc::from(id.unwrap_or(database)), node, description }
+        Self { job: Arc::from(id.unwrap_or(UNDESCRIBED)), node, description }
+    }
+
+    /// Of a database that comes after those of `before`.
+    pub(crate) fn after(before: &[PlacedPart], meta: &Meta, node: Arc<str>) -> Self {
+        let mut part = Self::new(meta, node);
+        if &*part.job == UNDESCRIBED {
+            let is_same = |other: &&PlacedPart| other.part.node == part.node && other.part.description.is_none();
+            let earlier = before.iter().filter(is_same).count();
+            if earlier > 0 {
+                part.job = Arc::from(format!("{UNDESCRIBED}-{}", earlier + 1));
+            }
+        }
+        part
     }
 }
 
@@ -40,12 +58,30 @@ pub(crate) struct PlacedPart {
     pub segments: Range<usize>,
 }
 
+impl PlacedPart {
+    /// Gives each part the description of its job that says the most: that of the head.
+    pub(crate) fn complete(parts: &mut [PlacedPart]) {
+        let mut fullest: BTreeMap<Arc<str>, Arc<Json>> = BTreeMap::new();
+        for part in parts.iter().map(|placed| &placed.part) {
+            let Some(description) = &part.description else { continue };
+            match fullest.get_mut(&part.job) {
+                Some(known) if is_fuller(description, known) => *known = Arc::clone(description),
+                Some(_) => {}
+                None => drop(fullest.insert(Arc::clone(&part.job), Arc::clone(description))),
+            }
+        }
+        for part in parts.iter_mut().map(|placed| &mut placed.part) {
+            part.description = fullest.get(&part.job).cloned();
+        }
+    }
+}
+
 impl Snapshot {
     /// What each database holds, in the order in which they were named; several of one job where it ran on several nodes.
     pub fn job_parts(&self) -> Vec<JobPart> {
         match &self.parts {
             Some(parts) => parts.iter().map(|placed| placed.part.clone()).collect(),
-            None => vec![JobPart::new(&self.meta, &self.manifest.database, Arc::from(self.node()))],
+            None => vec![JobPart::new(&self.meta, Arc::from(self.node()))],
         }
     }
 

@@ -387,7 +387,7 @@ fn a_database_that_is_read_alone_is_its_own_job_and_no_other() {
     let mut bed = Bed::new();
     let db = bed.database("n1", &[append(&[(0, 1, 10)]), Step::Flush, append(&[(0, 2, 20)])]);
     let undescribed = db.snapshot().job_parts();
-    assert_eq!(&*undescribed[0].job, db.info().unwrap().database, "without a description it is called by its own id");
+    assert_eq!((&*undescribed[0].job, &undescribed[0].description), ("local", &None));
     db.put_meta(MetaChange::Job(serde_json::json!({"id": "4711", "name": "trial"})), Durability::Buffered).unwrap();
     let snapshot = db.snapshot();
     let parts = snapshot.job_parts();
@@ -395,4 +395,30 @@ fn a_database_that_is_read_alone_is_its_own_job_and_no_other() {
     assert_eq!(parts[0].description.as_ref().unwrap()["name"], "trial");
     assert_eq!(all(&snapshot.of_job("4711")), all(&snapshot));
     assert!(all(&snapshot.of_job("4712")).is_empty());
+}
+
+#[test]
+fn databases_that_nobody_described_are_a_job_each_where_they_are_of_one_node() {
+    let mut bed = Bed::new();
+    for node in ["n1", "n2", "n1", "n1"] {
+        bed.database(node, &[append(&[(0, 1, 10)])]);
+    }
+    let parts = bed.open().snapshot().job_parts();
+    let jobs: Vec<(&str, &str)> = parts.iter().map(|part| (&*part.node, &*part.job)).collect();
+    assert_eq!(jobs, [("n1", "local"), ("n2", "local"), ("n1", "local-2"), ("n1", "local-3")]);
+}
+
+#[test]
+fn a_node_that_knows_the_id_of_its_job_alone_has_the_description_of_the_head() {
+    let mut bed = Bed::new();
+    let full = serde_json::json!({ "id": "7", "name": "trial" });
+    for (node, job) in
+        [("n1", serde_json::json!({ "id": "7" })), ("n2", full.clone()), ("n3", serde_json::json!({ "id": "7" }))]
+    {
+        let db = bed.database(node, &[]);
+        db.put_meta(MetaChange::Job(job), Durability::Buffered).unwrap();
+    }
+    let snapshot = bed.open().snapshot();
+    assert!(snapshot.job_parts().iter().all(|part| part.description.as_deref() == Some(&full)));
+    assert_eq!(snapshot.meta().job(), Some(&full));
 }
