@@ -32,6 +32,7 @@ mod real;
 mod recorded;
 mod replay;
 mod run;
+mod runs;
 mod saving;
 mod script;
 mod slt_scripts;

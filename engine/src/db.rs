@@ -34,7 +34,7 @@ use crate::recover::RecoveryReport;
 use crate::sample::SampleBatch;
 use crate::segment::{self, CacheFigures, Segment, SegmentCache};
 use crate::series::{SeriesId, SeriesKey};
-use crate::snapshot::{Snapshot, Visible};
+use crate::snapshot::{PlacedPart, Snapshot, Visible};
 use crate::time::Timestamp;
 use crate::together::{Member, Together};
 use crate::value::Value;
@@ -68,6 +68,8 @@ struct DbState {
     recovery: RecoveryReport,
     /// The databases that are open as one; none where this is a single one.
     members: Vec<Member>,
+    /// What each of several databases holds of which job.
+    parts: Option<Arc<[PlacedPart]>>,
     index: Arc<SeriesIndex>,
     last: LastValues,
     cache: Arc<SegmentCache>,
@@ -516,6 +518,7 @@ impl DbState {
             memtable: Arc::clone(memtable),
             rows: memtable.rows(),
             segments_before: view.segments.len(),
+            part: None,
         });
         let memtables = view.between.iter().cloned().chain(newest).collect();
         Snapshot {
@@ -526,6 +529,8 @@ impl DbState {
             meta: Arc::clone(&view.meta),
             segments: Arc::clone(&view.segments),
             memtables,
+            parts: self.parts.clone(),
+            is_narrowed: false,
         }
     }
 

@@ -61,7 +61,7 @@ pub use retention::Retention;
 pub use sample::SampleBatch;
 pub use segment::CacheFigures;
 pub use series::{SeriesId, SeriesKey, TagSet};
-pub use snapshot::{ScanColumn, ScanRequest, SeriesPoints, Snapshot, ValueFigures};
+pub use snapshot::{JobPart, ScanColumn, ScanRequest, SeriesPoints, Snapshot, ValueFigures};
 pub use time::{Step, TimeRange, Timestamp};
 pub use together::Unopened;
 pub use value::{Value, ValueType, Values};

@@ -133,7 +133,11 @@ impl Meta {
         for annotation in later.annotations.into_iter().filter(|annotation| annotation.tsuid.is_none()) {
             self.apply(MetaChange::Annotate(annotation));
         }
-        self.job = later.job.or_else(|| self.job.take());
+        self.job = match (self.job.take(), later.job) {
+            // Of one job the head alone says more than its id.
+            (Some(known), Some(later)) if is_fuller(&known, &later) => Some(known),
+            (known, later) => later.or(known),
+        };
     }
 
     fn find(&self, start: Timestamp, tsuid: Option<&str>) -> std::result::Result<usize, usize> {
@@ -165,6 +169,12 @@ impl MetaChange {
         }
         Ok(())
     }
+}
+
+/// Whether both describe one job, and `one` says more of it.
+pub(crate) fn is_fuller(one: &serde_json::Value, other: &serde_json::Value) -> bool {
+    let fields = |job: &serde_json::Value| job.as_object().map_or(0, serde_json::Map::len);
+    !one["id"].is_null() && one["id"] == other["id"] && fields(one) > fields(other)
 }
 
 fn check_text(what: &'static str, found: usize, max: usize) -> Result<()> {

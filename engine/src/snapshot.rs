@@ -3,6 +3,7 @@
 //! Owned and cheap: nothing is copied, and what it needs lives until it is dropped.
 
 mod figures;
+mod jobs;
 mod scan;
 pub(crate) mod sources;
 mod stretches;
@@ -22,6 +23,8 @@ use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
 pub use figures::ValueFigures;
+pub use jobs::JobPart;
+pub(crate) use jobs::PlacedPart;
 pub use scan::{Scan, ScanColumn, ScanRequest};
 use sources::Sources;
 
@@ -40,6 +43,10 @@ pub struct Snapshot {
     pub(crate) segments: Arc<[Arc<Segment>]>,
     /// Oldest first.
     pub(crate) memtables: Vec<Visible>,
+    /// The databases, where several are open as one.
+    pub(crate) parts: Option<Arc<[PlacedPart]>>,
+    /// Whether these are some databases of those whose series the index has.
+    pub(crate) is_narrowed: bool,
 }
 
 /// What a snapshot sees of a memtable.
@@ -50,6 +57,8 @@ pub(crate) struct Visible {
     /// How many of the snapshot's segments are older; the others are newer, which happens only where several
     /// databases are open as one.
     pub segments_before: usize,
+    /// Which of those it belongs to.
+    pub part: Option<usize>,
 }
 
 /// The samples of one series, sorted by time, every time once. Never empty.
@@ -89,7 +98,11 @@ impl Snapshot {
     /// The series of `metric` that were there and satisfy every predicate, in canonical order: the
     /// same however often it is asked, so that several readers can share the work by position.
     pub fn select(&self, metric: &str, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
-        self.index.select_before(self.series_end, metric, predicates)
+        let mut series = self.index.select_before(self.series_end, metric, predicates);
+        if self.is_narrowed {
+            series.retain(|series| self.holds(*series));
+        }
+        series
     }
 
     /// Metric metadata, annotations and the job.
@@ -131,7 +144,7 @@ impl Snapshot {
         // older, and then whether it is a memtable, which is older than the segment that comes next.
         let mut newest: Option<(Timestamp, Value)> = None;
         let mut best: Option<(Timestamp, (usize, bool))> = None;
-        for Visible { memtable, rows, segments_before } in &self.memtables {
+        for Visible { memtable, rows, segments_before, .. } in &self.memtables {
             if let Some((time, value)) = memtable.last(series, *rows)
                 && best <= Some((time, (*segments_before, false)))
             {

@@ -17,7 +17,7 @@ use crate::meta::Meta;
 use crate::options::Options;
 use crate::recover::{Recovered, RecoveryReport};
 use crate::segment::{self, CacheFigures, Segment, SegmentCache};
-use crate::snapshot::Visible;
+use crate::snapshot::{JobPart, PlacedPart, Visible};
 
 /// One of several databases.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub struct Together {
     pub segments: Vec<Arc<Segment>>,
     /// What no segment holds yet, placed between the segments.
     pub memtables: Vec<Visible>,
+    /// What each database holds of which job.
+    pub parts: Vec<PlacedPart>,
 }
 
 /// A database that could not be opened among several.
@@ -74,6 +76,7 @@ impl Together {
             nodes: Nodes::One(Arc::from("")),
             segments: Vec::new(),
             memtables: Vec::new(),
+            parts: Vec::new(),
         };
         let mut ids = Vec::with_capacity(dirs.len());
         opening::each(dirs, options, |layout, recovered| {
@@ -91,6 +94,7 @@ impl Together {
         {
             return Err(unopened.swap_remove(0).error);
         }
+        PlacedPart::complete(&mut together.parts);
         let nodes: Vec<String> = together.members.iter().map(|member| member.info.node.clone()).collect();
         together.nodes = Nodes::of_several(&ids, &nodes, together.index.len());
         Ok(together)
@@ -118,6 +122,7 @@ impl Together {
             cache: CacheFigures::default(),
             written: None,
         });
+        let part = JobPart::after(&self.parts, &meta, Arc::from(&*manifest.node));
         match self.members.is_empty() {
             true => self.meta = meta,
             false => self.meta.absorb(meta),
@@ -127,11 +132,19 @@ impl Together {
             let disk = Arc::clone(&options.disk);
             Segment::new(entry.clone(), layout, disk, Arc::clone(cache)).with_ids(Arc::clone(&ids))
         });
+        let first_segment = self.segments.len();
         self.segments.extend(segment::by_age(segments.map(Arc::new).collect()));
+        let number = self.parts.len();
+        self.parts.push(PlacedPart {
+            part,
+            number,
+            ids: Arc::clone(&ids),
+            segments: first_segment..self.segments.len(),
+        });
         if !memtable.is_empty() {
             let memtable = memtable.renamed(&ids).map_err(|series| Error::UnknownSeries { id: series.0 })?;
             let (rows, segments_before) = (memtable.rows(), self.segments.len());
-            self.memtables.push(Visible { memtable: Arc::new(memtable), rows, segments_before });
+            self.memtables.push(Visible { memtable: Arc::new(memtable), rows, segments_before, part: Some(number) });
         }
         Ok(ids)
     }

@@ -21,7 +21,7 @@ use crate::view::View;
 /// The schema of metrics alone.
 pub const METRIC_SCHEMA: &str = "metric";
 /// The tables that are there whatever the data, in the order in which they are listed.
-pub const FIXED_TABLES: [&str; 4] = ["samples", "series", "metrics", "nodes"];
+pub const FIXED_TABLES: [&str; 5] = ["samples", "series", "metrics", "nodes", "jobs"];
 
 /// All names a query may use for tables, as one snapshot has them.
 #[derive(Clone, Debug)]
@@ -86,6 +86,7 @@ impl Tables {
             "series" => Some(Table::series(view)),
             "metrics" => Some(Table::metrics(view)),
             "nodes" => Some(Table::nodes(view)),
+            "jobs" => Some(Table::jobs(view)),
             metric => Table::metric(view, metric),
         }
     }

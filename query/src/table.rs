@@ -21,14 +21,14 @@ use telem_engine::TimeRange;
 
 use crate::leaf::Request;
 use crate::leaf::names::{NameSubject, NameTest};
-use crate::leaf::rows::{Column, RowKind, RowsRequest};
+use crate::leaf::rows::{Column, JobField, RowKind, RowsRequest};
 use crate::options::RowOrder;
 use crate::view::View;
 use pushdown::Pushed;
 use shape::TableShape;
 
 /// Columns of a metric's table that are no tags. A tag of such a name appears behind [`TAG_PREFIX`].
-const FIXED_COLUMNS: [&str; 4] = ["ts", "value", "value_int", "node"];
+const FIXED_COLUMNS: [&str; 5] = ["ts", "value", "value_int", "node", "job"];
 const TAG_PREFIX: &str = "tag_";
 /// With fewer, DataFusion would aggregate in one step above the leaf.
 const PARTITIONS_MIN: usize = 2;
@@ -48,6 +48,7 @@ impl Table {
             ("metric".to_owned(), Column::Metric),
             ("host".to_owned(), Column::Tag("host".to_owned())),
             ("node".to_owned(), Column::Node),
+            ("job".to_owned(), Column::Job),
             ("tags".to_owned(), Column::Tags),
             ("ts".to_owned(), Column::Ts),
             ("value".to_owned(), Column::Value),
@@ -69,6 +70,7 @@ impl Table {
             ("value".to_owned(), Column::Value),
             ("value_int".to_owned(), Column::ValueInt),
             ("node".to_owned(), Column::Node),
+            ("job".to_owned(), Column::Job),
         ];
         columns.extend(keys.iter().map(|key| (tag_column(key), Column::Tag(key.to_string()))));
         let this_metric = NameTest::In { names: vec![metric.to_owned()], negated: false };
@@ -81,6 +83,7 @@ impl Table {
             ("metric".to_owned(), Column::Metric),
             ("host".to_owned(), Column::Tag("host".to_owned())),
             ("node".to_owned(), Column::Node),
+            ("job".to_owned(), Column::Job),
             ("tags".to_owned(), Column::Tags),
             ("id".to_owned(), Column::Id),
             ("first_ts".to_owned(), Column::FirstTs),
@@ -111,6 +114,13 @@ impl Table {
             ("series".to_owned(), Column::SeriesCount),
         ];
         Self::new(view, RowKind::Node, columns, Vec::new())
+    }
+
+    /// One row a job and node that recorded it: what ran, and how it ended. NULL where nothing says so.
+    pub fn jobs(view: &View) -> Self {
+        let mut columns = vec![("job".to_owned(), Column::Job), ("node".to_owned(), Column::Node)];
+        columns.extend(JobField::ALL.map(|field| (field.name().to_owned(), Column::OfJob(field))));
+        Self::new(view, RowKind::Job, columns, Vec::new())
     }
 
     fn new(view: &View, rows: RowKind, columns: Vec<(String, Column)>, tests: Vec<(NameSubject, NameTest)>) -> Self {

@@ -13,7 +13,7 @@ use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use futures::TryStreamExt;
-use telem_engine::{Clock, Db, Durability, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value};
+use telem_engine::{Clock, Db, Durability, MetaChange, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value};
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
@@ -90,6 +90,20 @@ impl Asked {
         for (at, (node, text)) in databases.iter().enumerate() {
             dirs.push(dir.path().join(at.to_string()));
             load_into(&open(&dirs[at], node), text);
+        }
+        let db = Db::open_together(&dirs, Options::default()).unwrap();
+        Self { queries: Queries::new(db.clone(), options()).unwrap(), db, _dir: dir }
+    }
+
+    /// As [`Asked::together`], each with the description of a job.
+    pub fn runs(databases: &[(&str, serde_json::Value, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut dirs = Vec::new();
+        for (at, (node, job, text)) in databases.iter().enumerate() {
+            dirs.push(dir.path().join(at.to_string()));
+            let db = open(&dirs[at], node);
+            load_into(&db, text);
+            db.put_meta(MetaChange::Job(job.clone()), Durability::Buffered).unwrap();
         }
         let db = Db::open_together(&dirs, Options::default()).unwrap();
         Self { queries: Queries::new(db.clone(), options()).unwrap(), db, _dir: dir }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use telem_engine::{Clock, Db, Options};
+use telem_engine::{Clock, Db, Durability, MetaChange, Options};
 use telem_query::Queries;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -197,8 +197,10 @@ async fn serve(
     let (stop_service, stopped) = oneshot::channel();
     let (tell_queries, queries) = oneshot::channel::<Queries>();
     let (tell_keeper, db_to_keep) = oneshot::channel::<Db>();
+    let job = member.join.job.clone();
     let ready = |ready: &Ready| {
         (options.ready)(ready);
+        describe(ready.db.clone(), job);
         // Those who wait for it live as long as the service.
         let _ = tell_queries.send(ready.queries.clone());
         let _ = tell_keeper.send(ready.db.clone());
@@ -280,6 +282,19 @@ async fn finish(keeper: Keeper, patience: Duration, passing: Option<&Path>, stop
         }
         None => tracing::error!("saving took too long; what the copy lacks is in the live data"),
     }
+}
+
+/// Notes whose samples the database has; what ran is known to the head, which describes the job.
+fn describe(db: Db, job: String) {
+    tokio::task::spawn_blocking(move || {
+        if db.snapshot().meta().job().is_some() {
+            return;
+        }
+        let described = db.put_meta(MetaChange::Job(serde_json::json!({ "id": job })), Durability::Buffered);
+        if let Err(error) = described {
+            tracing::warn!(%error, "the database does not say whose samples it has");
+        }
+    });
 }
 
 async fn discard(live: PathBuf) {

@@ -144,6 +144,7 @@ impl DbState {
             nodes: Nodes::One(Arc::from(&*manifest.node)),
             recovery: report,
             members: Vec::new(),
+            parts: None,
             index: Arc::new(index),
             last: LastValues::new(series),
             cache,
@@ -168,7 +169,7 @@ impl DbState {
 
     /// Several databases as one, for reading.
     fn of_several(options: Options, cache: Arc<SegmentCache>, together: Together) -> Self {
-        let Together { members, dir, index, meta, nodes, segments, memtables } = together;
+        let Together { members, dir, index, meta, nodes, segments, memtables, parts } = together;
         let series = u32::try_from(index.len()).unwrap_or(u32::MAX);
         Self {
             layout: Layout::new(&dir),
@@ -187,6 +188,7 @@ impl DbState {
             }),
             nodes,
             members,
+            parts: Some(parts.into()),
             write: None,
             options,
         }

@@ -333,3 +333,92 @@ fn a_database_that_cannot_be_opened_is_left_out_and_named() {
     let none = Db::open_together_but(&damaged, Options::default()).unwrap_err();
     assert_eq!(none.kind(), ErrorKind::Corrupt, "{none}");
 }
+
+/// Everything that a snapshot answers: the samples of every series, the node of each, and the newest of each.
+fn all(snapshot: &Snapshot) -> BTreeMap<SeriesKey, (String, Vec<(Timestamp, Value)>)> {
+    let mut found = BTreeMap::new();
+    for metric in snapshot.metrics() {
+        let selected = snapshot.select(&metric, &[]);
+        for points in snapshot.points(selected, TimeRange::ALL) {
+            let points = points.unwrap();
+            let samples: Vec<_> =
+                points.times.iter().enumerate().map(|(at, time)| (*time, points.values.get(at))).collect();
+            assert_eq!(snapshot.last(points.series).unwrap(), samples.last().copied());
+            let node = snapshot.node_of(points.series).to_string();
+            found.insert(snapshot.index().key(points.series).unwrap(), (node, samples));
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 40 } else { 400 }))]
+
+    #[test]
+    fn a_job_among_several_is_what_its_own_databases_are(
+        databases in prop::collection::vec((0usize..3, prop::collection::vec(step(), 0..4)), 1..7),
+    ) {
+        let mut bed = Bed::new();
+        for (at, (job, steps)) in databases.iter().enumerate() {
+            let db = bed.database(["n1", "n2"][at % 2], steps);
+            let described = MetaChange::Job(serde_json::json!({ "id": format!("job-{job}") }));
+            db.put_meta(described, Durability::Buffered).unwrap();
+        }
+        let snapshot = bed.open().snapshot();
+        let parts: Vec<String> = snapshot.job_parts().iter().map(|part| format!("{}", part.job)).collect();
+        prop_assert_eq!(&parts, &databases.iter().map(|(job, _)| format!("job-{job}")).collect::<Vec<_>>());
+        for job in ["job-0", "job-1", "job-2", "job-3"] {
+            let dirs: Vec<PathBuf> =
+                bed.dirs.iter().zip(&parts).filter(|(_, of)| *of == job).map(|(dir, _)| dir.clone()).collect();
+            let of_job = snapshot.of_job(job);
+            if dirs.is_empty() {
+                prop_assert!(all(&of_job).is_empty() && of_job.job_parts().is_empty());
+                continue;
+            }
+            let alone = Db::open_together(&dirs, Options::default()).unwrap().snapshot();
+            prop_assert_eq!(all(&of_job), all(&alone));
+            prop_assert_eq!(of_job.job_parts(), alone.job_parts());
+        }
+    }
+}
+
+#[test]
+fn a_database_that_is_read_alone_is_its_own_job_and_no_other() {
+    let mut bed = Bed::new();
+    let db = bed.database("n1", &[append(&[(0, 1, 10)]), Step::Flush, append(&[(0, 2, 20)])]);
+    let undescribed = db.snapshot().job_parts();
+    assert_eq!((&*undescribed[0].job, &undescribed[0].description), ("local", &None));
+    db.put_meta(MetaChange::Job(serde_json::json!({"id": "4711", "name": "trial"})), Durability::Buffered).unwrap();
+    let snapshot = db.snapshot();
+    let parts = snapshot.job_parts();
+    assert_eq!((&*parts[0].job, &*parts[0].node, parts.len()), ("4711", "n1", 1));
+    assert_eq!(parts[0].description.as_ref().unwrap()["name"], "trial");
+    assert_eq!(all(&snapshot.of_job("4711")), all(&snapshot));
+    assert!(all(&snapshot.of_job("4712")).is_empty());
+}
+
+#[test]
+fn databases_that_nobody_described_are_a_job_each_where_they_are_of_one_node() {
+    let mut bed = Bed::new();
+    for node in ["n1", "n2", "n1", "n1"] {
+        bed.database(node, &[append(&[(0, 1, 10)])]);
+    }
+    let parts = bed.open().snapshot().job_parts();
+    let jobs: Vec<(&str, &str)> = parts.iter().map(|part| (&*part.node, &*part.job)).collect();
+    assert_eq!(jobs, [("n1", "local"), ("n2", "local"), ("n1", "local-2"), ("n1", "local-3")]);
+}
+
+#[test]
+fn a_node_that_knows_the_id_of_its_job_alone_has_the_description_of_the_head() {
+    let mut bed = Bed::new();
+    let full = serde_json::json!({ "id": "7", "name": "trial" });
+    for (node, job) in
+        [("n1", serde_json::json!({ "id": "7" })), ("n2", full.clone()), ("n3", serde_json::json!({ "id": "7" }))]
+    {
+        let db = bed.database(node, &[]);
+        db.put_meta(MetaChange::Job(job), Durability::Buffered).unwrap();
+    }
+    let snapshot = bed.open().snapshot();
+    assert!(snapshot.job_parts().iter().all(|part| part.description.as_deref() == Some(&full)));
+    assert_eq!(snapshot.meta().job(), Some(&full));
+}

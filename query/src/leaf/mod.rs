@@ -76,6 +76,8 @@ impl fmt::Display for Request {
 #[derive(Clone, Debug)]
 pub struct LeafContext {
     pub snapshot: Snapshot,
+    /// Whose samples alone those are, where jobs are told apart.
+    pub job: Option<Arc<str>>,
     /// Asked between series: whether anybody still waits for the answer.
     pub stop: Stop,
     /// The series that whoever asks knows by number.
@@ -91,7 +93,7 @@ impl LeafContext {
 
     /// One whose leaves are counted with those of other queries.
     pub fn counted(snapshot: Snapshot, reading: Reading) -> Self {
-        Self { snapshot, stop: Stop::default(), told: None, reading }
+        Self { snapshot, job: None, stop: Stop::default(), told: None, reading }
     }
 }
 

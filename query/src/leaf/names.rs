@@ -16,6 +16,8 @@ use crate::question::expression::{Case, Expression};
 pub enum NameSubject {
     Metric,
     Node,
+    /// The job whose samples they are.
+    Job,
     Tag(String),
 }
 
@@ -102,6 +104,7 @@ impl fmt::Display for NameSubject {
         match self {
             NameSubject::Metric => f.write_str("metric"),
             NameSubject::Node => f.write_str("node"),
+            NameSubject::Job => f.write_str("job"),
             NameSubject::Tag(key) => write!(f, "tags[{key}]"),
         }
     }

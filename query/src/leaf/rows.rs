@@ -1,8 +1,9 @@
-//! Rows of the tables that SQL sees: samples, and what is known about series, metrics and nodes.
+//! Rows of the tables that SQL sees: samples, and what is known about series, metrics, nodes and jobs.
 //!
 //! The request says which columns, by meaning; only those are built. Which series are read is
 //! decided from the index before a single sample is touched ([`RowsRequest::select`]).
 
+mod jobs;
 mod known;
 mod samples;
 
@@ -19,6 +20,7 @@ use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, Tim
 use super::names::{Accepts, NameSubject, NameTest};
 use super::{Batches, LeafContext, Part, time_type};
 use crate::question::serial;
+pub use jobs::JobField;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowsRequest {
@@ -41,12 +43,18 @@ pub enum RowKind {
     Series,
     Metric,
     Node,
+    /// What a node recorded of a job.
+    Job,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Column {
     Metric,
     Node,
+    /// The id of the job whose samples they are.
+    Job,
+    /// What the description of a job says.
+    OfJob(JobField),
     /// The value of this tag, NULL where there is none.
     Tag(String),
     /// All tags, as a map.
@@ -73,9 +81,19 @@ pub enum Column {
 impl RowsRequest {
     /// See [`super::Request::batches`].
     pub fn batches(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
+        if self.tells_jobs_apart() && matches!(self.rows, RowKind::Sample | RowKind::Series) {
+            let made = jobs::one_by_one(self, context, schema, part);
+            return made.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))));
+        }
+        self.of_one_job(context, schema, part)
+    }
+
+    /// Without telling apart whose samples the context has.
+    fn of_one_job(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
         let made = match self.rows {
             RowKind::Sample => samples::batches(self, context, schema, part),
             RowKind::Series => known::series(self, context, schema, part),
+            RowKind::Job => jobs::jobs(self, context, schema, part),
             RowKind::Metric => known::metrics(self, context, schema, part),
             RowKind::Node => known::nodes(self, context, schema, part),
         };
@@ -101,6 +119,11 @@ impl RowsRequest {
         Ok(move |node: &str| tests.node.iter().all(|accepts| accepts(node)))
     }
 
+    /// Whether samples of equal series and times that several jobs wrote are several rows.
+    fn tells_jobs_apart(&self) -> bool {
+        self.columns.contains(&Column::Job) || self.tests.iter().any(|(subject, _)| *subject == NameSubject::Job)
+    }
+
     /// The series that pass all tests, metric by metric in the order of names, each metric's in canonical order.
     fn select(&self, snapshot: &Snapshot) -> Result<Vec<SeriesId>> {
         let tests = Tests::new(&self.tests)?;
@@ -117,6 +140,7 @@ impl RowsRequest {
 struct Tests {
     metric: Vec<Accepts>,
     node: Vec<Accepts>,
+    job: Vec<Accepts>,
     tags: Vec<(String, Accepts)>,
     absent: Vec<String>,
     /// Set when a test names its metrics, so that no others need be looked at.
@@ -125,14 +149,21 @@ struct Tests {
 
 impl Tests {
     fn new(tests: &[(NameSubject, NameTest)]) -> Result<Self> {
-        let mut ready =
-            Tests { metric: Vec::new(), node: Vec::new(), tags: Vec::new(), absent: Vec::new(), named: None };
+        let mut ready = Tests {
+            metric: Vec::new(),
+            node: Vec::new(),
+            job: Vec::new(),
+            tags: Vec::new(),
+            absent: Vec::new(),
+            named: None,
+        };
         for (subject, test) in tests {
             let accepts = test.accepts().map_err(DataFusionError::Execution)?;
             match (subject, test) {
                 (NameSubject::Tag(key), NameTest::Absent) => ready.absent.push(key.clone()),
                 (NameSubject::Tag(key), _) => ready.tags.push((key.clone(), accepts)),
                 (NameSubject::Node, _) => ready.node.push(accepts),
+                (NameSubject::Job, _) => ready.job.push(accepts),
                 (NameSubject::Metric, NameTest::In { names, negated: false }) => {
                     ready.named.get_or_insert_with(|| names.clone()).retain(|name| accepts(name));
                 }
@@ -186,11 +217,14 @@ impl Tests {
 struct SeriesNames {
     key: SeriesKey,
     node: Arc<str>,
+    /// Where jobs are told apart.
+    job: Option<Arc<str>>,
 }
 
 impl SeriesNames {
-    fn of(snapshot: &Snapshot, series: SeriesId) -> Option<SeriesNames> {
-        Some(SeriesNames { key: snapshot.index().key(series)?, node: snapshot.node_of(series) })
+    fn of(context: &LeafContext, series: SeriesId) -> Option<SeriesNames> {
+        let LeafContext { snapshot, job, .. } = context;
+        Some(SeriesNames { key: snapshot.index().key(series)?, node: snapshot.node_of(series), job: job.clone() })
     }
 
     /// The value of `column`, where it is a name.
@@ -198,6 +232,7 @@ impl SeriesNames {
         match column {
             Column::Metric => Some(self.key.metric()),
             Column::Node => Some(&self.node),
+            Column::Job => self.job.as_deref(),
             Column::Tag(tag) => self.key.tags().get(tag),
             _ => None,
         }
@@ -207,7 +242,7 @@ impl SeriesNames {
 /// One name, or one map of tags, for each series. `None` when the column is neither.
 fn column_of_names(column: &Column, series: &[SeriesNames]) -> Result<Option<ArrayRef>> {
     Ok(match column {
-        Column::Metric | Column::Node | Column::Tag(_) => {
+        Column::Metric | Column::Node | Column::Job | Column::Tag(_) => {
             let names: StringViewArray = series.iter().map(|names| names.get(column)).collect();
             Some(Arc::new(names))
         }
@@ -220,7 +255,8 @@ impl Column {
     /// The column under this name in an answer. A node answers NULL for a tag it has not, so every tag may be NULL.
     pub fn field(&self, name: &str) -> Field {
         let (data_type, nullable) = match self {
-            Column::Metric | Column::Node => (DataType::Utf8View, false),
+            Column::Metric | Column::Node | Column::Job => (DataType::Utf8View, false),
+            Column::OfJob(field) => (field.data_type(), true),
             Column::Tag(_) | Column::Kind | Column::Unit | Column::Help => (DataType::Utf8View, true),
             Column::Tags => (tags_type(), false),
             Column::Ts => (time_type(), false),
@@ -288,6 +324,8 @@ impl fmt::Display for Column {
             Column::Tag(key) => write!(f, "tags[{key}]"),
             Column::Metric => f.write_str("metric"),
             Column::Node => f.write_str("node"),
+            Column::Job => f.write_str("job"),
+            Column::OfJob(field) => f.write_str(field.name()),
             Column::Tags => f.write_str("tags"),
             Column::Ts => f.write_str("ts"),
             Column::Value => f.write_str("value"),

@@ -27,10 +27,10 @@ async fn an_empty_database_answers() {
         &asked,
         "SELECT * FROM samples",
         expect![[r#"
-        +--------+------+------+------+----+-------+-----------+
-        | metric | host | node | tags | ts | value | value_int |
-        +--------+------+------+------+----+-------+-----------+
-        +--------+------+------+------+----+-------+-----------+"#]],
+            +--------+------+------+-----+------+----+-------+-----------+
+            | metric | host | node | job | tags | ts | value | value_int |
+            +--------+------+------+-----+------+----+-------+-----------+
+            +--------+------+------+-----+------+----+-------+-----------+"#]],
     )
     .await;
     check(
@@ -48,10 +48,10 @@ async fn an_empty_database_answers() {
         &asked,
         "SELECT * FROM series",
         expect![[r#"
-        +--------+------+------+------+----+----------+---------+------------+
-        | metric | host | node | tags | id | first_ts | last_ts | last_value |
-        +--------+------+------+------+----+----------+---------+------------+
-        +--------+------+------+------+----+----------+---------+------------+"#]],
+            +--------+------+------+-----+------+----+----------+---------+------------+
+            | metric | host | node | job | tags | id | first_ts | last_ts | last_value |
+            +--------+------+------+-----+------+----+----------+---------+------------+
+            +--------+------+------+-----+------+----+----------+---------+------------+"#]],
     )
     .await;
     check(
@@ -157,7 +157,7 @@ async fn what_writes_is_refused() {
 
             Invalid: the SQL is empty; expected one statement
         SELECT * FROM '/etc/passwd'
-            NotFound: there is no table or metric '/etc/passwd'; tables are samples, series, metrics, nodes and one for every metric (SHOW TABLES)
+            NotFound: there is no table or metric '/etc/passwd'; tables are samples, series, metrics, nodes, jobs and one for every metric (SHOW TABLES)
     "#]].assert_eq(&refused);
 }
 
@@ -191,11 +191,11 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         SELECT * FROM NODE_LOAD1
             NotFound: there is no table or metric 'NODE_LOAD1'; is node_load1 meant? Names are told apart by case
         SELECT * FROM nothing_like_it
-            NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes and one for every metric (SHOW TABLES)
+            NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes, jobs and one for every metric (SHOW TABLES)
         SELECT * FROM sys.cpu.user
             NotFound: there is no table or metric 'sys.cpu.user'; a name with dots needs quotes: "sys.cpu.user"
         SELECT hots FROM node_load1
-            Invalid: there is no column hots; there are node_load1.ts, node_load1.value, node_load1.value_int, node_load1.node, node_load1.host
+            Invalid: there is no column hots; there are node_load1.ts, node_load1.value, node_load1.value_int, node_load1.node, node_load1.job, node_load1.host
         SELECT Host FROM node_load1
             Invalid: there is no column "Host"; is node_load1.host meant? Names are told apart by case
         SELECT x.value FROM node_load1 AS y
@@ -287,11 +287,11 @@ async fn names_keep_their_case_and_may_be_anything() {
         &asked,
         "SELECT * FROM odd",
         expect![[r#"
-        +----------------------+-------+-----------+------+----------+------------+------+--------+-----------+
-        | ts                   | value | value_int | node | tag_node | tag_tag_ts | tags | tag_ts | tag_value |
-        +----------------------+-------+-----------+------+----------+------------+------+--------+-----------+
-        | 2024-01-01T00:00:00Z | 1.0   | 1         | n1   | w        | u          | z    | t      | v         |
-        +----------------------+-------+-----------+------+----------+------------+------+--------+-----------+"#]],
+            +----------------------+-------+-----------+------+-------+----------+------------+------+--------+-----------+
+            | ts                   | value | value_int | node | job   | tag_node | tag_tag_ts | tags | tag_ts | tag_value |
+            +----------------------+-------+-----------+------+-------+----------+------------+------+--------+-----------+
+            | 2024-01-01T00:00:00Z | 1.0   | 1         | n1   | local | w        | u          | z    | t      | v         |
+            +----------------------+-------+-----------+------+-------+----------+------------+------+--------+-----------+"#]],
     )
     .await;
     check(
@@ -305,6 +305,7 @@ async fn names_keep_their_case_and_may_be_anything() {
             | telem         | public             | series        | BASE TABLE |
             | telem         | public             | metrics       | BASE TABLE |
             | telem         | public             | nodes         | BASE TABLE |
+            | telem         | public             | jobs          | BASE TABLE |
             | telem         | public             | Load          | BASE TABLE |
             | telem         | public             | it's "quoted" | BASE TABLE |
             | telem         | public             | odd           | BASE TABLE |
@@ -323,16 +324,17 @@ async fn names_keep_their_case_and_may_be_anything() {
         &asked,
         "DESCRIBE Load",
         expect![[r#"
-        +-------------+----------------------+-------------+
-        | column_name | data_type            | is_nullable |
-        +-------------+----------------------+-------------+
-        | ts          | Timestamp(µs, "UTC") | NO          |
-        | value       | Float64              | NO          |
-        | value_int   | Int64                | YES         |
-        | node        | Utf8View             | NO          |
-        | Rack        | Utf8View             | YES         |
-        | rack        | Utf8View             | YES         |
-        +-------------+----------------------+-------------+"#]],
+            +-------------+----------------------+-------------+
+            | column_name | data_type            | is_nullable |
+            +-------------+----------------------+-------------+
+            | ts          | Timestamp(µs, "UTC") | NO          |
+            | value       | Float64              | NO          |
+            | value_int   | Int64                | YES         |
+            | node        | Utf8View             | NO          |
+            | job         | Utf8View             | NO          |
+            | Rack        | Utf8View             | YES         |
+            | rack        | Utf8View             | YES         |
+            +-------------+----------------------+-------------+"#]],
     )
     .await;
 }
@@ -708,15 +710,16 @@ async fn plans_and_columns_can_be_asked_for() {
         &asked,
         "SHOW COLUMNS FROM load",
         expect![[r#"
-        +---------------+--------------+------------+-------------+----------------------+-------------+
-        | table_catalog | table_schema | table_name | column_name | data_type            | is_nullable |
-        +---------------+--------------+------------+-------------+----------------------+-------------+
-        | telem         | public       | load       | ts          | Timestamp(µs, "UTC") | NO          |
-        | telem         | public       | load       | value       | Float64              | NO          |
-        | telem         | public       | load       | value_int   | Int64                | YES         |
-        | telem         | public       | load       | node        | Utf8View             | NO          |
-        | telem         | public       | load       | host        | Utf8View             | YES         |
-        +---------------+--------------+------------+-------------+----------------------+-------------+"#]],
+            +---------------+--------------+------------+-------------+----------------------+-------------+
+            | table_catalog | table_schema | table_name | column_name | data_type            | is_nullable |
+            +---------------+--------------+------------+-------------+----------------------+-------------+
+            | telem         | public       | load       | ts          | Timestamp(µs, "UTC") | NO          |
+            | telem         | public       | load       | value       | Float64              | NO          |
+            | telem         | public       | load       | value_int   | Int64                | YES         |
+            | telem         | public       | load       | node        | Utf8View             | NO          |
+            | telem         | public       | load       | job         | Utf8View             | NO          |
+            | telem         | public       | load       | host        | Utf8View             | YES         |
+            +---------------+--------------+------------+-------------+----------------------+-------------+"#]],
     )
     .await;
     check(&asked, "EXPLAIN FORMAT INDENT SELECT sum(value) FROM load WHERE host = 'a'", expect![[r#"

@@ -101,6 +101,7 @@ impl ColumnNames<'_, '_> {
             Expr::Column(named) => match ((self.column)(&named.name)?, self.rows) {
                 (Column::Metric, RowKind::Sample | RowKind::Series | RowKind::Metric) => Some(NameSubject::Metric),
                 (Column::Node, _) => Some(NameSubject::Node),
+                (Column::Job, _) => Some(NameSubject::Job),
                 (Column::Tag(key), RowKind::Sample | RowKind::Series) => Some(NameSubject::Tag(key.clone())),
                 _ => None,
             },

@@ -26,18 +26,136 @@ async fn a_metric_is_a_table_with_its_tags_as_columns() {
     check_answer(
         "SELECT * FROM load ORDER BY ts, host",
         expect![[r#"
-        +----------------------+-------+-----------+------+------+------+
-        | ts                   | value | value_int | node | core | host |
-        +----------------------+-------+-----------+------+------+------+
-        | 2024-01-01T00:00:00Z | 1.0   | 1         | n1   | 0    | a    |
-        | 2024-01-01T00:00:00Z | 10.0  | 10        | n1   | 0    | b    |
-        | 2024-01-01T00:00:30Z | 7.0   | 7         | n1   |      | c    |
-        | 2024-01-01T00:01:00Z | 2.0   | 2         | n1   | 0    | a    |
-        | 2024-01-01T00:01:00Z | 2.5   |           | n1   | 0    | b    |
-        | 2024-01-01T00:02:00Z | 3.0   | 3         | n1   | 0    | a    |
-        +----------------------+-------+-----------+------+------+------+"#]],
+            +----------------------+-------+-----------+------+-------+------+------+
+            | ts                   | value | value_int | node | job   | core | host |
+            +----------------------+-------+-----------+------+-------+------+------+
+            | 2024-01-01T00:00:00Z | 1.0   | 1         | n1   | local | 0    | a    |
+            | 2024-01-01T00:00:00Z | 10.0  | 10        | n1   | local | 0    | b    |
+            | 2024-01-01T00:00:30Z | 7.0   | 7         | n1   | local |      | c    |
+            | 2024-01-01T00:01:00Z | 2.0   | 2         | n1   | local | 0    | a    |
+            | 2024-01-01T00:01:00Z | 2.5   |           | n1   | local | 0    | b    |
+            | 2024-01-01T00:02:00Z | 3.0   | 3         | n1   | local | 0    | a    |
+            +----------------------+-------+-----------+------+-------+------+------+"#]],
     )
     .await;
+}
+
+/// Two runs on one node, with the same series at the same times.
+fn two_runs() -> Asked {
+    let run = |id: &str, lr: f64, code: i64| {
+        serde_json::json!({
+            "id": id, "name": format!("run {id}"), "command": ["train", "--lr", lr.to_string()], "user": "ada",
+            "start": "2024-01-01T00:00:00Z", "end": "2024-01-01T00:01:30.5Z", "exit_code": code,
+            "settings": {"lr": lr, "model": "vit"}, "tags": {"sweep": "7"},
+        })
+    };
+    Asked::runs(&[
+        ("n1", run("a", 0.1, 0), "loss{host=n1} 0:9 60:1.5\nload{host=n1} 0:1"),
+        ("n1", run("b", 0.01, 3), "loss{host=n1} 0:9 60:2.5\nload{host=n1} 0:2"),
+    ])
+}
+
+#[tokio::test]
+async fn runs_of_one_node_stay_apart_by_the_column_job() {
+    let asked = two_runs();
+    let expected = expect![[r#"
+        +-----+----------------------+-------+------+
+        | job | ts                   | value | host |
+        +-----+----------------------+-------+------+
+        | a   | 2024-01-01T00:00:00Z | 9.0   | n1   |
+        | a   | 2024-01-01T00:01:00Z | 1.5   | n1   |
+        | b   | 2024-01-01T00:00:00Z | 9.0   | n1   |
+        | b   | 2024-01-01T00:01:00Z | 2.5   | n1   |
+        +-----+----------------------+-------+------+"#]];
+    expected.assert_eq(&asked.answer("SELECT job, ts, value, host FROM loss ORDER BY job, ts").await);
+    let expected = expect![[r#"
+        +-----+------+
+        | job | loss |
+        +-----+------+
+        | a   | 1.5  |
+        | b   | 2.5  |
+        +-----+------+"#]];
+    expected.assert_eq(&asked.answer("SELECT job, last(value, ts) AS loss FROM loss GROUP BY job ORDER BY job").await);
+    let expected = expect![[r#"
+        +----------+--------------------+
+        | count(*) | sum(samples.value) |
+        +----------+--------------------+
+        | 3        | 13.5               |
+        +----------+--------------------+"#]];
+    expected.assert_eq(&asked.answer("SELECT count(*), sum(value) FROM samples WHERE job = 'b'").await);
+    let expected = expect![[r#"
+        +--------+-----+------------+
+        | metric | job | last_value |
+        +--------+-----+------------+
+        | load   | a   | 1.0        |
+        | load   | b   | 2.0        |
+        | loss   | a   | 1.5        |
+        | loss   | b   | 2.5        |
+        +--------+-----+------------+"#]];
+    expected.assert_eq(&asked.answer("SELECT metric, job, last_value FROM series ORDER BY metric, job").await);
+    // Who does not ask whose they are has each series and time once: of two runs the one that was named later.
+    let expected = expect![[r#"
+        +----------------------+-------+
+        | ts                   | value |
+        +----------------------+-------+
+        | 2024-01-01T00:00:00Z | 9.0   |
+        | 2024-01-01T00:01:00Z | 2.5   |
+        +----------------------+-------+"#]];
+    expected.assert_eq(&asked.answer("SELECT ts, value FROM loss ORDER BY ts").await);
+    let expected = expect![[r#"
+        AggregateExec: mode=Final, gby=[], aggr=[sum(loss.value)]
+          CoalescePartitionsExec
+            AggregateExec: mode=Partial, gby=[], aggr=[sum(loss.value)]
+              NodeLeafExec: Rows: Sample, columns=[value], metric in ["loss"], job in ["b", "c"]
+    "#]];
+    expected.assert_eq(&asked.plan("SELECT sum(value) FROM loss WHERE job IN ('b', 'c')").await);
+}
+
+#[tokio::test]
+async fn jobs_say_what_ran_and_how_it_ended() {
+    let asked = two_runs();
+    let expected = expect![[r#"
+        +-----+------+-------+-----------+---------+-----------+--------+------+-----------------+
+        | job | node | name  | state     | took    | exit_code | signal | user | command         |
+        +-----+------+-------+-----------+---------+-----------+--------+------+-----------------+
+        | a   | n1   | run a | completed | PT90.5S | 0         |        | ada  | train --lr 0.1  |
+        | b   | n1   | run b | failed    | PT90.5S | 3         |        | ada  | train --lr 0.01 |
+        +-----+------+-------+-----------+---------+-----------+--------+------+-----------------+"#]];
+    expected.assert_eq(
+        &asked
+            .answer(
+                "SELECT job, node, name, state, \"end\" - begin AS took, exit_code, signal, user, command FROM jobs",
+            )
+            .await,
+    );
+    let expected = expect![[r#"
+        +-----+-----------------------+-------+
+        | job | settings              | sweep |
+        +-----+-----------------------+-------+
+        | a   | {lr: 0.1, model: vit} | 7     |
+        +-----+-----------------------+-------+"#]];
+    expected.assert_eq(&asked.answer("SELECT job, settings, tags['sweep'] AS sweep FROM jobs WHERE job <> 'b'").await);
+    let expected = expect![[r#"
+        +------+-----------------+
+        | lr   | min(loss.value) |
+        +------+-----------------+
+        | 0.01 | 2.5             |
+        | 0.1  | 1.5             |
+        +------+-----------------+"#]];
+    expected.assert_eq(
+        &asked
+            .answer("SELECT CAST(settings['lr'] AS DOUBLE) AS lr, min(value) FROM loss JOIN jobs USING (job) GROUP BY 1 ORDER BY 1")
+            .await,
+    );
+    // Of what nobody described only its samples are known.
+    let expected = expect![[r#"
+        +-------+------+------+-------+----------+-------------+
+        | job   | node | name | state | settings | description |
+        +-------+------+------+-------+----------+-------------+
+        | local | n1   |      |       |          |             |
+        +-------+------+------+-------+----------+-------------+"#]];
+    expected
+        .assert_eq(&Asked::load(LOAD).answer("SELECT job, node, name, state, settings, description FROM jobs").await);
 }
 
 #[tokio::test]
@@ -45,17 +163,17 @@ async fn samples_holds_every_metric() {
     check_answer(
         "SELECT * FROM samples ORDER BY metric, ts, host",
         expect![[r#"
-        +--------+------+------+--------------------+----------------------+-------+-----------+
-        | metric | host | node | tags               | ts                   | value | value_int |
-        +--------+------+------+--------------------+----------------------+-------+-----------+
-        | load   | a    | n1   | {core: 0, host: a} | 2024-01-01T00:00:00Z | 1.0   | 1         |
-        | load   | b    | n1   | {core: 0, host: b} | 2024-01-01T00:00:00Z | 10.0  | 10        |
-        | load   | c    | n1   | {host: c}          | 2024-01-01T00:00:30Z | 7.0   | 7         |
-        | load   | a    | n1   | {core: 0, host: a} | 2024-01-01T00:01:00Z | 2.0   | 2         |
-        | load   | b    | n1   | {core: 0, host: b} | 2024-01-01T00:01:00Z | 2.5   |           |
-        | load   | a    | n1   | {core: 0, host: a} | 2024-01-01T00:02:00Z | 3.0   | 3         |
-        | mem    | a    | n1   | {host: a}          | 2024-01-01T00:00:00Z | 100.0 | 100       |
-        +--------+------+------+--------------------+----------------------+-------+-----------+"#]],
+            +--------+------+------+-------+--------------------+----------------------+-------+-----------+
+            | metric | host | node | job   | tags               | ts                   | value | value_int |
+            +--------+------+------+-------+--------------------+----------------------+-------+-----------+
+            | load   | a    | n1   | local | {core: 0, host: a} | 2024-01-01T00:00:00Z | 1.0   | 1         |
+            | load   | b    | n1   | local | {core: 0, host: b} | 2024-01-01T00:00:00Z | 10.0  | 10        |
+            | load   | c    | n1   | local | {host: c}          | 2024-01-01T00:00:30Z | 7.0   | 7         |
+            | load   | a    | n1   | local | {core: 0, host: a} | 2024-01-01T00:01:00Z | 2.0   | 2         |
+            | load   | b    | n1   | local | {core: 0, host: b} | 2024-01-01T00:01:00Z | 2.5   |           |
+            | load   | a    | n1   | local | {core: 0, host: a} | 2024-01-01T00:02:00Z | 3.0   | 3         |
+            | mem    | a    | n1   | local | {host: a}          | 2024-01-01T00:00:00Z | 100.0 | 100       |
+            +--------+------+------+-------+--------------------+----------------------+-------+-----------+"#]],
     )
     .await;
 }
@@ -63,14 +181,14 @@ async fn samples_holds_every_metric() {
 #[tokio::test]
 async fn the_other_tables_tell_what_is_known() {
     check_answer("SELECT * FROM series ORDER BY id", expect![[r#"
-        +--------+------+------+--------------------+----+----------------------+----------------------+------------+
-        | metric | host | node | tags               | id | first_ts             | last_ts              | last_value |
-        +--------+------+------+--------------------+----+----------------------+----------------------+------------+
-        | load   | a    | n1   | {core: 0, host: a} | 0  | 2024-01-01T00:00:00Z | 2024-01-01T00:02:00Z | 3.0        |
-        | load   | b    | n1   | {core: 0, host: b} | 1  | 2024-01-01T00:00:00Z | 2024-01-01T00:01:00Z | 2.5        |
-        | load   | c    | n1   | {host: c}          | 2  | 2024-01-01T00:00:30Z | 2024-01-01T00:00:30Z | 7.0        |
-        | mem    | a    | n1   | {host: a}          | 3  | 2024-01-01T00:00:00Z | 2024-01-01T00:00:00Z | 100.0      |
-        +--------+------+------+--------------------+----+----------------------+----------------------+------------+"#]]).await;
+        +--------+------+------+-------+--------------------+----+----------------------+----------------------+------------+
+        | metric | host | node | job   | tags               | id | first_ts             | last_ts              | last_value |
+        +--------+------+------+-------+--------------------+----+----------------------+----------------------+------------+
+        | load   | a    | n1   | local | {core: 0, host: a} | 0  | 2024-01-01T00:00:00Z | 2024-01-01T00:02:00Z | 3.0        |
+        | load   | b    | n1   | local | {core: 0, host: b} | 1  | 2024-01-01T00:00:00Z | 2024-01-01T00:01:00Z | 2.5        |
+        | load   | c    | n1   | local | {host: c}          | 2  | 2024-01-01T00:00:30Z | 2024-01-01T00:00:30Z | 7.0        |
+        | mem    | a    | n1   | local | {host: a}          | 3  | 2024-01-01T00:00:00Z | 2024-01-01T00:00:00Z | 100.0      |
+        +--------+------+------+-------+--------------------+----+----------------------+----------------------+------------+"#]]).await;
     check_answer(
         "SELECT * FROM metrics ORDER BY metric",
         expect![[r#"

@@ -18,13 +18,14 @@ use arrow::array::RecordBatch;
 use clap::{Args, ValueEnum};
 use telem_engine::{TimeRange, Timestamp};
 
+use super::glob::Glob;
 use super::output::{Output, OutputFormat};
 use super::pending::unless_stopped;
 use super::source::StrictArg;
 use super::table::TableOptions;
 use super::times::{self, When};
 use super::{CliFailure, Verbosity};
-use choose::{ExportMetric, Glob};
+use choose::ExportMetric;
 use columns::Columns;
 use place::{ExportPlace, Written};
 use progress::ExportProgress;

@@ -7,10 +7,12 @@ mod check;
 mod collect;
 mod compact;
 mod export;
+mod glob;
 mod grafana;
 pub(crate) mod info;
 mod live;
 mod log;
+mod ls;
 pub(crate) mod node;
 mod nodes;
 mod output;
@@ -101,6 +103,7 @@ enum Command {
     Replay(replay::ReplayArgs),
     Sql(sql::SqlArgs),
     Info(info::InfoArgs),
+    Ls(ls::LsArgs),
     Check(check::CheckArgs),
     Compact(compact::CompactArgs),
     Recover(recover::RecoverArgs),
@@ -204,6 +207,7 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Sql(args) => sql::run(args),
         Command::Info(args) => info::run(&args),
+        Command::Ls(args) => ls::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Compact(args) => compact::run(&args),
         Command::Recover(args) => recover::run(&args),

@@ -20,8 +20,10 @@ use super::{CliFailure, Verbosity, units};
 use crate::config;
 use crate::footprint;
 use crate::job::Preparation;
+use crate::job::describe::RunLabels;
 use crate::job::notes::Notes;
 use crate::job::recorder::{self, RecordOptions};
+use crate::job::settings;
 use crate::job::supervisor::{self, JobOptions};
 use crate::launch::plan::JobName;
 use crate::saving::save::{Destination, INTERVAL_MAX, Naming};
@@ -50,6 +52,17 @@ pub struct RunArgs {
     /// Without a scheduler it is made of the time.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
+    /// What to call this run, as `telem ls` shows it
+    #[arg(long, value_name = "TEXT", env = "TELEM_NAME", hide_env = true)]
+    name: Option<String>,
+    /// A word to find the run by; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", hide_short_help = true)]
+    tag: Vec<String>,
+    /// A setting of the run, or a JSON file of them; may be repeated
+    ///
+    /// What comes later wins. Objects in objects become names with dots, as in model.depth.
+    #[arg(long, value_name = "KEY=VALUE|FILE", hide_short_help = true)]
+    config: Vec<String>,
     /// Where to save it, as DIR/NODE [default: ./telem-JOB]
     ///
     /// Another run into the same DIR adds DIR/NODE-2.
@@ -86,6 +99,7 @@ const EXAMPLES: &str = "\
 Examples:
   telem run -- python train.py
   telem run --level 3 --save out -- ./solver input.toml && telem info out
+  telem run --name 'lr 3e-4' --config lr=3e-4 -- python train.py   # then: telem ls
   telem run -- srun ./solver                             # in a Slurm script: all nodes of the job
   srun telem run --save $SCRATCH/out -- ./solver         # the same, started by Slurm
   telem run --nodes n[01-16] -- mpirun ./solver          # agents by ssh
@@ -142,6 +156,7 @@ impl RunArgs {
     /// What can be seen to be wrong without asking a file system.
     fn check(&self) -> Result<(), CliFailure> {
         let save = self.save(&self.job()?);
+        self.labels()?;
         self.service.node()?;
         self.nodes.check()?;
         let in_itself = |data: &PathBuf| !self.no_save && std::path::absolute(data).is_ok_and(|data| data == save);
@@ -152,6 +167,15 @@ impl RunArgs {
             )));
         }
         Ok(())
+    }
+
+    /// What its user calls the run, and started it with.
+    fn labels(&self) -> Result<RunLabels, CliFailure> {
+        Ok(RunLabels {
+            name: self.name.clone().filter(|name| !name.is_empty()),
+            tags: settings::tags(&self.tag).map_err(CliFailure::usage)?,
+            settings: settings::settings(&self.config).map_err(CliFailure::usage)?,
+        })
     }
 
     /// Where the database is to be saved, unless it is not.
@@ -180,8 +204,8 @@ impl RunArgs {
 fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, CliFailure> {
     let id = args.job()?;
     let (save, naming, job_name) = (args.save(&id), args.naming(), args.job_name());
-    let RunArgs { level, job: _, save: _, no_save, save_interval, save_timeout, strict, nodes, service, command } =
-        args;
+    let labels = args.labels()?;
+    let RunArgs { level, no_save, save_interval, save_timeout, strict, nodes, service, command, .. } = args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let node = service.node()?;
     let destination = (!no_save).then(|| Destination::new(save, naming, &node));
@@ -218,6 +242,7 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
         save_timeout,
         notes,
         clock,
+        labels,
     })
 }
 

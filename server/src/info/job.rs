@@ -13,7 +13,10 @@ use crate::launch::hostlist;
 pub fn jobs(info: &Info) -> Vec<String> {
     let of_databases = info.databases.iter().filter_map(|database| database.job.as_ref());
     let mut lines: Vec<String> = Vec::new();
-    for line in of_databases.chain(&info.job).map(line) {
+    let described: Vec<&Json> = of_databases.chain(&info.job).collect();
+    let is_part =
+        |job: &Json| is_id_alone(job) && described.iter().any(|other| !is_id_alone(other) && is_same(job, other));
+    for line in described.iter().filter(|job| !is_part(job)).map(|job| line(job)) {
         if !lines.contains(&line) {
             lines.push(line);
         }
@@ -32,10 +35,13 @@ pub struct JobNodes<'a> {
 pub fn with_nodes(info: &Info) -> Vec<JobNodes<'_>> {
     let mut jobs: Vec<JobNodes<'_>> = Vec::new();
     let mut add = |job, node: &str| {
-        let known = jobs.iter_mut().find(|known| line(known.job) == line(job));
+        let known = jobs.iter_mut().find(|known| is_same(known.job, job));
         match known {
             Some(known) if known.nodes.iter().any(|known| known == node) => {}
-            Some(known) => known.nodes.push(node.to_owned()),
+            Some(known) => {
+                known.nodes.push(node.to_owned());
+                known.job = fuller(known.job, job);
+            }
             None => jobs.push(JobNodes { job, nodes: vec![node.to_owned()] }),
         }
     };
@@ -48,6 +54,19 @@ pub fn with_nodes(info: &Info) -> Vec<JobNodes<'_>> {
         }
     }
     jobs
+}
+
+/// Whether two databases are of one job. Other nodes than the head know its id alone.
+fn is_same(one: &Json, other: &Json) -> bool {
+    line(one) == line(other) || one["id"] == other["id"] && (is_id_alone(one) || is_id_alone(other))
+}
+
+fn is_id_alone(job: &Json) -> bool {
+    job["id"].is_string() && job["command"].is_null()
+}
+
+fn fuller<'a>(one: &'a Json, other: &'a Json) -> &'a Json {
+    if is_id_alone(one) { other } else { one }
 }
 
 impl JobNodes<'_> {

@@ -9,6 +9,7 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, System};
 use telem_engine::Timestamp;
 
 use super::child::Ending;
+use super::settings;
 use crate::info::rfc3339;
 use crate::state::VERSION;
 
@@ -60,6 +61,15 @@ pub struct Start {
     pub node: String,
     pub level: u8,
     pub time: Timestamp,
+    pub labels: RunLabels,
+}
+
+/// What its user calls a run, and started it with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunLabels {
+    pub name: Option<String>,
+    pub tags: Map<String, Json>,
+    pub settings: Map<String, Json>,
 }
 
 /// The description of a job that has started.
@@ -68,6 +78,9 @@ pub fn started(start: &Start, env: impl Fn(&str) -> Option<String>) -> Json {
     let variables = VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), Json::String(env(name)?))));
     json!({
         "id": start.id,
+        "name": start.labels.name,
+        "tags": start.labels.tags,
+        "settings": start.labels.settings,
         "command": command,
         "user": env("USER").or_else(|| env("LOGNAME")),
         "uid": rustix::process::getuid().as_raw(),
@@ -76,6 +89,7 @@ pub fn started(start: &Start, env: impl Fn(&str) -> Option<String>) -> Json {
         "host": host(),
         "level": start.level,
         "telem": VERSION,
+        "git": std::env::current_dir().ok().and_then(|dir| settings::git(&dir)),
         "scheduler": variables.collect::<Map<_, _>>(),
         "start": rfc3339(start.time),
     })
@@ -129,9 +143,10 @@ mod tests {
             node: "n1".to_owned(),
             level: 2,
             time: Timestamp::from_micros(1_767_225_600_000_000),
+            labels: RunLabels { name: Some("trial".to_owned()), ..RunLabels::default() },
         };
         let job = started(&start, env);
-        assert_eq!(job["command"], json!(["python", "train.py"]));
+        assert_eq!((&job["command"], &job["name"]), (&json!(["python", "train.py"]), &json!("trial")));
         assert_eq!((&job["user"], &job["scheduler"]), (&json!("ada"), &json!({"SLURM_JOB_ID": "77"})));
         assert!(job["host"]["cores"].as_u64().unwrap() >= 1 && job["host"]["memory_bytes"].as_u64().unwrap() > 0);
         assert!(!job.to_string().contains("hush") && job.get("end").is_none());

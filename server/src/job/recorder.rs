@@ -66,6 +66,7 @@ pub struct RecordOptions {
     pub save_timeout: Duration,
     pub notes: Notes,
     pub clock: Arc<dyn Clock>,
+    pub labels: describe::RunLabels,
 }
 
 impl fmt::Debug for RecordOptions {
@@ -106,10 +107,11 @@ pub fn record(options: RecordOptions) {
         save_timeout,
         notes,
         clock,
+        labels,
         ..
     } = options;
     let service = ServiceThread::start(runtime, prepare, send.clone());
-    let start = describe::Start { id, command, node, level, time: clock.now() };
+    let start = describe::Start { id, command, node, level, time: clock.now(), labels };
     let mut job = Job {
         service,
         up: None,

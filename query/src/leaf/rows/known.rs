@@ -33,7 +33,7 @@ fn series_batch(
     context: &LeafContext,
 ) -> Result<RecordBatch> {
     let snapshot = &context.snapshot;
-    let named: Vec<SeriesNames> = ids.iter().filter_map(|id| SeriesNames::of(snapshot, *id)).collect();
+    let named: Vec<SeriesNames> = ids.iter().filter_map(|id| SeriesNames::of(context, *id)).collect();
     let wants = |column: Column| columns.contains(&column);
     let last = if wants(Column::LastValue) || wants(Column::LastInt) {
         let last = waited_for(ids, &context.stop).map(|id| snapshot.last(*id));
@@ -175,7 +175,7 @@ fn kind_word(kind: MetricKind) -> Option<&'static str> {
     }
 }
 
-fn names<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> ArrayRef {
+pub(super) fn names<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> ArrayRef {
     Arc::new(StringViewArray::from_iter_values(names))
 }
 
@@ -183,7 +183,7 @@ fn to_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn batch(schema: &SchemaRef, arrays: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+pub(super) fn batch(schema: &SchemaRef, arrays: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)?)
 }

@@ -7,7 +7,7 @@ use arrow::compute::take;
 use arrow::datatypes::{SchemaRef, UInt32Type};
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
-use telem_engine::{ScanColumn, ScanRequest, SeriesId, Snapshot};
+use telem_engine::{ScanColumn, ScanRequest, SeriesId};
 
 use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
@@ -27,7 +27,7 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
         limit: request.limit,
     });
     let named = SampleRows {
-        snapshot: context.snapshot.clone(),
+        context: context.clone(),
         columns: request.columns.clone(),
         scanned: columns,
         schema: Arc::clone(schema),
@@ -58,7 +58,7 @@ pub(super) fn engine_error(error: telem_engine::Error) -> DataFusionError {
 }
 
 struct SampleRows {
-    snapshot: Snapshot,
+    context: LeafContext,
     columns: Vec<Column>,
     /// What the scan answers.
     scanned: Vec<ScanColumn>,
@@ -82,7 +82,7 @@ impl SampleRows {
                 name => {
                     let runs = match &mut runs {
                         Some(runs) => runs,
-                        none => none.insert(Runs::new(found.as_primitive::<UInt32Type>().values(), &self.snapshot)?),
+                        none => none.insert(Runs::new(found.as_primitive::<UInt32Type>().values(), &self.context)?),
                     };
                     let names = column_of_names(name, &runs.series)?;
                     let names = names.ok_or_else(|| unanswerable(RowKind::Sample, name))?;
@@ -104,10 +104,10 @@ struct Runs {
 }
 
 impl Runs {
-    fn new(ids: &[u32], snapshot: &Snapshot) -> Result<Self> {
+    fn new(ids: &[u32], context: &LeafContext) -> Result<Self> {
         let (mut series, mut rows) = (Vec::new(), Vec::with_capacity(ids.len()));
         for (run, stretch) in (0..).zip(ids.chunk_by(|a, b| a == b)) {
-            let Some(names) = SeriesNames::of(snapshot, SeriesId(stretch[0])) else {
+            let Some(names) = SeriesNames::of(context, SeriesId(stretch[0])) else {
                 return internal_err!("a scan answers series {}, which the index does not know", stretch[0]);
             };
             series.push(names);

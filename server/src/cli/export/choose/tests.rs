@@ -7,7 +7,7 @@ fn known(names: &[&str]) -> Vec<ExportMetric> {
 }
 
 fn globs(texts: &[&str]) -> Vec<Glob> {
-    texts.iter().map(|text| Glob((*text).to_owned())).collect()
+    texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
 #[test]

@@ -1,0 +1,131 @@
+//! Whose samples a snapshot has: a database is what one node recorded of one job, so of several databases that are read
+//! as one each sample belongs to the job of the database in which it lies. Nothing is stored with a sample for that.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::{Snapshot, Visible};
+use crate::index::{Ids, Nodes};
+use crate::meta::{Meta, is_fuller};
+use crate::series::SeriesId;
+
+/// The id of a job that nobody described, as of what `serve` takes.
+const UNDESCRIBED: &str = "local";
+
+/// What one node recorded of one job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobPart {
+    /// The id of the job, as its description has it; without a description `local`, and `local-2` of a second database
+    /// of the same node.
+    pub job: Arc<str>,
+    pub node: Arc<str>,
+    /// A JSON object whose fields are its writer's.
+    pub description: Option<Arc<Json>>,
+}
+
+impl JobPart {
+    pub(crate) fn new(meta: &Meta, node: Arc<str>) -> Self {
+        let description = meta.job().cloned().map(Arc::new);
+        let id = description.as_ref().and_then(|job| job["id"].as_str()).filter(|id| !id.is_empty());
+        Self { job: Arc::from(id.unwrap_or(UNDESCRIBED)), node, description }
+    }
+
+    /// Of a database that comes after those of `before`.
+    pub(crate) fn after(before: &[PlacedPart], meta: &Meta, node: Arc<str>) -> Self {
+        let mut part = Self::new(meta, node);
+        if &*part.job == UNDESCRIBED {
+            let is_same = |other: &&PlacedPart| other.part.node == part.node && other.part.description.is_none();
+            let earlier = before.iter().filter(is_same).count();
+            if earlier > 0 {
+                part.job = Arc::from(format!("{UNDESCRIBED}-{}", earlier + 1));
+            }
+        }
+        part
+    }
+}
+
+/// Where the part of a job lies among several databases.
+#[derive(Clone, Debug)]
+pub(crate) struct PlacedPart {
+    pub part: JobPart,
+    /// The place of its database among all.
+    pub number: usize,
+    pub ids: Arc<Ids>,
+    /// Of all segments of the snapshot those of its database.
+    pub segments: Range<usize>,
+}
+
+impl PlacedPart {
+    /// Gives each part the description of its job that says the most: that of the head.
+    pub(crate) fn complete(parts: &mut [PlacedPart]) {
+        let mut fullest: BTreeMap<Arc<str>, Arc<Json>> = BTreeMap::new();
+        for part in parts.iter().map(|placed| &placed.part) {
+            let Some(description) = &part.description else { continue };
+            match fullest.get_mut(&part.job) {
+                Some(known) if is_fuller(description, known) => *known = Arc::clone(description),
+                Some(_) => {}
+                None => drop(fullest.insert(Arc::clone(&part.job), Arc::clone(description))),
+            }
+        }
+        for part in parts.iter_mut().map(|placed| &mut placed.part) {
+            part.description = fullest.get(&part.job).cloned();
+        }
+    }
+}
+
+impl Snapshot {
+    /// What each database holds, in the order in which they were named; several of one job where it ran on several nodes.
+    pub fn job_parts(&self) -> Vec<JobPart> {
+        match &self.parts {
+            Some(parts) => parts.iter().map(|placed| placed.part.clone()).collect(),
+            None => vec![JobPart::new(&self.meta, Arc::from(self.node()))],
+        }
+    }
+
+    /// The samples of `job` alone: nothing of it, where no database is of that job.
+    #[must_use]
+    pub fn of_job(&self, job: &str) -> Snapshot {
+        let Some(parts) = &self.parts else {
+            let is_ours = self.job_parts().iter().any(|part| &*part.job == job);
+            return if is_ours { self.clone() } else { self.of_parts(Vec::new()) };
+        };
+        self.of_parts(parts.iter().filter(|placed| &*placed.part.job == job).collect())
+    }
+
+    fn of_parts(&self, chosen: Vec<&PlacedPart>) -> Snapshot {
+        let within = |at: usize| chosen.iter().any(|placed| placed.segments.contains(&at));
+        let kept: Vec<usize> = (0..self.segments.len()).filter(|at| within(*at)).collect();
+        let memtables = self
+            .memtables
+            .iter()
+            .filter(|visible| visible.part.is_some_and(|part| chosen.iter().any(|placed| placed.number == part)));
+        let memtables = memtables.map(|visible| {
+            let segments_before = kept.partition_point(|at| *at < visible.segments_before);
+            Visible { segments_before, ..visible.clone() }
+        });
+        let nodes = match &*chosen {
+            [one] => Nodes::One(Arc::clone(&one.part.node)),
+            several => {
+                let ids: Vec<Arc<Ids>> = several.iter().map(|placed| Arc::clone(&placed.ids)).collect();
+                let names: Vec<String> = several.iter().map(|placed| placed.part.node.to_string()).collect();
+                Nodes::of_several(&ids, &names, self.index.len())
+            }
+        };
+        Snapshot {
+            nodes,
+            memtables: memtables.collect(),
+            segments: kept.iter().map(|at| Arc::clone(&self.segments[*at])).collect(),
+            parts: Some(chosen.into_iter().cloned().collect()),
+            is_narrowed: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether any of the databases knows the series.
+    pub(super) fn holds(&self, series: SeriesId) -> bool {
+        self.parts.as_ref().is_none_or(|parts| parts.iter().any(|placed| placed.ids.hold(series)))
+    }
+}

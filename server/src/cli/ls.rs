@@ -1,0 +1,167 @@
+//! `telem ls`: the runs that were saved below some directories.
+
+mod find;
+mod row;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use clap::Args;
+use serde_json::Value as Json;
+use telem_engine::{Clock, SystemClock};
+
+use self::row::{RunFilter, RunRow};
+use super::CliFailure;
+use super::table::{Counted, TableOptions, TextTable};
+use crate::footprint::raise_descriptor_limit;
+use crate::info::human;
+use crate::saving::saved::{self, UnsoundPolicy};
+
+/// Databases that are open at once.
+const OPEN_MAX: usize = 1_024;
+
+/// List saved runs: what they are called, when they ran, how they ended
+///
+/// Runs are looked for below each DIR, newest first. A run is what `telem run` saves: a directory with a database for
+/// each node. One whose end is not recorded is `running` while samples come, and else `unfinished`: it was killed.
+#[derive(Debug, Args)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
+pub struct LsArgs {
+    /// Where to look
+    #[arg(value_name = "DIR", default_value = ".")]
+    dirs: Vec<PathBuf>,
+    /// How many directories deep
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    depth: usize,
+    /// Settings, tags, and metrics with their last value, each as a column
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Only runs whose setting, tag, name, state, user or job is so; may be repeated
+    ///
+    /// In VALUE `*` stands for any text and `?` for one character.
+    #[arg(long = "where", value_name = "KEY=VALUE")]
+    filters: Vec<RunFilter>,
+    /// As JSON, with all settings and tags
+    #[arg(long)]
+    json: bool,
+}
+
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem ls
+  telem ls runs --columns lr,loss --where state=completed";
+
+const EXAMPLES: &str = "\
+Examples:
+  telem ls                                             # below this directory
+  telem ls runs --columns lr,loss                      # a setting, and the last value of a metric
+  telem ls runs --where state=completed --where lr=3e*
+  telem ls --json | jq -r '.[] | select(.exit_code != 0) | .dir'";
+
+/// # Errors
+/// Failed when a directory cannot be looked into.
+pub fn run(args: &LsArgs) -> Result<(), CliFailure> {
+    raise_descriptor_limit();
+    let places = find::databases(&args.dirs, args.depth).map_err(CliFailure::failed)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let now = clock.now();
+    let mut rows: Vec<RunRow> = Vec::new();
+    for some in places.chunks(OPEN_MAX) {
+        let opened = match saved::open(some, UnsoundPolicy::LeaveOut, Arc::clone(&clock)) {
+            Ok(opened) => opened,
+            // None of them can be opened.
+            Err(error) => {
+                rows.extend(some.iter().map(|dir| RunRow::broken(dir, &error.to_string())));
+                continue;
+            }
+        };
+        let broken = opened.unopened.iter().map(|one| RunRow::broken(&one.dir, &one.error.to_string()));
+        row::add(&mut rows, broken.collect());
+        let snapshot = opened.db.snapshot();
+        let databases = opened.db.databases().map_err(CliFailure::failed)?;
+        let databases =
+            if databases.is_empty() { vec![opened.db.info().map_err(CliFailure::failed)?] } else { databases };
+        for info in databases {
+            row::add(&mut rows, vec![RunRow::of(&info, now)]);
+        }
+        for row in rows.iter_mut().filter(|row| row.values.is_empty()) {
+            row.values = row::last_values(&snapshot, row, &args.columns).map_err(CliFailure::failed)?;
+        }
+    }
+    rows.retain(|row| args.filters.iter().all(|filter| filter.passes(row)));
+    rows.sort_by(|a, b| b.begin.cmp(&a.begin).then_with(|| a.dir.cmp(&b.dir)));
+    match args.json {
+        true => write_json(&rows),
+        false if rows.is_empty() => {
+            let named: Vec<String> = args.dirs.iter().map(|dir| dir.display().to_string()).collect();
+            let text = format!("no runs below {} (looked {} directories deep)", named.join(", "), args.depth);
+            writeln!(io::stderr(), "{text}").unwrap_or_default();
+            Ok(())
+        }
+        false => write_table(&rows, &args.columns),
+    }
+}
+
+fn write_json(rows: &[RunRow]) -> Result<(), CliFailure> {
+    let mut text = serde_json::to_string_pretty(rows).map_err(CliFailure::failed)?;
+    text.push('\n');
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+fn write_table(rows: &[RunRow], columns: &[String]) -> Result<(), CliFailure> {
+    let texts =
+        |of: &dyn Fn(&RunRow) -> Option<String>| -> ArrayRef { Arc::new(rows.iter().map(of).collect::<StringArray>()) };
+    let whole =
+        |of: &dyn Fn(&RunRow) -> Option<i64>| -> ArrayRef { Arc::new(rows.iter().map(of).collect::<Int64Array>()) };
+    let here = std::env::current_dir().unwrap_or_default();
+    let mut arrays: Vec<(String, ArrayRef)> = vec![
+        ("run".to_owned(), texts(&|row| Some(row.dir.strip_prefix(&here).unwrap_or(&row.dir).display().to_string()))),
+        ("name".to_owned(), texts(&|row| row.name.clone())),
+        ("began (UTC)".to_owned(), texts(&|row| row.begin.map(minute))),
+        ("took".to_owned(), texts(&|row| row.duration_us.map(human::stretch))),
+        ("state".to_owned(), texts(&|row| Some(row.state.clone()))),
+        ("nodes".to_owned(), whole(&|row| i64::try_from(row.nodes.len()).ok())),
+        ("samples".to_owned(), whole(&|row| i64::try_from(row.samples).ok())),
+        ("bytes".to_owned(), texts(&|row| Some(human::bytes(row.bytes as f64)))),
+    ];
+    if rows.iter().all(|row| row.name.is_none()) {
+        arrays.remove(1);
+    }
+    for name in columns {
+        let found: Vec<Option<Json>> = rows.iter().map(|row| row.column(name)).collect();
+        let is_number = found.iter().flatten().all(Json::is_number);
+        let array: ArrayRef = match is_number {
+            true => Arc::new(found.iter().map(|value| value.as_ref().and_then(Json::as_f64)).collect::<Float64Array>()),
+            false => {
+                let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                Arc::new(found.iter().map(|value| value.as_ref().map(text)).collect::<StringArray>())
+            }
+        };
+        arrays.push((name.clone(), array));
+    }
+    let fields: Vec<Field> =
+        arrays.iter().map(|(name, array)| Field::new(name, DataType::clone(array.data_type()), true)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let arrays = arrays.into_iter().map(|(_, array)| array).collect();
+    let batch = RecordBatch::try_new(Arc::clone(&schema), arrays).map_err(CliFailure::failed)?;
+    let options = TableOptions { rows_max: usize::MAX, ..TableOptions::of_stdout(None) };
+    let mut table = TextTable::new(&schema, options, Box::new(io::stdout()));
+    table.batch(&batch).map_err(CliFailure::failed)?;
+    table.finish(Counted::All).map_err(CliFailure::failed)
+}
+
+fn minute(time: i64) -> String {
+    let time = chrono::DateTime::from_timestamp_micros(time);
+    time.map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M").to_string())
+}
+
+/// Last values of metrics, by name.
+type LastOf = BTreeMap<String, f64>;

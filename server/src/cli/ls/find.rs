@@ -1,0 +1,50 @@
+//! Where databases stand below some directories.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use telem_engine::Db;
+use telem_engine::disk::OsDisk;
+
+/// Directories that are looked into at most, so that a walk that began at `/` by mistake ends.
+pub const LOOKED_MAX: usize = 200_000;
+
+/// All databases below `dirs`, at most `depth` directories deep, in the order in which they are found. What cannot be
+/// listed below a directory is passed over; links are not followed.
+///
+/// # Errors
+/// Io, when one of `dirs` itself cannot be listed; and where there are more than [`LOOKED_MAX`] directories.
+pub fn databases(dirs: &[PathBuf], depth: usize) -> io::Result<Vec<PathBuf>> {
+    let named = |dir: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", dir.display()));
+    let (mut found, mut looked) = (Vec::new(), 0);
+    for dir in dirs {
+        let dir = std::path::absolute(dir)?;
+        fs::read_dir(&dir).map_err(|error| named(&dir, error))?;
+        let mut level = vec![dir];
+        for _ in 0..=depth {
+            let mut below = Vec::new();
+            for dir in level {
+                looked += 1;
+                if looked > LOOKED_MAX {
+                    return Err(io::Error::other(format!("more than {LOOKED_MAX} directories: name one further down")));
+                }
+                match Db::stands_in(&dir, &OsDisk) {
+                    Ok(true) => found.push(dir),
+                    _ => below.extend(directories(&dir)),
+                }
+            }
+            below.sort();
+            level = below;
+        }
+    }
+    found.dedup();
+    Ok(found)
+}
+
+fn directories(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let is_hidden = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+    entries.filter(|entry| is_directory(entry) && !is_hidden(entry)).map(|entry| entry.path()).collect()
+}

@@ -1,0 +1,147 @@
+//! What a run was started with, as its user tells it: settings, tags, and the commit that its directory stands at.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json};
+
+/// Most settings of a run, and most tags.
+pub const SETTINGS_MAX: usize = 1_000;
+/// Longest name of a setting or tag, in bytes.
+pub const SETTING_NAME_BYTES_MAX: usize = 256;
+/// Longest value of one, in bytes.
+pub const SETTING_BYTES_MAX: usize = 4 << 10;
+/// Longest file of settings.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Of a file of git's: a reference, or the list of packed ones.
+const GIT_BYTES_MAX: u64 = 4 << 20;
+
+/// Settings from `--config`: each text is `KEY=VALUE` or the name of a JSON file with an object. What comes later wins.
+/// Objects in objects become names with dots between; lists stay JSON.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn settings(texts: &[String]) -> Result<Map<String, Json>, String> {
+    let mut found = Map::new();
+    for text in texts {
+        match text.split_once('=') {
+            Some((key, value)) => add(&mut found, key, scalar(value))?,
+            None => {
+                let object = read(Path::new(text))?;
+                flatten(&mut found, "", object)?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Tags from `--tag KEY=VALUE`.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn tags(texts: &[String]) -> Result<Map<String, Json>, String> {
+    let mut found = Map::new();
+    for text in texts {
+        let (key, value) = text.split_once('=').ok_or_else(|| format!("'{text}' is no tag: expected KEY=VALUE"))?;
+        add(&mut found, key, Json::String(value.to_owned()))?;
+    }
+    Ok(found)
+}
+
+/// A number, `true`, `false` and `null` are what they are in JSON; everything else is a text.
+fn scalar(text: &str) -> Json {
+    match serde_json::from_str(text) {
+        Ok(value @ (Json::Number(_) | Json::Bool(_) | Json::Null)) => value,
+        _ => Json::String(text.to_owned()),
+    }
+}
+
+fn read(path: &Path) -> Result<Map<String, Json>, String> {
+    let name = path.display();
+    let found = fs::metadata(path)
+        .map_err(|error| format!("--config {name} is neither KEY=VALUE nor a file that can be read: {error}"))?;
+    if found.len() > FILE_BYTES_MAX {
+        return Err(format!("--config {name} has {} bytes; at most {FILE_BYTES_MAX} are read", found.len()));
+    }
+    let text = fs::read_to_string(path).map_err(|error| format!("--config {name} cannot be read: {error}"))?;
+    match serde_json::from_str(&text) {
+        Ok(Json::Object(object)) => Ok(object),
+        Ok(_) => Err(format!("--config {name} holds JSON that is no object: expected {{\"lr\": 0.1, ...}}")),
+        Err(error) => Err(format!("--config {name} is no JSON: {error}")),
+    }
+}
+
+fn flatten(into: &mut Map<String, Json>, before: &str, object: Map<String, Json>) -> Result<(), String> {
+    for (key, value) in object {
+        let name = if before.is_empty() { key } else { format!("{before}.{key}") };
+        match value {
+            Json::Object(inner) => flatten(into, &name, inner)?,
+            Json::Array(_) => add(into, &name, Json::String(value.to_string()))?,
+            scalar => add(into, &name, scalar)?,
+        }
+    }
+    Ok(())
+}
+
+fn add(into: &mut Map<String, Json>, key: &str, value: Json) -> Result<(), String> {
+    if key.is_empty() {
+        return Err("a setting without a name: expected KEY=VALUE".to_owned());
+    }
+    if key.len() > SETTING_NAME_BYTES_MAX {
+        return Err(format!(
+            "the name of a setting has {} bytes; at most {SETTING_NAME_BYTES_MAX} are kept",
+            key.len()
+        ));
+    }
+    let bytes = value.as_str().map_or(0, str::len);
+    if bytes > SETTING_BYTES_MAX {
+        return Err(format!("the setting '{key}' has {bytes} bytes; at most {SETTING_BYTES_MAX} are kept"));
+    }
+    into.insert(key.to_owned(), value);
+    match into.len() > SETTINGS_MAX {
+        true => Err(format!("more than {SETTINGS_MAX} settings")),
+        false => Ok(()),
+    }
+}
+
+/// The commit and the branch that the working copy around `dir` stands at, read from git's own files; `None` where there
+/// is none, or it cannot be read.
+pub fn git(dir: &Path) -> Option<Json> {
+    let git = dir.ancestors().map(|dir| dir.join(".git")).find(|git| git.exists())?;
+    // In a worktree or a submodule `.git` is a file that says where.
+    let git = match git.is_dir() {
+        true => git,
+        false => {
+            let text = small(&git)?;
+            git.parent()?.join(text.strip_prefix("gitdir:")?.trim())
+        }
+    };
+    let head = small(&git.join("HEAD"))?;
+    let Some(reference) = head.strip_prefix("ref:").map(str::trim) else {
+        return Some(serde_json::json!({ "commit": commit(&head)? }));
+    };
+    // References of a worktree stand with those of its main copy.
+    let common = small(&git.join("commondir")).map_or_else(|| git.clone(), |text| git.join(text.trim()));
+    let places: [PathBuf; 2] = [git.join(reference), common.join(reference)];
+    let loose = places.iter().find_map(|place| commit(&small(place)?));
+    let commit = loose.or_else(|| {
+        let packed = small(&common.join("packed-refs"))?;
+        packed.lines().find_map(|line| commit(line.strip_suffix(reference)?.trim_end()))
+    });
+    let branch = reference.strip_prefix("refs/heads/").unwrap_or(reference);
+    Some(serde_json::json!({ "commit": commit?, "branch": branch }))
+}
+
+fn commit(text: &str) -> Option<String> {
+    let text = text.trim();
+    let is_hash = text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then(|| text.to_owned())
+}
+
+fn small(path: &Path) -> Option<String> {
+    let found = fs::metadata(path).ok()?;
+    (found.is_file() && found.len() <= GIT_BYTES_MAX).then(|| fs::read_to_string(path).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+use serde_json::json;
+
+use super::*;
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+#[test]
+fn settings_are_pairs_and_files_and_the_later_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.json");
+    fs::write(&file, r#"{"lr": 0.1, "model": {"depth": 12, "name": "vit"}, "sizes": [1, 2], "note": null}"#).unwrap();
+    let found = settings(&texts(&[file.to_str().unwrap(), "lr=3e-4", "fast=true", "title=a = b", "empty="])).unwrap();
+    let expected = json!({
+        "lr": 3e-4, "model.depth": 12, "model.name": "vit", "sizes": "[1,2]", "note": null, "fast": true,
+        "title": "a = b", "empty": "",
+    });
+    assert_eq!(Json::Object(found), expected);
+}
+
+#[test]
+fn what_is_no_setting_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let refused = |text: String| settings(&[text]).unwrap_err();
+    assert!(refused("nowhere.json".to_owned()).contains("neither KEY=VALUE nor a file"));
+    assert!(refused(at("list.json", "[1]")).contains("no object"));
+    assert!(refused(at("half.json", "{\"lr\": ")).contains("no JSON"));
+    assert!(refused("=3".to_owned()).contains("without a name"));
+    assert!(refused(format!("k={}", "x".repeat(SETTING_BYTES_MAX + 1))).contains("at most 4096"));
+    assert!(settings(&[format!("k={}", "x".repeat(SETTING_BYTES_MAX))]).is_ok());
+    assert!(refused(format!("{}=1", "k".repeat(SETTING_NAME_BYTES_MAX + 1))).contains("at most 256"));
+    let many: Vec<String> = (0..=SETTINGS_MAX).map(|at| format!("k{at}=1")).collect();
+    assert!(settings(&many[1..]).is_ok() && settings(&many).unwrap_err().contains("more than 1000"));
+    assert!(tags(&texts(&["team"])).unwrap_err().contains("KEY=VALUE"));
+    assert_eq!(Json::Object(tags(&texts(&["team=a", "n=1"])).unwrap()), json!({"team": "a", "n": "1"}));
+}
+
+#[test]
+fn the_commit_is_read_from_loose_and_packed_references_and_detached_heads() {
+    let (one, two) = ("1".repeat(40), "2".repeat(40));
+    let dir = tempfile::tempdir().unwrap();
+    let inside = dir.path().join("src/deep");
+    fs::create_dir_all(&inside).unwrap();
+    let git_dir = dir.path().join(".git");
+    fs::create_dir_all(git_dir.join("refs/heads")).unwrap();
+    let write = |name: &str, text: &str| fs::write(git_dir.join(name), text).unwrap();
+
+    write("HEAD", &format!("{one}\n"));
+    assert_eq!(git(&inside), Some(json!({ "commit": one })));
+    write("HEAD", "ref: refs/heads/main\n");
+    assert_eq!(git(&inside), None, "a branch without a commit");
+    write("packed-refs", &format!("# pack-refs with: peeled\n{two} refs/heads/other\n{one} refs/heads/main\n"));
+    assert_eq!(git(&inside), Some(json!({ "commit": one, "branch": "main" })));
+    write("refs/heads/main", &format!("{two}\n"));
+    assert_eq!(git(&inside), Some(json!({ "commit": two, "branch": "main" })));
+
+    // A worktree of it.
+    let tree = tempfile::tempdir().unwrap();
+    let own = git_dir.join("worktrees/tree");
+    fs::create_dir_all(&own).unwrap();
+    fs::write(own.join("HEAD"), "ref: refs/heads/main\n").unwrap();
+    fs::write(own.join("commondir"), "../..\n").unwrap();
+    fs::write(tree.path().join(".git"), format!("gitdir: {}\n", own.display())).unwrap();
+    assert_eq!(git(tree.path()), Some(json!({ "commit": two, "branch": "main" })));
+}

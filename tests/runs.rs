@@ -1,0 +1,101 @@
+//! Runs of one script on one node, saved side by side: found again by what they are called and were started with, and
+//! kept apart in every question that asks whose samples they are.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use crate::process::telem;
+use crate::run::Place;
+
+/// Sends a loss and ends with `code`.
+fn script(loss: &str, code: u8) -> [String; 3] {
+    ["sh".to_owned(), "-c".to_owned(), format!("\"$TELEM\" put loss 9 && \"$TELEM\" put loss {loss} && exit {code}")]
+}
+
+fn saved_run(place: &Place, save: &str, options: &[&str], loss: &str, code: u8) {
+    let options: Vec<&str> = ["--level", "1", "--node", "n1", "--save", save].iter().chain(options).copied().collect();
+    let script = script(loss, code);
+    let script: Vec<&str> = script.iter().map(String::as_str).collect();
+    let mut run = place.run(&options, &script);
+    run.env("TELEM", env!("CARGO_BIN_EXE_telem"));
+    let ended = run.output().unwrap();
+    assert_eq!(ended.status.code(), Some(i32::from(code)), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+fn answer(place: &Place, words: &[&str]) -> String {
+    let mut command = telem(words);
+    place.at_home(&mut command);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn runs_of_one_script_are_listed_with_their_settings_and_stay_apart_in_sql() {
+    let place = Place::new();
+    let config = place.path().join("base.json");
+    std::fs::write(&config, r#"{"model": {"depth": 12}, "lr": 1}"#).unwrap();
+    let base = config.to_str().unwrap();
+    saved_run(&place, "runs/a", &["--name", "large lr", "--config", base, "--config", "lr=0.1"], "2.5", 0);
+    saved_run(
+        &place,
+        "runs/b",
+        &["--name", "small lr", "--config", base, "--config", "lr=0.01", "--tag", "sweep=7"],
+        "0.5",
+        3,
+    );
+
+    let listed: Vec<Json> =
+        serde_json::from_str(&answer(&place, &["ls", "runs", "--json", "--columns", "loss"])).unwrap();
+    let told: Vec<(&str, &str, &Json, &Json, f64)> = listed
+        .iter()
+        .map(|run| {
+            let text = |name: &str| run[name].as_str().unwrap();
+            let loss = run["values"]["loss"].as_f64().unwrap();
+            (text("name"), text("state"), &run["settings"]["lr"], &run["settings"]["model.depth"], loss)
+        })
+        .collect();
+    // Newest first.
+    let (tenth, hundredth, depth) = (Json::from(0.1), Json::from(0.01), Json::from(12));
+    assert_eq!(told, [("small lr", "failed", &hundredth, &depth, 0.5), ("large lr", "completed", &tenth, &depth, 2.5)]);
+    assert!(listed[0]["dir"].as_str().unwrap().ends_with("runs/b"), "{}", listed[0]["dir"]);
+
+    let table = answer(&place, &["ls", "--columns", "lr,loss"]);
+    for expected in ["runs/a", "large lr", "completed", "0.01", "2.5"] {
+        assert!(table.contains(expected), "{table}");
+    }
+    let filtered = answer(&place, &["ls", "--where", "sweep=7", "--where", "state=fail*"]);
+    assert!(filtered.contains("small lr") && !filtered.contains("large lr"), "{filtered}");
+
+    let each = "SELECT name, CAST(settings['lr'] AS DOUBLE) AS lr, count(*) AS samples, min(value) AS best \
+                FROM loss JOIN jobs USING (job) GROUP BY 1, 2 ORDER BY 2";
+    let rows = answer(&place, &["sql", "--format", "csv", "runs/a", "runs/b", each]);
+    assert_eq!(rows, "name,lr,samples,best\nsmall lr,0.01,2,0.5\nlarge lr,0.1,2,2.5\n");
+    let own = "SELECT DISTINCT name FROM jobs";
+    assert_eq!(answer(&place, &["sql", "--format", "csv", "runs/a", own]), "name\nlarge lr\n");
+}
+
+#[test]
+fn a_directory_without_runs_is_said_to_have_none_and_a_broken_run_is_listed_as_that() {
+    let place = Place::new();
+    let listed = |place: &Place| -> Vec<Json> { serde_json::from_str(&answer(place, &["ls", "--json"])).unwrap() };
+    assert!(listed(&place).is_empty());
+    saved_run(&place, "runs/a", &[], "1", 0);
+    saved_run(&place, "runs/b", &[], "1", 0);
+    std::fs::write(place.path().join("runs/b/n1/MANIFEST"), "x".repeat(100)).unwrap();
+    let found = listed(&place);
+    let states: Vec<&str> = found.iter().map(|run| run["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["completed", "broken"], "{found:?}");
+    assert!(Path::new(found[1]["dir"].as_str().unwrap()).ends_with("runs/b/n1") && found[1]["broken"].is_string());
+}
+
+#[test]
+fn settings_that_are_none_are_refused_before_the_command_runs() {
+    let place = Place::new();
+    let refused = place.output(&["--config", "nowhere.json"], &["touch", "began"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("nowhere.json is neither KEY=VALUE nor a file"), "{said}");
+    assert!(!place.path().join("began").exists());
+}
