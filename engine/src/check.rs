@@ -1,7 +1,7 @@
 //! Verifies a database: every checksum and every invariant that a reader relies on.
 //!
-//! Nothing is written and nothing is trusted: one damaged file is one finding, and the check goes
-//! on with the next. Safe beside a writer; when that one flushes meanwhile, the check starts over.
+//! The check writes nothing and trusts nothing. A damaged file is one finding, and the check goes on with the next
+//! file. It is safe beside a writer; if that writer flushes meanwhile, the check starts over.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,12 @@
-//! A merge of small segments into large ones: what keeps a database, and makes a saved one, a handful of files.
+//! Merges of small segments into large ones. They keep the number of a database's files small.
 //!
-//! [`choose`] and [`due`] decide which, and say why that is allowed. The new file is written beside everything else
-//! that happens; then it is committed as a flush is: a manifest names it in the place of the old ones. Those are
-//! removed when the last snapshot that reads them is gone.
+//! [`choose`] and [`due`] decide which segments to merge, and say why that is allowed. The new file is written while
+//! appends and flushes go on. It is committed as a flush is: a manifest names it in place of the old segments. Those
+//! are removed when the last snapshot that reads them is gone.
 //!
-//! Memory: the new file while it is encoded (no more than [`Options::compact_bytes_max`](crate::Options) as a rule,
-//! which is what its rows take before), what a snapshot's reader holds, and at most [`SERIES_ROWS_MAX`] rows of one
-//! series where its times are spread evenly.
+//! A merge holds in memory the new file while it is encoded (normally at most
+//! [`Options::compact_bytes_max`](crate::Options), which is what its rows take before), what a snapshot's reader holds,
+//! and at most [`SERIES_ROWS_MAX`] rows of one series if its times are spread evenly.
 
 pub mod choose;
 pub mod due;

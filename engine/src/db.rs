@@ -1,10 +1,10 @@
-//! A database: open it, append to it, take snapshots of it, flush it, close it.
+//! A database: opening, appending, taking snapshots, flushing and closing.
 //!
-//! The way in: [`Db::append`] writes a frame to the WAL and then to the memtable, under one lock.
-//! [`Db::flush`] swaps the memtable for a fresh one under that lock and turns the old one into
-//! segments outside of it. A [`Snapshot`] copies a few pointers and sees what it saw for ever.
+//! [`Db::append`] writes a frame to the WAL and then adds the samples to the memtable, under one lock. [`Db::flush`]
+//! swaps the memtable for a fresh one under that lock, and turns the old one into segments outside of it. A
+//! [`Snapshot`] copies a few pointers, and what it shows never changes.
 //!
-//! Locks are taken in this order: upkeep, flush, sync, append, view. No disk is waited for under `view`.
+//! Locks are taken in this order: upkeep, flush, sync, append, view. No code waits for a disk under `view`.
 
 mod counters;
 mod flush;

@@ -1,9 +1,9 @@
-//! Buckets of a fixed step, series by series, made where the samples are.
+//! Folds the samples of each series into buckets of a fixed step, while they are read.
 //!
-//! A run that no other source of its series overlaps is folded while its pages are decoded, or not decoded at all
-//! where it lies in one bucket and its summary says enough. Where sources overlap, the last write of each time is
-//! found first, as for [`Snapshot::points`]. Stretches of one series come in the order of time, so that the answer
-//! does not depend on where its samples stand: sums are exact until a bucket is done ([`crate::exact`]).
+//! If no other source of the series overlaps a run, the run is folded while its pages are decoded. It is not decoded at
+//! all if it lies in one bucket and its summary holds the answer. Where sources overlap, the last write of each time is
+//! determined first, as for [`Snapshot::points`]. Stretches of one series come in the order of time, and sums are exact
+//! until a bucket is complete ([`crate::exact`]), so the answer does not depend on where the samples are stored.
 
 mod kernel;
 #[cfg(test)]

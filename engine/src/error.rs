@@ -1,4 +1,4 @@
-//! What can go wrong in the engine. Kinds drive behaviour; messages are for people and may change.
+//! The errors of the engine. Kinds drive behaviour; messages are for people and may change.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! From names to series and back: the series of this database, their tag postings, and the
-//! sorted names behind suggestions.
+//! The index from names to series and back: the series of this database, their tag postings, and the sorted names from
+//! which suggestions are made.
 //!
-//! Append-only and shared by every snapshot: a series that appears after a snapshot was taken
-//! may be selected through it, and has no samples there. Everything is derived from the keys in
-//! the order of their ids, so that order is all that needs to be durable.
+//! The index is append-only and shared by every snapshot. A series that appears after a snapshot was taken may be
+//! selected through it, and has no samples there. Everything is derived from the keys in the order of their ids, so
+//! only that order needs to be durable.
 //!
-//! Names are kept once and are numbers everywhere else, so that a series of three tags takes some 70 bytes.
+//! Each name is stored once and is a number everywhere else, so a series with three tags takes some 70 bytes.
 
 mod ids;
 mod keys;

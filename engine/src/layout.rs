@@ -1,7 +1,7 @@
-//! Where each file of a database lives, and how its name is made and read back.
+//! The place of each file of a database, and how its name is made and parsed.
 //!
-//! Nothing else in the engine joins paths. Names are made of numbers and times only: no metric
-//! and no tag ever becomes part of a path.
+//! No other module of the engine joins paths. Names are made of numbers and times only: no metric and no tag ever
+//! becomes part of a path.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

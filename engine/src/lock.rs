@@ -1,9 +1,9 @@
-//! The writer lock: the file `WRITER`, made only if it is not there, names who writes.
+//! The writer lock: the file `WRITER`, created exclusively, names the process that writes.
 //!
-//! File locks of the kernel do not work on every shared file system, an exclusive create does.
-//! The price: a process that died leaves the file, so its successor must judge whether it lives.
-//! On the same host that is certain (process id, its start time, the id of the machine's boot);
-//! of another host nothing is known, and a person must decide (option `take_over`).
+//! Kernel file locks do not work on every shared file system; an exclusive create does. The price is that a dead
+//! process leaves the file behind, so the next one must judge whether that process is alive. On the same host the
+//! answer is certain (process id, its start time, the id of the machine's boot). For another host it is unknown, and a
+//! person must decide (option `take_over`).
 
 use std::fmt::{self, Debug};
 use std::fs;

@@ -1,8 +1,8 @@
 //! The manifest: the one mutable root of a database. It names every file that belongs to it.
 //!
-//! A file that the manifest does not name is not there; a change of many files becomes true in
-//! the one moment in which a new manifest takes the old one's name. First line: format, CRC-32
-//! and length of the rest; the rest is JSON.
+//! A file that the manifest does not name is not part of the database. A change of many files takes effect at one
+//! moment, when a new manifest replaces the old one. The first line has the format, and the CRC-32 and length of the
+//! rest; the rest is JSON.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -1,14 +1,14 @@
-//! A copy of a live database in another directory, usually on a shared file system, that a crash of
-//! either machine leaves whole.
+//! A copy of a live database in another directory, usually on a shared file system. It stays whole when either machine
+//! crashes.
 //!
-//! A [`Mirror::step`] does what a writer does, in the same order: it copies the files that the
-//! source's manifest names, each under a name of its own until it is whole and durable; then the
-//! manifest takes the old one's name; then the WAL behind it grows by what is durable in the
-//! source; last goes what no manifest needs. Wherever that is cut off, the copy opens read-only and
-//! holds a prefix of the appends: all that was durable in the source when the last whole step began.
+//! A [`Mirror::step`] does what a writer does, in the same order. It copies the files that the source's manifest names,
+//! each under a temporary name until it is whole and durable. Then the manifest replaces the old one. Then the copy's
+//! WAL grows by what is durable in the source. Last, the files that no manifest needs are removed. If a step is
+//! interrupted anywhere, the copy opens read-only and holds a prefix of the appends, with everything that was durable
+//! in the source when the last whole step began.
 //!
-//! The source is read beside its writer and never waited for under one of its append locks. A file
-//! that a flush or a merge took away meanwhile makes the step start over with the newer manifest.
+//! The source is read while its writer works, and the mirror holds none of the writer's append locks while it waits. If
+//! a flush or a merge removes a file meanwhile, the step starts over with the newer manifest.
 
 mod copy;
 

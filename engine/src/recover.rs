@@ -1,7 +1,7 @@
-//! What a database is after whatever happened to it: the files of its manifest, then its WAL.
+//! Recovery: the state of a database is the files of its manifest, then its WAL.
 //!
-//! For writing: cuts torn tails, sets damaged bytes aside, removes what the manifest does not
-//! name. Read-only: does none of that, and starts over when a writer moved the manifest meanwhile.
+//! An open for writing cuts torn tails, sets damaged bytes aside, and removes files that the manifest does not name. A
+//! read-only open does none of that, and starts over if a writer replaces the manifest meanwhile.
 
 use std::fmt;
 use std::io;

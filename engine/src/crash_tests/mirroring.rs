@@ -1,5 +1,5 @@
-//! A copy of a database on another disk: whatever happens to either machine, the copy opens read-only, is a prefix of
-//! the appends, and has all that was durable in the source when the last whole step began.
+//! Tests of the mirror, a copy of a database on another disk. Whatever happens to either machine, the copy opens
+//! read-only, is a prefix of the appends, and has all that was durable in the source when the last whole step began.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

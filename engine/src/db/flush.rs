@@ -1,7 +1,8 @@
-//! From memory to the disk: the fsync of the WAL, and the flush of a memtable.
+//! The fsync of the WAL, and the flush of a memtable.
 //!
-//! A flush is two things. The memtable is frozen, and a fresh one takes its place under the append lock; then it is written
-//! while appends go on. A frozen one that could not be written stays readable, and comes first the next time.
+//! A flush has two parts. First the memtable is frozen and a fresh one takes its place, under the append lock. Then the
+//! frozen one is written while appends go on. If that fails, the frozen memtable stays readable and is written first by
+//! the next flush.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

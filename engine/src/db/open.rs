@@ -1,4 +1,4 @@
-//! From directories to a database: one to write or to read, or several that are read as one.
+//! Opening databases: one directory to write or to read, or several that are read as one.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
-//! What is done to an open database besides appends and flushes: merges, and dropping what retention does not keep.
+//! The upkeep of an open database: merges, and dropping the segments that retention does not keep.
 //!
-//! One thing at a time, under a lock of its own. A new file is written beside appends and flushes; only its commit, a
-//! manifest, takes its turn among the flushes. Nobody else removes a segment, so what was chosen is still there then.
+//! Upkeep does one thing at a time, under a lock of its own. A new file is written while appends and flushes go on;
+//! only its commit, a new manifest, takes its turn among the flushes. No other code removes segments, so the chosen
+//! segments still exist at the commit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The names of one kind: each kept once, with a number, and sorted when somebody asks.
+//! The names of one kind, each stored once, with a number; they are sorted on demand.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

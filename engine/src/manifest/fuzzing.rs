@@ -1,4 +1,4 @@
-//! Manifests.
+//! The fuzz target of manifests.
 
 use std::path::Path;
 

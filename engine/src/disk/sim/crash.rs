@@ -1,4 +1,4 @@
-//! How much of what was never synced is still there after a power loss.
+//! Decides how much of the data that was never synced survives a power loss.
 
 use std::ops::Range;
 
