@@ -1,18 +1,18 @@
 //! Makes a damaged database one that opens again, with everything in it that can still be read.
 //!
-//! Decide, then do. [`plan`] reads every file and says what the next manifest names: files that are what was written,
-//! as they are; files that are damaged in part, written anew from the rest; and what nobody can read, not at all. Each
-//! loss has a name: the file, the series and the time as far as they are known. [`act`] then carries that out, so that
-//! it may be cut off anywhere and simply be run again:
+//! A repair decides first and acts then. [`plan`] reads every file and determines what the next manifest names. Intact
+//! files are kept as they are, partly damaged files are written anew from their good parts, and unreadable files are
+//! left out. Each loss is reported by file, series and time, as far as these are known. [`act`] then carries the plan
+//! out. It may be interrupted anywhere and run again:
 //!
-//! 1. The losses stand durable in `damaged/UNFINISHED.json`.
-//! 2. New files are written under names that nothing has. Every file that will go is copied to `damaged/`.
-//! 3. WAL files are replaced, and then the manifest moves, each in one rename.
-//! 4. What the manifest does not name any more is removed: its copy is kept.
+//! 1. The losses are stored durably in `damaged/UNFINISHED.json`.
+//! 2. New files are written under unused names. Every file that will be removed is copied to `damaged/`.
+//! 3. WAL files are replaced, and then the manifest, each in one rename.
+//! 4. Files that the manifest no longer names are removed; their copies remain.
 //!
-//! Nothing is guessed: what is kept is proven by a checksum, except where the manifest or a run index with the
-//! checksums is itself what was lost; the report says so then. A disk that fails to read is no damage, and ends the
-//! repair with its error before anything is changed.
+//! A repair never guesses: a checksum proves everything that it keeps. The exception is a lost manifest or run index,
+//! which held the checksums itself; then the report says so. A disk that fails to read is not damage: it ends the
+//! repair with an error before anything is changed.
 
 mod act;
 mod flip;

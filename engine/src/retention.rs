@@ -1,10 +1,10 @@
-//! Which segments are dropped: a pure decision.
+//! Decides which segments are dropped, as a pure function.
 //!
-//! Whole segments only, and only what a flush wrote: what is in memory and in the WAL stays until it is flushed. So
-//! samples are kept for the age that is asked for, and some of them for as long again as their segment's window.
+//! Only whole segments are dropped; samples in memory and in the WAL stay until they are flushed. So samples are kept
+//! for the configured age, and some of them longer by the window of their segment.
 //!
-//! Age counts from the newest stored sample, or from now where that is earlier: a database that nobody writes any more
-//! keeps its last samples, and a clock that is far ahead drops nothing by itself.
+//! Age counts from the newest stored sample, or from now if that is earlier. So a database that no process writes any
+//! more keeps its last samples, and a clock that is far ahead drops nothing by itself.
 
 use std::time::Duration;
 

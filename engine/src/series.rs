@@ -1,8 +1,8 @@
-//! What identifies a series: a metric and its tags. The one place that validates names.
+//! The identity of a series: a metric and its tags. This is the only module that validates names.
 //!
-//! A [`SeriesKey`] can only be built from names that passed the rules below, so everything
-//! behind it trusts them: they are never empty, never longer than their limit, and hold no
-//! control character. What a wire protocol forbids beyond that is that protocol's affair.
+//! A [`SeriesKey`] can only be built from valid names, so all other code trusts them: they are never empty, never
+//! longer than their limit, and contain no control character. Further rules of a wire protocol are checked by that
+//! protocol.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! What a reader holds: every sample that was appended before it was taken, and none after.
+//! A snapshot: every sample that was appended before it was taken, and none after.
 //!
-//! Owned and cheap: nothing is copied, and what it needs lives until it is dropped.
+//! It is owned and cheap: nothing is copied, and everything it needs lives until it is dropped.
 
 mod figures;
 mod scan;

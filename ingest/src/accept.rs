@@ -1,8 +1,8 @@
-//! Limits and validation: good samples go on, each bad one comes back with its reason.
+//! Limits and validation: good samples go on, and each bad one is returned with its reason.
 //!
-//! Never all-or-nothing and never silent: whatever does not reach the [`SampleBatch`] stands among
-//! the rejects, and both are counted. Names are checked by the engine; what is checked here is what
-//! only the way in can know: the clock, and how much one request may bring.
+//! A request is never accepted or rejected as a whole, and nothing is dropped silently: a sample that does not reach
+//! the [`SampleBatch`] is among the rejects, and both are counted. The engine checks names. This module checks what
+//! only the way in can know: the clock, and how much one request may contain.
 
 pub mod lines;
 mod memory;

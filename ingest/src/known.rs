@@ -1,10 +1,10 @@
-//! What the raw bytes of a metric and its tags turned out to mean, remembered so that the next sample of a series
-//! costs a comparison and no parsing.
+//! Remembers the meaning of the raw bytes of a metric and its tags, so that the next sample of a series costs a
+//! comparison and no parsing.
 //!
 //! Senders repeat themselves: the same series, in the same order, tick after tick. A [`Keys`] finds the meaning of raw
-//! bytes by their hash, and foresees which key comes after which, so that mostly one comparison is enough. Whoever
-//! decodes takes a memory out of [`Memories`] for as long as it works: nothing here is locked while bytes are read. What
-//! a memory holds is its decoders' affair.
+//! bytes by their hash, and predicts which key follows which, so that one comparison is mostly enough. A decoder takes
+//! a memory out of [`Memories`] for as long as it works, so nothing here is locked while bytes are read. The decoders
+//! define what a memory contains.
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
-//! The rank of a process, as its launcher said it: in the environment with which the process was started.
+//! The rank of a process as its launcher set it, in the environment with which the process was started.
 //!
-//! The names, and which comes first, are those of `clients/python`: whoever tells of a process gives it one rank.
+//! The variables and their precedence are those of `clients/python`, so a process has the same rank everywhere.
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! The one writer of a database: a bounded queue, batches in order, group commit.
 //!
-//! The engine is synchronous, so the writer lives on three threads of its own: one appends the
-//! batches of the queue in their order, one makes them durable, one flushes. A Buffered batch is
-//! acknowledged after its append; a Synced one after an fsync that began after it, shared by all
-//! that wait. What is buffered is synced at the latest after [`WriterOptions::sync_interval`].
-//! An append waits for neither, but for the moment in which a flush closes one WAL file and the next begins.
+//! The engine is synchronous, so the writer has three threads of its own: one appends the batches of the queue in
+//! order, one makes them durable, and one flushes. A Buffered batch is acknowledged after its append. A Synced one is
+//! acknowledged after an fsync that began after its append; all waiting batches share that fsync. Buffered data is
+//! synced after [`WriterOptions::sync_interval`] at the latest. An append waits for neither thread, except for the
+//! moment in which a flush closes one WAL file and the next one begins.
 
 mod commit;
 mod flush;

@@ -1,4 +1,4 @@
-//! Carries a plan out, in an order that may be cut off anywhere.
+//! Carries a repair plan out, in an order that may be interrupted anywhere.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! Decides what becomes of every file. Reads, and writes nothing.
+//! Decides what becomes of every file. It reads, and writes nothing.
 //!
-//! [`Planner`] is asked once of each kind of file, in the order in which one tells what the next needs to know; a module
-//! here is what it does with one kind.
+//! [`Planner`] handles the kinds of files one after the other, in an order in which each tells what the next needs to
+//! know. Each submodule handles one kind.
 
 mod manifest;
 mod meta;

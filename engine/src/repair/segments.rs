@@ -1,4 +1,4 @@
-//! What a segment file is still good for.
+//! Determines which parts of a segment file are still good.
 
 use std::path::Path;
 

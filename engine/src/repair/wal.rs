@@ -1,9 +1,9 @@
-//! What of the WAL is still good, and WAL files written anew from it.
+//! Determines which parts of the WAL are still good, and writes WAL files anew from them.
 //!
-//! In a file that another one follows, every byte was durable before that one was made: what is no frame there was
-//! damaged since, and the frames behind it are as good as those before it. In the last file a power loss may have
-//! left anything behind its last good frame, also whole frames of a file that is long gone; so it ends there, as it
-//! does for every reader, and what follows is set aside.
+//! If another file follows a WAL file, every byte of it was durable before that next file was created. So bytes in it
+//! that are not a frame were damaged later, and the frames behind them are as good as those before. In the last file a
+//! power loss may have left anything behind the last good frame, even whole frames of a file that was removed long ago.
+//! So that file ends there, as it does for every reader, and the bytes that follow are set aside.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! The bytes of a segment, checked as they are read.
 //!
-//! The run index has a CRC-32 for every [`BLOCK_BYTES`] of the data before it, and the manifest one
-//! for the index and the footer behind it. So a reader of one page checks one or two blocks, and a
-//! damaged byte is an error and never a wrong answer.
+//! The run index has a CRC-32 for every [`BLOCK_BYTES`] of the data before it, and the manifest has one for the index
+//! and the footer behind it. So reading one page checks one or two blocks, and a damaged byte causes an error, never a
+//! wrong answer.
 
 use std::io::{self, Read};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Bounds what loaded segments hold: run indexes, footers and open files.
+//! Bounds the memory of loaded segments: run indexes, footers and open files.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

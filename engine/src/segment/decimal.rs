@@ -1,8 +1,8 @@
-//! Floats that are short decimals, kept as integers: `int / 10^scale` gives every bit back.
+//! Floats that are short decimals, stored as integers: `int / 10^scale` gives every bit back.
 //!
-//! Sensors and programs print two or three decimals; their integers pack ten times better than the
-//! bits of the floats. A float takes this form only where the division was tried and gave exactly
-//! its bits, so NaN, infinities and -0.0 never do.
+//! Sensors and programs print two or three decimals; as integers these compress ten times better than as floats. A
+//! float takes this form only if the division was tried and gave exactly its bits. So NaN, infinities and -0.0 never
+//! take it.
 
 /// Largest scale that is written: ten digits are what people print, and more seldom fit 53 bits.
 pub const SCALE_WRITTEN_MAX: u8 = 9;

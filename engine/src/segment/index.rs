@@ -1,9 +1,8 @@
-//! The run index: which rows are whose, when they were taken, and what their values come to.
+//! The run index: which rows belong to which series, when they were taken, and a summary of their values.
 //!
-//! It stands in the file between the last row group and Parquet's footer, where other readers do
-//! not look. With it a reader finds a series without decoding a column, reads the pages of that
-//! series only, and needs no times of a run that ticks regularly or shares them.
-//! `docs/format` says what is where, byte by byte.
+//! It is stored between the last row group and Parquet's footer, where other readers do not look. With it a reader
+//! finds a series without decoding a column and reads only the pages of that series. If a run is regular or shares its
+//! times with others, its times need not be read at all. `docs/format` describes every byte.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

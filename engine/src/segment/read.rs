@@ -1,8 +1,8 @@
-//! Reads segments: which rows belong to which series, and those rows.
+//! Reads segments: finds the rows of each series, and reads them.
 //!
-//! Nothing is read until the first question, and then the run index alone: it says which rows are
-//! wanted, and for most runs their times. Values come from the pages that hold them and no others,
-//! each checked as it is read ([`Blocks`]).
+//! Nothing is read before the first query, and then only the run index: it tells which rows are needed and, for most
+//! runs, their times. Values are read only from the pages that hold them, and each page is checked as it is read
+//! ([`Blocks`]).
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,8 @@
-//! Makes a segment anew from its Parquet alone, where its run index is damaged or the manifest is lost.
+//! Rebuilds a segment from its Parquet data alone, if its run index is damaged or the manifest is lost.
 //!
-//! What is read here has not been checked block by block, so the caller says what vouches for it, and every
-//! promise of the format is tried row by row. The Parquet library may panic on bytes that nobody wrote;
-//! that is one more way of being damaged.
+//! The bytes read here have not been checked block by block. So the caller states which proof they have, and every rule
+//! of the format is checked row by row. The Parquet library may panic on bytes that no writer made; that counts as
+//! damage too.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! When the samples of a run were taken, without reading its times.
+//! The times of a run's samples, mostly without reading the column of times.
 //!
-//! Most runs tick regularly: a first time and a step say it all. Others share their times, because
-//! one process samples many series at once: those are kept once, as a list in the run index. What
-//! is neither stays in the column `ts` only.
+//! Most runs are regular: a first time and a step describe them. Other runs share their times, because one process
+//! samples many series at once; such times are stored once, as a list in the run index. All other times are only in the
+//! column `ts`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the samples of series come to, mostly from what segments say of their runs.
+//! Counts, ranges and sums of series, mostly from the summaries in segments.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Where the samples of series are: which runs of which segments, which memtables, and in what order they count.
+//! The sources of a series' samples: runs of segments and memtables, in order of precedence.
 
 use std::collections::VecDeque;
 use std::slice;

@@ -1,8 +1,8 @@
-//! Reads many databases at once, and hands them over in their order.
+//! Opens many databases at once, and returns them in their order.
 //!
-//! Where they lie on a file system that many nodes share, most of the time goes by in waiting for it: so there are more
-//! readers than processors. Each has every so-manieth database, and is at most one ahead of who takes them, so that a
-//! few of them and not thousands are in memory twice.
+//! On a file system that many nodes share, most of the time is spent waiting for it, so there are more threads than
+//! processors. The databases are dealt to the threads in turn, and each thread is at most one database ahead of the
+//! caller. So only a few of them, and not thousands, are in memory twice.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};

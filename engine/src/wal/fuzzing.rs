@@ -1,4 +1,4 @@
-//! Files of the WAL.
+//! The fuzz target of WAL files.
 
 use std::collections::BTreeMap;
 use std::path::Path;

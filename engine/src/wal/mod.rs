@@ -1,9 +1,8 @@
-//! The write-ahead log: what was appended since the last flush, frame by frame.
+//! The write-ahead log: the appends since the last flush, frame by frame.
 //!
-//! `wal/NNNNNNNN.wal`: a header (magic, format, file number, how many series were logged before
-//! it, CRC-32), then frames ([`frame`]). The [`writer`] appends with one `write` an append; a
-//! file is never written again after the process that made it is gone. [`replay`] reads it back; [`list`] names
-//! the files that must be there.
+//! `wal/NNNNNNNN.wal` is a header (magic, format, file number, number of series logged before it, CRC-32), followed by
+//! frames ([`frame`]). The [`writer`] makes one `write` per append; a file is never written again after the process
+//! that created it has ended. [`replay`] reads a file back; [`list`] names the files that must exist.
 
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]

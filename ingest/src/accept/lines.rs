@@ -1,6 +1,6 @@
-//! Lines of line protocol into a batch: the good are kept, and each bad one, or bad field of a good one, is named.
+//! Turns line protocol into a batch. Good lines are kept; each bad line, or bad field of a good line, is reported.
 //!
-//! A series that was sent before is not parsed again: its raw bytes lead to its ids, see [`crate::known`].
+//! A known series is not parsed again: its raw bytes lead to its ids, see [`crate::known`].
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
-//! `/proc/<pid>`: how many processes our user has; at level 4 what each of them uses.
+//! `/proc/<pid>`: how many processes our user has; at level 4, what each of them uses.
 //!
-//! A walk over all processes is the dearest thing that is done here, so it is done every
-//! [`WALK_INTERVAL`] at most. Below level 4 it opens no file: whose a process is, its directory says.
-//! A process gets series when two walks in a row met it: a build starts thousands that live for less.
+//! A walk over all processes is the most expensive part of collecting, so it runs at most every [`WALK_INTERVAL`].
+//! Below level 4 it opens no file: the owner of the directory is the owner of the process. A process gets series when
+//! two walks in a row found it, because a build starts thousands that live for a shorter time.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

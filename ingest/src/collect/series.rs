@@ -1,4 +1,4 @@
-//! Where samples go: a slot is a series of this node whose id is asked for once.
+//! Slots, the targets of samples: a slot is a series of this node whose id is looked up once.
 
 use telem_engine::{Db, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp, Value};
 

@@ -1,7 +1,7 @@
-//! Files of `/proc` and `/sys`: kept open and read again from their start, and the tree they stand in.
+//! Files of `/proc` and `/sys`, kept open and read again from their start, and the tree that holds them.
 //!
-//! A file that is not there, or refuses to be read, is no error: kernels and containers differ. It is
-//! said once in the log and tried again at the next tick.
+//! A file that does not exist or cannot be read is not an error, because kernels and containers differ. It is logged
+//! once and tried again at the next tick.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

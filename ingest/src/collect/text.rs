@@ -1,7 +1,7 @@
-//! Lines, fields and numbers of the kernel's text files, as bytes: nothing is allocated, nothing panics.
+//! Lines, fields and numbers of the kernel's text files, as bytes: no allocation, no panic.
 //!
-//! Not through a crate for `/proc`: those build maps and strings at every read, and more than one of
-//! their parsers panics on a line that is cut short.
+//! No crate for `/proc` is used: those build maps and strings at every read, and several of their parsers panic on a
+//! line that is cut short.
 
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n')

@@ -1,4 +1,4 @@
-//! Decimal numbers out of bytes, in one pass: what most numbers of every wire format are.
+//! Parses decimal numbers from bytes in one pass; most numbers of every wire format are of this form.
 
 /// Powers of ten that a float holds exactly.
 const POWERS: [f64; 23] = [

@@ -1,9 +1,10 @@
-//! InfluxDB's line protocol: `measurement,tag=value field=1.5,other=3i 1767322800000000000`, a line a point.
+//! InfluxDB's line protocol: `measurement,tag=value field=1.5,other=3i 1767322800000000000`, one line per point.
 //!
-//! Read in one pass over the bytes. What a character means follows InfluxDB 1.x, whose answers to such lines are
-//! recorded in `fixtures/influx`: a blank, comma or equals sign is escaped by one backslash right before it, and any
-//! other backslash is itself. The sender's names stay raw bytes here; [`series`] and [`name`] turn them into text, and
-//! whoever has seen them before says so by [`LineForesight`] and saves even looking for their ends.
+//! It is parsed in one pass over the bytes. Characters are interpreted as in InfluxDB 1.x, whose answers to such lines
+//! are recorded in `fixtures/influx`: a single backslash directly before a blank, comma or equals sign escapes it, and
+//! any other backslash stands for itself. The sender's names stay raw bytes here; [`series`] and [`name`] turn them
+//! into text. A caller that has seen them before says so through [`LineForesight`], which saves even the search for
+//! their ends.
 
 mod number;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Single numbers, as fields of line protocol and as values of put bodies.
+//! The fuzz target of single numbers, as fields of line protocol and as values of put bodies.
 
 use telem_engine::Value;
 

@@ -1,6 +1,6 @@
-//! A second reading of a line that was accepted: step by step and with the standard library's numbers.
+//! A second parser for lines that were accepted, which goes step by step and uses the standard library's numbers.
 //!
-//! It knows nothing of what makes a line bad and need not be fast; it only says what a good one means.
+//! It does not know what makes a line bad, and need not be fast; it only says what a good line means.
 
 use telem_engine::Value;
 

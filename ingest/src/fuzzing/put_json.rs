@@ -1,4 +1,4 @@
-//! Bodies of `/api/put`.
+//! The fuzz target of `/api/put` bodies.
 
 use telem_engine::Db;
 

@@ -1,4 +1,4 @@
-//! Group commit: one fsync for everybody who waits, and one at the latest every interval.
+//! Group commit: one fsync for all waiting batches, and at least one per interval.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Flushes when the database says that it is due; tries again, ever later, when that fails.
+//! Flushes when the database says that a flush is due; after a failure it retries at growing intervals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Batches that the database refuses for the moment and that nobody would send again: they wait in memory, in their
-//! order and up to a limit, and what has no room there is counted as lost.
+//! Batches that the database refuses for the moment and that no client would send again. They wait in memory, in order
+//! and up to a limit; samples beyond it are counted as lost.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

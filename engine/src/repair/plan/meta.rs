@@ -1,4 +1,4 @@
-//! What becomes of the metadata.
+//! Plans the repair of the metadata.
 
 use super::Planner;
 use crate::error::Result;

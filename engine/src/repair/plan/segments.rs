@@ -1,4 +1,4 @@
-//! What becomes of segments.
+//! Plans the repair of segments.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

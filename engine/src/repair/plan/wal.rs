@@ -1,4 +1,4 @@
-//! What becomes of the WAL.
+//! Plans the repair of the WAL.
 
 use std::collections::BTreeMap;
 use std::path::Path;

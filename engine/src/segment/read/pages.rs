@@ -1,9 +1,9 @@
-//! The numbers of one column, straight from its pages.
+//! Reads the numbers of one column directly from its pages.
 //!
-//! Whoever asks many databases reads a few rows of each of thousands of files, and what it takes to begin counts as
-//! much as what is read. Parquet's own readers make what packs and unpacks anew for each column that they open, hundreds
-//! of KiB that are cleared, and an array of Arrow for each stretch. Here pages come from Parquet still packed, are unpacked
-//! by what their thread keeps for that, and their numbers are handed out as they are.
+//! A query over many databases reads a few rows of each of thousands of files, so the cost of starting a read counts as
+//! much as the read itself. Parquet's own readers allocate their decoders anew for each column that they open, hundreds
+//! of KiB that must be cleared, and build an Arrow array for each stretch. Here Parquet hands out the pages compressed,
+//! decoders kept by each thread decompress them, and the numbers are passed on without a copy.
 
 use std::cell::RefCell;
 use std::io::{Cursor, Read};

@@ -1,5 +1,5 @@
-//! Hands out the values of runs while pages are decoded, and their times in the form in which they are known: who
-//! folds values needs neither a copy of them nor, for most runs, any times.
+//! Passes the values of runs on while pages are decoded, with their times in the form in which they are stored. A
+//! caller that folds values needs no copy of them and, for most runs, no times.
 
 use std::ops::Range;
 use std::slice;

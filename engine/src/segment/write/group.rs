@@ -1,8 +1,8 @@
-//! A row group that is being encoded, column by column.
+//! Encodes one row group, column by column.
 //!
-//! Times are encoded in two ways where it is not clear which is smaller, and the smaller is kept:
-//! differences bit-packed in pages of [`PAGE_ROWS`] for times that tick; or, in one page, their
-//! bytes one by one, where the compressor finds the times that many series share.
+//! Where it is not clear which encoding of times is smaller, both are tried and the smaller one is kept. The first
+//! encodes differences, bit-packed in pages of [`PAGE_ROWS`], which suits regular times. The second splits the bytes of
+//! the times within one page, where the compressor finds the times that many series share.
 
 use std::sync::Arc;
 

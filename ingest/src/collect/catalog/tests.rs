@@ -1,4 +1,4 @@
-//! The catalog is whole, and its page says what it says.
+//! The catalog is complete, and the page of metrics agrees with it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

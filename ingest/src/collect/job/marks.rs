@@ -1,4 +1,4 @@
-//! What a process of the job carries wherever it runs: its environment and the scheduler's control group.
+//! The marks that identify a process of the job wherever it runs: its environment and the scheduler's control group.
 
 use std::collections::HashSet;
 use std::fs::read_link;

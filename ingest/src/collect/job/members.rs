@@ -1,10 +1,10 @@
-//! Who belongs to the job: what its command started, and what that started in turn.
+//! Which processes belong to the job: those that its command started, and those that they started in turn.
 //!
-//! A process belongs to the job when its parent does, or when it stands in a session or a process group that a process
-//! of the job leads: that is how one is known whose parent is gone. One that all of this says nothing about is known by
-//! its environment (TELEM_JOB, else the number that the scheduler gave the job) or by the scheduler's control group:
-//! so an agent knows the tasks of its node, which it did not start. Asked is each once, or twice where it may just be
-//! starting; telem itself, and what it started for its own ends, never belongs.
+//! A process belongs to the job if its parent does, or if it is in a session or a process group that a process of the
+//! job leads; that finds processes whose parent has ended. If none of this decides, its environment does (TELEM_JOB,
+//! else the number that the scheduler gave the job), or the scheduler's control group. That is how an agent recognises
+//! the tasks of its node, which it did not start. Each process is examined once, or twice if it may just be starting.
+//! telem itself, and processes that it started for its own purposes, never belong to the job.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

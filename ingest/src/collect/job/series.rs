@@ -1,7 +1,9 @@
-//! What is told of the processes of the job: the dearest each in series of its own, the others together, by command.
+//! How the processes of the job are reported: the most expensive each in a series of its own, the others together, by
+//! command.
 //!
-//! A build starts thousands of processes that live for less than a tick is long. So the first of a command have series
-//! at once, and once many of those were short, one of that command must live for [`SETTLED_AFTER`] before it has.
+//! A build starts thousands of processes that live for less than a tick. So the first processes of a command get series
+//! at once. After many of them were short-lived, a process of that command must live for [`SETTLED_AFTER`] before it
+//! gets one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

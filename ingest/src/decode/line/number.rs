@@ -1,4 +1,4 @@
-//! Numbers, booleans and timestamps of line protocol, from their bytes.
+//! Parses numbers, booleans and timestamps of line protocol from their bytes.
 
 use telem_engine::Value;
 

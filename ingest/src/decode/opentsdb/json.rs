@@ -1,4 +1,4 @@
-//! The JSON of data points, and of the bare words that are none.
+//! The JSON of data points, and the bare words in it that are not JSON.
 
 use std::fmt;
 use std::ops::Range;

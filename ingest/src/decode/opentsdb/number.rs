@@ -1,4 +1,4 @@
-//! The numbers that OpenTSDB takes, from their text: what looks like an integer is one.
+//! The numbers that OpenTSDB accepts, parsed from their text: what looks like an integer is one.
 
 use telem_engine::Value;
 
