@@ -1,9 +1,9 @@
-//! The threads that SQL is worked on by: a lane is a few of them that one question has to itself.
+//! The threads of SQL. A lane is a small group of threads that one query has to itself.
 //!
-//! Planning, scalar functions and sorts run to their end on the thread that calls them; no timer interrupts them.
-//! A question whose time is over is therefore not waited for: where its work does not end at once, its lane is
-//! retired. What only waits in it is dropped, what still computes goes on at the lowest priority, is counted, and ends
-//! with its thread. Whoever asks next gets another lane.
+//! Planning, scalar functions and sorts run to their end on the thread that calls them; no timer interrupts them. So
+//! nothing waits for a query whose time is over: if its work does not end at once, its lane is retired. Tasks that only
+//! wait in the lane are dropped. Code that still computes goes on at the lowest priority, is counted, and ends together
+//! with its thread. The next query gets another lane.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

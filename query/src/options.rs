@@ -1,4 +1,4 @@
-//! How queries are bounded, what is counted of them, and the names and sizes that all of them share.
+//! The limits of queries, their counters, and the names and sizes that all of them share.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! A [`TsQuery`] to its answer: plans are built directly, without SQL and without an optimizer.
+//! Plans and answers a [`TsQuery`]. Plans are built directly, without SQL and without an optimizer.
 //!
-//! First every owner names the series that take part ([`groups`]): they make the groups and their
-//! tags, also of groups without a value. Then the values come, in one of two ways ([`Route`]):
-//! owners send what each series contributes to each bucket and ordinary aggregates reduce it on
-//! its way ([`pushdown`]), or they send points, and the head does the rest ([`points`]).
+//! First every owner names the series that take part ([`groups`]). They make the groups and their tags, even of groups
+//! without a value. Then the values come, in one of two ways ([`Route`]). Either owners send the contribution of each
+//! series to each bucket, and ordinary aggregates reduce these on their way ([`pushdown`]); or owners send points, and
+//! the head does the rest ([`points`]).
 
 mod groups;
 mod known;

@@ -1,6 +1,6 @@
-//! Times relative to now in SQL: where a time is expected, the texts `'5m-ago'` and `'now'` are one.
+//! Times relative to now in SQL: where a time is expected, the texts `'5m-ago'` and `'now'` are times.
 //!
-//! They become constants when a question is planned, before any part of it goes to a node, so that all nodes mean the
+//! They become constants when a query is planned, before any part of it is sent to a node, so that all nodes use the
 //! same moment.
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Which series a query reads, and into which group each of them falls.
+//! The series that a query reads, and the group of each of them.
 //!
-//! The head and the owners of the series must agree on groups, so both ask [`group_key`].
+//! The head and the owners of the series must agree on groups, so both call [`group_key`].
 
 use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate};
 

@@ -1,7 +1,7 @@
-//! The tables that SQL sees. A table is a schema and the request that a scan of it becomes.
+//! The tables of SQL. A table is a schema and the request that a scan of it becomes.
 //!
-//! Every table has its columns by name, each with what it means to the leaf ([`Column`]); a scan
-//! keeps the columns it needs and hands every filter it understands to the leaf ([`pushdown`]).
+//! A table has its columns by name, each with its meaning to the leaf ([`Column`]). A scan keeps the columns that it
+//! needs and passes every filter that the leaf can apply on to the leaf ([`pushdown`]).
 
 pub mod downsample;
 pub(crate) mod pushdown;

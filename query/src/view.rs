@@ -1,7 +1,7 @@
-//! What one question sees: a snapshot of our own database, and the nodes beside it.
+//! What one query sees: a snapshot of our own database, and the other nodes.
 //!
-//! Where there are none, everything here is the snapshot's. Whoever plans asks the view which names exist and whom
-//! a request concerns; whoever executes has a snapshot alone ([`crate::leaf::LeafContext`]).
+//! Without other nodes everything here is the snapshot's. The planner asks the view which names exist and which nodes a
+//! request concerns. The code that executes has only a snapshot ([`crate::leaf::LeafContext`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

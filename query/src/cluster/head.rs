@@ -1,5 +1,5 @@
-//! The head of a question over many nodes: its plan becomes stages, these run, and a question that lost a node is
-//! asked again without it.
+//! The head of a query over many nodes: it cuts the plan into stages, runs them, and repeats the query without the
+//! nodes that it lost.
 
 use std::fmt;
 use std::sync::Arc;

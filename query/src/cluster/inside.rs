@@ -1,5 +1,5 @@
-//! Nodes inside of this process, reached through the same protocol by pipes in memory: for trials, tests and
-//! benchmarks of many nodes without their sockets.
+//! Nodes within this process, reached through the same protocol over pipes in memory: for trials, tests and benchmarks
+//! of many nodes without sockets.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a node tells a head about itself: the keys of its series, each once.
+//! What a node reports about itself to the head: the keys of its series, each once.
 
 use serde::{Deserialize, Serialize};
 use telem_engine::{Db, SeriesId, SeriesKey};

@@ -1,8 +1,8 @@
-//! Which nodes there are beside our own, and which series each of them has.
+//! The nodes beside our own, and the series that each of them has.
 //!
-//! Nodes tell the keys of their series as they come up ([`super::Knowing`]); here they get common ids, so that a
-//! query is planned without asking anybody: which names exist, whom it concerns, and which series stand on two nodes.
-//! A node whose knowledge is not complete is always asked.
+//! Nodes report the keys of their series as these appear ([`super::Knowing`]); here the keys get common ids. So a query
+//! is planned without a request to any node: the head knows which names exist, which nodes a query concerns, and which
+//! series are on two nodes. A node whose report is not complete takes part in every query.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -1,8 +1,8 @@
-//! Connections to nodes: one each, kept, watched for signs of life, and never waited for without end.
+//! Connections to nodes: one for each node, kept open and watched for signs of life; every wait has a limit.
 //!
-//! [`Channels`] hands out a channel at once and connects when it is used, because only then the question is known, and
-//! with it what a lost node means: at the head it is noted in the question's [`Attempt`], on a node of the tree it is
-//! an error that names it.
+//! [`Channels`] returns a channel at once and connects when the channel is used. Only then is the query known, and with
+//! it the meaning of a lost node: at the head it is recorded in the query's [`Attempt`]; on a node of the tree it is an
+//! error that names it.
 
 use std::collections::BTreeMap;
 use std::fmt;

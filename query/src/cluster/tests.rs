@@ -1,4 +1,4 @@
-//! Several nodes in one process, and what can happen to them.
+//! Several nodes in one process, and their failures.
 
 use std::collections::BTreeMap;
 use std::io;

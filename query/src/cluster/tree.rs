@@ -1,10 +1,10 @@
-//! From a plan over many nodes to stages: what may run where the data are goes there, and what nodes send is reduced
-//! on its way up a tree.
+//! Cuts a plan over many nodes into stages: whatever can run where the data is runs there, and the nodes' results are
+//! reduced on their way up a tree.
 //!
 //! Everything between a leaf and the first operator that needs all rows at once runs on the leaf's node: filters,
-//! projections, limits, sorts of each part, and partial aggregates. Above a partial aggregate stands a tree with about
-//! the square root of the node count as its fan: each inner node adds the states of its group up, and the head gets
-//! few of them. Anything else comes straight to the head.
+//! projections, limits, sorts of each part, and partial aggregates. Above a partial aggregate there is a tree whose
+//! fan-out is about the square root of the number of nodes. Each inner node merges the states of its group, and the
+//! head gets few of them. All other results come directly to the head.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How a leaf crosses the network: as JSON inside of the plan's protobuf, read by the same version of telem.
+//! How a leaf crosses the network: as JSON within the plan's protobuf, read by the same version of telem.
 
 use std::sync::Arc;
 

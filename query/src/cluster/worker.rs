@@ -1,5 +1,5 @@
-//! What answers at a node: plans of a head come in, are looked at before anything is done, and run over the node's own
-//! database.
+//! The worker of a node: it receives plans from a head, checks them before anything runs, and runs them over the node's
+//! own database.
 
 use std::convert::Infallible;
 use std::fmt;

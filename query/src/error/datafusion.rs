@@ -1,5 +1,4 @@
-//! What an error of DataFusion means to the one who asked: its kind, and its text without the
-//! layers it came through.
+//! Translates an error of DataFusion for users: its kind, and its text without the layers that it passed through.
 
 use arrow::error::ArrowError;
 use datafusion::common::SchemaError;

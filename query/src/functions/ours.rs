@@ -1,5 +1,5 @@
-//! DataFusion's aggregates under implementations of ours: what they are called, take and return stays DataFusion's, and
-//! so does the work on everything but floats.
+//! DataFusion's aggregates with our implementations. Their names, arguments and types stay DataFusion's, and so does
+//! the work on everything but floats.
 
 use std::fmt::Debug;
 use std::hash::Hash;

@@ -1,5 +1,5 @@
-//! What the code of one question has to keep to, wherever a thread is in it: whether it is still wanted, and the
-//! memory that its values are counted in. Code that DataFusion calls is handed neither, so threads carry both.
+//! The bounds of one query, on every thread that works for it: whether the query is still wanted, and the memory pool
+//! in which its values are counted. DataFusion passes neither to the functions that it calls, so threads carry both.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! How much a function may make of its arguments, known before it is called.
+//! How much memory a function may need for given arguments, known before it is called.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Plans without anything that makes values and is not guarded.
+//! Rewrites plans so that everything in them that makes values is guarded.
 
 use std::hash::Hash;
 use std::sync::Arc;

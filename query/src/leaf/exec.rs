@@ -1,9 +1,10 @@
 //! The leaf as a DataFusion plan node.
 //!
-//! One that is meant for several nodes is not executed itself: its variants are, each by its node ([`NodeLeafExec::pinned`]).
+//! A leaf for several nodes is not executed itself. Instead its variants are, each by its node
+//! ([`NodeLeafExec::pinned`]).
 //!
-//! The engine blocks, DataFusion must not: the request is answered on a blocking thread that
-//! fills a channel of [`CHANNEL_BATCHES`] and stops at the first send that nobody receives.
+//! The engine blocks, and DataFusion must not. So a blocking thread answers the request. It fills a channel of
+//! [`CHANNEL_BATCHES`] and stops when a send finds no receiver.
 
 use std::fmt;
 use std::sync::Arc;

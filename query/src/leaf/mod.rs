@@ -1,9 +1,8 @@
 //! The one leaf of every plan: a request to the node that owns the data, and its answer as batches.
 //!
-//! What a leaf is asked for is plain data ([`Request`]), so that one day it can cross a network;
-//! the snapshot it reads is found where it is executed, in the task's configuration
-//! ([`LeafContext`]). The head fixes the schema when it plans, and the owner answers exactly
-//! that schema.
+//! The request of a leaf is plain data ([`Request`]), so that it can cross a network. The snapshot that it reads is
+//! found where it is executed, in the task's configuration ([`LeafContext`]). The head fixes the schema when it plans,
+//! and the owner answers with exactly that schema.
 
 mod exec;
 pub mod names;

@@ -1,7 +1,7 @@
-//! Rows of the tables that SQL sees: samples, and what is known about series, metrics and nodes.
+//! Rows of the tables that SQL sees: samples, and the descriptions of series, metrics and nodes.
 //!
-//! The request says which columns, by meaning; only those are built. Which series are read is
-//! decided from the index before a single sample is touched ([`RowsRequest::select`]).
+//! The request lists its columns by meaning, and only those are built. The index decides which series are read, before
+//! a single sample is touched ([`RowsRequest::select`]).
 
 mod known;
 mod samples;

@@ -1,7 +1,7 @@
-//! The leaf of time-series queries: what is asked of each selected series.
+//! The leaf of time-series queries: what a query asks of each selected series.
 //!
-//! Everything that a query needs of one series is worked out here, next to its samples; no series
-//! looks at another. Columns are fixed by what is asked, see [`Yield`].
+//! Everything that a query needs of one series is computed here, next to its samples; no series looks at another. The
+//! kind of request fixes the columns, see [`Yield`].
 
 mod buckets;
 mod groups;

@@ -1,4 +1,4 @@
-//! Where the buckets of a downsampling lie.
+//! The places of the buckets of a downsampling.
 
 use telem_engine::{Step, TimeRange, Timestamp};
 

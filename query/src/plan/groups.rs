@@ -1,4 +1,4 @@
-//! The groups of an answer: which series stand behind each, and what tags they share.
+//! The groups of an answer: the series of each group, and the tags that they share.
 
 use std::collections::{BTreeMap, BTreeSet};
 

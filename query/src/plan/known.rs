@@ -1,4 +1,4 @@
-//! What is known of series on whichever node they are: the newest sample of each, and that they exist.
+//! What is known of series on any node: that they exist, and the newest sample of each.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Groups worked out at the head, from the points of their series: the union of the times at which
-//! any of them has a value, and at each the aggregator over all that take part.
+//! Groups that the head computes from the points of their series: the union of the times at which any series has a
+//! value, and for each time the aggregator over all series that take part.
 
 use arrow::array::cast::AsArray;
 use arrow::array::{Array, RecordBatch};

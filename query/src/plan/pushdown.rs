@@ -1,6 +1,6 @@
-//! Aggregates made of parts: exact `sum`, `count`, `min` and `max` of what series contribute to buckets,
-//! partial where they live, final here. A bucket in which no series really had a value is dropped
-//! only here, because only here all series of a group have met.
+//! Aggregates that are made of parts: exact `sum`, `count`, `min` and `max` of the contributions of series to buckets,
+//! partial where the series are stored, final here. A bucket in which no series had a real value is dropped only here,
+//! because only here all series of a group are known.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Distances back in time as people write them, `5m-ago`, and the units of all stretches of time in text.
+//! Relative times as people write them, `5m-ago`, and the units of every duration in text.
 //!
-//! The one reader of them: of SQL, of options of the command line, and of OpenTSDB's times, which bring leniences of
-//! their own.
+//! This is the only parser of them: for SQL, for options of the command line, and for OpenTSDB's times, which are more
+//! lenient in some points.
 
 #[cfg(test)]
 mod tests;

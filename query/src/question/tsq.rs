@@ -1,4 +1,4 @@
-//! A time-series query as plain data: what is asked, free of any wire format.
+//! A time-series query as plain data, free of any wire format.
 
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Asking, and asking again: a question that loses nodes while it is asked is asked of the others, so that an answer
-//! covers whole nodes and names the rest.
+//! Runs a query, and repeats it if it loses nodes: the repetition goes to the other nodes, so that an answer covers
+//! whole nodes and names the missing ones.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

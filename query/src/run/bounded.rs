@@ -1,9 +1,8 @@
-//! Where queries run, and what bounds them: how many at once, for how long, and only as long as
-//! somebody waits.
+//! Where queries run, and what bounds them: how many at once, for how long, and only as long as a client waits.
 //!
-//! Time series, whose code lets go of its thread again and again, share the threads of queries. SQL may be busy with
-//! something that does not yield, so each question has a lane of its own ([`crate::lanes`]), and is watched from the
-//! shared threads: when its time is over its place is free again, whatever its lane still does.
+//! Time-series queries share the threads of queries, because their code yields its thread again and again. SQL may be
+//! busy with code that does not yield, so each SQL query has a lane of its own ([`crate::lanes`]) and is watched from
+//! the shared threads. When its time is over its place is free again, whatever its lane still does.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What is made of exact sums, and which it takes.
+//! The measures: the results that are computed from exact sums, and which sums each of them needs.
 
 use telem_engine::ExactSum;
 

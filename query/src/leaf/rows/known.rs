@@ -1,4 +1,4 @@
-//! What is known besides samples, as rows: series, metrics, nodes.
+//! Rows other than samples: series, metrics, nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

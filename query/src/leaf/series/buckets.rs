@@ -1,5 +1,5 @@
-//! What series contribute to every bucket of a fixed grid, added up group by group as far as memory for that is
-//! given ([`STATES_MAX`]), so that little is left for those above.
+//! The contributions of series to every bucket of a fixed grid, added up group by group as far as the memory limit
+//! [`STATES_MAX`] allows, so that little work is left for the operators above.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The smallest cases that tell the rules of `OpenTSDB` from their plausible misreadings. Answers
-//! marked with `!` were given by the real server.
+//! The smallest cases that distinguish the rules of `OpenTSDB` from plausible misreadings. Answers marked with `!` were
+//! given by the real server.
 
 use expect_test::{Expect, expect};
 

@@ -1,4 +1,4 @@
-//! The one table of aggregators: a line each, with all that is known of it but its arithmetic (`evaluate.rs`).
+//! The one table of aggregators: one line each, with all of its properties but the arithmetic (`evaluate.rs`).
 
 use telem_engine::downsample::Function;
 

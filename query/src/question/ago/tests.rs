@@ -1,4 +1,4 @@
-//! Distances back in time, and what is none.
+//! Relative times, and texts that are not.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Regular expressions in the text of a question are compiled before anything is planned: the optimizer and the
-//! operators, which compile them again, have limits and words of their own for those that cannot be.
+//! Regular expressions in the text of a query are compiled before anything is planned. The optimizer and the operators,
+//! which compile them again, have other limits and messages for invalid ones.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;

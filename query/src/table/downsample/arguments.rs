@@ -1,4 +1,4 @@
-//! The arguments of `downsample`, from literals to what they mean.
+//! The arguments of `downsample`: literals are turned into their meaning.
 
 use std::str::FromStr;
 
