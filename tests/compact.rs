@@ -1,4 +1,4 @@
-//! `telem compact` on databases as they are left behind.
+//! `telem compact` on databases in the states in which jobs leave them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! `telem export`, and `telem sql` into files, as processes: what they say, and what they leave when they do not come to
-//! their end.
+//! `telem export`, and `telem sql` into files, as processes: their messages, and what they leave when they are
+//! interrupted.
 //!
-//! That other tools read what it writes is shown in `tests/py/test_export.py`.
+//! `tests/py/test_export.py` shows that other tools read the files.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

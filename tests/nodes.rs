@@ -1,4 +1,4 @@
-//! Many nodes: real agents and real heads on loopback, which come, go, and come back.
+//! Many nodes: real agents and real heads on loopback, which start, stop and come back.
 
 mod export;
 mod faults;

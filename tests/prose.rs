@@ -1,4 +1,4 @@
-//! What every page keeps to: its prose is at most 120 columns wide, and the glossary has the words of the house.
+//! The rules of every page: its prose is at most 120 columns wide, and the glossary explains the terms of the project.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

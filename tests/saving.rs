@@ -1,4 +1,4 @@
-//! Saved jobs of many nodes: nodes save while the job runs, whatever is killed; and of what was saved one broken node
+//! Saved jobs of many nodes: nodes save while the job runs, whichever process is killed. A broken node in a saved job
 //! does not hide the others, and is named.
 
 use std::fs;

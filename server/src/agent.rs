@@ -1,8 +1,8 @@
-//! The agent of one node, from its start to its end: storage, collectors and service of the node, as a member of a job.
+//! The agent of one node from start to end: storage, collectors and service of the node, as a member of a job.
 //!
-//! It leads one life after another: where a head comes back with other secrets, everything is closed in order and
-//! opened again with those. Samples do not wait for a head: one that is not there at the start is waited for a moment,
-//! because it may have a name for the node, and then everything begins without it.
+//! An agent runs in rounds: if its head comes back with other secrets, everything is closed in order and opened again
+//! with the new ones. Samples do not wait for a head. If there is no head at the start, the agent waits a moment,
+//! because the head may have a name for the node; then it begins without one.
 
 mod keeper;
 mod member;

@@ -1,7 +1,7 @@
-//! Memory that answers take until their clients have read them.
+//! The memory of answers until their clients have read them.
 //!
-//! An answer grows within a budget that all answers share, and gives back what is read of it, so that many clients
-//! that read slowly get `503` instead of filling the memory of the node.
+//! An answer grows within a budget that all answers share, and releases what the client has read. So many slow clients
+//! get `503` instead of filling the memory of the node.
 
 #[cfg(test)]
 mod tests;

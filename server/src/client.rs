@@ -1,8 +1,9 @@
-//! A small HTTP client: asks a running server over TCP, with TLS or without, or over its Unix socket.
+//! A small HTTP client: sends requests to a running server over TCP, with or without TLS, or over its Unix socket.
 //!
-//! One connection a request, unless many requests go over one [`ClientConnection`]; no redirects, no cookies. Answers are read as
-//! a stream. A server with TLS is trusted if its certificate is that of the connection file or of the job, or if an
-//! authority vouches for it: one of `--tls-ca FILE`, else of those that the machine trusts.
+//! Each request has a connection of its own, unless many requests share a [`ClientConnection`]. There are no redirects
+//! and no cookies. Answers are read as a stream. A server with TLS is trusted if its certificate is that of the
+//! connection file or of the job, or if an authority vouches for it: one of `--tls-ca FILE`, else one that the machine
+//! trusts.
 
 #[cfg(test)]
 mod tests;

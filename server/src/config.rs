@@ -1,4 +1,4 @@
-//! Who and where this process is: its job, its node, its directories. Pure functions of what they are given.
+//! The identity of this process: its job, its node, its directories. Pure functions of their arguments.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Which pages of other origins a browser may let ask (cross-origin resource sharing): none, unless somebody names them.
+//! Cross-origin resource sharing: which pages of other origins a browser lets read our answers. By default none.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 

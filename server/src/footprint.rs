@@ -1,4 +1,4 @@
-//! telem beside a job: it steps back for the job, and says what it took.
+//! The footprint of telem beside a job: it lowers its own priority, and reports its resource use.
 
 use std::collections::HashMap;
 use std::fs;

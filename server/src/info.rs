@@ -1,4 +1,4 @@
-//! What is in databases, as JSON and as text; and how DuckDB reads them without us.
+//! The contents of databases, as JSON and as text; and the view through which DuckDB reads them without telem.
 
 pub mod duckdb;
 pub mod human;

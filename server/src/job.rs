@@ -1,7 +1,7 @@
 //! A command under telem, from its start to its saved samples.
 //!
-//! The job comes first. Two processes, so that nothing that happens to the one that records reaches the other, which
-//! is the command's parent: read [`supervisor`], then [`recorder`], then [`link`], what they tell each other.
+//! The job comes first. There are two processes, so that no failure of the one that records reaches the other, which is
+//! the command's parent. Read [`supervisor`], then [`recorder`], then [`link`], the messages between them.
 
 pub mod child;
 mod command;

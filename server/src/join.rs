@@ -1,7 +1,8 @@
-//! The join file: all that an agent must know to belong to a job, one JSON object.
+//! The join file: everything that an agent must know to belong to a job, as one JSON object.
 //!
-//! The head writes it with mode 0600, where agents read it again when they look for a head that was restarted; or the
-//! agent reads it from its standard input. It never stands on a command line, because it holds the job's token and key.
+//! The head writes it with mode 0600, and agents read it again when they look for a head that was restarted. An agent
+//! may also read it from its standard input. It never appears on a command line, because it holds the job's token and
+//! key.
 
 #[cfg(test)]
 mod tests;

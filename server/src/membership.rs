@@ -1,8 +1,8 @@
-//! Membership: which nodes a job has, what each of them says of itself, and which of them has fallen silent.
+//! Membership: which nodes a job has, what each of them reports, and which of them has fallen silent.
 //!
-//! The head keeps a [`registry`]; agents ([`agent`](crate::agent)) join it, report every second, and leave, by the
-//! requests of [`messages`], which [`routes`] answers and [`link`] sends; what agents are asked they [`forward`]. What is
-//! decided is decided in the registry, which knows no clock and no network; everything else here carries out.
+//! The head keeps a [`registry`]. Agents ([`agent`](crate::agent)) join it, report every second, and leave, by the
+//! requests of [`messages`], which [`routes`] answers and [`link`] sends. Agents [`forward`] queries that they get. All
+//! decisions are made in the registry, which knows no clock and no network; the other modules carry them out.
 
 pub mod dial;
 mod doctor;

@@ -1,4 +1,4 @@
-//! The nodes that an answer lacks, as every protocol tells them: a header.
+//! The nodes that are missing from an answer, as every protocol reports them: a header.
 
 #[cfg(test)]
 mod tests;

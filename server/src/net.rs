@@ -1,10 +1,10 @@
-//! Connections: accepts them, finds out whose they are and what they speak ([`sniff`]), and hands their requests to the
-//! router, or all they say to the protocol that speaks in lines. One port for everything: TLS or not, HTTP/1, HTTP/2 (which gRPC
-//! needs), telnet.
+//! Connections: accepts them, finds out their owner and their protocol ([`sniff`]), and passes their requests to the
+//! router, or all their bytes to the protocol that speaks in lines. One port serves everything: with and without TLS,
+//! HTTP/1, HTTP/2 (which gRPC needs), telnet.
 //!
-//! Every connection has a place, and places are limited ([`guest`]). Whose it is is found out first ([`owner`]), so that
-//! nobody takes the place of another. Who may ask what is decided here ([`access`]) before a request reaches a handler,
-//! so no protocol can forget it.
+//! Every connection takes a place, and places are limited ([`guest`]). Its owner is found out first ([`owner`]), so
+//! that no user takes the places of another. [`access`] decides here whether a request is allowed, before it reaches a
+//! handler, so no protocol can forget to check.
 
 pub mod access;
 pub mod addresses;

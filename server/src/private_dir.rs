@@ -1,8 +1,8 @@
-//! Directories that are ours alone, in places where anybody may write, such as `/tmp`.
+//! Private directories in places where any user may write, such as `/tmp`.
 //!
-//! Any name there may be taken by a stranger: by a file, by a link that leads elsewhere or nowhere, by a directory of
-//! another user. So a directory is made first and looked at then, and the name itself is looked at, never what a link
-//! leads to. Where a name is taken the next one of a few is tried, so that nobody can keep a job from being recorded.
+//! A stranger may have taken any name there: by a file, by a link that leads elsewhere or nowhere, by a directory of
+//! another user. So a directory is created first and examined then; the name itself is examined, never the target of a
+//! link. If a name is taken, the next of a few is tried, so that no other user can keep a job from being recorded.
 
 #[cfg(test)]
 mod tests;

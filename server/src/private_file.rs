@@ -1,4 +1,4 @@
-//! Files with a secret in them: whole or not there, and readable by nobody but their user.
+//! Files that contain a secret: they appear as a whole or not at all, and are readable only by their user.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
+//! A server from start to stop: database, writer, queries, listeners, and their shutdown in reverse order.
 
 mod head;
 mod parts;

@@ -1,4 +1,4 @@
-//! The secret that lets a request in where the kernel does not vouch for its sender.
+//! The secret that lets a request in if the kernel does not vouch for its sender.
 
 use std::fmt;
 

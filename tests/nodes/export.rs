@@ -1,4 +1,4 @@
-//! What an export of a running job lacks, and that it says so.
+//! What is missing from an export of a running job, and that the export says so.
 
 use super::{Job, put, wait_for_ranks, wait_for_states};
 use crate::process::telem;

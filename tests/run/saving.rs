@@ -1,4 +1,4 @@
-//! What is saved: of a job that ended, of one that was told to end, and of one whose disk was full.
+//! What is saved of a job that ended, of one that was told to end, and of one whose disk was full.
 
 use std::io::Write;
 use std::path::PathBuf;

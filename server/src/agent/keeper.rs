@@ -1,4 +1,5 @@
-//! Saving what an agent stores, where its head says: a thread beside the agent, finished when its database is closed.
+//! Saves the samples of an agent to the place that its head names, on a thread beside the agent; finished when the
+//! database is closed.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! An agent as a member of its job: reports while there is a head, looks for one while there is none.
+//! An agent as a member of its job: it sends reports while there is a head, and looks for one while there is none.
 
 use std::path::PathBuf;
 use std::sync::Arc;

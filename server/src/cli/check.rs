@@ -1,4 +1,4 @@
-//! `telem check`: every checksum and every invariant of databases, and nothing changed unless asked for.
+//! `telem check`: verifies every checksum and every invariant of databases; changes nothing unless told to.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! `telem compact`: what the end of `telem run` does to a database, for those that never came to one.
+//! `telem compact`: merges a database as the end of `telem run` does, for databases that never had such an end.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

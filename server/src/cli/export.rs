@@ -1,8 +1,8 @@
-//! `telem export`: samples as files that other tools read, from saved databases or a running server.
+//! `telem export`: writes samples as files for other tools, from saved databases or a running server.
 //!
-//! Metric by metric, and of each its rows as they come: nothing is sorted, and no more than a few batches and one row
-//! group is held. [`read`] asks, [`columns`] lays out what comes, [`place`] keeps what is written out of sight until
-//! it is whole.
+//! It exports metric by metric, and the rows of each as they come. Nothing is sorted, and only a few batches and one
+//! row group are in memory. [`read`] queries, [`columns`] lays out the rows, and [`place`] keeps unfinished output out
+//! of sight.
 
 mod choose;
 mod columns;

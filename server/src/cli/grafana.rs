@@ -1,7 +1,7 @@
-//! `telem grafana`: what a Grafana needs to show telem, in a directory of its own.
+//! `telem grafana`: writes everything that a Grafana needs to show telem into a directory.
 //!
-//! The dashboards and the provisioning are those of the folder `grafana/` of the source, and travel in the binary.
-//! [`files`] says what is written, this file where, and what to do with it.
+//! The dashboards and the provisioning are those of the source folder `grafana/`, and are part of the binary. [`files`]
+//! holds the contents; this file chooses the place and prints the next steps.
 
 mod files;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `telem info`: what is in databases.
+//! `telem info`: shows the contents of databases.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
-//! Where the live data of a job stand when nobody says where: the first place that can be used.
+//! The default place for the live data of a job: the first candidate that can be used.
 //!
-//! A job inherits its environment from a login node, whose directories may not be there on a compute node; that is no
-//! reason not to record it. What earlier jobs left behind when they were killed is told.
+//! A job inherits its environment from a login node, whose directories may not exist on a compute node; the job is
+//! recorded all the same. Live data that killed jobs left behind is reported.
 
 use std::fs;
 use std::io;

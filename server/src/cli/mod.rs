@@ -1,7 +1,7 @@
 //! The command line: one file per command.
 //!
-//! Exit codes: 0 ok, 1 failed, 2 used wrongly. An error is one line on stderr. A reader of our output that goes
-//! away (`telem sql ... | head`) is no error.
+//! Exit codes are 0 for success, 1 for failure, 2 for wrong usage. An error is one line on stderr. If a reader of our
+//! output closes it early (`telem sql ... | head`), that is not an error.
 
 mod check;
 mod collect;

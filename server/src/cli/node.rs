@@ -1,4 +1,4 @@
-//! `telem node`: the agent of one node of a job.
+//! `telem node`: runs the agent of one node of a job.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;

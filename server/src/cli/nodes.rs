@@ -1,4 +1,4 @@
-//! `telem nodes`: the nodes of a running job, and how they are.
+//! `telem nodes`: lists the nodes of a running job and their state.
 
 use std::io::{self, Write};
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Where rows go: a table for people, or one of the formats for programs, on stdout or into a file.
+//! The output of rows: a table for people, or one of the formats for programs, on stdout or into a file.
 //!
-//! A file is whole or not there: it is written beside its name and takes it at the end. Parquet and Arrow files are
-//! written for other people's readers: text is plain text in them, whatever it is here.
+//! A file appears as a whole or not at all: it is written beside its final name and renamed at the end. Parquet and
+//! Arrow files are written for other programs, so text is plain text in them, whatever encoding telem uses itself.
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! A file that has another name until it is whole: whoever finds the name finds all of it, and who stops a command
-//! finds none.
+//! A file that has a temporary name until it is complete. A reader who finds the final name finds the whole file, and
+//! an interrupted command leaves no file of that name.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};

@@ -1,4 +1,4 @@
-//! Bars on stderr for work that takes a while, where somebody may be looking at it.
+//! Progress bars on stderr for work that takes a while, if stderr is a terminal.
 
 use std::io::{self, IsTerminal};
 

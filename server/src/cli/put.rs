@@ -1,7 +1,7 @@
-//! `telem put`: samples from a shell, one from the command line or many from stdin.
+//! `telem put`: sends samples from a shell, one from the command line or many from stdin.
 //!
-//! What is only a matter of form is checked here, line by line; names and values are the server's to judge, and its
-//! judgement is told with the number of the line. Lines are sent as they come: a batch is what came within a moment.
+//! Only the form is checked here, line by line. The server checks names and values, and its errors are reported with
+//! the number of the line. Lines are sent as they come: a batch is what arrived within a moment.
 
 mod line;
 mod service;

@@ -1,4 +1,4 @@
-//! `telem recover`: live data of jobs that were killed are saved where they were to be saved, or removed.
+//! `telem recover`: saves the live data of killed jobs to their save directories, or removes it.
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};

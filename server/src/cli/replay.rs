@@ -1,4 +1,4 @@
-//! `telem replay`: the server over what was saved.
+//! `telem replay`: runs the server over saved databases.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! `telem run`: a command with a service beside it.
+//! `telem run`: runs a command with a service beside it.
 
 mod nodes;
 mod prepare;

@@ -1,4 +1,4 @@
-//! `telem serve`: the server without a job.
+//! `telem serve`: runs the server without a job.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

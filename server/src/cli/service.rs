@@ -1,4 +1,4 @@
-//! What a command that starts a service is given, and what becomes of it: options of the service.
+//! The options of commands that start a service, and how they become options of the service.
 
 use std::fs::DirBuilder;
 use std::io;

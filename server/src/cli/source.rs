@@ -1,4 +1,4 @@
-//! Where answers come from: databases in directories, or a running server.
+//! The source of answers: databases in directories, or a running server.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

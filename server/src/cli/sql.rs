@@ -1,4 +1,4 @@
-//! `telem sql`: one question, its rows, in the format of choice.
+//! `telem sql`: runs one query and prints its rows in the chosen format.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
-//! A table for people: numbers on the right with the digits that matter, short times, and no line longer than the
-//! terminal is wide.
+//! A table for people: numbers aligned on the right with the digits that matter, short times, and no line longer than
+//! the terminal is wide.
 //!
-//! What programs read is written by [`super::output`]: there nothing is rounded and nothing is cut.
+//! Output for programs is written by [`super::output`], which neither rounds nor cuts anything.
 
 mod cells;
 mod layout;

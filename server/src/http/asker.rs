@@ -1,5 +1,5 @@
-//! Who waits for an answer, as far as long work for it must know: whether it is still wanted, and that one connection
-//! does not ask for much of it at once.
+//! The client that waits for an answer, as far as long work needs to know it: whether it still waits, and that one
+//! connection does not request much of that work at once.
 
 use std::fmt::Debug;
 use std::future::Future;

@@ -1,8 +1,8 @@
 //! Reads a request body within limits: bytes, decompressed bytes, memory of all requests together, silence.
 //!
-//! The memory a body takes is counted against a budget that all requests share until its last byte is dropped,
-//! so that many clients at once get `503` instead of filling the memory of the node. What is large is decompressed and
-//! decoded on two threads of its own ([`LargeBodies`]), whose memory goes back to the system.
+//! The memory of a body counts against a budget that all requests share, until the body's last byte is dropped. So many
+//! clients at once get `503` instead of filling the memory of the node. Large bodies are decompressed and decoded on
+//! two dedicated threads ([`LargeBodies`]), whose memory returns to the system.
 
 mod large;
 

@@ -1,4 +1,4 @@
-//! The parameters of a URI or of a form in a body.
+//! The parameters of a URI, or of a form in a body.
 
 /// The parameters of a URI, decoded, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

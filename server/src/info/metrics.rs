@@ -1,4 +1,4 @@
-//! What each metric has: for people, and in JSON for programs.
+//! The series, samples and range of each metric: for people, and in JSON for programs.
 
 use std::fmt;
 

@@ -1,14 +1,14 @@
-//! The command of a job as a child process: started as if telem were not there, told what is meant for it,
-//! and its end in the words of a shell.
+//! The command of a job as a child process: it is started as if telem were not there, gets the signals that are meant
+//! for it, and its end is reported as a shell would.
 //!
-//! Its standard streams are telem's own, untouched; it stays in telem's process group and keeps the terminal;
-//! nothing ties its life to telem's. It is signalled only before it was waited for, so never a stranger that
-//! got its number.
+//! Its standard streams are telem's own, untouched. It stays in telem's process group and keeps the terminal; its life
+//! does not depend on telem's. It gets signals only before it was waited for, so they never reach a stranger that got
+//! its number.
 //!
-//! What signals do to it is what they did to telem when that was started. Two things would change that. The C library's
-//! posix_spawn(3), which the standard library prefers, makes children ignore signals 32 and 33, so that the command
-//! is started by fork(2). And the standard library gives every child the default for SIGPIPE: where that is to be
-//! ignored, `env` is started, which ignores it and becomes the command.
+//! Signals have the same effect on it as on telem when telem was started. Two things would change that. The C library's
+//! posix_spawn(3), which the standard library prefers, makes children ignore signals 32 and 33; so the command is
+//! started by fork(2). And the standard library gives every child the default for SIGPIPE; if SIGPIPE must be ignored,
+//! `env` is started, which ignores it and becomes the command.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;

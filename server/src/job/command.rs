@@ -1,4 +1,4 @@
-//! The process of a command that is not ours to wait for: whether it still runs, as far as `/proc` tells.
+//! The process of a command that we cannot wait for: whether it still runs, as far as `/proc` tells.
 
 use std::fs;
 

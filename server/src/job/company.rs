@@ -1,5 +1,5 @@
-//! The other processes that record a job, as the recorder of one of its nodes has to do with them: agents that it
-//! started, nodes that joined it, and the other processes of its own node.
+//! The other processes that record a job, from the view of the recorder of one node: agents that it started, nodes that
+//! joined it, and the other processes of its own node.
 
 use std::ffi::OsString;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! What the two processes of a run tell each other: a line of JSON each, over the recorder's stdin and stdout.
+//! The messages between the two processes of a run: one line of JSON each, over the recorder's stdin and stdout.
 //!
-//! Neither waits for the other to read: there are few lines, and they are short. The end of the lines is the end of
-//! the process that wrote them.
+//! Neither process waits for the other to read, because the lines are few and short. The end of the stream means that
+//! the process that wrote it has ended.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};

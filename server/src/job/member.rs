@@ -1,8 +1,8 @@
-//! The recorder of a node as a member of a job whose head is another process that somebody started: `srun telem run`.
+//! The recorder of a node as a member of a job whose head is another process that a launcher started: `srun telem run`.
 //!
-//! It records and saves as it would alone, and is an agent besides: it joins the head, reports to it and answers what
-//! it asks. The head is found through the join file that it publishes. Where that does not come, or the head is gone,
-//! the node is recorded all the same.
+//! It records and saves as it would alone, and is an agent besides: it joins the head, reports to it and answers its
+//! requests. It finds the head through the join file that the head publishes. If that file does not appear, or if the
+//! head is gone, the node is recorded all the same.
 
 #[cfg(test)]
 mod tests;

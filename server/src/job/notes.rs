@@ -1,4 +1,4 @@
-//! What telem says on stderr while a job runs: few lines, each named as telem's, never in the way.
+//! telem's messages on stderr while a job runs: few lines, each marked as telem's, never in the way.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};

@@ -1,4 +1,5 @@
-//! What becomes of a recorder, and what its service is started with: said by the command line, for `recorder` to carry out.
+//! The decision on what a recorder does, and the arguments of its service: made by the command line, carried out by
+//! `recorder`.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,9 +1,9 @@
-//! The process beside the command that records it: service, collectors, saving, and the last words.
+//! The process that records the command beside it: service, collectors, saving, and the closing summary.
 //!
-//! It stands in a session of its own, so that nothing sent to the command's group or terminal reaches it; it is the
-//! first to give way when processor time or memory is short. Whatever may hang (disks, networks) happens on threads
-//! that the main thread stops waiting for when a deadline has passed. When the supervisor is gone, it goes on until
-//! the command is gone, and saves.
+//! It runs in a session of its own, so that no signal to the command's group or terminal reaches it. It is the first to
+//! give way when processor time or memory is short. Work that may hang (disks, networks) runs on threads that the main
+//! thread stops waiting for when a deadline has passed. When the supervisor is gone, the recorder goes on until the
+//! command has ended, and saves.
 
 mod event;
 mod introduce;

@@ -1,4 +1,4 @@
-//! The service beside a job: on threads of its own, so that whatever happens to it, the job does not wait.
+//! The service beside a job, on threads of its own, so that the job never waits for it.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,12 +1,13 @@
 //! Signals while a job runs: which of them telem catches, and which it passes on.
 //!
-//! What a terminal sends goes to the whole process group, so the job has it already; the kernel says which was sent
-//! so. What a process sends may be meant for telem's process id alone or for its whole group, which
-//! [`super::witness`] tells apart. A signal that was ignored when telem started stays ignored, so that the job
+//! A signal from a terminal goes to the whole process group, so the job has got it already; the kernel tells which
+//! signals were sent that way. A signal from a process may be sent to telem's process id alone or to its whole group,
+//! which [`super::witness`] distinguishes. A signal that was ignored when telem started stays ignored, so that the job
 //! inherits that too (`nohup`, a shell's background).
 //!
-//! TSTP, TTIN and TTOU are left to the terminal, which stops the whole group. Not caught are, besides those that
-//! nobody can catch, ABRT, BUS, SYS and TRAP: they say that a process went wrong, and then it is telem itself.
+//! TSTP, TTIN and TTOU are left to the terminal, which stops the whole group. Besides the signals that cannot be
+//! caught, telem does not catch ABRT, BUS, SYS and TRAP: they mean that a process has a bug, and then it is telem
+//! itself.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;

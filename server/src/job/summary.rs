@@ -1,4 +1,4 @@
-//! What is told when a job has ended: what it did, what there is of it, where that is, what it cost, what to type next.
+//! The summary at the end of a job: what it did, what was recorded, where that is, what it cost, and what to type next.
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,17 @@
-//! The process that somebody started as `telem run`: the command's parent, and as little else as can be.
+//! The process that was started as `telem run`: the command's parent, and as little else as possible.
 //!
-//! It starts the recorder, asks it what the command is to be told, starts the command, gives it its signals, and exits
-//! with its code. It opens no file outside of /proc, holds no samples and waits for nothing without a deadline; the recorder may hang,
-//! crash or be killed, and the command runs on with its place, its terminal and its parent as they were.
+//! It starts the recorder, asks it for the command's environment, starts the command, passes signals to it, and exits
+//! with its code. It opens no file outside of /proc, holds no samples and waits for nothing without a deadline. The
+//! recorder may hang, crash or be killed; the command runs on with its directory, its terminal and its parent
+//! unchanged.
 //!
-//! Signals reach the command exactly as often as without telem: those of a terminal are left to the terminal, those
-//! sent to the whole group to their sender ([`Witness`]), those sent to telem alone are passed on. URG, which kills
-//! nobody and so tells no witness, is passed on always; so is what comes while there is no witness.
+//! The command gets signals exactly as often as without telem. Signals from a terminal are left to the terminal, and
+//! signals to the whole group to their sender ([`Witness`]); signals to telem alone are passed on. URG, which kills no
+//! process and so is not visible to a witness, is always passed on; so is any signal that comes while there is no
+//! witness.
 //!
-//! Once the command runs, telem lets go of the input and the output that they share: whoever reads the command's output
-//! sees its end when the command closes it, and telem speaks on stderr alone.
+//! Once the command runs, telem closes its own copies of the shared input and output. So a reader of the command's
+//! output sees its end when the command closes it, and telem writes on stderr alone.
 
 use std::ffi::OsString;
 use std::fmt;

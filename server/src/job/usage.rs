@@ -1,9 +1,9 @@
-//! What a command took: processor time and memory of its processes on this node, and which took most.
+//! The resource use of a command: processor time and memory of its processes on this node, and which of them used most.
 //!
-//! Two witnesses. The kernel adds up the time of all that ended and were waited for, and tells their parent, which is
-//! the supervisor: that is exact, and comes at the end. And a thread of the recorder looks at the processes below the
-//! command while it runs, more often at first and rarely where looking is dear: that gives memory and names, and of
-//! processes which ended between two looks nothing.
+//! There are two sources. The kernel adds up the time of all processes that ended and were waited for, and reports it
+//! to their parent, which is the supervisor; that is exact, and comes at the end. And a thread of the recorder samples
+//! the processes below the command while it runs, more often at first and rarely where that is expensive. That gives
+//! memory and names, but misses processes that ended between two samples.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What an agent is told is whole, private, and of its own version.
+//! The information for an agent is whole, private, and of its own version.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,9 +1,9 @@
-//! Agents as processes of their head: how they are started, what becomes of them, and how they are ended.
+//! Agents as processes of their head: how they are started, watched and ended.
 //!
-//! An agent is `telem node --join -`: what it must know comes over its standard input, never on a command line. That
-//! stays open, so that an agent knows of the end of its head, however that came. `ssh` and `srun` carry it to other
-//! hosts, and stay as long as the agent does, so that its end and its last words are known here. Nothing here waits:
-//! who is asked looks, and says.
+//! An agent is `telem node --join -`: it reads everything that it must know from its standard input, never from a
+//! command line. That input stays open, so that the agent notices the end of its head, however it ended. `ssh` and
+//! `srun` start agents on other hosts and run as long as the agent does, so its end and its last output are known here.
+//! No function here waits: each checks the current state and returns it.
 
 mod command;
 #[cfg(test)]

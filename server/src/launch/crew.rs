@@ -1,8 +1,8 @@
-//! The agents of a head from their start to their end, watched by a thread of its own that says what becomes of them.
+//! The crew: the agents of a head from start to end, watched by a thread that reports changes.
 //!
-//! It starts them, waits a few seconds for them to join, then looks now and then whether they are still there. At the
-//! end the head tells them, with the answers to their reports, to save what is left and to end; who does not within the
-//! time that there is gets SIGTERM, and then SIGKILL. No wait is without a deadline.
+//! It starts them, waits a few seconds for them to join, then checks now and then whether they still run. At the end
+//! the head tells them, in the answers to their reports, to save the rest and to end. Agents that do not end in time
+//! get SIGTERM, and then SIGKILL. Every wait has a deadline.
 
 #[cfg(test)]
 mod tests;

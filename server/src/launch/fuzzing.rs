@@ -1,4 +1,4 @@
-//! What a fuzzer gives the readers of this folder, and what must hold for all of it.
+//! The fuzz target of this folder's parsers, and the properties that must hold for all of them.
 
 use super::hostlist::{self, HOSTS_MAX};
 

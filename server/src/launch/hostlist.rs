@@ -1,9 +1,10 @@
-//! Host lists as schedulers write them: `a,b[001,003]`, `n[01-05]-ib`, `rack[0-1]_blade[0-1]`. Text to names and back.
+//! Host lists as schedulers write them: `a,b[001,003]`, `n[01-05]-ib`, `rack[0-1]_blade[0-1]`. From text to names and
+//! back.
 //!
-//! The grammar is that of Slurm's `scontrol show hostnames`: names with commas (here also white space) between them;
-//! in a name any number of brackets, each with numbers and ranges of numbers; the rightmost bracket counts fastest; a
-//! range is as wide as its first number. Nothing is made before it is counted, so that no text makes more than
-//! [`HOSTS_MAX`] names.
+//! The grammar is that of Slurm's `scontrol show hostnames`. Names are separated by commas (here also by white space).
+//! A name may have any number of brackets, each with numbers and ranges of numbers. The rightmost bracket counts
+//! fastest, and a range is as wide as its first number. Names are counted before they are created, so no text creates
+//! more than [`HOSTS_MAX`] names.
 
 #[cfg(test)]
 mod tests;

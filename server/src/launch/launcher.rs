@@ -1,7 +1,7 @@
-//! The process that started this one and others like it, for launchers that give their launches no name.
+//! Finds the process that started this one and others like it, for launchers that give their launches no name.
 //!
-//! A shell or a script may stand between: it has the same variables of the same task. The first process above that has
-//! not is the launcher, or what that runs on this node.
+//! A shell or a script may be in between; it has the same variables of the same task. The first ancestor without them
+//! is the launcher, or its daemon on this node.
 
 #[cfg(test)]
 mod tests;

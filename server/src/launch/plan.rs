@@ -1,4 +1,4 @@
-//! What one `telem run` is to do about nodes: a pure decision, from what was asked for and what is found around it.
+//! Decides what one `telem run` does about nodes, as a pure function of its options and its surroundings.
 
 #[cfg(test)]
 mod tests;

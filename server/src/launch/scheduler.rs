@@ -1,9 +1,9 @@
-//! What schedulers and launchers tell a process about its job: the hosts it has, and whether this process is one of
-//! many. Pure functions of the environment and of the files that it names; docs/launching.md says who documents what.
+//! What schedulers and launchers tell a process about its job: its hosts, and whether this process is one of many
+//! tasks. Pure functions of the environment and of the files that it names; docs/launching.md lists the sources.
 //!
-//! Launchers nest (`mpirun` in a Slurm job, `flux` under `srun`), and each leaves its variables to what the next one
-//! starts. So the innermost counts: what MPI libraries and Flux say before what Slurm says; and a variable counts only
-//! where it says something about this process, not about the script that this was started from.
+//! Launchers nest (`mpirun` in a Slurm job, `flux` under `srun`), and each passes its variables on to the next one. So
+//! the innermost counts: variables of MPI libraries and of Flux take precedence over those of Slurm. A variable counts
+//! only if it describes this process, not the script from which it was started.
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,17 @@
-//! Processes that somebody else started on many nodes, as `srun telem run -- ./app` does: how they find each other.
+//! Tasks: processes that a launcher started on many nodes, as `srun telem run -- ./app` does, and how they find each
+//! other.
 //!
-//! The one with rank 0 is the head, and publishes in `.telem-<job>/head` how it is joined. On every node the first one
-//! keeps that node: it is the node's recorder, and the others, its guests, send to it. Who is first is decided by a
-//! name in that directory, which one process can link and no other; one that a dead process left is taken over, which
-//! only processes of the same host can tell, and only they ask. It must stand on a file system that all nodes have.
+//! The task with rank 0 is the head; it publishes in `.telem-<job>/head` how to join it. On every node the first task
+//! keeps that node: it is the node's recorder, and the other tasks, its guests, send to it. The first is decided by a
+//! name in that directory, which only one process can link. A name that a dead process left is taken over; only
+//! processes of the same host can tell that, and only they check. The directory must be on a file system that all nodes
+//! share.
 //!
-//! Of a launch that has no scheduler, and so no name that all its nodes know, the processes of each node find each other
-//! in the same way, in a directory of that node, and there is no head: `mpirun -np 4 telem run -- ./app`.
+//! A launch without a scheduler has no name that all its nodes know. Then the tasks of each node find each other in the
+//! same way, in a directory of that node, and there is no head: `mpirun -np 4 telem run -- ./app`.
 //!
-//! The head keeps its own node, also where it comes late: it leaves a [`Wish`], which who keeps the node meanwhile
-//! looks for while it waits for its head. That one has recorded nothing yet, gives the node up and is a guest.
+//! The head keeps its own node, even if it starts late: it leaves a [`Wish`]. The task that keeps the node meanwhile
+//! checks for a wish while it waits for its head. It has recorded nothing yet, gives the node up and becomes a guest.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! How processes of a job reach each other's workers: with TLS where the job has a certificate, else plainly.
+//! How processes of a job connect to each other's workers: with TLS if the job has a certificate, else without.
 
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Questions that an agent is asked: it hands them on to its head, which asks all nodes, so that a program gets one
-//! answer wherever it runs. Where there is no head the agent answers for its node alone, and says so.
+//! Forwards queries from an agent to its head, which asks all nodes, so that a program gets one answer wherever it
+//! runs. Without a head the agent answers for its own node alone, and says so.
 
 #[cfg(test)]
 mod tests;

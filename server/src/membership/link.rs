@@ -1,7 +1,7 @@
-//! The way of an agent to its head: joins, reports, looks for a head that has gone, and says farewell.
+//! The link of an agent to its head: it joins, reports, looks for a head that has gone, and says farewell.
 //!
-//! It never keeps the agent from anything: a head that is not there is looked for again and again, more and more
-//! seldom, at all of its addresses and where the join file says by then.
+//! The agent never waits for it. If the head is gone, the link looks for it again and again at growing intervals, at
+//! all of its addresses and at the address in the current join file.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

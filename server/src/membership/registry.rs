@@ -1,7 +1,8 @@
-//! Who belongs to the job, and how each of them is: decisions only, with the time as an argument.
+//! The registry: the members of the job and their state. It only decides, and time is an argument.
 //!
-//! A node is its machine and the place of its data: started again there, it gets its name back, whatever was heard of
-//! it last. Another one that wants the same name gets `NAME-2`, unless its database has that name already.
+//! A node is identified by its machine and the place of its data: a node that starts there again gets its name back,
+//! whatever its last report was. Another node that wants the same name gets `NAME-2`, unless its database has that name
+//! already.
 
 mod offset;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The requests of nodes to their head, and the list of nodes, which every process has.
 //!
-//! Who wants to belong shows the token, also on loopback: a user's processes are not all of one job.
+//! A node that wants to join shows the token, even on loopback: not all processes of a user belong to one job.
 
 use std::sync::Arc;
 

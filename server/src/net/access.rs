@@ -1,5 +1,5 @@
-//! Who may ask without the token: on loopback and on the socket, processes of our user, of root, and of
-//! users that were allowed by name. Everybody else needs the token; beyond loopback, everybody.
+//! Decides which clients need no token. On loopback and on the socket these are processes of our user, of root, and of
+//! users that were allowed by name. All other clients need the token; beyond loopback every client does.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,9 @@
-//! Datagrams of senders on this machine: a datagram shows no token, so who sends is found out by the port it came from.
+//! Datagrams of senders on this machine. A datagram carries no token, so its sender is identified by the port from
+//! which it came.
 //!
-//! The kernel's tables name the user of that port. They are read once a second for each sender at the most: a port that
-//! passes to another user within that second passes with its rights. A sender that is gone before anybody asks is
-//! nobody, as on the common port.
+//! The kernel's tables name the user of that port. They are read at most once a second for each sender; a port that
+//! passes to another user within that second keeps its rights for that time. A sender that is gone before the tables
+//! are read has no identity, as on the common port.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

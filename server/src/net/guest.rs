@@ -1,4 +1,4 @@
-//! Who is connected: the places that connections take, and what is remembered of each.
+//! The connected clients: the places that connections take, and what is known about each.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,4 +1,4 @@
-//! Where the server listens: the port that was asked for, or the first free one from the default on.
+//! The port on which the server listens: the requested one, or the first free one from the default on.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

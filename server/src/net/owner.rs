@@ -1,9 +1,9 @@
-//! Whose the client end of a loopback connection is.
+//! Finds the owner of the client end of a loopback connection.
 //!
-//! The kernel is asked for this one connection ([`sock_diag`](super::sock_diag)): that costs the same whatever the
-//! machine has open, and is done before the client can be gone. Where it may not be asked (gVisor, a filter of system
-//! calls) its tables are read ([`proc_net`](super::proc_net)), which takes longer the more sockets there are. Nothing is
-//! remembered from one connection to the next: a port has another owner a moment later.
+//! The kernel is asked about this one connection ([`sock_diag`](super::sock_diag)). That costs the same however many
+//! sockets the machine has, and is done before the client can be gone. If that call is not permitted (gVisor, a filter
+//! of system calls), the kernel's tables are read ([`proc_net`](super::proc_net)), which takes longer the more sockets
+//! there are. Nothing is cached from one connection to the next: a port may have another owner a moment later.
 
 use std::io;
 use std::net::SocketAddr;

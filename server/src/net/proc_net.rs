@@ -1,8 +1,8 @@
-//! Who holds the other end of a loopback connection: `/proc/net/tcp` and `/proc/net/tcp6`, read and understood.
+//! Finds the owner of the other end of a loopback connection in `/proc/net/tcp` and `/proc/net/tcp6`.
 //!
-//! The kernel's tables name for every socket of this network namespace its two addresses, its state, the user it
-//! belongs to and its inode. A socket that nobody holds any more has inode 0. While what it sent is on its way, newer
-//! kernels still name its user; older ones, and every kernel of one that only waits (TIME_WAIT), name user 0, which
+//! For every socket of this network namespace the kernel's tables list its two addresses, its state, its user and its
+//! inode. A socket that no process holds any more has inode 0. While data that it sent is on its way, newer kernels
+//! still name its user. Older kernels, and every kernel for a socket that only waits (TIME_WAIT), name user 0, which
 //! must not be taken for root.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The Unix socket: in a directory that is ours alone, under a short path, in place of a dead one only.
+//! The Unix socket: in a private directory, under a short path, replacing only a dead one.
 
 use std::fs::{self, Permissions};
 use std::io;

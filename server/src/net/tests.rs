@@ -1,4 +1,4 @@
-//! Who is let in, where we listen, and what a connection may not do.
+//! Which clients are let in, where the server listens, and what a connection may not do.
 
 mod http2;
 mod own_ports;

@@ -1,4 +1,4 @@
-//! Whatever stands under a name in a place where anybody may write, the job gets a directory of its own.
+//! Whatever a stranger put under a name in a public place, the job gets a directory of its own.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,5 +1,5 @@
-//! Times of microseconds as JSON, written digit by digit: arrow-json's own way through chrono's formatting takes half of
-//! the time of an answer with times. What both write is the same.
+//! Writes times in microseconds as JSON, digit by digit. arrow-json uses chrono's formatting, which takes half of the
+//! time of an answer with times. Both write the same text.
 
 use arrow::array::{Array, TimestampMicrosecondArray};
 use arrow::datatypes::FieldRef;

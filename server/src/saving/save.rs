@@ -1,10 +1,10 @@
-//! Saving: a copy of the live database grows in a lasting place while the job runs.
+//! Saves a job: a copy of the live database grows in a lasting place while the job runs.
 //!
-//! A thread of its own steps an engine [`Mirror`] every few seconds, so that a job that is killed leaves a copy that
-//! opens and lacks seconds. Once the database is closed the copy is finished. A place that cannot be written is told
-//! once and tried again; the job never waits for it.
+//! A dedicated thread steps an engine [`Mirror`] every few seconds. So a job that is killed leaves a copy that opens
+//! and lacks only seconds. The copy is finished once the database is closed. A place that cannot be written is reported
+//! once and retried; the job never waits for it.
 //!
-//! The same for the head of a job and for an agent on one of its nodes: only the [`CopyPlace`] differs.
+//! The head of a job and the agents on its nodes save in the same way: only the [`CopyPlace`] differs.
 
 mod destination;
 pub mod note;

@@ -1,7 +1,7 @@
-//! Which databases are meant by the directories that somebody names.
+//! Finds the databases in directories that a user names.
 //!
-//! A database is one directory and belongs to one node; what a job saves is a directory with one such directory a
-//! node. Either may be named, and several of them: what comes later wins where two hold the same sample.
+//! A database is one directory and belongs to one node; a job saves a directory with one such directory per node. A
+//! user may name either, and several of them: if two hold the same sample, the later one wins.
 
 #[cfg(test)]
 mod tests;

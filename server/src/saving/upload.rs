@@ -1,10 +1,10 @@
-//! Where the nodes of a job are saved: at the head, who has which directory and how far it is; at a node that cannot
-//! write there, a [disk](HeadDisk) whose files are the head's.
+//! Where the nodes of a job are saved. At the head: which node has which directory, and how far it is. At a node that
+//! cannot write there: a [disk](HeadDisk) whose files are the head's.
 //!
-//! A node asks the head for its directory, and is told a probe beside it: who can read that writes there directly. Who
-//! cannot sends the same files part by part, as an engine [`Mirror`](telem_engine::Mirror) makes them: under a name
-//! that no reader looks at until they are whole and durable. So a copy is as sound however it came, and wherever it
-//! was cut off. Names are the mirror's or refused; no name is ever a path.
+//! A node asks the head for its directory, and is told of a probe file in it: a node that can read the probe writes
+//! there directly. Other nodes send the same files part by part, as an engine [`Mirror`](telem_engine::Mirror) makes
+//! them, under a temporary name until they are whole and durable. So a copy is equally sound on both ways, wherever it
+//! was interrupted. Only the mirror's file names are accepted, and no name is ever used as a path.
 
 mod board;
 mod disk;

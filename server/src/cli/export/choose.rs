@@ -1,4 +1,4 @@
-//! Which metrics are exported, and which ones may have been meant where none is.
+//! Selects the metrics to export, and suggests similar ones if none matches.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,9 @@
-//! Where an export goes: one file, or a directory with a file a metric, which is whole or not there.
+//! The destination of an export: one file, or a directory with one file per metric; it appears as a whole or not at
+//! all.
 //!
-//! A directory is filled beside its name, or, where it exists, in a hidden directory inside it. It holds an index
-//! ([`INDEX`]): which file has which metric. By the index an export knows an earlier one, which it may replace.
+//! A new directory is filled beside its final name. If the directory exists already, the export is filled in a hidden
+//! directory inside it. The directory holds an index ([`INDEX`]), which maps files to metrics. The index also
+//! identifies an earlier export, which may be replaced.
 
 #[cfg(test)]
 mod tests;

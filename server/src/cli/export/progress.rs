@@ -1,4 +1,4 @@
-//! What an export says while it runs and when it is done: a bar on a terminal, one line at the end.
+//! The progress of an export: a bar on a terminal, and one line at the end.
 
 use std::io::{self, Write};
 use std::path::Path;

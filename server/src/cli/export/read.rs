@@ -1,7 +1,7 @@
-//! Where the samples come from: databases in this process, or a running server, asked in the same SQL.
+//! The source of an export: databases in this process or a running server, queried with the same SQL.
 //!
-//! A server ends a query at its deadline. A metric that takes longer is asked for in stretches of time, each as short
-//! as it must be. Rows come in a fixed order, so what was cut off goes on behind the last row that came.
+//! A server ends a query at its deadline. A metric that takes longer is queried in stretches of time, as short as
+//! necessary. Rows come in a fixed order, so a query that was cut off is continued behind the last row that came.
 
 #[cfg(test)]
 mod tests;

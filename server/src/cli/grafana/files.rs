@@ -1,6 +1,6 @@
-//! The files that Grafana reads, and their way to the disk.
+//! The files that Grafana reads, and how they are written.
 //!
-//! Everything is decided before the first byte is written: a file that somebody else made stops the whole.
+//! Everything is decided before the first byte is written: a file that telem did not write stops the command.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

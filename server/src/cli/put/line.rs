@@ -1,4 +1,4 @@
-//! What a line says: `METRIC VALUE [TAG=VALUE...]`, or as OpenTSDB's telnet has it `put METRIC TIME VALUE TAG=VALUE...`.
+//! The forms of a line: `METRIC VALUE [TAG=VALUE...]`, or as in OpenTSDB's telnet `put METRIC TIME VALUE TAG=VALUE...`.
 
 use telem_engine::Timestamp;
 

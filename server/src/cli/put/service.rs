@@ -1,4 +1,4 @@
-//! The running server that samples go to, and how it takes them.
+//! The running server to which samples are sent, and its answers.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Lines as people and programs write them, and what the server says of them.
+//! Lines as people and programs write them, and the server's answers to them.
 
 use std::io::Cursor;
 

@@ -1,4 +1,4 @@
-//! Options that say on which nodes a job is recorded.
+//! The options that select the nodes on which a job is recorded.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;

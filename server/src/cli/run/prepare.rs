@@ -1,4 +1,4 @@
-//! What stands before a recorder can record: which part of the job is its own, directories, and options.
+//! What a recorder needs before it can record: its part of the job, directories, and options.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

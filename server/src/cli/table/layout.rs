@@ -1,4 +1,4 @@
-//! How wide columns are, which are shown, and the lines that they make.
+//! The widths of columns, which of them are shown, and the lines that they form.
 
 use super::cells::{CellColumn, CellSide, Cells};
 

@@ -1,4 +1,4 @@
-//! Points in time, and what is none.
+//! Points in time, and texts that are not.
 
 use super::*;
 

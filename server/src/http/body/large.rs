@@ -1,7 +1,7 @@
-//! Threads for what large bodies make to do: a few, and always the same.
+//! The threads that process large bodies: a few, and always the same.
 //!
-//! An allocator keeps memory for each thread that ever asked for some. Thirty bodies that are decoded on thirty threads
-//! would leave what each needed with each of them; two threads need it twice.
+//! An allocator keeps memory for each thread that ever allocated. Decoding thirty bodies on thirty threads would leave
+//! the memory of each body with its thread; with two threads it is kept only twice.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

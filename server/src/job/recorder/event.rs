@@ -1,4 +1,4 @@
-//! What the main thread of a recorder waits for.
+//! The events that the main thread of a recorder waits for.
 
 use std::ffi::OsString;
 use std::time::Duration;

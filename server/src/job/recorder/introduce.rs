@@ -1,4 +1,4 @@
-//! What a command and its user are told of a service that is ready.
+//! What a command and its user learn about a service that is ready.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

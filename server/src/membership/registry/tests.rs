@@ -1,4 +1,4 @@
-//! Who gets which name, who is refused and why, and who counts as silent: with a clock that is told.
+//! Which node gets which name, which is refused and why, and which counts as silent, with a simulated clock.
 
 use std::path::PathBuf;
 

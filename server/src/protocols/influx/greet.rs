@@ -1,4 +1,4 @@
-//! What clients ask before they send: whether somebody is there, and that there be a database.
+//! The requests that clients make before they send: whether the server is there, and that a database exists.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! `/api/annotation`: notes on a moment or a stretch of time, of one series or of all, which graphs show.
 //!
-//! They are metadata of the database: durable when the answer comes, saved and replayed with the samples. A note is
-//! known by its series and its start. Its times are whole seconds, or milliseconds where they have a fraction.
+//! They are metadata of the database: durable when the answer is sent, saved and replayed with the samples. A note is
+//! identified by its series and its start. Its times are whole seconds, or milliseconds if they have a fraction.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! Which queries run and which ended last, for `/api/stats/query`: a ring in memory, so that it costs the same for ever.
+//! The running queries and those that ended last, for `/api/stats/query`: a ring in memory, so that its size is
+//! constant.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What went wrong, as OpenTSDB's clients expect it: `{"error":{"code":400,"message":"...","details":"..."}}`.
+//! Errors in the form that OpenTSDB's clients expect: `{"error":{"code":400,"message":"...","details":"..."}}`.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! `/api/query/last`: the newest sample of each series that is asked for, from memory.
+//! `/api/query/last`: the newest sample of each requested series, from memory.
 //!
-//! OpenTSDB without its metadata tables answers nothing unless it is told how many hours to look back; so does telem
-//! where its answers are to be reproduced. Else the newest sample counts, however old, and `back_scan` only limits its age.
+//! OpenTSDB without its metadata tables answers nothing unless the request says how many hours to look back; telem does
+//! the same where it must reproduce OpenTSDB's answers. Otherwise the newest sample counts, however old, and
+//! `back_scan` only limits its age.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `/api/search/lookup`: the series of a metric and tags, any of which may be anything.
+//! `/api/search/lookup`: the series of a metric and tags, any of which may be a wildcard.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! What is known of names besides the series that carry them: that they were assigned by `/api/uid/assign`, and what
-//! `/api/uid/uidmeta` was told about them.
+//! What is known of names apart from the series that contain them: that `/api/uid/assign` assigned them, and the
+//! descriptions that `/api/uid/uidmeta` got.
 //!
-//! telem needs no assigning: a name is known with the first sample of a series that carries it. Who assigns one before is
-//! to find it again, though, also after a restart and in the saved database: each is kept as a note at the epoch, on
-//! what no TSUID can name (`metric:sys.cpu`), where the annotations of series and of all do not come across it.
-//! Its number counts down from the largest: numbers of names with series count up.
+//! telem needs no assigning: the first sample of a series makes its names known. But a client that assigns a name in
+//! advance must find it again, even after a restart and in the saved database. So each assigned name is stored as a
+//! note at the epoch, on a key that no TSUID can name (`metric:sys.cpu`), apart from the annotations of series and the
+//! global ones. Its number counts down from the largest; numbers of names with series count up.
 
 use std::collections::BTreeMap;
 

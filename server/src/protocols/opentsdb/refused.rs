@@ -1,5 +1,5 @@
-//! What telem does not do, refused in the words or at least in the shape of the original: trees, rollups, histograms, its
-//! log over HTTP, its end over HTTP.
+//! What telem does not do, refused in the words or at least in the form of the original: trees, rollups, histograms,
+//! its log over HTTP, its shutdown over HTTP.
 
 use axum::http::{Method, StatusCode};
 

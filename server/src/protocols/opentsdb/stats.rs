@@ -1,5 +1,6 @@
-//! `/api/stats` and telnet's `stats`: what telem counts, under OpenTSDB's names where it counts the same, then under its
-//! own. Below it what an operator of the original looks up: the process, its threads, the queries.
+//! `/api/stats` and telnet's `stats`: telem's counters, first under OpenTSDB's names where they count the same, then
+//! under its own. The paths below it show what an operator of the original looks up: the process, its threads, the
+//! queries.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The wire of the OpenTSDB API, request by request, through the router that the server runs.
+//! The OpenTSDB API on the wire, request by request, through the router that the server uses.
 
 mod anything;
 

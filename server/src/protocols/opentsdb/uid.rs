@@ -1,5 +1,5 @@
-//! `/api/uid`: the numbers of names. They are given out by themselves here; assigning one in advance does no harm (see
-//! [`super::names`]). What the original keeps about names and series besides is shown as far as telem knows it.
+//! `/api/uid`: the numbers of names. telem assigns them by itself; assigning one in advance does no harm (see
+//! [`super::names`]). Other data that the original keeps about names and series is shown as far as telem knows it.
 
 use std::borrow::Cow;
 use std::sync::Arc;

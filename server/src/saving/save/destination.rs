@@ -1,4 +1,4 @@
-//! Where a `telem run` of one node saves: a directory of its own below the one that was named.
+//! Where a `telem run` of one node saves: in a directory of its own below the one that the user named.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
-//! What live data say of the place where they were to be saved, for `telem recover` after their job was killed.
+//! The note in live data that says where it is saved, for `telem recover` after the job was killed.
 //!
-//! A small file in their directory, written when saving begins and again when it is known where, and removed when all
-//! is saved. Live data without one were left by an earlier telem, or were never to be saved.
+//! It is a small file in the directory of the live data. It is written when saving begins and again when the place is
+//! known, and removed when everything is saved. Live data without a note was left by an earlier version, or was not
+//! meant to be saved.
 
 use std::fs;
 use std::io;

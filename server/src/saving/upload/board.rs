@@ -1,4 +1,4 @@
-//! How far the nodes of a job are with saving, as they tell it; and what is left of those that tell nothing more.
+//! How far the nodes of a job have saved, as they report it; and the last report of those that fell silent.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

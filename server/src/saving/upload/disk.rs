@@ -1,4 +1,4 @@
-//! The directory of a node at its head, as a disk: each call is a request, tried several times within a deadline.
+//! The directory of a node at its head, as a disk: each call is a request, retried within a deadline.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,5 @@
-//! Where a node saves, as the node sees it: the directory that its head gave it, written directly or through the head.
+//! The place where a node saves, as the node sees it: the directory that its head assigned, written directly or through
+//! the head.
 
 use std::io;
 use std::path::{Path, PathBuf};

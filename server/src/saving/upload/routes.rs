@@ -1,16 +1,16 @@
-//! `/api/nodes/{node}/save`, `/saved` and `/files/...`: how nodes ask where to save, tell how far they are, and send
-//! what they cannot write themselves. Every request needs the token of the job.
+//! `/api/nodes/{node}/save`, `/saved` and `/files/...`: nodes ask where to save, report how far they are, and send
+//! files that they cannot write themselves. Every request needs the token of the job.
 //!
-//! | request | does |
+//! | request | effect |
 //! |---|---|
-//! | `POST save` | answers with the node's directory and the probe |
-//! | `POST saved` | takes note of how far the node is |
-//! | `GET files?folder=F` | the names in a folder |
-//! | `POST files?do=make\|sync&folder=F` | makes a folder; makes the names in it durable |
-//! | `PUT files/NAME` | without `at`: a new, empty file |
-//! | `PUT files/NAME?at=N&crc32=HEX` | the body stands behind the first N bytes of the file, and nothing behind it |
-//! | `POST files/NAME?do=sync`, `truncate&bytes=N`, `rename&to=NAME` | what they say |
-//! | `HEAD files/NAME`, `GET files/NAME?from=N&bytes=M` | its length; its bytes |
+//! | `POST save` | returns the node's directory and the probe |
+//! | `POST saved` | records how far the node is |
+//! | `GET files?folder=F` | lists the names in a folder |
+//! | `POST files?do=make\|sync&folder=F` | creates a folder; makes the names in it durable |
+//! | `PUT files/NAME` | without `at`: creates an empty file |
+//! | `PUT files/NAME?at=N&crc32=HEX` | stores the body behind the first N bytes of the file, and nothing behind it |
+//! | `POST files/NAME?do=sync`, `truncate&bytes=N`, `rename&to=NAME` | syncs, truncates or renames the file |
+//! | `HEAD files/NAME`, `GET files/NAME?from=N&bytes=M` | returns its length; its bytes |
 //! | `DELETE files/NAME` | removes it |
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The directory of one node at the head: what is done to its files, one request after the other.
+//! The directory of one node at the head: operations on its files, one request after the other.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A node's files come to the head whole or not at all, from who has the token, and into a directory that is its own.
+//! A node's files arrive at the head as a whole or not at all, only with the token, and in a directory of their own.
 
 use std::net::SocketAddr;
 use std::thread;

@@ -1,4 +1,4 @@
-//! Globs, and what an error says where they match nothing.
+//! Globs, and the error if they match nothing.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Where an export goes, and that it is whole or not there.
+//! The destination of an export, and that it appears as a whole or not at all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

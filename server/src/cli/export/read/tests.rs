@@ -1,4 +1,4 @@
-//! What is asked, and how an export goes on behind what came before.
+//! The queries of an export, and how they continue behind earlier rows.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

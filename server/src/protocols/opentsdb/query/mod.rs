@@ -1,6 +1,5 @@
-//! `/api/query`: a question in JSON ([`parse`]) or in a URI ([`uri`]) becomes time-series queries
-//! ([`resolve`]), and their answers become OpenTSDB's JSON ([`render`]),
-//! at once or, when it is large, while the client reads ([`pieces`]).
+//! `/api/query`: a query in JSON ([`parse`]) or in a URI ([`uri`]) becomes time-series queries ([`resolve`]), and their
+//! answers become OpenTSDB's JSON ([`render`]): at once or, if they are large, while the client reads ([`pieces`]).
 
 mod downsample;
 pub mod expression;

@@ -1,6 +1,6 @@
-//! The JSON of a query as it was asked, before anything in it is understood but its filters.
+//! The JSON of a query as it was sent; at this stage only its filters are interpreted.
 //!
-//! Unknown fields are ignored (Grafana 12.4 sends all it has), but in `rateOptions`.
+//! Unknown fields are ignored (Grafana 12.4 sends all it has), except in `rateOptions`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Answers of time-series queries as OpenTSDB's JSON, written straight into bytes, as many at a time as are wanted.
+//! Renders answers of time-series queries as OpenTSDB's JSON, directly as bytes, in pieces of the requested size.
 //!
 //! Keys of `dps` ascend: Grafana draws points in the order of the document.
 

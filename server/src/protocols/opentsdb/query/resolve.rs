@@ -1,4 +1,4 @@
-//! From what was asked to what is queried: times, aggregators, intervals, series by number.
+//! Turns a parsed request into time-series queries: times, aggregators, intervals, series by number.
 
 use axum::http::StatusCode;
 use chrono_tz::Tz;

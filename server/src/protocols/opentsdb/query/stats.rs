@@ -1,6 +1,6 @@
-//! What a request took: `showStats` tells it of every group's sub-query, `showSummary` of the request.
+//! The cost of a request: `showStats` reports that of every group's sub-query, `showSummary` that of the request.
 //!
-//! Under OpenTSDB's names, times in milliseconds. What only HBase has is not told.
+//! Names are OpenTSDB's, times are in milliseconds. Figures that only HBase has are left out.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a query means, and how its answer is written.
+//! The meaning of queries, and the form of their answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

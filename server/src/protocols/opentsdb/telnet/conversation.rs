@@ -1,8 +1,8 @@
-//! One connection: reads what comes, writes what is to be said, and gives up neither samples nor itself easily.
+//! One connection: it reads input and writes answers, and is careful not to lose samples.
 //!
-//! Reading and writing go on side by side, so that a client may send all its lines before it reads an answer. Lines that
-//! came are stored before the next are read, which is what holds a fast client back. A client that went away, or
-//! that takes no answer, has still sent what lies in the socket: that is stored before the connection ends.
+//! Reading and writing go on side by side, so that a client may send all its lines before it reads an answer. Lines are
+//! stored before more are read, which slows down a client that is too fast. If a client disconnects or reads no answer,
+//! the lines that are already in the socket are still stored before the connection ends.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! How much of it there may be.
+//! The limits of telnet connections.
 
 use std::time::Duration;
 

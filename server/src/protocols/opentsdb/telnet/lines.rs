@@ -1,4 +1,4 @@
-//! What came over a connection, cut into lines; a line that is too long is passed over, however long it is.
+//! The input of a connection, cut into lines; a line that is too long is skipped, however long it is.
 
 use bytes::{Buf, Bytes, BytesMut};
 

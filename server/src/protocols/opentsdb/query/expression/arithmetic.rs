@@ -1,7 +1,7 @@
 //! Arithmetic on variables: `(a + b) * 100 / c`, comparisons, `&&`, `||`, `!` and `x ? y : z`.
 //!
-//! Numbers without a point are integers until they meet a float, so `1 / 2 * a` is 0; what is divided by 0 is 0.
-//! Both as in the language that the original uses.
+//! Numbers without a decimal point are integers until they meet a float, so `1 / 2 * a` is 0. Division by 0 gives 0.
+//! Both rules are those of the original's expression language.
 
 use std::collections::BTreeSet;
 

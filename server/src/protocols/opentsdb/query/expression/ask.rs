@@ -1,4 +1,4 @@
-//! The body of a request: metrics, filters, expressions of them, and what of it is wanted.
+//! The body of a request: metrics, filters, expressions, and the requested outputs.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! `/api/query/exp`: arithmetic on sub-queries whose series have equal tags.
 //!
 //! [`ask`] reads the request, its metrics are answered as those of `/api/query`, [`join`] finds the series that belong
-//! together, and [`arithmetic`] works out the values.
+//! together, and [`arithmetic`] computes the values.
 
 mod arithmetic;
 mod ask;

@@ -1,4 +1,4 @@
-//! `function(argument,argument)` as text to a tree. An argument is a function, a query as in `m=`, or a parameter.
+//! Parses `function(argument,argument)` into a tree. An argument is a function, a query as in `m=`, or a parameter.
 
 use telem_query::tsq::Fidelity;
 
