@@ -142,7 +142,7 @@ class Sender:
                 return
             told.add(reason)
             if len(told) == REASONS_MAX:
-                message += " (further reasons of this kind are not told)"
+                message += " (further reasons of this kind are not reported)"
         try:
             log.warning("telem: %s", message)
         except Exception:  # noqa: BLE001: a handler of the user's is not ours to fail by
