@@ -350,7 +350,7 @@ impl Check<'_> {
                 layout::MANIFEST_NEW => {
                     self.warn(&path, "a file", "a manifest that did not come to its place", "none");
                 }
-                _ => self.warn(&path, "a file", "one that is no part of a database", "none"),
+                _ => self.warn(&path, "a file", "one that is not part of a database", "none"),
             }
         }
         let unfinished = self.layout.sub(DAMAGED).join(UNFINISHED);

@@ -165,11 +165,10 @@ impl WriterLock {
         let found = disk::read_file(&*self.disk, &self.path, BYTES_MAX);
         let owner = match found {
             Ok(found) if found == self.content => return Ok(()),
-            Ok(found) => {
-                serde_json::from_slice::<Process>(&found).map_or("somebody".to_owned(), |owner| owner.to_string())
-            }
+            Ok(found) => serde_json::from_slice::<Process>(&found)
+                .map_or("an unknown process".to_owned(), |owner| owner.to_string()),
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                "nobody (its writer lock was removed)".to_owned()
+                "no process (its writer lock was removed)".to_owned()
             }
             Err(error) => return Err(error),
         };
@@ -198,7 +197,7 @@ fn allowed(
     take_over: bool,
 ) -> std::result::Result<String, (String, String)> {
     let Ok(owner) = serde_json::from_slice::<Process>(stale) else {
-        let owner = format!("somebody whose {WRITER} file is damaged");
+        let owner = format!("a process whose {WRITER} file is damaged");
         let advice = "if no telem process uses it, open it with --take-over".to_owned();
         return if take_over { Ok(owner) } else { Err((owner, advice)) };
     };
@@ -206,7 +205,7 @@ fn allowed(
         Judgement::TakeOver => return Ok(owner.to_string()),
         _ if take_over => return Ok(owner.to_string()),
         Judgement::Alive => {
-            "stop it, or ask it: its address stands in the connection file; `telem sql DIR` reads without writing"
+            "stop it, or query it: its address is in the connection file; `telem sql DIR` reads without writing"
                 .to_owned()
         }
         Judgement::Unknown => {

@@ -127,7 +127,8 @@ const NAMED_MAX: usize = 4;
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let samples = self.samples.map_or("samples that nobody counts".to_owned(), |count| format!("{count} samples"));
+        let samples =
+            self.samples.map_or("an unknown number of samples".to_owned(), |count| format!("{count} samples"));
         match self.kind {
             LossKind::Segment => write!(f, "{}: all of its {samples}", self.file)?,
             LossKind::Rows => write!(f, "{}: {samples}", self.file)?,

@@ -52,7 +52,7 @@ pub const REJECTS_TOLD_MAX: usize = 10_000;
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
     #[error(
-        "timestamp {} ms lies {:.1} s ahead of this machine's clock; at most {} s are allowed: compare the clocks",
+        "timestamp {} ms is {:.1} s ahead of this machine's clock; at most {} s are allowed: compare the clocks",
         time.millis(), ahead.as_secs_f64(), max.as_secs()
     )]
     Ahead { time: Timestamp, ahead: Duration, max: Duration },
@@ -61,7 +61,7 @@ pub enum Reason {
         time.millis(), age.as_secs_f64(), max.as_secs_f64()
     )]
     TooOld { time: Timestamp, age: Duration, max: Duration },
-    #[error("timestamp {0} is the end of time: no sample may carry it")]
+    #[error("timestamp {0} is the end of time: no sample may have it")]
     EndOfTime(Timestamp),
     #[error("{found} tags; at most {max} are allowed")]
     TooManyTags { found: usize, max: usize },

@@ -97,13 +97,13 @@ pub enum WhenRemoved {
 /// Why a batch was not acknowledged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error("{waiting} {what} wait to be written, and no more than {max} may (option {option}); try again in a moment")]
+    #[error("{waiting} {what} wait to be written; at most {max} may wait (option {option}); try again in a moment")]
     Busy { what: &'static str, waiting: usize, max: usize, option: &'static str },
     #[error(
-        "a batch of {samples} samples is more than may ever wait (option queue_samples_max: {max}); send it in parts"
+        "a batch of {samples} samples is larger than the queue (option queue_samples_max: {max}); send it in parts"
     )]
     TooLarge { samples: usize, max: usize },
-    #[error("the database is being closed and takes no more samples")]
+    #[error("the database is being closed and accepts no more samples")]
     Stopped,
     /// The database refused the batch, or could not make it durable.
     #[error(transparent)]
@@ -124,7 +124,7 @@ impl WriteError {
 /// Why the database was not closed in order. What was acknowledged as Synced is safe all the same.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ShutdownError {
-    #[error("the database was not closed within {} s; the next open recovers what was acknowledged", after.as_secs_f64())]
+    #[error("the database was not closed within {} s; the next open recovers all acknowledged samples", after.as_secs_f64())]
     Deadline { after: Duration },
     #[error("the writer died of a bug; see the log")]
     Died,

@@ -130,7 +130,7 @@ pub fn unknown_table(table: &TableReference, state: &SessionState) -> Error {
         format!("; a name with dots needs quotes: \"{name}\"")
     } else {
         match nearest(&name, &known) {
-            Some(near) => format!("; is {} meant? Names are told apart by case", quote_identifier(near)),
+            Some(near) => format!("; is {} meant? Names are case-sensitive", quote_identifier(near)),
             None => format!("; tables are {} and one for every metric (SHOW TABLES)", FIXED_TABLES.join(", ")),
         }
     };

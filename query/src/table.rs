@@ -57,7 +57,7 @@ impl Table {
         Self::new(view, RowKind::Sample, columns, Vec::new())
     }
 
-    /// The samples of one metric, its tags as columns. `None` when no series carries the metric.
+    /// The samples of one metric, its tags as columns. `None` when no series has the metric.
     pub fn metric(view: &View, metric: &str) -> Option<Self> {
         let index = view.index();
         let keys = index.tag_keys(metric);

@@ -91,9 +91,9 @@ pub enum AgentError {
     Database { dir: PathBuf, source: telem_engine::Error },
     #[error(transparent)]
     Service(#[from] ServiceError),
-    #[error("the service ended without being told to")]
+    #[error("the service ended unexpectedly")]
     Ended,
-    #[error("closing took more than {} s; what was not flushed stands in the WAL and is there at the next start", STOP_TIMEOUT.as_secs())]
+    #[error("closing took more than {} s; unflushed samples are in the WAL and are there at the next start", STOP_TIMEOUT.as_secs())]
     Slow,
 }
 

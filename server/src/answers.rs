@@ -51,7 +51,7 @@ impl AnswerCharge {
     pub fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
         let bytes_max = self.budget.bytes_max;
         if bytes > bytes_max {
-            let what = format!("the answer is larger than {bytes_max} bytes; ask for less time or fewer series");
+            let what = format!("the answer is larger than {bytes_max} bytes; query less time or fewer series");
             return Err(ApiError::of_kind(ErrorKind::Invalid, what));
         }
         let held = self.blocks.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);

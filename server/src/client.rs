@@ -52,7 +52,7 @@ pub enum Address {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("'{text}' is no address of a server ({why}); write http://HOST:PORT, https://HOST:PORT or unix:PATH")]
+    #[error("'{text}' is not the address of a server ({why}); write http://HOST:PORT, https://HOST:PORT or unix:PATH")]
     BadAddress { text: String, why: String },
     #[error("cannot reach {address}: {source}; is the server running?")]
     Unreachable { address: Address, source: io::Error },

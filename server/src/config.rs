@@ -15,7 +15,7 @@ const NAME_BYTES_MAX: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error(
-        "{what} '{name}' is no name: at most {NAME_BYTES_MAX} letters, digits, '.', '_' and '-', the first not '.'"
+        "{what} '{name}' is not a name: at most {NAME_BYTES_MAX} letters, digits, '.', '_' and '-', the first not '.'"
     )]
     BadName { what: &'static str, name: String },
     #[error("there is no user '{name}' (for --allow-user): {why}")]

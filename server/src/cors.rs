@@ -45,10 +45,10 @@ impl Cors {
             return Ok(Cors::Everybody);
         }
         if origins.iter().any(|origin| origin == "*") {
-            return Err(format!("'{list}' names everybody and some; write * alone, or the origins alone"));
+            return Err(format!("'{list}' contains * and origins; write * alone, or the origins alone"));
         }
         if let Some(odd) = origins.iter().find(|origin| !is_origin(origin)) {
-            return Err(format!("'{odd}' is no origin; write SCHEME://HOST or SCHEME://HOST:PORT, without a path"));
+            return Err(format!("'{odd}' is not an origin; write SCHEME://HOST or SCHEME://HOST:PORT, without a path"));
         }
         match origins.len() {
             0 => Err(format!("'{list}' names no origin; write https://HOST[:PORT], or * for every page there is")),

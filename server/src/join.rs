@@ -88,15 +88,15 @@ pub enum JoinError {
     Silent,
     #[error("standard input cannot be read: {0}")]
     Stdin(#[source] io::Error),
-    #[error("{from} is no join file: {why}; the head writes one, or `telem serve --join-file FILE`")]
+    #[error("{from} is not a join file: {why}; the head writes one, or `telem serve --join-file FILE`")]
     NotJoin { from: String, why: String },
     #[error(
         "{from} was written by telem {theirs}, and this is telem {VERSION}; start agents with the binary of their head"
     )]
     Version { from: String, theirs: String },
-    #[error("{from} is no join file: {source}")]
+    #[error("{from} is not a join file: {source}")]
     Name { from: String, source: ConfigError },
-    #[error("the join file says '{url}' of the head, which {why}")]
+    #[error("the join file gives '{url}' as the head, which {why}")]
     BadHead { url: String, why: &'static str },
     #[error("the join file has {0}")]
     Lacks(&'static str),
@@ -198,10 +198,10 @@ impl Join {
 
     fn head_url(&self, text: &str) -> Result<Url, JoinError> {
         let bad = |why| JoinError::BadHead { url: text.to_owned(), why };
-        let url = Url::parse(text).map_err(|_| bad("is no URL"))?;
+        let url = Url::parse(text).map_err(|_| bad("is not a URL"))?;
         match (url.scheme(), self.certificate.is_some()) {
             ("https", true) => Ok(url),
-            ("https", false) => Err(bad("needs a certificate, and there is none")),
+            ("https", false) => Err(bad("needs a certificate, which is missing")),
             ("http", true) => Err(bad("is without TLS although there is a certificate")),
             ("http", false) if is_loopback(&url) => Ok(url),
             ("http", false) => Err(bad("is without TLS and not on loopback")),
@@ -339,7 +339,7 @@ mod seconds {
     pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Duration, D::Error> {
         let seconds = f64::deserialize(from)?;
         Duration::try_from_secs_f64(seconds)
-            .map_err(|_| de::Error::custom(format_args!("{seconds} is no time in seconds")))
+            .map_err(|_| de::Error::custom(format_args!("{seconds} is not a time in seconds")))
     }
 }
 

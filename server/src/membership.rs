@@ -98,7 +98,7 @@ impl NodeRoster {
             Err(error) => Err(error.to_string()),
         };
         learned.unwrap_or_else(|error| {
-            tracing::warn!(node, error, "a node tells names that cannot be; it is asked always");
+            tracing::warn!(node, error, "a node reports invalid names; it takes part in every query");
             None
         })
     }

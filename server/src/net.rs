@@ -397,7 +397,7 @@ impl Door {
                 tracing::debug!(%error, "a connection ended in the middle");
             },
             () = guest.has_outstayed(self.limits.header_timeout) => {
-                tracing::debug!("a connection over which nothing was asked that could be answered was closed");
+                tracing::debug!("a connection without a valid request was closed");
             }
             () = stalls.watch() => {}
         }

@@ -67,9 +67,9 @@ pub fn check(dir: &Path, uid: u32, privacy: Privacy) -> Result<(), PrivateDirErr
     // Of the name itself, not of what it leads to: in /tmp anybody can place a link.
     let found = fs::symlink_metadata(dir).map_err(io_error("look at", dir))?;
     let wrong = if found.is_symlink() {
-        "is no directory but a link".to_owned()
+        "is not a directory but a link".to_owned()
     } else if !found.is_dir() {
-        "is no directory".to_owned()
+        "is not a directory".to_owned()
     } else if found.uid() != uid {
         format!("belongs to uid {}", found.uid())
     } else if !is_private(found.mode()) {
@@ -115,7 +115,7 @@ impl PrivateDir {
     /// Says which names were taken, if any were.
     pub fn tell_passed(&self, purpose: &str) {
         if let Some(first) = self.passed.first() {
-            tracing::warn!("{purpose} in {}, because {first}; look who put it there", self.path.display());
+            tracing::warn!("{purpose} in {}, because {first}; find out who put it there", self.path.display());
         }
     }
 }

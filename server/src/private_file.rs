@@ -19,9 +19,9 @@ const ROOT: u32 = 0;
 pub enum PrivateFileError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} has mode {mode:04o}, so that others may know its secret; chmod 600 it, or take a new secret", path.display())]
+    #[error("{} has mode {mode:04o}, so other users may know its secret; chmod 600 it, or create a new secret", path.display())]
     Open { path: PathBuf, mode: u32 },
-    #[error("{} belongs to uid {found}, and this process is of uid {uid}", path.display())]
+    #[error("{} belongs to uid {found}, and this process runs as uid {uid}", path.display())]
     NotOurs { path: PathBuf, found: u32, uid: u32 },
     #[error("{} has {found} bytes; at most {bytes_max} are read", path.display())]
     Large { path: PathBuf, found: u64, bytes_max: u64 },

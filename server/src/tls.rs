@@ -47,9 +47,9 @@ pub enum TlsError {
     NoAuthorities,
     #[error("the certificate of {from} cannot be used: {source}")]
     Unusable { from: String, source: rustls::Error },
-    #[error("no certificate can be made: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Making(#[from] rcgen::Error),
-    #[error("TLS cannot be spoken: {0}")]
+    #[error("cannot use TLS: {0}")]
     Protocol(#[from] rustls::Error),
 }
 

@@ -132,7 +132,7 @@ impl Pair {
         let at = self.contents.iter().rposition(|content| content == found);
         let at = at.unwrap_or_else(|| {
             let promised = &self.contents[self.promised.unwrap_or(0)];
-            observe::assert_same(promised, found, "the copy is no prefix; against what was promised");
+            observe::assert_same(promised, found, "the copy is not a prefix; against what was promised");
             unreachable!("what was promised is a content")
         });
         let promised = self.promised.unwrap_or(0);

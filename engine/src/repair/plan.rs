@@ -196,7 +196,7 @@ impl Planner<'_> {
         for file in self.list(WAL)? {
             let path = self.layout.named(&file);
             if layout::wal_number(&path).is_none() && !layout::is_unfinished(&path) {
-                self.set_aside(&file, "it is no file of the WAL: an open put damaged bytes there");
+                self.set_aside(&file, "it is not a file of the WAL: an open put damaged bytes there");
             }
         }
         let mut manifest = match self.manifest.take() {
@@ -250,7 +250,7 @@ impl Planner<'_> {
         for folder in [SEGMENTS, SERIES, META] {
             for file in self.list(folder)? {
                 if !named.contains(&file) {
-                    self.set_aside(&file, "other files hold what is in it, as far as it can be told");
+                    self.set_aside(&file, "other files hold its contents, as far as can be determined");
                 }
             }
         }

@@ -176,7 +176,7 @@ pub fn judge(file: &str, number: u64, bytes: &[u8], is_last: bool, index: &Serie
     judged.unnamed = unnamed;
     if !is_last {
         for hole in scanned.holes.iter().filter(|hole| hole.start < refused_at.unwrap_or(usize::MAX)) {
-            let why = format!("bytes {} to {} are no frame", hole.start, hole.end);
+            let why = format!("bytes {} to {} are not a frame", hole.start, hole.end);
             judged.losses.push(loss(file, &why, None, hole.len()));
         }
     }

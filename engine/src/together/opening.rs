@@ -46,7 +46,7 @@ pub fn each(
         }
         for (at, dir) in dirs.iter().enumerate() {
             let recovered = found[at % readers].recv();
-            let died = || Error::Internal { what: format!("who read {} died", dir.display()) };
+            let died = || Error::Internal { what: format!("the thread that read {} died", dir.display()) };
             take(&Layout::new(dir), recovered.map_err(|_| died())?)?;
         }
         Ok(())

@@ -42,7 +42,7 @@ fn good_samples_are_kept_and_each_bad_one_is_named() {
     let expected = [
         (1, "metric is empty".to_owned()),
         (2, "tag value is empty".to_owned()),
-        (3, "tag 'host' stands twice".to_owned()),
+        (3, "tag 'host' occurs twice".to_owned()),
     ];
     assert_eq!(rejects(&Limits::default(), samples), expected);
 }
@@ -70,7 +70,7 @@ fn a_sample_may_lie_an_hour_ahead_and_not_a_microsecond_more() {
              compare the clocks"
                 .to_owned(),
         ),
-        (2, "timestamp 9223372036854775807us is the end of time: no sample may carry it".to_owned()),
+        (2, "timestamp 9223372036854775807us is the end of time: no sample may have it".to_owned()),
     ];
     assert_eq!(rejects(&Limits::default(), samples), expected);
 }

@@ -29,7 +29,7 @@ impl Slot {
 
     /// The tag `host` comes by itself. Values are cut and cleaned where the engine would refuse them.
     pub fn tagged(metric: &'static str, tags: &[(&'static str, &str)]) -> Self {
-        debug_assert!(describe(metric).is_some(), "{metric} does not stand in the catalog");
+        debug_assert!(describe(metric).is_some(), "{metric} is not in the catalog");
         let tags = tags.iter().map(|(key, value)| (*key, clean(value))).collect();
         Self { metric, tags, id: Id::Unasked, last: None }
     }

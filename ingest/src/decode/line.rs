@@ -28,9 +28,9 @@ pub enum LineError {
     MissingTagKey,
     #[error("missing tag value")]
     MissingTagValue,
-    #[error("invalid tag format: an equals sign within a value stands there as \\=")]
+    #[error("invalid tag format: an equals sign within a value is written as \\=")]
     TagFormat,
-    #[error("duplicate tags: '{key}' stands twice")]
+    #[error("duplicate tags: '{key}' occurs twice")]
     DuplicateTag { key: String },
     #[error("{found} tags; at most {max} are allowed")]
     TooManyTags { found: usize, max: usize },

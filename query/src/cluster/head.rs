@@ -98,7 +98,7 @@ impl QueryPlanner for GivenPlanner {
     ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
         match session.config().get_extension::<PlanToStage>() {
             Some(given) => Ok(Arc::clone(&given.0)),
-            None => internal_err!("a plan is to be distributed, and there is none"),
+            None => internal_err!("there is no plan to distribute"),
         }
     }
 }

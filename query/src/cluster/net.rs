@@ -91,7 +91,8 @@ impl Wire {
     /// When the token has characters that no header may have.
     fn authorization(&self) -> Result<HeaderValue> {
         let value = HeaderValue::try_from(format!("Bearer {}", self.token));
-        let mut value = value.map_err(|_| DataFusionError::Configuration("the token is no header's value".into()))?;
+        let mut value =
+            value.map_err(|_| DataFusionError::Configuration("the token is not a header's value".into()))?;
         value.set_sensitive(true);
         Ok(value)
     }

@@ -105,7 +105,7 @@ fn schema_text(error: &SchemaError) -> String {
     let name = field.quoted_flat_name();
     let other_case = valid_fields.iter().find(|known| known.name.eq_ignore_ascii_case(&field.name));
     let hint = match other_case {
-        Some(column) => format!("; is {} meant? Names are told apart by case", column.quoted_flat_name()),
+        Some(column) => format!("; is {} meant? Names are case-sensitive", column.quoted_flat_name()),
         None if known.is_empty() => String::new(),
         None => format!("; there are {}", known.join(", ")),
     };

@@ -56,7 +56,7 @@ pub fn micros_before_now(text: &str) -> Option<Result<i64, String>> {
         return Some(Ok(0));
     }
     let stretch = text.strip_suffix(AGO)?;
-    Some(stretch_micros(stretch).ok_or_else(|| format!("'{text}' is no time; {EXPECTED}")))
+    Some(stretch_micros(stretch).ok_or_else(|| format!("'{text}' is not a time; {EXPECTED}")))
 }
 
 /// Whether a text may hold a time that is relative to now: the quick look before the thorough one.

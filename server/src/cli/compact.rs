@@ -16,24 +16,25 @@ use crate::info::grouped;
 use crate::saving::saved;
 use crate::service::noteworthy;
 
-/// Merge the files of databases that nobody writes
+/// Merge the files of databases that no process writes
 ///
-/// Every day becomes one file, as at the end of `telem run`. For what `telem serve` wrote (it merges while it runs, and stops at once when it is told to) and for jobs that were
-/// killed. Samples that only the WAL holds are flushed first; of samples that were written again the later ones stay.
-/// Nothing else changes: every answer is the same before and after.
+/// Every day becomes one file, as at the end of `telem run`. Use it for databases that `telem serve` wrote (it merges
+/// while it runs, and stops at once when it is told to) and for killed jobs. Samples that only the WAL holds are
+/// flushed first; of samples that were overwritten the later ones stay. Nothing else changes: every answer is the same
+/// before and after.
 ///
-/// A database that somebody writes is refused. Whoever reads one meanwhile may find files gone, and opens it again; so
-/// does `telem replay` when it is started anew. It takes about as much room again as the largest day, and may be stopped
-/// at any moment: what was merged stays merged.
+/// A database that another process writes is refused. A process that reads one meanwhile may miss files, and opens the
+/// database again; a `telem replay` must be restarted. The merge needs about as much extra room as the largest day. It
+/// may be stopped at any moment: finished merges stay.
 ///
-/// Exit code 0 when all is merged, 1 when something could not be, or when it was stopped, 2 when used wrongly.
+/// The exit code is 0 if everything is merged, 1 if something could not be, or if it was stopped, 2 for wrong usage.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CompactArgs {
     /// Directories of databases or of saved jobs
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// Merge also where another host, or a live process, seems to write
+    /// Merge even if another host, or a live process, seems to write
     #[arg(long)]
     take_over: bool,
     /// As JSON

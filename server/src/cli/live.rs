@@ -130,7 +130,7 @@ impl Leftover {
             Err(error) if error.kind() == io::ErrorKind::NotFound => match &note {
                 Some(note) if note::is_dead(&note.process, machine) => {}
                 Some(note) => return Err(alive(&note.process)),
-                None => return Err("nothing is left behind there: who wrote it closed it".to_owned()),
+                None => return Err("nothing is left behind there: its writer closed it".to_owned()),
             },
             Err(error) => return Err(error.to_string()),
         }
@@ -232,7 +232,7 @@ mod tests {
         let given = fresh_in(&[base(&full), base(&open)], "j2", "n1").unwrap();
         assert_eq!(given, open.join(format!("{name}-2/j2/n1")));
         let error = fresh_in(&[base(&absent), base(&full)], "j1", "n1").unwrap_err();
-        assert!(error.contains("absent (TMPDIR): No such file") && error.contains("is no directory but"), "{error}");
+        assert!(error.contains("absent (TMPDIR): No such file") && error.contains("is not a directory but"), "{error}");
         assert!(error.contains("name one with --data DIR"), "{error}");
     }
 

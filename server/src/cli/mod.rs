@@ -47,8 +47,8 @@ struct Cli {
     verbosity: Verbosity,
     /// Certificates (PEM) to trust of servers with https://
     ///
-    /// A server is trusted that shows a certificate of this file, or for whom one of its authorities vouches
-    /// [default: the connection file's, else the machine's authorities].
+    /// A server is trusted if its certificate is in this file, or is signed by an authority in it [default: the
+    /// connection file's, else the machine's authorities].
     #[arg(long, global = true, env = "TELEM_TLS_CA", value_name = "FILE", hide_short_help = true)]
     tls_ca: Option<PathBuf>,
     #[command(subcommand)]
@@ -62,15 +62,15 @@ Examples:
   telem replay ./telem-4711
   telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
 
-  telem COMMAND -h        what is needed most of a command, on one screen
-  telem COMMAND --help    every option of it, with examples";
+  telem COMMAND -h        the most important options, on one screen
+  telem COMMAND --help    every option, with examples";
 
 /// How much is logged on stderr.
 #[derive(Clone, Copy, Debug, Args)]
 struct Verbosity {
     /// Log more: -v what happens, -vv details
     ///
-    /// TELEM_LOG (as in `telem_engine=debug`) says it more finely.
+    /// TELEM_LOG (such as `telem_engine=debug`) sets the level of each module.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
     /// Log less: -q errors only, -qq nothing

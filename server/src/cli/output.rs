@@ -30,13 +30,13 @@ use crate::rows::{self, Encoder};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// Lines and columns, for people: short numbers and times, and on a terminal the first rows
+    /// A table for people: short numbers and times, and on a terminal only the first rows
     Table,
-    /// A line of names, then one line a row
+    /// A header line, then one line per row
     Csv,
     /// One array of row objects
     Json,
-    /// One row object a line
+    /// One row object per line
     Ndjson,
     /// An Arrow IPC file (Feather); on stdout, and in a file named *.arrows, an IPC stream
     Arrow,

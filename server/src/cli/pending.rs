@@ -39,7 +39,7 @@ impl Pending {
         // What a link names is replaced, not the link.
         let path = &*fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let Some(name) = path.file_name() else {
-            return Err(CliFailure::Usage(format!("{} is no name of a file", path.display())));
+            return Err(CliFailure::Usage(format!("{} is not a name of a file", path.display())));
         };
         let mut new = name.to_owned();
         new.push(format!(".{}.part", std::process::id()));

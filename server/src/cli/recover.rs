@@ -17,16 +17,16 @@ use crate::saving::claim::claim;
 use crate::saving::save::SaveNote;
 use crate::service::noteworthy;
 
-/// Save the live data that killed jobs left behind, each where its job was to be saved
+/// Save the live data of killed jobs, each to the save directory of its job
 ///
-/// A job that is killed together with telem leaves its live data where they were, with the last seconds that its saved
-/// copy lacks. This brings the copy up to date, and makes one where there is none: nothing that stands there is
-/// overwritten, and what stands under the name already gets a neighbour, NODE-2. Then the live data are removed. Data
-/// of a job that still runs are left alone.
+/// A job that is killed together with telem leaves its live data behind, with the last seconds that its saved copy
+/// lacks. This command completes the copy, or makes one if there is none. It overwrites nothing: if the name of a copy
+/// is taken, the copy is called NODE-2. Then it removes the live data. Live data of running jobs is left alone.
 ///
-/// Without DIR, all places are looked through in which telem puts live data on this machine.
+/// Without DIR, it searches all places in which telem puts live data on this machine.
 ///
-/// Exit code 0 when all that was found is saved (or removed), 1 when something could not be, 2 when used wrongly.
+/// The exit code is 0 if everything that was found is saved (or removed), 1 if something could not be, 2 for wrong
+/// usage.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RecoverArgs {
@@ -36,24 +36,24 @@ pub struct RecoverArgs {
     /// Save into this directory instead, as DIR/NODE
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Only say what there is
+    /// Only list the live data
     #[arg(long, conflicts_with_all = ["save", "discard"])]
     list: bool,
     /// Remove the live data without saving them
     #[arg(long, conflicts_with = "save")]
     discard: bool,
-    /// Do not ask before something is removed for good
+    /// Do not ask before removing data for good
     #[arg(long, requires = "discard")]
     yes: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  telem recover --list                 # what killed jobs left on this machine
+  telem recover --list                 # live data of killed jobs on this machine
   telem recover                        # save all of it
   telem recover /tmp/telem-1000/4711   # one job
   telem recover --save ./rescued       # somewhere else
-  telem recover --discard              # remove it, once it is said what is lost";
+  telem recover --discard              # remove it, after showing what is lost";
 
 /// # Errors
 /// Usage for a directory that holds no live data; Failed when nothing can be looked at; BadNews when something could
@@ -211,7 +211,7 @@ fn save(leftover: &Leftover, to: Option<&Path>, bar: &ProgressBar) -> Result<Str
                 true => remove(live).err().map(|error| format!("; the live data stay: {error}")),
                 false => {
                     SaveNote::remove(live);
-                    Some("; the live data stay, where somebody asked for them".to_owned())
+                    Some("; the live data stays in the requested directory".to_owned())
                 }
             };
             let kept = kept.unwrap_or_default();

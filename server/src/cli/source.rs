@@ -47,9 +47,10 @@ impl Origin {
 /// What to do about a database that cannot be opened among several.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct StrictArg {
-    /// Fail where a database or a node of several is missing
+    /// Fail if one of several databases or nodes is missing
     ///
-    /// Else a database that cannot be opened, or a node of a running job that does not answer, is left out and named.
+    /// Without it, a database that cannot be opened, or a node of a running job that does not answer, is left out and
+    /// named.
     #[arg(long)]
     pub strict: bool,
 }
@@ -83,7 +84,7 @@ pub enum RowsError {
     Client(#[from] ClientError),
     #[error("the server's answer cannot be decoded: {0}")]
     Garbled(#[from] ArrowError),
-    #[error("the server's answer is no Arrow stream")]
+    #[error("the server's answer is not an Arrow stream")]
     NoStream,
 }
 

@@ -118,11 +118,11 @@ impl Company {
         // The file system may hang, and nobody waits for that.
         let tell = move || {
             if let Err(error) = claim.tell(&environment) {
-                tracing::warn!(%error, "the other processes of this node are not told where to send");
+                tracing::warn!(%error, "the other processes of this node do not learn where to send");
             }
         };
         if let Err(error) = thread::Builder::new().name("telem-claim".to_owned()).spawn(tell) {
-            tracing::warn!(%error, "the other processes of this node are not told where to send");
+            tracing::warn!(%error, "the other processes of this node do not learn where to send");
         }
     }
 

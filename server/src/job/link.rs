@@ -91,7 +91,7 @@ pub fn listen<T: DeserializeOwned>(from: impl Read, mut hear: impl FnMut(T) -> b
                 }
             }
             // Both are the same program: no line of ours is unknown to it.
-            Err(error) => tracing::debug!(%error, "a line that is none"),
+            Err(error) => tracing::debug!(%error, "a malformed line"),
         }
     }
 }

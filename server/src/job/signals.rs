@@ -238,7 +238,7 @@ mod tests {
 
         let is_a_shells_job = |stat| Standing::of(stat).is_a_shells_job;
         assert!(is_a_shells_job("42 (telem) S 1 42 7 34816 42"));
-        assert!(!is_a_shells_job("42 (telem) S 1 42 42 34816 42"), "nobody would continue the leader of a session");
+        assert!(!is_a_shells_job("42 (telem) S 1 42 42 34816 42"), "no process would continue the leader of a session");
         assert!(!is_a_shells_job("42 (telem) S 1 40 7 34816 40"), "a script at a terminal waits for the end alone");
         assert!(!is_a_shells_job("42 (telem) S 1 42 7 34816 7"), "in the background");
         assert!(!is_a_shells_job("42 (telem) S 1 42 7 0 -1"), "no terminal");

@@ -247,7 +247,7 @@ fn parts<'a>(text: &str, start: usize, element: &'a str) -> Result<Vec<NamePart<
         }
         let plain = &rest[..rest.find('[').unwrap_or(rest.len())];
         if let Some((bad, c)) = plain.char_indices().find(|(_, c)| !is_plain(*c)) {
-            return Err(wrong(text, here + bad, format!("{c:?} is no part of a name,")));
+            return Err(wrong(text, here + bad, format!("{c:?} is not part of a name,")));
         }
         parts.push(NamePart::Plain(plain));
         at += plain.len();
@@ -292,10 +292,10 @@ fn number(text: &str, at: usize, digits: &str) -> Result<u64, HostlistError> {
         return Err(wrong(text, at, "a number is missing"));
     }
     if let Some((bad, c)) = digits.char_indices().find(|(_, c)| !c.is_ascii_digit()) {
-        return Err(wrong(text, at + bad, format!("{c:?} is no digit,")));
+        return Err(wrong(text, at + bad, format!("{c:?} is not a digit,")));
     }
     if digits.len() > DIGITS_MAX {
         return Err(wrong(text, at, format!("a number of {} digits is too long,", digits.len())));
     }
-    digits.parse().map_err(|_| wrong(text, at, "this is no number,"))
+    digits.parse().map_err(|_| wrong(text, at, "this is not a number,"))
 }

@@ -121,7 +121,7 @@ pub enum PlanError {
     #[error("{asked} names no host")]
     Nobody { asked: String },
     #[error(
-        "--launcher srun starts agents in an allocation of Slurm, and this is none (SLURM_JOB_ID is not set); use --launcher ssh"
+        "--launcher srun starts agents in a Slurm allocation, and this is not one (SLURM_JOB_ID is not set); use --launcher ssh"
     )]
     NoSlurm,
     #[error("the hosts of this job are not known: {0}; name them with --nodes or --hostfile, or use --launcher none")]

@@ -269,7 +269,7 @@ impl Meeting {
         match private_file::write(&path, &text) {
             Ok(()) => Some(Wish { path, text }),
             Err(error) => {
-                tracing::debug!(%error, "who keeps the node of the head does not hear of it");
+                tracing::debug!(%error, "the keeper of the head's node does not hear of it");
                 None
             }
         }

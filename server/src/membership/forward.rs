@@ -106,7 +106,8 @@ impl Forward {
     async fn alone(&self, why: &str, request: Request, next: Next) -> Response {
         let asks_strictly = request.uri().query().is_some_and(|query| query.split('&').any(|one| one == "strict=true"));
         if asks_strictly {
-            let what = format!("the answer would lack other nodes ({why}); without strict it covers {}", self.node);
+            let what =
+                format!("other nodes ({why}) would be missing from the answer; without strict it covers {}", self.node);
             return ApiError::of_kind(ErrorKind::Unavailable, what).into_response();
         }
         let reason = format!("{why}: these are the samples of {} alone", self.node);

@@ -51,10 +51,10 @@ pub enum LinkError {
     /// Another attempt may help.
     #[error(transparent)]
     Away(#[from] ClientError),
-    #[error("{address} is no head that we understand: it answered {found}")]
+    #[error("{address} is not a compatible head: it answered {found}")]
     NoHead { address: Address, found: String },
     /// The head does not know us.
-    #[error("{address} does not know this node any more")]
+    #[error("{address} no longer knows this node")]
     Unknown { address: Address },
     /// The head does not want us, as we are.
     #[error("the head refuses this node: {why} ({address} answered {status})")]

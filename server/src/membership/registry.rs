@@ -47,19 +47,21 @@ pub struct HeadName {
 /// Why a node was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeRefusal {
-    #[error("the node is of telem {theirs}, and this head of telem {ours}; start agents with the binary of their head")]
+    #[error(
+        "the node runs telem {theirs}, and this head runs telem {ours}; start agents with the binary of their head"
+    )]
     Version { ours: String, theirs: String },
-    #[error("the node is of job '{theirs}', and this is the head of job '{ours}'")]
+    #[error("the node belongs to job '{theirs}', and this is the head of job '{ours}'")]
     Job { ours: String, theirs: String },
-    #[error("the node gives itself no usable name: {0}")]
+    #[error("the node's name cannot be used: {0}")]
     Name(String),
-    #[error("the node says that it answers at '{url}', which is no http or https URL with a host and a port")]
+    #[error("the node gives '{url}' as its address, which is not an http or https URL with a host and a port")]
     Url { url: String },
     #[error("there is another node '{node}' on {host}, with data in {data}; start this one with another --node NAME")]
     Taken { node: String, host: String, data: String },
-    #[error("the job has {nodes_max} nodes already, the most that there may be")]
+    #[error("the job already has {nodes_max} nodes, which is the limit")]
     Full { nodes_max: usize },
-    #[error("no such node has joined: join first")]
+    #[error("this node has not joined: join first")]
     Unknown,
 }
 

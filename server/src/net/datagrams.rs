@@ -76,7 +76,7 @@ impl Admission {
         let now = Instant::now();
         if self.told.is_none_or(|told| now.duration_since(told) >= TOLD_INTERVAL) {
             self.told = Some(now);
-            tracing::warn!(%sender, refused = self.refused, "datagrams of a sender who may not send are dropped");
+            tracing::warn!(%sender, refused = self.refused, "datagrams of a sender without permission are dropped");
         }
     }
 }

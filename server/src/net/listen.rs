@@ -18,7 +18,9 @@ const PORTS_TRIED_MAX: u16 = 200;
 pub enum ListenError {
     #[error("cannot listen on {address}: {source}; choose another --listen ADDR:PORT (port 0 takes any free one)")]
     Taken { address: SocketAddr, source: io::Error },
-    #[error("datagrams carry no token, so they are taken on loopback only, and {address} is not; name 127.0.0.1")]
+    #[error(
+        "datagrams carry no token, so they are accepted only on loopback, and {address} is not loopback; use 127.0.0.1"
+    )]
     Open { address: SocketAddr },
     #[error("all of 127.0.0.1:{DEFAULT_PORT} to {last} are taken; choose --listen 127.0.0.1:0 for any free port")]
     NoneFree { last: u16 },

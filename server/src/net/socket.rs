@@ -16,13 +16,13 @@ const PATH_BYTES_MAX: usize = 99;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    #[error("{0}: mend it, or set XDG_RUNTIME_DIR to a directory that is yours alone")]
+    #[error("{0}: repair it, or set XDG_RUNTIME_DIR to a directory that only you can enter")]
     Directory(#[from] PrivateDirError),
     #[error("the socket path {} has {found} bytes; at most {PATH_BYTES_MAX} are allowed: set XDG_RUNTIME_DIR to a shorter one", path.display())]
     LongPath { path: PathBuf, found: usize },
     #[error("{} is served by a running telem", path.display())]
     Alive { path: PathBuf },
-    #[error("{} is in the way of the socket and is not one; remove it", path.display())]
+    #[error("{} is in the way of the socket and is not a socket; remove it", path.display())]
     InTheWay { path: PathBuf },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },

@@ -321,7 +321,7 @@ impl CopyThread {
         self.place.give_up();
         let report = step(self.mirror()?).map_err(|error| error.to_string())?;
         tracing::warn!(
-            "the copy in {} was removed or taken by somebody; all samples are saved anew in {}",
+            "the copy in {} was removed or replaced; all samples are saved anew in {}",
             lost.display(),
             self.place.dir().display()
         );

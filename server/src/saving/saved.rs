@@ -232,7 +232,7 @@ fn those_with(
     };
     let found = thread::scope(|scope| {
         let threads: Vec<_> = directories.chunks(share).map(|some| scope.spawn(|| look(some))).collect();
-        let died = || telem_engine::Error::Internal { what: "who looks for databases died".to_owned() };
+        let died = || telem_engine::Error::Internal { what: "the thread that looks for databases died".to_owned() };
         let found = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(died())));
         found.collect::<telem_engine::Result<Vec<_>>>()
     });

@@ -115,9 +115,9 @@ pub struct DirectoryGrant {
 pub enum UploadsError {
     #[error(transparent)]
     Name(#[from] ConfigError),
-    #[error("{NODES_MAX} nodes are saved here already, and no more may be")]
+    #[error("{NODES_MAX} nodes are saved here already, which is the limit")]
     TooMany,
-    #[error("no directory can be made in {}: {source}", path.display())]
+    #[error("cannot create a directory in {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Engine(#[from] telem_engine::Error),

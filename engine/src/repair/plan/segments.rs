@@ -55,8 +55,7 @@ impl Planner<'_> {
             if let Some((by, loses)) = passed_over.get(&file) {
                 if *loses {
                     let entry = entry_of(&examined);
-                    let why =
-                        format!("{by} has samples of the same time and flush, and nobody can tell which are newer");
+                    let why = format!("{by} has samples of the same time and flush, and it is unknown which are newer");
                     self.losses.push(segments::loss_of_all(&file, &why, entry, runs_of(&examined), &name));
                 }
                 self.set_aside(&file, format!("{by} came in its place"));
@@ -72,7 +71,7 @@ impl Planner<'_> {
                     self.act(
                         Act::RebuildSegment,
                         &file,
-                        "its series have other names now, and rows stand in their order",
+                        "its series have other names now, and rows are in the order of names",
                     );
                     self.aside.insert(file.clone());
                     parts.push(SegmentPart::Made { file, label, source: RepairSource::Runs(entry) });

@@ -49,7 +49,7 @@ impl Planner<'_> {
         for entry in gone {
             let path = self.layout.wal(entry.number);
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let why = "the file was begun and is gone; it had so many bytes at least";
+            let why = "the file was begun and is missing; it had at least this many bytes";
             self.losses.push(wal::loss(&format!("{WAL}/{name}"), why, None, entry.bytes as usize));
             self.drop_list("a file that it names is gone".to_owned());
         }

@@ -44,7 +44,7 @@ fn placed(given: Vec<FunctionArg>) -> Result<Vec<FunctionArg>> {
                 }
                 (at, value)
             }
-            other => return plan_err!("{NAME}: the argument {other} is no value"),
+            other => return plan_err!("{NAME}: the argument {other} is not a value"),
         };
         let Some(at) = at else {
             return plan_err!(

@@ -125,7 +125,7 @@ fn hint(known: &[ExportMetric], globs: &[Glob]) -> String {
             format!("there are: {some}")
         };
     }
-    format!("close to it: {}. Names are told apart by case", names(&mut near.into_iter().map(|(_, name)| name)))
+    format!("close to it: {}. Names are case-sensitive", names(&mut near.into_iter().map(|(_, name)| name)))
 }
 
 /// How far a name is from what a glob asks for; `None` where it is too far to be meant.

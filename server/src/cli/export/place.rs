@@ -265,7 +265,7 @@ fn earlier_files(path: &Path) -> Result<Option<Vec<String>>, CliFailure> {
     };
     let strange = || {
         CliFailure::Failed(format!(
-            "{} is no index of an export, so nobody knows what may be replaced; remove it, or name another directory",
+            "{} is not an index of an export, so it is unknown which files may be replaced; remove it, or name another directory",
             index.display()
         ))
     };

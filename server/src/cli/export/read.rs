@@ -246,7 +246,7 @@ impl ExportSource {
                     if !may_go_on(&error) || tries > TRIES_MAX {
                         return Err(error.into());
                     }
-                    tracing::info!(metric = metric.name, %error, "the rest is asked for in shorter stretches");
+                    tracing::info!(metric = metric.name, %error, "the rest is queried in shorter stretches");
                     if is_refused(&error) {
                         pause(tries).await;
                     }

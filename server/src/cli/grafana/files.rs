@@ -43,7 +43,7 @@ pub enum FilesError {
     Foreign { path: PathBuf, why: &'static str },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("bug in telem: the {what} that it carries is not what it expects")]
+    #[error("bug in telem: its {what} is not as expected")]
     Template { what: &'static str },
 }
 
@@ -179,7 +179,7 @@ fn check_ours(path: &Path, kind: DashboardFile) -> Result<(), FilesError> {
         DashboardFile::Provisioning => (found.starts_with(MARK), "its first line does not say so"),
         DashboardFile::Dashboard { uid } => {
             let json: Json = serde_json::from_str(&found).unwrap_or_default();
-            (json["uid"] == uid, "it is no dashboard with the uid that its name says")
+            (json["uid"] == uid, "it is not a dashboard with the uid that its name says")
         }
     };
     if ours { Ok(()) } else { Err(FilesError::Foreign { path: path.to_path_buf(), why }) }

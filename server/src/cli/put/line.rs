@@ -50,7 +50,7 @@ pub fn of_words(words: &[&str]) -> Result<PutLine, String> {
 fn sample(metric: &str, value: &str, tags: &[&str], time: Option<When>) -> Result<PutLine, String> {
     let mut named: Vec<(String, String)> = Vec::with_capacity(tags.len());
     for tag in tags {
-        let (key, value) = tag.split_once('=').ok_or_else(|| format!("'{tag}' is no tag; write TAG=VALUE"))?;
+        let (key, value) = tag.split_once('=').ok_or_else(|| format!("'{tag}' is not a tag; write TAG=VALUE"))?;
         match named.iter().find(|(known, _)| known == key) {
             Some((_, first)) if first == value => {}
             Some((_, first)) => return Err(format!("tag '{key}' is given twice, as '{first}' and as '{value}'")),

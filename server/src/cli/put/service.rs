@@ -82,7 +82,7 @@ impl PutTarget {
         let read = file.as_deref().map(Connection::read);
         let unread = read.as_ref().and_then(|read| read.as_ref().err()).map(|error| match error.kind() {
             io::ErrorKind::NotFound => "cannot be read: no telem runs".to_owned(),
-            io::ErrorKind::InvalidData => format!("is no connection file ({error})"),
+            io::ErrorKind::InvalidData => format!("is not a connection file ({error})"),
             _ => format!("cannot be read: {error}"),
         });
         let connection = read.and_then(Result::ok);

@@ -14,10 +14,10 @@ use crate::launch::plan::{self, Hosts, JobName, LOCAL_MAX, LaunchOptions};
 pub struct RunNodesArgs {
     /// Other hosts to record [default: the scheduler's]
     ///
-    /// A list such as a,b[001-003]. Without it those of the scheduler's job.
+    /// A list such as a,b[001-003]. Without it the hosts of the scheduler's job.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["hostfile", "local"])]
     nodes: Option<String>,
-    /// A file that names them, one on a line; or Flux's R
+    /// A file that names them, one per line; or Flux's R
     #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "local")]
     hostfile: Option<PathBuf>,
     /// N agents on this machine instead, as separate processes with names and data of their own, for trials
@@ -26,10 +26,11 @@ pub struct RunNodesArgs {
     /// What starts agents on other hosts: srun in an allocation of Slurm, else ssh; or none
     #[arg(long, hide_short_help = true, value_enum, value_name = "HOW", default_value_t = LauncherArg::Auto)]
     launcher: LauncherArg,
-    /// Name or address under which agents reach this host [default: all that it has, in turn]
+    /// Name or address at which agents reach this host [default: all of its addresses, in turn]
     #[arg(long, hide_short_help = true, value_name = "HOST")]
     advertise: Option<String>,
-    /// How long agents go on when this process is gone [default: not at all on this machine; elsewhere 1m, or 10m while what started them still runs]
+    /// How long agents go on after this process has died [default: not at all on this machine; elsewhere 1m, or 10m
+    /// while their ssh or srun still runs]
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::duration)]
     head_gone_timeout: Option<Duration>,
 }

@@ -37,10 +37,7 @@ pub async fn health() -> Response {
 
 /// What else InfluxDB 3 has below `/api/v3`.
 pub async fn not_of_v3(uri: Uri) -> Response {
-    let what = format!(
-        "of InfluxDB 3 only /api/v3/write_lp is served here, and '{}' was asked for; ask in SQL at /api/sql",
-        uri.path()
-    );
+    let what = format!("of InfluxDB 3 only /api/v3/write_lp is served here, not '{}'; use SQL at /api/sql", uri.path());
     InfluxError::new(StatusCode::NOT_FOUND, what).respond(Dialect::V3)
 }
 

@@ -432,7 +432,7 @@ fn histogram(
 /// # Errors
 /// Says which is no number, or that there are too many.
 pub fn percentiles<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<f32>, String> {
-    let number = |text: &str| text.trim().parse().map_err(|_| format!("the percentile '{text}' is no number"));
+    let number = |text: &str| text.trim().parse().map_err(|_| format!("the percentile '{text}' is not a number"));
     let percentiles = texts.map(number).collect::<Result<Vec<f32>, String>>()?;
     match percentiles.len() > PERCENTILES_MAX {
         true => Err(format!("more than {PERCENTILES_MAX} percentiles in one sub-query")),

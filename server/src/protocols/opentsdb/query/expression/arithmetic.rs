@@ -209,7 +209,7 @@ impl Reader<'_> {
     fn choice(&mut self) -> Result<Arithmetic, String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(format!("brackets stand more than {DEPTH_MAX} deep in one another"));
+            return Err(format!("brackets are nested more than {DEPTH_MAX} deep"));
         }
         let test = self.level(0)?;
         let chosen = if self.rest.next_if_eq(&"?").is_some() {
@@ -302,5 +302,5 @@ fn number(token: &str) -> Result<Arithmetic, String> {
         Ok(int) if !token.ends_with(['f', 'F', 'd', 'D']) => Some(Number::Int(int)),
         _ => plain.parse().ok().map(Number::Float),
     };
-    number.map(Arithmetic::Number).ok_or_else(|| format!("'{token}' is no number"))
+    number.map(Arithmetic::Number).ok_or_else(|| format!("'{token}' is not a number"))
 }

@@ -270,7 +270,7 @@ fn fill(json: &Json) -> Result<Option<(String, f64)>, String> {
     }
     let given = match &json["value"] {
         Json::Number(number) => number.as_f64().unwrap_or(0.0),
-        Json::String(text) => text.parse().map_err(|_| format!("the fill value '{text}' is no number"))?,
+        Json::String(text) => text.parse().map_err(|_| format!("the fill value '{text}' is not a number"))?,
         _ => 0.0,
     };
     let policy = text(&json["policy"]).map(|name| name.to_lowercase());

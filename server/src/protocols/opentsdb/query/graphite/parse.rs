@@ -84,7 +84,7 @@ impl GraphiteReader<'_> {
     /// `name(argument,argument)`
     fn function(&mut self, text: &str, depth: usize) -> Result<GraphiteTree, String> {
         if depth > DEPTH_MAX {
-            return Err(format!("functions stand more than {DEPTH_MAX} deep in one another"));
+            return Err(format!("functions are nested more than {DEPTH_MAX} deep"));
         }
         let (name, inner) =
             text.trim_end().strip_suffix(')').and_then(|text| text.split_once('(')).ok_or_else(|| self.malformed())?;
