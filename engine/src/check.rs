@@ -370,7 +370,7 @@ impl Check<'_> {
                 self.wrong(&path, "its sequence", &found, &expected);
             }
         }
-        // Two segments that share a flush must share no time, or nobody knows which sample is newer.
+        // Two segments that share a flush must share no time, or it is unknown which sample is newer.
         entries.sort_by_key(|entry| (entry.window_start, entry.sequence_min));
         let mut before: Vec<&SegmentEntry> = Vec::new();
         for entry in entries {

@@ -104,10 +104,10 @@ pub(crate) struct Durable {
 struct Write {
     lock: WriterLock,
     closed: AtomicBool,
-    /// Held by whoever merges or drops segments. Flushes go on meanwhile.
+    /// Held while segments are merged or dropped. Flushes go on meanwhile.
     upkeep: Mutex<Upkeep>,
     flusher: Mutex<Flusher>,
-    /// How far the WAL is durable. Held while an fsync runs, so that one serves all who wait.
+    /// How far the WAL is durable. Held while an fsync runs, so that one fsync serves all waiting threads.
     synced: Mutex<Position>,
     append: Mutex<AppendState>,
     /// Milliseconds of the monotonic clock before which no flush is due: set by a failed one.
@@ -481,7 +481,7 @@ impl DbState {
         }
         let error = Error::DatabaseFull { path: self.layout.dir().to_path_buf(), found, max };
         if !write.full.swap(true, Ordering::Relaxed) {
-            // Whoever appends says so to people, and what becomes of them.
+            // The code that appends reports this, and what becomes of the samples.
             debug!(%error, "samples are refused");
         }
         Err(error)

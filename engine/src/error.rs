@@ -16,7 +16,7 @@ pub enum ErrorKind {
     NotFound,
     /// A limit is reached for the moment: try again.
     Busy,
-    /// The database or its disk cannot serve this now: somebody must act, then try again.
+    /// The database or its disk cannot serve this now: a person must act, then try again.
     Unavailable,
     /// Bytes on disk are not what was written.
     Corrupt,

@@ -120,7 +120,7 @@ impl Flusher {
         &self.manifest
     }
 
-    /// For who writes a file that a later [`Flusher::change`] names.
+    /// For code that writes a file which a later [`Flusher::change`] names.
     pub fn files(&self) -> Files {
         self.files.clone()
     }

@@ -201,7 +201,7 @@ impl SeriesIndex {
         self.ordinal(kind, name).is_some()
     }
 
-    /// The how-manieth name of its kind this database saw, from 0; stable for ever.
+    /// The number of this name among those of its kind, in the order of first sight, from 0; it never changes.
     pub fn ordinal(&self, kind: NameKind, name: &str) -> Option<u32> {
         self.read().names(kind).ordinal(name)
     }

@@ -16,7 +16,7 @@ pub const MANIFEST_NEW: &str = "MANIFEST.new";
 pub const WRITER: &str = "WRITER";
 /// Names the WAL files that were begun.
 pub const WAL_LIST: &str = "WAL_FILES";
-/// Not the engine's: who serves a database says here how it is reached.
+/// Not the engine's file: a server writes here how it is reached.
 pub const CONNECTION: &str = "connection.json";
 /// Not the engine's either: where a job that runs is being saved.
 pub const SAVE_NOTE: &str = "saving.json";

@@ -87,7 +87,7 @@ enum Judgement {
     TakeOver,
     /// Its owner lives.
     Alive,
-    /// Nobody here can know.
+    /// It cannot be known here.
     Unknown,
 }
 
@@ -106,7 +106,7 @@ pub struct WriterLock {
     dir: PathBuf,
     /// What the file holds while it is ours.
     content: Vec<u8>,
-    /// Who held it before and did not give it back.
+    /// The process that held it before and did not release it.
     pub taken_over_from: Option<String>,
 }
 
@@ -131,7 +131,7 @@ impl WriterLock {
                     return Ok(Self { disk: Arc::clone(disk), path, dir, content, taken_over_from });
                 }
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
-                // The name is ours but its content is not written: leave no lock that nobody can judge.
+                // The name is ours but its content is not written: leave no lock that cannot be judged.
                 Err(error @ Error::Io { action: "write" | "sync", .. }) => {
                     let _ = disk.remove(&path);
                     return Err(error);
@@ -157,7 +157,7 @@ impl WriterLock {
         Err(Error::Locked { path: layout.dir().to_path_buf(), owner, advice })
     }
 
-    /// Whether the file still says that we write: somebody may have taken over.
+    /// Whether the file still names us: another process may have taken over.
     ///
     /// # Errors
     /// Io; Unavailable when another process writes now.
@@ -215,8 +215,8 @@ fn allowed(
     Err((owner.to_string(), advice))
 }
 
-/// Removes the lock if it still holds `stale`. It is moved away first, so that of two processes
-/// that judged the same lock only one can remove it; who then finds another lock puts it back.
+/// Removes the lock if it still holds `stale`. It is moved away first, so that of two processes that judged the same
+/// lock only one can remove it; a process that then finds another lock puts it back.
 fn remove_stale(disk: &dyn Disk, layout: &Layout, path: &Path, stale: &[u8], pid: u32) -> Result<bool> {
     let aside = layout.dir().join(format!("{WRITER}.{pid}"));
     match disk.rename(path, &aside) {

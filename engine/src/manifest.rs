@@ -23,7 +23,7 @@ const MAGIC: &str = "telem-database";
 const MAGIC_BEFORE: &str = "telem-manifest";
 /// A manifest of a million segments has some 300 MB; beyond this it is not one of ours.
 pub const BYTES_MAX: u64 = 1 << 30;
-/// No database lives long enough to count further, and whoever adds one to it need not look.
+/// No database lives long enough to count further, so code may add one without a check.
 const COUNTER_MAX: u64 = 1 << 62;
 /// As much of what was found as an error shows.
 const SHOWN_CHARS_MAX: usize = 200;

@@ -28,7 +28,7 @@ pub const SAMPLE_BYTES: u64 = size_of::<chain::ChainEntry>() as u64;
 pub const ROWS_MAX: u32 = chain::ROWS_MAX;
 /// Places that samples are moved before they are sorted as any others.
 const MOVES_PER_SAMPLE: usize = 4;
-/// Samples that are appended before readers who wait get their turn.
+/// Samples that are appended before waiting readers get their turn.
 const APPENDED_AT_ONCE: usize = 8 << 10;
 
 /// How much of a memtable a snapshot may see.

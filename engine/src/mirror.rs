@@ -57,12 +57,12 @@ pub struct Mirror {
     manifest: Option<Arc<Manifest>>,
     /// Named files that are durable in the copy.
     files: BTreeSet<String>,
-    /// WAL files of the copy that are what the source's are, and up to where they are durable. One that is
-    /// missing here is written anew: it is not there, or a failed write left nobody knows what behind its end.
+    /// WAL files of the copy that are what the source's are, and up to where they are durable. One that is missing here
+    /// is written anew: it is not there, or a failed write left unknown bytes behind its end.
     wal: BTreeMap<u64, u64>,
     /// The list of WAL files that the copy surely has; `None` where that is not known.
     list: Option<WalList>,
-    /// Whether there may be files that nobody needs.
+    /// Whether there may be files that are no longer needed.
     untidy: bool,
 }
 
@@ -99,7 +99,8 @@ impl Mirror {
     }
 
     /// As [`Mirror::begin`], and where `dir` holds a copy of `db` that another process began, goes on with that: what
-    /// it has is not copied again. A copy of an unclosed WAL is, because nobody knows what stands behind its durable end.
+    /// it has is not copied again. A copy of an unclosed WAL is, because it is unknown what lies behind its durable
+    /// end.
     ///
     /// # Errors
     /// Invalid when `dir` holds anything else; Unavailable and Corrupt as [`Mirror::begin`].
@@ -167,7 +168,7 @@ impl Mirror {
             match stop {
                 CopyStop::Failed(error) => return Err(error),
                 CopyStop::Vanished(error) => {
-                    // Who took it away may not have said yet what came in its place.
+                    // The code that removed it may not have named its replacement yet.
                     self.source.wait_for_flush();
                     if self.source.durable()?.manifest.generation == durable.manifest.generation {
                         return Err(error);

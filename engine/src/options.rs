@@ -46,7 +46,7 @@ pub struct Options {
     /// How long after a failed flush the next is due.
     pub flush_retry: Duration,
     pub disk: Arc<dyn Disk>,
-    /// Who we are, and who else runs: for the writer lock.
+    /// This process, and the other running processes: for the writer lock.
     pub machine: Arc<dyn Machine>,
     pub clock: Arc<dyn Clock>,
 }

@@ -187,7 +187,7 @@ pub fn read_only(options: &Options, layout: &Layout) -> Result<Recovered> {
 /// Makes the directory's name in its parent durable; what is inside is lost with it.
 ///
 /// # Errors
-/// Io, unless that directory is somebody else's.
+/// Io, unless that directory belongs to another database.
 pub fn sync_own_name(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let Some(parent) = dir.parent() else { return Ok(()) };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };

@@ -188,7 +188,7 @@ pub fn repair(dir: &Path, options: &Options, progress: &mut dyn FnMut(Progress<'
     plan::is_database(options, &layout)?;
     let lock = WriterLock::acquire(&options.disk, &*options.machine, &layout, options.take_over)?;
     let done = plan::make(options, &layout, progress).and_then(|plan| act::carry_out(options, &layout, &plan, &lock));
-    // What was done is done; a lock that stays is that of a dead process to whoever comes next.
+    // What was done is done; a lock that stays is that of a dead process to the next writer.
     if let Err(error) = lock.release() {
         warn!(%error, "the writer lock stays");
     }

@@ -117,7 +117,8 @@ impl fmt::Display for SeriesKey {
     }
 }
 
-/// A key whose names nobody checked yet, as a file has it: borrowed, so that one whose names are known costs nothing.
+/// A key whose names are not checked yet, as a file holds it. It is borrowed, so that a key with known names costs
+/// nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawKey<'a> {
     pub metric: &'a str,

@@ -32,7 +32,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: [(&str, Target); 3] =
     [("line_protocol", line_protocol), ("numbers", numbers), ("put_json", put_json)];
 
-/// The clock of those who accept: later than most times that are sent.
+/// The clock of the receiver: later than most times that are sent.
 const NOW: Timestamp = Timestamp::from_seconds(4_000_000_000);
 
 /// An empty database that touches no file.

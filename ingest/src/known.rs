@@ -202,7 +202,7 @@ impl<M> Memories<M> {
         Self { bytes_max: bytes_max / MEMORIES_MAX, make, resting: Arc::new(Mutex::new(resting)) }
     }
 
-    /// One that nobody else has; an empty one without room where all are out.
+    /// A memory that no other caller has; an empty one without room if all are in use.
     pub fn take(&self) -> Taken<'_, M> {
         let mut resting = self.lock();
         let memory = resting.memories.pop();

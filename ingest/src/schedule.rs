@@ -77,7 +77,7 @@ impl Schedule {
         if on_time { Due::Now(tick) } else { Due::In(micros(self.next.micros() - now.micros())) }
     }
 
-    /// Ticks that nobody was there for in time.
+    /// Ticks that were missed.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }

@@ -54,8 +54,8 @@ pub struct WriterOptions {
     pub known_bytes_max: usize,
     /// How long an acknowledged Buffered sample may wait for its fsync. 100 ms by default.
     pub sync_interval: Duration,
-    /// How long a batch waits for a flush when flushes are behind: without that, who sends as fast as it can fills the
-    /// memory. 100 ms by default, so short that on a slow disk it is in memory that samples wait.
+    /// How long a batch waits for a flush when flushes are behind: without that, a client that sends as fast as it can
+    /// fills the memory. 100 ms by default, so short that on a slow disk it is in memory that samples wait.
     pub flush_wait_max: Duration,
     /// How long to wait after a flush that failed; doubled after each further failure. 1 s by default.
     pub flush_retry_first: Duration,
@@ -88,9 +88,9 @@ impl Default for WriterOptions {
 /// What becomes of samples while the directory of the database is not there. Synced ones are refused in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenRemoved {
-    /// Refused: nobody would ever find them.
+    /// Refused: they would never be found.
     Refuse,
-    /// Taken: somebody saves them from memory in the end.
+    /// Accepted: they are saved from memory in the end.
     KeepInMemory,
 }
 
@@ -366,7 +366,7 @@ impl Writer {
 }
 
 impl WriterState {
-    /// Hands a batch to the database, unless that is known to keep it for nobody.
+    /// Passes a batch to the database, unless that is known to store it in vain.
     fn append(&self, batch: &SampleBatch) -> telem_engine::Result<()> {
         if self.when_removed == WhenRemoved::Refuse && self.committer.removed.load(Ordering::Relaxed) {
             return Err(telem_engine::Error::Removed { path: self.dir.clone() });
@@ -433,7 +433,7 @@ impl Appender {
 
     fn append(&mut self, WriteJob { batch, durability, keep, ack }: WriteJob) {
         if batch.is_empty() {
-            // Somebody settles.
+            // A caller waits for the queue to be processed.
             let _ = ack.send(Ok(()));
             return;
         }
@@ -455,7 +455,7 @@ impl Appender {
                 return;
             }
             shared.stats.samples_refused.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            // Whoever waited may be gone; then nobody wants to know.
+            // The waiting caller may be gone; then the result is not needed.
             let _ = ack.send(Err(WriteError::Engine(Arc::new(error))));
             return;
         }
@@ -507,7 +507,7 @@ impl Appender {
             }
         }
         if !self.append_kept() {
-            // Closing flushes what is in memory; where that fails too, somebody may save it elsewhere.
+            // Closing flushes what is in memory; if that fails too, the samples may be saved elsewhere.
             let store = &self.shared.store;
             if let Err(error) = self.kept.drain_into_memory(|batch| store.append_in_memory(batch)) {
                 tracing::error!(%error, "samples that waited are lost");
@@ -515,7 +515,7 @@ impl Appender {
             }
         }
         let closed = self.shared.store.close().map_err(|error| {
-            // Whoever waits for the end is told.
+            // Callers that wait for the end get the result.
             tracing::debug!(%error, "the database could not be closed in order");
             ShutdownError::Engine(Arc::new(error))
         });
@@ -527,7 +527,7 @@ impl Appender {
     }
 }
 
-/// Also when the thread panics: nobody waits for an answer that cannot come.
+/// Even when the thread panics, so that no caller waits for an answer that cannot come.
 impl Drop for Appender {
     fn drop(&mut self) {
         self.shared.queue.close();

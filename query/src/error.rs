@@ -30,7 +30,7 @@ pub enum Error {
         "{count} SQL queries still run after their time was over, so no more SQL is accepted until one of them ends; time-series queries are answered"
     )]
     LeftBehind { count: usize },
-    /// Of code that works for a question that nobody waits for any more.
+    /// Of code that works for a query whose client is gone.
     #[error("the query was stopped")]
     Stopped,
     #[error("queries run {max} tasks on nodes, which is the limit; try again in a moment")]

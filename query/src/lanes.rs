@@ -29,7 +29,7 @@ const ENDING_MAX: Duration = Duration::from_millis(200);
 /// First and longest pause between two looks at whether it has.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(20);
-/// Of threads that nobody waits for.
+/// The priority of threads whose query is over.
 const LOWEST_PRIORITY: i32 = 19;
 
 /// The lanes of one process.
@@ -177,7 +177,7 @@ impl Lanes {
         }
     }
 
-    /// What still computes in it goes on with nobody waiting; everything else is dropped.
+    /// Code that still computes in it goes on without a caller; everything else is dropped.
     pub(crate) fn retire(&self, lane: Lane) {
         lane.bounds.stop();
         lane.threads.give_way();

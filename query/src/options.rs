@@ -9,7 +9,7 @@ use crate::answer::MissingNode;
 
 /// Rows of one batch between the nodes of a plan.
 pub const BATCH_ROWS: usize = 8_192;
-/// The names before a table's, for those who write them out.
+/// The names before a table's, for queries that write them out.
 pub const CATALOG: &str = "telem";
 pub const SCHEMA: &str = "public";
 

@@ -206,7 +206,7 @@ fn points_leaf(query: &Arc<TsQuery>, groups: &Groups, context: &PlanContext<'_>)
     leaf(query, yields, groups.selected(), groups.series(), context)
 }
 
-/// Asks whom the `selected` series concern; `series` of them are expected to take part.
+/// Asks which nodes the `selected` series concern; `series` of them are expected to take part.
 fn leaf(
     query: &Arc<TsQuery>,
     yields: Yield,

@@ -38,9 +38,9 @@ struct QueryService {
     db: Db,
     options: QueryOptions,
     session: Session,
-    /// Who asks other nodes; `None` where there are none.
+    /// Sends queries to other nodes; `None` if there are none.
     head: Option<Arc<Head>>,
-    /// Who answers other heads.
+    /// Answers other heads.
     worker: Option<WorkerService>,
     /// Ends what goes on behind questions.
     background: Option<AbortHandle>,

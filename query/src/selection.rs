@@ -9,7 +9,7 @@ use crate::question::tags::{SEPARATOR, encode_tags};
 use crate::question::tsq::{Matcher, TagFilter};
 use crate::question::{Aggregator, TsQuery};
 
-/// That somebody knows the metric, the tag keys and the literal tag values a query names.
+/// Checks that some node knows the metric, the tag keys and the literal tag values of a query.
 ///
 /// # Errors
 /// UnknownName, for the first that no series of the database carries.

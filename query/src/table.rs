@@ -91,7 +91,7 @@ impl Table {
         Self::new(view, RowKind::Series, columns, Vec::new())
     }
 
-    /// One row a metric; its type in the words of OpenMetrics. NULL where nobody said.
+    /// One row a metric; its type in the words of OpenMetrics. NULL if it is unknown.
     pub fn metrics(view: &View) -> Self {
         let columns = vec![
             ("metric".to_owned(), Column::Metric),

@@ -62,7 +62,7 @@ impl View {
         1 + self.others.as_ref().map_or(0, |others| others.head.members().len())
     }
 
-    /// Whether anybody but our own database is asked.
+    /// Whether other nodes take part besides our own database.
     pub fn has_others(&self) -> bool {
         self.others.is_some()
     }
@@ -79,7 +79,7 @@ impl View {
         }
     }
 
-    /// A leaf that asks whom it concerns: the owners of `series` (all, where that is `None`) among the nodes that
+    /// A leaf for the nodes that it concerns: the owners of `series` (all, where that is `None`) among the nodes that
     /// pass. Nodes that cannot be asked are missing from then on.
     pub(crate) fn leaf(
         &self,

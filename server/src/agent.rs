@@ -34,7 +34,7 @@ const NAME_WAIT: Duration = Duration::from_secs(5);
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 /// Longest that everything may take to stop when the agent was told to by a signal, the farewell besides.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
-/// The same at the end of a job, when nobody is in a hurry: what is stored is merged first.
+/// The same at the end of a job, without hurry: the database is merged first.
 const END_TIMEOUT: Duration = Duration::from_secs(90);
 /// By which a directory is known to hold a database.
 const MANIFEST: &str = "MANIFEST";
@@ -49,7 +49,7 @@ pub struct AgentOptions {
     /// The join file, or `-`.
     pub source: PathBuf,
     pub join: Join,
-    /// What tells that whoever started it is gone, or the way from there.
+    /// The sign that the process that started it is gone, or the connection to it.
     pub lifeline: Lifeline,
     /// The name that it wants.
     pub node: String,
@@ -60,7 +60,7 @@ pub struct AgentOptions {
     pub listen: Option<SocketAddr>,
     pub advertise: Option<String>,
     pub place: PlaceOf,
-    /// Nobody asked for the live data to stay: they go when they are saved.
+    /// The live data was not asked to stay: it is removed when it is saved.
     pub is_passing: bool,
     pub prepare: PrepareNode,
     /// Called when a life has begun.
@@ -106,7 +106,7 @@ pub enum AgentEnd {
     JobOver,
     /// There had been no head for so long.
     HeadGone(Duration),
-    /// Whoever started it is gone, and there is no head.
+    /// The process that started it is gone, and there is no head.
     Orphaned,
 }
 
@@ -199,7 +199,7 @@ async fn serve(
     let (tell_keeper, db_to_keep) = oneshot::channel::<Db>();
     let ready = |ready: &Ready| {
         (options.ready)(ready);
-        // Those who wait for it live as long as the service.
+        // Its waiting callers live as long as the service.
         let _ = tell_queries.send(ready.queries.clone());
         let _ = tell_keeper.send(ready.db.clone());
     };
@@ -294,7 +294,7 @@ async fn discard(live: PathBuf) {
     }
 }
 
-/// Until the service has closed its database; in a hurry from when somebody says so.
+/// Waits until the service has closed its database; hurries once it is told to.
 async fn close(
     served: &mut (impl Future<Output = Result<(), ServiceError>> + Unpin),
     is_calm: bool,
@@ -324,7 +324,7 @@ async fn listener(join: &Join, wanted: Option<SocketAddr>) -> Result<TcpListener
     }
 }
 
-/// Who this agent is before a head said otherwise, and where its data stand.
+/// The identity of this agent before a head changes it, and the place of its data.
 async fn identify(options: &AgentOptions, listens: SocketAddr) -> Result<(Identity, PathBuf), AgentError> {
     let data = (options.place)(&options.join, &options.node).map_err(AgentError::Place)?;
     let found = tokio::task::spawn_blocking({

@@ -111,7 +111,7 @@ impl fmt::Display for Address {
 /// The file of `--tls-ca`: what the command line says is one for all of a process.
 static AUTHORITIES: OnceLock<PathBuf> = OnceLock::new();
 
-/// From now on servers are trusted for whom this file vouches, and no others that are not known otherwise.
+/// From now on servers are trusted if this file vouches for them, or if they are known otherwise.
 pub fn trust_authorities(file: PathBuf) {
     // There is one command line.
     AUTHORITIES.get_or_init(|| file);
@@ -128,8 +128,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// With the token of `TELEM_TOKEN`, else that of the connection file which `TELEM_CONNECTION` names if it
-    /// is this server's: a token goes to nobody but the server it belongs to. The certificate of that file is trusted
+    /// With the token of `TELEM_TOKEN`, else that of the connection file which `TELEM_CONNECTION` names if it is this
+    /// server's: a token is sent only to the server that it belongs to. The certificate of that file is trusted
     /// likewise.
     pub fn new(address: Address) -> Client {
         let of_file = || {

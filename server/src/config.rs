@@ -126,7 +126,7 @@ pub fn data_bases(env: impl Fn(&str) -> Option<String>) -> Vec<Base> {
     bases
 }
 
-/// The name of what is ours alone where anybody may write: live data are `JOB/NODE` below it.
+/// The name of our private directory in public places: live data is in `JOB/NODE` below it.
 pub fn private_name(uid: u32) -> String {
     format!("telem-{uid}")
 }

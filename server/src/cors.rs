@@ -11,7 +11,7 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");
 pub const HEADERS: &str = "Authorization, Content-Type, Accept, Origin, User-Agent, DNT, Cache-Control, X-Mx-ReqToken, \
      Keep-Alive, X-Requested-With, If-Modified-Since";
 
-/// The origins (`https://grafana.example:3000`) whose pages may ask; nobody by default.
+/// The origins (`https://grafana.example:3000`) whose pages may send requests; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cors {
     #[default]
@@ -24,7 +24,7 @@ pub enum Cors {
 /// What becomes of a request that a page may have made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It came from no other page, or nobody said which pages may ask.
+    /// It came from no other page, or no pages are configured.
     NoPage,
     /// The answer says that this origin may read it.
     Admitted(HeaderValue),

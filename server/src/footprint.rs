@@ -7,8 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimi
 
 /// The niceness of telem's threads.
 const NICENESS: i32 = 10;
-/// What is added to the score by which the kernel chooses whom to kill when memory runs out. Half of its
-/// range: telem goes before whatever of the job holds less than half of the memory.
+/// What is added to the score by which the kernel chooses the process to kill when memory runs out. Half of its range:
+/// telem goes before whatever of the job holds less than half of the memory.
 const OOM_SCORE_RAISE: i32 = 500;
 const OOM_SCORE_MAX: i32 = 1000;
 /// Processor time is told in these: `USER_HZ`, 100 a second to every program on Linux.
@@ -21,7 +21,7 @@ pub fn yield_processor() {
     }
 }
 
-/// Puts this process before the job when the kernel must kill. For the recorder: whose end nobody takes for the end of
+/// Puts this process before the job when the kernel must kill. For the recorder, whose end is not taken for the end of
 /// the job, and which starts no process that would inherit this.
 pub fn yield_memory() {
     let path = "/proc/self/oom_score_adj";

@@ -135,7 +135,7 @@ impl Info {
         }
     }
 
-    /// What storing the samples takes, for those who look after storage.
+    /// What storage of the samples costs, for operators.
     pub fn storage_lines(&self) -> String {
         let mut text = format!(
             "samples    {}, {} of them not in a segment yet",

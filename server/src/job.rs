@@ -26,10 +26,10 @@ pub use self::recorder::Event;
 
 /// Longest that the service may take to stop and close its database when the command has ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
-/// The same for everything after the end of the command, once somebody said that telem is to end.
+/// The same for everything after the end of the command, once telem was told to end.
 const HURRIED_TIMEOUT: Duration = Duration::from_millis(4_500);
 
-/// How somebody at home reaches a service on a compute node.
+/// How a user at home reaches a service on a compute node.
 pub fn tunnel(url: &str, host: &str) -> String {
     let address = url.trim_start_matches("http://");
     let port = address.rsplit(':').next().unwrap_or(address);

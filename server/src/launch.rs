@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub use surroundings::ThisProcess;
 
-/// Who waits for this process to be ready, as what waits for other processes sees him.
+/// The caller that waits for this process, as seen by code that waits for other processes.
 pub trait Patience {
     /// It may take so much longer from now on.
     fn ask(&self, time: Duration);

@@ -61,7 +61,7 @@ impl fmt::Display for Lacking {
     }
 }
 
-/// `None` of nobody. Header values are visible ASCII; `,` and `=` are ours.
+/// `None` if no node is missing. Header values are visible ASCII; `,` and `=` are ours.
 pub fn header(missing: &[MissingNode]) -> Option<HeaderValue> {
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_graphic() && c != ',' && c != '=' || c == ' ' { c } else { '?' }).collect()

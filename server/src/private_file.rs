@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// How many names are tried for a file that is not whole yet: where anybody may write, any of them may be taken.
+/// How many names are tried for a file that is not whole yet: in public places any of them may be taken.
 const NAMES_MAX: u32 = 9;
 /// What reads and writes are, besides their user's.
 const MODE_OF_OTHERS: u32 = 0o077;
@@ -36,7 +36,7 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     // On a shared file system others see what was synced when the name appears.
     let written = file.write_all(content).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
     if let Err(error) = written {
-        // Of no use to anybody; the error that counts is the first one.
+        // Useless by now; the error that counts is the first one.
         fs::remove_file(&new).unwrap_or_default();
         return Err(error);
     }

@@ -191,7 +191,7 @@ pub async fn run(
     run_on(tcp, options, ready, stop).await
 }
 
-/// As [`run`], at a port that is had already.
+/// As [`run`], on a port that is bound already.
 ///
 /// # Errors
 /// As [`run`].

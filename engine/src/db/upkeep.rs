@@ -280,7 +280,7 @@ impl DbState {
             view.segments = self.segments(&known, &manifest);
             view.manifest = manifest;
         }
-        // The files go when every snapshot that reads them is gone, and whoever keeps them here.
+        // The files are removed when the last snapshot that reads them is dropped, and this list with them.
         gone.iter().for_each(|segment| segment.retire());
         // Where there is little room, nothing is kept for others.
         if leave == Removal::InAWhile && self.options.bytes_max == u64::MAX {
@@ -325,7 +325,7 @@ impl DbState {
     }
 }
 
-/// Whether the same may go well later, without anybody's help with the files.
+/// Whether the same may succeed later without a repair of the files.
 fn is_for_now(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Busy | ErrorKind::Unavailable) && !matches!(error, Error::Gone { .. })
 }

@@ -20,7 +20,7 @@ const INTERLEAVED_MAX: usize = 64;
 /// Integers up to this are floats without loss.
 const EXACT: u64 = 1 << 53;
 
-/// What is known of values before anybody looks at them.
+/// What is known of values before they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownValues {
     Nothing,

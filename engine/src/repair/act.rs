@@ -26,7 +26,7 @@ const NAMES_MAX: u32 = 1 << 20;
 /// Does what `plan` says.
 ///
 /// # Errors
-/// Unavailable when the disk fails or somebody took the database over; then it can be run again.
+/// Unavailable when the disk fails or another process took the database over; then it can be run again.
 pub fn carry_out(options: &Options, layout: &Layout, plan: &Plan, lock: &WriterLock) -> Result<RepairReport> {
     let disk = &*options.disk;
     let mut report = RepairReport { done: true, ..plan.report() };

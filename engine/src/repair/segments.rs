@@ -139,7 +139,7 @@ fn in_part(
     Examined::Damaged { why: why(error), label: label.clone(), source: RepairSource::Runs(entry.clone()), runs, holes }
 }
 
-/// Its data are whole, as far as anybody knows, and its run index is not what the data say.
+/// Its data is whole, as far as is known, and its run index contradicts the data.
 fn without_index(path: &Path, bytes: &Bytes, label: &Label, error: &Error, entry: Option<&SegmentEntry>) -> Examined {
     let runs = rebuild::rewrite(path, bytes, label).and_then(|encoded| runs_of(path, &encoded, label));
     match runs {
@@ -305,7 +305,7 @@ pub fn covers(one: &SegmentEntry, other: &SegmentEntry) -> bool {
         && other.sequence_max <= one.sequence_max
 }
 
-/// Whether nobody can tell which of two holds the later of two samples: they share time and a flush.
+/// Whether it is unknown which of two segments holds the later of two samples, because they share time and a flush.
 pub fn collide(one: &SegmentEntry, other: &SegmentEntry) -> bool {
     let time = TimeRange::new(Timestamp::from_micros(one.window_start), Timestamp::from_micros(one.window_end));
     let other_time =

@@ -42,7 +42,7 @@ pub struct SeriesChain {
     pub parts: Vec<SeriesPart>,
     /// By id, without a gap.
     pub keys: Vec<SeriesKey>,
-    /// Ids whose keys nobody knows.
+    /// Ids whose keys are unknown.
     pub lost: Vec<u32>,
 }
 

@@ -121,7 +121,7 @@ pub struct Judged {
     /// The bytes that take its place; `None` when it stays as it is, empty when it goes.
     pub anew: Option<Vec<u8>>,
     pub losses: Vec<Loss>,
-    /// Series that it speaks of and that nobody named.
+    /// Series that it uses and that no file named.
     pub unnamed: Vec<SeriesId>,
 }
 
@@ -218,7 +218,7 @@ fn samples_in(bytes: &[u8], frames: &[Range<usize>]) -> Option<u64> {
     (!frames.is_empty()).then(|| frames.iter().map(count).sum())
 }
 
-/// Samples that stand in damaged bytes are counted by nobody.
+/// Samples in damaged bytes cannot be counted.
 pub fn loss(file: &str, why: &str, samples: Option<u64>, bytes: usize) -> Loss {
     Loss {
         kind: LossKind::Wal { bytes: bytes as u64 },

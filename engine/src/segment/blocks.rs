@@ -16,7 +16,7 @@ use crate::disk::ReadFile;
 
 /// About the bytes of a page.
 pub const BLOCK_BYTES: usize = 16 << 10;
-/// Read at a time by those who read on and on.
+/// Bytes per read for sequential readers.
 const STREAM_BYTES: usize = 256 << 10;
 
 /// The checksums of `data`, block by block.
@@ -111,7 +111,7 @@ fn beyond_the_end(buffer: &[u8]) -> io::Result<usize> {
     if buffer.is_empty() { Ok(0) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// A file that is held in memory, as Parquet wants to read it. Nothing is checked: whoever has the bytes did that.
+/// A file that is held in memory, as Parquet wants to read it. Nothing is checked: the owner of the bytes did that.
 #[derive(Clone, Debug)]
 pub struct FileBytes(pub Bytes);
 

@@ -78,7 +78,7 @@ pub struct RunIndex {
     /// By series.
     runs: Vec<Run>,
     lists: Vec<TimeList>,
-    /// The decoded body: summaries are read from it when somebody asks.
+    /// The decoded body: summaries are read from it on demand.
     body: Vec<u8>,
     /// Of the data before the index, block by block.
     pub checksums: Vec<u32>,

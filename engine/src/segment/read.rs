@@ -104,7 +104,7 @@ impl Segment {
         &self.entry
     }
 
-    /// No manifest names it any more: whoever reads it goes on, and the last one removes the file.
+    /// No manifest names it any more: current readers go on, and the last one removes the file.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
@@ -128,7 +128,8 @@ impl Segment {
         Ok(fresh)
     }
 
-    /// The manifest named the file when the database was opened. Who only reads does not keep it from being merged.
+    /// The manifest named the file when the database was opened. A process that only reads does not keep it from being
+    /// merged.
     fn open(&self) -> Result<Arc<dyn ReadFile>> {
         self.disk.open(&self.path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::Gone { path: self.path.clone() },
@@ -141,7 +142,7 @@ impl Segment {
         self.used_again.swap(false, Ordering::Relaxed)
     }
 
-    /// Forgets what was loaded; who reads it now keeps it.
+    /// Forgets the loaded data; current readers keep theirs.
     pub(super) fn let_go(&self) {
         *self.slot() = None;
     }

@@ -15,7 +15,7 @@ use crate::recover::{self, Recovered};
 
 /// Most databases that are read at once.
 const READERS: usize = 16;
-/// Databases that a reader may have ready for who takes them.
+/// Databases that a reader may have ready for the caller.
 const AHEAD: usize = 1;
 
 /// Opens each of `dirs` read-only and gives what it found to `take`, in their order.
@@ -34,7 +34,7 @@ pub fn each(
             let (send, receive) = sync_channel(AHEAD);
             let read = move || {
                 for dir in dirs.iter().skip(first).step_by(readers) {
-                    // Nobody takes more after an error.
+                    // After an error no more databases are taken.
                     if send.send(recover::read_only(options, &Layout::new(dir))).is_err() {
                         return;
                     }

@@ -256,7 +256,7 @@ fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Collects into `ours` the processes whose directory belongs to `uid`. How many there are of anybody.
+/// Collects into `ours` the processes whose directory belongs to `uid`. Returns how many processes all users have.
 fn walk(proc: &Path, uid: u32, buffer: &mut Vec<u8>, ours: &mut Vec<u32>) -> rustix::io::Result<usize> {
     let mut all = 0;
     let dir = open_directory(proc)?;

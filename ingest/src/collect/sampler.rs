@@ -86,7 +86,7 @@ impl Sampler {
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();
         if let Some(target) = target {
-            // Before the others: whoever reads them at level 4 takes longer.
+            // Before the others: reading them at level 4 takes longer.
             let subject = job::JobProcesses::new(&tree, options.uid, target);
             processes.insert(0, seat("the job's processes", Box::new(subject)));
         }

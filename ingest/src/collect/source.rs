@@ -31,7 +31,7 @@ impl Tree {
         Source::new(self.path(path))
     }
 
-    /// A file of `proc` that the kernel makes for whoever reads it: `mounts`, `net/dev`. Of ourselves below `/`. Below
+    /// A file of `proc` that differs by the process that reads it: `mounts`, `net/dev`. Of ourselves below `/`. Below
     /// another root, where we may be in a container and see the host's `proc`, of the host's first process.
     pub fn file_of_view(&self, name: &str) -> Source {
         let of_first = Path::new("proc/1").join(name);

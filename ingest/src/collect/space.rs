@@ -92,7 +92,7 @@ struct SpaceRound {
 struct SpaceProgress {
     /// The mount that is being asked, and since when (monotonic).
     asking: Option<(PathBuf, Duration)>,
-    /// Nobody waits for this thread any more: its answers go nowhere.
+    /// The caller no longer waits for this thread: its answers are dropped.
     left_behind: bool,
     waiting: Vec<Mount>,
     done: Vec<(Mount, Usage)>,

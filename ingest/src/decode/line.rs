@@ -290,7 +290,7 @@ impl<'a> Lines<'a> {
         let len = end_of_name(rest, |byte| matches!(byte, b' ' | b'\n'));
         self.at += len;
         if rest.get(len) != Some(&b' ') {
-            // Whoever forgot the fields may have forgotten something before them.
+            // If the fields are missing, something before them may be missing too.
             self::series(rest[..len].trim_ascii_end())?;
             return Err(LineError::MissingFields);
         }

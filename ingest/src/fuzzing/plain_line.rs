@@ -91,7 +91,7 @@ fn string(text: &[u8]) -> Option<usize> {
 
 /// What the text of a field's value means.
 pub fn field(text: &[u8]) -> Option<FieldValue> {
-    // Nobody reads what a string holds.
+    // The contents of a string are not read.
     if text.starts_with(b"\"") {
         return Some(FieldValue::Text);
     }

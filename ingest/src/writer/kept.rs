@@ -14,7 +14,7 @@ use telem_engine::{Clock, Error, ErrorKind, SampleBatch, Timestamp};
 /// batch and refuses the next large one.
 const STEADY: Duration = Duration::from_secs(2);
 
-/// Samples that are in no database, and nobody has them any more.
+/// Samples that are in no database and were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     pub samples: u64,
@@ -144,7 +144,7 @@ impl Kept {
         *self.stats.unwritten.lock().unwrap_or_else(PoisonError::into_inner) = Lost::default();
     }
 
-    /// Nobody will take them any more.
+    /// They will not be written any more.
     pub fn lose_all(&mut self) {
         for batch in self.batches.drain(..) {
             self.stats.lose(&batch);

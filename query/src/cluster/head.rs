@@ -185,8 +185,8 @@ impl Head {
         !lost.is_empty()
     }
 
-    /// Tries nodes that did not answer or were never asked, for ever: those who ask shall not pay for finding out, nor
-    /// for a thousand connections.
+    /// Tries nodes that did not answer or were never asked, for ever: queries shall not pay for finding out, nor for a
+    /// thousand connections.
     pub async fn probe(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PROBE_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -208,7 +208,7 @@ impl Head {
         if answered.is_err() {
             self.channels.forget(&member.url);
         }
-        // A node that is up and could not be reached is found out by who asks it, or by its silence.
+        // A node that is up and could not be reached is noticed by the next query, or by its silence.
         if answered.is_ok() && matches!(member.state, NodeState::Down { .. }) {
             self.members.mark_up(&member.node);
         }

@@ -47,7 +47,7 @@ struct MemberTable {
 
 /// Stands for our own database among owners.
 const OURS: u32 = u32::MAX;
-/// Stands for nobody: a series that is known by name alone.
+/// Stands for no node: a series that is known only by name.
 const NOBODYS: u32 = u32::MAX - 1;
 
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Members {
     }
 
     /// Takes in the names of series that `node` has; how many of them are known then, so that the node can go on from
-    /// there: a delta that leaves a gap changes nothing. `None` for a node that nobody joined.
+    /// there: a delta that leaves a gap changes nothing. `None` for a node that has not joined.
     ///
     /// # Errors
     /// When a name breaks its rule.
@@ -252,7 +252,7 @@ impl Members {
     pub(crate) fn concerned(&self, series: Option<&[SeriesId]>, passes: &dyn Fn(&str) -> bool) -> QueryTargets {
         let inner = self.read();
         let mut asked = vec![series.is_none(); inner.members.len()];
-        // Our own database is nobody's here: it is asked always.
+        // Our own database belongs to no node here: it takes part in every query.
         let mut mark = |owner: u32| {
             if let Some(asked) = asked.get_mut(owner as usize) {
                 *asked = true;

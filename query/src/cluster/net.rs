@@ -39,7 +39,7 @@ use super::lost::reason::{reason, why};
 use super::lost::{Attempt, Delivery, lost, lost_by};
 use crate::error::crossing::Crossing;
 
-/// A connection that somebody made.
+/// An established connection.
 pub trait NodeConnection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> NodeConnection for T {}
@@ -108,7 +108,7 @@ impl fmt::Debug for Wire {
 #[derive(Clone)]
 pub(super) struct Channels {
     wire: Wire,
-    /// Where connections live: those who ask come and go, with their threads.
+    /// The runtime of connections: queries come and go, with their threads.
     home: Handle,
     open: Arc<Mutex<BTreeMap<Url, BoxCloneSyncChannel>>>,
 }
@@ -172,7 +172,7 @@ impl Channels {
         let connecting = self.home.spawn(async move { endpoint.connect_with_connector(connector).await });
         let channel = connecting.await.map_err(|_| unreachable("telem is shutting down".to_owned()))?;
         let channel = channel.map_err(|error| unreachable(why(&error)))?;
-        // Whatever is asked, also whether anybody is there.
+        // For every request, probes included.
         let authorization = self.wire.authorization()?;
         let channel = BoxCloneSyncChannel::new(channel.map_request(move |mut request: http::Request<Body>| {
             request.headers_mut().insert(http::header::AUTHORIZATION, authorization.clone());
@@ -192,9 +192,9 @@ impl Channels {
     }
 }
 
-/// Tells a task not to collect metrics: nobody looks at them, and they are most of what nodes would send back.
+/// Tells a task not to collect metrics: they are not used, and would be most of what nodes send back.
 const NO_METRICS: HeaderName = HeaderName::from_static("x-datafusion-distributed-config-distributed.collect_metrics");
-/// Bytes that a node may send ahead of who reads them.
+/// Bytes that a node may send ahead of the reader.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 

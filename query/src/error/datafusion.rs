@@ -52,7 +52,7 @@ pub(super) fn kind(error: &DataFusionError) -> ErrorKind {
 pub(super) fn text(error: &DataFusionError) -> String {
     let mut text = one_line(&layered_text(error));
     text.push_str(hint(&text));
-    // A function's own words about its arguments come wrapped in the story of who asked for them.
+    // A function's own message about its arguments comes wrapped in the layers that called it.
     let Some((_, told)) = text.split_once("coercion failed with: ") else { return text };
     let told = told.split(" No function matches the given name").next().unwrap_or(told);
     told.rsplit("Error during planning: ").next().unwrap_or(told).trim_end_matches('.').to_owned()

@@ -161,7 +161,7 @@ impl Accumulator for Readings {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        // By value too, so that the error does not depend on who saw its rows first.
+        // By value too, so that the error does not depend on the order of rows.
         self.readings.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         if let Some(&[(time, one), (_, other)]) = self.readings.array_windows().find(|[a, b]| a.0 == b.0 && a.1 != b.1)
         {

@@ -35,7 +35,7 @@ pub(super) trait OurAggregate: Debug + Eq + Hash + Send + Sync + 'static {
         None
     }
 
-    /// Nobody's, unless it is handed on: what statistics say of floats may be rounded.
+    /// None, unless statistics are passed on: those of floats may be rounded.
     fn value_from_stats(&self, _statistics: &StatisticsArgs<'_>) -> Option<ScalarValue> {
         None
     }

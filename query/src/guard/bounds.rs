@@ -21,7 +21,7 @@ pub(crate) struct QuestionBounds {
     stopped: Arc<AtomicBool>,
     /// Whether it is for parts of any number of questions, which heads sent.
     for_heads: Arc<AtomicBool>,
-    /// Why, where it was not for want of time or of anybody who waits.
+    /// The reason, if it is neither the deadline nor a client that is gone.
     refused: Arc<Mutex<Option<TooMuch>>>,
     /// Most bytes of one value.
     value_bytes_max: Arc<AtomicU64>,
@@ -80,7 +80,7 @@ impl From<TooMuch> for DataFusionError {
 /// Whether the question that this thread works for goes on.
 ///
 /// # Errors
-/// Stopped, where nobody waits for it any more; TooMuchMade, where it was refused before.
+/// Stopped if its client is gone; TooMuchMade if it was refused before.
 pub(crate) fn check() -> Result<()> {
     CURRENT.with_borrow(|current| match current {
         Some(bounds) if bounds.stopped.load(Ordering::Relaxed) => {

@@ -75,9 +75,9 @@ impl fmt::Display for Request {
 #[derive(Clone, Debug)]
 pub struct LeafContext {
     pub snapshot: Snapshot,
-    /// Asked between series: whether anybody still waits for the answer.
+    /// Checked between series: whether a client still waits for the answer.
     pub stop: Stop,
-    /// The series that whoever asks knows by number.
+    /// The series that the head knows by number.
     pub told: Option<KnownSeries>,
     /// Where leaves are counted while they read.
     pub reading: Reading,
@@ -121,8 +121,8 @@ impl Drop for LeafRead {
     }
 }
 
-/// Tells the leaves of one query that nobody waits any longer: the client went away, or the
-/// deadline passed. Clones share one state.
+/// Tells the leaves of one query that no client waits any longer: the client went away, or the deadline passed. Clones
+/// share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     asked: Arc<AtomicBool>,

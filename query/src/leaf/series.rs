@@ -164,7 +164,7 @@ impl SeriesSource {
     }
 
     /// # Errors
-    /// When nobody waits for the answer any longer.
+    /// When no client waits for the answer any longer.
     fn check_wanted(&self) -> Result<(), DataFusionError> {
         if self.context.stop.is_asked() {
             return Err(DataFusionError::Execution("the query was stopped".to_owned()));

@@ -53,7 +53,7 @@ pub(crate) async fn last(series: &[SeriesId], view: &View, task: Arc<TaskContext
     Ok(LastAnswer { samples: keys.into_iter().filter_map(newest).collect(), missing: view.missing() })
 }
 
-/// Without asking anybody else.
+/// Without a request to another node.
 async fn of_ours(series: &[SeriesId], view: &View) -> Result<LastAnswer> {
     let (series, snapshot) = (series.to_vec(), view.snapshot.clone());
     // The first question after a start reads segments.

@@ -298,7 +298,7 @@ pub(super) struct RunningQuery<T> {
     due: QueryDeadline,
     sleep: Pin<Box<Sleep>>,
     stop: Stop,
-    /// Tells whoever watches the query when this is dropped.
+    /// Tells the watcher of the query when this is dropped.
     _wanted: Option<oneshot::Sender<()>>,
 }
 
@@ -315,7 +315,7 @@ impl<T> Future for RunningQuery<T> {
                 tracing::error!(panic = text, "a query panicked");
                 Poll::Ready(Err(Error::Internal(format!("the query panicked: {text}"))))
             }
-            // Whoever watches a lane ends what is overdue, and may have come first.
+            // The watcher of a lane ends overdue work, and may have come first.
             Poll::Ready(Err(_)) if now() >= self.due.at => Poll::Ready(Err(Error::Deadline { after: self.due.after })),
             Poll::Ready(Err(_)) => Poll::Ready(Err(Error::ShuttingDown)),
             Poll::Pending => match self.sleep.poll_unpin(cx) {

@@ -235,8 +235,8 @@ fn first_millisecond(time: Timestamp) -> Timestamp {
     Timestamp::from_millis(time.saturating_add_micros(999).millis())
 }
 
-/// The test as a filter of series, where there is one that accepts the same values. Always as an
-/// expression, because a filter by literal is an error where nobody has the literal.
+/// The test as a filter of series, where there is one that accepts the same values. Always as an expression, because a
+/// filter by a literal is an error if no series has the literal.
 fn matcher(test: &NameTest) -> Option<Matcher> {
     let expression = match test {
         NameTest::In { names, negated: false } => {

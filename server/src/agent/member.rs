@@ -35,7 +35,7 @@ pub enum MemberVerdict {
     Ended,
     /// There has been no head for so long.
     HeadGone(Duration),
-    /// Whoever started this agent is gone, and there has been no head for as long as that allows.
+    /// The process that started this agent is gone, and there has been no head for the time that this allows.
     Orphaned,
     /// A head has other secrets: the agent must serve with those.
     Anew(Box<Join>),
@@ -159,7 +159,7 @@ impl AgentMember {
             if let Some(heard) = heard
                 && let Some(verdict) = verdict.take()
             {
-                // Who does not listen any more is on his way out.
+                // A member that does not listen any more is about to end.
                 let _ = verdict.send(heard);
             }
         };
@@ -295,7 +295,7 @@ impl Gone {
         }
     }
 
-    /// Whether it has been too long. `is_orphan`: who started this agent is gone too, as far as it knows.
+    /// Whether it has been too long. `is_orphan`: the process that started this agent is gone too, as far as it knows.
     fn verdict(&self, now: Duration, join: &Join, is_orphan: bool) -> Option<MemberVerdict> {
         let gone = now.saturating_sub(self.since?);
         match join.orphan_timeout {

@@ -149,7 +149,7 @@ fn look_at_all(
             }
             Ok(())
         });
-        // Nobody reads any more: what is looked at now is the last.
+        // The output has no reader any more: this database is the last.
         stop.store(true, Ordering::Relaxed);
         drop(looked);
         taken
@@ -185,7 +185,7 @@ impl Bar {
             self.bar.set_message(file.into_owned());
             return;
         }
-        // A check that starts over, because somebody writes, begins with nothing again.
+        // A check that starts over because of a writer counts from 0 again.
         let more = progress.bytes_done.saturating_sub(*before);
         *before = (*before).max(progress.bytes_done);
         let bytes = self.bytes.fetch_add(more, Ordering::Relaxed) + more;

@@ -91,8 +91,8 @@ struct Compacted {
 }
 
 /// # Errors
-/// Failed when there is no such database, somebody writes it, the disk fails or a file is damaged; BadNews when it was
-/// stopped.
+/// Failed when there is no such database, another process writes it, the disk fails or a file is damaged; BadNews when
+/// it was stopped.
 pub fn run(args: &CompactArgs) -> Result<(), CliFailure> {
     let dirs = saved::databases(&args.dirs).map_err(CliFailure::failed)?;
     let stop = Arc::new(AtomicBool::new(false));

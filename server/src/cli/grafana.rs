@@ -125,7 +125,7 @@ pub fn url(text: &str) -> Result<String, String> {
     if !matches!(uri.scheme_str(), Some("http" | "https")) || authority.host().is_empty() {
         return Err(wrong("expected http:// or https:// and a host"));
     }
-    // It stands in a file that everybody may read.
+    // It is in a file that every user may read.
     if authority.as_str().contains('@') {
         return Err(wrong("a password does not belong in it; see --token-file"));
     }

@@ -101,7 +101,7 @@ pub fn run(args: &InfoArgs) -> Result<(), CliFailure> {
     Ok(out.flush()?)
 }
 
-/// What a database has; and who else has samples, where a server was asked that is one node of several.
+/// The contents of a database, and the other nodes if the server is one of several.
 #[derive(Debug, Serialize)]
 struct NodesInfo {
     #[serde(flatten)]
@@ -144,7 +144,7 @@ impl fmt::Display for NodesInfo {
         }
         let [nodes, samples, series] = [other_nodes.len() as u64 + 1, samples, series].map(grouped);
         let bytes = human::bytes(bytes as f64);
-        // Who shares a series with whom is known to none of them.
+        // No node knows which series others have too.
         write!(f, "\nAll {nodes} nodes: {samples} samples, {series} series (one of two nodes twice), {bytes}")
     }
 }

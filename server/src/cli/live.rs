@@ -23,7 +23,7 @@ const JOBS_MAX: usize = 1_000;
 /// Most of them that are named.
 const NAMED_MAX: usize = 3;
 
-/// A directory that nobody has used, of that job. `last`: where it may stand if it can stand nowhere else.
+/// An unused directory for that job. `last`: the place to use if there is no other.
 ///
 /// # Errors
 /// When it can be made nowhere; says why of each place.
@@ -152,7 +152,7 @@ fn leftovers(private: &Path) -> Vec<Leftover> {
     those_left(nodes)
 }
 
-/// What killed jobs left in all places where live data stand when nobody says where.
+/// What killed jobs left in all default places of live data.
 pub fn leftovers_everywhere() -> Vec<Leftover> {
     let uid = rustix::process::getuid().as_raw();
     let name = config::private_name(uid);
@@ -179,7 +179,7 @@ pub fn leftovers_at(dir: &Path) -> Result<Vec<Leftover>, String> {
     Ok(those_left(nodes.iter().cloned().chain(below)))
 }
 
-/// Whether `dir` is where live data stand when nobody says where.
+/// Whether `dir` is a default place of live data.
 pub fn is_default(dir: &Path) -> bool {
     let private = dir.parent().and_then(Path::parent).and_then(Path::file_name);
     let name = config::private_name(rustix::process::getuid().as_raw());

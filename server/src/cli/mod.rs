@@ -113,7 +113,7 @@ enum CliFailure {
     Failed(String),
     /// It worked, and what it reports is bad news. Nothing more to print.
     BadNews,
-    /// Nobody reads our output any more.
+    /// Our output has no reader any more.
     ReaderGone,
 }
 

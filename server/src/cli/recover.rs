@@ -141,7 +141,7 @@ fn contents(info: &DbInfo) -> String {
     format!("node {}, {samples} samples of {series} series, {bytes} bytes{span}", info.node)
 }
 
-/// Whether whoever sits at the terminal says yes.
+/// Whether the user at the terminal says yes.
 fn is_agreed(count: usize) -> Result<bool, CliFailure> {
     if !io::stdin().is_terminal() {
         return Err(CliFailure::Usage(
@@ -156,7 +156,7 @@ fn is_agreed(count: usize) -> Result<bool, CliFailure> {
 }
 
 fn discard(leftover: &Leftover) -> Result<String, String> {
-    // Somebody may have begun to write it since it was found.
+    // A writer may have opened it since it was found.
     leftover.check()?;
     remove(&leftover.dir).map_err(|error| error.to_string())?;
     Ok(format!("{}: removed", leftover.dir.display()))
@@ -178,7 +178,7 @@ struct Target {
     is_new: bool,
 }
 
-/// The copy that was begun, if it is of this database; else a directory that nobody has.
+/// The copy that was begun, if it is of this database; else an unused directory.
 fn target(leftover: &Leftover, to: Option<&Path>, database: &DbInfo) -> Result<Target, String> {
     let save = match (to, &leftover.note) {
         (Some(to), _) => std::path::absolute(to).unwrap_or_else(|_| to.to_path_buf()),
@@ -201,7 +201,7 @@ fn save(leftover: &Leftover, to: Option<&Path>, bar: &ProgressBar) -> Result<Str
     leftover.check()?;
     let live = &*leftover.dir;
     let target = target(leftover, to, &info(live)?)?;
-    // Whatever happens from here on: whoever comes next knows that it is not saved, and where it is to be.
+    // Whatever happens from here on: the next process knows that it is not saved, and where it belongs.
     let note = SaveNote::new(target.dir.parent().map(Path::to_path_buf), Some(target.dir.clone()));
     let noted = note.and_then(|note| note.write(live));
     let saved = noted.map_err(|error| error.to_string()).and_then(|()| copy(live, &target.dir, bar));

@@ -103,7 +103,7 @@ pub fn run(args: ReplayArgs) -> Result<(), CliFailure> {
     })
 }
 
-/// Says that the usual port was taken: dashboards that ask there show what somebody else serves.
+/// Says that the usual port was taken: dashboards that query it show another server's data.
 fn moved(url: &str) -> String {
     if url == DEFAULT_URL {
         return String::new();

@@ -26,7 +26,7 @@ use crate::job::supervisor::{self, JobOptions};
 use crate::launch::plan::JobName;
 use crate::saving::save::{Destination, INTERVAL_MAX, Naming};
 
-/// The subcommand that is the recorder; of no use to anybody else.
+/// The subcommand that is the recorder; not for users.
 const RECORD: &str = "record";
 
 /// Run a command and record its nodes and its metrics

@@ -82,7 +82,7 @@ struct RetentionArgs {
     retention_bytes: Option<usize>,
 }
 
-/// Who reaches a service where, and how it answers.
+/// Where a service listens, which clients it admits, and how it answers.
 #[derive(Debug, Args)]
 pub struct ReachArgs {
     /// Where to listen [default: 127.0.0.1:4242]
@@ -129,7 +129,7 @@ impl TlsArgs {
     }
 }
 
-/// Amounts of those who ask; each has a default that serves.
+/// Limits of queries; each has a sensible default.
 #[derive(Debug, Args)]
 pub struct LimitArgs {
     /// Memory that all queries share [default: 512MiB; of `node` what its head says, else 128MiB]
@@ -152,7 +152,7 @@ pub struct LimitArgs {
     connections_max: Option<usize>,
 }
 
-/// Amounts of those who send samples; each has a default that serves.
+/// Limits of ingest; each has a sensible default.
 #[derive(Debug, Args)]
 struct WriteLimitArgs {
     /// Most samples that wait to be written [default: 1048576]
@@ -265,7 +265,7 @@ pub struct NodeServiceArgs {
     write_limits: WriteLimitArgs,
 }
 
-/// Who reaches a node, besides its job.
+/// Which clients a node admits, besides its job.
 #[derive(Debug, Args)]
 struct ReachOfNode {
     /// A user (name or number) whose processes on this node need no token; may be repeated
@@ -369,7 +369,7 @@ pub struct ServiceSummary {
     pub node: String,
 }
 
-/// The options of a service that serves saved databases, which those who wrote them may still write.
+/// The options of a service over saved databases, which their writers may still write.
 ///
 /// # Errors
 /// Usage for a user or a token that is none.

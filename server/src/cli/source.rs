@@ -68,7 +68,7 @@ pub fn open_read_only(dirs: &[PathBuf], strict: StrictArg) -> Result<Opened, Cli
         raise_descriptor_limit();
     }
     let opened = saved::open(&databases, strict.unsound(), Arc::new(SystemClock::new())).map_err(CliFailure::failed)?;
-    // Who gets less than was written must know, whatever they asked for.
+    // A reader that gets less than was written must know, whatever it asked for.
     for warning in opened.warnings() {
         writeln!(io::stderr(), "warning: {warning}").unwrap_or_default();
     }

@@ -20,7 +20,7 @@ const SQL_BYTES_MAX: u64 = 16 << 20;
 /// So many rows beyond those that a table shows are counted, and for no longer than this.
 const MORE_MAX: u64 = 1_000_000;
 const COUNT_WAIT: Duration = Duration::from_secs(1);
-/// Nobody else waits for a query in a process of its own.
+/// No other query waits for one in a process of its own.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// Query databases or a running server in SQL

@@ -19,7 +19,7 @@ use layout::TableLayout;
 
 /// Rows that are laid out together: the widths of columns are theirs, and what follows keeps to them.
 const BLOCK_ROWS: usize = 1_000;
-/// Rows of a table on a terminal, unless somebody says otherwise: about a screen.
+/// Default number of rows of a table on a terminal: about a screen.
 const TERMINAL_ROWS: usize = 40;
 /// Width of a terminal that does not tell its own.
 const TERMINAL_WIDTH: usize = 80;

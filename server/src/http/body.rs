@@ -28,9 +28,9 @@ pub(super) const INLINE_BYTES_MAX: usize = 64 << 10;
 const BLOCK_BYTES: usize = 64 << 10;
 /// Up to here the room for a body grows with it.
 const GROWING_BYTES_MAX: usize = 1 << 20;
-/// The room for what is larger. An allocator may keep freed memory for the next one who wants some, which glibc never
-/// does with pieces of more than 32 MiB: each is a mapping of its own and goes back whole. What is not touched of it is
-/// no memory.
+/// The room for what is larger. An allocator may keep freed memory for the next allocation, which glibc never does with
+/// pieces of more than 32 MiB: each is a mapping of its own and goes back whole. What is not touched of it is no
+/// memory.
 const MAPPED_BYTES_MIN: usize = (32 << 20) + BLOCK_BYTES;
 /// Most room that is made before its bytes come.
 const MAPPED_BYTES_MAX: usize = 64 << 20;
@@ -258,7 +258,7 @@ fn small(sent: Sent, limits: &BodyLimits) -> Result<Sent, ApiError> {
     Ok(if is_small { Sent { bytes, charge: sent.charge, encoding: Encoding::Plain } } else { sent })
 }
 
-/// Never holds more than the limit and one block, whatever the compressed bytes promise. Stops when nobody waits.
+/// Never holds more than the limit and one block, whatever the compressed bytes promise. Stops when no client waits.
 fn inflate(sent: Sent, limits: &BodyLimits, is_wanted: &dyn Fn() -> bool) -> Result<Sent, ApiError> {
     let mut charge = Charge::default();
     let mut inflated = Vec::new();

@@ -12,10 +12,10 @@ use super::human;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricFigures {
     pub metric: String,
-    /// Where somebody said.
+    /// If it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// `unknown` where nobody said.
+    /// `unknown` if it is not known.
     #[serde(default, rename = "type")]
     pub kind: MetricKind,
     pub series: u64,

@@ -252,7 +252,7 @@ impl Child {
         self.ending = self.ending.or(Ending::of(status));
     }
 
-    /// Takes note that there is no such child: somebody else waited for it, which nobody can.
+    /// Records that there is no such child: another process waited for it, which should be impossible.
     pub fn was_lost(&mut self) {
         if self.ending.is_none() {
             tracing::error!("the end of the command was lost");
@@ -276,7 +276,7 @@ impl Child {
         if self.ending.is_some() {
             return;
         }
-        // It may have ended since; until it is waited for, its number is nobody else's.
+        // It may have ended since; until it is waited for, no other process gets its number.
         let passed = match Signal::from_named_raw(number) {
             Some(signal) => kill_process(self.pid, signal).map_err(io::Error::from),
             // Real-time signals have no names, and a shell knows their numbers.

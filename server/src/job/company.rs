@@ -87,7 +87,7 @@ pub struct Company {
     missing: Vec<String>,
     gathered: bool,
     dismissed: bool,
-    /// Until when nodes that nobody started from here are waited for.
+    /// The deadline for nodes that were not started from here.
     others: Option<Duration>,
     claim: Option<Arc<Claim>>,
     /// Ends when the other processes of this node have.
@@ -115,7 +115,7 @@ impl Company {
     pub fn keep(&mut self, claim: Claim, environment: Vec<(String, OsString)>) {
         let claim = Arc::new(claim);
         self.claim = Some(Arc::clone(&claim));
-        // The file system may hang, and nobody waits for that.
+        // The file system may hang; nothing waits for that.
         let tell = move || {
             if let Err(error) = claim.tell(&environment) {
                 tracing::warn!(%error, "the other processes of this node do not learn where to send");
@@ -217,7 +217,7 @@ impl Company {
         patience
     }
 
-    /// Whether nobody is left to be waited for.
+    /// Whether there is no process left to wait for.
     pub fn is_dismissed(&self, ready: Option<&Ready>) -> bool {
         if self.crew.is_some() {
             return self.dismissed;
@@ -279,7 +279,7 @@ fn watch_guests(claim: Arc<Claim>) -> Receiver<()> {
         }
         let _ = gone.send(());
     };
-    // Without a thread for it nobody is waited for.
+    // Without a thread there is no waiting.
     let _ = thread::Builder::new().name("telem-guests".to_owned()).spawn(watch);
     waits
 }

@@ -22,9 +22,9 @@ pub enum ToRecorder {
     Started { pid: i32 },
     /// There will be no command: leave no trace.
     NotStarted,
-    /// Somebody said that the end may be near.
+    /// telem was told that the end may be near.
     Farewell,
-    /// The command has ended. Hurried, when somebody said that telem is to end too.
+    /// The command has ended. Hurried, if telem was told to end too.
     Ended {
         ending: Ending,
         hurried: bool,
@@ -64,7 +64,7 @@ pub enum ToSupervisor {
 /// Says `word`.
 ///
 /// # Errors
-/// When nobody listens any more.
+/// When the reader is gone.
 pub fn tell(mut to: impl Write, word: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(word)?;
     line.push(b'\n');

@@ -44,7 +44,7 @@ pub struct MemberOf {
     advertise: Option<String>,
 }
 
-/// Looking for a head, and who waits meanwhile.
+/// The search for a head, and the waiting callers.
 pub struct Seeking<'a> {
     pub patience: &'a dyn Patience,
     pub notes: Notes,
@@ -174,7 +174,7 @@ impl MemberOf {
     }
 }
 
-/// Whether somebody listens where the head says.
+/// Whether a process listens at the head's address.
 fn answers(join: &Join) -> bool {
     let answers = |url: &Url| {
         let addresses = url.socket_addrs(|| None).unwrap_or_default();

@@ -28,7 +28,7 @@ impl Notes {
         }
     }
 
-    /// Shows, where somebody looks, that telem is at work, until this is dropped.
+    /// Shows on a terminal that telem is at work, until this is dropped.
     pub fn at_work(self, at_what: String) -> AtWork {
         let shown = !self.quiet && io::stderr().is_terminal();
         AtWork(shown.then(|| {

@@ -220,7 +220,7 @@ impl Job {
     fn service_ready(&mut self, mut up: Box<RunningService>, start: &describe::Start) {
         let (agents, claim) = (up.agents.take(), up.claim.take());
         let events = self.send.clone();
-        // Nobody listens when the process is about to end anyway.
+        // The receiver is gone only when the process is about to end anyway.
         let hear = move |event| drop(events.send(Event::Crew(event)));
         if let Some(claim) = claim {
             self.company.keep(claim, introduce::environment(&up.ready, start));
@@ -458,9 +458,9 @@ impl Job {
 
 /// The end of a command.
 struct CommandEnd {
-    /// `None` where nobody was left to say.
+    /// `None` if no process was left to report it.
     ending: Option<Ending>,
-    /// Somebody said that telem is to end too.
+    /// telem was told to end too.
     hurried: bool,
     /// Processor time of all that ended before it, as the kernel added it up.
     cpu_ms: Option<u64>,

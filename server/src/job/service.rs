@@ -19,7 +19,7 @@ use crate::service::{self, Ready, ServiceError};
 pub struct ServiceThread {
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
-    /// Nobody wants it any more.
+    /// It is not wanted any more.
     unwanted: Arc<AtomicBool>,
 }
 
@@ -31,7 +31,7 @@ struct Awaited {
 
 impl Patience for Awaited {
     fn ask(&self, time: Duration) {
-        // Nobody listens when the process is about to end anyway.
+        // The receiver is gone only when the process is about to end anyway.
         let _ = self.events.send(Event::Seeking(time));
     }
 
@@ -50,7 +50,7 @@ impl ServiceThread {
         let task = runtime.spawn(served);
         runtime.spawn(async move {
             let ended = task.await.unwrap_or_else(|panic| Err(format!("the service died of a bug: {panic}")));
-            // Nobody listens when the process is about to end anyway.
+            // The receiver is gone only when the process is about to end anyway.
             let _ = events.send(Event::Stopped(ended));
         });
         ServiceThread { runtime, stop: Some(stop), unwanted }
@@ -126,7 +126,7 @@ async fn serve(
         let rest = Arc::clone(&rest);
         move |ready: &Ready| {
             if let Some((places, agents, claim)) = take(&rest) {
-                // Who does not wait for it any more goes on without.
+                // A caller that gave up waiting goes on without it.
                 let _ =
                     events.send(Event::Ready(Box::new(RunningService { ready: ready.clone(), places, agents, claim })));
             }

@@ -35,7 +35,7 @@ const OF_LINUX: [i32; 2] = [Signal::STKFLT.as_raw(), Signal::POWER.as_raw()];
 /// The real-time signals that programs may use; C libraries keep the first two or three, and refuse them.
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 
-/// The two that glibc takes for its threads and lets nobody catch, not even telem: it dies of them.
+/// The two that glibc uses for its threads. No process can catch them, telem included: it dies of them.
 const INTERNAL: [i32; 2] = [32, 33];
 
 /// A signal that telem got.
@@ -98,7 +98,7 @@ pub fn start<E: From<Caught> + Send + 'static>(events: Sender<E>) -> io::Result<
     let run = move || {
         for origin in signals.forever() {
             if events.send(caught_of(&origin).into()).is_err() {
-                // Nobody waits for signals any more: the process is about to end.
+                // Signals are not awaited any more: the process is about to end.
                 return;
             }
         }

@@ -38,7 +38,7 @@ const MEMORY_TOLD: Duration = Duration::from_millis(100);
 /// What became of the command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandCourse {
-    /// `None` where nobody was left to say.
+    /// `None` if no process was left to report it.
     pub ending: Option<Ending>,
     pub took: Duration,
     /// As the kernel added it up.
@@ -206,8 +206,8 @@ impl CommandCourse {
         lines
     }
 
-    /// What was seen counts where it is more: of processes that still run, or were left to nobody, the kernel adds up
-    /// nothing.
+    /// What was seen counts where it is more: of processes that still run, or that no parent waited for, the kernel
+    /// adds up nothing.
     fn cpu_seconds(&self) -> f64 {
         let added_up = self.cpu_ms.map_or(0.0, |ms| ms as f64 / 1e3);
         added_up.max(self.seen.cpu_seconds())

@@ -322,7 +322,7 @@ impl Supervisor {
         ending.exit_code()
     }
 
-    /// Waits for the end of the command, and gives it its signals. Also whether somebody said that telem is to end too.
+    /// Waits for the end of the command, and gives it its signals. Also returns whether telem was told to end too.
     fn until_ended(&mut self) -> (Ending, bool) {
         let mut hurried = false;
         loop {
@@ -411,7 +411,8 @@ impl Supervisor {
         }
         let Some(child) = self.child.as_mut().filter(|child| child.pid() == pid) else { return };
         child.became(status);
-        // A shell that waits for its job to stop is to see that; whoever waits for its end alone is not to wait longer.
+        // A shell that waits for its job to stop is to see that; a parent that waits only for its end must not wait
+        // longer.
         if status.stopped() && self.standing.is_a_shells_job && Standing::now().is_a_shells_job && !child.stands_apart()
         {
             let _ = kill_process(getpid(), Signal::STOP);
@@ -489,7 +490,7 @@ impl Supervisor {
         }
     }
 
-    /// Goes on without it. It ends by itself when it finds that nobody listens, unless it hangs.
+    /// Goes on without it. It ends by itself when it finds that its reader is gone, unless it hangs.
     fn leave_recorder(&mut self) {
         if let Some(mut recorder) = self.recorder.take() {
             recorder.tell(ToRecorder::NotStarted);

@@ -193,7 +193,7 @@ impl UsageWatch {
     }
 }
 
-/// The process `root` and all below it, as far as the kernel says who started whom.
+/// The process `root` and all below it, as far as the kernel knows their parents.
 fn look(root: u32) -> Vec<SeenProcess> {
     let (mut seen, mut next) = (Vec::new(), vec![root]);
     while let Some(pid) = next.pop() {

@@ -166,7 +166,7 @@ impl AgentProcess {
             match child.try_wait() {
                 Ok(Some(status)) => self.state = AgentState::Ended(status),
                 Ok(None) => return None,
-                // Nobody else waits for it.
+                // Nothing else waits for it.
                 Err(error) => self.state = AgentState::NotStarted(error),
             }
         }
@@ -200,7 +200,7 @@ fn spawn(mut command: Command, log: &Path, join: &[u8]) -> io::Result<Child> {
         io::Error::new(error.kind(), format!("{program}: {error}"))
     })?;
     if let Some(to) = &mut child.stdin {
-        // Less than a pipe holds, so it is not waited for; who reads nothing ends, and that is told.
+        // Less than a pipe holds, so the write cannot block. An agent that reads nothing ends, and that is reported.
         let _ = to.write_all(join);
     }
     Ok(child)

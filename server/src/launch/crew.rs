@@ -30,7 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// And how often else.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Who has joined the head.
+/// The nodes that have joined the head.
 pub trait CrewMembers: Send {
     /// Names of nodes that joined and did not leave.
     fn present(&self) -> Vec<String>;
@@ -123,7 +123,7 @@ impl Watch {
                     self.hurry(deadline);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                // Nobody waits any more: they have been told.
+                // No caller waits any more: all were informed.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.look(&tell, true);
@@ -167,7 +167,7 @@ impl Watch {
         }
     }
 
-    /// Until they are to end: the deadline of that. `None` when nobody is left to say so.
+    /// Waits until they must end, and returns the deadline; `None` if no sender is left.
     fn watch(&mut self, tell: &impl Fn(CrewEvent)) -> Option<Duration> {
         loop {
             match self.orders.recv_timeout(WATCH_INTERVAL) {

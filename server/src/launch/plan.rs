@@ -23,7 +23,7 @@ pub struct LaunchOptions {
 /// From where the name of the job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobName {
-    /// A scheduler or somebody said it, to all processes of the job.
+    /// A scheduler or the user said it, to all processes of the job.
     Common,
     /// Each process makes up its own.
     #[default]
@@ -178,7 +178,7 @@ pub fn plan(wanted: &LaunchOptions, around: &dyn Surroundings, host: &str) -> Re
             (hosts, launcher)
         }
         None => {
-            // A task was started by somebody who starts the others too.
+            // A task was started by a launcher that starts the others too.
             if let Some(task) = scheduler::task(around) {
                 return Ok(role_of(task, wanted.job));
             }

@@ -43,7 +43,7 @@ const COURTESY: Duration = Duration::from_secs(1);
 const KEEPER_TIMEOUT: Duration = HEAD_TIMEOUT.saturating_add(Duration::from_secs(5));
 /// Longest that a node's keeper waits for the head to publish how it is joined.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest that the head waits for its node to be given up: who keeps it looks several times a second.
+/// Longest that the head waits for its node to be given up: its keeper checks several times a second.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -90,7 +90,7 @@ pub enum TaskPart {
     Unheard,
 }
 
-/// What a keeper tells its guests, who are of the same user on the same machine.
+/// What a keeper tells its guests, which belong to the same user on the same machine.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeeperMessage {
     environment: Vec<(String, OsString)>,
@@ -140,7 +140,7 @@ impl Meeting {
         Ok(private_dir::own(&self.dir, own_uid(), Privacy::Unwritten)?)
     }
 
-    /// What this process is on its node. Waits for a keeper that lives to be ready, if anybody has the patience.
+    /// What this process is on its node. Waits for a live keeper to be ready, as long as `patience` allows.
     ///
     /// # Errors
     /// When nothing can be written there.
@@ -183,7 +183,7 @@ impl Meeting {
         self.await_keeper(machine, clock, patience)
     }
 
-    /// The head's part: the keeper, unless somebody records this node already or does not give it up.
+    /// The head's part: the keeper, unless another task records this node already and does not give it up.
     fn enter_as_head(
         &self,
         machine: &dyn Machine,

@@ -28,7 +28,7 @@ pub type InSight = watch::Receiver<Option<Client>>;
 
 /// How much longer than a query may take a head may be silent.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// What a client says for the one who answers.
+/// The parts of a client's request for the process that answers.
 const PASSED_ON: [header::HeaderName; 4] =
     [header::ACCEPT, header::ACCEPT_ENCODING, header::CONTENT_TYPE, header::USER_AGENT];
 /// What holds for one connection only.
@@ -87,7 +87,7 @@ async fn forwarded(State(forward): State<Arc<Forward>>, request: Request, next: 
     let mut sight = forward.head.clone();
     let answer = tokio::select! {
         answer = sent => Some(answer),
-        // Whoever reports to it notices sooner than a question.
+        // The member that reports to it notices sooner than a query.
         _ = sight.wait_for(|head| head.is_none()) => None,
     };
     match answer {

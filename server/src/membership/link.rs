@@ -28,7 +28,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer of a head.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Who an agent is.
+/// The identity of an agent.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The name that it wants, or has.
@@ -163,7 +163,7 @@ impl Link {
     }
 }
 
-/// Asks a head of `join` as an agent: with the token, and trusting nobody but the job.
+/// Sends a request to a head of `join` as an agent: with the token, trusting only the job.
 ///
 /// # Errors
 /// BadAddress.
@@ -175,7 +175,7 @@ pub fn client(head: &Url, join: &Join) -> Result<Client, ClientError> {
     })
 }
 
-/// Where others reach us: an address, so that nobody needs to look up a name.
+/// Where others reach us: an address, so that no name needs to be resolved.
 async fn url(identity: &Identity, line: &ClientConnection, tls: bool) -> String {
     let (own, port) = (identity.listens.ip(), identity.listens.port());
     let advertised = match &identity.advertise {

@@ -38,7 +38,7 @@ pub struct Moment {
 #[derive(Clone, Debug)]
 pub struct HeadName {
     pub job: String,
-    /// The node of the head, whose name nobody else gets.
+    /// The node of the head; no other node gets its name.
     pub node: String,
     pub version: String,
     pub incarnation: String,
@@ -281,7 +281,7 @@ fn usable(text: &str) -> Result<Url, NodeRefusal> {
     url.ok_or_else(|| NodeRefusal::Url { url: shortened(text) })
 }
 
-/// Of what somebody else says, as much as is kept.
+/// The part of a foreign text that is kept.
 fn shortened(text: &str) -> String {
     text.chars().take(TEXT_CHARS_MAX).collect()
 }

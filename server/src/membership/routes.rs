@@ -57,7 +57,7 @@ pub fn worker(service: WorkerService, token: Token) -> Router {
     worker.layer(middleware::from_fn_with_state(token, needs_token))
 }
 
-/// Lets nobody pass who does not show the token, wherever he comes from.
+/// Refuses every request without the token, wherever it comes from.
 pub async fn needs_token(Of(token): Of<Token>, request: Request, next: Next) -> Response {
     if access::shows(request.headers(), &token) {
         return next.run(request).await;

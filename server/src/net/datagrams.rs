@@ -21,7 +21,7 @@ use crate::protocol::DatagramService;
 
 /// Largest datagram that UDP has.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
-/// How long it is remembered who a sender is.
+/// How long the identity of a sender is remembered.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 /// Most senders that are remembered; with more all are asked about again.
 const SENDERS_MAX: usize = 1_024;
@@ -32,7 +32,7 @@ const LAST_DATAGRAMS_MAX: usize = 4_096;
 /// How long reading rests after it failed.
 const READ_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who may send.
+/// The senders that are admitted.
 #[derive(Debug)]
 pub struct Admission {
     rules: Rules,

@@ -37,7 +37,7 @@ pub enum BoundListener {
 /// Binds all of them.
 ///
 /// # Errors
-/// When a port cannot be had; when datagrams are to come from other machines, of which nobody can say whose they are.
+/// When a port is not available; when datagrams are to come from other machines, because their owner is unknown.
 pub async fn bind(listeners: Vec<OwnListener>) -> Result<Vec<BoundListener>, ListenError> {
     let mut bound = Vec::with_capacity(listeners.len());
     for OwnListener { address, language } in listeners {

@@ -29,13 +29,13 @@ pub struct SocketOwner {
     pub end: SocketHold,
 }
 
-/// Whether anybody holds a socket.
+/// Whether a process holds a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketHold {
     Held,
     /// Its process closed it, and the kernel still knows whose it was.
     Closed,
-    /// Nobody holds it, and nobody knows who did: the uid says nothing.
+    /// No process holds it, and its former owner is unknown: the uid says nothing.
     Unknown,
 }
 
@@ -58,8 +58,8 @@ impl SocketRow {
         Some(SocketOwner { uid: self.uid, end })
     }
 
-    /// `None` where there is no connection yet: whoever opens one from the same port now is not who holds the other end
-    /// of ours.
+    /// `None` if there is no connection yet: a process that opens one from the same port now is not the one at the
+    /// other end of ours.
     fn end(&self) -> Option<SocketHold> {
         const SYN_SENT: u8 = 2;
         const SYN_RECEIVED: u8 = 3;
@@ -117,7 +117,7 @@ impl OwnerLookup {
     }
 
     /// The owner of the socket at `local` that is connected to `remote`, where that takes no time: some microseconds.
-    /// Nobody, where the kernel has no such connection.
+    /// No owner, if the kernel has no such connection.
     ///
     /// # Errors
     /// When the kernel may not be asked; its tables say more.
@@ -141,7 +141,7 @@ impl OwnerLookup {
         Ok(owner.map(|owner| self.known(owner)))
     }
 
-    /// User 0 is what an older kernel says of everybody's socket that is closed.
+    /// An older kernel reports user 0 for every closed socket.
     fn known(&self, owner: SocketOwner) -> SocketOwner {
         let unsure = owner.end == SocketHold::Closed && owner.uid == 0 && !self.kernel_keeps_users;
         if unsure { SocketOwner { end: SocketHold::Unknown, ..owner } } else { owner }

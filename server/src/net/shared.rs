@@ -73,7 +73,7 @@ impl<S: Socketed> SharedStream<S> {
         Self(Arc::new(stream))
     }
 
-    /// Whether its client is there, for as long as somebody wants to know.
+    /// Whether its client is there, for as long as this exists.
     pub fn presence(&self) -> Arc<dyn Presence> {
         Arc::new(PeerPresence(Arc::clone(&self.0)))
     }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// Most bytes that are taken before it is known who is to have them.
+/// Most bytes that are read before their protocol is known.
 const FIRST_BYTES_MAX: usize = 4 << 10;
 
 /// What every client of HTTP/2 sends first (RFC 9113 §3.4).

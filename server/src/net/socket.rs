@@ -83,10 +83,10 @@ impl SocketPlace {
     }
 }
 
-/// Where anybody may write, and every machine has it.
+/// A public place that every machine has.
 const ROOTS: [&str; 2] = ["/tmp", "/dev/shm"];
 
-/// Whether a socket can be made in a directory that somebody named for such things.
+/// Whether a socket can be created in a directory that the user named for sockets.
 fn is_usable(dir: &Path, uid: u32) -> bool {
     let is_short = dir.join(file_name("")).as_os_str().len() <= PATH_BYTES_MAX;
     is_short && dir.is_absolute() && private_dir::check(dir, uid, Privacy::Closed).is_ok()

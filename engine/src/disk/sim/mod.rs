@@ -125,7 +125,7 @@ impl SimDisk {
         Some(state.files[file.0].live().to_vec())
     }
 
-    /// Changes a file as decay of the medium does, behind the back of whoever has it open.
+    /// Changes a file as decay of the medium does, unnoticed by processes that have it open.
     pub fn decay(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.lock();
         let file = state.names.file(path).expect("only a file that exists can decay");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::crash::{self, Survival};
 use super::random::Random;
 
-/// The how-manieth file that was ever created.
+/// The number of this file in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub usize);
 

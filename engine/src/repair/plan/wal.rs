@@ -22,7 +22,7 @@ impl Planner<'_> {
             FoundList::Whole(list) => self.list = list,
             FoundList::Damaged(error) => self.drop_list(error.to_string()),
         }
-        // Without the manifest nobody knows which of them were flushed.
+        // Without the manifest it is unknown which of them were flushed.
         if self.manifest.is_none() && !self.list.is_empty() {
             self.drop_list("without the manifest it does not tell which files count".to_owned());
         }

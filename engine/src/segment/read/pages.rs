@@ -185,7 +185,7 @@ impl<'a, T: DataType> PageColumn<'a, T> {
 struct Pages {
     pages: SerializedPageReader<Blocks>,
     packed: bool,
-    /// Whether the column has a value in each row: then nobody looks at its levels.
+    /// Whether the column has a value in each row: then its levels are not read.
     whole: bool,
 }
 

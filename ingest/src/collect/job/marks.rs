@@ -16,7 +16,7 @@ const SCHEDULER_NAMES: [&str; 4] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "F
 /// How many processes are above us at most.
 const ABOVE_MAX: usize = 64;
 
-/// Who says that a process is of the job.
+/// What shows that a process belongs to the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The telem that started the command.
@@ -35,7 +35,7 @@ pub struct Marks {
     cgroup: Option<String>,
     /// Another telem's processes are not the job's, though they run in it.
     program: Option<PathBuf>,
-    /// Who started us, and who started that: the job is below us, or beside.
+    /// Our parent, and its parents: the job is below us, or beside us.
     above: HashSet<u32>,
 }
 

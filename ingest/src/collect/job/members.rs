@@ -72,7 +72,7 @@ pub struct EndedProcess {
     pub lived: Duration,
     /// All that is counted of it and of what it reaped.
     pub counted_ticks: u64,
-    /// Who has reaped it, directly or by way of others that have ended too; `None` for nobody whom we know.
+    /// The process that reaped it, directly or through others that have ended too; `None` if that is unknown.
     pub reaper: Option<u32>,
     /// Whether that was its parent.
     pub is_direct: bool,
@@ -302,7 +302,7 @@ impl JobMembers {
         is_ours(&stat.pid) || is_ours(&stat.parent)
     }
 
-    /// Whether it was started for the job, whoever did it.
+    /// Whether it was started for the job, by any process.
     fn is_marked(&self, stat: &Stat) -> bool {
         // Threads of the kernel have no memory of their own.
         if stat.virtual_bytes == 0 || self.is_telems(stat) {

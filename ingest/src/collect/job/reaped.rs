@@ -18,7 +18,7 @@ pub struct Reaper {
     ended: Option<Option<Name>>,
 }
 
-/// What a process reaped that nobody had seen.
+/// What a process reaped that no tick had seen.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UnseenTime {
     pub ticks: u64,

@@ -144,7 +144,7 @@ impl<'a> PointScan<'a> {
             return Some(&self.body[start..self.at]);
         }
         self.expect(b'{')?;
-        // Its entries are read by whoever does not know them yet.
+        // Its entries are read by the caller, if it does not know them yet.
         loop {
             match self.peek()? {
                 b'"' => {

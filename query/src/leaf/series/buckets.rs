@@ -289,7 +289,7 @@ impl Sums {
                     };
                     rows.push(time, first, state.real);
                     counts.push(state.count);
-                    // What one float cannot hold stands on rows of its own: whoever adds up gets all of it.
+                    // What one float cannot hold stands on rows of its own: the operator that adds up gets all of it.
                     for term in others {
                         rows.more.push(rows.times.len());
                         rows.push(time, *term, state.real);

@@ -122,7 +122,7 @@ impl Unfinished {
     /// Begins the directory `path`.
     ///
     /// # Errors
-    /// Failed when it holds other things than an earlier export and nobody said `force`, or cannot be written.
+    /// Failed when it holds other things than an earlier export without `force`, or cannot be written.
     pub fn create(path: &Path, format: ExportFormat, force: bool) -> Result<Self, CliFailure> {
         let mut existed = true;
         let mut entries = match fs::read_dir(path) {

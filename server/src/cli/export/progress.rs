@@ -28,7 +28,7 @@ impl ExportProgress {
         Self { bar, quiet, clock: SystemClock::new(), samples: 0, series_done: 0, series: 0 }
     }
 
-    /// How many samples there are nobody knows; series are counted.
+    /// The number of samples is unknown, so series are counted.
     pub fn begin(&mut self, metrics: &[&ExportMetric]) {
         self.bar.set_length(metrics.iter().map(|metric| metric.series).sum());
     }

@@ -118,10 +118,10 @@ impl ExportSource {
         &self.lacking
     }
 
-    /// Notes whom an answer lacks.
+    /// Records the nodes that are missing from an answer.
     ///
     /// # Errors
-    /// With `--strict`, where it lacks anybody: a node that is down now may be down for good, so it is not waited for.
+    /// With `--strict`, if a node is missing: it may be down for good, so the export does not wait for it.
     fn note(&mut self, missing: Option<&str>) -> Result<(), CliFailure> {
         let Some(missing) = missing else { return Ok(()) };
         self.lacking.add(missing);
@@ -216,7 +216,7 @@ impl ExportSource {
         }
         let sql = format!("SELECT DISTINCT node FROM series WHERE metric = {}", text(&metric.name));
         let mut batches = self.ask_again(&sql).await?;
-        // Who is not in the list is not asked for rows, and can be named here only.
+        // Nodes that are not in the list get no queries, and can only be named here.
         self.note(batches.missing())?;
         let mut nodes = Vec::new();
         while let Some(batch) = batches.next().await? {
@@ -269,7 +269,7 @@ impl ExportSource {
         take: &mut Take<'_>,
     ) -> Result<(), Stopped> {
         let mut batches = self.ask(&question(metric, node, stretch.range), RowOrder::Stored).await?;
-        // Also whom an earlier stretch still had: of its rows the later ones are lacking.
+        // Including nodes that an earlier stretch still had: their later rows are missing.
         self.note(batches.missing()).map_err(Stopped::Taking)?;
         let mut skipping = stretch.after.as_ref();
         while let Some(batch) = batches.next().await? {

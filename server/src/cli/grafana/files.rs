@@ -220,7 +220,7 @@ fn put(path: &Path, file: &OwnFiles) -> Result<(), FilesError> {
         .and_then(|mut out| out.write_all(file.content.as_bytes()))
         .and_then(|()| fs::rename(&new, path));
     written.map_err(|error| {
-        // Of no use to anybody; the error that counts is the first one.
+        // Useless by now; the error that counts is the first one.
         fs::remove_file(&new).unwrap_or_default();
         failed("write", path)(error)
     })

@@ -69,7 +69,7 @@ impl RunNodesArgs {
         self.advertise.clone().into_iter().collect()
     }
 
-    /// As somebody said it.
+    /// As it was given.
     pub fn head_gone_timeout(&self) -> Option<Duration> {
         self.head_gone_timeout
     }

@@ -94,7 +94,7 @@ fn is_utc(zone: &Arc<str>) -> bool {
     matches!(&**zone, "UTC" | "Z" | "+00:00")
 }
 
-/// Text of somebody else's, without what would move a terminal's cursor; lines stay lines.
+/// Foreign text, without characters that would move a terminal's cursor; line breaks stay.
 fn seen(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }

@@ -51,8 +51,8 @@ impl LargeBodies {
         self.places.available_permits()
     }
 
-    /// Does `work` when its turn comes. It is told whether anybody still waits for it; when nobody does before it begins,
-    /// it never does.
+    /// Does `work` when its turn comes. It can check whether its client still waits. If none does before it begins, it
+    /// never does.
     ///
     /// # Errors
     /// Busy when its turn does not come in time; Internal when it panics, or when there is no thread for it.
@@ -75,9 +75,9 @@ impl LargeBodies {
                 return;
             }
             let made = work(&|| !done.is_closed());
-            // Before anybody hears that it is done.
+            // Before its end is reported.
             drop(place);
-            // Nobody may wait for it any more.
+            // The caller may be gone.
             let _ = done.send(made);
         }))?;
         result.await.map_err(|_| bug("a body that was decoded"))
@@ -114,7 +114,7 @@ impl BodyThreads {
     }
 }
 
-/// Does one job after another until nobody can give another one.
+/// Does one job after another until no sender is left.
 fn serve(next: &Mutex<Receiver<BodyJob>>) {
     loop {
         let job = locked(next).recv();
