@@ -77,7 +77,7 @@ impl CheckReport {
 /// Whether `dir` holds a database, be it one that has lost its manifest.
 ///
 /// # Errors
-/// Io when that cannot be told.
+/// Io when that cannot be determined.
 pub fn stands_in(dir: &Path, disk: &dyn Disk) -> Result<bool> {
     layout::holds_database(disk, &Layout::new(dir))
 }
@@ -334,7 +334,7 @@ impl Check<'_> {
         }
     }
 
-    /// What lies in the directory and is no part of a database.
+    /// Entries of the directory that are not part of a database.
     fn strange(&mut self) -> Result<()> {
         for path in self.layout.list(self.disk, "")? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

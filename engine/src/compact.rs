@@ -46,7 +46,7 @@ pub struct CompactReport {
     pub bytes_after: u64,
     /// Series files that became one.
     pub series_files: u64,
-    /// Whether it was told to stop before its end. What it had done counts.
+    /// Whether it was stopped before its end. Work that was done counts.
     pub stopped: bool,
 }
 
@@ -72,7 +72,7 @@ impl CompactReport {
     }
 }
 
-/// Files that stand on the disk, each durable, and that no manifest names yet.
+/// Files on the disk, each durable, that no manifest names yet.
 #[derive(Debug)]
 pub struct Staged<T> {
     pub entry: T,
@@ -87,7 +87,7 @@ impl<T> Staged<T> {
 }
 
 /// Writes one segment from those of `merge`, which are the segments of `source`, under the number `sequence` that no
-/// file had. `None` when `go_on`, which is told how many rows were read, said no; nothing is left then.
+/// file had. `None` when `go_on`, which gets the number of rows that were read, returned false; nothing is left then.
 ///
 /// # Errors
 /// Io and Corrupt; nothing is left then, as far as the disk allows.

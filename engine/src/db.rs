@@ -121,7 +121,7 @@ struct Write {
 #[derive(Debug)]
 struct AppendState {
     wal: Wal,
-    /// Series below this id have a frame in the WAL or stand in a series file.
+    /// Series below this id have a frame in the WAL or are in a series file.
     series_logged: u32,
     /// Whether metadata changed since the last freeze.
     meta_changed: bool,
@@ -312,7 +312,7 @@ impl Db {
         self.inner.snapshot()
     }
 
-    /// The newest sample (by time) of a series: from memory, but for the first question after an open.
+    /// The newest sample (by time) of a series: from memory, except for the first query after an open.
     ///
     /// # Errors
     /// Io and Corrupt, from the segments that must be read.

@@ -124,7 +124,7 @@ impl Downsampled {
         let batch =
             self.sources.take(READ_ROWS, |_, runs| runs.iter().map(|found: &FoundRun| found.rows).sum::<u64>())?;
         let mut open: Vec<OpenSeries> = Vec::with_capacity(batch.len());
-        // Per segment the runs that stand alone: the series and the cluster that each is.
+        // Per segment the runs without overlap: the series and the cluster of each.
         let mut alone: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.sources.segments.len()];
         for (series, found) in batch {
             let clusters = self.sources.clusters(series, &found);
@@ -169,7 +169,7 @@ impl Downsampled {
         if self.function == Function::Count { Need::NaN } else { Need::Values }
     }
 
-    /// Takes in the runs of a segment that stand alone.
+    /// Folds the runs of a segment that have no overlap.
     fn segment(
         &self,
         segment: usize,

@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The input is wrong: it will be wrong again.
     Invalid,
-    /// There is no such thing.
+    /// The requested object does not exist.
     NotFound,
     /// A limit is reached for the moment: try again.
     Busy,

@@ -168,7 +168,7 @@ impl ExactSum {
         (self.high, self.low, self.rest.as_ref().map(|rest| rest.encode()))
     }
 
-    /// `None` for bytes that are no part of a sum.
+    /// `None` for bytes that are not part of a sum.
     pub fn from_parts(high: f64, low: f64, rest: Option<&[u8]>) -> Option<Self> {
         let rest = match rest {
             None => None,

@@ -117,7 +117,7 @@ impl SeriesIndex {
     /// [`SeriesIndex::get_or_insert`] of a key whose names are not checked yet; each is checked when it is seen first.
     ///
     /// # Errors
-    /// Invalid when a name breaks its rule, a tag stands twice, or there are too many.
+    /// Invalid when a name breaks its rule, a tag occurs twice, or there are too many.
     pub(crate) fn get_or_insert_raw(&self, key: &RawKey<'_>) -> Result<(SeriesId, bool)> {
         if !key.is_sorted() {
             let tags = TagSet::new(key.tags.iter().copied())?;
@@ -134,7 +134,7 @@ impl SeriesIndex {
         Ok((id, true))
     }
 
-    /// Makes room for so many more series.
+    /// Makes room for this many more series.
     pub(crate) fn reserve(&self, series: usize) {
         self.write().keys.reserve(series);
     }

@@ -78,7 +78,7 @@ impl Layout {
         self.dir.join(file)
     }
 
-    /// The files in `folder`, sorted by name; none when there is no such folder.
+    /// The files in `folder`, sorted by name; none if it does not exist.
     ///
     /// # Errors
     /// Io when the folder cannot be read.
@@ -146,7 +146,7 @@ pub fn is_unfinished(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(NEW_SUFFIX.as_bytes())
 }
 
-/// The number of a WAL file; `None` for a file that is none.
+/// The number of a WAL file; `None` for any other file.
 pub fn wal_number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_suffix(".wal")?.parse().ok()
 }

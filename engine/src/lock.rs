@@ -45,7 +45,7 @@ pub trait Machine: Debug + Send + Sync {
     /// # Errors
     /// When the machine does not say.
     fn this_process(&self) -> io::Result<Process>;
-    /// When the process with this number, on this machine, started; `None` when there is none.
+    /// When the process with this number, on this machine, started; `None` if it does not exist.
     fn started(&self, pid: u32) -> Option<u64>;
 }
 

@@ -190,7 +190,7 @@ impl Manifest {
         None
     }
 
-    /// The manifest of a directory; `None` where there is none.
+    /// The manifest of a directory, if it has one.
     ///
     /// # Errors
     /// Io; Corrupt when it is not what was written; Unavailable when a newer telem wrote it.
@@ -198,7 +198,7 @@ impl Manifest {
         Self::read(disk, &layout.manifest())
     }
 
-    /// The manifest in one file; `None` where there is none.
+    /// The manifest in one file, if it exists.
     ///
     /// # Errors
     /// As [`Manifest::load`].
@@ -210,7 +210,7 @@ impl Manifest {
         }
     }
 
-    /// First half of a commit: the new manifest stands durable beside the old one. Gives back its bytes.
+    /// First half of a commit: makes the new manifest durable beside the old one. Returns its bytes.
     ///
     /// # Errors
     /// Io; the old manifest is then untouched and nothing became true.

@@ -38,7 +38,7 @@ pub struct Rows(u32);
 #[derive(Debug)]
 pub struct Memtable {
     chains: RwLock<Chains>,
-    /// Written by the one appender, after the samples stand in their chains.
+    /// Written by the one appender, after the samples are in their chains.
     rows: AtomicU32,
     bytes: AtomicU64,
     /// Earliest and latest time, microseconds; crossed while there is no sample.

@@ -434,7 +434,7 @@ fn is_lock_aside(name: &str) -> bool {
     pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The id of the database that stands in `dir`, or of which a copy does; `None` where there is no manifest.
+/// The id of the database in `dir`, or of the source of the copy there; `None` without a manifest.
 ///
 /// # Errors
 /// Io; Corrupt; Unavailable when a newer telem wrote it.

@@ -53,13 +53,13 @@ pub enum Act {
     RebuildManifest,
     /// Turns one bit back, as a checksum proves.
     Heal,
-    /// Writes a segment anew, with all of its rows and a run index that is right.
+    /// Writes a segment anew, with all of its rows and a correct run index.
     RebuildSegment,
     /// Writes a segment anew without the rows that cannot be read.
     SalvageSegment,
     /// Writes keys of series into a new file.
     RebuildSeries,
-    /// Writes a WAL file anew without what is no frame.
+    /// Writes a WAL file anew without the bytes that are not frames.
     RebuildWal,
     /// Keeps the file in `damaged/`; the database goes on without it.
     SetAside,
@@ -104,7 +104,7 @@ pub enum LossKind {
     Segment,
     /// Samples of some series of a segment.
     Rows,
-    /// Appends of the WAL, metadata among them perhaps: so many bytes.
+    /// Bytes of appends in the WAL, which may include metadata.
     Wal { bytes: u64 },
     /// The names of series: their samples are kept under the metric [`LOST_METRIC`].
     Names,
@@ -184,7 +184,7 @@ pub fn look(dir: &Path, options: &Options, progress: &mut dyn FnMut(Progress<'_>
 /// As [`look`]; Unavailable when somebody writes the database. Run again after an error: nothing is lost by one.
 pub fn repair(dir: &Path, options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<RepairReport> {
     let layout = Layout::new(dir);
-    // Before the lock, which would be the first file in a directory that is none of ours.
+    // Before the lock, which would be the first file in a foreign directory.
     plan::is_database(options, &layout)?;
     let lock = WriterLock::acquire(&options.disk, &*options.machine, &layout, options.take_over)?;
     let done = plan::make(options, &layout, progress).and_then(|plan| act::carry_out(options, &layout, &plan, &lock));

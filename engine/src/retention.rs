@@ -24,7 +24,7 @@ const DAYS_AGE: i64 = 4;
 pub struct Retention {
     /// Samples of this age and younger.
     pub age: Option<Duration>,
-    /// The newest, as long as all files together have at most so many bytes.
+    /// The newest segments, as long as all files together have at most this many bytes.
     pub bytes: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Retention {
         self.age.is_some() || self.bytes.is_some()
     }
 
-    /// Where the samples begin that are kept at `now`, were `newest` the newest; `None` when there is no such limit.
+    /// The time from which samples are kept at `now` if `newest` is the newest; `None` without such a limit.
     pub fn oldest_kept(&self, newest: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let age = i64::try_from(self.age?.as_micros()).unwrap_or(i64::MAX);
         Some(Timestamp::from_micros(newest.min(now).micros().saturating_sub(age)))
@@ -51,7 +51,7 @@ impl Retention {
     }
 }
 
-/// The names of the segments that go, oldest first. `other_bytes` are those of everything that is no segment.
+/// The names of the segments that go, oldest first. `other_bytes` are those of all files that are not segments.
 ///
 /// A segment never goes before one that was written earlier and has samples of the same times: a value that was
 /// overwritten in the one would be read again from the other.

@@ -30,7 +30,7 @@ impl TagSet {
     /// Sorts `tags` by key and checks every name.
     ///
     /// # Errors
-    /// Invalid when a name breaks its rule, a key stands twice, or there are more than [`TAGS_MAX`].
+    /// Invalid when a name breaks its rule, a key occurs twice, or there are more than [`TAGS_MAX`].
     pub fn new<K: AsRef<str>, V: AsRef<str>>(tags: impl IntoIterator<Item = (K, V)>) -> Result<Self> {
         let mut sorted: Vec<(Arc<str>, Arc<str>)> = Vec::new();
         for (key, value) in tags {

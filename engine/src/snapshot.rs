@@ -71,7 +71,7 @@ impl Snapshot {
         self.nodes.names()
     }
 
-    /// The node that owns `series`: of a key that stands in several databases, the node of the last.
+    /// The node that owns `series`: if its key is in several databases, the node of the last.
     pub fn node_of(&self, series: SeriesId) -> Arc<str> {
         Arc::clone(self.nodes.of(series))
     }

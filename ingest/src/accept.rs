@@ -45,7 +45,7 @@ impl Default for Limits {
     }
 }
 
-/// Most rejects of one request that are told with their reasons; the others are counted.
+/// Most rejects of one request that are reported with their reasons; the others are counted.
 pub const REJECTS_TOLD_MAX: usize = 10_000;
 
 /// Why a sample was not taken.
@@ -95,7 +95,7 @@ pub struct Accepted {
     pub batch: SampleBatch,
     /// The first [`REJECTS_TOLD_MAX`], in the order of the samples.
     pub rejects: Vec<Reject>,
-    /// How many samples were rejected, told or not.
+    /// The number of rejected samples, reported or not.
     pub rejected: usize,
 }
 

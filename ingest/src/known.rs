@@ -24,12 +24,13 @@ pub const MEMORIES_MAX: usize = 4;
 /// What is full forgets everything once it turned away this many times as many keys as it holds: then these are not
 /// what is sent now.
 const TURNED_AWAY_MAX: usize = 4;
-/// Most kinds of senders, by the tags that they get, whose keys are told apart; with one more all is forgotten.
+/// Most kinds of senders, by the tags that they get, whose keys are distinguished; with one more everything is
+/// forgotten.
 const SENDERS_MAX: usize = 4_096;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// Where a key stands in its [`Keys`], until those are cleared.
+/// The place of a key in its [`Keys`], until those are cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At(u32);
 
@@ -178,7 +179,7 @@ impl<T> Keys<T> {
 pub struct Memories<M> {
     /// For each of them and each format.
     bytes_max: usize,
-    /// Makes one that takes about so many bytes at most for each format.
+    /// Makes a memory that takes at most about this many bytes for each format.
     make: fn(usize) -> M,
     resting: Arc<Mutex<Resting<M>>>,
 }

@@ -194,7 +194,7 @@ pub struct WriterStats {
     pub samples: u64,
     /// Batches that met a full queue or an error of the database.
     pub refused: u64,
-    /// Samples of clients that the database refused; they were told.
+    /// Samples of clients that the database refused; the clients were informed.
     pub samples_refused: u64,
     /// Samples that wait to be appended now.
     pub waiting: u64,

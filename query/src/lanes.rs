@@ -77,7 +77,7 @@ impl LaneThreads {
 
     fn give_way(&self) {
         for thread in self.living().iter() {
-            // A thread that ended meanwhile is none of ours any more, and there is nothing to lower.
+            // A thread that ended meanwhile is no longer ours, and there is nothing to lower.
             let _ = rustix::process::setpriority_process(rustix::process::Pid::from_raw(*thread), LOWEST_PRIORITY);
         }
     }
@@ -191,7 +191,7 @@ impl Lanes {
         retired.len()
     }
 
-    /// Whether so many did that no more threads may be put in the place of theirs.
+    /// Whether so many did that their threads may not be replaced any more.
     pub(crate) fn are_exhausted(&self) -> bool {
         self.left_behind() >= self.left_behind_max
     }

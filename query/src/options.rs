@@ -41,7 +41,7 @@ pub struct QueryOptions {
     pub strict: bool,
     /// Nodes whose databases are not there to be asked, and why: every answer lacks them. None.
     pub absent: Vec<MissingNode>,
-    /// Up to so many nodes send their parts of an answer straight to the head; more are reduced in a tree. 16.
+    /// Up to this many nodes send their parts of an answer directly to the head; more are reduced in a tree. 16.
     pub flat_max: usize,
     /// Most tasks that run on nodes at once, of all queries together; a query that would be past that waits for its
     /// turn. 4,096: three queries over a thousand nodes.

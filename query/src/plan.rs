@@ -152,7 +152,7 @@ async fn read_groups(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<
 /// Pushdown needs a grid that all series share and an aggregate that can be made of parts, and it
 /// must not make far more rows than there are points.
 fn route(query: &TsQuery, pipeline: &Pipeline, groups: &Groups, options: &QueryOptions) -> Route {
-    // What stands on several nodes must meet before anything is made of it.
+    // Series on several nodes must be combined before anything is computed from them.
     if !groups.shared().is_empty() {
         return Route::Points;
     }

@@ -25,7 +25,7 @@ use crate::options::RowOrder;
 use crate::view::View;
 use pushdown::Pushed;
 
-/// Columns of a metric's table that are no tags. A tag of such a name appears behind [`TAG_PREFIX`].
+/// Columns of a metric's table that are not tags. A tag of such a name appears behind [`TAG_PREFIX`].
 const FIXED_COLUMNS: [&str; 4] = ["ts", "value", "value_int", "node"];
 const TAG_PREFIX: &str = "tag_";
 /// With fewer, DataFusion would aggregate in one step above the leaf.

@@ -67,12 +67,12 @@ impl View {
         self.others.is_some()
     }
 
-    /// Those of `series` that stand on several nodes.
+    /// Those of `series` that are on several nodes.
     pub fn on_several(&self, series: &[SeriesId]) -> Vec<SeriesId> {
         self.others.as_ref().map_or_else(Vec::new, |others| others.head.members().on_several(series))
     }
 
-    /// A series that `node` has, whether or not it told of it.
+    /// A series of `node`, whether or not it was reported.
     pub(crate) fn find(&self, node: &str, key: &SeriesKey) {
         if let Some(others) = &self.others {
             others.head.members().find(node, key);
@@ -106,7 +106,7 @@ impl View {
     /// The series that a node gave the numbers of; `None` for a name of a series.
     ///
     /// # Errors
-    /// Internal, when no such numbers were told.
+    /// Internal, when no such numbers were reported.
     pub(crate) fn numbered(&self, word: &str) -> Result<Option<Vec<SeriesKey>>> {
         let Some((node, runs)) = numbers::decode(word) else { return Ok(None) };
         let untold =

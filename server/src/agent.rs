@@ -32,7 +32,7 @@ use crate::token::TokenError;
 const NAME_WAIT: Duration = Duration::from_secs(5);
 /// How long it may take to refuse a node that has one.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
-/// Longest that everything may take to stop when the agent was told to by a signal, the farewell besides.
+/// Longest time to stop everything after a signal, without the farewell.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 /// The same at the end of a job, without hurry: the database is merged first.
 const END_TIMEOUT: Duration = Duration::from_secs(90);
@@ -346,7 +346,7 @@ async fn identify(options: &AgentOptions, listens: SocketAddr) -> Result<(Identi
     Ok((identity, data))
 }
 
-/// The name of the node whose database stands in `dir`, if one does.
+/// The name of the node whose database is in `dir`, if there is one.
 fn name_of(dir: &Path) -> telem_engine::Result<Option<String>> {
     if !dir.join(MANIFEST).exists() {
         return Ok(None);

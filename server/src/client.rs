@@ -44,7 +44,7 @@ pub enum Address {
         tls: bool,
         /// `host:port`.
         authority: String,
-        /// What stands before `/api/...`, without a slash at its end.
+        /// The part before `/api/...`, without a trailing slash.
         prefix: String,
     },
     Unix(PathBuf),

@@ -111,8 +111,8 @@ pub struct Base {
     pub variable: Option<&'static str>,
 }
 
-/// Where live data may stand unless `--data` says otherwise, best first: on the fastest disk that the job was given.
-/// Where none of those can be used there is one that every machine has, and memory.
+/// Where live data may be unless `--data` says otherwise, best first: on the fastest disk that the job was given. Where
+/// none of those can be used there is one that every machine has, and memory.
 pub fn data_bases(env: impl Fn(&str) -> Option<String>) -> Vec<Base> {
     let named = ["TELEM_DATA", "SLURM_TMPDIR", "TMPDIR"].into_iter();
     let named = named.filter_map(|variable| Some(Base { path: env(variable)?.into(), variable: Some(variable) }));

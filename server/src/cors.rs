@@ -90,7 +90,7 @@ pub fn allow(answer: &mut HeaderMap, origin: HeaderValue) {
         (header::ACCESS_CONTROL_ALLOW_ORIGIN, origin),
         (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS),
         (header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(HEADERS)),
-        // An answer to one page is none to another.
+        // An answer for one page is not valid for another.
         (header::VARY, HeaderValue::from_static("Origin")),
     ];
     for (name, value) in headers {

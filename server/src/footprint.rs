@@ -11,7 +11,7 @@ const NICENESS: i32 = 10;
 /// telem goes before whatever of the job holds less than half of the memory.
 const OOM_SCORE_RAISE: i32 = 500;
 const OOM_SCORE_MAX: i32 = 1000;
-/// Processor time is told in these: `USER_HZ`, 100 a second to every program on Linux.
+/// Processor time is reported in these units: `USER_HZ`, 100 a second to every program on Linux.
 pub const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Lets the job have the processor first: for the thread that calls, and the threads that it starts.
@@ -96,7 +96,7 @@ impl QueryThreads {
 
     fn add(&mut self, seen: HashMap<u32, u64>) {
         for (thread, spent) in std::mem::take(&mut self.spent) {
-            // A number that was given to another thread begins anew.
+            // A number that was given to another thread starts again from 0.
             if seen.get(&thread).is_none_or(|now| *now < spent) {
                 self.gone += spent;
             }

@@ -33,7 +33,7 @@ const STDIN: &str = "-";
 /// How long agents go on without a head, unless the join file says otherwise.
 pub const HEAD_GONE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What an agent is told.
+/// The information for an agent.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Join {
     pub job: String,
@@ -220,10 +220,10 @@ impl Join {
         Ok(JoinFile { path: path.to_path_buf(), text })
     }
 
-    /// As it stands in the file, and goes to the standard input of an agent.
+    /// As it is in the file, and is sent to the standard input of an agent.
     ///
     /// # Errors
-    /// When a path in it is no text.
+    /// When a path in it is not UTF-8.
     pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
@@ -236,7 +236,7 @@ fn not_join(from: &str, text: &[u8], error: &serde_json::Error) -> JoinError {
     JoinError::NotJoin { from: from.to_owned(), why }
 }
 
-/// The standard input of an agent, after what it was told.
+/// The standard input of an agent, behind the join file.
 #[derive(Clone, Debug, Default)]
 pub struct Lifeline {
     is_cut: Arc<AtomicBool>,
@@ -299,7 +299,7 @@ impl JoinFile {
         if !self.is_ours() {
             return;
         }
-        // What stands there then is not ours any more, and stays when this is dropped.
+        // The file there is not ours any more then, and stays when this is dropped.
         if let Err(error) = private_file::write(&self.path, text) {
             tracing::warn!(%error, path = %self.path.display(), "the join file of the other head is not put back");
         }

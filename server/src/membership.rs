@@ -117,7 +117,7 @@ impl NodeRoster {
         self.registry().list(self.now())
     }
 
-    /// From now on every node is told, with the answer to its next report, to save what is left and to end.
+    /// From now on the answer to each node's next report tells it to save the rest and to end.
     pub fn end(&self) {
         self.registry().end();
     }

@@ -14,7 +14,7 @@ pub const NAME: &str = "x-telem-missing";
 /// Longer lists are cut.
 const BYTES_MAX: usize = 4 << 10;
 
-/// The nodes that several answers lacked, each once and with the first reason that was told of it.
+/// The nodes that are missing from several answers, each once and with the first reason that was reported.
 #[derive(Debug, Default)]
 pub struct Lacking {
     nodes: BTreeMap<String, String>,

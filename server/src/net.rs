@@ -61,7 +61,7 @@ use crate::state::ServerLimits;
 
 /// How long accepting rests after the operating system had no descriptor for one more connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What a connection beyond the limit is told.
+/// The answer to a connection beyond the limit.
 const NO_PLACE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; charset=UTF-8\r\n\
     Retry-After: 1\r\nConnection: close\r\nContent-Length: 94\r\n\r\n\
     {\"error\":{\"code\":503,\"message\":\"too many connections are open; close some or try again soon\"}}";
@@ -418,7 +418,7 @@ impl Door {
         }
         request.extensions_mut().insert(guest.asker.clone());
         request.extensions_mut().insert(guest.tags.clone());
-        // Where there is none, whatever comes was taken for lines.
+        // Without it, all input is treated as lines.
         let http = answers.http.clone().unwrap_or_default();
         match http.oneshot(request).await {
             Ok(response) => response,

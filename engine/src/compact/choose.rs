@@ -180,7 +180,7 @@ fn shares_time(entry: &SegmentEntry, window: TimeRange) -> bool {
     Timestamp::from_micros(entry.window_start) < window.end && window.start < Timestamp::from_micros(entry.window_end)
 }
 
-/// The flushes that a file stands for, both included.
+/// The first and the last flush of a file, both included.
 #[derive(Clone, Copy, Debug)]
 struct TimeSpan {
     min: u64,

@@ -260,7 +260,7 @@ impl DbState {
         Ok(())
     }
 
-    /// Commits that `merged`, or nothing, stands in the place of the segments `gone`.
+    /// Commits that `merged`, or nothing, replaces the segments `gone`.
     fn replace(
         &self,
         write: &Write,
@@ -314,7 +314,7 @@ impl DbState {
         Ok(())
     }
 
-    /// Removes the series and metadata files that newer ones stand in the place of, unless nothing changed since.
+    /// Removes series and metadata files that newer ones replaced, unless nothing changed since.
     fn remove_unnamed(&self, write: &Write, upkeep: &mut Upkeep) {
         if self.view().manifest.generation == upkeep.cleaned {
             return;

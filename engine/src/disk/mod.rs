@@ -35,7 +35,7 @@ pub trait Disk: Debug + Send + Sync {
 }
 
 pub trait WriteFile: Debug + Send + Sync {
-    /// Appends all of `bytes` or fails; after a failure any part of them may stand in the file.
+    /// Appends all of `bytes` or fails; after a failure any part of them may be in the file.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Cuts the file to `len` bytes: takes back what a failed append left.
     fn truncate(&mut self, len: u64) -> io::Result<()>;

@@ -28,7 +28,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// `bytes` with the one bit turned back whose turn makes `crc32` their checksum; `None` when there is no such bit, or
+/// `bytes` with the one flipped bit corrected that makes `crc32` their checksum; `None` when there is no such bit, or
 /// these are more than `bytes_max`.
 pub fn turned_back(bytes: &[u8], crc32: u32, bytes_max: usize) -> Option<Vec<u8>> {
     let difference = crc32fast::hash(bytes) ^ crc32;

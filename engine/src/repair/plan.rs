@@ -161,7 +161,7 @@ impl Planner<'_> {
         });
     }
 
-    /// The bytes of a file; `None` when there is none. A disk that does not give them ends the repair.
+    /// The bytes of a file, if it exists. A disk that fails to read ends the repair.
     fn read(&mut self, file: &str, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Option<Vec<u8>>> {
         let path = self.layout.named(file);
         let bytes = match disk::read_file(self.disk, &path, FILE_BYTES_MAX) {

@@ -34,7 +34,7 @@ pub enum RepairSource {
     Runs(SegmentEntry),
     /// Parquet alone.
     Parquet(Label),
-    /// The bytes of `entry` but for one bit.
+    /// The bytes of `entry` except for one bit.
     Healed(SegmentEntry),
 }
 
@@ -172,7 +172,7 @@ fn holes(loaded: &Loaded, run: &Run) -> Vec<Hole> {
     });
     let Ok(lost) = lost else { return Vec::new() };
     let missing = u64::from(run.rows).saturating_sub(kept.len() as u64);
-    // How many rows each of several stretches had is known of their sum only; the first stands for it.
+    // Only the sum of the rows of several stretches is known; it is attributed to the first.
     lost.iter()
         .enumerate()
         .map(|(at, range)| Hole {
@@ -289,7 +289,7 @@ pub fn why(error: &Error) -> String {
     }
 }
 
-/// Whether the rows of `runs` stand in the order of their keys.
+/// Whether the rows of `runs` are in the order of their keys.
 pub fn in_order(runs: &[Run], index: &SeriesIndex) -> bool {
     let mut runs: Vec<&Run> = runs.iter().collect();
     runs.sort_unstable_by_key(|run| run.row);

@@ -27,13 +27,13 @@ const UNNAMED_MAX: u32 = 1 << 20;
 pub struct Scanned {
     pub header: Option<Header>,
     pub frames: Vec<Range<usize>>,
-    /// Bytes that are no frame.
+    /// Bytes that are not a frame.
     pub holes: Vec<Range<usize>>,
     /// The file with single bits turned back, where that made frames whole; they are among `frames`.
     pub healed: Option<Vec<u8>>,
 }
 
-/// Finds every whole frame; in a file that is not the last also those that are whole but for one bit.
+/// Finds every whole frame; in a file that is not the last, also those that are whole except for one bit.
 pub fn scan(bytes: &[u8], is_last: bool) -> Scanned {
     let header = Header::decode(bytes);
     let mut found = Scanned { header, frames: Vec::new(), holes: Vec::new(), healed: None };
@@ -65,7 +65,7 @@ pub fn scan(bytes: &[u8], is_last: bool) -> Scanned {
 }
 
 /// A frame in which one bit is turned around, of its type, its payload or its checksum. Its length leads to the next
-/// frame, so it is none that a crash cut short.
+/// frame, so no crash cut it short.
 fn healed_frame(frame: &[u8]) -> Option<Vec<u8>> {
     let crc = Fields::new(&frame[4..8]).u32()?;
     let mut covered = frame[..4].to_vec();

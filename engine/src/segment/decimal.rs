@@ -27,7 +27,7 @@ pub fn to_int(float: f64, scale: u8) -> Option<i64> {
     if scaled.is_nan() || scaled.abs() >= INT_MAX {
         return None;
     }
-    // A wrong rounding is no harm: the test below refuses it.
+    // A wrong rounding does no harm: the test below rejects it.
     let int = if scaled.abs() < ROUNDED_MAX { (scaled + 0.5_f64.copysign(scaled)) as i64 } else { scaled as i64 };
     (to_float(int, scale).to_bits() == float.to_bits()).then_some(int)
 }

@@ -228,7 +228,7 @@ impl Loaded {
         self.index.summary(run)
     }
 
-    /// How many rows of `run` are in `range`: at most so many.
+    /// An upper bound of the rows of `run` in `range`.
     pub fn rows_in(&self, run: &Run, range: TimeRange) -> u64 {
         self.index.rows_in(run, range).map_or(u64::from(run.rows), |rows| rows.len() as u64)
     }

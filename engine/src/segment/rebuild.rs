@@ -82,7 +82,7 @@ fn options() -> ArrowReaderOptions {
 /// Reads the label of a segment.
 ///
 /// # Errors
-/// Corrupt when there is no footer of format 1.
+/// Corrupt without a footer of format 1.
 pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
     guarded(path, || {
         let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(FileBytes(bytes.clone()), options())
@@ -94,7 +94,7 @@ pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
 /// The label in the footer of a file of `bytes`.
 ///
 /// # Errors
-/// Corrupt when it is none of format 1.
+/// Corrupt when it is not of format 1.
 pub fn label_in(path: &Path, footer: &FileMetaData, bytes: u64) -> Result<Label> {
     let value = |key: &str| -> Result<&str> {
         let mut pairs = footer.key_value_metadata().into_iter().flatten();

@@ -220,7 +220,7 @@ fn put_equal(bytes: &mut Vec<u8>, equal: &mut u64) {
 }
 
 /// Reads the lists of times of a segment; they have at most `rows_max` times together, and never more than writers
-/// write: few bytes may stand for many times.
+/// write: few bytes may represent many times.
 pub fn decode(bytes: &mut Bytes<'_>, rows_max: u64) -> Result<Vec<Arc<[i64]>>, Malformed> {
     let count = bytes.small()?;
     let mut lists = Vec::new();

@@ -246,7 +246,7 @@ enum Stored<'a> {
 struct Each {
     value: Value,
     kind: Kind,
-    /// What stands in the column `int`, unless the kind is Float.
+    /// The contents of the column `int`, unless the kind is Float.
     int: i64,
 }
 

@@ -14,7 +14,7 @@ use crate::value::Value;
 pub struct ValueFigures {
     /// Stored samples. One that was written again is counted again until a merge drops it.
     pub samples: u64,
-    /// The least and the greatest value; `None` where there is no sample but NaN.
+    /// The least and the greatest value; `None` if every sample is NaN.
     pub range: Option<(f64, f64)>,
 }
 

@@ -199,7 +199,7 @@ impl Sources {
     }
 }
 
-/// Samples of one series that stand in one place.
+/// Samples of one series from one source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SampleSource {
     pub first: Timestamp,

@@ -46,7 +46,7 @@ pub(super) struct Stretches {
 #[derive(Debug)]
 enum Now {
     Nothing,
-    /// Rows of a run that stands alone; only its times, not read yet, tell which of them are in the range.
+    /// Rows of a run without overlap; only its times, not read yet, tell which of them are in the range.
     Rows {
         segment: usize,
         run: Run,

@@ -44,7 +44,7 @@ pub struct WalEntry {
     pub number: u64,
     #[serde(flatten)]
     pub start: WalStart,
-    /// At least so many bytes of it were durable.
+    /// At least this many bytes of it were durable.
     pub bytes: u64,
 }
 
@@ -75,7 +75,7 @@ impl FoundList {
         }
     }
 
-    /// What it says; nothing where there is none, or none that can be read.
+    /// Its contents; nothing if it does not exist or cannot be read.
     pub fn into_list(self) -> WalList {
         match self {
             Self::Whole(list) => list,

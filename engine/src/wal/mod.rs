@@ -15,7 +15,7 @@ pub use frame::Record;
 pub use list::{FoundList, Likeness, WalList, WalStart};
 pub use writer::{Extent, Position, Wal};
 
-/// What stands at the start of a WAL file.
+/// The header of a WAL file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub number: u64,

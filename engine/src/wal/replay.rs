@@ -44,7 +44,7 @@ pub struct Replay {
 
 impl Replay {
     /// # Errors
-    /// Io. A damaged header is no error: it is where the file ends.
+    /// Io. A damaged header is not an error: the file ends there.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let file = disk.open(path).map_err(Error::io("open", path))?;
         let mut replay = Self { path: path.to_path_buf(), file, header: None, window: Vec::new(), start: 0, at: 0 };

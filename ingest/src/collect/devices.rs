@@ -16,11 +16,11 @@ pub const DEVICES_MAX: usize = 1_024;
 pub enum Scale {
     /// As it is, times a whole number.
     Times(u64),
-    /// Milliseconds, told in seconds.
+    /// Milliseconds, reported in seconds.
     Millis,
 }
 
-/// One metric of a device and where it stands among the device's numbers.
+/// One metric of a device and its place among the device's numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceColumn {
     pub metric: &'static str,

@@ -32,10 +32,10 @@ use crate::schedule::first_of;
 /// Most processes that are read at every tick; while there are more they are read every [`WALK_INTERVAL`].
 pub const JOB_EVERY_TICK_MAX: usize = 1_000;
 
-/// The job whose processes are followed. Clones are one: the command is told once it runs.
+/// The job whose processes are followed. Clones share one state: the command is set once it runs.
 #[derive(Clone, Debug)]
 pub struct JobTarget {
-    /// What stands in TELEM_JOB.
+    /// The value of TELEM_JOB.
     id: String,
     source: JobSource,
 }

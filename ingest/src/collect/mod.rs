@@ -106,7 +106,7 @@ impl std::fmt::Debug for CollectOptions {
     }
 }
 
-/// Why there are no collectors.
+/// Why the collectors could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     #[error(transparent)]

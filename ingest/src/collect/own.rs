@@ -36,7 +36,7 @@ impl fmt::Debug for OwnMetrics {
 #[derive(Debug)]
 pub struct Own {
     told: OwnMetrics,
-    /// In the order in which they are told.
+    /// In the order in which they are reported.
     slots: Vec<(&'static str, Slot)>,
     page_bytes: u64,
     file: Vec<u8>,

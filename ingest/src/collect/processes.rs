@@ -90,7 +90,7 @@ pub fn parse_io(text: &[u8]) -> Option<[u64; 2]> {
     Some([find(b"read_bytes:")?, find(b"write_bytes:")?])
 }
 
-/// The size of a page as the kernel told it to this process, from `auxv`.
+/// The size of a page as the kernel reported it to this process, in `auxv`.
 pub fn parse_page_bytes(auxv: &[u8]) -> Option<u64> {
     const AT_PAGESZ: u64 = 6;
     let words =
@@ -167,7 +167,7 @@ impl Processes {
         let mut met = Vec::with_capacity(buffers.ours.len());
         for pid in &buffers.ours {
             let stat = self.tree.path(format!("proc/{pid}/stat"));
-            // One that has ended meanwhile is no error.
+            // A process that has ended meanwhile is not an error.
             let Some(stat) = read(&stat, &mut buffers.file).and_then(parse_stat) else { continue };
             // Threads of the kernel, which root has hundreds of, and processes that only wait to be reaped.
             if stat.virtual_bytes > 0 {

@@ -88,7 +88,7 @@ impl<'a> Out<'a> {
         self.time
     }
 
-    /// A series has one sample a tick, the first: what a damaged file names twice is told once.
+    /// A series has one sample per tick, the first: a damaged file may name it twice.
     pub fn put(&mut self, slot: &mut Slot, value: Value) {
         if slot.last.replace(self.time) == Some(self.time) {
             return;

@@ -152,7 +152,7 @@ impl CollectRun {
     /// Starts all threads.
     ///
     /// # Errors
-    /// When there is no thread to be had; those that were started end.
+    /// When no thread can be started; those that were started end.
     pub fn start(self, schedule: Schedule) -> Result<(), CollectError> {
         let run = Arc::new(self);
         let start = || -> std::io::Result<()> {
@@ -346,7 +346,7 @@ impl CollectRun {
     }
 }
 
-/// Times of the ends are no more exact than others.
+/// Times of processes that ended are no more exact than others.
 pub fn whole_millis(time: Timestamp) -> Timestamp {
     Timestamp::from_millis(time.millis())
 }

@@ -42,7 +42,7 @@ impl Decimal {
         Self { negative, digits: whole + fraction, fraction, point, len, mantissa }
     }
 
-    /// The integer, where there is no point and it fits.
+    /// The integer, if there is no decimal point and it fits.
     pub fn int(&self) -> Option<i64> {
         if self.point || self.digits == 0 || self.digits > DIGITS_MAX {
             return None;

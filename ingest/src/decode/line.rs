@@ -19,7 +19,7 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Most fields of a line.
 pub const FIELDS_MAX: usize = 4_096;
 
-/// Why a line is none. Words of InfluxDB where it has some.
+/// Why a line is malformed, in InfluxDB's words if it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     #[error("missing measurement")]
@@ -76,7 +76,7 @@ pub enum LinePrecision {
     Seconds,
     Minutes,
     Hours,
-    /// What each timestamp counts is told by its size, as InfluxDB 3 has it: seconds up to the year 2128, and so on.
+    /// The size of each timestamp decides its unit, as in InfluxDB 3: seconds up to the year 2128, and so on.
     Guessed,
 }
 
@@ -144,7 +144,7 @@ pub struct Field<'a> {
     pub value: FieldValue,
 }
 
-/// A line as it was sent; its fields stand beside it.
+/// A line as it was sent; its fields are returned beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLine<'a> {
     /// All of it.
@@ -155,7 +155,7 @@ pub struct SampleLine<'a> {
     pub time: Option<i64>,
 }
 
-/// A line that is none.
+/// A malformed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken<'a> {
     pub text: &'a [u8],
@@ -194,7 +194,7 @@ impl LineForesight for Blind {
 pub struct Lines<'a> {
     body: &'a [u8],
     at: usize,
-    /// Of the line that stands at `at`, from 1.
+    /// Of the line at `at`, from 1.
     number_at: usize,
     /// Of the line that was read last.
     number: usize,
@@ -217,7 +217,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Reads the next line, its fields into `fields`. After one that is none it goes on with the next, which begins
-    /// after the first line break that does not stand in a string.
+    /// after the first line break that is not inside a string.
     pub fn read(
         &mut self,
         foresight: &mut impl LineForesight,
@@ -388,8 +388,8 @@ fn end_of_name(rest: &[u8], ends: impl Fn(u8) -> bool) -> usize {
     at
 }
 
-/// The length of the string that `rest` starts with, quotes included. In it a backslash stands before a quote or
-/// another backslash.
+/// The length of the string that `rest` starts with, quotes included. In it a backslash precedes a quote or another
+/// backslash.
 fn string_len(rest: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -407,7 +407,7 @@ pub type Tags<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 /// Measurement and tags out of [`SampleLine::series`].
 ///
 /// # Errors
-/// What is missing, stands twice, or is no text.
+/// What is missing, occurs twice, or is not text.
 pub fn series(raw: &[u8]) -> Result<(Cow<'_, str>, Tags<'_>), LineError> {
     let end = end_of_name(raw, |byte| byte == b',');
     if end == 0 {

@@ -62,7 +62,7 @@ impl Precision {
 /// What becomes of NaN and the infinities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NonFinite {
-    /// They are no numbers, as in OpenTSDB.
+    /// They are not numbers, as in OpenTSDB.
     #[default]
     Refuse,
     /// They are Floats.

@@ -72,7 +72,7 @@ pub(super) struct Kept {
     batches: VecDeque<SampleBatch>,
     samples: usize,
     stats: Arc<KeptStats>,
-    /// When the database last refused, from the first refusal that was told until it is told that it does not any more.
+    /// The time of the last refusal, from the first logged refusal until the log says that samples are written again.
     refused: Option<Duration>,
     lost_before: u64,
 }
@@ -95,7 +95,7 @@ impl Kept {
         self.batches.is_empty()
     }
 
-    /// Keeps `batch` behind the others. Where there is no room for it the oldest go.
+    /// Keeps `batch` behind the others. If there is no room for it, the oldest are dropped.
     pub fn keep(&mut self, batch: SampleBatch) {
         self.samples += batch.len();
         self.batches.push_back(batch);
@@ -153,7 +153,7 @@ impl Kept {
         self.count();
     }
 
-    /// The database refused samples. Whether that is told now.
+    /// Records that the database refused samples. Returns whether to log it now.
     pub fn refused(&mut self, error: &Error) -> bool {
         if error.kind() != ErrorKind::Unavailable || self.refused.replace(self.clock.monotonic()).is_some() {
             return false;
@@ -168,7 +168,8 @@ impl Kept {
         true
     }
 
-    /// The database took samples. Whether it is told now that it does: none wait, and for a while none was refused.
+    /// Records that the database accepted samples. Returns whether to log it now: none wait, and none was refused for a
+    /// while.
     pub fn works(&mut self) -> bool {
         let is_steady = |refused: Duration| self.clock.monotonic().saturating_sub(refused) >= STEADY;
         self.refused.is_some_and(is_steady) && self.works_at_last()
@@ -194,7 +195,7 @@ pub(super) fn is_for_now(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy)
 }
 
-/// What is free where `dir` lies, for people; nothing where that cannot be told.
+/// The free space of the file system of `dir`, for people; empty if that is unknown.
 fn free(dir: &Path) -> String {
     match rustix::fs::statvfs(dir) {
         Ok(found) => {

@@ -163,7 +163,7 @@ impl Head {
         Ok(Planned { plan, tasks, reduced })
     }
 
-    /// Waits until so many tasks may run on nodes; not longer than the attempt allows.
+    /// Waits until this many tasks may run on nodes, at most as long as the attempt allows.
     ///
     /// # Errors
     /// Busy, past that.

@@ -58,12 +58,12 @@ impl Knowing {
         Self { db, told: 0, is_heard: false }
     }
 
-    /// Whether there is anything to tell; also that there are no series, to a head that cannot know.
+    /// Whether there is anything to report, including the absence of series to a head that cannot know it.
     pub fn has_news(&self) -> bool {
         !self.is_heard || self.told < self.count()
     }
 
-    /// The next keys, [`KEYS_MAX`] at most. They count as told when [`Knowing::told`] says so.
+    /// The next keys, [`KEYS_MAX`] at most. They count as reported when [`Knowing::told`] says so.
     pub fn delta(&self) -> KnownDelta {
         let mut delta = KnownDelta { edition: self.db.index().edition(), from: self.told, series: Vec::new() };
         let end = self.count().min(self.told.saturating_add(KEYS_MAX));
@@ -74,7 +74,7 @@ impl Knowing {
         delta
     }
 
-    /// The head knows so many.
+    /// The head knows this many.
     pub fn told(&mut self, known: u32) {
         (self.told, self.is_heard) = (known.min(self.count()), true);
     }

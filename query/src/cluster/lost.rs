@@ -25,7 +25,7 @@ use reason::reason;
 const ATTEMPT_SHARE: f64 = 0.6;
 /// How much of it an attempt may wait before it begins.
 const TURN_SHARE: f64 = 0.5;
-/// Longest reason that is told.
+/// Longest reason that is reported.
 const REASON_CHARS_MAX: usize = 200;
 
 /// What an answer that comes in parts does about a node that is lost.

@@ -56,7 +56,7 @@ struct NodeMember {
     url: Url,
     state: NodeState,
     since: Duration,
-    /// How many of its series are known here; [`None`] until it told any.
+    /// The number of its series that are known here; [`None`] until it reported any.
     learned: Option<u32>,
     /// What its own numbers of series mean, those of one edition.
     edition: u64,
@@ -107,7 +107,8 @@ impl Members {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A node that answers queries at `url`. One that joins again may have another address, and tells its names anew.
+    /// A node that answers queries at `url`. A node that joins again may have another address, and reports its names
+    /// again.
     pub fn join(&self, node: &str, url: Url) {
         let since = self.shared.clock.monotonic();
         let mut inner = self.write();
@@ -167,7 +168,7 @@ impl Members {
         Ok(Some(known))
     }
 
-    /// A series that `node` was found to have before it told of it.
+    /// Records a series of `node` that was found before the node reported it.
     pub(crate) fn find(&self, node: &str, key: &SeriesKey) {
         let mut inner = self.write();
         let Some(at) = inner.by_node.get(node).copied() else { return };
@@ -240,7 +241,7 @@ impl Members {
         let mut inner = self.write();
         for id in inner.ours..count {
             let Some(key) = index.key(SeriesId(id)) else { break };
-            // Where there is no room our own series are found all the same: our own database is asked always.
+            // Without room our own series are still found: our own database takes part in every query.
             if let Ok(id) = self.shared.merged.insert(&key, SERIES_MAX) {
                 inner.own(id, OURS);
             }
@@ -284,7 +285,7 @@ impl Members {
         concerned
     }
 
-    /// Those of `series`, which is sorted by nothing, that stand on more than one node.
+    /// Those of `series` (in any order) that are on more than one node.
     pub(crate) fn on_several(&self, series: &[SeriesId]) -> Vec<SeriesId> {
         let inner = self.read();
         if inner.shared.is_empty() {
@@ -314,7 +315,7 @@ impl Members {
 }
 
 impl NodeMember {
-    /// What it told counts no more: it tells all of it again.
+    /// Its earlier reports no longer count: it reports everything again.
     fn forget(&mut self) {
         self.learned = None;
         self.numbers = Arc::default();

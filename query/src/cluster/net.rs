@@ -344,7 +344,7 @@ fn watched(
         async move {
             let mut watched = state?;
             let held = attempt.parts == Delivery::Held;
-            // Rows that stream may take as long as their reader does; each silence of the node counts anew.
+            // Rows that stream may take as long as their reader does; each silence of the node is timed separately.
             let due = match held || !watched.begun {
                 true => attempt.due(),
                 false => tokio::time::Instant::now() + attempt.due_after(),

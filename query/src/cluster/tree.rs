@@ -28,8 +28,8 @@ use crate::leaf::NodeLeafExec;
 
 type PlanRef = Arc<dyn ExecutionPlan>;
 
-/// How many children a node of the tree has, for so many leaves: two levels, about as wide as deep. Up to `flat_max`
-/// of them send straight to the head: a level of the tree costs a round trip.
+/// The number of children of a node of the tree, for this many leaves: two levels, about as wide as deep. Up to
+/// `flat_max` of them send straight to the head: a level of the tree costs a round trip.
 pub fn fan(leaves: usize, flat_max: usize) -> usize {
     if leaves <= flat_max {
         return leaves;
@@ -185,7 +185,7 @@ fn one(plan: PlanRef) -> PlanRef {
     }
 }
 
-/// The keys as they stand in the states: first, in order.
+/// The keys as they are in the states: first, in order.
 fn by_position(keys: &PhysicalGroupBy) -> PhysicalGroupBy {
     let placed = |keys: &[(Arc<dyn PhysicalExpr>, String)]| -> Vec<(Arc<dyn PhysicalExpr>, String)> {
         keys.iter().enumerate().map(|(at, (_, name))| (Arc::new(Column::new(name, at)) as _, name.clone())).collect()

@@ -26,7 +26,7 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// For so many tasks at once.
+    /// For this many tasks at once.
     pub fn new(tasks_max: usize) -> Self {
         let tasks_max = tasks_max.clamp(1, Semaphore::MAX_PERMITS);
         Self { free: Arc::new(Semaphore::new(tasks_max)), tasks_max }

@@ -88,7 +88,7 @@ impl Crossing {
         })
     }
 
-    /// What another node told, if that is what `error` is about.
+    /// The report of another node, if `error` contains one.
     pub fn of(error: &DataFusionError) -> Option<Self> {
         match error.find_root() {
             DataFusionError::Substrait(told) => serde_json::from_str(told).ok(),

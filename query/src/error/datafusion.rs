@@ -34,7 +34,7 @@ pub(super) fn kind(error: &DataFusionError) -> ErrorKind {
         },
         DataFusionError::ArrowError(error, _) => match &**error {
             ArrowError::ExternalError(_) | ArrowError::IoError(..) | ArrowError::SchemaError(_) => ErrorKind::Internal,
-            // They depend on the data: a division by zero, a text that is no number.
+            // They depend on the data: a division by zero, a text that is not a number.
             _ => ErrorKind::Invalid,
         },
         DataFusionError::Collection(errors) => errors.first().map_or(ErrorKind::Internal, kind),

@@ -70,7 +70,7 @@ impl AggregateUDFImpl for ByTime {
     }
 }
 
-/// The row that stands so far. `value` is NULL, of its type, while there is none.
+/// The best row so far. `value` is NULL, of its type, until there is one.
 #[derive(Debug)]
 struct Chosen {
     end: ByTimeEnd,

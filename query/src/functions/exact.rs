@@ -66,7 +66,7 @@ pub fn sum() -> AggregateUDF {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Exact {
-    /// DataFusion's function: its name, what it takes, and all that is no float.
+    /// DataFusion's function: its name, its arguments, and everything that is not a float.
     inner: Arc<AggregateUDF>,
     measure: Measure,
 }

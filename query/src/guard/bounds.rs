@@ -122,8 +122,8 @@ pub(crate) fn planned(value_bytes_max: Option<u64>) {
     });
 }
 
-/// Memory for so many bytes of values, of what all queries share, until what this returns is dropped. `None` on a
-/// thread that works for no question.
+/// Reserves this many bytes for values from the pool of all queries, until the returned reservation is dropped. `None`
+/// on a thread that works for no question.
 ///
 /// # Errors
 /// Memory, where there is not so much left.

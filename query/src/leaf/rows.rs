@@ -30,7 +30,7 @@ pub struct RowsRequest {
     /// Of samples only.
     #[serde(with = "serial::range")]
     pub range: TimeRange,
-    /// Most rows that are needed; each part may answer so many.
+    /// Most rows that are needed; each part may return this many.
     pub limit: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ pub enum RowKind {
 pub enum Column {
     Metric,
     Node,
-    /// The value of this tag, NULL where there is none.
+    /// The value of this tag, or NULL.
     Tag(String),
     /// All tags, as a map.
     Tags,

@@ -45,9 +45,9 @@ pub enum Yield {
     /// whatever its values.
     Groups,
     /// `group, ts, value, count, real`: what series contribute to every bucket of a fixed grid, with aggregates in
-    /// view: the `value` of `count` contributions that count to the aggregator, NULL where there are none. Those of
-    /// one group and bucket may be added up, or stand on rows of their own. Of a sum that no float holds the rest follows
-    /// on rows whose `count` is 0. `real` marks one that is no stand-in.
+    /// view: the `value` of `count` contributions that count to the aggregator, NULL where there are none. Those of one
+    /// group and bucket may be added up, or be on rows of their own. Of a sum that no float holds the rest follows on
+    /// rows whose `count` is 0. `real` marks one that is no stand-in.
     Buckets,
     /// [`Yield::Buckets`] and [`Yield::Groups`] at once, which saves a round over many nodes: a column `series` more,
     /// NULL but on the rows that name series. These have nothing else but the group of the series, where it is one.
@@ -178,7 +178,7 @@ fn external(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// Names that stand on many rows in a row, stored once for each stretch.
+/// Names that many consecutive rows share, stored once for each stretch.
 #[derive(Debug, Default)]
 struct NameColumn {
     builder: StringViewBuilder,

@@ -96,7 +96,7 @@ impl Calendar {
         }
     }
 
-    /// `from` and so many intervals on, for units of wall-clock time.
+    /// `from` plus a number of intervals, for units of wall-clock time.
     fn add(&self, from: NaiveDateTime, intervals: i64) -> Timestamp {
         let months = |count: i64| Months::new(u32::try_from(count).unwrap_or(u32::MAX));
         let days = |count: i64| Days::new(u64::try_from(count).unwrap_or(u64::MAX));

@@ -15,7 +15,7 @@ pub struct Contribution {
     between: Between,
 }
 
-/// What stands in for a series where it has no point.
+/// What replaces a missing point of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// From its first point to its last, what the aggregator fills in.

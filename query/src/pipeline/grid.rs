@@ -12,7 +12,7 @@ pub enum Grid {
     Fixed(Step),
     /// One bucket for `start <= t < end`.
     All { start: Timestamp, end: Timestamp },
-    /// Counted from `anchor`, or from the first sample of each series when there is none.
+    /// Counted from `anchor`, or without one from the first sample of each series.
     Calendar { calendar: Calendar, anchor: Option<Timestamp> },
 }
 

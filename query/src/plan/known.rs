@@ -70,7 +70,8 @@ async fn of_ours(series: &[SeriesId], view: &View) -> Result<LastAnswer> {
     Ok(LastAnswer { samples, missing: Vec::new() })
 }
 
-/// Asks all nodes for the series of a metric, and notes those that they have not told of yet; how many nodes have any.
+/// Asks all nodes for the series of a metric, and records those that they have not reported yet; returns how many nodes
+/// have any.
 ///
 /// # Errors
 /// What reading fails with.

@@ -135,7 +135,7 @@ pub(super) fn add(aggregator: Aggregator, batch: &RecordBatch, groups: &Groups, 
         let row = next;
         let name = names.value(row);
         next += 1;
-        // What one float cannot hold stands on several rows.
+        // A sum that one float cannot hold is on several rows.
         while next < batch.num_rows() && times.value(next) == times.value(row) && names.value(next) == name {
             next += 1;
         }

@@ -96,7 +96,7 @@ impl Parts {
         }
     }
 
-    /// Whether a value adds nothing. An infinite minimum is none (see [`Aggregator::of_floats`]).
+    /// Whether a value adds nothing. An infinite minimum counts as missing (see [`Aggregator::of_floats`]).
     pub fn is_nothing(self, value: f64) -> bool {
         match self {
             Parts::EachSeries => false,

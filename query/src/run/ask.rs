@@ -133,7 +133,7 @@ pub(super) async fn sql(inner: Arc<QueryService>, question: SqlQuestion) -> Resu
     Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
 }
 
-/// Whether any node has a metric of which none told yet: names take a moment to get to the head.
+/// Whether any node has a metric that none has reported yet: names take a moment to reach the head.
 async fn exists(inner: &QueryService, context: &LeafContext, metric: &str, due: QueryDeadline) -> bool {
     let Some(head) = &inner.head else { return false };
     if head.members().is_empty() {

@@ -219,7 +219,7 @@ impl Workers {
             let _held = (stopped_at_the_end, worked);
             let late = || Error::Deadline { after: due.after };
             let done = timeout_at(due.at, work).await.unwrap_or_else(|_| Err(late()));
-            // What is told to stop ends in an error of its own.
+            // A query that is told to stop ends with an error of its own.
             done.map_err(|error| if now() < due.at { error } else { late() })
         };
         let task = lane.handle().spawn(bounded);

@@ -49,7 +49,7 @@ pub struct AgentMember {
     pub lifeline: Lifeline,
     pub identity: Identity,
     pub clock: Arc<dyn Clock>,
-    /// Hears how the head is asked, and when there is none.
+    /// Learns how to reach the head, and when there is none.
     pub in_sight: watch::Sender<Option<Client>>,
     /// Longest that a question to the head may take.
     pub question_max: Duration,
@@ -125,7 +125,7 @@ impl AgentMember {
             let found = tokio::select! {
                 biased;
                 reason = &mut leave => {
-                    // What is being said is said to its end; a pause is none.
+                    // A message is sent to its end; a pause is cut short.
                     let _ = tokio::time::timeout(FAREWELL_TIMEOUT, acting).await;
                     break reason;
                 }

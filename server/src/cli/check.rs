@@ -176,7 +176,7 @@ impl Bar {
         Self { bar, is_one, bytes: AtomicU64::new(0) }
     }
 
-    /// `before`: bytes of this database that were told.
+    /// `before`: bytes of this database that were reported.
     fn show(&self, progress: &Progress<'_>, before: &mut u64) {
         let file = progress.file.file_name().unwrap_or_default().to_string_lossy();
         if self.is_one {

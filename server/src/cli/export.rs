@@ -178,7 +178,7 @@ async fn write(
     let written = match place {
         ExportPlace::File(path) => one_file(source, &chosen, range, path.as_deref(), format, progress).await?,
         ExportPlace::Directory(path) => {
-            // A metric that no file can hold is told before hours have gone into the others.
+            // A metric that no file can hold is reported before the others are written, which may take hours.
             for metric in &chosen {
                 Columns::of(&[metric]).map_err(CliFailure::failed)?;
             }

@@ -162,7 +162,7 @@ fn of_server(address: Address) -> Result<NodesInfo, CliFailure> {
     let info: Info = serde_json::from_slice(&answer).map_err(strange)?;
     let mut other_nodes: Vec<Listed> = match runtime.block_on(get(LIST)) {
         Ok(answer) => serde_json::from_slice(&answer).map_err(strange)?,
-        // It is no node of a job.
+        // It is not a node of a job.
         Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Vec::new(),
         Err(error) => return Err(CliFailure::failed(error)),
     };

@@ -16,7 +16,7 @@ use crate::private_dir::{self, Privacy};
 use crate::saving::claim::claim;
 use crate::saving::save::note::{self, SaveNote};
 
-/// Less is no place for a database.
+/// A place with less room is not used for a database.
 const FREE_BYTES_MIN: u64 = 1 << 20;
 /// Most directories of jobs that are looked at for what they left.
 const JOBS_MAX: usize = 1_000;
@@ -78,7 +78,7 @@ fn claim_in(base: &Base, job: &str, node: &str, uid: u32) -> Result<PathBuf, Str
     Ok(dir)
 }
 
-/// Says, on a thread of its own, which live data of dead jobs stand beside `dir`, which [`fresh`] gave.
+/// Reports, on a thread of its own, which live data of dead jobs is beside `dir`, which [`fresh`] returned.
 pub fn tell_leftovers(dir: &Path) {
     let Some(private) = dir.parent().and_then(Path::parent).map(Path::to_path_buf) else { return };
     let tell = move || {
@@ -96,7 +96,7 @@ pub fn tell_leftovers(dir: &Path) {
             named.join(", "),
         );
     };
-    // Where there is no thread for it, the next job tells.
+    // Without a thread for it, the next job reports it.
     let _ = std::thread::Builder::new().name("telem-tidy".to_owned()).spawn(tell);
 }
 
@@ -109,7 +109,7 @@ pub struct Leftover {
 
 impl Leftover {
     /// # Errors
-    /// Why the database in `dir` is none.
+    /// Why the database in `dir` is not what a dead job left.
     fn at(dir: &Path, machine: &dyn Machine) -> Result<Self, String> {
         let note = SaveNote::read(dir);
         let of_another = |host: &str| format!("it was written on {host}: run `telem recover` there");
@@ -137,10 +137,10 @@ impl Leftover {
         Ok(Self { dir: dir.to_path_buf(), note })
     }
 
-    /// Makes sure that it is one still.
+    /// Makes sure that it still is one.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is not.
     pub fn check(&self) -> Result<(), String> {
         Self::at(&self.dir, &*Options::default().machine).map(drop)
     }
@@ -169,7 +169,7 @@ pub fn leftovers_everywhere() -> Vec<Leftover> {
 /// What is left in `dir`: live data, those of a job, or those of several.
 ///
 /// # Errors
-/// Why there are none, where `dir` is a database itself.
+/// Why there are none, if `dir` is a database itself.
 pub fn leftovers_at(dir: &Path) -> Result<Vec<Leftover>, String> {
     if dir.join("MANIFEST").exists() {
         return Leftover::at(dir, &*Options::default().machine).map(|one| vec![one]);

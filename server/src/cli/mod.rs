@@ -157,7 +157,7 @@ impl From<io::Error> for CliFailure {
     }
 }
 
-/// The words of a command line. A query may begin with a comment of SQL, `-- such as this`, which is no option.
+/// The words of a command line. A query may begin with a comment of SQL, `-- such as this`, which is not an option.
 fn words(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = args.collect();
     let command = words.iter().skip(1).find(|word| !word.as_encoded_bytes().starts_with(b"-"));

@@ -77,7 +77,7 @@ Environment:
   TELEM_LOG   what to log, as in telem_engine=debug,info";
 
 /// # Errors
-/// Usage for names that are none; Failed for everything else.
+/// Usage for invalid names; Failed for everything else.
 pub fn run(args: NodeArgs) -> Result<(), CliFailure> {
     yield_memory();
     yield_processor();

@@ -107,7 +107,7 @@ const COLUMNS: [&str; 14] = [
     "url",
     "last error",
 ];
-/// Columns with numbers, which stand on the right.
+/// Columns with numbers, which are aligned on the right.
 const NUMBERS: std::ops::RangeInclusive<usize> = 3..=10;
 
 /// A line for each node. On a terminal of this width lines end with it; the URL and the last error are what is cut.

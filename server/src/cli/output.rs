@@ -62,8 +62,7 @@ impl OutputFormat {
     }
 }
 
-/// A row group of a Parquet file ends at so many rows, and at so many bytes: what is written of it stays in memory
-/// until then.
+/// A row group of a Parquet file ends at this many rows or bytes: what is written of it stays in memory until then.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 const ROW_GROUP_BYTES: usize = 128 << 20;
 const ZSTD_LEVEL: i32 = 3;
@@ -71,7 +70,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// Takes the batches of one answer.
 pub struct Output {
     sink: Sink,
-    /// The file at its end, and where it stands until then.
+    /// The final name of the file, and its temporary one.
     file: Option<Pending>,
 }
 
@@ -218,7 +217,7 @@ impl From<TableError> for CliFailure {
     }
 }
 
-/// A pipe that broke is no failure of ours, also below Arrow.
+/// A broken pipe is not a failure of ours, not even within Arrow.
 fn arrow_failure(error: ArrowError) -> CliFailure {
     match error {
         ArrowError::IoError(_, io) => CliFailure::from(io),
@@ -226,7 +225,7 @@ fn arrow_failure(error: ArrowError) -> CliFailure {
     }
 }
 
-/// A pipe that broke is no failure of ours, also below Parquet.
+/// A broken pipe is not a failure of ours, not even within Parquet.
 fn parquet_failure(error: ParquetError) -> CliFailure {
     if let ParquetError::External(source) = &error
         && let Some(io) = source.downcast_ref::<io::Error>()

@@ -28,7 +28,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// `None` for what is no file (a pipe, /dev/stdout): it is written as it is.
+    /// `None` for anything but a file (a pipe, /dev/stdout), which is written directly.
     pub fn create(path: &Path) -> Result<(BufWriter<File>, Option<Pending>), CliFailure> {
         let failed =
             |at: &Path, error: io::Error| CliFailure::Failed(format!("cannot write {}: {error}", at.display()));

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar that looks as `template` says (as indicatif has them); a hidden one where stderr is no terminal.
+/// A bar in the form of `template` (indicatif's syntax); a hidden one if stderr is not a terminal.
 pub fn bar(template: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

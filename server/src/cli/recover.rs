@@ -165,7 +165,7 @@ fn discard(leftover: &Leftover) -> Result<String, String> {
 fn remove(live: &Path) -> io::Result<()> {
     fs::remove_dir_all(live)?;
     if let Some(of_job) = live.parent() {
-        // Other data of the job may stand there.
+        // Other data of the job may be there.
         let _ = fs::remove_dir(of_job);
     }
     Ok(())

@@ -21,7 +21,7 @@ use crate::saving::saved;
 use crate::service::{self, Ready};
 use crate::shell::quoted;
 
-/// Where `telem grafana` expects us, unless it is told otherwise.
+/// The address that `telem grafana` expects by default.
 const DEFAULT_URL: &str = "http://127.0.0.1:4242";
 /// Jobs that are named, where there are many.
 const JOBS_MAX: usize = 8;
@@ -75,7 +75,7 @@ fn web(text: &str) -> Result<String, String> {
 }
 
 /// # Errors
-/// Usage for users that are none; Failed where there is no database, and for everything else.
+/// Usage for unknown users; Failed without a database, and for everything else.
 pub fn run(args: ReplayArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
     let ReplayArgs { dirs, grafana_url, strict, reach, limits } = args;

@@ -79,7 +79,7 @@ Environment:
   TELEM_LOG     what to log, as in telem_engine=debug,info";
 
 /// # Errors
-/// Usage for names that are none; Failed for everything else.
+/// Usage for invalid names; Failed for everything else.
 pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
     let ServeArgs {

@@ -40,7 +40,7 @@ const BLOCKING_THREADS_MAX: usize = 32;
 /// Most bytes of a database that lies in memory: it is the job's.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
-/// What stands in a directory of ours, for a warning that it stands elsewhere.
+/// The contents of a private directory, for a warning that they are elsewhere.
 pub const LIVE_DATA: &str = "the live data are";
 
 /// A service that takes samples.
@@ -211,7 +211,7 @@ pub struct Purpose {
 
 impl ServiceArgs {
     /// # Errors
-    /// Usage for a name that is none.
+    /// Usage for an invalid name.
     pub fn node(&self) -> Result<String, CliFailure> {
         config::node(self.node.as_deref(), &config::host_name()).map_err(CliFailure::usage)
     }
@@ -224,7 +224,7 @@ impl ServiceArgs {
     /// The options of a service. `default_data` is asked, with the job and the node, unless `--data` says where.
     ///
     /// # Errors
-    /// Usage for names that are none; Failed when the directory cannot be made.
+    /// Usage for invalid names; Failed when the directory cannot be created.
     pub fn options(
         self,
         purpose: Purpose,
@@ -284,10 +284,10 @@ const NODE_QUERY_MEMORY: usize = 128 << 20;
 const NODE_REQUESTS_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl NodeServiceArgs {
-    /// The options of the service of `node`, whose data stand in `data`.
+    /// The options of the service of `node`, whose data is in `data`.
     ///
     /// # Errors
-    /// Usage for a user or a token that is none.
+    /// Usage for an invalid user or token.
     pub fn options(&self, join: &Join, node: &str, data: &Path) -> Result<ServiceOptions, CliFailure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let mut collect = CollectArgs::of(join.interval, self.sysroot.clone()).options(join.level, node)?;
@@ -372,7 +372,7 @@ pub struct ServiceSummary {
 /// The options of a service over saved databases, which their writers may still write.
 ///
 /// # Errors
-/// Usage for a user or a token that is none.
+/// Usage for an invalid user or token.
 pub fn saved_options(
     opened: Opened,
     reach: ReachArgs,
@@ -423,7 +423,7 @@ fn options(
         head: None,
         is_member: false,
         head_in_sight: None,
-        // A server that is told to stop is to stop; a run, whose database is complete then, sets its own.
+        // A server that is told to stop must stop soon; a run, whose database must be complete then, sets its own.
         hurry: Arc::new(AtomicBool::new(true)),
     })
 }

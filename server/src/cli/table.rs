@@ -46,7 +46,7 @@ impl TableOptions {
     }
 }
 
-/// How wide the terminal is that stdout is; `None` where stdout is none.
+/// The width of the terminal at stdout; `None` if stdout is not a terminal.
 pub fn terminal_width() -> Option<usize> {
     use std::io::IsTerminal;
     let out = io::stdout();

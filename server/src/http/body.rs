@@ -216,7 +216,7 @@ async fn receive(request: Request, limits: &BodyLimits) -> Result<Sent, ApiError
     }
 }
 
-/// Makes room for so many more bytes.
+/// Makes room for this many more bytes.
 ///
 /// # Errors
 /// Busy when the system gives no memory.

@@ -21,7 +21,7 @@ pub struct MetricFigures {
     pub series: u64,
     /// Stored samples; one that was written again counts again until a merge drops it.
     pub samples: u64,
-    /// The least and the greatest value; null where there is none but NaN.
+    /// The least and the greatest value; null if all are NaN.
     pub min: Option<f64>,
     pub max: Option<f64>,
 }
@@ -78,7 +78,7 @@ pub struct MetricLines<'a> {
 }
 
 const COLUMNS: [&str; 6] = ["metric", "unit", "series", "samples", "min", "max"];
-/// Columns with numbers, which stand on the right.
+/// Columns with numbers, which are aligned on the right.
 const NUMBERS: std::ops::RangeInclusive<usize> = 2..=5;
 
 impl fmt::Display for MetricLines<'_> {

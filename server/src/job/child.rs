@@ -106,7 +106,7 @@ impl<'a> ChildPlan<'a> {
         if !signals::inherited_ignored_pipe() {
             return Ok(Self { program, before: Vec::new(), arguments });
         }
-        // What comes before it would say in words of its own that there is no such command.
+        // The programs before it would report a missing command in their own words.
         if !is_there(program) {
             return Err(Errno::NOENT.into());
         }
@@ -197,7 +197,7 @@ impl Child {
     /// Starts `command`, a program and its arguments, with `environment` added to telem's own.
     ///
     /// # Errors
-    /// When there is no such program, or it cannot be run.
+    /// When the program does not exist, or cannot be run.
     pub fn start(command: &[OsString], environment: &[(String, OsString)]) -> Result<Child, StartError> {
         let (program, arguments) = split(command);
         let failed = |source| StartError { command: program.to_owned(), source };
@@ -231,7 +231,7 @@ impl Child {
     /// Sends an event when it ends, also where telem was started with SIGCHLD blocked.
     ///
     /// # Errors
-    /// When there is no thread for that.
+    /// When no thread can be started.
     pub fn watch<E: From<Caught> + Send + 'static>(&self, events: Sender<E>) -> io::Result<()> {
         let id = WaitId::Pid(self.pid);
         let wait = move || {

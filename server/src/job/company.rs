@@ -111,7 +111,7 @@ impl Company {
         }
     }
 
-    /// Keeps the node for the processes on it, which are told how this one is reached.
+    /// Keeps the node for the processes on it, which learn how to reach this one.
     pub fn keep(&mut self, claim: Claim, environment: Vec<(String, OsString)>) {
         let claim = Arc::new(claim);
         self.claim = Some(Arc::clone(&claim));
@@ -237,7 +237,7 @@ impl Company {
             return;
         }
         if is_urgent {
-            // There is no time to look what a node that did not finish has left.
+            // There is no time to examine what a node that did not finish has left.
             let Overview { nodes, done, .. } = uploads.overview(&expected);
             if done < nodes {
                 self.notes.warn(format_args!("{done} of {nodes} nodes had time to say that all of theirs is saved"));

@@ -46,7 +46,7 @@ pub enum ToSupervisor {
     },
     /// Another process of the job is waited for before there is a service, no longer than this.
     Seeking { patience: Duration },
-    /// The service is there, and waits for so many other nodes: it will be ready a little later.
+    /// The service runs, and waits for this many other nodes: it will be ready a little later.
     Gathering { nodes: usize },
     /// Another process records this node: the command may start, and there is nothing more to be said.
     Elsewhere {

@@ -116,7 +116,7 @@ impl MemberOf {
     /// Gives a service the secrets of the job.
     ///
     /// # Errors
-    /// When the token is none.
+    /// When the token is invalid.
     pub fn secure(&self, options: &mut ServiceOptions) -> Result<(), String> {
         options.token = Some(Token::chosen(&self.join.token).map_err(|error| error.to_string())?);
         let (certificate, key) = (self.join.certificate.clone(), self.join.key.clone());

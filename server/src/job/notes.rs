@@ -11,7 +11,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Notes {
-    /// -q: only errors are told.
+    /// -q: only errors are printed.
     pub quiet: bool,
 }
 

@@ -51,7 +51,7 @@ pub struct RecordOptions {
     pub command: Vec<OsString>,
     pub node: String,
     pub level: u8,
-    /// Whose processes are followed: that is told once the command runs.
+    /// The job whose processes are followed; it is set once the command runs.
     pub target: JobTarget,
     /// Whether the command is not to be started unless every node is recorded.
     pub strict: bool,
@@ -281,7 +281,7 @@ impl Job {
         self.company.leave();
     }
 
-    /// What the command takes is only told at the end: without a thread for it less is told.
+    /// The command's usage is only reported at the end; without a thread for it less is known.
     fn watch_usage(&mut self, pid: i32) {
         let Ok(pid) = u32::try_from(pid) else { return };
         match UsageWatch::start(pid, Arc::clone(&self.clock)) {

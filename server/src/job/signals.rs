@@ -133,7 +133,7 @@ fn was_sent(cause: Cause, sender: Option<i32>, own: i32) -> bool {
     cause != Cause::Kernel && sender != Some(own)
 }
 
-/// Where this process stands among sessions, groups and terminals: proc_pid_stat(5).
+/// The session, group and terminal of this process: proc_pid_stat(5).
 ///
 /// From procfs, because getsid(2) knows no number for a session whose leader is in another PID namespace, as in
 /// containers.

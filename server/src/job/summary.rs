@@ -21,15 +21,15 @@ use crate::saving::save::Saved;
 use crate::service::Ready;
 use crate::shell::quoted;
 
-/// Most names of processes that are told.
+/// Most names of processes that are listed.
 const NAMES_TOLD: usize = 3;
-/// A name is told where it took this part of the processor time, of that of all.
+/// A name is listed if it took at least this share of all processor time.
 const SHARE_TOLD: f64 = 0.01;
-/// What was not seen is told where it is this part of all.
+/// Unseen processor time is listed if it is at least this share of all.
 const UNSEEN_TOLD: f64 = 0.1;
 /// Less processor time is not worth a word, in seconds.
 const CPU_TOLD: f64 = 0.005;
-/// How long a command must have run for its processor time to be told in cores.
+/// How long a command must have run for its processor time to be shown in cores.
 const CORES_TOLD: Duration = Duration::from_secs(1);
 
 /// The same for the memory of its processes, which is seen when it is looked.
@@ -234,7 +234,7 @@ impl CommandCourse {
     }
 }
 
-/// So that what follows stands in one column.
+/// So that the following texts are aligned.
 fn labelled(label: &str, text: String) -> String {
     format!("{label:<9} {text}")
 }

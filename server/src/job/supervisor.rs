@@ -47,7 +47,7 @@ const GRACE: Duration = Duration::from_millis(400);
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long the system may take to say how the recorder ended.
 const OBITUARY_TIMEOUT: Duration = Duration::from_millis(200);
-/// Most signals that the recorder is told of: it is not to be waited for, should it not listen.
+/// Most signals that are reported to the recorder: the supervisor must not wait if it does not listen.
 const FAREWELLS_MAX: u32 = 1_000;
 /// How long a signal that is sent to a group may take from one of its processes to another.
 const SPREAD: Duration = Duration::from_millis(10);
@@ -150,11 +150,11 @@ fn become_the_command(command: &[OsString], notes: Notes) -> u8 {
 #[derive(Debug)]
 struct Recorder {
     pid: Pid,
-    /// Where it is told what happens.
+    /// The receiver of events.
     to: ChildStdin,
     /// What wait(2) said of its end.
     status: Option<WaitStatus>,
-    /// How often it was told that the end may be near.
+    /// How often the end was announced to it.
     farewells: u32,
 }
 
@@ -222,7 +222,8 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Waits until the recorder is ready or will not be. What the command is to be told; or the code to exit with.
+    /// Waits until the recorder is ready or will not be. Returns the environment of the command, or the code to exit
+    /// with.
     fn await_ready(&mut self, strict: bool) -> Result<Vec<(String, OsString)>, u8> {
         if self.recorder.is_none() {
             return Ok(Vec::new());
@@ -311,7 +312,7 @@ impl Supervisor {
     fn see_through(&mut self) -> u8 {
         let (ending, hurried) = self.until_ended();
         if let Some(recorder) = &mut self.recorder {
-            // In milliseconds and whole, because what is told must be equal to itself.
+            // In whole milliseconds, because messages must be comparable.
             let cpu_ms = usage::waited_for_cpu_seconds().map(|seconds| (seconds * 1e3) as u64);
             recorder.tell(ToRecorder::Ended { ending, hurried, cpu_ms });
             // Agents end first, and may take as long.

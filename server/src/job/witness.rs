@@ -44,13 +44,13 @@ struct Alive {
 #[derive(Clone, Copy, Debug)]
 struct Death {
     signal: i32,
-    /// Nothing is told of it later.
+    /// It is not reported later.
     until: Duration,
     told: bool,
 }
 
 impl Witness {
-    /// Puts one in place, unless one is. Where the system has no process to spare there is none.
+    /// Starts a witness, unless there is one. If the system has no process to spare, there is none.
     pub fn call(&mut self) {
         if self.alive.is_some() || self.useless {
             return;

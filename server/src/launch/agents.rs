@@ -27,7 +27,7 @@ const LAST_WORDS_BYTES: u64 = 4 << 10;
 /// How long an agent elsewhere goes on without a head when its standard input has ended: by then it is the head that is
 /// gone, and not a connection that is about to be mended.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest reason that is told.
+/// Longest reason that is reported.
 const WHY_CHARS_MAX: usize = 300;
 
 /// What is to be started, and with what.
@@ -74,25 +74,25 @@ enum AgentState {
     Running(Child),
     NotStarted(io::Error),
     Ended(ExitStatus),
-    /// It has ended, and that was told.
+    /// It has ended, and that was reported.
     Told,
 }
 
-/// Some agents that are no more.
+/// Some agents that have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// As a host list.
     pub hosts: String,
     pub why: String,
-    /// It ended as one does that was told to.
+    /// It ended in the way of an agent that was told to.
     pub in_order: bool,
 }
 
 impl Agents {
-    /// Starts all of them; `join` is what each is told.
+    /// Starts all of them; each gets `join`.
     ///
     /// # Errors
-    /// When there is no place for what they say.
+    /// When there is no place for their output.
     pub fn start(options: &AgentsOptions, join: &[u8]) -> io::Result<Agents> {
         let agents = Self::of(command::of_fleet(options), &options.logs, join)?;
         Ok(Agents { are_here: options.fleet.is_local(), ..agents })
@@ -191,7 +191,7 @@ impl AgentProcess {
     }
 }
 
-/// A process in a group of its own, that says what it says into `log` and is told `join`.
+/// A process in a group of its own, which writes its output into `log` and gets `join`.
 fn spawn(mut command: Command, log: &Path, join: &[u8]) -> io::Result<Child> {
     let log: File = OpenOptions::new().create(true).append(true).mode(0o600).open(log)?;
     command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log).process_group(0);

@@ -68,7 +68,7 @@ impl Crew {
     /// Lets `start` start agents, of which `wanted` are to join.
     ///
     /// # Errors
-    /// When there is no thread for that.
+    /// When no thread can be started.
     pub fn start(
         wanted: usize,
         start: impl FnOnce() -> io::Result<Agents> + Send + 'static,
@@ -139,7 +139,7 @@ impl Watch {
         tell(CrewEvent::Dismissed { stayed: self.members.present() });
     }
 
-    /// Told by their head they end calmly; where there is no time for that, SIGTERM says so.
+    /// They end in order when their head tells them to; without time for that, they get SIGTERM.
     fn hurry(&self, deadline: Duration) {
         if self.agents.are_here() && deadline.saturating_sub(self.clock.monotonic()) < CALM_TIME {
             self.agents.terminate();

@@ -22,12 +22,12 @@ const DIGITS_MAX: usize = 18;
 /// How much of a list an error shows on each side of the place that it is about.
 const EXCERPT_CHARS: usize = 30;
 
-/// Why a text is no host list.
+/// Why a text is not a host list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("host list: {what} at character {} of '{excerpt}'{advice}", at + 1)]
 pub struct HostlistError {
     what: String,
-    /// How many characters stand before the place.
+    /// The number of characters before the place.
     at: usize,
     /// The list around the place.
     excerpt: String,
@@ -46,10 +46,10 @@ fn wrong(text: &str, at_byte: usize, what: impl Into<String>) -> HostlistError {
     HostlistError { what: what.into(), at, excerpt, advice: ADVICE }
 }
 
-/// The names that `text` stands for, in its order; a name that stands there twice is there twice.
+/// The names of `text`, in its order; a name that occurs twice is returned twice.
 ///
 /// # Errors
-/// When it is none, or stands for more than [`HOSTS_MAX`]; it says where.
+/// When it is malformed, or names more than [`HOSTS_MAX`] hosts; the error gives the place.
 pub fn expand(text: &str) -> Result<Vec<String>, HostlistError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(wrong(text, 0, format!("{} bytes are more than {TEXT_BYTES_MAX}", text.len())));
@@ -145,7 +145,7 @@ impl<'a> NumberedName<'a> {
     }
 }
 
-/// What stands between the commas and white space outside of brackets, and at which byte it starts; nothing empty.
+/// The parts between commas and white space outside of brackets, with the byte at which each starts; none is empty.
 fn elements(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut inside = false;
     let between = move |c: char| {
@@ -218,7 +218,7 @@ impl NamePart<'_> {
     }
 }
 
-/// The name with that number among all that `parts` stand for.
+/// The name with that number among all names of `parts`.
 fn name(parts: &[NamePart<'_>], nth: usize) -> String {
     // The rightmost part counts fastest.
     let mut places = vec![0; parts.len()];
@@ -266,7 +266,7 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':')
 }
 
-/// What stands in a bracket, which starts at byte `start` of `text`.
+/// The contents of a bracket, which starts at byte `start` of `text`.
 fn numbers(text: &str, start: usize, inner: &str) -> Result<Vec<HostRange>, HostlistError> {
     let mut ranges = Vec::new();
     let mut at = start;

@@ -17,7 +17,7 @@ use telem_engine::options::Options;
 use super::scheduler::{self, Surroundings};
 use super::surroundings::ThisProcess;
 
-/// Most processes that may stand between a launcher and its task.
+/// Most processes that may be between a launcher and its task.
 const DEPTH_MAX: usize = 64;
 
 /// A process, unlike any other of this machine since it was booted.

@@ -111,7 +111,7 @@ impl Meeting {
     pub fn of_launch(dir: &Path, name: &str, host: &str) -> Self {
         let plain =
             |byte: u8| if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) { char::from(byte) } else { '-' };
-        // What tells launches from each other stands at the end of their names.
+        // The distinguishing part of launches is at the end of their names.
         let kept = name.len().saturating_sub(LAUNCH_BYTES_MAX);
         let name: String = name.bytes().skip(kept).map(plain).collect();
         Self { dir: dir.join(format!("launch-{name}")), host: host.to_owned() }
@@ -393,7 +393,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether the process of another claim runs. One that cannot be told of is left in peace.
+/// Whether the process of another claim runs. If that is unknown, it counts as running.
 fn is_alive(claim: &[u8], me: &Process, machine: &dyn Machine) -> bool {
     let Ok(owner) = serde_json::from_slice::<Process>(claim) else { return false };
     if owner.host != me.host {

@@ -15,7 +15,7 @@ use crate::token::Token;
 /// The wire of a job.
 ///
 /// # Errors
-/// When its certificate is none.
+/// When its certificate is invalid.
 pub fn wire(token: &Token, certificate: Option<&str>) -> Result<Wire, TlsError> {
     let dial: Arc<dyn Dial> = match certificate {
         Some(certificate) => {

@@ -23,7 +23,7 @@ use crate::http::ApiError;
 use crate::http::body::{self, BodyLimits};
 use crate::missing;
 
-/// How the head is asked; `None` while there is none.
+/// How to reach the head, while there is one.
 pub type InSight = watch::Receiver<Option<Client>>;
 
 /// How much longer than a query may take a head may be silent.
@@ -48,7 +48,7 @@ pub fn over(router: Router, head: InSight, node: &str, limits: BodyLimits) -> Ro
     router.layer(middleware::from_fn_with_state(forward, forwarded))
 }
 
-/// Whether it is about samples or nodes of the job. What is told is not: a node stores its own.
+/// Whether it queries samples or nodes of the job. Samples that are sent do not count: a node stores its own.
 fn is_question(method: &Method, path: &str) -> bool {
     let path = path.strip_prefix("/grafana").unwrap_or(path).to_ascii_lowercase();
     let mut words = path.split('/').filter(|word| !word.is_empty()).peekable();
@@ -102,7 +102,7 @@ async fn forwarded(State(forward): State<Arc<Forward>>, request: Request, next: 
 }
 
 impl Forward {
-    /// Our own answer, which says that it is no more than that.
+    /// Our own answer, which says that it covers only this node.
     async fn alone(&self, why: &str, request: Request, next: Next) -> Response {
         let asks_strictly = request.uri().query().is_some_and(|query| query.split('&').any(|one| one == "strict=true"));
         if asks_strictly {

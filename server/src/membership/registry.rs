@@ -181,7 +181,7 @@ impl Registry {
         if self.nodes.len() >= self.nodes_max {
             return Err(NodeRefusal::Full { nodes_max: self.nodes_max });
         }
-        // One of so many is free: there are fewer nodes.
+        // One of these is free: there are fewer nodes.
         let mut names = (2..).map(|n| format!("{wanted}-{n}"));
         if is_free(&wanted) {
             return Ok(wanted);

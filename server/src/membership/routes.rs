@@ -29,7 +29,7 @@ use crate::token::Token;
 #[derive(Clone, Debug)]
 pub struct Membership {
     pub own: OwnNode,
-    /// `None` where this is no head.
+    /// `None` if this is not a head.
     pub nodes: Option<NodeRoster>,
     pub queries: Queries,
     pub clock: Arc<dyn Clock>,

@@ -25,7 +25,7 @@ const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 /// Most senders that are remembered; with more all are asked about again.
 const SENDERS_MAX: usize = 1_024;
-/// How often it is told that datagrams are refused.
+/// How often the log reports refused datagrams.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 /// Most datagrams that are still taken when the server stops: more than a socket holds by default.
 const LAST_DATAGRAMS_MAX: usize = 4_096;
@@ -102,7 +102,7 @@ pub async fn receive(
             }
         }
     }
-    // What tokio was not told of yet counts too.
+    // Datagrams that tokio does not know of yet count too.
     let Ok(socket) = socket.into_std() else { return };
     for _ in 0..LAST_DATAGRAMS_MAX {
         let Ok((bytes, sender)) = socket.recv_from(&mut room) else { break };

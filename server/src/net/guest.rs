@@ -14,14 +14,14 @@ use tokio::time::Instant;
 use super::access::Access;
 use crate::http::asker::Asker;
 
-/// How often it is told that wrong tokens come.
+/// How often the log reports wrong tokens.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Of so many places one is kept for the owner and the socket.
+/// One of this many places is kept for the owner and the socket.
 const KEPT_SHARE: usize = 32;
 /// Most places that are kept.
 const KEPT_MAX: usize = 16;
-/// Strangers may take one of so many places, and each source of them one of so many of those.
+/// Strangers may take one of this many places, and each source of them one of this many of those.
 const STRANGERS_SHARE: usize = 4;
 
 /// The kind of client that takes a place. It must be known before a place is taken.
@@ -108,7 +108,7 @@ impl ConnectionPlaces {
 #[derive(Debug)]
 pub struct ConnectionPlace {
     _permit: OwnedSemaphorePermit,
-    /// Given back once the token was shown: it is no stranger then.
+    /// Released once the token was shown: the client is no stranger then.
     stranger: Mutex<Option<StrangersPlace>>,
 }
 

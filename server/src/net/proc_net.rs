@@ -19,7 +19,7 @@ const TABLE_BYTES_MAX: u64 = 64 << 20;
 /// # Errors
 /// When neither table can be read.
 pub fn owner_of(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
-    // A client that speaks IPv4 through an IPv6 socket stands in the second table, with mapped addresses.
+    // A client that uses IPv4 through an IPv6 socket is in the second table, with mapped addresses.
     let v4 = search("/proc/net/tcp", local, remote);
     if let Ok(Some(owner)) = v4 {
         return Ok(Some(owner));
@@ -63,7 +63,7 @@ fn search(path: &str, local: SocketAddr, remote: SocketAddr) -> io::Result<Optio
 /// Looks for one connection in the text of a table.
 ///
 /// # Errors
-/// When `table` cannot be read. Lines that are no rows are passed over.
+/// When `table` cannot be read. Lines that are not rows are skipped.
 pub fn find(table: impl BufRead, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
     for line in table.lines() {
         if let Some(owner) = row(&line?).and_then(|row| row.owner(local, remote)) {

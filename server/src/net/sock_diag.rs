@@ -131,7 +131,7 @@ fn in_16_bytes(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// `None` where this is no answer to that question.
+/// `None` if this is not an answer to that request.
 fn understood(number: u32, answer: &[u8]) -> Option<io::Result<Option<SocketRow>>> {
     let (kind, answered) = (u16_at(answer, 4)?, u32_at(answer, 8)?);
     let body = answer.get(HEAD_BYTES..)?;

@@ -37,7 +37,7 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
 pub enum SocketPlace {
     /// In XDG_RUNTIME_DIR, if it has a value and is the user's alone; else where [`SocketPlace::Common`] is.
     ///
-    /// Jobs inherit XDG_RUNTIME_DIR from the login node, and on a compute node nothing stands there; under sudo it is
+    /// Jobs inherit XDG_RUNTIME_DIR from the login node, and on a compute node it does not exist; under sudo it is
     /// somebody else's.
     OfUser { xdg_runtime_dir: Option<PathBuf> },
     /// The same place on all nodes of a job, whatever each has in XDG_RUNTIME_DIR: `/tmp/telem-UID`, and where that
@@ -166,7 +166,7 @@ fn clear(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-/// True when nothing stands at `path`, false when a dead socket does.
+/// True if there is nothing at `path`, false if there is a dead socket.
 fn is_vacant(path: &Path) -> Result<bool, SocketError> {
     use std::os::unix::fs::FileTypeExt;
     let found = match fs::symlink_metadata(path) {

@@ -25,7 +25,7 @@ impl EncoderFactory for TimeTexts {
     ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
         let Some(times) = array.as_any().downcast_ref::<TimestampMicrosecondArray>() else { return Ok(None) };
         let is_utc = times.timezone().is_some_and(super::is_utc);
-        // What stands in the place of a NULL does not matter, but seldom hinders either.
+        // The value in the place of a NULL does not matter, and rarely does harm.
         if !is_utc || !times.values().iter().all(|time| (FIRST..END).contains(time)) {
             return Ok(None);
         }

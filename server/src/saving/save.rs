@@ -32,7 +32,7 @@ const FIRST_STEPS: [Duration; 2] = [Duration::from_millis(200), Duration::from_m
 const FINISH_ATTEMPTS: u32 = 3;
 /// How long to wait between two of them.
 const FINISH_PAUSE: Duration = Duration::from_secs(1);
-/// How often a head is told how far a node is, besides when that changes in kind.
+/// How often a node reports its progress to the head, besides changes in kind.
 const TOLD_EVERY: Duration = Duration::from_secs(15);
 /// How many directories are tried in a row: one may be another process's, or hold something else.
 const PLACES_TRIED: u32 = 3;
@@ -168,15 +168,15 @@ struct CopyThread {
     live: PathBuf,
     place: CopyPlace,
     mirror: Option<Mirror>,
-    /// The last attempt failed, and that was told.
+    /// The last attempt failed, and that was reported.
     failing: bool,
-    /// The live data are gone, and that was told.
+    /// The live data is gone, and that was reported.
     removed: bool,
     /// A step has succeeded: there is something to open.
     stepped: bool,
     /// Bytes so far.
     copied: u64,
-    /// For how long nobody was told how far we are.
+    /// The time since the last report of our progress.
     untold: Duration,
 }
 
@@ -233,7 +233,7 @@ impl CopyThread {
 
     fn step(&mut self) {
         self.watch_live();
-        // Nobody else does that for a description of the job. A disk that fails was told by the writer.
+        // Nothing else does that for a description of the job. A disk failure was reported by the writer.
         if let Err(error) = self.db.sync() {
             tracing::debug!(%error, "the last samples could not be made durable");
         }
@@ -304,7 +304,7 @@ impl CopyThread {
         }
     }
 
-    /// A step of the mirror. One whose copy was removed or taken is begun anew, in a directory of its own.
+    /// A step of the mirror. If its copy was removed or replaced, it begins anew in a directory of its own.
     fn try_to(
         &mut self,
         step: impl Fn(&mut Mirror) -> telem_engine::Result<MirrorReport>,
@@ -333,7 +333,7 @@ impl CopyThread {
         report
     }
 
-    /// After an error: a head that was started anew is to be asked anew, and may give another directory.
+    /// After an error: a restarted head must be asked again, and may give another directory.
     fn find_again(&mut self) {
         let CopyPlace::OfNode(place) = &mut self.place else { return };
         place.ask_again();

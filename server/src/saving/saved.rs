@@ -62,7 +62,7 @@ pub enum SavedError {
 pub enum UnsoundPolicy {
     /// Nothing is opened.
     Fail,
-    /// The others are, and whoever asks is told.
+    /// The others are, and the caller is informed.
     LeaveOut,
 }
 
@@ -123,11 +123,11 @@ pub fn engine_options(databases: usize, clock: Arc<dyn Clock>) -> Options {
     }
 }
 
-/// The databases that `named` directories are or hold, one level down: in the order given, those of one directory
-/// by name (`n1-2` before `n1-10`). One that is named twice is taken once, where it stands last.
+/// The databases that `named` directories are or hold, one level down: in the order given, those of one directory by
+/// name (`n1-2` before `n1-10`). One that is named twice is used once, at its last place.
 ///
 /// # Errors
-/// The first directory that is no database and holds none, or that cannot be read; too many databases.
+/// The first directory that is not a database and holds none, or that cannot be read; too many databases.
 pub fn databases(named: &[PathBuf]) -> Result<Vec<PathBuf>, SavedError> {
     databases_where(named, |dir| Db::stands_in(dir, &OsDisk))
 }
@@ -260,7 +260,7 @@ fn by_name(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The digits that `text` starts with, or what stands before the next digit.
+/// The digits that `text` starts with, or the text before the next digit.
 fn part(text: &str) -> &str {
     let digits = text.starts_with(|c: char| c.is_ascii_digit());
     let end = text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());

@@ -39,7 +39,7 @@ use store::UploadStore;
 pub const PART_BYTES_MAX: usize = 4 << 20;
 /// Memory that the parts of all nodes take together.
 const PARTS_BYTES_MAX: usize = 64 << 20;
-/// Requests of nodes that are at the disk at once; one more is told to come again.
+/// Requests of nodes that use the disk at once; one more is told to retry.
 const AT_DISK_MAX: usize = 8;
 /// Most nodes that are saved.
 const NODES_MAX: usize = 16_384;
@@ -103,7 +103,7 @@ pub struct DirectoryRequest {
     pub avoid: Option<PathBuf>,
 }
 
-/// What it is told.
+/// The answer to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DirectoryGrant {
     /// On the head, absolute.

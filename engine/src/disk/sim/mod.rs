@@ -118,7 +118,7 @@ impl SimDisk {
         self.lock().names.files().map(|(name, _)| name.clone()).collect()
     }
 
-    /// What a file holds; `None` when there is none.
+    /// The contents of a file; `None` if it does not exist.
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.lock();
         let file = state.names.file(path)?;

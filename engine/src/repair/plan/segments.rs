@@ -158,7 +158,7 @@ pub(super) fn node_of(disk: &dyn Disk, layout: &Layout, entry: &SegmentEntry) ->
 
 /// Files of which another holds everything, and that other; and those that collide with another, which are lost.
 fn superseded(judged: &[(String, Examined)]) -> BTreeMap<String, (String, bool)> {
-    // Sound files first, then by the number in their name: what was written later stands for what it was made of.
+    // Sound files first, then by the number in their name: a later file replaces those that it was made of.
     let mut order: Vec<(&String, &SegmentEntry, bool)> = Vec::new();
     let entries: Vec<(String, SegmentEntry, bool)> = judged
         .iter()

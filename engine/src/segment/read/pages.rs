@@ -253,7 +253,7 @@ impl Iterator for Pages {
     }
 }
 
-/// The bytes of a page that is packed but for its first bytes, the levels.
+/// The bytes of a page that is compressed except for its first bytes, the levels.
 fn unpack(page: &Bytes, levels: usize) -> ParquetResult<Bytes> {
     let Some((levels, packed)) = page.split_at_checked(levels) else {
         return Err(ParquetError::General(format!("levels of {levels} bytes in a page of {}", page.len())));

@@ -26,7 +26,7 @@ pub enum Numbers<'a> {
     Scaled(&'a [i64], u8),
     Floats(&'a [f64]),
     Mixed(&'a [Value]),
-    /// This one, so many times; never NaN.
+    /// This value, repeated; never NaN.
     Same(Value, usize),
 }
 
@@ -68,7 +68,7 @@ impl<'a> From<&'a Values> for Numbers<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     Values,
-    /// Only whether they are NaN: where there are none, any value may stand for all.
+    /// Only whether they are NaN: without NaN any value may represent all.
     NaN,
 }
 

@@ -76,7 +76,7 @@ pub struct Group {
     rows: usize,
     columns: Vec<ArrowColumnWriter>,
     whole_times: Option<ArrowColumnWriter>,
-    /// What stands in front of the rows to come, as long as all of it ticks: first time, step, rows.
+    /// The rows so far, as long as they are regular: first time, step, rows.
     ticking: Vec<(i64, i64, usize)>,
     /// Whether there is something in `times` that does not tick.
     irregular: bool,

@@ -29,7 +29,7 @@ pub enum Mark {
 pub struct Marks {
     tree: Tree,
     job: Vec<u8>,
-    /// The scheduler's number of this job, as we were told it ourselves.
+    /// The scheduler's number of this job, from our own environment.
     scheduler: Option<(&'static str, Vec<u8>)>,
     /// The control group that the scheduler made for the job.
     cgroup: Option<String>,
@@ -86,7 +86,7 @@ impl Marks {
         is_within(text, cgroup).then_some(Mark::Scheduler)
     }
 
-    /// The rank that its launcher told it.
+    /// The rank that its launcher set.
     pub fn rank_of(&self, pid: u32) -> Option<u32> {
         let mut environment = Vec::new();
         rank::read_environment(&self.tree.path(format!("proc/{pid}/environ")), &mut environment).ok()?;

@@ -22,7 +22,7 @@ use crate::collect::source::Tree;
 /// How often a process is asked whether it belongs to the job: at first sight it may not be what it will be, as a task
 /// that its launcher has just made.
 const LOOKS: u8 = 2;
-/// How often a process may change its name and be told under the new one: a program that is started by a shell does
+/// How often a process may change its name and be reported under the new one: a program that is started by a shell does
 /// so once.
 const NAMES_MAX: u8 = 4;
 /// How often processes that were just met are gone through for parents among each other.
@@ -101,7 +101,7 @@ pub struct JobMembers {
     /// When this process began, in ticks: what a process reaped before that is not the job's.
     began: u64,
     processes: HashMap<u32, JobProcess>,
-    /// Processes of the job that lead a session or a group, also where they have ended while others stand in it.
+    /// Processes of the job that lead a session or a group, even if they have ended while others are in it.
     leaders: HashSet<u32>,
     strangers: HashMap<u32, Stranger>,
     /// Telem itself and its supervisor.
@@ -159,7 +159,7 @@ impl JobMembers {
         read(&self.tree.path(format!("proc/{pid}/stat")), &mut self.file).and_then(parse_stat)
     }
 
-    /// Reads the processes of the job anew, and looks for those that came.
+    /// Reads the processes of the job again, and looks for new ones.
     pub fn look(&mut self, time: Timestamp, command: Option<&JobCommand>, listing: &mut Listing) {
         self.walk += 1;
         self.read_again();

@@ -64,7 +64,7 @@ pub enum PutError {
     NotANumber(#[from] NumberFault),
 }
 
-/// Why a text is no number. Displays as OpenTSDB says it.
+/// Why a text is not a number, in OpenTSDB's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumberFault {
     #[error("Empty string")]

@@ -49,7 +49,7 @@ fn of_io(error: &io::Error) -> Option<&'static str> {
     })
 }
 
-/// What tonic calls an answer that is none.
+/// tonic's message for a malformed answer.
 fn of_status(status: &Status) -> String {
     match status.code() {
         Code::Unavailable | Code::Aborted | Code::DataLoss => CLOSED.to_owned(),

@@ -16,7 +16,7 @@ pub struct Definition {
     pub engine: Option<Function>,
 }
 
-/// Every aggregator that has a name, in the order in which they are told.
+/// Every aggregator that has a name, in the order in which they are listed.
 #[rustfmt::skip]
 pub const TABLE: [Definition; 35] = {
     use Aggregator as A;

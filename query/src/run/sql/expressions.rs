@@ -12,7 +12,7 @@ use crate::question::expression::{Case, Expression};
 const SHOWN_CHARS_MAX: usize = 60;
 
 /// # Errors
-/// Invalid, when an expression that is written out is none, or is too large.
+/// Invalid, when a literal expression is malformed or too large.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
     plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expression| {

@@ -74,7 +74,7 @@ impl ExportPlace {
     }
 }
 
-/// The bytes of a file; `None` where it is none, as a pipe.
+/// The size of a file; `None` for anything else, such as a pipe.
 pub fn bytes_of(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|found| found.len())
 }
@@ -84,7 +84,7 @@ pub fn bytes_of(path: &Path) -> Option<u64> {
 pub struct Unfinished {
     path: PathBuf,
     until_then: PathBuf,
-    /// The files of the export that stands there.
+    /// The files of the earlier export there.
     earlier: Option<Vec<String>>,
     existed: bool,
     format: ExportFormat,
@@ -255,7 +255,7 @@ fn beside(path: &Path, name: &str) -> PathBuf {
     path.with_file_name(hidden)
 }
 
-/// The files that the index in `path` names. `None` where there is no index.
+/// The files that the index in `path` names, if there is an index.
 fn earlier_files(path: &Path) -> Result<Option<Vec<String>>, CliFailure> {
     let index = path.join(INDEX);
     let found = match fs::metadata(&index) {
@@ -279,7 +279,7 @@ fn earlier_files(path: &Path) -> Result<Option<Vec<String>>, CliFailure> {
     names.collect::<Option<Vec<_>>>().map(Some).ok_or_else(strange)
 }
 
-/// Whether `name` stands for a file in its directory and nothing else.
+/// Whether `name` is a plain file name in its directory.
 fn is_plain(name: &str) -> bool {
     let mut components = Path::new(name).components();
     matches!((components.next(), components.next()), (Some(Component::Normal(only)), None) if only == name)

@@ -72,7 +72,7 @@ struct ExportPosition {
 }
 
 enum Stopped {
-    /// There are no more rows to be had, perhaps for now.
+    /// There are no more rows, perhaps only for now.
     Rows(RowsError),
     /// What came cannot be taken.
     Taking(CliFailure),
@@ -330,7 +330,7 @@ fn question(metric: &ExportMetric, node: Option<&str>, range: TimeRange) -> Stri
     sql
 }
 
-/// Leaves a server alone that refused so many times in a row.
+/// Pauses before the next request to a server that refused this many times in a row.
 async fn pause(tries: u32) {
     tokio::time::sleep(PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(TRIES_MAX)).min(PAUSE_MAX)).await;
 }

@@ -24,7 +24,7 @@ pub const DASHBOARDS: [(&str, &str); 3] = [
 
 /// How a file of provisioning that telem wrote begins.
 const MARK: &str = "# Part of telem: `telem grafana` writes this file";
-/// What stands in [`SOURCE`] and [`PROVIDER`] for what differs.
+/// The placeholders in [`SOURCE`] and [`PROVIDER`].
 const URL: &str = "http://localhost:4242/grafana";
 const PATH: &str = "/var/lib/grafana/dashboards/telem";
 const NO_TOKEN: &str = "      # httpHeaderName1: Authorization
@@ -144,7 +144,7 @@ fn scalar(text: &str) -> String {
     Json::from(text.replace('$', "$$")).to_string()
 }
 
-/// `text` with what stands for something, exactly once, replaced.
+/// `text` with each placeholder, which occurs exactly once, replaced.
 fn replaced(text: &str, what: &'static str, from: &str, to: &str) -> Result<String, FilesError> {
     match text.matches(from).count() {
         1 => Ok(text.replacen(from, to, 1)),
@@ -167,7 +167,7 @@ pub fn write(dir: &Path, files: &[OwnFiles]) -> Result<(), FilesError> {
 }
 
 /// # Errors
-/// Foreign when something stands at `path` that telem did not write.
+/// Foreign when there is something at `path` that telem did not write.
 fn check_ours(path: &Path, kind: DashboardFile) -> Result<(), FilesError> {
     let found = match read(path, KNOWN_BYTES_MAX) {
         Ok(found) => found,
@@ -188,7 +188,7 @@ fn check_ours(path: &Path, kind: DashboardFile) -> Result<(), FilesError> {
 /// A small text file.
 ///
 /// # Errors
-/// Io; its kind is InvalidData when it is no text or has more than `bytes_max`.
+/// Io; its kind is InvalidData when it is not text or has more than `bytes_max`.
 pub fn read(path: &Path, bytes_max: u64) -> Result<String, FilesError> {
     let failed = |source| FilesError::Io { action: "read", path: path.to_path_buf(), source };
     let mut text = String::new();

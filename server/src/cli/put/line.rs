@@ -38,7 +38,7 @@ pub fn parse(line: &str) -> Result<PutLine, String> {
 pub fn of_words(words: &[&str]) -> Result<PutLine, String> {
     match words {
         [] => Ok(PutLine::Nothing),
-        // A metric may be called put too: then a tag, or nothing, stands where here the value is.
+        // A metric may be called put too: then a tag, or nothing, is in the place of the value.
         ["put", metric, time, value, tags @ ..] if !value.contains('=') => {
             sample(metric, value, tags, Some(when(time)?))
         }

@@ -36,7 +36,7 @@ pub struct PutTarget {
 #[derive(Debug, Default, PartialEq)]
 pub struct Refused {
     pub count: usize,
-    /// By line; of very many some are not told.
+    /// By line; if there are very many, some are not reported.
     pub reasons: Vec<(usize, String)>,
 }
 
@@ -76,7 +76,7 @@ impl PutTarget {
     /// The server at `url`, else the one that the environment names: the socket first, for which the kernel vouches.
     ///
     /// # Errors
-    /// Usage for an address that is none, Failed where nothing is named.
+    /// Usage for an invalid address, Failed without any address.
     pub fn find(url: Option<&str>) -> Result<PutTarget, CliFailure> {
         let file = config::environment("TELEM_CONNECTION").map(PathBuf::from);
         let read = file.as_deref().map(Connection::read);

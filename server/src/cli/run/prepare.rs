@@ -26,7 +26,8 @@ use crate::net::socket::SocketPlace;
 use crate::saving::save::Destination;
 use crate::service::{HeadOptions, ServiceOptions};
 
-/// Longest that the start waits for the place that is saved to: a file system that hangs is no reason not to record.
+/// Longest that the start waits for the place that is saved to: a file system that hangs must not prevent the
+/// recording.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest that requests which still run are waited for when the command has ended.
 const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);

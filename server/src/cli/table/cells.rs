@@ -99,7 +99,7 @@ fn seen(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
-/// The cells with blanks behind them, so that their points stand below each other.
+/// The cells, padded so that their decimal points are aligned.
 fn at_the_point(mut cells: Vec<String>) -> Vec<String> {
     let behind = |cell: &str| cell.find(['.', 'e']).map_or(0, |at| cell.len() - at);
     let is_number = |cell: &str| cell.ends_with(|c: char| c.is_ascii_digit());

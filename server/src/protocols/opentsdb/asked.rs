@@ -106,7 +106,7 @@ impl Running<'_> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            // When it was given up nobody was told: what is known is that it had started.
+            // A cancelled query is not reported: it is only known that it had started.
             self.log.end(self.number, QueryEnd { at: self.started, status: None });
         }
     }

@@ -20,7 +20,7 @@ pub struct OpenTsdbError {
     shape: Shape,
 }
 
-/// How it is told.
+/// How it is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Shape {
     #[default]

@@ -29,9 +29,9 @@ const HOUR_SECONDS: i64 = 3_600;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct LastQuery {
     subs: Vec<LastSubQuery>,
-    /// Whether names and tags stand in the answer; without, only the TSUID tells which series it is.
+    /// Whether the answer has names and tags; without them only the TSUID identifies the series.
     resolve: bool,
-    /// Hours; 0 is no limit.
+    /// Hours; 0 means no limit.
     back_scan: u32,
 }
 

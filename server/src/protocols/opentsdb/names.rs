@@ -162,7 +162,7 @@ fn remove(db: &Db, kind: NameKind, name: &str) -> Result<(), OpenTsdbError> {
     write(db, gone, Durability::Synced)
 }
 
-/// Gives a name that no series carries another one; its number stays, and what is told about it.
+/// Renames a name that no series has; its number and its description stay.
 ///
 /// # Errors
 /// Says why not; a failure is the database's.
@@ -189,7 +189,7 @@ pub fn rename(
     Ok(Ok(()))
 }
 
-/// What clients tell about a name. `None` is what was not told.
+/// The description of a name by clients. `None` is an unset field.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Description {
     pub display_name: Option<String>,
@@ -199,7 +199,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// What is told here, and else what is told in `before`.
+    /// The fields of this description, with unset ones from `before`.
     pub fn over(self, before: Description) -> Description {
         Description {
             display_name: self.display_name.or(before.display_name),
@@ -210,7 +210,7 @@ impl Description {
     }
 }
 
-/// What was told about a name.
+/// The description of a name.
 pub fn described(meta: &Meta, kind: NameKind, name: &str) -> Description {
     let Some(note) = find(meta, kind, name) else { return Description::default() };
     let filled = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
@@ -225,10 +225,10 @@ pub fn described(meta: &Meta, kind: NameKind, name: &str) -> Description {
     }
 }
 
-/// Puts `told` in the place of what was told about a name, durably.
+/// Replaces the description of a name by `told`, durably.
 ///
 /// # Errors
-/// 507 when there is no room for one more name; what the database says.
+/// 507 without room for one more name; the database's errors.
 pub fn describe(tsdb: &OpenTsdb, db: &Db, kind: NameKind, name: &str, told: Description) -> Result<(), OpenTsdbError> {
     let _naming = tsdb.naming.lock();
     let snapshot = db.snapshot();

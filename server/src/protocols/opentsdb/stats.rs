@@ -113,7 +113,7 @@ pub fn queries(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, OpenTsdbError> {
     Ok(Answer::ok(tsdb.queries.render(tsdb.state.queries.stats().left_behind)))
 }
 
-/// There is no store behind telem that it would have connections to.
+/// telem has no storage servers behind it, and so no connections to them.
 pub fn region_clients(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     Ok(Answer::ok(b"[]".to_vec()))

@@ -99,7 +99,7 @@ impl Destination {
         &self.parent
     }
 
-    /// The directory; while there is none, the one above.
+    /// The directory, or its parent while it does not exist.
     pub fn path(&self) -> &Path {
         self.claimed.as_deref().unwrap_or(&self.parent)
     }

@@ -18,7 +18,7 @@ use crate::private_file;
 pub struct SaveNote {
     /// Who saves them, as long as it lives.
     pub process: Process,
-    /// The directory of the job's saved databases, absolute; `None` where it stands at a head alone.
+    /// The directory of the job's saved databases, absolute; `None` if only the head has it.
     pub save: Option<PathBuf>,
     /// The directory of the copy in it, where there is one that this machine sees.
     pub copy: Option<PathBuf>,
@@ -34,7 +34,7 @@ impl SaveNote {
         Ok(Self { process, save, copy })
     }
 
-    /// The note in live data; `None` where there is none that can be read.
+    /// The note in live data, if there is a readable one.
     pub fn read(live: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(live.join(SAVE_NOTE)).ok()?).ok()
     }

@@ -27,7 +27,7 @@ const REASON_CHARS_MAX: usize = 1_000;
 pub struct UploadProgress {
     /// Bytes that were copied, by the process that tells it.
     pub bytes: u64,
-    /// Bytes that the copy lacked when that was told.
+    /// Bytes that the copy lacked at the last report.
     pub lacking: u64,
     /// The node has ended, and the copy is all of it.
     pub done: bool,

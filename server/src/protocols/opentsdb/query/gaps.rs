@@ -26,7 +26,7 @@ impl Gaps {
     /// What `call` wants by its parameter `gaps`, or else by its path.
     ///
     /// # Errors
-    /// 400 for a word that is none.
+    /// 400 for an unknown word.
     pub fn wanted(call: &Call, asked: &Asked) -> Result<Gaps, OpenTsdbError> {
         match call.params.get("gaps") {
             Some("fill") => Ok(Gaps::AsFilled),

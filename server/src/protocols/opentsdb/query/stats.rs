@@ -34,7 +34,7 @@ impl Stats {
         Stats { clock, started, subs: 0, took: Duration::ZERO, took_max: Duration::ZERO, points: 0 }
     }
 
-    /// A sub-query was answered with so many points, which took so long.
+    /// Records the number of points of a sub-query's answer, and its duration.
     pub fn add(&mut self, took: Duration, points: usize) {
         self.subs += 1;
         self.took += took;

@@ -17,7 +17,7 @@ pub struct Inbox {
     rest: BytesMut,
     /// After the complete lines one is too long: what comes of it is thrown away.
     skipping: bool,
-    /// That one was not told yet.
+    /// It was not reported yet.
     untold: bool,
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-/// Deepest that brackets may stand in one another.
+/// Deepest nesting of brackets.
 const DEPTH_MAX: usize = 64;
 /// Most operators and operands of an expression.
 const PARTS_MAX: usize = 1_000;
@@ -19,7 +19,7 @@ pub enum Arithmetic {
     Negative(Box<Arithmetic>),
     Two(Operator, Box<Arithmetic>, Box<Arithmetic>),
     If(Box<Arithmetic>, Box<Arithmetic>, Box<Arithmetic>),
-    /// Of a function, of which there are none: an error once it is worked out.
+    /// A function call, which is not supported: an error once it is computed.
     Call(String, Vec<Arithmetic>),
 }
 
@@ -105,7 +105,7 @@ impl Arithmetic {
     /// The result, where `value` gives a variable's value.
     ///
     /// # Errors
-    /// Names the function that is called, of which there are none.
+    /// Names the called function; functions are not supported.
     pub fn work_out(&self, value: &impl Fn(&str) -> f64) -> Result<Number, String> {
         Ok(match self {
             Arithmetic::Number(number) => *number,
@@ -271,7 +271,7 @@ impl Reader<'_> {
         Ok(signs.into_iter().rev().fold(found, signed))
     }
 
-    /// What stands between the brackets of a call, the first of which is read.
+    /// The text between the brackets of a call, the first of which is read already.
     fn arguments(&mut self) -> Result<Vec<Arithmetic>, String> {
         let mut arguments = Vec::new();
         if self.rest.next_if_eq(&")").is_some() {

@@ -27,7 +27,7 @@ pub struct Ask {
 #[derive(Debug)]
 pub struct ExpressionMetric {
     pub id: String,
-    /// What stands where a series has no value.
+    /// The value where a series has none.
     pub fill: f64,
 }
 
@@ -38,7 +38,7 @@ pub struct NamedExpression {
     pub expression: Arithmetic,
     pub operator: JoinKind,
     pub by: By,
-    /// What stands for it where it has no value.
+    /// Its value where it has none.
     pub fill: f64,
 }
 
@@ -263,7 +263,7 @@ fn sub_query(
     })
 }
 
-/// A fill policy by its name, and the value that it stands for.
+/// A fill policy by its name, and its value.
 fn fill(json: &Json) -> Result<Option<(String, f64)>, String> {
     if json.is_null() {
         return Ok(None);

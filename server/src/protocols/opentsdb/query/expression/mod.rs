@@ -95,7 +95,7 @@ fn range(question: &[Resolved], fidelity: Fidelity) -> ExpressionRange {
     ExpressionRange { start, end, fidelity }
 }
 
-/// A variable's series, and what stands where one has no value.
+/// A variable's series, and the value where one has none.
 struct Worked {
     groups: Vec<TsGroup>,
     query_keys: BTreeSet<String>,

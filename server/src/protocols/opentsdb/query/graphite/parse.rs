@@ -2,7 +2,7 @@
 
 use telem_query::tsq::Fidelity;
 
-/// Deepest that functions may stand in one another.
+/// Deepest nesting of functions.
 const DEPTH_MAX: usize = 32;
 /// Most queries in the expressions of one request.
 pub const QUERIES_MAX: usize = 1_000;
@@ -59,8 +59,8 @@ impl GraphiteFunction {
     }
 }
 
-/// Reads one expression. Queries in it are appended to `queries`. What stands behind its last bracket is not looked
-/// at, as in the original.
+/// Reads one expression. Queries in it are appended to `queries`. Text behind its last bracket is not looked at, as in
+/// the original.
 ///
 /// # Errors
 /// Says what is wrong.
@@ -133,7 +133,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// What stands between commas that are in no brackets of their own.
+/// The parts between commas that are not in brackets of their own.
 fn split(text: &str) -> Vec<&str> {
     let mut open = 0_usize;
     text.split(|c| {
