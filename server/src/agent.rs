@@ -276,9 +276,9 @@ async fn finish(keeper: Keeper, patience: Duration, passing: Option<&Path>, stop
             }
         }
         Some(Saved { failed: Some(why), dir, .. }) => {
-            tracing::error!(dir = %dir.display(), why, "the copy is not complete; what it lacks is in the live data");
+            tracing::error!(dir = %dir.display(), why, "the copy is not complete; the missing samples are in the live data");
         }
-        None => tracing::error!("saving took too long; what the copy lacks is in the live data"),
+        None => tracing::error!("saving took too long; the missing samples are in the live data"),
     }
 }
 

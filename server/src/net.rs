@@ -294,8 +294,8 @@ impl Door {
             let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(Whole::new(first, stream))).await;
             match accepted {
                 Ok(Ok(stream)) => Arc::clone(&self).converse(stream, BytesMut::new(), visit).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a client did not agree on TLS"),
-                Err(_) => tracing::debug!("a client took too long to agree on TLS"),
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
             }
         } else if visit.guest.is_here() {
             self.converse(stream, first, visit).await;

@@ -154,7 +154,7 @@ impl Db {
     pub(super) fn retain_at_open(&self) {
         let Ok(write) = self.inner.write("drop segments") else { return };
         if let Err(error) = self.inner.retain(write, &mut lock(&write.upkeep)) {
-            warn!(%error, "what retention does not keep stays for now");
+            warn!(%error, "segments that retention does not keep stay for now");
         }
     }
 }
@@ -187,7 +187,7 @@ impl DbState {
         let (rows, bytes) = (entries().map(|entry| entry.rows).sum(), entries().map(|entry| entry.file.bytes).sum());
         let report = DropReport { segments: gone.len() as u64, rows, bytes };
         write.counters.dropped(&report);
-        info!(segments = gone.len(), rows, bytes, "dropped what retention does not keep");
+        info!(segments = gone.len(), rows, bytes, "dropped segments that retention does not keep");
         Ok(report)
     }
 

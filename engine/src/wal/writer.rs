@@ -138,7 +138,7 @@ impl Wal {
         }
         self.unlisted = true;
         if let Err(error) = self.list() {
-            warn!(wal = number, %error, "it is not listed yet that this WAL file must be there; trying again");
+            warn!(wal = number, %error, "this WAL file is not in the list of WAL files yet; trying again");
         }
     }
 

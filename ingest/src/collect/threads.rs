@@ -263,7 +263,7 @@ impl CollectRun {
             };
             self.offer(batch);
             if let Some(lacks) = self.sampler.take_lacks() {
-                tracing::warn!("{lacks}; what is missing there is not recorded");
+                tracing::warn!("{lacks}; these metrics are not recorded");
             }
             let took = self.clock.monotonic().saturating_sub(began);
             let in_charge = self.enter(part, number, None);

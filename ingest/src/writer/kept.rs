@@ -180,7 +180,7 @@ impl Kept {
         let works = self.is_empty() && self.refused.take().is_some();
         if works {
             let lost = self.stats.lost().samples - self.lost_before;
-            tracing::warn!("samples are written again, also those that waited; {lost} were lost meanwhile");
+            tracing::warn!("samples are written again, including those that waited; {lost} were lost meanwhile");
         }
         works
     }

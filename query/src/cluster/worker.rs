@@ -166,7 +166,7 @@ impl WorkerLane {
             };
             let answered = timeout(BUSY_MAX, handle.spawn(async {})).await.is_ok();
             if !answered && !self.lanes.are_exhausted() {
-                tracing::warn!("all threads that work for heads were busy for too long, others take their place");
+                tracing::warn!("all threads that work for heads were busy for too long; others take their place");
                 if let Some(lane) = self.current().lane.take() {
                     self.lanes.retire(lane);
                 }

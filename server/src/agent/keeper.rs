@@ -27,7 +27,7 @@ impl Keeper {
         let started = tokio::task::spawn_blocking(move || Self::begin(db, &join, &source, &node)).await;
         let started = started.unwrap_or_else(|panic| Err(io::Error::other(panic.to_string())));
         started.unwrap_or_else(|error| {
-            tracing::error!(%error, "what this node stores is not saved");
+            tracing::error!(%error, "the samples of this node are not saved");
             None
         })
     }

@@ -214,7 +214,7 @@ impl AgentMember {
             Err(error) => {
                 match &error {
                     LinkError::Unknown { .. } => tracing::info!(%error, "joining again"),
-                    error => tracing::warn!(%error, "the head does not answer; what is sampled is stored meanwhile"),
+                    error => tracing::warn!(%error, "the head does not answer; samples are stored meanwhile"),
                 }
                 self.link = None;
                 HeadState::Lost
@@ -239,7 +239,7 @@ impl AgentMember {
             Err(error @ LinkError::Refused { .. }) => {
                 let why = error.to_string();
                 if self.past.refusal.as_ref() != Some(&why) {
-                    tracing::error!(%error, "this node is not part of its job; what is sampled is stored all the same");
+                    tracing::error!(%error, "this node is not part of its job; samples are still stored");
                     self.past.refusal = Some(why);
                 }
                 HeadState::Nothing

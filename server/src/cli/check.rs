@@ -265,7 +265,7 @@ fn summary(all: &[Looked], not_checked: usize) -> String {
             let times = if count == 1 { "1 loss".to_owned() } else { format!("{} losses", grouped(count)) };
             let uncounted = match uncounted {
                 0 => String::new(),
-                some => format!(", and what nobody counts in {} of them", grouped(some)),
+                some => format!(", and an unknown number in {} of them", grouped(some)),
             };
             format!("{times}: {} samples{uncounted}", grouped(samples))
         }

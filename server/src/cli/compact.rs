@@ -166,8 +166,8 @@ fn as_text(one: &Compacted) -> String {
     let Compacted { dir, before, after, flushed, report } = one;
     let again = match report.rows_before - report.rows_after {
         0 => String::new(),
-        1 => "; 1 sample had been written again".to_owned(),
-        rows => format!("; {} samples had been written again", grouped(rows)),
+        1 => "; 1 sample had been overwritten".to_owned(),
+        rows => format!("; {} samples had been overwritten", grouped(rows)),
     };
     let stopped = if report.stopped { "; stopped before the end" } else { "" };
     let from = grouped(report.segments_before);
@@ -177,8 +177,8 @@ fn as_text(one: &Compacted) -> String {
     };
     let did = match flushed {
         0 => did,
-        1 => format!("1 sample taken out of the log, {did}"),
-        samples => format!("{} samples taken out of the log, {did}", grouped(*samples)),
+        1 => format!("1 sample flushed from the log, {did}"),
+        samples => format!("{} samples flushed from the log, {did}", grouped(*samples)),
     };
     format!("{}: {did}{again}{stopped}\n  before  {}\n  after   {}\n", dir.display(), before.text(), after.text())
 }

@@ -98,7 +98,7 @@ pub fn run(args: GrafanaArgs) -> Result<(), CliFailure> {
 fn shown(dirs: &[PathBuf]) -> Result<Option<DashboardRange>, CliFailure> {
     let bounds = open_read_only(dirs, StrictArg::default())?.db.info().map_err(CliFailure::failed)?.time_bounds;
     if bounds.is_none() {
-        eprintln!("warning: nothing is saved there; the dashboards open at the last 15 minutes");
+        eprintln!("warning: nothing is saved there; the dashboards show the last 15 minutes");
     }
     Ok(bounds.and_then(|(first, last)| DashboardRange::around(first, last)))
 }

@@ -85,8 +85,12 @@ pub fn run(args: &InfoArgs) -> Result<(), CliFailure> {
             writeln!(io::stderr(), "{notice}; `telem export` has them").unwrap_or_default();
         }
         if !other_nodes.is_empty() {
-            writeln!(io::stderr(), "warning: the view sees the samples of {} alone; `telem export` has all", info.node)
-                .unwrap_or_default();
+            writeln!(
+                io::stderr(),
+                "warning: the view covers only the samples of {}; `telem export` has all",
+                info.node
+            )
+            .unwrap_or_default();
         }
         duckdb::view(info)
     } else if args.json {

@@ -123,7 +123,7 @@ impl Leftover {
                 Ok(owner) => return Err(alive(&owner)),
                 Err(_) => {
                     return Err(
-                        "its WRITER file is damaged; `telem check DIR --repair --take-over` mends it".to_owned()
+                        "its WRITER file is damaged; `telem check DIR --repair --take-over` repairs it".to_owned()
                     );
                 }
             },

@@ -189,9 +189,9 @@ fn target(leftover: &Leftover, to: Option<&Path>, database: &DbInfo) -> Result<T
             if let Some(copy) = note.copy.as_ref().filter(|copy| is_its_copy(copy)) {
                 return Ok(Target { dir: copy.clone(), is_new: false });
             }
-            note.save.clone().ok_or("it was saved through the head of its job: name a place with --save DIR")?
+            note.save.clone().ok_or("it was saved through the head of its job: name a directory with --save DIR")?
         }
-        (None, None) => return Err("it does not say where it was to be saved: name a place with --save DIR".to_owned()),
+        (None, None) => return Err("it does not say where it belongs: name a directory with --save DIR".to_owned()),
     };
     let dir = claim(&save, &database.node).map_err(|error| format!("cannot save in {}: {error}", save.display()))?;
     Ok(Target { dir, is_new: true })
@@ -208,7 +208,7 @@ fn save(leftover: &Leftover, to: Option<&Path>, bar: &ProgressBar) -> Result<Str
     match saved {
         Ok(copied) => {
             let kept = match live::is_default(live) {
-                true => remove(live).err().map(|error| format!("; the live data stay: {error}")),
+                true => remove(live).err().map(|error| format!("; the live data stays: {error}")),
                 false => {
                     SaveNote::remove(live);
                     Some("; the live data stays in the requested directory".to_owned())
@@ -245,7 +245,7 @@ fn copy(live: &Path, to: &Path, bar: &ProgressBar) -> Result<DbInfo, String> {
     let found = info(to)?;
     if (found.samples, found.series, &found.database) != (own.samples, own.series, &own.database) {
         return Err(format!(
-            "the copy in {} holds {} samples and not {}: the live data stay",
+            "the copy in {} holds {} samples, not {}: the live data stays",
             to.display(),
             grouped(found.samples),
             grouped(own.samples)

@@ -118,7 +118,7 @@ pub fn run(args: SqlArgs) -> Result<(), CliFailure> {
         let counted = if output.more() == 0 { Counted::All } else { count_more(&mut batches, &mut output).await? };
         output.finish_counted(counted)?;
         if let Some(missing) = batches.missing() {
-            writeln!(io::stderr(), "warning: the answer lacks nodes: {missing}").unwrap_or_default();
+            writeln!(io::stderr(), "warning: nodes are missing from the answer: {missing}").unwrap_or_default();
         }
         Ok(())
     };

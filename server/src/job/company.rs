@@ -167,7 +167,7 @@ impl Company {
             }
             CrewEvent::Lost(ended) => self.miss(format!("{} is not recorded: {}", ended.hosts, ended.why)),
             CrewEvent::Late(hosts) => {
-                self.notes.warn(format_args!("{hosts} did not end in time: of its last samples some may be missing"));
+                self.notes.warn(format_args!("{hosts} did not end in time: some of its last samples may be missing"));
             }
             CrewEvent::Gathered { joined, wanted } => {
                 self.shown = None;
@@ -240,7 +240,7 @@ impl Company {
             // There is no time to examine what a node that did not finish has left.
             let Overview { nodes, done, .. } = uploads.overview(&expected);
             if done < nodes {
-                self.notes.warn(format_args!("{done} of {nodes} nodes had time to say that all of theirs is saved"));
+                self.notes.warn(format_args!("{done} of {nodes} nodes had time to report that everything is saved"));
             }
             return;
         }

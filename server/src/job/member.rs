@@ -97,7 +97,7 @@ impl Seeking<'_> {
                 return Err(format!("there is no head after {} s: {why}", HEAD_TIMEOUT.as_secs()));
             }
             if self.patience.is_over() {
-                return Err(format!("the head is not waited for any more: {why}"));
+                return Err(format!("the wait for the head has ended: {why}"));
             }
             if waited >= QUIET && !is_told {
                 is_told = true;

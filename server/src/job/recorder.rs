@@ -83,7 +83,7 @@ fn tell(word: &ToSupervisor) {
 /// Records, as the supervisor says over stdin, and answers over stdout.
 pub fn record(options: RecordOptions) {
     if let Err(error) = setsid() {
-        tracing::debug!(%error, "what is sent to the command's group reaches the recorder");
+        tracing::debug!(%error, "signals to the command's group reach the recorder");
     }
     footprint::yield_processor();
     footprint::yield_memory();
@@ -286,7 +286,7 @@ impl Job {
         let Ok(pid) = u32::try_from(pid) else { return };
         match UsageWatch::start(pid, Arc::clone(&self.clock)) {
             Ok(watch) => self.usage = Some(watch),
-            Err(error) => tracing::debug!(%error, "what the command takes is not looked at"),
+            Err(error) => tracing::debug!(%error, "the command's resource use is not measured"),
         }
     }
 
@@ -380,7 +380,7 @@ impl Job {
     fn service_ended(&mut self, ended: Result<(), String>) {
         if !std::mem::replace(&mut self.stopped, true) && self.up.is_some() {
             let why = ended.err().unwrap_or_else(|| "it stopped".to_owned());
-            self.notes.warn(format_args!("the command runs on, but telem does not record it any more: {why}"));
+            self.notes.warn(format_args!("the command continues, but telem no longer records it: {why}"));
         }
     }
 

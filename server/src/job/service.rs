@@ -61,7 +61,7 @@ impl ServiceThread {
         let db = db.clone();
         self.runtime.spawn_blocking(move || {
             if let Err(error) = put(&db, description) {
-                tracing::warn!(%error, "the description of the job was not kept");
+                tracing::warn!(%error, "the description of the job was not stored");
             }
         });
     }
@@ -74,7 +74,7 @@ impl ServiceThread {
             if let Some((db, description)) = last {
                 let described = tokio::task::spawn_blocking(move || put_last(&db, description)).await;
                 if let Err(error) = described {
-                    tracing::warn!(%error, "the description of the job was not kept");
+                    tracing::warn!(%error, "the description of the job was not stored");
                 }
             }
             // A service that has stopped by itself does not listen.
@@ -96,7 +96,7 @@ fn put(db: &Db, description: serde_json::Value) -> telem_engine::Result<()> {
 fn put_last(db: &Db, description: serde_json::Value) {
     let put = put(db, description.clone()).or_else(|_| db.put_meta_in_memory(MetaChange::Job(description)));
     if let Err(error) = put {
-        tracing::warn!(%error, "how the job ended was not kept");
+        tracing::warn!(%error, "the end of the job was not stored");
     }
 }
 

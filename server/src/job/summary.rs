@@ -117,7 +117,7 @@ impl JobSummary {
     fn live(&self) -> String {
         match self.live.is_dir() {
             true => format!("live data in {}", self.live.display()),
-            false => format!("the live data in {} were removed", self.live.display()),
+            false => format!("the live data in {} was removed", self.live.display()),
         }
     }
 
@@ -143,7 +143,7 @@ impl JobSummary {
         text += &self.losses.to_string();
         if let Some(Tally { unheard, .. }) = self.others.as_ref().filter(|others| !others.unheard.is_empty()) {
             let names = hostlist::fold(unheard);
-            text += &format!(" · of {names} nothing was heard at the end: what it sent before is there");
+            text += &format!(" · {names} did not report at the end: its earlier samples are there");
         }
         text += &match &self.saved {
             Some(Saved { dir, failed: None, .. }) => format!(" · saved in {}", dir.display()),
@@ -190,7 +190,7 @@ impl CommandCourse {
         let ending = match self.ending {
             Some(Ending::Exited(code)) => format!("exit code {code}"),
             Some(Ending::Killed { signal }) => format!("killed by {}", signal_name(signal)),
-            None => "how it ended was not seen".to_owned(),
+            None => "its end was not observed".to_owned(),
         };
         let mut text = format!("ran {}, {ending}", span(self.took));
         let cpu = self.cpu_seconds();

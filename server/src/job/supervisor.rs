@@ -282,7 +282,7 @@ impl Supervisor {
             started = Child::start(command, &[]);
             if let (Ok(_), Some(live)) = (&started, &self.live) {
                 let live = live.display();
-                self.not_recorded(format_args!("the system has too little left for both; {live} stays"));
+                self.not_recorded(format_args!("the system has too few resources for both; {live} stays"));
             }
         }
         let child = match started {
@@ -446,7 +446,7 @@ impl Supervisor {
         let why = self.obituary();
         self.leave_recorder();
         let live = self.live_data();
-        self.notes.warn(format_args!("the command runs on, but telem does not record it any more: {why}{live}"));
+        self.notes.warn(format_args!("the command continues, but telem no longer records it: {why}{live}"));
     }
 
     fn live_data(&self) -> String {
@@ -471,7 +471,7 @@ impl Supervisor {
                 }
                 Some(SupervisorEvent::Caught(_)) => self.reap(),
                 Some(SupervisorEvent::Told(_)) => {}
-                None => break "telem's recorder takes too long and is left to itself".to_owned(),
+                None => break "telem's recorder takes too long and is left behind".to_owned(),
             }
         };
         let live = self.live_data();

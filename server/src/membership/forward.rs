@@ -95,7 +95,7 @@ async fn forwarded(State(forward): State<Arc<Forward>>, request: Request, next: 
         Some(Err(error @ ClientError::Silent { .. })) => {
             return ApiError::of_kind(ErrorKind::Unavailable, error.to_string()).into_response();
         }
-        Some(Err(error)) => tracing::debug!(%error, "a question is not handed on"),
+        Some(Err(error)) => tracing::debug!(%error, "a query is not forwarded"),
         None => {}
     }
     forward.alone("the head does not answer", Request::from_parts(parts, Body::from(asked)), next).await

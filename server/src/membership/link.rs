@@ -247,7 +247,7 @@ pub fn renewed(path: &Path, join: &Join) -> Renewed {
     match Join::read(path) {
         Ok(now) if now == *join => Renewed::No,
         Ok(now) if now.job != join.job => {
-            tracing::warn!(path = %path.display(), job = now.job, "the join file is another job's by now");
+            tracing::warn!(path = %path.display(), job = now.job, "the join file now belongs to another job");
             Renewed::No
         }
         Ok(now) if (&now.token, &now.certificate, &now.key) == (&join.token, &join.certificate, &join.key) => {

@@ -100,7 +100,7 @@ impl OwnerLookup {
     pub fn new(listening: SocketAddr) -> Self {
         let diag = SockDiag::open(listening);
         if let Err(error) = &diag {
-            tracing::debug!(%error, "sock_diag is not to be had; /proc/net/tcp is read for every connection");
+            tracing::debug!(%error, "sock_diag is not available; /proc/net/tcp is read for every connection");
         }
         Self { diag: diag.ok(), ..Self::of_tables() }
     }

@@ -276,8 +276,8 @@ impl CopyThread {
         if gone {
             self.removed = true;
             tracing::error!(
-                "the live data in {} were removed by somebody: what comes in now is in memory alone, and is saved in {} \
-                 at the end; choose a --data DIR that nobody tidies",
+                "the live data in {} was removed: new samples are only in memory, and are saved in {} at the end; choose \
+                 a --data DIR that is not cleaned up",
                 self.live.display(),
                 self.place.dir().display()
             );
@@ -363,7 +363,7 @@ impl CopyThread {
             CopyPlace::OfNode(place) => SaveNote::new(place.save().map(Path::to_path_buf), place.seen_from_here()),
         };
         if let Err(error) = note.and_then(|note| note.write(&self.live)) {
-            tracing::debug!(%error, "the live data do not say where they are saved");
+            tracing::debug!(%error, "the note on where the live data is saved cannot be written");
         }
     }
 

@@ -127,7 +127,7 @@ impl ExportSource {
         self.lacking.add(missing);
         match self.strict.strict {
             true => Err(CliFailure::Failed(format!(
-                "the export would lack nodes: {}; without --strict it covers the others",
+                "these nodes would be missing from the export: {}; without --strict it covers the others",
                 self.lacking
             ))),
             false => Ok(()),

@@ -120,7 +120,7 @@ fn serve(next: &Mutex<Receiver<BodyJob>>) {
         let job = locked(next).recv();
         let Ok(job) = job else { return };
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!("what decodes a body panicked");
+            tracing::error!("the decoder of a body panicked");
         }
     }
 }

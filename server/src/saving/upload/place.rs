@@ -90,7 +90,7 @@ impl NodePlace {
     /// A node whose head never came still saves what it has, where the job's directory is seen from here.
     fn alone(&mut self, error: io::Error) -> io::Result<CopyDirectory> {
         let Some(save) = self.save.as_ref().filter(|save| save.is_dir()) else { return Err(error) };
-        tracing::warn!(%error, save = %save.display(), "no head says where to save, so it is done without one");
+        tracing::warn!(%error, save = %save.display(), "no head says where to save; this node saves without one");
         let dir = claim(save, self.asking.node())?;
         let found = CopyDirectory { dir, disk: Arc::new(OsDisk), how: How::Alone };
         Ok(self.found.insert(found).clone())
@@ -148,7 +148,7 @@ impl NodePlace {
         let told = serde_json::to_vec(progress).map_err(io::Error::other);
         let told = told.and_then(|body| self.asking.ask(&Method::POST, "saved", &Bytes::from(body)));
         if let Err(error) = told {
-            tracing::debug!(%error, "the head does not hear how far saving is");
+            tracing::debug!(%error, "the progress of saving cannot be reported to the head");
         }
     }
 }

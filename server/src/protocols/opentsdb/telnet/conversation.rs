@@ -63,7 +63,7 @@ pub async fn hold(telnet: &Telnet, client: LineClient) {
 pub async fn refuse(telnet: &Telnet, mut stream: Box<dyn ByteStream>, reason: &str) {
     if telnet.counters().connections_refused.fetch_add(1, Ordering::Relaxed) == 0 {
         // It may be gone already, and then nobody else says that its samples are lost.
-        tracing::warn!(reason, "a telnet client was refused; of others only `stats` tells how many");
+        tracing::warn!(reason, "a telnet client was refused; `stats` counts further ones");
     }
     let line = format!("refused: {reason}\n");
     let told = async {
