@@ -1,4 +1,4 @@
-"""What a caller gives, made into what the service takes: names, numbers, times, and the JSON of points.
+"""Converts a caller's arguments into what the service accepts: names, numbers, times, and the JSON of points.
 
 Everything here is a pure function or a small value; :class:`Refused` says why something cannot become a point.
 """
@@ -32,7 +32,7 @@ Renamed = Callable[[str, str], None]
 
 
 class Refused(ValueError):
-    """Why a value is no point. ``kind`` is the name under which it is counted."""
+    """Why a value is not a point. ``kind`` is the name under which it is counted."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
