@@ -7,8 +7,8 @@ const COLUMNS_MAX: usize = 120;
 
 /// Folders that are not searched for pages: build output, and what git or Python keep.
 const SKIPPED: [&str; 5] = [".git", ".venv", ".pytest_cache", "target", "__pycache__"];
-/// A page that is written by hand at every release, and wrapped there.
-const EXEMPT: [&str; 1] = ["CHANGELOG.md"];
+/// Pages that are not wrapped here: what a release says of itself, and the page of limits, which a generator makes.
+const EXEMPT: [&str; 2] = ["CHANGELOG.md", "limits.md"];
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

@@ -25,13 +25,20 @@ def fill(lines):
     first = item.group(0) if item else re.match(r"\s*", lines[0]).group(0)
     indent = " " * len(first)
     words = WORD.findall(" ".join([lines[0][len(first):].strip(), *(line.strip() for line in lines[1:])]))
-    filled, line = [], first + words[0]
+    # A word that would begin something else takes the one before it along to its line.
+    pieces = [words[0]]
     for word in words[1:]:
-        if len(line) + 1 + len(word) > COLUMNS and not BEGINS.match(word):
-            filled.append(line)
-            line = indent + word
+        if BEGINS.match(word):
+            pieces[-1] += " " + word
         else:
-            line += " " + word
+            pieces.append(word)
+    filled, line = [], first + pieces[0]
+    for piece in pieces[1:]:
+        if len(line) + 1 + len(piece) > COLUMNS:
+            filled.append(line)
+            line = indent + piece
+        else:
+            line += " " + piece
     return [*filled, line]
 
 
