@@ -66,7 +66,7 @@ fn a_sample_may_lie_an_hour_ahead_and_not_a_microsecond_more() {
     let expected = [
         (
             1,
-            "timestamp 1700003600000 ms lies 3600.0 s ahead of this machine's clock; at most 3600 s are allowed: \
+            "timestamp 1700003600000 ms is 3600.0 s ahead of this machine's clock; at most 3600 s are allowed: \
              compare the clocks"
                 .to_owned(),
         ),

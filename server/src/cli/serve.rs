@@ -60,14 +60,14 @@ const SHORT_EXAMPLES: &str = "\
 Examples:
   telem serve --data ./trial
   telem serve --data ./trial --level 2               # also samples this node
-  telem serve --data ./trial --listen 0.0.0.0:4242   # every client needs the token";
+  telem serve --data ./trial --listen 0.0.0.0:4242   # all clients need the token";
 
 const EXAMPLES: &str = "\
 Examples:
   telem serve --data ./trial
   telem serve --data ./trial --level 2                 # also samples this node, every second
   telem serve --data ./trial --listen :0               # any free port; stderr says which
-  telem serve --data ./trial --listen 0.0.0.0:4242     # every client needs the token
+  telem serve --data ./trial --listen 0.0.0.0:4242     # all clients need the token
   telem serve --data ./trial --allow-user grafana      # the user grafana needs no token
   telem serve --data ./trial --listen 0.0.0.0:4242 --tls
   telem serve --data ./trial --join-file ./job.join    # the head of `telem node --join ./job.join`

@@ -73,7 +73,7 @@ fn good_lines_and_good_fields_are_kept_and_each_bad_one_is_named() {
              the line is)",
             "5: unable to parse 'm,host= value=3 3': missing tag value",
             "6: unable to parse 'm,host=a,host=b value=4 4': duplicate tags: 'host' occurs twice",
-            "7: timestamp 99999999999000 ms lies 98299999999.0 s ahead of this machine's clock; at most 3600 s are \
+            "7: timestamp 99999999999000 ms is 98299999999.0 s ahead of this machine's clock; at most 3600 s are \
              allowed: compare the clocks",
             "8: unable to parse 'm value=6 9223372036854775': bad timestamp: beyond what microseconds in 64 bits can \
              hold",
