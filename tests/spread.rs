@@ -82,7 +82,7 @@ impl Spread {
             let node = other.db().snapshot().node().to_owned();
             loop {
                 let known = members.learn(&node, &knowing.delta()).unwrap();
-                knowing.told(known.unwrap());
+                knowing.mark_reported(known.unwrap());
                 if !knowing.has_news() {
                     break;
                 }

@@ -63,7 +63,7 @@ impl Knowing {
         !self.is_heard || self.told < self.count()
     }
 
-    /// The next keys, [`KEYS_MAX`] at most. They count as reported when [`Knowing::told`] says so.
+    /// The next keys, [`KEYS_MAX`] at most. They count as reported when [`Knowing::mark_reported`] says so.
     pub fn delta(&self) -> KnownDelta {
         let mut delta = KnownDelta { edition: self.db.index().edition(), from: self.told, series: Vec::new() };
         let end = self.count().min(self.told.saturating_add(KEYS_MAX));
@@ -75,7 +75,7 @@ impl Knowing {
     }
 
     /// The head knows this many.
-    pub fn told(&mut self, known: u32) {
+    pub fn mark_reported(&mut self, known: u32) {
         (self.told, self.is_heard) = (known.min(self.count()), true);
     }
 

@@ -207,7 +207,7 @@ impl AgentMember {
         match reported.await {
             Ok(reported) => {
                 if let Some(known) = reported.known {
-                    knowing.told(known);
+                    knowing.mark_reported(known);
                 }
                 HeadState::Head { ended: reported.end }
             }

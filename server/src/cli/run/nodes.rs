@@ -46,10 +46,10 @@ enum LauncherArg {
 impl RunNodesArgs {
     /// What can be seen to be wrong without asking a file system.
     pub fn check(&self) -> Result<(), CliFailure> {
-        plan::check(&self.wanted(JobName::default()), &ThisProcess).map_err(CliFailure::usage)
+        plan::check(&self.launch_options(JobName::default()), &ThisProcess).map_err(CliFailure::usage)
     }
 
-    pub fn wanted(&self, job: JobName) -> LaunchOptions {
+    pub fn launch_options(&self, job: JobName) -> LaunchOptions {
         let hosts = match (&self.nodes, &self.hostfile, self.local.and_then(NonZeroU32::new)) {
             (_, _, Some(count)) => Hosts::Local(count),
             (_, Some(path), None) => Hosts::File(path.clone()),

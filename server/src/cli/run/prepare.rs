@@ -59,7 +59,7 @@ pub struct RunOptions {
 impl RunOptions {
     /// Finds out, and makes the directories.
     pub fn run(self, patience: &dyn Patience) -> Result<Preparation, String> {
-        match plan::plan(&self.nodes.wanted(self.job_name), &ThisProcess, &config::host_name()) {
+        match plan::plan(&self.nodes.launch_options(self.job_name), &ThisProcess, &config::host_name()) {
             Ok(Role::Alone) => self.serve(JobRole::Alone),
             Ok(Role::Launch(fleet)) => self.serve(JobRole::Launcher(fleet)),
             Ok(Role::Task { rank }) => self.meet(rank, patience),

@@ -10,7 +10,7 @@ use axum::http::Method;
 use bytes::Bytes;
 use telem_engine::disk::{Disk, OsDisk};
 
-use super::disk::{Asking, Heads, told};
+use super::disk::{Asking, Heads, problem};
 use super::{DirectoryGrant, DirectoryRequest, HeadDisk, UploadProgress};
 use crate::saving::claim::claim;
 
@@ -72,7 +72,7 @@ impl NodePlace {
             Err(error) => return self.alone(error),
         };
         if !answered.status.is_success() {
-            return Err(io::Error::other(told(&answered)));
+            return Err(io::Error::other(problem(&answered)));
         }
         let given: DirectoryGrant = serde_json::from_slice(&answered.body)?;
         let is_shared = !self.send && given.probe.as_ref().is_some_and(super::Probe::is_shared);

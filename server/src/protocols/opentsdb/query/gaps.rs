@@ -27,7 +27,7 @@ impl Gaps {
     ///
     /// # Errors
     /// 400 for an unknown word.
-    pub fn wanted(call: &Call, asked: &Asked) -> Result<Gaps, OpenTsdbError> {
+    pub fn requested(call: &Call, asked: &Asked) -> Result<Gaps, OpenTsdbError> {
         match call.params.get("gaps") {
             Some("fill") => Ok(Gaps::AsFilled),
             Some("null") => Ok(Gaps::Null),

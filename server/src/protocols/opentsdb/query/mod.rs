@@ -198,7 +198,7 @@ fn resolved(
         return Err(refused());
     }
     asked.arrays |= call.params.has("arrays");
-    asked.gaps = Gaps::wanted(call, &asked)?;
+    asked.gaps = Gaps::requested(call, &asked)?;
     let question = resolve::resolve(&asked, &state.index(), now_millis(&*state.clock), fidelity)?;
     if delete {
         // The original looks names up before it deletes.
