@@ -60,7 +60,7 @@ const SHORT_EXAMPLES: &str = "\
 Examples:
   telem serve --data ./trial
   telem serve --data ./trial --level 2               # also samples this node
-  telem serve --data ./trial --listen 0.0.0.0:4242   # all clients need the token";
+  telem serve --data ./trial --listen 0.0.0.0:4242   # all need the token";
 
 const EXAMPLES: &str = "\
 Examples:
