@@ -49,7 +49,7 @@ pub struct RecoverArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  telem recover --list                 # live data of killed jobs on this machine
+  telem recover --list                 # live data of killed jobs here
   telem recover                        # save all of it
   telem recover /tmp/telem-1000/4711   # one job
   telem recover --save ./rescued       # somewhere else
