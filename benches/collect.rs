@@ -1,14 +1,14 @@
-//! What collecting costs the job: CPU as a share of one core, and memory.
+//! Measures what collecting costs the job: CPU as a share of one core, and memory.
 //!
-//! Two questions, for this machine and for the tree of a large node (256 CPUs, 5,000 processes, at level 3 also with a job of 256
-//! and of 5,000 of them):
-//! * one tick on one thread, read and appended to a database, over an hour of ticks whose times are 1 s apart, so
-//!   that what is done every 5 s is in it with its share, and as much stands in memory as ever does before a flush;
-//! * the whole of it (threads, group commit, fsync) at 1 s for [`LIVE`] of real time, as `telem serve` runs it.
+//! It measures two things, for this machine and for the tree of a large node (256 CPUs, 5,000 processes; at level 3
+//! also with a job of 256 and of 5,000 processes):
+//! * one tick on one thread, read and appended to a database, over an hour of ticks whose times are 1 s apart. So work
+//!   that is done every 5 s counts with its share, and memory holds as many samples as it ever does before a flush;
+//! * all of it together (threads, group commit, fsync) at 1 s for [`LIVE`] of real time, as `telem serve` runs it.
 //!
-//! CPU time is the kernel's (`schedstat`, ns), so other load on the machine disturbs it little. The large
-//! node's tree is plain files: a real kernel works more to make their text anew at every read. Memory is what the
-//! process grew by, an hour of samples that nobody flushed included; later lines use again what earlier ones gave back.
+//! CPU time is the kernel's (`schedstat`, ns), so other load on the machine disturbs it little. The large node's tree
+//! consists of plain files; a real kernel works more, because it makes their text anew for every read. Memory is how
+//! much the process grew, with an hour of unflushed samples. Later rows reuse memory that earlier rows released.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! What the engine costs: an append, a flush, the points of one series.
+//! Measures the engine: an append, a flush, and reading the points of one series.
 //!
-//! The load: 1,000 series, one sample a second each, a third of them counters (Int), the rest
-//! floats with two decimals and floats with all their digits, in the order of time.
+//! The load is 1,000 series with one sample a second each, in the order of time. A third are counters (Int); the rest
+//! are floats with two decimals and floats with all their digits.
 
 use std::hint::black_box;
 use std::time::Duration;

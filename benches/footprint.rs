@@ -1,13 +1,13 @@
-//! What a whole telem takes from the job beside it: CPU and memory of the process, as the kernel counts them.
+//! Measures what a whole telem takes from the job beside it: CPU and memory of the process, as the kernel counts them.
 //!
-//! `telem run --level 2 --interval 1s -- sleep 60`, saving included, and `telem serve` for as long, each on this
-//! machine and on the tree of a large node. Measured is the binary in the same profile as this program, or
-//! `-- --telem PATH`; `--seconds N` and `--level N` change the question.
+//! It runs `telem run --level 2 --interval 1s -- sleep 60`, saving included, and `telem serve` for as long, each on
+//! this machine and on the tree of a large node. The binary is the one of the same profile as this program, or
+//! `-- --telem PATH`. `--seconds N` and `--level N` change the run.
 //!
-//! Two shares of a core: of all time from the start to shortly before the end, start-up included, and of that
-//! time without the first [`SETTLING`]. Memory is what stands in RAM shortly before the end: `own` is telem's alone,
-//! `file` are pages of its binary, which the kernel takes back when the job needs them. `peak` includes the end of
-//! the run (flush, merge, last step of saving), as telem itself tells it.
+//! CPU is given as two shares of a core: over all time from the start to shortly before the end, start-up included, and
+//! over that time without the first [`SETTLING`]. Memory is what is resident shortly before the end: `own` is telem's
+//! alone; `file` are pages of its binary, which the kernel takes back when the job needs them. `peak` includes the end
+//! of the run (flush, merge, last step of saving), as telem itself reports it.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read};

@@ -1,12 +1,13 @@
-//! What it costs to take samples in, in CPU-seconds of all threads for a million of them: line protocol, and put with
-//! and without reading bodies by their raw bytes.
+//! Measures ingest, in CPU-seconds of all threads per million samples: line protocol, and put with and without
+//! recognising bodies by their raw bytes.
 //!
-//! The load: 100 hosts with 50 metrics each, a sample a second, by tick: what a node's collectors send. A third each are
-//! counters, percentages with two decimals and, one in 25, floats with all their digits. Bodies hold 10,000 samples as
-//! lines with the fields of one subject together, or 1,000 as data points. They are made before the clock starts.
+//! The load is what collectors send: 100 hosts with 50 metrics each, one sample a second, ordered by tick. A third each
+//! are counters, percentages with two decimals and, one in 25, floats with all their digits. A body holds 10,000
+//! samples as lines, with the fields of one subject together, or 1,000 as data points. Bodies are made before the clock
+//! starts.
 //!
-//! `decode` is from bytes to a batch. `stored` is all of it: decoding, the queue, the WAL with its fsync every 100 ms, the
-//! memtable, and the flush to Parquet when the database is closed. What is missing is HTTP.
+//! `decode` measures bytes to a batch. `stored` measures everything but HTTP: decoding, the queue, the WAL with its
+//! fsync every 100 ms, the memtable, and the flush to Parquet when the database is closed.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,17 +1,17 @@
-//! What a question over many nodes costs its head: CPU, bytes and time, from one node to a thousand.
+//! Measures what a query over many nodes costs the head: CPU, bytes and time, from one node to a thousand.
 //!
-//! `scale` starts itself again as a few processes that hold virtual nodes: each has a database, a worker and a
-//! listener of its own, and knows nothing of the others. The head is a process of its own, so that what the kernel says
-//! of its CPU and its sockets is the head's alone. All share the cores of this machine: wall time grows with the
-//! number of nodes by construction, the head's CPU and bytes are what carries over.
+//! `scale` starts itself again as a few processes that hold virtual nodes. Each node has its own database, worker and
+//! listener, and shares nothing with the others. The head is a separate process, so the kernel's figures for its CPU
+//! and its sockets are the head's alone. All processes share the cores of this machine, so wall time grows with the
+//! number of nodes by construction; the head's CPU and bytes are the figures that carry over.
 //!
 //! ```text
 //! cargo run --locked --release -p telem-server --example scale -- [--nodes 1,4,16,64,256,1024] [--series 8] [--csv FILE]
 //! ```
 //!
-//! Two questions are asked, each flat and through the tree: an average by host over an hour by minutes (an answer
-//! that grows with the nodes), and the same over all hosts (one that does not). `panels` asks twelve of them at once,
-//! as a dashboard does.
+//! Two queries are measured, each flat and through the tree: an average by host and minute over an hour, whose answer
+//! grows with the nodes, and the same average over all hosts, whose answer does not. `panels` runs twelve of them at
+//! once, as a dashboard does.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

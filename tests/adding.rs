@@ -1,5 +1,5 @@
-//! The page "How to add" of CONTRIBUTING.md, walked for something that was added that way: every place that it names is
-//! there, and everything of that kind in the tree stands in the lists that it names.
+//! The "How to add" sections of CONTRIBUTING.md, followed for something that was added that way: every place that they
+//! name exists, and everything of that kind in the tree is in the lists that they name.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Which crate may use which: the dependency rule of the house, and what the lock file must say.
+//! The rules of the architecture: which crate may use which, and what the lock file must contain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

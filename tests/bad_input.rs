@@ -1,5 +1,5 @@
-//! What goes wrong outside: bad samples, bodies that are no bodies, too much of everything, disks that are
-//! full, directories that cannot be written, other users. Always a clear error, and the server lives on.
+//! External faults: bad samples, malformed bodies, too much of everything, full disks, directories that cannot be
+//! written, other users. The result is always a clear error, and the server goes on.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! `telem compact` on databases as they are left behind.
+//! `telem compact` on databases in the states in which jobs leave them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ fn what_was_left_behind_becomes_one_file_with_the_same_samples() {
     let done = compact(&database, &[]);
     let said = text(&done);
     assert_eq!(code(&done), 0, "{said}");
-    assert!(said.contains("merged 5 segments into 1; 10 samples had been written again\n"), "{said}");
+    assert!(said.contains("merged 5 segments into 1; 10 samples had been overwritten\n"), "{said}");
     assert!(
         said.contains("  before  ") && said.contains("  after   2 files, ") && said.contains(" a sample"),
         "{said}"
@@ -113,7 +113,7 @@ fn every_node_of_a_saved_job_is_merged() {
         let of_node = format!("{}: ", node.display());
         let said = text(&done);
         let line = said.lines().find_map(|line| line.strip_prefix(&of_node)).unwrap_or_else(|| panic!("{said}"));
-        assert!(line.contains(" taken out of the log, merged "), "{line}");
+        assert!(line.contains(" flushed from the log, merged "), "{line}");
         assert_eq!(segments(&node), 1);
     }
 }

@@ -1,5 +1,5 @@
-//! What befalls the disk under a server: files that vanish or are replaced, a directory that is removed, a limit of a
-//! file's size, no room at the start. Told, and never acknowledged.
+//! Faults of the disk under a server: files that vanish or are replaced, a directory that is removed, a limit on file
+//! size, no room at the start. They are reported, and no sample is acknowledged that is not stored.
 
 use std::fs;
 use std::path::{Path, PathBuf};

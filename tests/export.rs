@@ -1,7 +1,7 @@
-//! `telem export`, and `telem sql` into files, as processes: what they say, and what they leave when they do not come to
-//! their end.
+//! `telem export`, and `telem sql` into files, as processes: their messages, and what they leave when they are
+//! interrupted.
 //!
-//! That other tools read what it writes is shown in `tests/py/test_export.py`.
+//! `tests/py/test_export.py` shows that other tools read the files.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -121,7 +121,7 @@ fn what_cannot_be_exported_is_told_and_leaves_nothing() {
         (&db, &file, &["--metric", "node_laod1"][..], 1, "close to it: node_load1, node_load5"),
         (&db, &file, &["--start", "2025-01-01T00:00:00Z"], 1, "no samples from 2025-01-01T00:00:00Z on"),
         (&db, &file, &["--start", "2", "--end", "1"], 2, "--end is not after --start"),
-        (&db, &file, &["--end", "tomorrow"], 2, "'tomorrow' is no time"),
+        (&db, &file, &["--end", "tomorrow"], 2, "'tomorrow' is not a time"),
         (&db, &format!("{file}.xlsx"), &[], 2, "does not tell the format"),
         (&db, &directory, &[], 1, "holds files and no earlier export"),
         (&db, &format!("{}/no/such/x.csv", dir.path().display()), &[], 1, "there is no directory"),

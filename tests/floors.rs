@@ -1,7 +1,7 @@
-//! Every arrow points down: the modules of a crate stand on floors, and a module uses only those below its own.
+//! Every dependency points down: the modules of a crate stand on floors, and a module uses only those below its own.
 //!
-//! A module is a file or a folder directly below `src`; what happens inside it is its own affair. Tests and the bodies
-//! of fuzz targets may use anything.
+//! A module is a file or a folder directly below `src`; its inner structure is not checked. Tests and the bodies of
+//! fuzz targets may use anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

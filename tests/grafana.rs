@@ -1,4 +1,4 @@
-//! What each generation of Grafana's OpenTSDB data source sends, and what it must find in the answer.
+//! The requests of each generation of Grafana's OpenTSDB data source, and what it must find in the answer.
 
 use serde_json::{Value as Json, json};
 

@@ -1,4 +1,4 @@
-//! Statements that are made to take all there is: time, threads, memory. Whoever asks beside them is answered.
+//! Statements that try to take all resources: time, threads, memory. Other clients still get their answers.
 
 use std::path::Path;
 use std::thread;

@@ -1,4 +1,4 @@
-//! Line protocol into the real binary, as Telegraf sends it: out by OpenTSDB's API, and after a crash.
+//! Line protocol into the real binary, as Telegraf sends it; read by OpenTSDB's API, and after a crash.
 
 use serde_json::{Value as Json, json};
 

@@ -28,6 +28,7 @@ mod oracle;
 mod pages;
 mod process;
 mod property;
+mod prose;
 mod real;
 mod recorded;
 mod replay;

@@ -1,9 +1,9 @@
-//! `kill -9` under load, again and again: what was acknowledged is there, and nothing else is.
+//! `kill -9` under load, again and again: every acknowledged sample is there, and no other.
 //!
-//! Two clients put batches as fast as they are answered, one asking for `?sync`. When a drawn number of
-//! batches has been acknowledged the server is killed and started again on the same directory. A killed
-//! process loses nothing that the operating system has, so buffered acknowledgements are held to the same
-//! promise here; what they may lose when the machine dies is tested over the simulated disk.
+//! Two clients send batches as fast as they are answered, one of them with `?sync`. When a random number of batches has
+//! been acknowledged, the server is killed and started again on the same directory. A killed process loses nothing that
+//! the operating system has, so buffered acknowledgements must keep the same promise here; what they may lose when the
+//! machine dies is tested over the simulated disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};

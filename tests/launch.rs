@@ -1,5 +1,5 @@
-//! `telem run` on many nodes, with real processes: agents on this machine; and `ssh` and `srun` that are scripts, which
-//! start here what they are told to start elsewhere, each host with a place of its own.
+//! `telem run` on many nodes, with real processes: agents on this machine; and `ssh` and `srun` as scripts, which start
+//! the remote commands here, each host with a directory of its own.
 
 mod killed;
 mod local;

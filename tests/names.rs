@@ -1,5 +1,5 @@
-//! A type is a noun, no two of a crate share it, and hardly any two of all crates do: who reads a name knows which room
-//! it comes from.
+//! A type is a noun, no two types of a crate share a name, and hardly any two of all crates do: the name of a type says
+//! which module it comes from.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Many nodes: real agents and real heads on loopback, which come, go, and come back.
+//! Many nodes: real agents and real heads on loopback, which start, stop and come back.
 
 mod export;
 mod faults;
@@ -196,7 +196,8 @@ fn an_agent_that_was_killed_is_missed_and_has_its_name_and_samples_again_when_it
     let listing = telem(["nodes", &format!("http://{}", head.address)]).output().unwrap();
     assert_eq!(listing.status.code(), Some(1), "a node is not there");
     let strict = head.connect().request("POST", "/api/sql?strict=true", &[], b"SELECT node FROM loss").unwrap();
-    assert!(strict.expect(503).text().contains("the answer would lack n1"));
+    let refused = strict.expect(503).text();
+    assert!(refused.contains("n1 (") && refused.contains(") would be missing from the answer"), "{refused}");
     let url = format!("http://{}", head.address);
     for (words, succeeds) in [
         (&["sql", &url, "SELECT node FROM loss"][..], true),

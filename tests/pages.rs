@@ -1,11 +1,11 @@
 //! Every example of every page, and of every `--help`, is run as it stands.
 //!
-//! A fenced block of `sh`, `sql` or `python` is run from top to bottom in the directory of a reader who follows its page,
-//! and every command in it must end with 0; a question in SQL must have rows. What cannot be run where tests run has a
-//! comment before its fence, which readers do not see: `<!-- not run: REASON -->`. `<!-- run: in a job -->` is before
-//! what its page says to be for the inside of a job. Three things differ from what a reader types: 4242 is another port
-//! ([`world`]), what serves is run in the background and stopped at the end, and programs that are not on this machine
-//! ([`PROGRAMS`]) are passed over.
+//! A fenced block of `sh`, `sql` or `python` is run from top to bottom in the directory of a reader who follows its
+//! page. Every command in it must exit with 0, and a query in SQL must return rows. An example that cannot run where
+//! tests run has a comment before its fence, which readers do not see: `<!-- not run: REASON -->`.
+//! `<!-- run: in a job -->` precedes an example that belongs inside a job. Three things differ from what a reader
+//! types: 4242 is replaced by another port ([`world`]), servers run in the background and are stopped at the end, and
+//! examples with programs that are not installed ([`PROGRAMS`]) are skipped.
 
 mod page;
 mod world;

@@ -1,7 +1,7 @@
-//! The real binary as a child process, and a small HTTP client that shares nothing with the server's.
+//! The real binary as a child process, and a small HTTP client that shares no code with the server's.
 //!
-//! Every server listens on a port that the system chose, is waited for by the line that it prints, and is
-//! killed by its process id when the test ends, however it ends.
+//! Every server listens on a port that the system chose. Tests wait for the line that it prints, and kill it by its
+//! process id when they end, however they end.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,7 +1,8 @@
-//! Random series and random questions: the real path must agree with the oracle.
+//! Random series and random queries: the real path must agree with the oracle.
 //!
-//! Writes are flushed to segments now and then, and these merged, before more comes: samples that are late or
-//! overwritten stand above, below and beside others in time. The seed is printed when a case fails; `TELEM_SEED=N` starts from it again, `PROPTEST_CASES=N` sets how many.
+//! Writes are flushed to segments now and then, and segments are merged, before more writes come; so late and
+//! overwritten samples lie above, below and beside others in time. The seed is printed when a case fails;
+//! `TELEM_SEED=N` starts from it again, `PROPTEST_CASES=N` sets the number of cases.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

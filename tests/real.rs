@@ -1,4 +1,4 @@
-//! The real path behind the oracle's types: a database on disk, and its answers to the same questions.
+//! The real path behind the oracle's types: a database on disk, and its answers to the same queries.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Saved databases: what was seen live is seen again, one database or several, and nothing is written there.
+//! Saved databases: they give the same answers as the live one, alone or together, and nothing is written there.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;

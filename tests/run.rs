@@ -1,6 +1,6 @@
-//! `telem run` with real commands: they must not notice telem, and what they measured must be there afterwards.
+//! `telem run` with real commands: they must not notice telem, and the metrics that they sent must be there afterwards.
 //!
-//! Every run has a directory of its own: it is the working directory, holds the live data and the socket.
+//! Every run has a directory of its own, which is the working directory and holds the live data and the socket.
 
 mod inherited;
 mod kill;

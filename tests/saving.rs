@@ -1,4 +1,4 @@
-//! Saved jobs of many nodes: nodes save while the job runs, whatever is killed; and of what was saved one broken node
+//! Saved jobs of many nodes: nodes save while the job runs, whichever process is killed. A broken node in a saved job
 //! does not hide the others, and is named.
 
 use std::fs;
@@ -48,7 +48,7 @@ fn a_node_that_cannot_be_opened_is_left_out_and_named_and_with_strict_nothing_is
     let count = "SELECT count(*) AS n, count(DISTINCT host) AS hosts FROM samples";
     let (done, text) = run(dir.path(), &["sql", "job", count, "--format", "json"]);
     assert!(done && text.contains(r#"{"n":20,"hosts":2}"#), "{text}");
-    for part in ["warning: job/n2 is left out: ", "telem check job/n2", "the answer lacks nodes: n2="] {
+    for part in ["warning: job/n2 is left out: ", "telem check job/n2", "nodes are missing from the answer: n2="] {
         assert!(text.contains(part), "no '{part}' in {text}");
     }
     let (done, text) = run(dir.path(), &["info", "job"]);

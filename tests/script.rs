@@ -59,13 +59,13 @@ pub fn number(text: &str) -> Result<Number, String> {
     if let Ok(int) = text.parse() {
         return Ok(Number::Int(int));
     }
-    text.parse().map(Number::Float).map_err(|_| format!("'{text}' is no number"))
+    text.parse().map(Number::Float).map_err(|_| format!("'{text}' is not a number"))
 }
 
 /// Milliseconds: `1h30m`, `-90s`, `500ms`, `0`.
 pub fn offset(text: &str) -> Result<i64, String> {
     let (sign, mut rest) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
-    let wrong = || format!("'{text}' is no time: write it like 1h30m, 90s or 500ms");
+    let wrong = || format!("'{text}' is not a time: write it like 1h30m, 90s or 500ms");
     let mut millis = 0;
     while !rest.is_empty() && rest != "0" {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;

@@ -1,6 +1,6 @@
 //! Runs `tests/slt/*.slt` (sqllogictest) over a database that the `# load` lines of each script fill.
 //!
-//! The loads have the syntax of `.tsq` scripts; half of them are read from segments, the rest from memory.
+//! The loads have the syntax of `.tsq` scripts; half of their samples are read from segments, the rest from memory.
 
 use std::path::{Path, PathBuf};
 

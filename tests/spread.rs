@@ -1,7 +1,7 @@
-//! One database's series, spread over several nodes that are asked as one: for whoever compares the answers.
+//! The series of one database, spread over several nodes that are queried as one, for tests that compare the answers.
 //!
-//! The nodes live in this process, but are reached through the protocol that real ones speak. The first is the head,
-//! which has series of its own; where there are more than two, the last has none.
+//! The nodes are in this process, but are reached through the protocol of real nodes. The first is the head, which has
+//! series of its own; if there are more than two, the last has none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Spread {
             let node = other.db().snapshot().node().to_owned();
             loop {
                 let known = members.learn(&node, &knowing.delta()).unwrap();
-                knowing.told(known.unwrap());
+                knowing.mark_reported(known.unwrap());
                 if !knowing.has_news() {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! Other users of the same machine: what they open does not keep the owner out, and costs next to nothing.
+//! Other users of the same machine: connections that they open neither keep the owner out nor cost much.
 //!
 //! A stranger is a shell of another user, which only root can start.
 

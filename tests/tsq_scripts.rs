@@ -125,7 +125,7 @@ fn questions(text: &str) -> Result<Vec<Question>, String> {
     for option in words {
         match option.split_once('=') {
             None if ["exact", "sensible", "explicit_tags"].contains(&option) => options.push(option),
-            Some(("tz", name)) => zone = name.parse().map_err(|_| format!("'{name}' is no time zone"))?,
+            Some(("tz", name)) => zone = name.parse().map_err(|_| format!("'{name}' is not a time zone"))?,
             Some(("series", tags)) => only.push(script::series(&format!("m{tags}"))?.1),
             _ => return Err(format!("'{option}' is not exact, sensible, explicit_tags, tz=ZONE or series={{tags}}")),
         }

@@ -1,3 +1,3 @@
-//! Benchmarks live beside this folder: see README.md. Here: what several of them need.
+//! Code that several benchmarks share. The benchmarks live beside this folder; see README.md.
 
 pub mod node_tree;

@@ -1,7 +1,7 @@
-//! A tree of `/proc` and `/sys` as a large node has it, grown from the recording of a small one.
+//! A tree of `/proc` and `/sys` of a large node, grown from the recording of a small one.
 //!
-//! The shape is the large node's (lines of CPUs, interrupts, disks with partitions, interfaces, processes), the
-//! numbers are the small one's. Reading a file costs the kernel of a real node more: it makes the text anew.
+//! The shape (lines of CPUs, interrupts, disks with partitions, interfaces, processes) is that of the large node; the
+//! numbers are those of the small one. On a real node a read costs the kernel more, because it makes the text anew.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,11 +1,11 @@
-//! What a database with very many series costs: to fill, to open, and to keep open.
+//! Measures what a database with very many series costs: to fill, to open, and to keep open.
 //!
 //! ```text
 //! cargo run --release -p telem-engine --example cardinality [-- [--hosts N] [--metrics N] [--unique]]
 //! ```
-//! Every series has the tags `cluster`, `host` and `rack`, and with `--unique` a fourth whose value no other series has.
-//! The database is filled with one sample a series, closed, and opened by a process of its own, so that what it
-//! takes is what opening takes. CPU time is that of the process, memory what the kernel counts as resident.
+//! Every series has the tags `cluster`, `host` and `rack`, and with `--unique` a fourth whose value no other series
+//! has. The database is filled with one sample per series, closed, and opened by a process of its own, so the figures
+//! of that process are those of opening. CPU time is that of the process; memory is what the kernel counts as resident.
 
 use std::fs;
 use std::path::Path;

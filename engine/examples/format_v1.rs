@@ -1,9 +1,9 @@
-//! Writes the saved databases of `fixtures/db/v1` and what they answer.
+//! Writes the saved databases of `fixtures/db/v1` and their expected answers.
 //!
 //! ```text
 //! cargo run -p telem-engine --example format_v1 -- DIR
 //! ```
-//! The directories in DIR must not exist. Format 1 is frozen: this is how the fixtures were made, and not a way to
+//! The directories in DIR must not exist. Format 1 is frozen. This program documents how the fixtures were made; do not
 //! make them again when a test fails.
 
 #[path = "../../fixtures/db/v1/written.rs"]

@@ -1,11 +1,11 @@
-//! What the read path of the engine costs, in CPU time of the thread that reads.
+//! Measures the read path of the engine, in CPU time of the reading thread.
 //!
 //! ```text
 //! cargo run --release -p telem-engine --example read_path [-- [--hosts N] [--dir DIR] [--memtable MIB]]
 //! ```
-//! The load is an hour of 100 hosts at one sample a second, with five metrics: a gauge with two decimals, a counter,
-//! a percentage, a constant and a noisy loss. With `--dir` it is kept there and used again. `--memtable` is what a
-//! memtable holds before it is flushed: less makes more segments of the hour; `0` leaves all of it in memory.
+//! The load is an hour of 100 hosts at one sample a second, with five metrics: a gauge with two decimals, a counter, a
+//! percentage, a constant and a noisy loss. With `--dir` the database is kept there and reused. `--memtable` is the
+//! size at which a memtable is flushed: a smaller one makes more segments of the hour; `0` leaves everything in memory.
 
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -1,14 +1,14 @@
-//! What a job of many hosts leaves behind, and what it costs to open it and to ask it what a first dashboard asks.
+//! Makes the saved databases of a job of many hosts, and measures opening them and answering a first dashboard.
 //!
 //! ```text
 //! cargo run --release -p telem-engine --example saved_job -- make DIR [--hosts N] [--hours N] [--step SECONDS]
 //! cargo run --release -p telem-engine --example saved_job -- ask DIR [--repeat N]
 //! ```
-//! `make` writes a directory with a database for each host, merged and closed as `telem run` leaves it: 100 series a
-//! host under the names that the dashboard of a node asks for, gauges with two decimals, counters, sizes and
-//! constants; every host has values of its own, from a fixed seed. The job begins at half past nine and ends the next
-//! day. `ask` opens all of it as one, and then reads what twelve panels of a day and of the last hour need; it prints
-//! seconds of CPU of the whole process and by the clock.
+//! `make` writes a directory with one database per host, merged and closed as `telem run` leaves it. Each host has 100
+//! series under the names that the dashboard of a node queries: gauges with two decimals, counters, sizes and
+//! constants, with values of its own from a fixed seed. The job begins at half past nine and ends the next day. `ask`
+//! opens all of them as one database and reads what twelve panels of a day and of the last hour need. It prints CPU
+//! seconds of the whole process and wall time.
 
 use std::collections::BTreeMap;
 use std::fs;

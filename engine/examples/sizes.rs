@@ -1,12 +1,12 @@
-//! How many bytes a sample takes on disk, after flushes and after the merge that closes a database.
+//! Measures how many bytes a sample takes on disk, after flushes and after the merge that closes a database.
 //!
 //! ```text
 //! cargo run -p telem-engine --example sizes [-- [--hosts N] [--recording FILE] [--keep DIR]]
 //! ```
-//! The load is that of a job's nodes: 50 series a host, of which 13 are gauges with two decimals,
-//! 32 integers (counters, gauges), 3 constants and 2 noisy losses with all their digits; once with all
-//! clocks aligned to the second, once with ticks that come up to 5 ms late, each host at its own.
-//! A recording is what `benches/record_proc.py` writes. Everything else is fixed: same data, same bytes.
+//! The load is that of a job's nodes: 50 series per host, of which 13 are gauges with two decimals, 32 integers
+//! (counters, gauges), 3 constants and 2 noisy losses with all their digits. It is stored once with all clocks aligned
+//! to the second, and once with ticks that come up to 5 ms late, differently on each host. A recording is what
+//! `benches/record_proc.py` writes. Everything else is fixed, so the same data gives the same bytes.
 
 use std::collections::HashMap;
 use std::io::BufRead;

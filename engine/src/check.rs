@@ -1,7 +1,7 @@
 //! Verifies a database: every checksum and every invariant that a reader relies on.
 //!
-//! Nothing is written and nothing is trusted: one damaged file is one finding, and the check goes
-//! on with the next. Safe beside a writer; when that one flushes meanwhile, the check starts over.
+//! The check writes nothing and trusts nothing. A damaged file is one finding, and the check goes on with the next
+//! file. It is safe beside a writer; if that writer flushes meanwhile, the check starts over.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ impl CheckReport {
 /// Whether `dir` holds a database, be it one that has lost its manifest.
 ///
 /// # Errors
-/// Io when that cannot be told.
+/// Io when that cannot be determined.
 pub fn stands_in(dir: &Path, disk: &dyn Disk) -> Result<bool> {
     layout::holds_database(disk, &Layout::new(dir))
 }
@@ -334,7 +334,7 @@ impl Check<'_> {
         }
     }
 
-    /// What lies in the directory and is no part of a database.
+    /// Entries of the directory that are not part of a database.
     fn strange(&mut self) -> Result<()> {
         for path in self.layout.list(self.disk, "")? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -350,7 +350,7 @@ impl Check<'_> {
                 layout::MANIFEST_NEW => {
                     self.warn(&path, "a file", "a manifest that did not come to its place", "none");
                 }
-                _ => self.warn(&path, "a file", "one that is no part of a database", "none"),
+                _ => self.warn(&path, "a file", "one that is not part of a database", "none"),
             }
         }
         let unfinished = self.layout.sub(DAMAGED).join(UNFINISHED);
@@ -370,7 +370,7 @@ impl Check<'_> {
                 self.wrong(&path, "its sequence", &found, &expected);
             }
         }
-        // Two segments that share a flush must share no time, or nobody knows which sample is newer.
+        // Two segments that share a flush must share no time, or it is unknown which sample is newer.
         entries.sort_by_key(|entry| (entry.window_start, entry.sequence_min));
         let mut before: Vec<&SegmentEntry> = Vec::new();
         for entry in entries {

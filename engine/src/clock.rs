@@ -1,4 +1,4 @@
-//! Clocks come in as arguments, so that tests decide what time it is.
+//! Clocks, which are always passed as arguments, so that tests decide what time it is.
 
 #[cfg(test)]
 pub(crate) mod sim;

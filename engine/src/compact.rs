@@ -1,12 +1,12 @@
-//! A merge of small segments into large ones: what keeps a database, and makes a saved one, a handful of files.
+//! Merges of small segments into large ones. They keep the number of a database's files small.
 //!
-//! [`choose`] and [`due`] decide which, and say why that is allowed. The new file is written beside everything else
-//! that happens; then it is committed as a flush is: a manifest names it in the place of the old ones. Those are
-//! removed when the last snapshot that reads them is gone.
+//! [`choose`] and [`due`] decide which segments to merge, and say why that is allowed. The new file is written while
+//! appends and flushes go on. It is committed as a flush is: a manifest names it in place of the old segments. Those
+//! are removed when the last snapshot that reads them is gone.
 //!
-//! Memory: the new file while it is encoded (no more than [`Options::compact_bytes_max`](crate::Options) as a rule,
-//! which is what its rows take before), what a snapshot's reader holds, and at most [`SERIES_ROWS_MAX`] rows of one
-//! series where its times are spread evenly.
+//! A merge holds in memory the new file while it is encoded (normally at most
+//! [`Options::compact_bytes_max`](crate::Options), which is what its rows take before), what a snapshot's reader holds,
+//! and at most [`SERIES_ROWS_MAX`] rows of one series if its times are spread evenly.
 
 pub mod choose;
 pub mod due;
@@ -46,7 +46,7 @@ pub struct CompactReport {
     pub bytes_after: u64,
     /// Series files that became one.
     pub series_files: u64,
-    /// Whether it was told to stop before its end. What it had done counts.
+    /// Whether it was stopped before its end. Work that was done counts.
     pub stopped: bool,
 }
 
@@ -72,7 +72,7 @@ impl CompactReport {
     }
 }
 
-/// Files that stand on the disk, each durable, and that no manifest names yet.
+/// Files on the disk, each durable, that no manifest names yet.
 #[derive(Debug)]
 pub struct Staged<T> {
     pub entry: T,
@@ -87,7 +87,7 @@ impl<T> Staged<T> {
 }
 
 /// Writes one segment from those of `merge`, which are the segments of `source`, under the number `sequence` that no
-/// file had. `None` when `go_on`, which is told how many rows were read, said no; nothing is left then.
+/// file had. `None` when `go_on`, which gets the number of rows that were read, returned false; nothing is left then.
 ///
 /// # Errors
 /// Io and Corrupt; nothing is left then, as far as the disk allows.

@@ -1,10 +1,10 @@
-//! A database: open it, append to it, take snapshots of it, flush it, close it.
+//! A database: opening, appending, taking snapshots, flushing and closing.
 //!
-//! The way in: [`Db::append`] writes a frame to the WAL and then to the memtable, under one lock.
-//! [`Db::flush`] swaps the memtable for a fresh one under that lock and turns the old one into
-//! segments outside of it. A [`Snapshot`] copies a few pointers and sees what it saw for ever.
+//! [`Db::append`] writes a frame to the WAL and then adds the samples to the memtable, under one lock. [`Db::flush`]
+//! swaps the memtable for a fresh one under that lock, and turns the old one into segments outside of it. A
+//! [`Snapshot`] copies a few pointers, and what it shows never changes.
 //!
-//! Locks are taken in this order: upkeep, flush, sync, append, view. No disk is waited for under `view`.
+//! Locks are taken in this order: upkeep, flush, sync, append, view. No code waits for a disk under `view`.
 
 mod counters;
 mod flush;
@@ -106,10 +106,10 @@ pub(crate) struct Durable {
 struct Write {
     lock: WriterLock,
     closed: AtomicBool,
-    /// Held by whoever merges or drops segments. Flushes go on meanwhile.
+    /// Held while segments are merged or dropped. Flushes go on meanwhile.
     upkeep: Mutex<Upkeep>,
     flusher: Mutex<Flusher>,
-    /// How far the WAL is durable. Held while an fsync runs, so that one serves all who wait.
+    /// How far the WAL is durable. Held while an fsync runs, so that one fsync serves all waiting threads.
     synced: Mutex<Position>,
     append: Mutex<AppendState>,
     /// Milliseconds of the monotonic clock before which no flush is due: set by a failed one.
@@ -123,7 +123,7 @@ struct Write {
 #[derive(Debug)]
 struct AppendState {
     wal: Wal,
-    /// Series below this id have a frame in the WAL or stand in a series file.
+    /// Series below this id have a frame in the WAL or are in a series file.
     series_logged: u32,
     /// Whether metadata changed since the last freeze.
     meta_changed: bool,
@@ -314,7 +314,7 @@ impl Db {
         self.inner.snapshot()
     }
 
-    /// The newest sample (by time) of a series: from memory, but for the first question after an open.
+    /// The newest sample (by time) of a series: from memory, except for the first query after an open.
     ///
     /// # Errors
     /// Io and Corrupt, from the segments that must be read.
@@ -483,7 +483,7 @@ impl DbState {
         }
         let error = Error::DatabaseFull { path: self.layout.dir().to_path_buf(), found, max };
         if !write.full.swap(true, Ordering::Relaxed) {
-            // Whoever appends says so to people, and what becomes of them.
+            // The code that appends reports this, and what becomes of the samples.
             debug!(%error, "samples are refused");
         }
         Err(error)

@@ -1,9 +1,9 @@
-//! Buckets of a fixed step, series by series, made where the samples are.
+//! Folds the samples of each series into buckets of a fixed step, while they are read.
 //!
-//! A run that no other source of its series overlaps is folded while its pages are decoded, or not decoded at all
-//! where it lies in one bucket and its summary says enough. Where sources overlap, the last write of each time is
-//! found first, as for [`Snapshot::points`]. Stretches of one series come in the order of time, so that the answer
-//! does not depend on where its samples stand: sums are exact until a bucket is done ([`crate::exact`]).
+//! If no other source of the series overlaps a run, the run is folded while its pages are decoded. It is not decoded at
+//! all if it lies in one bucket and its summary holds the answer. Where sources overlap, the last write of each time is
+//! determined first, as for [`Snapshot::points`]. Stretches of one series come in the order of time, and sums are exact
+//! until a bucket is complete ([`crate::exact`]), so the answer does not depend on where the samples are stored.
 
 mod kernel;
 #[cfg(test)]
@@ -124,7 +124,7 @@ impl Downsampled {
         let batch =
             self.sources.take(READ_ROWS, |_, runs| runs.iter().map(|found: &FoundRun| found.rows).sum::<u64>())?;
         let mut open: Vec<OpenSeries> = Vec::with_capacity(batch.len());
-        // Per segment the runs that stand alone: the series and the cluster that each is.
+        // Per segment the runs without overlap: the series and the cluster of each.
         let mut alone: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.sources.segments.len()];
         for (series, found) in batch {
             let clusters = self.sources.clusters(series, &found);
@@ -169,7 +169,7 @@ impl Downsampled {
         if self.function == Function::Count { Need::NaN } else { Need::Values }
     }
 
-    /// Takes in the runs of a segment that stand alone.
+    /// Folds the runs of a segment that have no overlap.
     fn segment(
         &self,
         segment: usize,

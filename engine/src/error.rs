@@ -1,4 +1,4 @@
-//! What can go wrong in the engine. Kinds drive behaviour; messages are for people and may change.
+//! The errors of the engine. Kinds drive behaviour; messages are for people and may change.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The input is wrong: it will be wrong again.
     Invalid,
-    /// There is no such thing.
+    /// The requested object does not exist.
     NotFound,
     /// A limit is reached for the moment: try again.
     Busy,
-    /// The database or its disk cannot serve this now: somebody must act, then try again.
+    /// The database or its disk cannot serve this now: a person must act, then try again.
     Unavailable,
     /// Bytes on disk are not what was written.
     Corrupt,
@@ -34,7 +34,7 @@ pub enum Error {
     LongName { what: &'static str, name: String, found: usize, max: usize },
     #[error("{what} '{name}' holds the control character {found:?}")]
     ControlCharacter { what: &'static str, name: String, found: char },
-    #[error("tag '{key}' stands twice")]
+    #[error("tag '{key}' occurs twice")]
     DuplicateTag { key: String },
     #[error("{found} tags; at most {max} are allowed on a series")]
     TooManyTags { found: usize, max: usize },
@@ -44,7 +44,7 @@ pub enum Error {
     UnknownSeries { id: u32 },
     #[error("the memtable holds {found} bytes and its flush lags behind (limit {max}); try again in a moment")]
     MemtableFull { found: u64, max: u64 },
-    #[error("the files of database {} hold {found} bytes and may hold {max}; nothing more is kept until some are removed", path.display())]
+    #[error("the files of database {} hold {found} bytes the limit is {max}; nothing more is stored until some are removed", path.display())]
     DatabaseFull { path: PathBuf, found: u64, max: u64 },
     #[error("database {} is open read-only: {action} is not possible", path.display())]
     ReadOnly { path: PathBuf, action: &'static str },
@@ -66,7 +66,7 @@ pub enum Error {
     Unfinished { path: PathBuf },
     #[error("{found} samples in one batch; at most {max} are allowed: send it in parts")]
     LargeBatch { found: usize, max: usize },
-    #[error("a sample of series {id} at {time}: the last microsecond that a time can express is taken as no time")]
+    #[error("a sample of series {id} at {time}: the last microsecond that a time can express is not a valid time")]
     LastTime { id: u32, time: Timestamp },
     #[error("{what} has {found} bytes; at most {max} are allowed")]
     LongText { what: &'static str, found: usize, max: usize },
@@ -79,14 +79,14 @@ pub enum Error {
     #[error("{} was flushed during each of {tries} attempts to read it; try again in a moment", path.display())]
     Moving { path: PathBuf, tries: u32 },
     #[error(
-        "{} is gone: its writer has merged it since, or somebody removed it; open the database again, or restart \
-         what serves it; `telem check` says what is missing",
+        "{} is missing: its writer has merged it since, or it was removed; open the database again, or restart \
+         the server that reads it; `telem check` says what is missing",
         path.display()
     )]
     Gone { path: PathBuf },
     #[error(
-        "the directory of database {} was removed, moved or replaced while it is open: nothing that comes in now can be \
-         made durable; bring it back, or restart with a directory that nobody tidies",
+        "the directory of database {} was removed, moved or replaced while it is open: new samples cannot be \
+         made durable; restore it, or restart with a directory that is not cleaned up",
         path.display()
     )]
     Removed { path: PathBuf },

@@ -1,12 +1,12 @@
-//! Sums of floats that do not depend on the order in which they are added, nor on the parts in which they are made.
+//! Sums of floats that do not depend on the order of the additions, nor on partial sums.
 //!
 //! The same samples are cut into runs, segments, parts, threads and nodes in many ways, and a sum that rounds after
-//! every addition differs from cut to cut. [`ExactSum`] keeps every bit and rounds once, at the end. Nearly always two
-//! floats hold all of it: the rounded sum, and what rounding took away (Dekker's and Knuth's error-free addition). What
-//! these cannot hold goes into a fixed-point number as wide as the range of floats ([`Wide`]).
+//! every addition differs from cut to cut. [`ExactSum`] keeps every bit and rounds once, at the end. In nearly all
+//! cases two floats hold the exact sum: the rounded sum, and the error of the rounding (Dekker's and Knuth's error-free
+//! addition). Other sums go into a fixed-point number as wide as the range of floats ([`Wide`]).
 //!
-//! [`ExactSum::add_all`] adds slices at about half the speed of plain additions: where all numbers lie in a common
-//! range ([`Span`]), each is cut at a common bit, and sums of the upper parts and of the lower parts are exact by themselves.
+//! [`ExactSum::add_all`] adds slices at about half the speed of plain additions. If all numbers lie in a common range
+//! ([`Span`]), each is cut at a common bit, and the sums of the upper parts and of the lower parts are each exact.
 
 mod split;
 #[cfg(test)]
@@ -168,7 +168,7 @@ impl ExactSum {
         (self.high, self.low, self.rest.as_ref().map(|rest| rest.encode()))
     }
 
-    /// `None` for bytes that are no part of a sum.
+    /// `None` for bytes that are not part of a sum.
     pub fn from_parts(high: f64, low: f64, rest: Option<&[u8]>) -> Option<Self> {
         let rest = match rest {
             None => None,

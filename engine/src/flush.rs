@@ -1,7 +1,8 @@
-//! A flush: a frozen memtable becomes segments, in an order that a crash may cut anywhere.
+//! A flush turns a frozen memtable into segments, in an order that a crash may interrupt anywhere.
 //!
-//! Series increment, metadata file, segments, all durable; then the manifest that names them;
-//! only then is the WAL they cover removed. Until the manifest moved, the new files are not there.
+//! First the series increment, the metadata file and the segments become durable, then the manifest that names them.
+//! Only then is the WAL that they cover removed. Until the manifest is replaced, the new files are not part of the
+//! database.
 
 use std::sync::Arc;
 
@@ -119,7 +120,7 @@ impl Flusher {
         &self.manifest
     }
 
-    /// For who writes a file that a later [`Flusher::change`] names.
+    /// For code that writes a file which a later [`Flusher::change`] names.
     pub fn files(&self) -> Files {
         self.files.clone()
     }

@@ -1,8 +1,9 @@
-//! What must hold of the engine's decoders for any bytes: the bodies of the fuzz targets in `tests/fuzz`.
+//! What must hold for the engine's decoders with any input: the bodies of the fuzz targets in `tests/fuzz`.
 //!
-//! They panic where it does not. Each stands beside its decoder; this is their list, so that ordinary tests replay the
-//! corpora through the same code ([`mod@tests`]) with no fuzzer at hand. Checksums are put right before a decoder sees
-//! the bytes: they would keep a fuzzer out, and keep nobody out who writes a database by hand.
+//! A target panics if its property does not hold. Each is defined beside its decoder. This module lists them, so that
+//! ordinary tests replay the corpora through the same code ([`mod@tests`]) without a fuzzer. Checksums are corrected
+//! before a decoder sees the bytes: otherwise they would stop the fuzzer, but not a person who writes a damaged file on
+//! purpose.
 
 pub(crate) mod files;
 #[cfg(test)]

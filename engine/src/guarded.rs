@@ -1,6 +1,6 @@
-//! Asks the reader of Parquet, which panics at some files that no writer writes, whatever their checksums.
+//! Guards calls of the Parquet reader, which panics on some files that no writer makes, even if their checksums match.
 //!
-//! Such a file is damaged like any other: whoever opened it is told so, and goes on.
+//! The caller gets the same error as for any other damaged file, and goes on.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

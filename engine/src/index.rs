@@ -1,11 +1,11 @@
-//! From names to series and back: the series of this database, their tag postings, and the
-//! sorted names behind suggestions.
+//! The index from names to series and back: the series of this database, their tag postings, and the sorted names from
+//! which suggestions are made.
 //!
-//! Append-only and shared by every snapshot: a series that appears after a snapshot was taken
-//! may be selected through it, and has no samples there. Everything is derived from the keys in
-//! the order of their ids, so that order is all that needs to be durable.
+//! The index is append-only and shared by every snapshot. A series that appears after a snapshot was taken may be
+//! selected through it, and has no samples there. Everything is derived from the keys in the order of their ids, so
+//! only that order needs to be durable.
 //!
-//! Names are kept once and are numbers everywhere else, so that a series of three tags takes some 70 bytes.
+//! Each name is stored once and is a number everywhere else, so a series with three tags takes some 70 bytes.
 
 mod ids;
 mod keys;
@@ -117,7 +117,7 @@ impl SeriesIndex {
     /// [`SeriesIndex::get_or_insert`] of a key whose names are not checked yet; each is checked when it is seen first.
     ///
     /// # Errors
-    /// Invalid when a name breaks its rule, a tag stands twice, or there are too many.
+    /// Invalid when a name breaks its rule, a tag occurs twice, or there are too many.
     pub(crate) fn get_or_insert_raw(&self, key: &RawKey<'_>) -> Result<(SeriesId, bool)> {
         if !key.is_sorted() {
             let tags = TagSet::new(key.tags.iter().copied())?;
@@ -134,7 +134,7 @@ impl SeriesIndex {
         Ok((id, true))
     }
 
-    /// Makes room for so many more series.
+    /// Makes room for this many more series.
     pub(crate) fn reserve(&self, series: usize) {
         self.write().keys.reserve(series);
     }
@@ -201,7 +201,7 @@ impl SeriesIndex {
         self.ordinal(kind, name).is_some()
     }
 
-    /// The how-manieth name of its kind this database saw, from 0; stable for ever.
+    /// The number of this name among those of its kind, in the order of first sight, from 0; it never changes.
     pub fn ordinal(&self, kind: NameKind, name: &str) -> Option<u32> {
         self.read().names(kind).ordinal(name)
     }

@@ -1,4 +1,4 @@
-//! What is in a database, from what is in memory: no sample is read.
+//! A summary of a database's contents, made from what is in memory without reading a sample.
 
 use std::path::PathBuf;
 

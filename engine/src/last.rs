@@ -1,7 +1,7 @@
 //! The last value of every series, in memory.
 //!
-//! Appends keep it up to date. After an open the samples in segments are not known yet; the first
-//! question about a series reads them, once. So it is with series whose newest sample may have been dropped.
+//! Appends keep it up to date. After an open the samples in segments are not known yet: the first query of a series
+//! reads them, once. The same holds for series whose newest sample may have been dropped.
 
 use std::sync::{PoisonError, RwLock};
 

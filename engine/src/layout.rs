@@ -1,7 +1,7 @@
-//! Where each file of a database lives, and how its name is made and read back.
+//! The place of each file of a database, and how its name is made and parsed.
 //!
-//! Nothing else in the engine joins paths. Names are made of numbers and times only: no metric
-//! and no tag ever becomes part of a path.
+//! No other module of the engine joins paths. Names are made of numbers and times only: no metric and no tag ever
+//! becomes part of a path.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ pub const MANIFEST_NEW: &str = "MANIFEST.new";
 pub const WRITER: &str = "WRITER";
 /// Names the WAL files that were begun.
 pub const WAL_LIST: &str = "WAL_FILES";
-/// Not the engine's: who serves a database says here how it is reached.
+/// Not the engine's file: a server writes here how it is reached.
 pub const CONNECTION: &str = "connection.json";
 /// Not the engine's either: where a job that runs is being saved.
 pub const SAVE_NOTE: &str = "saving.json";
@@ -82,7 +82,7 @@ impl Layout {
         self.dir.join(file)
     }
 
-    /// The files in `folder`, sorted by name; none when there is no such folder.
+    /// The files in `folder`, sorted by name; none if it does not exist.
     ///
     /// # Errors
     /// Io when the folder cannot be read.
@@ -150,7 +150,7 @@ pub fn is_unfinished(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(NEW_SUFFIX.as_bytes())
 }
 
-/// The number of a WAL file; `None` for a file that is none.
+/// The number of a WAL file; `None` for any other file.
 pub fn wal_number(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_suffix(".wal")?.parse().ok()
 }

@@ -1,8 +1,43 @@
-//! The storage engine of telem: one directory, one node, one writer.
+//! The storage engine of telem, a database of telemetry: one directory, one node, one writer.
 //!
-//! Synchronous: no tokio, no DataFusion, no HTTP. Read [`db`] first: it is the way in
-//! (`append -> WAL -> memtable -> flush -> segment`), and [`snapshot`] is the way out.
-//! The domain types of the whole product live here: [`Timestamp`], [`Value`], [`SeriesKey`].
+//! A database stores samples: the values of series, which are identified by a metric and tags, at times in
+//! microseconds. A value is an exact 64-bit integer or a bit-exact float. The engine is synchronous and knows neither
+//! tokio, DataFusion nor HTTP, so that other programs can embed it. It needs no server, no configuration and no global
+//! state.
+//!
+//! # Example
+//! This is `examples/store.rs`; `cargo run -p telem-engine --example store` runs it.
+//! ```
+#![doc = include_str!("../examples/store.rs")]
+//! ```
+//!
+//! # Where to begin
+//! Samples go in through [`Db::append`], which writes them to the WAL and then to the memtable. [`Db::flush`] turns a
+//! memtable into segments, which are Parquet files, and [`Db::upkeep`] merges segments. Samples come out through a
+//! [`Snapshot`], which sees every sample that was appended before it, and none after.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`db`] | the database: opening, appending, flushing, upkeep |
+//! | [`snapshot`] | one state of the database, to be read: points, scans as Arrow, last values |
+//! | [`downsample`] | buckets of a fixed step |
+//! | [`index`] | series by number, by name and by tags |
+//! | [`series`], [`value`], [`time`], [`sample`] | the domain types of the whole product |
+//! | [`meta`] | metadata of metrics, annotations, the description of a job |
+//! | [`mirror`] | a copy that follows a live database |
+//! | [`check`], [`repair`] | verification of every checksum, and repair of damage |
+//! | [`disk`], [`clock`] | the file system and the time, which tests replace |
+//! | [`exact`] | sums of floats that do not depend on the order of additions |
+//! | [`options`] | every limit and every choice, with its default |
+//!
+//! # Errors
+//! Every fallible function returns [`Error`]. Its [`ErrorKind`] tells what a caller can do: correct the input, try
+//! again, run a check, or ask a person. The messages are for people and may change.
+//!
+//! # Features
+//! `fuzzing` exposes the bodies of the fuzz targets. There are no others.
+//!
+//! The file format is described in `docs/format`, byte by byte.
 
 pub mod check;
 pub mod clock;

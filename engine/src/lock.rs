@@ -1,9 +1,9 @@
-//! The writer lock: the file `WRITER`, made only if it is not there, names who writes.
+//! The writer lock: the file `WRITER`, created exclusively, names the process that writes.
 //!
-//! File locks of the kernel do not work on every shared file system, an exclusive create does.
-//! The price: a process that died leaves the file, so its successor must judge whether it lives.
-//! On the same host that is certain (process id, its start time, the id of the machine's boot);
-//! of another host nothing is known, and a person must decide (option `take_over`).
+//! Kernel file locks do not work on every shared file system; an exclusive create does. The price is that a dead
+//! process leaves the file behind, so the next one must judge whether that process is alive. On the same host the
+//! answer is certain (process id, its start time, the id of the machine's boot). For another host it is unknown, and a
+//! person must decide (option `take_over`).
 
 use std::fmt::{self, Debug};
 use std::fs;
@@ -45,7 +45,7 @@ pub trait Machine: Debug + Send + Sync {
     /// # Errors
     /// When the machine does not say.
     fn this_process(&self) -> io::Result<Process>;
-    /// When the process with this number, on this machine, started; `None` when there is none.
+    /// When the process with this number, on this machine, started; `None` if it does not exist.
     fn started(&self, pid: u32) -> Option<u64>;
 }
 
@@ -87,7 +87,7 @@ enum Judgement {
     TakeOver,
     /// Its owner lives.
     Alive,
-    /// Nobody here can know.
+    /// It cannot be known here.
     Unknown,
 }
 
@@ -106,7 +106,7 @@ pub struct WriterLock {
     dir: PathBuf,
     /// What the file holds while it is ours.
     content: Vec<u8>,
-    /// Who held it before and did not give it back.
+    /// The process that held it before and did not release it.
     pub taken_over_from: Option<String>,
 }
 
@@ -140,7 +140,7 @@ impl WriterLock {
                     return Ok(Self { disk: Arc::clone(disk), path, dir, content, taken_over_from });
                 }
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
-                // The name is ours but its content is not written: leave no lock that nobody can judge.
+                // The name is ours but its content is not written: leave no lock that cannot be judged.
                 Err(error @ Error::Io { action: "write" | "sync", .. }) => {
                     let _ = disk.remove(&path);
                     return Err(error);
@@ -166,7 +166,7 @@ impl WriterLock {
         Err(Error::Locked { path: layout.dir().to_path_buf(), owner, advice })
     }
 
-    /// Whether the file still says that we write: somebody may have taken over.
+    /// Whether the file still names us: another process may have taken over.
     ///
     /// # Errors
     /// Io; Unavailable when another process writes now.
@@ -174,11 +174,10 @@ impl WriterLock {
         let found = disk::read_file(&*self.disk, &self.path, BYTES_MAX);
         let owner = match found {
             Ok(found) if found == self.content => return Ok(()),
-            Ok(found) => {
-                serde_json::from_slice::<Process>(&found).map_or("somebody".to_owned(), |owner| owner.to_string())
-            }
+            Ok(found) => serde_json::from_slice::<Process>(&found)
+                .map_or("an unknown process".to_owned(), |owner| owner.to_string()),
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                "nobody (its writer lock was removed)".to_owned()
+                "no process (its writer lock was removed)".to_owned()
             }
             Err(error) => return Err(error),
         };
@@ -207,7 +206,7 @@ fn allowed(
     claim: LockClaim,
 ) -> std::result::Result<String, (String, String)> {
     let Ok(owner) = serde_json::from_slice::<Process>(stale) else {
-        let owner = format!("somebody whose {WRITER} file is damaged");
+        let owner = format!("a process whose {WRITER} file is damaged");
         let advice = "if no telem process uses it, open it with --take-over".to_owned();
         return if claim == LockClaim::TakeOver { Ok(owner) } else { Err((owner, advice)) };
     };
@@ -215,7 +214,7 @@ fn allowed(
         Judgement::TakeOver => return Ok(owner.to_string()),
         _ if claim == LockClaim::TakeOver => return Ok(owner.to_string()),
         Judgement::Alive => {
-            "stop it, or ask it: its address stands in the connection file; `telem sql DIR` reads without writing"
+            "stop it, or query it: its address is in the connection file; `telem sql DIR` reads without writing"
                 .to_owned()
         }
         Judgement::Unknown => {
@@ -225,8 +224,8 @@ fn allowed(
     Err((owner.to_string(), advice))
 }
 
-/// Removes the lock if it still holds `stale`. It is moved away first, so that of two processes
-/// that judged the same lock only one can remove it; who then finds another lock puts it back.
+/// Removes the lock if it still holds `stale`. It is moved away first, so that of two processes that judged the same
+/// lock only one can remove it; a process that then finds another lock puts it back.
 fn remove_stale(disk: &dyn Disk, layout: &Layout, path: &Path, stale: &[u8], pid: u32) -> Result<bool> {
     let aside = layout.dir().join(format!("{WRITER}.{pid}"));
     match disk.rename(path, &aside) {

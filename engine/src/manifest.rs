@@ -1,8 +1,8 @@
 //! The manifest: the one mutable root of a database. It names every file that belongs to it.
 //!
-//! A file that the manifest does not name is not there; a change of many files becomes true in
-//! the one moment in which a new manifest takes the old one's name. First line: format, CRC-32
-//! and length of the rest; the rest is JSON.
+//! A file that the manifest does not name is not part of the database. A change of many files takes effect at one
+//! moment, when a new manifest replaces the old one. The first line has the format, and the CRC-32 and length of the
+//! rest; the rest is JSON.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -23,7 +23,7 @@ const MAGIC: &str = "telem-database";
 const MAGIC_BEFORE: &str = "telem-manifest";
 /// A manifest of a million segments has some 300 MB; beyond this it is not one of ours.
 pub const BYTES_MAX: u64 = 1 << 30;
-/// No database lives long enough to count further, and whoever adds one to it need not look.
+/// No database lives long enough to count further, so code may add one without a check.
 const COUNTER_MAX: u64 = 1 << 62;
 /// As much of what was found as an error shows.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -190,7 +190,7 @@ impl Manifest {
         None
     }
 
-    /// The manifest of a directory; `None` where there is none.
+    /// The manifest of a directory, if it has one.
     ///
     /// # Errors
     /// Io; Corrupt when it is not what was written; Unavailable when a newer telem wrote it.
@@ -198,7 +198,7 @@ impl Manifest {
         Self::read(disk, &layout.manifest())
     }
 
-    /// The manifest in one file; `None` where there is none.
+    /// The manifest in one file, if it exists.
     ///
     /// # Errors
     /// As [`Manifest::load`].
@@ -210,7 +210,7 @@ impl Manifest {
         }
     }
 
-    /// First half of a commit: the new manifest stands durable beside the old one. Gives back its bytes.
+    /// First half of a commit: makes the new manifest durable beside the old one. Returns its bytes.
     ///
     /// # Errors
     /// Io; the old manifest is then untouched and nothing became true.

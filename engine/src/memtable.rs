@@ -1,11 +1,11 @@
 //! The newest samples, in memory, by series in the order in which they arrived.
 //!
-//! Every sample carries its row: the how-manieth sample of this memtable it is. A snapshot
-//! remembers how many rows there were and sees exactly those, so it costs nothing to take and
-//! readers never see half a batch. Order by time and last-write-wins are made when reading.
+//! Every sample carries its row, which counts the samples of this memtable in order of arrival. A snapshot remembers
+//! how many rows there were and sees exactly those. So a snapshot costs nothing to take, and readers never see half a
+//! batch. Sorting by time and last-write-wins happen when samples are read.
 //!
-//! The samples of a series stand in a chain of small blocks, see [`chain`]: what an append touches
-//! is the end of each chain, and a series that sends little takes little.
+//! The samples of a series are stored in a chain of small blocks, see [`chain`]. An append touches only the end of each
+//! chain, and a series with few samples takes little memory.
 
 mod chain;
 #[cfg(test)]
@@ -28,7 +28,7 @@ pub const SAMPLE_BYTES: u64 = size_of::<chain::ChainEntry>() as u64;
 pub const ROWS_MAX: u32 = chain::ROWS_MAX;
 /// Places that samples are moved before they are sorted as any others.
 const MOVES_PER_SAMPLE: usize = 4;
-/// Samples that are appended before readers who wait get their turn.
+/// Samples that are appended before waiting readers get their turn.
 const APPENDED_AT_ONCE: usize = 8 << 10;
 
 /// How much of a memtable a snapshot may see.
@@ -38,7 +38,7 @@ pub struct Rows(u32);
 #[derive(Debug)]
 pub struct Memtable {
     chains: RwLock<Chains>,
-    /// Written by the one appender, after the samples stand in their chains.
+    /// Written by the one appender, after the samples are in their chains.
     rows: AtomicU32,
     bytes: AtomicU64,
     /// Earliest and latest time, microseconds; crossed while there is no sample.

@@ -1,4 +1,4 @@
-//! What is known besides samples: metric metadata, annotations, the job.
+//! Data other than samples: metric metadata, annotations, and the description of the job.
 //!
 //! Every change is one record of the WAL; a flush writes all of it into one immutable JSON file.
 //! The first-seen order of names is not here: it follows from the order of series ids.

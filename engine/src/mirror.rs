@@ -1,14 +1,14 @@
-//! A copy of a live database in another directory, usually on a shared file system, that a crash of
-//! either machine leaves whole.
+//! A copy of a live database in another directory, usually on a shared file system. It stays whole when either machine
+//! crashes.
 //!
-//! A [`Mirror::step`] does what a writer does, in the same order: it copies the files that the
-//! source's manifest names, each under a name of its own until it is whole and durable; then the
-//! manifest takes the old one's name; then the WAL behind it grows by what is durable in the
-//! source; last goes what no manifest needs. Wherever that is cut off, the copy opens read-only and
-//! holds a prefix of the appends: all that was durable in the source when the last whole step began.
+//! A [`Mirror::step`] does what a writer does, in the same order. It copies the files that the source's manifest names,
+//! each under a temporary name until it is whole and durable. Then the manifest replaces the old one. Then the copy's
+//! WAL grows by what is durable in the source. Last, the files that no manifest needs are removed. If a step is
+//! interrupted anywhere, the copy opens read-only and holds a prefix of the appends, with everything that was durable
+//! in the source when the last whole step began.
 //!
-//! The source is read beside its writer and never waited for under one of its append locks. A file
-//! that a flush or a merge took away meanwhile makes the step start over with the newer manifest.
+//! The source is read while its writer works, and the mirror holds none of the writer's append locks while it waits. If
+//! a flush or a merge removes a file meanwhile, the step starts over with the newer manifest.
 
 mod copy;
 
@@ -57,12 +57,12 @@ pub struct Mirror {
     manifest: Option<Arc<Manifest>>,
     /// Named files that are durable in the copy.
     files: BTreeSet<String>,
-    /// WAL files of the copy that are what the source's are, and up to where they are durable. One that is
-    /// missing here is written anew: it is not there, or a failed write left nobody knows what behind its end.
+    /// WAL files of the copy that are what the source's are, and up to where they are durable. One that is missing here
+    /// is written anew: it is not there, or a failed write left unknown bytes behind its end.
     wal: BTreeMap<u64, u64>,
     /// The list of WAL files that the copy surely has; `None` where that is not known.
     list: Option<WalList>,
-    /// Whether there may be files that nobody needs.
+    /// Whether there may be files that are no longer needed.
     untidy: bool,
 }
 
@@ -99,7 +99,8 @@ impl Mirror {
     }
 
     /// As [`Mirror::begin`], and where `dir` holds a copy of `db` that another process began, goes on with that: what
-    /// it has is not copied again. A copy of an unclosed WAL is, because nobody knows what stands behind its durable end.
+    /// it has is not copied again. A copy of an unclosed WAL is, because it is unknown what lies behind its durable
+    /// end.
     ///
     /// # Errors
     /// Invalid when `dir` holds anything else; Unavailable and Corrupt as [`Mirror::begin`].
@@ -167,7 +168,7 @@ impl Mirror {
             match stop {
                 CopyStop::Failed(error) => return Err(error),
                 CopyStop::Vanished(error) => {
-                    // Who took it away may not have said yet what came in its place.
+                    // The code that removed it may not have named its replacement yet.
                     self.source.wait_for_flush();
                     if self.source.durable()?.manifest.generation == durable.manifest.generation {
                         return Err(error);
@@ -433,7 +434,7 @@ fn is_lock_aside(name: &str) -> bool {
     pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The id of the database that stands in `dir`, or of which a copy does; `None` where there is no manifest.
+/// The id of the database in `dir`, or of the source of the copy there; `None` without a manifest.
 ///
 /// # Errors
 /// Io; Corrupt; Unavailable when a newer telem wrote it.

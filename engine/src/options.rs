@@ -20,7 +20,7 @@ pub struct Options {
     pub memtable_age_flush: Duration,
     /// Appends are refused (Busy) when memtables, frozen ones included, hold this much.
     pub memtable_bytes_max: u64,
-    /// A flush is due when the oldest unflushed frame stands this far back in the WAL.
+    /// A flush is due when the oldest unflushed frame is this far back in the WAL.
     pub wal_bytes_flush: u64,
     /// Appends are refused (Unavailable) when the files of the database hold this much. A WAL that grows to a quarter
     /// of it is flushed, which makes it small. No limit by default.
@@ -46,7 +46,7 @@ pub struct Options {
     /// How long after a failed flush the next is due.
     pub flush_retry: Duration,
     pub disk: Arc<dyn Disk>,
-    /// Who we are, and who else runs: for the writer lock.
+    /// This process, and the other running processes: for the writer lock.
     pub machine: Arc<dyn Machine>,
     pub clock: Arc<dyn Clock>,
 }

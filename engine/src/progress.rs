@@ -1,4 +1,4 @@
-//! How far work on the files of a database is.
+//! Progress of long work on the files of a database.
 
 use std::path::Path;
 

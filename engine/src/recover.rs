@@ -1,7 +1,7 @@
-//! What a database is after whatever happened to it: the files of its manifest, then its WAL.
+//! Recovery: the state of a database is the files of its manifest, then its WAL.
 //!
-//! For writing: cuts torn tails, sets damaged bytes aside, removes what the manifest does not
-//! name. Read-only: does none of that, and starts over when a writer moved the manifest meanwhile.
+//! An open for writing cuts torn tails, sets damaged bytes aside, and removes files that the manifest does not name. A
+//! read-only open does none of that, and starts over if a writer replaces the manifest meanwhile.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ use crate::wal::{Extent, FoundList, Likeness, Record, WalList};
 const READ_ONLY_TRIES: u32 = 16;
 /// Why a WAL file is not replayed at all.
 pub const ANOTHER_FILE: &str = "it is not the file that was begun under this name";
-/// Why the end of a WAL file is no mere crash.
+/// Why the end of a WAL file was not caused by a crash.
 pub const TOO_SHORT: &str = "bytes that were durable are damaged or gone";
 /// A series or metadata file beyond this is not one of ours.
 const FILE_BYTES_MAX: u64 = 4 << 30;
@@ -158,7 +158,7 @@ pub fn for_writing(options: &Options, layout: &Layout) -> Result<Recovered> {
 /// Recovers without writing anything.
 ///
 /// # Errors
-/// NotFound when `dir` is no database; Io; Corrupt.
+/// NotFound when `dir` is not a database; Io; Corrupt.
 pub fn read_only(options: &Options, layout: &Layout) -> Result<Recovered> {
     let disk = &*options.disk;
     let mut tries = 0;
@@ -187,7 +187,7 @@ pub fn read_only(options: &Options, layout: &Layout) -> Result<Recovered> {
 /// Makes the directory's name in its parent durable; what is inside is lost with it.
 ///
 /// # Errors
-/// Io, unless that directory is somebody else's.
+/// Io, unless that directory belongs to another database.
 pub fn sync_own_name(disk: &dyn Disk, dir: &Path) -> Result<()> {
     let Some(parent) = dir.parent() else { return Ok(()) };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -350,7 +350,7 @@ fn replay(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered, mode: Mod
         }
         let cut = |at: u64, why| Cut { file: path.clone(), at, bytes: file.len() - at, set_aside: None, why };
         match end {
-            // What is replayed here may stand in the page cache of the machine alone; from here on it counts as durable.
+            // The replayed data may be only in the page cache of the machine; from here on it counts as durable.
             End::Whole if mode == Mode::Write => {
                 disk.reopen(path).map_err(Error::io("open", path))?.sync().map_err(Error::io("sync", path))?;
             }
@@ -381,7 +381,7 @@ fn replay(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered, mode: Mod
         for number in &gone {
             leave_trace(disk, layout, *number)?;
         }
-        // It is told, and what there is from now on is what is left.
+        // It is reported, and the rest is the database from now on.
         WalList::of(&recovered.wal).write(disk, layout)?;
     }
     Ok(())

@@ -1,18 +1,18 @@
 //! Makes a damaged database one that opens again, with everything in it that can still be read.
 //!
-//! Decide, then do. [`plan`] reads every file and says what the next manifest names: files that are what was written,
-//! as they are; files that are damaged in part, written anew from the rest; and what nobody can read, not at all. Each
-//! loss has a name: the file, the series and the time as far as they are known. [`act`] then carries that out, so that
-//! it may be cut off anywhere and simply be run again:
+//! A repair decides first and acts then. [`plan`] reads every file and determines what the next manifest names. Intact
+//! files are kept as they are, partly damaged files are written anew from their good parts, and unreadable files are
+//! left out. Each loss is reported by file, series and time, as far as these are known. [`act`] then carries the plan
+//! out. It may be interrupted anywhere and run again:
 //!
-//! 1. The losses stand durable in `damaged/UNFINISHED.json`.
-//! 2. New files are written under names that nothing has. Every file that will go is copied to `damaged/`.
-//! 3. WAL files are replaced, and then the manifest moves, each in one rename.
-//! 4. What the manifest does not name any more is removed: its copy is kept.
+//! 1. The losses are stored durably in `damaged/UNFINISHED.json`.
+//! 2. New files are written under unused names. Every file that will be removed is copied to `damaged/`.
+//! 3. WAL files are replaced, and then the manifest, each in one rename.
+//! 4. Files that the manifest no longer names are removed; their copies remain.
 //!
-//! Nothing is guessed: what is kept is proven by a checksum, except where the manifest or a run index with the
-//! checksums is itself what was lost; the report says so then. A disk that fails to read is no damage, and ends the
-//! repair with its error before anything is changed.
+//! A repair never guesses: a checksum proves everything that it keeps. The exception is a lost manifest or run index,
+//! which held the checksums itself; then the report says so. A disk that fails to read is not damage: it ends the
+//! repair with an error before anything is changed.
 
 mod act;
 mod flip;
@@ -53,13 +53,13 @@ pub enum Act {
     RebuildManifest,
     /// Turns one bit back, as a checksum proves.
     Heal,
-    /// Writes a segment anew, with all of its rows and a run index that is right.
+    /// Writes a segment anew, with all of its rows and a correct run index.
     RebuildSegment,
     /// Writes a segment anew without the rows that cannot be read.
     SalvageSegment,
     /// Writes keys of series into a new file.
     RebuildSeries,
-    /// Writes a WAL file anew without what is no frame.
+    /// Writes a WAL file anew without the bytes that are not frames.
     RebuildWal,
     /// Keeps the file in `damaged/`; the database goes on without it.
     SetAside,
@@ -104,7 +104,7 @@ pub enum LossKind {
     Segment,
     /// Samples of some series of a segment.
     Rows,
-    /// Appends of the WAL, metadata among them perhaps: so many bytes.
+    /// Bytes of appends in the WAL, which may include metadata.
     Wal { bytes: u64 },
     /// The names of series: their samples are kept under the metric [`LOST_METRIC`].
     Names,
@@ -127,7 +127,8 @@ const NAMED_MAX: usize = 4;
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let samples = self.samples.map_or("samples that nobody counts".to_owned(), |count| format!("{count} samples"));
+        let samples =
+            self.samples.map_or("an unknown number of samples".to_owned(), |count| format!("{count} samples"));
         match self.kind {
             LossKind::Segment => write!(f, "{}: all of its {samples}", self.file)?,
             LossKind::Rows => write!(f, "{}: {samples}", self.file)?,
@@ -183,11 +184,11 @@ pub fn look(dir: &Path, options: &Options, progress: &mut dyn FnMut(Progress<'_>
 /// As [`look`]; Unavailable when somebody writes the database. Run again after an error: nothing is lost by one.
 pub fn repair(dir: &Path, options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<RepairReport> {
     let layout = Layout::new(dir);
-    // Before the lock, which would be the first file in a directory that is none of ours.
+    // Before the lock, which would be the first file in a foreign directory.
     plan::is_database(options, &layout)?;
     let lock = WriterLock::acquire(&options.disk, &*options.machine, &layout, options.lock_claim())?;
     let done = plan::make(options, &layout, progress).and_then(|plan| act::carry_out(options, &layout, &plan, &lock));
-    // What was done is done; a lock that stays is that of a dead process to whoever comes next.
+    // What was done is done; a lock that stays is that of a dead process to the next writer.
     if let Err(error) = lock.release() {
         warn!(%error, "the writer lock stays");
     }

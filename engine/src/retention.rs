@@ -1,10 +1,10 @@
-//! Which segments are dropped: a pure decision.
+//! Decides which segments are dropped, as a pure function.
 //!
-//! Whole segments only, and only what a flush wrote: what is in memory and in the WAL stays until it is flushed. So
-//! samples are kept for the age that is asked for, and some of them for as long again as their segment's window.
+//! Only whole segments are dropped; samples in memory and in the WAL stay until they are flushed. So samples are kept
+//! for the configured age, and some of them longer by the window of their segment.
 //!
-//! Age counts from the newest stored sample, or from now where that is earlier: a database that nobody writes any more
-//! keeps its last samples, and a clock that is far ahead drops nothing by itself.
+//! Age counts from the newest stored sample, or from now if that is earlier. So a database that no process writes any
+//! more keeps its last samples, and a clock that is far ahead drops nothing by itself.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const DAYS_AGE: i64 = 4;
 pub struct Retention {
     /// Samples of this age and younger.
     pub age: Option<Duration>,
-    /// The newest, as long as all files together have at most so many bytes.
+    /// The newest segments, as long as all files together have at most this many bytes.
     pub bytes: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ impl Retention {
         self.age.is_some() || self.bytes.is_some()
     }
 
-    /// Where the samples begin that are kept at `now`, were `newest` the newest; `None` when there is no such limit.
+    /// The time from which samples are kept at `now` if `newest` is the newest; `None` without such a limit.
     pub fn oldest_kept(&self, newest: Timestamp, now: Timestamp) -> Option<Timestamp> {
         let age = i64::try_from(self.age?.as_micros()).unwrap_or(i64::MAX);
         Some(Timestamp::from_micros(newest.min(now).micros().saturating_sub(age)))
@@ -51,7 +51,7 @@ impl Retention {
     }
 }
 
-/// The names of the segments that go, oldest first. `other_bytes` are those of everything that is no segment.
+/// The names of the segments that go, oldest first. `other_bytes` are those of all files that are not segments.
 ///
 /// A segment never goes before one that was written earlier and has samples of the same times: a value that was
 /// overwritten in the one would be read again from the other.

@@ -1,8 +1,8 @@
-//! What identifies a series: a metric and its tags. The one place that validates names.
+//! The identity of a series: a metric and its tags. This is the only module that validates names.
 //!
-//! A [`SeriesKey`] can only be built from names that passed the rules below, so everything
-//! behind it trusts them: they are never empty, never longer than their limit, and hold no
-//! control character. What a wire protocol forbids beyond that is that protocol's affair.
+//! A [`SeriesKey`] can only be built from valid names, so all other code trusts them: they are never empty, never
+//! longer than their limit, and contain no control character. Further rules of a wire protocol are checked by that
+//! protocol.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl TagSet {
     /// Sorts `tags` by key and checks every name.
     ///
     /// # Errors
-    /// Invalid when a name breaks its rule, a key stands twice, or there are more than [`TAGS_MAX`].
+    /// Invalid when a name breaks its rule, a key occurs twice, or there are more than [`TAGS_MAX`].
     pub fn new<K: AsRef<str>, V: AsRef<str>>(tags: impl IntoIterator<Item = (K, V)>) -> Result<Self> {
         let mut sorted: Vec<(Arc<str>, Arc<str>)> = Vec::new();
         for (key, value) in tags {
@@ -117,7 +117,8 @@ impl fmt::Display for SeriesKey {
     }
 }
 
-/// A key whose names nobody checked yet, as a file has it: borrowed, so that one whose names are known costs nothing.
+/// A key whose names are not checked yet, as a file holds it. It is borrowed, so that a key with known names costs
+/// nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawKey<'a> {
     pub metric: &'a str,

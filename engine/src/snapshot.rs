@@ -1,6 +1,6 @@
-//! What a reader holds: every sample that was appended before it was taken, and none after.
+//! A snapshot: every sample that was appended before it was taken, and none after.
 //!
-//! Owned and cheap: nothing is copied, and what it needs lives until it is dropped.
+//! It is owned and cheap: nothing is copied, and everything it needs lives until it is dropped.
 
 mod figures;
 mod jobs;
@@ -80,7 +80,7 @@ impl Snapshot {
         self.nodes.names()
     }
 
-    /// The node that owns `series`: of a key that stands in several databases, the node of the last.
+    /// The node that owns `series`: if its key is in several databases, the node of the last.
     pub fn node_of(&self, series: SeriesId) -> Arc<str> {
         Arc::clone(self.nodes.of(series))
     }

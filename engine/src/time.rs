@@ -1,4 +1,4 @@
-//! Time as the engine knows it: microseconds since the Unix epoch, half-open ranges, steps.
+//! The engine's types of time: microseconds since the Unix epoch, half-open ranges, steps.
 
 use std::fmt;
 use std::num::NonZeroI64;

@@ -1,8 +1,8 @@
-//! Several databases that are open, read-only, as one.
+//! Several databases, opened read-only as one.
 //!
-//! Equal keys are one series. Every database keeps its files as they are: [`Ids`] says what its ids are called in
-//! the common index, and is asked once a run when a segment is loaded. Where two databases hold a sample of the
-//! same series and time, the one that was named later wins, whatever stands in its segments and what in its WAL.
+//! Equal keys are one series. Every database keeps its files as they are: [`Ids`] maps its ids to those of the common
+//! index, and is used once per run when a segment is loaded. If two databases hold a sample of the same series and
+//! time, the database that was named later wins, whether its sample is in a segment or in the WAL.
 
 mod opening;
 

@@ -1,4 +1,4 @@
-//! Databases of format 1 open for ever, and what is written today has the same bytes.
+//! Databases of format 1 must always open, and data written today must have the same bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 

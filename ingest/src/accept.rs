@@ -1,8 +1,8 @@
-//! Limits and validation: good samples go on, each bad one comes back with its reason.
+//! Limits and validation: good samples go on, and each bad one is returned with its reason.
 //!
-//! Never all-or-nothing and never silent: whatever does not reach the [`SampleBatch`] stands among
-//! the rejects, and both are counted. Names are checked by the engine; what is checked here is what
-//! only the way in can know: the clock, and how much one request may bring.
+//! A request is never accepted or rejected as a whole, and nothing is dropped silently: a sample that does not reach
+//! the [`SampleBatch`] is among the rejects, and both are counted. The engine checks names. This module checks what
+//! only the way in can know: the clock, and how much one request may contain.
 
 pub mod lines;
 mod memory;
@@ -45,14 +45,14 @@ impl Default for Limits {
     }
 }
 
-/// Most rejects of one request that are told with their reasons; the others are counted.
+/// Most rejects of one request that are reported with their reasons; the others are counted.
 pub const REJECTS_TOLD_MAX: usize = 10_000;
 
 /// Why a sample was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
     #[error(
-        "timestamp {} ms lies {:.1} s ahead of this machine's clock; at most {} s are allowed: compare the clocks",
+        "timestamp {} ms is {:.1} s ahead of this machine's clock; at most {} s are allowed: compare the clocks",
         time.millis(), ahead.as_secs_f64(), max.as_secs()
     )]
     Ahead { time: Timestamp, ahead: Duration, max: Duration },
@@ -61,7 +61,7 @@ pub enum Reason {
         time.millis(), age.as_secs_f64(), max.as_secs_f64()
     )]
     TooOld { time: Timestamp, age: Duration, max: Duration },
-    #[error("timestamp {0} is the end of time: no sample may carry it")]
+    #[error("timestamp {0} is the end of time: no sample may have it")]
     EndOfTime(Timestamp),
     #[error("{found} tags; at most {max} are allowed")]
     TooManyTags { found: usize, max: usize },
@@ -95,7 +95,7 @@ pub struct Accepted {
     pub batch: SampleBatch,
     /// The first [`REJECTS_TOLD_MAX`], in the order of the samples.
     pub rejects: Vec<Reject>,
-    /// How many samples were rejected, told or not.
+    /// The number of rejected samples, reported or not.
     pub rejected: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Tags that samples get from where they came, unless they bring their own: `host` and `rank` of a process of this
-//! node whose connection says which process it is.
+//! Default tags, which samples get from the connection they came over unless they have their own: the `host` and `rank`
+//! of a process on this node, if the connection identifies the process.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! What must hold of the decoders for any bytes: the bodies of the fuzz targets in `tests/fuzz`.
+//! What must hold for the decoders with any input: the bodies of the fuzz targets in `tests/fuzz`.
 //!
-//! They panic where it does not. They stand here and not there, so that ordinary tests replay the corpora through the
-//! same code ([`mod@tests`]) with no fuzzer at hand. Each holds a decoder against a second one: the memory of what was
-//! sent against none, the fast way against the thorough one, our reading of a number against the standard library's.
+//! A target panics if its property does not hold. The bodies are here and not in the targets, so that ordinary tests
+//! replay the corpora through the same code ([`mod@tests`]) without a fuzzer. Each compares a decoder with a second
+//! one: with and without the memory of earlier input, the fast path and the complete one, our number parser and the
+//! standard library's.
 
 mod line_protocol;
 mod memory_disk;
@@ -31,7 +32,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: [(&str, Target); 3] =
     [("line_protocol", line_protocol), ("numbers", numbers), ("put_json", put_json)];
 
-/// The clock of those who accept: later than most times that are sent.
+/// The clock of the receiver: later than most times that are sent.
 const NOW: Timestamp = Timestamp::from_seconds(4_000_000_000);
 
 /// An empty database that touches no file.

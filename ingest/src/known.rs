@@ -1,10 +1,10 @@
-//! What the raw bytes of a metric and its tags turned out to mean, remembered so that the next sample of a series
-//! costs a comparison and no parsing.
+//! Remembers the meaning of the raw bytes of a metric and its tags, so that the next sample of a series costs a
+//! comparison and no parsing.
 //!
 //! Senders repeat themselves: the same series, in the same order, tick after tick. A [`Keys`] finds the meaning of raw
-//! bytes by their hash, and foresees which key comes after which, so that mostly one comparison is enough. Whoever
-//! decodes takes a memory out of [`Memories`] for as long as it works: nothing here is locked while bytes are read. What
-//! a memory holds is its decoders' affair.
+//! bytes by their hash, and predicts which key follows which, so that one comparison is mostly enough. A decoder takes
+//! a memory out of [`Memories`] for as long as it works, so nothing here is locked while bytes are read. The decoders
+//! define what a memory contains.
 
 #[cfg(test)]
 mod tests;
@@ -24,12 +24,13 @@ pub const MEMORIES_MAX: usize = 4;
 /// What is full forgets everything once it turned away this many times as many keys as it holds: then these are not
 /// what is sent now.
 const TURNED_AWAY_MAX: usize = 4;
-/// Most kinds of senders, by the tags that they get, whose keys are told apart; with one more all is forgotten.
+/// Most kinds of senders, by the tags that they get, whose keys are distinguished; with one more everything is
+/// forgotten.
 pub(crate) const SENDERS_MAX: usize = 4_096;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// Where a key stands in its [`Keys`], until those are cleared.
+/// The place of a key in its [`Keys`], until those are cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At(u32);
 
@@ -178,7 +179,7 @@ impl<T> Keys<T> {
 pub struct Memories<M> {
     /// For each of them and each format.
     bytes_max: usize,
-    /// Makes one that takes about so many bytes at most for each format.
+    /// Makes a memory that takes at most about this many bytes for each format.
     make: fn(usize) -> M,
     resting: Arc<Mutex<Resting<M>>>,
 }
@@ -202,7 +203,7 @@ impl<M> Memories<M> {
         Self { bytes_max: bytes_max / MEMORIES_MAX, make, resting: Arc::new(Mutex::new(resting)) }
     }
 
-    /// One that nobody else has; an empty one without room where all are out.
+    /// A memory that no other caller has; an empty one without room if all are in use.
     pub fn take(&self) -> Taken<'_, M> {
         let mut resting = self.lock();
         let memory = resting.memories.pop();

@@ -1,6 +1,6 @@
-//! The rank of a process, as its launcher said it: in the environment with which the process was started.
+//! The rank of a process as its launcher set it, in the environment with which the process was started.
 //!
-//! The names, and which comes first, are those of `clients/python`: whoever tells of a process gives it one rank.
+//! The variables and their precedence are those of `clients/python`, so a process has the same rank everywhere.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ pub fn read_environment(path: &Path, environment: &mut Vec<u8>) -> io::Result<()
     File::open(path)?.take(ENVIRONMENT_BYTES_MAX).read_to_end(environment).map(drop)
 }
 
-/// The value of a variable; of one that stands twice the first, as in C.
+/// The value of a variable; if it occurs twice, the first one counts, as in C.
 pub fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let value = |entry: &'a [u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=");
     environment.split(|byte| *byte == 0).find_map(value)

@@ -1,7 +1,7 @@
-//! When to sample: at wall-clock times that are multiples of the interval, on every node the same.
+//! When to sample: at wall-clock times that are multiples of the interval, the same on every node.
 //!
-//! The one idea: a sample carries its tick's time, so a tick that comes too late for that to be true is
-//! skipped and counted. Pure: both clocks come in as arguments.
+//! The one idea: a sample carries its tick's time, so a tick that is too late for that to be true is skipped and
+//! counted. The module is pure: both clocks come in as arguments.
 
 #[cfg(test)]
 mod tests;
@@ -77,7 +77,7 @@ impl Schedule {
         if on_time { Due::Now(tick) } else { Due::In(micros(self.next.micros() - now.micros())) }
     }
 
-    /// Ticks that nobody was there for in time.
+    /// Ticks that were missed.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }

@@ -1,10 +1,10 @@
 //! The one writer of a database: a bounded queue, batches in order, group commit.
 //!
-//! The engine is synchronous, so the writer lives on three threads of its own: one appends the
-//! batches of the queue in their order, one makes them durable, one flushes. A Buffered batch is
-//! acknowledged after its append; a Synced one after an fsync that began after it, shared by all
-//! that wait. What is buffered is synced at the latest after [`WriterOptions::sync_interval`].
-//! An append waits for neither, but for the moment in which a flush closes one WAL file and the next begins.
+//! The engine is synchronous, so the writer has three threads of its own: one appends the batches of the queue in
+//! order, one makes them durable, and one flushes. A Buffered batch is acknowledged after its append. A Synced one is
+//! acknowledged after an fsync that began after its append; all waiting batches share that fsync. Buffered data is
+//! synced after [`WriterOptions::sync_interval`] at the latest. An append waits for neither thread, except for the
+//! moment in which a flush closes one WAL file and the next one begins.
 
 mod commit;
 mod flush;
@@ -54,8 +54,8 @@ pub struct WriterOptions {
     pub known_bytes_max: usize,
     /// How long an acknowledged Buffered sample may wait for its fsync. 100 ms by default.
     pub sync_interval: Duration,
-    /// How long a batch waits for a flush when flushes are behind: without that, who sends as fast as it can fills the
-    /// memory. 100 ms by default, so short that on a slow disk it is in memory that samples wait.
+    /// How long a batch waits for a flush when flushes are behind: without that, a client that sends as fast as it can
+    /// fills the memory. 100 ms by default, so short that on a slow disk it is in memory that samples wait.
     pub flush_wait_max: Duration,
     /// How long to wait after a flush that failed; doubled after each further failure. 1 s by default.
     pub flush_retry_first: Duration,
@@ -88,22 +88,22 @@ impl Default for WriterOptions {
 /// What becomes of samples while the directory of the database is not there. Synced ones are refused in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenRemoved {
-    /// Refused: nobody would ever find them.
+    /// Refused: they would never be found.
     Refuse,
-    /// Taken: somebody saves them from memory in the end.
+    /// Accepted: they are saved from memory in the end.
     KeepInMemory,
 }
 
 /// Why a batch was not acknowledged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error("{waiting} {what} wait to be written, and no more than {max} may (option {option}); try again in a moment")]
+    #[error("{waiting} {what} wait to be written; at most {max} may wait (option {option}); try again in a moment")]
     Busy { what: &'static str, waiting: usize, max: usize, option: &'static str },
     #[error(
-        "a batch of {samples} samples is more than may ever wait (option queue_samples_max: {max}); send it in parts"
+        "a batch of {samples} samples is larger than the queue (option queue_samples_max: {max}); send it in parts"
     )]
     TooLarge { samples: usize, max: usize },
-    #[error("the database is being closed and takes no more samples")]
+    #[error("the database is being closed and accepts no more samples")]
     Stopped,
     /// The database refused the batch, or could not make it durable.
     #[error(transparent)]
@@ -124,7 +124,7 @@ impl WriteError {
 /// Why the database was not closed in order. What was acknowledged as Synced is safe all the same.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ShutdownError {
-    #[error("the database was not closed within {} s; the next open recovers what was acknowledged", after.as_secs_f64())]
+    #[error("the database was not closed within {} s; the next open recovers all acknowledged samples", after.as_secs_f64())]
     Deadline { after: Duration },
     #[error("the writer died of a bug; see the log")]
     Died,
@@ -194,7 +194,7 @@ pub struct WriterStats {
     pub samples: u64,
     /// Batches that met a full queue or an error of the database.
     pub refused: u64,
-    /// Samples of clients that the database refused; they were told.
+    /// Samples of clients that the database refused; the clients were informed.
     pub samples_refused: u64,
     /// Samples that wait to be appended now.
     pub waiting: u64,
@@ -366,7 +366,7 @@ impl Writer {
 }
 
 impl WriterState {
-    /// Hands a batch to the database, unless that is known to keep it for nobody.
+    /// Passes a batch to the database, unless that is known to store it in vain.
     fn append(&self, batch: &SampleBatch) -> telem_engine::Result<()> {
         if self.when_removed == WhenRemoved::Refuse && self.committer.removed.load(Ordering::Relaxed) {
             return Err(telem_engine::Error::Removed { path: self.dir.clone() });
@@ -433,7 +433,7 @@ impl Appender {
 
     fn append(&mut self, WriteJob { batch, durability, keep, ack }: WriteJob) {
         if batch.is_empty() {
-            // Somebody settles.
+            // A caller waits for the queue to be processed.
             let _ = ack.send(Ok(()));
             return;
         }
@@ -455,7 +455,7 @@ impl Appender {
                 return;
             }
             shared.stats.samples_refused.fetch_add(batch.len() as u64, Ordering::Relaxed);
-            // Whoever waited may be gone; then nobody wants to know.
+            // The waiting caller may be gone; then the result is not needed.
             let _ = ack.send(Err(WriteError::Engine(Arc::new(error))));
             return;
         }
@@ -507,7 +507,7 @@ impl Appender {
             }
         }
         if !self.append_kept() {
-            // Closing flushes what is in memory; where that fails too, somebody may save it elsewhere.
+            // Closing flushes what is in memory; if that fails too, the samples may be saved elsewhere.
             let store = &self.shared.store;
             if let Err(error) = self.kept.drain_into_memory(|batch| store.append_in_memory(batch)) {
                 tracing::error!(%error, "samples that waited are lost");
@@ -515,7 +515,7 @@ impl Appender {
             }
         }
         let closed = self.shared.store.close().map_err(|error| {
-            // Whoever waits for the end is told.
+            // Callers that wait for the end get the result.
             tracing::debug!(%error, "the database could not be closed in order");
             ShutdownError::Engine(Arc::new(error))
         });
@@ -527,7 +527,7 @@ impl Appender {
     }
 }
 
-/// Also when the thread panics: nobody waits for an answer that cannot come.
+/// Even when the thread panics, so that no caller waits for an answer that cannot come.
 impl Drop for Appender {
     fn drop(&mut self) {
         self.shared.queue.close();

@@ -1,4 +1,4 @@
-//! Answers, as those who asked get them.
+//! The answers to queries, in the form in which callers get them.
 
 use std::collections::BTreeMap;
 

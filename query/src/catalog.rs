@@ -1,8 +1,8 @@
-//! Which tables there are: the fixed ones, and one for every metric of the snapshot.
+//! The tables of SQL: the fixed ones, and one for every metric of the snapshot.
 //!
-//! Looked up by name while a query is planned, so a metric that appears later is found, and a
-//! database of many metrics costs nothing. `telem.public` holds all tables; `telem.metric`
-//! holds the metrics' only, so that a metric called `samples` can be reached as well.
+//! Tables are looked up by name while a query is planned. So a metric that appears later is found, and a database with
+//! many metrics costs nothing extra. `telem.public` holds all tables; `telem.metric` holds only those of metrics, so
+//! that a metric called `samples` can be queried as well.
 
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ pub fn unknown_table(table: &TableReference, state: &SessionState) -> Error {
         format!("; a name with dots needs quotes: \"{name}\"")
     } else {
         match nearest(&name, &known) {
-            Some(near) => format!("; is {} meant? Names are told apart by case", quote_identifier(near)),
+            Some(near) => format!("; is {} meant? Names are case-sensitive", quote_identifier(near)),
             None => format!("; tables are {} and one for every metric (SHOW TABLES)", FIXED_TABLES.join(", ")),
         }
     };

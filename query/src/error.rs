@@ -1,4 +1,4 @@
-//! What can go wrong with a query.
+//! The errors of queries.
 
 pub(crate) mod crossing;
 mod datafusion;
@@ -20,31 +20,31 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     /// A metric, tag key or literal tag value that no series carries.
-    #[error("no series carries the {} '{name}'", kind_word(*kind))]
+    #[error("no series has the {} '{name}'", kind_word(*kind))]
     UnknownName { kind: NameKind, name: String },
     #[error("the result at {at_millis} ms is infinite; use a downsample or aggregator that stays in range")]
     Infinite { at_millis: i64, value: f64 },
-    #[error("{running} queries are running, the most that are allowed (limit --queries-max); try again in a moment")]
+    #[error("{running} queries are running, which is the limit (--queries-max); try again in a moment")]
     TooManyQueries { running: usize },
     #[error(
-        "{count} SQL queries are still busy after their time was over, so no more SQL is taken until one of them ends; time-series queries are answered"
+        "{count} SQL queries still run after their time was over, so no more SQL is accepted until one of them ends; time-series queries are answered"
     )]
     LeftBehind { count: usize },
-    /// Of code that works for a question that nobody waits for any more.
+    /// Of code that works for a query whose client is gone.
     #[error("the query was stopped")]
     Stopped,
-    #[error("queries run {max} tasks on nodes, the most that are allowed at once; try again in a moment")]
+    #[error("queries run {max} tasks on nodes, which is the limit; try again in a moment")]
     TooManyTasks { max: usize },
-    #[error("the query did not finish within {} s (limit --query-deadline); ask for less time or fewer series", after.as_secs_f64())]
+    #[error("the query did not finish within {} s (limit --query-deadline); query less time or fewer series", after.as_secs_f64())]
     Deadline { after: Duration },
     /// A table that is not there, and what the asker may have meant.
     #[error("there is no table or metric '{name}'{hint}")]
     UnknownTable { name: String, hint: String },
     #[error(
-        "queries ran out of the memory that they share (limit --query-memory): {0}; ask for less time, fewer series or an aggregate"
+        "queries ran out of their shared memory (limit --query-memory): {0}; query less time, fewer series or an aggregate"
     )]
     Memory(String),
-    #[error("the query produces more than {max} {what}; ask for less time, fewer series or a coarser downsample")]
+    #[error("the query produces more than {max} {what}; query less time, fewer series or a coarser downsample")]
     TooLarge { what: &'static str, max: u64 },
     /// Of one function.
     #[error("{function} would make {found} {what}; at most {max} are allowed")]
@@ -61,14 +61,14 @@ pub enum Error {
     #[error("{text}")]
     Refused { kind: ErrorKind, text: String },
     /// With [`crate::QueryOptions::strict`] only.
-    #[error("the answer would lack {}; without --strict it covers the others", missing_nodes(.missing))]
+    #[error("{} would be missing from the answer; without --strict it covers the others", missing_nodes(.missing))]
     Incomplete { missing: Vec<MissingNode> },
-    #[error("nodes were lost again and again while the question was asked ({attempts} times); try again in a moment")]
+    #[error("each of {attempts} attempts of the query lost a node; try again in a moment")]
     NodesLost { attempts: u32 },
     /// After rows of it were handed out: before that the question is asked again without it. `node` is its name, or its
     /// address where nobody knows the name.
     #[error(
-        "the answer ends here, because the node {node} was lost: {reason}; ask again for one that covers the others"
+        "the answer ends here, because the node {node} was lost: {reason}; repeat the query to get an answer that covers the others"
     )]
     NodeLost { node: String, reason: String },
     /// Whatever else DataFusion says of a query. See [`crate::error::datafusion`].

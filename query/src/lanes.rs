@@ -1,9 +1,9 @@
-//! The threads that SQL is worked on by: a lane is a few of them that one question has to itself.
+//! The threads of SQL. A lane is a small group of threads that one query has to itself.
 //!
-//! Planning, scalar functions and sorts run to their end on the thread that calls them; no timer interrupts them.
-//! A question whose time is over is therefore not waited for: where its work does not end at once, its lane is
-//! retired. What only waits in it is dropped, what still computes goes on at the lowest priority, is counted, and ends
-//! with its thread. Whoever asks next gets another lane.
+//! Planning, scalar functions and sorts run to their end on the thread that calls them; no timer interrupts them. So
+//! nothing waits for a query whose time is over: if its work does not end at once, its lane is retired. Tasks that only
+//! wait in the lane are dropped. Code that still computes goes on at the lowest priority, is counted, and ends together
+//! with its thread. The next query gets another lane.
 //!
 //! A question that works for long gives way to short ones: its threads get a lower priority, and its lane ends with it,
 //! since a user may lower a priority but not raise it again.
@@ -37,7 +37,7 @@ const LOOK_MAX: Duration = Duration::from_millis(20);
 pub(crate) const SHORT_MAX: Duration = Duration::from_secs(1);
 /// Of the threads of a question that has worked for longer: a third of the share of a short one.
 const LONG_NICENESS: i32 = 15;
-/// Of threads that nobody waits for.
+/// The priority of threads whose query is over.
 const LOWEST_PRIORITY: i32 = 19;
 
 /// The lanes of one process.
@@ -99,7 +99,7 @@ impl LaneThreads {
     fn lower(&self, niceness: i32) {
         self.niceness.fetch_max(niceness, Ordering::SeqCst);
         for thread in self.living().iter() {
-            // A thread that ended meanwhile is none of ours any more, and there is nothing to lower.
+            // A thread that ended meanwhile is no longer ours, and there is nothing to lower.
             let _ = rustix::process::setpriority_process(rustix::process::Pid::from_raw(*thread), self.niceness());
         }
     }
@@ -204,7 +204,7 @@ impl Lanes {
         }
     }
 
-    /// What still computes in it goes on with nobody waiting; everything else is dropped.
+    /// Code that still computes in it goes on without a caller; everything else is dropped.
     pub(crate) fn retire(&self, lane: Lane) {
         lane.bounds.stop();
         lane.threads.lower(LOWEST_PRIORITY);
@@ -218,7 +218,7 @@ impl Lanes {
         retired.len()
     }
 
-    /// Whether so many did that no more threads may be put in the place of theirs.
+    /// Whether so many did that their threads may not be replaced any more.
     pub(crate) fn are_exhausted(&self) -> bool {
         self.left_behind() >= self.left_behind_max
     }

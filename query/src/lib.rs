@@ -1,12 +1,30 @@
-//! Everything that turns a question into an answer: SQL, time-series queries, DataFusion.
+//! Turns queries into answers: SQL, time-series queries, DataFusion.
 //!
-//! Knows no HTTP and no OpenTSDB names. A question comes in as [`TsQuery`] or as SQL text
-//! through [`run::Queries`]; both reach the data through the one [`leaf`].
+//! This crate knows no HTTP and no OpenTSDB names. It stands on `telem-engine`; a server, or a program that embeds
+//! telem, supplies the queries.
 //!
-//! From a database to answers (`examples/ask.rs`):
+//! # Example
+//! This is `examples/ask.rs`; `cargo run -p telem-query --example ask` runs it.
 //! ```no_run
 #![doc = include_str!("../examples/ask.rs")]
 //! ```
+//!
+//! # Where to begin
+//! A query comes in as a [`TsQuery`] or as SQL text through [`Queries`]; both reach the data through the one [`leaf`].
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`run`] | the entry point of queries: limits, deadlines, cancellation |
+//! | [`question`], [`answer`] | queries and answers as plain data |
+//! | [`plan`], [`pipeline`] | a time-series query: its plan, and the steps for each series |
+//! | [`session`], [`catalog`], [`table`], [`functions`] | SQL: what queries share, the tables, the functions that telem adds |
+//! | [`leaf`] | the one leaf of every plan: a request to the node that owns the data |
+//! | [`cluster`], [`view`] | queries over many nodes, and what one query sees |
+//! | [`options`] | the limits of queries |
+//! | [`error`] | errors, also on their way between nodes |
+//!
+//! # Errors
+//! [`Error`] is an enum; its [`ErrorKind`] tells what a caller can do. The messages are for people and may change.
 
 pub mod answer;
 pub mod catalog;

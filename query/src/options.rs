@@ -1,4 +1,4 @@
-//! How queries are bounded, what is counted of them, and the names and sizes that all of them share.
+//! The limits of queries, their counters, and the names and sizes that all of them share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::answer::MissingNode;
 
 /// Rows of one batch between the nodes of a plan.
 pub const BATCH_ROWS: usize = 8_192;
-/// The names before a table's, for those who write them out.
+/// The names before a table's, for queries that write them out.
 pub const CATALOG: &str = "telem";
 pub const SCHEMA: &str = "public";
 /// Most threads that execute plans, unless somebody says otherwise.
@@ -43,7 +43,7 @@ pub struct QueryOptions {
     pub strict: bool,
     /// Nodes whose databases are not there to be asked, and why: every answer lacks them. None.
     pub absent: Vec<MissingNode>,
-    /// Up to so many nodes send their parts of an answer straight to the head; more are reduced in a tree. 16.
+    /// Up to this many nodes send their parts of an answer directly to the head; more are reduced in a tree. 16.
     pub flat_max: usize,
     /// Most tasks that run on nodes at once, of all queries together; a query that would be past that waits for its
     /// turn. 4,096: three queries over a thousand nodes.

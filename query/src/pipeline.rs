@@ -1,8 +1,9 @@
-//! What happens to each series by itself, before series meet: window, downsample, fill, rate, contribution.
+//! The steps that are applied to each series by itself, before series are combined: window, downsample, fill, rate,
+//! contribution.
 //!
-//! Pure and synchronous. Each step is one small file and one function; [`Pipeline`] is a query's
-//! choice of steps, worked out once. The steps run where the series lives, or are split between
-//! there ([`Pipeline::ship`]) and the head ([`Pipeline::receive`]); both ways give the same [`Contribution`].
+//! The module is pure and synchronous. Each step is one small file and one function; [`Pipeline`] is a query's choice
+//! of steps, made once. The steps run where the series is stored, or are split between there ([`Pipeline::ship`]) and
+//! the head ([`Pipeline::receive`]). Both ways give the same [`Contribution`].
 
 pub mod calendar;
 pub mod contribution;

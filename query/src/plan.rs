@@ -1,9 +1,9 @@
-//! A [`TsQuery`] to its answer: plans are built directly, without SQL and without an optimizer.
+//! Plans and answers a [`TsQuery`]. Plans are built directly, without SQL and without an optimizer.
 //!
-//! First every owner names the series that take part ([`groups`]): they make the groups and their
-//! tags, also of groups without a value. Then the values come, in one of two ways ([`Route`]):
-//! owners send what each series contributes to each bucket and ordinary aggregates reduce it on
-//! its way ([`pushdown`]), or they send points, and the head does the rest ([`points`]).
+//! First every owner names the series that take part ([`groups`]). They make the groups and their tags, even of groups
+//! without a value. Then the values come, in one of two ways ([`Route`]). Either owners send the contribution of each
+//! series to each bucket, and ordinary aggregates reduce these on their way ([`pushdown`]); or owners send points, and
+//! the head does the rest ([`points`]).
 
 mod groups;
 mod known;
@@ -152,7 +152,7 @@ async fn read_groups(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<
 /// Pushdown needs a grid that all series share and an aggregate that can be made of parts, and it
 /// must not make far more rows than there are points.
 fn route(query: &TsQuery, pipeline: &Pipeline, groups: &Groups, options: &QueryOptions) -> Route {
-    // What stands on several nodes must meet before anything is made of it.
+    // Series on several nodes must be combined before anything is computed from them.
     if !groups.shared().is_empty() {
         return Route::Points;
     }
@@ -206,7 +206,7 @@ fn points_leaf(query: &Arc<TsQuery>, groups: &Groups, context: &PlanContext<'_>)
     leaf(query, yields, groups.selected(), groups.series(), context)
 }
 
-/// Asks whom the `selected` series concern; `series` of them are expected to take part.
+/// Asks which nodes the `selected` series concern; `series` of them are expected to take part.
 fn leaf(
     query: &Arc<TsQuery>,
     yields: Yield,

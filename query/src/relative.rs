@@ -1,6 +1,6 @@
-//! Times relative to now in SQL: where a time is expected, the texts `'5m-ago'` and `'now'` are one.
+//! Times relative to now in SQL: where a time is expected, the texts `'5m-ago'` and `'now'` are times.
 //!
-//! They become constants when a question is planned, before any part of it goes to a node, so that all nodes mean the
+//! They become constants when a query is planned, before any part of it is sent to a node, so that all nodes use the
 //! same moment.
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ impl Anchor {
     }
 }
 
-/// The plan with times in place of the texts that stand for them: wherever a text is compared with a time or cast to one.
+/// The plan with times in place of their texts: wherever a text is compared with a time or cast to one.
 pub fn resolve(plan: LogicalPlan, anchor: &Anchor) -> Result<LogicalPlan> {
     let resolved = plan.transform_up_with_subqueries(|plan| {
         let schema = merge_schema(&plan.inputs());
@@ -119,7 +119,7 @@ fn compares(op: Operator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
-/// The time that a literal stands for, in its place.
+/// The time that a literal means, in its place.
 fn in_place(expr: Expr, anchor: &Anchor) -> Result<Transformed<Expr>> {
     let Expr::Literal(value, _) = &expr else { return Ok(Transformed::no(expr)) };
     let Some(text) = value.try_as_str().flatten() else { return Ok(Transformed::no(expr)) };

@@ -1,8 +1,8 @@
-//! The way in for questions: bounded in number, time and memory, cancelled when nobody waits.
+//! The entry point of queries: bounded in number, time and memory, and cancelled when no client waits.
 //!
-//! Questions are worked on by threads of their own, at low priority, so that neither a heavy
-//! query nor a slow disk delays those who take samples in. [`bounded`] holds the limits,
-//! [`crate::lanes`] the threads of SQL, [`sql`] turns text into a plan, and [`ask`] asks, again where nodes are lost meanwhile.
+//! Queries run on threads of their own at low priority, so that neither a heavy query nor a slow disk delays ingest.
+//! [`bounded`] holds the limits, [`crate::lanes`] the threads of SQL, and [`sql`] turns text into a plan. [`ask`] runs
+//! a query, and repeats it if nodes are lost meanwhile.
 
 pub(crate) mod ask;
 pub(crate) mod bounded;
@@ -38,9 +38,9 @@ struct QueryService {
     db: Db,
     options: QueryOptions,
     session: Session,
-    /// Who asks other nodes; `None` where there are none.
+    /// Sends queries to other nodes; `None` if there are none.
     head: Option<Arc<Head>>,
-    /// Who answers other heads.
+    /// Answers other heads.
     worker: Option<WorkerService>,
     /// Ends what goes on behind questions.
     background: Option<AbortHandle>,

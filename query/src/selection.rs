@@ -1,6 +1,6 @@
-//! Which series a query reads, and into which group each of them falls.
+//! The series that a query reads, and the group of each of them.
 //!
-//! The head and the owners of the series must agree on groups, so both ask [`group_key`].
+//! The head and the owners of the series must agree on groups, so both call [`group_key`].
 
 use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate};
 
@@ -9,7 +9,7 @@ use crate::question::tags::{SEPARATOR, encode_tags};
 use crate::question::tsq::{Matcher, TagFilter};
 use crate::question::{Aggregator, TsQuery};
 
-/// That somebody knows the metric, the tag keys and the literal tag values a query names.
+/// Checks that some node knows the metric, the tag keys and the literal tag values of a query.
 ///
 /// # Errors
 /// UnknownName, for the first that no series of the database carries.

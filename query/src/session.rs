@@ -1,9 +1,9 @@
-//! What all queries share (functions, memory, settings) and what each gets of its own (a snapshot,
-//! the tables seen in it, the time it calls now).
+//! What all queries share (functions, memory, settings), and what each query has of its own (a snapshot, the tables in
+//! it, the time that it calls now).
 //!
-//! Names keep their case and are never folded: `SELECT Load FROM Node` asks for a column `Load`
-//! of a metric `Node`, quoted or not. Keywords and functions may be written in any case.
-//! Quotes are needed only around names that are no plain identifiers: `"sys.cpu.user"`.
+//! Names keep their case and are never folded: `SELECT Load FROM Node` asks for a column `Load` of a metric `Node`,
+//! quoted or not. Keywords and functions may be written in any case. Quotes are needed only around names that are not
+//! plain identifiers: `"sys.cpu.user"`.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;

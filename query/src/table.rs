@@ -1,7 +1,7 @@
-//! The tables that SQL sees. A table is a schema and the request that a scan of it becomes.
+//! The tables of SQL. A table is a schema and the request that a scan of it becomes.
 //!
-//! Every table has its columns by name, each with what it means to the leaf ([`Column`]); a scan
-//! keeps the columns it needs and hands every filter it understands to the leaf ([`pushdown`]).
+//! A table has its columns by name, each with its meaning to the leaf ([`Column`]). A scan keeps the columns that it
+//! needs and passes every filter that the leaf can apply on to the leaf ([`pushdown`]).
 
 pub mod downsample;
 pub(crate) mod pushdown;
@@ -27,7 +27,7 @@ use crate::view::View;
 use pushdown::Pushed;
 use shape::TableShape;
 
-/// Columns of a metric's table that are no tags. A tag of such a name appears behind [`TAG_PREFIX`].
+/// Columns of a metric's table that are not tags. A tag of such a name appears behind [`TAG_PREFIX`].
 const FIXED_COLUMNS: [&str; 5] = ["ts", "value", "value_int", "node", "job"];
 const TAG_PREFIX: &str = "tag_";
 /// With fewer, DataFusion would aggregate in one step above the leaf.
@@ -57,7 +57,7 @@ impl Table {
         Self::new(view, RowKind::Sample, columns, Vec::new())
     }
 
-    /// The samples of one metric, its tags as columns. `None` when no series carries the metric.
+    /// The samples of one metric, its tags as columns. `None` when no series has the metric.
     pub fn metric(view: &View, metric: &str) -> Option<Self> {
         let index = view.index();
         let keys = index.tag_keys(metric);
@@ -93,7 +93,7 @@ impl Table {
         Self::new(view, RowKind::Series, columns, Vec::new())
     }
 
-    /// One row a metric; its type in the words of OpenMetrics. NULL where nobody said.
+    /// One row a metric; its type in the words of OpenMetrics. NULL if it is unknown.
     pub fn metrics(view: &View) -> Self {
         let columns = vec![
             ("metric".to_owned(), Column::Metric),

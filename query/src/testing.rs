@@ -1,4 +1,4 @@
-//! What the tests of queries share: a database from a few lines of text, and answers as text.
+//! Shared by the tests of queries: a database from a few lines of text, and answers as text.
 
 use std::collections::BTreeSet;
 use std::path::Path;

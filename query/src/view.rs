@@ -1,7 +1,7 @@
-//! What one question sees: a snapshot of our own database, and the nodes beside it.
+//! What one query sees: a snapshot of our own database, and the other nodes.
 //!
-//! Where there are none, everything here is the snapshot's. Whoever plans asks the view which names exist and whom
-//! a request concerns; whoever executes has a snapshot alone ([`crate::leaf::LeafContext`]).
+//! Without other nodes everything here is the snapshot's. The planner asks the view which names exist and which nodes a
+//! request concerns. The code that executes has only a snapshot ([`crate::leaf::LeafContext`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,24 +62,24 @@ impl View {
         1 + self.others.as_ref().map_or(0, |others| others.head.members().len())
     }
 
-    /// Whether anybody but our own database is asked.
+    /// Whether other nodes take part besides our own database.
     pub fn has_others(&self) -> bool {
         self.others.is_some()
     }
 
-    /// Those of `series` that stand on several nodes.
+    /// Those of `series` that are on several nodes.
     pub fn on_several(&self, series: &[SeriesId]) -> Vec<SeriesId> {
         self.others.as_ref().map_or_else(Vec::new, |others| others.head.members().on_several(series))
     }
 
-    /// A series that `node` has, whether or not it told of it.
+    /// A series of `node`, whether or not it was reported.
     pub(crate) fn find(&self, node: &str, key: &SeriesKey) {
         if let Some(others) = &self.others {
             others.head.members().find(node, key);
         }
     }
 
-    /// A leaf that asks whom it concerns: the owners of `series` (all, where that is `None`) among the nodes that
+    /// A leaf for the nodes that it concerns: the owners of `series` (all, where that is `None`) among the nodes that
     /// pass. Nodes that cannot be asked are missing from then on.
     pub(crate) fn leaf(
         &self,
@@ -106,7 +106,7 @@ impl View {
     /// The series that a node gave the numbers of; `None` for a name of a series.
     ///
     /// # Errors
-    /// Internal, when no such numbers were told.
+    /// Internal, when no such numbers were reported.
     pub(crate) fn numbered(&self, word: &str) -> Result<Option<Vec<SeriesKey>>> {
         let Some((node, runs)) = numbers::decode(word) else { return Ok(None) };
         let untold =

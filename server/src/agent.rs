@@ -1,8 +1,8 @@
-//! The agent of one node, from its start to its end: storage, collectors and service of the node, as a member of a job.
+//! The agent of one node from start to end: storage, collectors and service of the node, as a member of a job.
 //!
-//! It leads one life after another: where a head comes back with other secrets, everything is closed in order and
-//! opened again with those. Samples do not wait for a head: one that is not there at the start is waited for a moment,
-//! because it may have a name for the node, and then everything begins without it.
+//! An agent runs in rounds: if its head comes back with other secrets, everything is closed in order and opened again
+//! with the new ones. Samples do not wait for a head. If there is no head at the start, the agent waits a moment,
+//! because the head may have a name for the node; then it begins without one.
 
 mod keeper;
 pub(crate) mod member;
@@ -32,9 +32,9 @@ use crate::token::TokenError;
 pub(crate) const NAME_WAIT: Duration = Duration::from_secs(5);
 /// How long it may take to refuse a node that has one.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
-/// Longest that everything may take to stop when the agent was told to by a signal, the farewell besides.
+/// Longest time to stop everything after a signal, without the farewell.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
-/// The same at the end of a job, when nobody is in a hurry: what is stored is merged first.
+/// The same at the end of a job, without hurry: the database is merged first.
 const END_TIMEOUT: Duration = Duration::from_secs(90);
 /// By which a directory is known to hold a database.
 const MANIFEST: &str = "MANIFEST";
@@ -49,7 +49,7 @@ pub struct AgentOptions {
     /// The join file, or `-`.
     pub source: PathBuf,
     pub join: Join,
-    /// What tells that whoever started it is gone, or the way from there.
+    /// The sign that the process that started it is gone, or the connection to it.
     pub lifeline: Lifeline,
     /// The name that it wants.
     pub node: String,
@@ -60,7 +60,7 @@ pub struct AgentOptions {
     pub listen: Option<SocketAddr>,
     pub advertise: Option<String>,
     pub place: PlaceOf,
-    /// Nobody asked for the live data to stay: they go when they are saved.
+    /// The live data was not asked to stay: it is removed when it is saved.
     pub is_passing: bool,
     pub prepare: PrepareNode,
     /// Called when a life has begun.
@@ -91,9 +91,9 @@ pub enum AgentError {
     Database { dir: PathBuf, source: telem_engine::Error },
     #[error(transparent)]
     Service(#[from] ServiceError),
-    #[error("the service ended without being told to")]
+    #[error("the service ended unexpectedly")]
     Ended,
-    #[error("closing took more than {} s; what was not flushed stands in the WAL and is there at the next start", STOP_TIMEOUT.as_secs())]
+    #[error("closing took more than {} s; unflushed samples are in the WAL and are there at the next start", STOP_TIMEOUT.as_secs())]
     Slow,
 }
 
@@ -106,7 +106,7 @@ pub enum AgentEnd {
     JobOver,
     /// There had been no head for so long.
     HeadGone(Duration),
-    /// Whoever started it is gone, and there is no head.
+    /// The process that started it is gone, and there is no head.
     Orphaned,
 }
 
@@ -201,7 +201,7 @@ async fn serve(
     let ready = |ready: &Ready| {
         (options.ready)(ready);
         describe(ready.db.clone(), job);
-        // Those who wait for it live as long as the service.
+        // Its waiting callers live as long as the service.
         let _ = tell_queries.send(ready.queries.clone());
         let _ = tell_keeper.send(ready.db.clone());
     };
@@ -278,9 +278,9 @@ async fn finish(keeper: Keeper, patience: Duration, passing: Option<&Path>, stop
             }
         }
         Some(Saved { failed: Some(why), dir, .. }) => {
-            tracing::error!(dir = %dir.display(), why, "the copy is not complete; what it lacks is in the live data");
+            tracing::error!(dir = %dir.display(), why, "the copy is not complete; the missing samples are in the live data");
         }
-        None => tracing::error!("saving took too long; what the copy lacks is in the live data"),
+        None => tracing::error!("saving took too long; the missing samples are in the live data"),
     }
 }
 
@@ -309,7 +309,7 @@ async fn discard(live: PathBuf) {
     }
 }
 
-/// Until the service has closed its database; in a hurry from when somebody says so.
+/// Waits until the service has closed its database; hurries once it is told to.
 async fn close(
     served: &mut (impl Future<Output = Result<(), ServiceError>> + Unpin),
     is_calm: bool,
@@ -339,7 +339,7 @@ async fn listener(join: &Join, wanted: Option<SocketAddr>) -> Result<TcpListener
     }
 }
 
-/// Who this agent is before a head said otherwise, and where its data stand.
+/// The identity of this agent before a head changes it, and the place of its data.
 async fn identify(options: &AgentOptions, listens: SocketAddr) -> Result<(Identity, PathBuf), AgentError> {
     let data = (options.place)(&options.join, &options.node).map_err(AgentError::Place)?;
     let found = tokio::task::spawn_blocking({
@@ -361,7 +361,7 @@ async fn identify(options: &AgentOptions, listens: SocketAddr) -> Result<(Identi
     Ok((identity, data))
 }
 
-/// The name of the node whose database stands in `dir`, if one does.
+/// The name of the node whose database is in `dir`, if there is one.
 fn name_of(dir: &Path) -> telem_engine::Result<Option<String>> {
     if !dir.join(MANIFEST).exists() {
         return Ok(None);

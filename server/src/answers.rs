@@ -1,7 +1,7 @@
-//! Memory that answers take until their clients have read them.
+//! The memory of answers until their clients have read them.
 //!
-//! An answer grows within a budget that all answers share, and gives back what is read of it, so that many clients
-//! that read slowly get `503` instead of filling the memory of the node.
+//! An answer grows within a budget that all answers share, and releases what the client has read. So many slow clients
+//! get `503` instead of filling the memory of the node.
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +47,7 @@ impl AnswerCharge {
     pub fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
         let bytes_max = self.budget.bytes_max();
         if bytes > bytes_max {
-            let what = format!("the answer is larger than {bytes_max} bytes; ask for less time or fewer series");
+            let what = format!("the answer is larger than {bytes_max} bytes; query less time or fewer series");
             return Err(ApiError::of_kind(ErrorKind::Invalid, what));
         }
         self.budget.0.grow(&mut self.charge, bytes).map_err(|MemoryTaken| {

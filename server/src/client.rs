@@ -1,8 +1,9 @@
-//! A small HTTP client: asks a running server over TCP, with TLS or without, or over its Unix socket.
+//! A small HTTP client: sends requests to a running server over TCP, with or without TLS, or over its Unix socket.
 //!
-//! One connection a request, unless many requests go over one [`ClientConnection`]; no redirects, no cookies. Answers are read as
-//! a stream. A server with TLS is trusted if its certificate is that of the connection file or of the job, or if an
-//! authority vouches for it: one of `--tls-ca FILE`, else of those that the machine trusts.
+//! Each request has a connection of its own, unless many requests share a [`ClientConnection`]. There are no redirects
+//! and no cookies. Answers are read as a stream. A server with TLS is trusted if its certificate is that of the
+//! connection file or of the job, or if an authority vouches for it: one of `--tls-ca FILE`, else one that the machine
+//! trusts.
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,7 @@ pub enum Address {
         tls: bool,
         /// `host:port`.
         authority: String,
-        /// What stands before `/api/...`, without a slash at its end.
+        /// The part before `/api/...`, without a trailing slash.
         prefix: String,
     },
     Unix(PathBuf),
@@ -51,7 +52,7 @@ pub enum Address {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("'{text}' is no address of a server ({why}); write http://HOST:PORT, https://HOST:PORT or unix:PATH")]
+    #[error("'{text}' is not the address of a server ({why}); write http://HOST:PORT, https://HOST:PORT or unix:PATH")]
     BadAddress { text: String, why: String },
     #[error("cannot reach {address}: {source}; is the server running?")]
     Unreachable { address: Address, source: io::Error },
@@ -110,7 +111,7 @@ impl fmt::Display for Address {
 /// The file of `--tls-ca`: what the command line says is one for all of a process.
 static AUTHORITIES: OnceLock<PathBuf> = OnceLock::new();
 
-/// From now on servers are trusted for whom this file vouches, and no others that are not known otherwise.
+/// From now on servers are trusted if this file vouches for them, or if they are known otherwise.
 pub fn trust_authorities(file: PathBuf) {
     // There is one command line.
     AUTHORITIES.get_or_init(|| file);
@@ -127,8 +128,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// With the token of `TELEM_TOKEN`, else that of the connection file which `TELEM_CONNECTION` names if it
-    /// is this server's: a token goes to nobody but the server it belongs to. The certificate of that file is trusted
+    /// With the token of `TELEM_TOKEN`, else that of the connection file which `TELEM_CONNECTION` names if it is this
+    /// server's: a token is sent only to the server that it belongs to. The certificate of that file is trusted
     /// likewise.
     pub fn new(address: Address) -> Client {
         let of_file = || {

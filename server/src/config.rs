@@ -1,4 +1,4 @@
-//! Who and where this process is: its job, its node, its directories. Pure functions of what they are given.
+//! The identity of this process: its job, its node, its directories. Pure functions of their arguments.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ const NAME_BYTES_MAX: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error(
-        "{what} '{name}' is no name: at most {NAME_BYTES_MAX} letters, digits, '.', '_' and '-', the first not '.'"
+        "{what} '{name}' is not a name: at most {NAME_BYTES_MAX} letters, digits, '.', '_' and '-', the first not '.'"
     )]
     BadName { what: &'static str, name: String },
     #[error("there is no user '{name}' (for --allow-user): {why}")]
@@ -111,8 +111,8 @@ pub struct Base {
     pub variable: Option<&'static str>,
 }
 
-/// Where live data may stand unless `--data` says otherwise, best first: on the fastest disk that the job was given.
-/// Where none of those can be used there is one that every machine has, and memory.
+/// Where live data may be unless `--data` says otherwise, best first: on the fastest disk that the job was given. Where
+/// none of those can be used there is one that every machine has, and memory.
 pub fn data_bases(env: impl Fn(&str) -> Option<String>) -> Vec<Base> {
     let named = ["TELEM_DATA", "SLURM_TMPDIR", "TMPDIR"].into_iter();
     let named = named.filter_map(|variable| Some(Base { path: env(variable)?.into(), variable: Some(variable) }));
@@ -126,7 +126,7 @@ pub fn data_bases(env: impl Fn(&str) -> Option<String>) -> Vec<Base> {
     bases
 }
 
-/// The name of what is ours alone where anybody may write: live data are `JOB/NODE` below it.
+/// The name of our private directory in public places: live data is in `JOB/NODE` below it.
 pub fn private_name(uid: u32) -> String {
     format!("telem-{uid}")
 }

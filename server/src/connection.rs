@@ -1,7 +1,8 @@
-//! The connection file: everything a process of our user needs to reach this server, readable by nobody else.
+//! The connection file: everything that a process of our user needs to reach this server, readable only by that user.
 //!
-//! It stands as `connection.json` in the data directory, or where `--connection-file` says, with mode 0600, from
-//! when the server listens until it has stopped. One that a killed server left names a `pid` that is gone.
+//! It is `connection.json` in the data directory, or the file that `--connection-file` names, with mode 0600. It exists
+//! from when the server listens until it has stopped. A file that a killed server left names a `pid` that no longer
+//! exists.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Which pages of other origins a browser may let ask (cross-origin resource sharing): none, unless somebody names them.
+//! Cross-origin resource sharing: which pages of other origins a browser lets read our answers. By default none.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -11,7 +11,7 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");
 pub const HEADERS: &str = "Authorization, Content-Type, Accept, Origin, User-Agent, DNT, Cache-Control, X-Mx-ReqToken, \
      Keep-Alive, X-Requested-With, If-Modified-Since";
 
-/// The origins (`https://grafana.example:3000`) whose pages may ask; nobody by default.
+/// The origins (`https://grafana.example:3000`) whose pages may send requests; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cors {
     #[default]
@@ -24,7 +24,7 @@ pub enum Cors {
 /// What becomes of a request that a page may have made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It came from no other page, or nobody said which pages may ask.
+    /// It came from no other page, or no pages are configured.
     NoPage,
     /// The answer says that this origin may read it.
     Admitted(HeaderValue),
@@ -45,10 +45,10 @@ impl Cors {
             return Ok(Cors::Everybody);
         }
         if origins.iter().any(|origin| origin == "*") {
-            return Err(format!("'{list}' names everybody and some; write * alone, or the origins alone"));
+            return Err(format!("'{list}' contains * and origins; write * alone, or the origins alone"));
         }
         if let Some(odd) = origins.iter().find(|origin| !is_origin(origin)) {
-            return Err(format!("'{odd}' is no origin; write SCHEME://HOST or SCHEME://HOST:PORT, without a path"));
+            return Err(format!("'{odd}' is not an origin; write SCHEME://HOST or SCHEME://HOST:PORT, without a path"));
         }
         match origins.len() {
             0 => Err(format!("'{list}' names no origin; write https://HOST[:PORT], or * for every page there is")),
@@ -90,7 +90,7 @@ pub fn allow(answer: &mut HeaderMap, origin: HeaderValue) {
         (header::ACCESS_CONTROL_ALLOW_ORIGIN, origin),
         (header::ACCESS_CONTROL_ALLOW_METHODS, METHODS),
         (header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(HEADERS)),
-        // An answer to one page is none to another.
+        // An answer for one page is not valid for another.
         (header::VARY, HeaderValue::from_static("Origin")),
     ];
     for (name, value) in headers {

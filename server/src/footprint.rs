@@ -1,4 +1,4 @@
-//! telem beside a job: it steps back for the job, and says what it took.
+//! The footprint of telem beside a job: it lowers its own priority, and reports its resource use.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,11 +7,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimi
 
 /// The niceness of telem's threads.
 const NICENESS: i32 = 10;
-/// What is added to the score by which the kernel chooses whom to kill when memory runs out. Half of its
-/// range: telem goes before whatever of the job holds less than half of the memory.
+/// What is added to the score by which the kernel chooses the process to kill when memory runs out. Half of its range:
+/// telem goes before whatever of the job holds less than half of the memory.
 const OOM_SCORE_RAISE: i32 = 500;
 const OOM_SCORE_MAX: i32 = 1000;
-/// Processor time is told in these: `USER_HZ`, 100 a second to every program on Linux.
+/// Processor time is reported in these units: `USER_HZ`, 100 a second to every program on Linux.
 pub const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Lets the job have the processor first: for the thread that calls, and the threads that it starts.
@@ -21,7 +21,7 @@ pub fn yield_processor() {
     }
 }
 
-/// Puts this process before the job when the kernel must kill. For the recorder: whose end nobody takes for the end of
+/// Puts this process before the job when the kernel must kill. For the recorder, whose end is not taken for the end of
 /// the job, and which starts no process that would inherit this.
 pub fn yield_memory() {
     let path = "/proc/self/oom_score_adj";
@@ -96,7 +96,7 @@ impl QueryThreads {
 
     fn add(&mut self, seen: HashMap<u32, u64>) {
         for (thread, spent) in std::mem::take(&mut self.spent) {
-            // A number that was given to another thread begins anew.
+            // A number that was given to another thread starts again from 0.
             if seen.get(&thread).is_none_or(|now| *now < spent) {
                 self.gone += spent;
             }

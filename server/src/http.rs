@@ -1,6 +1,7 @@
-//! What every endpoint shares: bodies within limits, parameters, who asks, and how an error becomes a status.
+//! The parts that every endpoint shares: bodies within limits, parameters, the client's identity, and statuses of
+//! errors.
 //!
-//! It knows no protocol: `service/router.rs` says who answers which path.
+//! This module knows no protocol: `service/router.rs` maps paths to handlers.
 
 pub mod asker;
 pub mod body;

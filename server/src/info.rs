@@ -1,4 +1,4 @@
-//! What is in databases, as JSON and as text; and how DuckDB reads them without us.
+//! The contents of databases, as JSON and as text; and the view through which DuckDB reads them without telem.
 
 pub mod duckdb;
 pub mod human;
@@ -135,7 +135,7 @@ impl Info {
         }
     }
 
-    /// What storing the samples takes, for those who look after storage.
+    /// What storage of the samples costs, for operators.
     pub fn storage_lines(&self) -> String {
         let mut text = format!(
             "samples    {}, {} of them not in a segment yet",

@@ -1,7 +1,7 @@
 //! A command under telem, from its start to its saved samples.
 //!
-//! The job comes first. Two processes, so that nothing that happens to the one that records reaches the other, which
-//! is the command's parent: read [`supervisor`], then [`recorder`], then [`link`], what they tell each other.
+//! The job comes first. There are two processes, so that no failure of the one that records reaches the other, which is
+//! the command's parent. Read [`supervisor`], then [`recorder`], then [`link`], the messages between them.
 
 pub mod child;
 mod command;
@@ -27,10 +27,10 @@ pub use self::recorder::Event;
 
 /// Longest that the service may take to stop and close its database when the command has ended.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(120);
-/// The same for everything after the end of the command, once somebody said that telem is to end.
+/// The same for everything after the end of the command, once telem was told to end.
 const HURRIED_TIMEOUT: Duration = Duration::from_millis(4_500);
 
-/// How somebody at home reaches a service on a compute node.
+/// How a user at home reaches a service on a compute node.
 pub fn tunnel(url: &str, host: &str) -> String {
     let address = url.trim_start_matches("http://");
     let port = address.rsplit(':').next().unwrap_or(address);

@@ -1,7 +1,8 @@
-//! The join file: all that an agent must know to belong to a job, one JSON object.
+//! The join file: everything that an agent must know to belong to a job, as one JSON object.
 //!
-//! The head writes it with mode 0600, where agents read it again when they look for a head that was restarted; or the
-//! agent reads it from its standard input. It never stands on a command line, because it holds the job's token and key.
+//! The head writes it with mode 0600, and agents read it again when they look for a head that was restarted. An agent
+//! may also read it from its standard input. It never appears on a command line, because it holds the job's token and
+//! key.
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,7 @@ const STDIN: &str = "-";
 /// How long agents go on without a head, unless the join file says otherwise.
 pub const HEAD_GONE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What an agent is told.
+/// The information for an agent.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Join {
     pub job: String,
@@ -87,15 +88,15 @@ pub enum JoinError {
     Silent,
     #[error("standard input cannot be read: {0}")]
     Stdin(#[source] io::Error),
-    #[error("{from} is no join file: {why}; the head writes one, or `telem serve --join-file FILE`")]
+    #[error("{from} is not a join file: {why}; the head writes one, or `telem serve --join-file FILE`")]
     NotJoin { from: String, why: String },
     #[error(
         "{from} was written by telem {theirs}, and this is telem {VERSION}; start agents with the binary of their head"
     )]
     Version { from: String, theirs: String },
-    #[error("{from} is no join file: {source}")]
+    #[error("{from} is not a join file: {source}")]
     Name { from: String, source: ConfigError },
-    #[error("the join file says '{url}' of the head, which {why}")]
+    #[error("the join file gives '{url}' as the head, which {why}")]
     BadHead { url: String, why: &'static str },
     #[error("the join file has {0}")]
     Lacks(&'static str),
@@ -197,10 +198,10 @@ impl Join {
 
     fn head_url(&self, text: &str) -> Result<Url, JoinError> {
         let bad = |why| JoinError::BadHead { url: text.to_owned(), why };
-        let url = Url::parse(text).map_err(|_| bad("is no URL"))?;
+        let url = Url::parse(text).map_err(|_| bad("is not a URL"))?;
         match (url.scheme(), self.certificate.is_some()) {
             ("https", true) => Ok(url),
-            ("https", false) => Err(bad("needs a certificate, and there is none")),
+            ("https", false) => Err(bad("needs a certificate, which is missing")),
             ("http", true) => Err(bad("is without TLS although there is a certificate")),
             ("http", false) if is_loopback(&url) => Ok(url),
             ("http", false) => Err(bad("is without TLS and not on loopback")),
@@ -219,10 +220,10 @@ impl Join {
         Ok(JoinFile { path: path.to_path_buf(), text })
     }
 
-    /// As it stands in the file, and goes to the standard input of an agent.
+    /// As it is in the file, and is sent to the standard input of an agent.
     ///
     /// # Errors
-    /// When a path in it is no text.
+    /// When a path in it is not UTF-8.
     pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
@@ -235,7 +236,7 @@ fn not_join(from: &str, text: &[u8], error: &serde_json::Error) -> JoinError {
     JoinError::NotJoin { from: from.to_owned(), why }
 }
 
-/// The standard input of an agent, after what it was told.
+/// The standard input of an agent, behind the join file.
 #[derive(Clone, Debug, Default)]
 pub struct Lifeline {
     is_cut: Arc<AtomicBool>,
@@ -298,7 +299,7 @@ impl JoinFile {
         if !self.is_ours() {
             return;
         }
-        // What stands there then is not ours any more, and stays when this is dropped.
+        // The file there is not ours any more then, and stays when this is dropped.
         if let Err(error) = private_file::write(&self.path, text) {
             tracing::warn!(%error, path = %self.path.display(), "the join file of the other head is not put back");
         }
@@ -338,7 +339,7 @@ mod seconds {
     pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Duration, D::Error> {
         let seconds = f64::deserialize(from)?;
         Duration::try_from_secs_f64(seconds)
-            .map_err(|_| de::Error::custom(format_args!("{seconds} is no time in seconds")))
+            .map_err(|_| de::Error::custom(format_args!("{seconds} is not a time in seconds")))
     }
 }
 

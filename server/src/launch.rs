@@ -1,9 +1,9 @@
-//! Where a job runs and who records it there: hosts, agents, heads.
+//! Where a job runs, and which processes record it there: hosts, agents, heads.
 //!
-//! Pure parts first: [`hostlist`] reads lists of hosts, [`scheduler`] what schedulers say about a job, [`plan`] decides
-//! what one `telem run` does about it. Then what carries that out: [`agents`] are processes of their head, which [`crew`]
-//! watches, and by [`task`] the processes find each other that somebody else started, with the help of [`launcher`] where
-//! what started them has no name.
+//! The pure parts come first: [`hostlist`] reads lists of hosts, [`scheduler`] reads what schedulers say about a job,
+//! and [`plan`] decides what one `telem run` does about it. The others carry that out: [`agents`] are processes of
+//! their head, which [`crew`] watches. By [`task`], processes that a launcher started find each other; [`launcher`]
+//! helps if their launch has no name.
 
 pub mod agents;
 pub mod crew;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub use surroundings::ThisProcess;
 
-/// Who waits for this process to be ready, as what waits for other processes sees him.
+/// The caller that waits for this process, as seen by code that waits for other processes.
 pub trait Patience {
     /// It may take so much longer from now on.
     fn ask(&self, time: Duration);

@@ -1,10 +1,10 @@
 //! The server of telem: HTTP, protocols, command line.
 //!
-//! Knows no storage internals: only a [`telem_engine::Db`], its snapshots and the domain types.
-//! A library so that tests can use every part of it; the binary is `main.rs`, which calls [`cli::main`].
-//! Read [`state`] first: what every request handler is given; then [`protocol`]: what answers; then
-//! [`service::router`]: which protocols there are; then [`net`]: whose requests come that far. The modules stand on
-//! floors, and each uses only those below its own (ARCHITECTURE.md).
+//! It knows no storage internals: only a [`telem_engine::Db`], its snapshots and the domain types. It is a library so
+//! that tests can use every part of it; the binary is `main.rs`, which calls [`cli::main`]. Read [`state`] first: what
+//! every request handler gets. Then read [`protocol`]: what answers; [`service::router`]: which protocols there are;
+//! and [`net`]: which requests come that far. The modules stand on floors, and each uses only those below its own
+//! (ARCHITECTURE.md).
 
 pub mod agent;
 pub mod answers;

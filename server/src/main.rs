@@ -1,4 +1,4 @@
-//! The binary `telem`. Everything it does lives in the library beside it.
+//! The binary `telem`. All of its code is in the library beside it.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
-//! Membership: which nodes a job has, what each of them says of itself, and which of them has fallen silent.
+//! Membership: which nodes a job has, what each of them reports, and which of them has fallen silent.
 //!
-//! The head keeps a [`registry`]; agents ([`agent`](crate::agent)) join it, report every second, and leave, by the
-//! requests of [`messages`], which [`routes`] answers and [`link`] sends; what agents are asked they [`forward`]. What is
-//! decided is decided in the registry, which knows no clock and no network; everything else here carries out.
+//! The head keeps a [`registry`]. Agents ([`agent`](crate::agent)) join it, report every second, and leave, by the
+//! requests of [`messages`], which [`routes`] answers and [`link`] sends. Agents [`forward`] queries that they get. All
+//! decisions are made in the registry, which knows no clock and no network; the other modules carry them out.
 
 pub mod dial;
 mod doctor;
@@ -98,7 +98,7 @@ impl NodeRoster {
             Err(error) => Err(error.to_string()),
         };
         learned.unwrap_or_else(|error| {
-            tracing::warn!(node, error, "a node tells names that cannot be; it is asked always");
+            tracing::warn!(node, error, "a node reports invalid names; it takes part in every query");
             None
         })
     }
@@ -117,7 +117,7 @@ impl NodeRoster {
         self.registry().list(self.now())
     }
 
-    /// From now on every node is told, with the answer to its next report, to save what is left and to end.
+    /// From now on the answer to each node's next report tells it to save the rest and to end.
     pub fn end(&self) {
         self.registry().end();
     }

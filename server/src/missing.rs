@@ -1,4 +1,4 @@
-//! The nodes that an answer lacks, as every protocol tells them: a header.
+//! The nodes that are missing from an answer, as every protocol reports them: a header.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ pub const NAME: &str = "x-telem-missing";
 /// Longer lists are cut.
 const BYTES_MAX: usize = 4 << 10;
 
-/// The nodes that several answers lacked, each once and with the first reason that was told of it.
+/// The nodes that are missing from several answers, each once and with the first reason that was reported.
 #[derive(Debug, Default)]
 pub struct Lacking {
     nodes: BTreeMap<String, String>,
@@ -61,7 +61,7 @@ impl fmt::Display for Lacking {
     }
 }
 
-/// `None` of nobody. Header values are visible ASCII; `,` and `=` are ours.
+/// `None` if no node is missing. Header values are visible ASCII; `,` and `=` are ours.
 pub fn header(missing: &[MissingNode]) -> Option<HeaderValue> {
     let plain = |text: &str| -> String {
         text.chars().map(|c| if c.is_ascii_graphic() && c != ',' && c != '=' || c == ' ' { c } else { '?' }).collect()

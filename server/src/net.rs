@@ -1,10 +1,10 @@
-//! Connections: accepts them, finds out whose they are and what they speak ([`sniff`]), and hands their requests to the
-//! router, or all they say to the protocol that speaks in lines. One port for everything: TLS or not, HTTP/1, HTTP/2 (which gRPC
-//! needs), telnet.
+//! Connections: accepts them, finds out their owner and their protocol ([`sniff`]), and passes their requests to the
+//! router, or all their bytes to the protocol that speaks in lines. One port serves everything: with and without TLS,
+//! HTTP/1, HTTP/2 (which gRPC needs), telnet.
 //!
-//! Every connection has a place, and places are limited ([`guest`]). Whose it is is found out first ([`owner`]), so that
-//! nobody takes the place of another. Who may ask what is decided here ([`access`]) before a request reaches a handler,
-//! so no protocol can forget it.
+//! Every connection takes a place, and places are limited ([`guest`]). Its owner is found out first ([`owner`]), so
+//! that no user takes the places of another. [`access`] decides here whether a request is allowed, before it reaches a
+//! handler, so no protocol can forget to check.
 
 pub mod access;
 pub mod addresses;
@@ -61,7 +61,7 @@ use crate::state::ServerLimits;
 
 /// How long accepting rests after the operating system had no descriptor for one more connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What a connection beyond the limit is told.
+/// The answer to a connection beyond the limit.
 const NO_PLACE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; charset=UTF-8\r\n\
     Retry-After: 1\r\nConnection: close\r\nContent-Length: 94\r\n\r\n\
     {\"error\":{\"code\":503,\"message\":\"too many connections are open; close some or try again soon\"}}";
@@ -79,7 +79,7 @@ pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 pub(crate) const STREAMS_MAX: u32 = 512;
 /// Largest head of a request over HTTP/2, as its names and values count there.
 pub(crate) const HEAD_BYTES_MAX: u32 = 64 << 10;
-/// What somebody is told who speaks without TLS where that is needed.
+/// The answer to a client without TLS where TLS is required.
 const TLS_NEEDED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=UTF-8\r\n\
     Connection: close\r\nContent-Length: 98\r\n\r\n\
     {\"error\":{\"code\":400,\"message\":\"this server speaks TLS beyond its own machine; ask for https://\"}}";
@@ -88,7 +88,7 @@ const TLS_NEEDED: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: applicatio
 #[derive(Debug)]
 pub struct Listeners {
     pub tcp: TcpListener,
-    /// How TLS is spoken on it. On loopback nobody needs to; from elsewhere, where this is set, everybody.
+    /// How TLS is spoken on it. On loopback it is optional; from elsewhere it is required if this is set.
     pub tls: Option<Arc<ServerConfig>>,
     pub socket: Option<Socket>,
     /// The tag `host` of samples that come over the socket without one.
@@ -97,7 +97,7 @@ pub struct Listeners {
     pub own: Vec<BoundListener>,
 }
 
-/// Who answers what comes.
+/// The handlers of all input.
 #[derive(Clone, Debug)]
 pub struct Services {
     pub http: Router,
@@ -107,7 +107,7 @@ pub struct Services {
     pub listeners: Vec<OwnListener>,
 }
 
-/// Who answers at one port.
+/// The handler of one port.
 #[derive(Debug)]
 struct Answers {
     /// `None`: everything is taken for lines.
@@ -150,7 +150,7 @@ pub async fn serve(
                     (datagrams::receive(udp, service, admission, stopped.clone()), graceful.watcher());
                 connections.spawn(async move {
                     receiving.await;
-                    // Only now: whoever stops the server waits for what came before.
+                    // Only now: a shutdown waits for earlier input.
                     drop(watcher);
                 });
             }
@@ -193,12 +193,12 @@ pub async fn serve(
     connections.shutdown().await;
 }
 
-/// A connection with who answers it, and its place among those of which it is not known yet whose they are.
+/// A connection with its handler, and its place among those whose owner is not known yet.
 async fn accept_tcp(
     ports: &[(TcpListener, Arc<Answers>)],
     unknown: &Arc<Semaphore>,
 ) -> (io::Result<(TcpStream, Arc<Answers>)>, Option<OwnedSemaphorePermit>) {
-    // Nobody closes it.
+    // It is never closed.
     let unknown = Arc::clone(unknown).acquire_owned().await.ok();
     let accepting = ports.iter().map(|(tcp, answers)| {
         Box::pin(async move { tcp.accept().await.map(|(stream, _)| (stream, Arc::clone(answers))) })
@@ -228,7 +228,7 @@ struct Door {
     wrong: WrongTokens,
 }
 
-/// Who asks, and over what.
+/// The client, and its kind of connection.
 struct Visit {
     guest: Arc<Guest>,
     answers: Arc<Answers>,
@@ -236,7 +236,7 @@ struct Visit {
 }
 
 impl Visit {
-    /// What somebody speaks here whose first byte this is.
+    /// The protocol of a client whose first byte this is.
     fn speech(&self, first: u8) -> FirstByte {
         if self.answers.http.is_some() { sniff::first_byte(first) } else { FirstByte::Lines }
     }
@@ -294,8 +294,8 @@ impl Door {
             let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(Whole::new(first, stream))).await;
             match accepted {
                 Ok(Ok(stream)) => Arc::clone(&self).converse(stream, BytesMut::new(), visit).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a client did not agree on TLS"),
-                Err(_) => tracing::debug!("a client took too long to agree on TLS"),
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
             }
         } else if visit.guest.is_here() {
             self.converse(stream, first, visit).await;
@@ -338,7 +338,7 @@ impl Door {
                 let stream = Box::new(StallGuard::new(stream, self.limits.write_idle_timeout));
                 let (tags, stopping) = (visit.guest.tags.clone(), self.stopped.clone());
                 lines.converse(LineClient { stream, first, tags, stopping }).await;
-                // Only now: whoever stops the server waits for what this client sent.
+                // Only now: a shutdown waits for the input of this client.
                 drop(visit);
             }
             (FirstByte::Lines, Some(lines), Access::Stranger { reason, .. }) => {
@@ -397,7 +397,7 @@ impl Door {
                 tracing::debug!(%error, "a connection ended in the middle");
             },
             () = guest.has_outstayed(self.limits.header_timeout) => {
-                tracing::debug!("a connection over which nothing was asked that could be answered was closed");
+                tracing::debug!("a connection without a valid request was closed");
             }
             () = stalls.watch() => {}
         }
@@ -418,7 +418,7 @@ impl Door {
         }
         request.extensions_mut().insert(guest.asker.clone());
         request.extensions_mut().insert(guest.tags.clone());
-        // Where there is none, whatever comes was taken for lines.
+        // Without it, all input is treated as lines.
         let http = answers.http.clone().unwrap_or_default();
         match http.oneshot(request).await {
             Ok(response) => response,
@@ -427,7 +427,7 @@ impl Door {
     }
 }
 
-/// HTTP/2 has the host that is asked for in the URI; who checks it looks for the header.
+/// HTTP/2 has the requested host in the URI; the check expects it in the header.
 fn name_host(request: &mut axum::extract::Request) {
     if request.headers().contains_key(header::HOST) {
         return;

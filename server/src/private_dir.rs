@@ -1,8 +1,8 @@
-//! Directories that are ours alone, in places where anybody may write, such as `/tmp`.
+//! Private directories in places where any user may write, such as `/tmp`.
 //!
-//! Any name there may be taken by a stranger: by a file, by a link that leads elsewhere or nowhere, by a directory of
-//! another user. So a directory is made first and looked at then, and the name itself is looked at, never what a link
-//! leads to. Where a name is taken the next one of a few is tried, so that nobody can keep a job from being recorded.
+//! A stranger may have taken any name there: by a file, by a link that leads elsewhere or nowhere, by a directory of
+//! another user. So a directory is created first and examined then; the name itself is examined, never the target of a
+//! link. If a name is taken, the next of a few is tried, so that no other user can keep a job from being recorded.
 
 #[cfg(test)]
 mod tests;
@@ -28,12 +28,12 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
     move |source| PrivateDirError::Io { action, path: path.to_path_buf(), source }
 }
 
-/// Who besides us may do what in it.
+/// What other users may do in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privacy {
-    /// Nobody may enter it: mode 0700.
+    /// No other user may enter it: mode 0700.
     Closed,
-    /// Nobody may write in it. For file systems that users share, some of which have modes of their own.
+    /// No other user may write in it. For shared file systems, some of which have modes of their own.
     Unwritten,
 }
 
@@ -47,7 +47,7 @@ pub struct PrivateDir {
 /// Makes `dir`, with mode 0700, unless it is there, and checks that it is of `uid` and so private.
 ///
 /// # Errors
-/// Unsafe when it is a link, a file, somebody else's or open to others; Io when it cannot be made.
+/// Unsafe when it is a link, a file, owned by another user or open to others; Io when it cannot be created.
 pub fn own(dir: &Path, uid: u32, privacy: Privacy) -> Result<(), PrivateDirError> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(io_error("create", dir)(error)),
@@ -64,12 +64,12 @@ pub fn check(dir: &Path, uid: u32, privacy: Privacy) -> Result<(), PrivateDirErr
         Privacy::Closed => mode & 0o777 == 0o700,
         Privacy::Unwritten => mode & 0o022 == 0,
     };
-    // Of the name itself, not of what it leads to: in /tmp anybody can place a link.
+    // Of the name itself, not of its target: in /tmp any user can place a link.
     let found = fs::symlink_metadata(dir).map_err(io_error("look at", dir))?;
     let wrong = if found.is_symlink() {
-        "is no directory but a link".to_owned()
+        "is not a directory but a link".to_owned()
     } else if !found.is_dir() {
-        "is no directory".to_owned()
+        "is not a directory".to_owned()
     } else if found.uid() != uid {
         format!("belongs to uid {}", found.uid())
     } else if !is_private(found.mode()) {
@@ -91,7 +91,7 @@ pub fn found_below(base: &Path, name: &str, uid: u32, privacy: Privacy) -> Vec<P
 }
 
 /// Makes or finds `base/name`; where that name is taken `base/name-2`, and so on. All processes of `uid` find the same
-/// one as long as nobody changes what stands there.
+/// one as long as its place is not changed.
 ///
 /// # Errors
 /// The first, where no name can be used.
@@ -115,7 +115,7 @@ impl PrivateDir {
     /// Says which names were taken, if any were.
     pub fn tell_passed(&self, purpose: &str) {
         if let Some(first) = self.passed.first() {
-            tracing::warn!("{purpose} in {}, because {first}; look who put it there", self.path.display());
+            tracing::warn!("{purpose} in {}, because {first}; find out who put it there", self.path.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files with a secret in them: whole or not there, and readable by nobody but their user.
+//! Files that contain a secret: they appear as a whole or not at all, and are readable only by their user.
 
 #[cfg(test)]
 mod tests;
@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// How many names are tried for a file that is not whole yet: where anybody may write, any of them may be taken.
+/// How many names are tried for a file that is not whole yet: in public places any of them may be taken.
 pub(crate) const NAMES_MAX: u32 = 9;
 /// What reads and writes are, besides their user's.
 const MODE_OF_OTHERS: u32 = 0o077;
@@ -19,9 +19,9 @@ const ROOT: u32 = 0;
 pub enum PrivateFileError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} has mode {mode:04o}, so that others may know its secret; chmod 600 it, or take a new secret", path.display())]
+    #[error("{} has mode {mode:04o}, so other users may know its secret; chmod 600 it, or create a new secret", path.display())]
     Open { path: PathBuf, mode: u32 },
-    #[error("{} belongs to uid {found}, and this process is of uid {uid}", path.display())]
+    #[error("{} belongs to uid {found}, and this process runs as uid {uid}", path.display())]
     NotOurs { path: PathBuf, found: u32, uid: u32 },
     #[error("{} has {found} bytes; at most {bytes_max} are read", path.display())]
     Large { path: PathBuf, found: u64, bytes_max: u64 },
@@ -36,7 +36,7 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     // On a shared file system others see what was synced when the name appears.
     let written = file.write_all(content).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
     if let Err(error) = written {
-        // Of no use to anybody; the error that counts is the first one.
+        // Useless by now; the error that counts is the first one.
         fs::remove_file(&new).unwrap_or_default();
         return Err(error);
     }

@@ -1,7 +1,7 @@
-//! What a protocol is to the rest of the server: paths, and perhaps a language of its own.
+//! What a protocol is to the rest of the server: paths, and perhaps a wire language of its own.
 //!
-//! The folders below [`protocols`](crate::protocols) implement these traits; `service/router.rs` lists who does; `net`
-//! accepts the clients, finds out who may speak, and hands over what they say. Neither knows the other.
+//! The folders below [`protocols`](crate::protocols) implement these traits; `service/router.rs` lists them. `net`
+//! accepts the clients, checks their rights, and passes their input on. Neither side knows the other.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;

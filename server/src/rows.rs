@@ -1,8 +1,9 @@
-//! Record batches as bytes: JSON, NDJSON, CSV, Arrow IPC. One encoder for HTTP and the command line.
+//! Record batches as bytes: JSON, NDJSON, CSV, Arrow IPC. HTTP and the command line share this encoder.
 //!
-//! * Times are RFC 3339 with `Z`; those of a CSV column all with as many digits, since readers take the first for the
-//!   form of all. Maps and structs are objects, lists are arrays; in CSV they are JSON text.
-//! * Integers keep all their digits. JSON has no NaN and no infinity: both are `null` there; CSV says `NaN`, `inf`, `-inf`.
+//! * Times are RFC 3339 with `Z`. All times of a CSV column have the same number of digits, since readers derive the
+//!   format from the first. Maps and structs are objects, lists are arrays; in CSV they are JSON text.
+//! * Integers keep all their digits. JSON has no NaN and no infinity: both are `null` there; CSV writes `NaN`, `inf`,
+//!   `-inf`.
 //! * NULL is `null` in JSON, where every row has every key, and an empty field in CSV.
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What a job keeps: a copy of each live database, in a lasting place.
+//! The saving of a job: a copy of each live database, in a lasting place.
 //!
-//! [`save`] lets the copy grow while the job runs, in a directory that is [`claim`]ed; where a node cannot write there,
-//! [`upload`] takes its files at the head. [`saved`] finds the databases again that somebody names.
+//! [`save`] extends the copy while the job runs, in a directory that [`claim`] reserves. If a node cannot write there,
+//! [`upload`] sends its files through the head. [`saved`] finds the databases in directories that a user names.
 
 pub mod claim;
 pub mod save;

@@ -1,4 +1,4 @@
-//! What the server tells of itself to the collectors of level 4.
+//! The server's figures about itself, for the collectors of level 4.
 
 use telem_engine::{Db, Value};
 use telem_ingest::writer::Writer;

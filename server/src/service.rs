@@ -1,4 +1,4 @@
-//! A server from its first breath to its last: database, writer, queries, listeners, and all of it back in order.
+//! A server from start to stop: database, writer, queries, listeners, and their shutdown in reverse order.
 
 mod head;
 pub(crate) mod parts;
@@ -191,7 +191,7 @@ pub async fn run(
     run_on(tcp, options, ready, stop).await
 }
 
-/// As [`run`], at a port that is had already.
+/// As [`run`], on a port that is bound already.
 ///
 /// # Errors
 /// As [`run`].

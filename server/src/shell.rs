@@ -1,4 +1,4 @@
-//! Words as a shell reads them.
+//! Quotes words for a shell.
 
 /// As a shell reads it back.
 pub fn quoted(text: &str) -> String {

@@ -1,9 +1,9 @@
 //! What this process inherited, before Rust's runtime changed it.
 //!
-//! The runtime ignores SIGPIPE before `main` begins, and gives every child of ours the default: whether it was ignored
-//! when telem was started, and so is to be ignored by the command, can be seen before that alone. The loader calls
-//! functions that stand in a certain section before it calls anything else; that a function stands there is what
-//! must be promised, and is the only unsafe word of the workspace.
+//! The runtime ignores SIGPIPE before `main` begins, and gives every child process the default. Whether SIGPIPE was
+//! ignored when telem was started, and so must be ignored by the command, can only be read before that. The loader
+//! calls functions in a certain section before it calls anything else. The attribute that places a function there is
+//! the only unsafe code of the workspace.
 
 use std::fs;
 use std::sync::OnceLock;

@@ -1,6 +1,7 @@
-//! What every request handler is given: the database, the way in, the way out, and the limits.
+//! The state that every request handler gets: the database, the writer, the queries, and the limits.
 //!
-//! Shared as `Arc<State>`; nothing in it changes while the server runs. What a protocol counts or remembers is its own.
+//! It is shared as `Arc<State>`; nothing in it changes while the server runs. Each protocol keeps its own counters and
+//! memories.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A router over a database of its own, for tests of what answers requests.
+//! A router over a database of its own, for tests of request handlers.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! TLS: certificates that a job makes for itself or that a user brings, and whom clients trust.
+//! TLS: certificates that a job makes for itself or that a user supplies, and which of them clients trust.
 //!
-//! All processes of a job serve one certificate and trust it alone, under a name that no host has ([`JOB_NAME`]):
-//! what stands between them is the key, not who resolves which host name to which address. A user's own certificate
-//! stands beside it, for browsers, under the names that it has.
+//! All processes of a job serve one certificate and trust only that one, under a name that no host has ([`JOB_NAME`]).
+//! So their security depends on the key, not on name resolution. A user's own certificate is served beside it, for
+//! browsers, under its own names.
 
 #[cfg(test)]
 mod tests;
@@ -47,9 +47,9 @@ pub enum TlsError {
     NoAuthorities,
     #[error("the certificate of {from} cannot be used: {source}")]
     Unusable { from: String, source: rustls::Error },
-    #[error("no certificate can be made: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Making(#[from] rcgen::Error),
-    #[error("TLS cannot be spoken: {0}")]
+    #[error("cannot use TLS: {0}")]
     Protocol(#[from] rustls::Error),
 }
 

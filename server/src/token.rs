@@ -1,4 +1,4 @@
-//! The secret that lets a request in where the kernel does not vouch for its sender.
+//! The secret that lets a request in if the kernel does not vouch for its sender.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Token(String);
 pub enum TokenError {
     #[error("TELEM_TOKEN has {found} characters; at least {TOKEN_CHARS_MIN} are needed, all of them visible ASCII")]
     Weak { found: usize },
-    #[error("the operating system gives no random bytes: {0}")]
+    #[error("the operating system provides no random bytes: {0}")]
     NoRandom(#[from] getrandom::Error),
 }
 

@@ -1,5 +1,5 @@
-//! Work that looks at what may be millions of names or series: beside the threads of the network, a few at a time, one
-//! for each connection, no longer than its deadline, and only as long as its client waits.
+//! Work that may examine millions of names or series: beside the threads of the network, a few at a time, one per
+//! connection, within a deadline, and only as long as its client waits.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! A dashboard as Grafana opens it: its variables are filled, its panels repeated, its queries asked.
+//! A dashboard as Grafana opens it: its variables are filled, its panels repeated, its queries sent.
 
 use regex::Regex;
 use serde_json::Value as Json;

@@ -1,7 +1,7 @@
 //! The dashboards of `grafana/`, opened as Grafana opens them, on a running telem and on a saved database.
 //!
-//! [`template`] replaces variables, [`plugin`] asks as each generation of the data source does, [`board`] puts both
-//! together. What is stored comes from the catalog of the collectors, in the shapes of level 2 and of level 4.
+//! [`template`] replaces variables, [`plugin`] sends queries as each generation of the data source does, and [`board`]
+//! combines both. The stored samples come from the catalog of the collectors, in the shapes of level 2 and of level 4.
 
 mod board;
 mod plugin;

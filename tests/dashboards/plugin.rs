@@ -1,4 +1,4 @@
-//! What Grafana's OpenTSDB data source asks for a panel and for a variable, generation by generation.
+//! The requests of Grafana's OpenTSDB data source for a panel and for a variable, generation by generation.
 
 use std::cell::RefCell;
 use std::net::TcpStream;

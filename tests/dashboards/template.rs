@@ -1,6 +1,6 @@
-//! Variables in the text of a dashboard, replaced as Grafana does.
+//! Replaces variables in the text of a dashboard, as Grafana does.
 //!
-//! `$name`, `[[name]]`, `${name}` and `${name:format}`; what is not known stays as it is.
+//! `$name`, `[[name]]`, `${name}` and `${name:format}`; an unknown variable stays as it is.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

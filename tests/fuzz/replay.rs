@@ -1,5 +1,5 @@
-//! Replays the corpora through the targets of a crate: `fuzzing.rs` of `engine` and of `ingest` have this file as their
-//! tests, so that every ordinary test run does what a fuzzer once did.
+//! Replays the corpora through the targets of a crate. `fuzzing.rs` of `engine` and of `ingest` include this file as
+//! their tests, so that every ordinary test run repeats what a fuzzer once did.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! `kill -9` of every process of a job on five nodes, at drawn moments: what was saved opens as a whole, is sound, and
-//! holds of every node a prefix of what that acknowledged, up to moments before.
+//! `kill -9` of every process of a job on five nodes, at random moments: the saved databases open together, are sound,
+//! and hold for every node a prefix of its acknowledged samples, up to moments before the kill.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

@@ -57,7 +57,7 @@ fn an_agent_that_is_killed_is_told_of_and_the_others_go_on() {
     let (status, said) = running.end();
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(said.contains(&format!("{victim} is not recorded: signal 9")), "{said}");
-    assert!(said.contains(&format!("of {victim} nothing was heard at the end")), "{said}");
+    assert!(said.contains(&format!("{victim} did not report at the end")), "{said}");
     poll_gone(&agents);
 }
 
@@ -99,7 +99,7 @@ fn agents_whose_head_was_killed_end_after_the_time_that_was_set() {
     poll_gone(&agents);
     let (status, said) = running.end();
     assert_eq!(status.code(), Some(3), "{said}");
-    assert!(said.contains("the command runs on, but telem does not record it any more"), "{said}");
+    assert!(said.contains("the command continues, but telem no longer records it"), "{said}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Agents on other hosts, by an `ssh` and an `srun` that are scripts.
+//! Agents on other hosts, with scripts in place of `ssh` and `srun`.
 
 use super::*;
 use crate::run::{Running, said};

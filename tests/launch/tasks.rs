@@ -1,4 +1,4 @@
-//! Slurm, as far as a script can stand for it: agents by `srun --overlap`, and `srun telem run -- ./app`.
+//! Slurm, as far as a script can replace it: agents by `srun --overlap`, and `srun telem run -- ./app`.
 //! `tests/slurm.sh` runs the same on a real one.
 
 use super::*;

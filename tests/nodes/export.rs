@@ -1,4 +1,4 @@
-//! What an export of a running job lacks, and that it says so.
+//! What is missing from an export of a running job, and that the export says so.
 
 use super::{Job, put, wait_for_ranks, wait_for_states};
 use crate::process::telem;
@@ -30,7 +30,7 @@ fn an_export_names_the_nodes_that_it_lacks_and_with_strict_leaves_nothing() {
     assert!(said.contains("warning: the export lacks nodes: n2="), "{said}");
     for out in ["strict.csv", "strict/", "whole.csv"] {
         let (succeeds, said) = export(out, &["--strict"]);
-        assert!(!succeeds && said.contains("the export would lack nodes: n2="), "{said}");
+        assert!(!succeeds && said.contains("these nodes would be missing from the export: n2="), "{said}");
     }
     assert_eq!(rows("whole.csv"), 3, "what was there before");
     let left = |name: &str| {

@@ -1,4 +1,4 @@
-//! Agents under a real workload that are killed and stopped while questions are asked all the time.
+//! Agents under a real workload that are killed and stopped while queries run all the time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

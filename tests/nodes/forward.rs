@@ -1,4 +1,4 @@
-//! Whom an agent asks when it is asked: its head, and where that is gone nobody but itself.
+//! Where an agent sends queries: to its head, and without a head only to its own database.
 
 use serde_json::json;
 

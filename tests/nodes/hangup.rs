@@ -1,5 +1,4 @@
-//! A client that goes away while its question is worked on: the work ends on every node, long before it would have
-//! been done.
+//! A client that disconnects while its query runs: the work ends on every node, long before it would have been done.
 
 use std::io::Write;
 use std::net::TcpStream;

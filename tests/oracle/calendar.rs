@@ -1,5 +1,5 @@
-//! Intervals of a calendar, walked step by step as the original walks them: from the top of some larger unit, one
-//! interval after another, until the time is passed.
+//! Intervals of a calendar, computed step by step as in the original: from the top of some larger unit, one interval
+//! after another, until the time is passed.
 
 use chrono::{DateTime, Datelike, Days, Months, NaiveDateTime, TimeZone, Timelike};
 use chrono_tz::Tz;

@@ -1,9 +1,9 @@
-//! The naive oracle: what OpenTSDB 2.4.1 answers, worked out with straightforward loops.
+//! The naive oracle: the answers of OpenTSDB 2.4.1, computed with straightforward loops.
 //!
-//! It shares no code with `query/`, not even the aggregators' names, and it works the way the original
-//! does, not the way telem does: a merge iterator walks the series of a group side by side over the union
-//! of their timestamps ([`merge`]). What agrees with it was therefore arrived at twice. It is slow, holds
-//! everything in memory and knows time only in whole milliseconds.
+//! It shares no code with `query/`, not even the aggregators' names, and it works in the original's way, not in
+//! telem's: a merge iterator walks the series of a group side by side over the union of their timestamps ([`merge`]).
+//! So an answer on which both agree was computed in two independent ways. The oracle is slow, holds everything in
+//! memory and knows time only in whole milliseconds.
 
 mod calendar;
 mod merge;

@@ -1,4 +1,4 @@
-//! Which series answer, and how they fall into groups.
+//! Which series take part, and how they form groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What happens to one series on its own: the window that is read, downsampling, fill, rate.
+//! What is done to one series by itself: the window that is read, downsampling, fill, rate.
 
 use super::calendar::Calendar;
 use super::{Aggregator, Number, Question};

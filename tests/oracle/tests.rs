@@ -1,4 +1,4 @@
-//! The oracle against what a real OpenTSDB 2.4.1 answered.
+//! The oracle compared with the answers of a real OpenTSDB 2.4.1.
 
 use std::collections::BTreeMap;
 

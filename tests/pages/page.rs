@@ -1,4 +1,4 @@
-//! The examples of a page: its fenced blocks, in which language they are, and how they are run.
+//! The examples of a page: its fenced blocks, their languages, and how they are run.
 
 use std::path::{Path, PathBuf};
 

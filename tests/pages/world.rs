@@ -1,4 +1,4 @@
-//! Where readers of pages are: a directory with the files that pages speak of, a saved job, and a live server.
+//! The surroundings of a page's reader: a directory with the files that pages mention, a saved job, and a live server.
 
 use std::fs;
 use std::net::TcpListener;

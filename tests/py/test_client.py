@@ -329,7 +329,7 @@ def test_each_reason_is_told_once_and_no_more_of_a_kind_than_the_limit_says(serv
     assert counts["dropped_by_reason"] == {"refused by the service": 6, "not a number": 6}
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 4
-    for reason in ["ahead of this machine's clock", "rrrr", "'text': a str is no number", "'none'"]:
+    for reason in ["ahead of this machine's clock", "rrrr", "'text': a str is not a number", "'none'"]:
         assert any(reason in message for message in told), reason
     for number in range(2 * _sender.REASONS_MAX):
         telemetry.add_data("m" * number + " x", 1)

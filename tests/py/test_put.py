@@ -68,8 +68,8 @@ def test_values_and_times_are_stored_as_written(served):
         (["m"], 2, "'m' has no value"),
         ([], 2, "required"),
         (["m", "1", "run=1", "run=2"], 2, "tag 'run' is given twice, as '1' and as '2'"),
-        (["m", "1", "tag"], 2, "'tag' is no tag; write TAG=VALUE"),
-        (["m", "1", "--time", "noon"], 2, "'noon' is no time"),
+        (["m", "1", "tag"], 2, "'tag' is not a tag; write TAG=VALUE"),
+        (["m", "1", "--time", "noon"], 2, "'noon' is not a time"),
         (["m", "abc"], 1, "refused: Unable to parse value to a number"),
         (["a:b", "1"], 1, "illegal character: :"),
         (["m", "1", "k="], 1, "Invalid tag value with key [k]: empty string"),
@@ -141,7 +141,7 @@ def test_without_a_server_it_fails_and_says_what_to_do(tmp_path):
     assert done.returncode == 1 and "gone.json, which cannot be read: no telem runs" in done.stderr
     (tmp_path / "other.txt").write_text("root:x:0:0")
     done = put("m", 1, TELEM_CONNECTION=str(tmp_path / "other.txt"))
-    assert done.returncode == 1 and "other.txt, which is no connection file" in done.stderr
+    assert done.returncode == 1 and "other.txt, which is not a connection file" in done.stderr
     done = put("m", 1, TELEM_SOCKET=str(tmp_path / "gone.sock"))
     assert done.returncode == 1 and "is the server running?" in done.stderr
 
@@ -165,7 +165,7 @@ bad:name 1
         'line 10: bad:name 1: Invalid metric name ("bad:name"): illegal character: :',
         "line 4: 'loss' has no value; write METRIC VALUE [TAG=VALUE...]",
         "line 5: loss abc: Unable to parse value to a number",
-        "line 8: 'rank' is no tag; write TAG=VALUE",
+        "line 8: 'rank' is not a tag; write TAG=VALUE",
     ]
     assert told[-1].endswith("4 lines were refused, 4 samples were stored")
     assert [(row["metric"], row["value"]) for row in rows(served)] == [

@@ -1,4 +1,4 @@
-//! What a command inherits: exactly what it would without telem.
+//! What a command inherits: exactly what it would inherit without telem.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! `kill -9` of telem (both of its processes), of the command, of all, under load at drawn moments: the copy opens and holds a prefix of
-//! what was sent; it lacks nothing when telem lived on, and else only what came in the last moments.
+//! `kill -9` of telem (both of its processes), of the command, and of all, under load at random moments. The copy opens
+//! and holds a prefix of what was sent. It lacks nothing if telem survived, and otherwise only the last moments.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! The job's own processes at level 3: each rank from its first tick to its last, and the CPU time of all of them,
-//! those included that nobody saw.
+//! including processes that no tick saw.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A job that is over, or was killed, is replayed with the answers that it gave while it ran.
+//! A job that ended, or was killed, is replayed with the answers that it gave while it ran.
 
 use std::net::TcpStream;
 

@@ -1,4 +1,4 @@
-//! What is saved: of a job that ended, of one that was told to end, and of one whose disk was full.
+//! What is saved of a job that ended, of one that was told to end, and of one whose disk was full.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -516,7 +516,10 @@ fn live_data_that_are_removed_while_the_job_runs_are_saved_from_memory() {
     let (status, said) = running.end();
     assert!(status.success(), "{said}");
     assert!(said.contains("saved in") && !said.contains("NOT all saved"), "{said}");
-    assert!(!said.contains("recovers everything") && said.contains("removed by somebody"), "{said}");
+    assert!(
+        !said.contains("recovers everything") && said.contains("was removed: new samples are only in memory"),
+        "{said}"
+    );
     let copy = place.path().join("out/n1");
     assert_eq!(posted(&copy).len(), 500, "{said}");
     assert_sound(&copy, &said);

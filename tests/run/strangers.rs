@@ -1,4 +1,4 @@
-//! Names in places where anybody may write, taken by a stranger before telem comes.
+//! Names in public places that a stranger took before telem.
 
 use super::*;
 

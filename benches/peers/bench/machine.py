@@ -40,7 +40,7 @@ def cpu_seconds(pid):
 
 
 def memory(pid):
-    """Resident memory of a process and its children: now, at most, and the part that is no file. In MB."""
+    """Resident memory of a process and its children: now, at most, and the part that is not a file. In MB."""
     wanted = {"VmRSS": "now_mb", "VmHWM": "peak_mb", "RssAnon": "anonymous_mb"}
     found = dict.fromkeys(wanted.values(), 0.0)
     for one in family(pid):

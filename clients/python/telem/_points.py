@@ -1,4 +1,4 @@
-"""What a caller gives, made into what the service takes: names, numbers, times, and the JSON of points.
+"""Converts a caller's arguments into what the service accepts: names, numbers, times, and the JSON of points.
 
 Everything here is a pure function or a small value; :class:`Refused` says why something cannot become a point.
 """
@@ -32,7 +32,7 @@ Renamed = Callable[[str, str], None]
 
 
 class Refused(ValueError):
-    """Why a value is no point. ``kind`` is the name under which it is counted."""
+    """Why a value is not a point. ``kind`` is the name under which it is counted."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -111,7 +111,7 @@ def _short(whole: int) -> str:
 
 def _scalar(given: Any) -> Number:
     if isinstance(given, (str, bytes, bytearray)) or type(given).__name__ in ("datetime64", "timedelta64"):
-        raise Refused("not a number", f"a {type(given).__name__} is no number; convert it with float(...)")
+        raise Refused("not a number", f"a {type(given).__name__} is not a number; convert it with float(...)")
     # NumPy shows what is masked as 0.0.
     if type(given).__module__.startswith("numpy.ma") and given.mask.any():
         raise Refused("not a number", "it is masked")
@@ -125,7 +125,7 @@ def _scalar(given: Any) -> Number:
     except Refused:
         raise
     except Exception as error:
-        raise Refused("not a number", f"a {type(given).__name__} is no single number ({error})") from None
+        raise Refused("not a number", f"a {type(given).__name__} is not a single number ({error})") from None
 
 
 def micros_of(given: object) -> int:

@@ -1,4 +1,4 @@
-"""Who this process is, as tags: so that no two processes of a job write the same series."""
+"""The identity of this process as tags, so that no two processes of a job write the same series."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from typing import List, Mapping, Optional, Tuple
 
 RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Where launchers say a process's rank, the innermost first: under ``srun torchrun`` SLURM_PROCID is that of
+"""Variables in which launchers set a process's rank, the innermost first: under ``srun torchrun`` SLURM_PROCID is that of
 torchrun, which all of its workers share, and RANK is the worker's own."""
 
 
 def rank(environment: Mapping[str, str]) -> Tuple[Optional[str], bool]:
-    """The rank of this process as a launcher says it, and whether no other process can have it.
+    """The rank of this process as its launcher set it, and whether no other process can have it.
 
     In a batch script Slurm says 0 to everything that is started there without ``srun``.
     """
@@ -31,7 +31,7 @@ def is_multiprocessing_child() -> bool:
 
 
 def tags(environment: Mapping[str, str], is_forked: bool) -> List[Tuple[str, object]]:
-    """``rank`` where a launcher says it; ``pid`` unless that rank is this process's alone."""
+    """``rank`` if a launcher set it; ``pid`` unless no other process has that rank."""
     value, is_own = rank(environment)
     found: List[Tuple[str, object]] = [] if value is None else [("rank", value)]
     if not is_own or is_forked or is_multiprocessing_child():

@@ -1,12 +1,12 @@
 """The points on their way out: a bounded queue, and one thread that empties it.
 
-One sender a process and service, however many :class:`telem.Telemetry` there are. Who logs only puts a point into
-the queue; the thread makes batches of them, sends, and tries again while the service is away. Sending a batch twice
-is harmless: a point that is written again with the same time is the same point. The queue, and all that is shared,
-can be used from signal handlers: nothing here waits for a lock that the interrupted code may hold.
+There is one sender per process and service, however many :class:`telem.Telemetry` there are. Logging only puts a
+point into the queue; the thread makes batches, sends them, and retries while the service is away. Sending a batch twice
+is harmless: a point that is written again with the same time is the same point. The queue, and everything else that is
+shared, can be used from signal handlers: nothing here waits for a lock that the interrupted code may hold.
 
-After a fork the child begins with an empty queue, a thread and a connection of its own: what the parent has logged,
-the parent sends.
+After a fork the child begins with an empty queue, a thread and a connection of its own. The parent sends the points
+that it has logged.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ BATCH_S = 0.1
 ANSWER_S = 15.0
 """Longest silence of a service that was sent a batch, in seconds; then the batch is sent again."""
 FAILED_TRIES_MAX = 5
-"""How often a batch is sent that makes the service fail (5xx); a service that is busy or away is waited for."""
+"""How often a batch is sent that makes the service fail (5xx). For a busy or absent service the batch waits."""
 RETRY_S, RETRY_S_MAX = 0.05, 1.0
 """First and longest wait before the next try, in seconds."""
 GRACE_S = 1.0
-"""How long a service may be away before those who wait for it (flush, exit) stop waiting, in seconds."""
+"""How long a service may be away before flush and exit stop waiting for it, in seconds."""
 EXIT_S = 5.0
 """Longest that the end of the process waits for its last points, in seconds."""
 FLUSH_S_MIN = 0.01
 """A flush looks that long, in seconds, however little time it has."""
 REASONS_MAX = 10
-"""Most reasons of a kind that are told in a process."""
+"""Most reasons of a kind that are reported in a process."""
 SERIES_MAX = 100_000
 """Most series that are remembered; beyond it the memory of them begins anew."""
 
@@ -127,7 +127,7 @@ class Sender:
                 self._begin()
 
     def drop(self, kind: str, count: int, why: Optional[str] = None, whose: str = "") -> None:
-        """Counts what is lost; the first time of its reason is told, with ``whose`` it was."""
+        """Counts lost points; the first of each reason is reported, with ``whose`` it was."""
         with self._lock:
             self._dropped[kind] = self._dropped.get(kind, 0) + count
         if why is not None:
@@ -142,7 +142,7 @@ class Sender:
                 return
             told.add(reason)
             if len(told) == REASONS_MAX:
-                message += " (further reasons of this kind are not told)"
+                message += " (further reasons of this kind are not reported)"
         try:
             log.warning("telem: %s", message)
         except Exception:  # noqa: BLE001: a handler of the user's is not ours to fail by
@@ -264,7 +264,7 @@ class Sender:
         return self._take_more()
 
     def _settle(self, marker: Optional[Marker], tries_max: Optional[int] = None) -> bool:
-        """Sends what is in hand and then says so to who waits behind ``marker``. Whether it was settled."""
+        """Sends the current batch and then wakes the callers behind ``marker``. Returns whether it was settled."""
         settled = True
         if self._in_hand:
             try:
@@ -312,7 +312,7 @@ class Sender:
             wait_s = min(wait_s * 2, RETRY_S_MAX)
 
     def _ask(self, body: bytes) -> Any:
-        """The service's answer; ``None`` where there is none."""
+        """The service's answer, if there is one."""
         from . import _wire
 
         if self._wire is None:
@@ -336,7 +336,7 @@ class Sender:
                 return None
 
     def _count(self, answer: Any, points: int) -> None:
-        """Books what became of a batch: the service tells how many it refused, and why."""
+        """Counts the results of a batch: the service reports how many points it refused, and why."""
         try:
             said = json.loads(answer.body)
             good, failed = int(said["success"]), int(said["failed"])

@@ -1,4 +1,4 @@
-"""Where the service of this job is: told by the environment that ``telem run`` gives to the job, or by the caller.
+"""The address of this job's service, from the environment that ``telem run`` gives to the job, or from the caller.
 
 Finding it costs a look into the environment and into one small file; nothing is connected here.
 """
@@ -20,7 +20,7 @@ class Address(NamedTuple):
     host: str
     port: int
     prefix: str
-    """What stands before ``/api/...`` in its URL."""
+    """The part before ``/api/...`` in its URL."""
     token: Optional[str]
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Service:
         return node if isinstance(node, str) and node else socket.gethostname().split(".")[0].lower() or "localhost"
 
     def _read(self) -> Dict[str, Any]:
-        """The connection file; empty where there is none, or none that can be read."""
+        """The connection file; empty if it does not exist or cannot be read."""
         if self._file is None:
             return {}
         try:

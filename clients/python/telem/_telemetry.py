@@ -1,4 +1,4 @@
-"""The class that users hold: levels, tags, and nothing that could stop their loop."""
+"""The class for users: levels, tags, and nothing that could stop their loop."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LEVEL_MAX = 4
 class Telemetry:
     """Sends custom metrics of this process to the telem of its job, and asks it in SQL.
 
-    Made in every process that logs, as often as is convenient: they share one queue and one background thread.
-    The service is found by what ``telem run`` puts into the environment of the job, or by what its user puts there:
-    ``TELEM_CONNECTION`` (a connection file), ``TELEM_SOCKET``, ``TELEM_URL`` and ``TELEM_TOKEN``. Where none of them
-    is set nothing is sent, and every call returns at once.
+    Create it in every process that logs, as often as is convenient: all instances share one queue and one background
+    thread. The service is found by the variables that ``telem run``, or the user, puts into the environment of the job:
+    ``TELEM_CONNECTION`` (a connection file), ``TELEM_SOCKET``, ``TELEM_URL`` and ``TELEM_TOKEN``. If none of them
+    is set, nothing is sent, and every call returns at once.
 
     Logging never waits and never raises: points are put into a bounded queue and sent in batches, every
-    0.1 s. What cannot be sent is dropped and counted (:attr:`dropped`, :meth:`stats`), and the first of each
-    kind is told by the logger ``telem``. Points are sent again while the service is away, as long as the queue holds
+    0.1 s. Points that cannot be sent are dropped and counted (:attr:`dropped`, :meth:`stats`), and the
+    logger ``telem`` reports the first of each kind. Points are sent again while the service is away, as long as the queue holds
     them. Safe in threads, in signal handlers and across ``fork``; the end of the process waits up to 5 s for its
     last points (a process that is killed loses those of the last 0.1 s).
 
@@ -117,13 +117,13 @@ class Telemetry:
         ts_metric_name
             Letters, digits and ``-_./``; any other character is stored as ``_``.
         ts_data
-            An ``int`` within 64 bits is kept exactly, a ``float`` bit for bit, NaN and infinities too. Anything with
-            one number in it is taken: scalars and arrays of one element of NumPy or PyTorch, ``Decimal``.
+            An ``int`` within 64 bits is kept exactly, a ``float`` bit for bit, NaN and infinities included. Any object
+            with one number in it is accepted: scalars and arrays of one element of NumPy or PyTorch, ``Decimal``.
         timestamp
             Seconds since 1970 (``int`` or ``float``) or a ``datetime``; by default now. Kept in microseconds. Points
-            of a series never overwrite each other: a time that is taken is moved to the next free microsecond. (As far as it is
-            remembered: the last 65,536 times that the process said. Beyond, and between processes that share a series, the
-            later of two points with one time replaces the earlier.)
+            of a series never overwrite each other: a time that is taken is moved to the next free microsecond. (That holds
+            for the last 65,536 times that the process passed. Beyond that, and between processes that share a series,
+            the later of two points with one time replaces the earlier.)
         telemetry_level
             The point is kept where this is at most :attr:`level`.
         tagk, tagv
@@ -218,7 +218,7 @@ class Telemetry:
     # Asking.
 
     def sql(self, text: str, format: str = "dicts", *, timeout: float = 60.0, strict: bool = False) -> Any:
-        """The rows of a query, with everything in it that this process has logged before.
+        """The rows of a query, which includes everything that this process has logged before.
 
         format
             ``"dicts"``: a list with one dict a row, times as RFC 3339 text, NaN and infinities as ``None``.
@@ -226,11 +226,11 @@ class Telemetry:
         timeout
             Longest wait for the answer, in seconds; a service that is busy is asked again until then.
         strict
-            What to do where no service can be reached, or where nodes do not answer: by default no or fewer rows, told by the
-            logger ``telem`` (and where there are none, counted as ``unanswered`` by :meth:`stats`); ``True`` raises
-            :class:`TelemetryError`. For whoever steers a job by the answer.
+            What to do if no service can be reached, or if nodes do not answer. By default there are no or fewer rows, which
+            the logger ``telem`` reports (without any, :meth:`stats` counts the query as ``unanswered``); ``True`` raises
+            :class:`TelemetryError`. Use it if a job is steered by the answer.
 
-        Raises :class:`SqlError` for a question that cannot be answered, such as one with a typing error or one for a metric that
+        Raises :class:`SqlError` for a query that cannot be answered, such as one with a typing error or one for a metric that
         nobody has logged yet (the table ``samples`` is always there). Raises :class:`TelemetryError` where the service is there
         and does not answer: it stays busy or silent for ``timeout``, refuses the token, fails; and where ``format="arrow"``
         lacks pyarrow. Where no service is named, or the level is 0, there are no rows.
@@ -271,7 +271,7 @@ class Telemetry:
 
     @property
     def level(self) -> int:
-        """The highest level of points that are kept: 0 where there is no telem, and after :meth:`finalize`."""
+        """The highest level of points that are kept: 0 without telem, and after :meth:`finalize`."""
         return self._level
 
     @property

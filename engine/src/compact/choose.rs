@@ -1,9 +1,9 @@
-//! Which segments become one file: a pure decision.
+//! Decides which segments become one file, as a pure function.
 //!
-//! The rule that keeps the last write the last. A merged file stands for every flush between the lowest and the
-//! highest sequence of what went into it, and whatever else lies over its window must be older than all of these
-//! or newer than all of them. So only neighbours in sequence are merged, among the files whose windows share time
-//! with the new one; a file over other times may have any sequence, because no sample of it meets one of theirs.
+//! The rule keeps the last write the last. A merged file stands for every flush between the lowest and the highest
+//! sequence of its inputs. Any other file that covers part of its window must be older than all of these flushes or
+//! newer than all of them. So only neighbours in sequence are merged, among the files whose windows share time with the
+//! new one. A file over other times may have any sequence, because none of its samples has a time in that window.
 
 use std::collections::BTreeMap;
 
@@ -180,7 +180,7 @@ fn shares_time(entry: &SegmentEntry, window: TimeRange) -> bool {
     Timestamp::from_micros(entry.window_start) < window.end && window.start < Timestamp::from_micros(entry.window_end)
 }
 
-/// The flushes that a file stands for, both included.
+/// The first and the last flush of a file, both included.
 #[derive(Clone, Copy, Debug)]
 struct TimeSpan {
     min: u64,

@@ -1,11 +1,12 @@
-//! Which merges are due while a database is open: a pure decision.
+//! Decides which merges are due while a database is open, as a pure function.
 //!
-//! Every merge reads and writes all of what goes in, so a sample should go through few. Three rules:
+//! A merge reads and writes all of its input, so a sample should go through few merges. There are three rules:
 //!
-//! - Of a window that is over, everything becomes one file: first of an hour, then, when the day is over and small
-//!   enough, of the day. What comes too late for that is taken in once it is an eighth of what is there.
-//! - Before, and of what came too late, [`FILES_MIN`] files or more become one where that is at least four times the
-//!   largest of them. So files in a window stay few, and each further merge of a sample needs four times the samples.
+//! - When a window is over, everything in it becomes one file: first an hour, then the day, once the day is over and if
+//!   it is small enough. Samples that come later are merged once they are an eighth of what the window holds.
+//! - Before that, and for late samples, [`FILES_MIN`] files or more become one if that file is at least four times as
+//!   large as the largest of them. So a window has few files, and each further merge of a sample needs four times the
+//!   samples.
 //! - Only neighbours in sequence are merged, as [`super::choose`] says.
 //!
 //! A window is over when its end has passed and the newest flush brought nothing to it.

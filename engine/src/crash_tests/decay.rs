@@ -1,10 +1,10 @@
-//! Flipped bits and cut files: whatever a reader is given is what was written, or it is an error.
+//! Flipped bits and cut files: a reader gets what was written, or an error.
 //!
-//! Exceptions, where damage need not be noticed because no answer depends on it:
-//! - `WRITER`: it says who writes, not what.
+//! Damage need not be noticed where no answer depends on it:
+//! - `WRITER`: it names the writer and holds no data.
 //! - A file that no manifest names.
-//! - The list of WAL files, where they are all there.
-//! - The last WAL file, where it ends exactly behind a frame and not before the end of its first append: no reader can
+//! - The list of WAL files, if all of them exist.
+//! - The last WAL file, if it is cut exactly behind a frame and not before the end of its first append: no reader can
 //!   know that there was more.
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! Merges in the background and retention, stopped or failed at each of their disk operations: what is to be kept is
-//! there, what was dropped stays away, and the next attempt brings both to their end. Then retention over anything
-//! that may have been written before, late or again.
+//! Background merges and retention, interrupted or failed at each of their disk operations: what must be kept is there,
+//! what was dropped stays away, and the next attempt finishes both. Then retention over any order of writes: earlier,
+//! late or repeated.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A copy of a database on another disk: whatever happens to either machine, the copy opens read-only, is a prefix of
-//! the appends, and has all that was durable in the source when the last whole step began.
+//! Tests of the mirror, a copy of a database on another disk. Whatever happens to either machine, the copy opens
+//! read-only, is a prefix of the appends, and has all that was durable in the source when the last whole step began.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -132,7 +132,7 @@ impl Pair {
         let at = self.contents.iter().rposition(|content| content == found);
         let at = at.unwrap_or_else(|| {
             let promised = &self.contents[self.promised.unwrap_or(0)];
-            observe::assert_same(promised, found, "the copy is no prefix; against what was promised");
+            observe::assert_same(promised, found, "the copy is not a prefix; against what was promised");
             unreachable!("what was promised is a content")
         });
         let promised = self.promised.unwrap_or(0);

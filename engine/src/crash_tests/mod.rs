@@ -1,18 +1,18 @@
-//! What the engine promises, tried against a disk that fails: nothing acknowledged is lost, nothing
-//! appears that nobody sent, and damage is reported, never returned as data.
+//! Tests of the engine's promises against a disk that fails: no acknowledged sample is lost, no sample appears that was
+//! not sent, and damage is reported, never returned as data.
 //!
-//! - [`random_steps`]: any sequence of steps, faults and deaths, against the [`model`].
+//! - [`random_steps`]: any sequence of steps, faults and crashes, against the [`model`].
 //! - [`every_operation`]: one scenario, stopped or failed at each of its disk operations.
 //! - [`keeping`]: merges in the background and retention, stopped or failed at each of their disk operations.
 //! - [`mirroring`]: a copy of a database, with either machine stopped or failed at each of its disk operations.
 //! - [`decay`]: flipped bits and cut files.
-//! - [`repairing`]: what a repair makes of them, and a repair that is itself stopped at each of its disk operations.
+//! - [`repairing`]: what a repair makes of damaged files, and a repair that is itself stopped at each of its disk
+//!   operations.
 //! - [`extremes`]: the values at the borders of every encoding, through everything that stores or moves them.
 //!
-//! `PROPTEST_CASES=10000 cargo test -p telem-engine crash_tests` runs more of each (128 unless
-//! asked otherwise; the exhaustive tests try more crash images of every moment then). A failure of
-//! [`random_steps`] prints its seed and its steps, shrunk, and writes them to a file that is tried
-//! first from then on; the others draw from fixed seeds.
+//! `PROPTEST_CASES=10000 cargo test -p telem-engine crash_tests` runs more cases of each (the default is 128); the
+//! exhaustive tests then try more crash images of every moment. A failure of [`random_steps`] prints its seed and its
+//! shrunk steps, and writes them to a file that later runs try first. The other tests use fixed seeds.
 
 mod decay;
 mod every_operation;

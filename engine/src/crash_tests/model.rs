@@ -1,10 +1,9 @@
 //! What a database must hold, may hold, and must not hold.
 //!
-//! Samples reach the model batch by batch, in the order in which they were handed to the
-//! database. The batches that a success of `Synced`, `sync`, `flush` or `close` covers must be
-//! there from then on. The later ones may be lost by a power loss, but only from the end: what is
-//! left is a prefix of the order, whole batch by whole batch. A batch that the database refused
-//! may come back when the process dies before the next flush: its frame may stand in the WAL.
+//! The model gets samples batch by batch, in the order in which the database got them. When `Synced`, `sync`, `flush`
+//! or `close` succeeds, the batches that it covers must survive from then on. A power loss may lose later batches, but
+//! only from the end: what survives is a prefix of the order, in whole batches. A batch that the database refused may
+//! come back if the process dies before the next flush, because its frame may be in the WAL.
 
 use std::collections::BTreeMap;
 

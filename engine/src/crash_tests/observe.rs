@@ -1,4 +1,4 @@
-//! Everything that a reader can see of a database, by every way there is to see it.
+//! Everything that a reader can see of a database, through every function that reads.
 
 use std::path::Path;
 

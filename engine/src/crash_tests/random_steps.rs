@@ -1,4 +1,4 @@
-//! Any sequence of steps, faults and deaths keeps every promise.
+//! Any sequence of steps, faults and crashes keeps every promise.
 
 use proptest::prelude::*;
 

@@ -1,5 +1,5 @@
-//! Repairs of damaged databases: whatever was damaged, the database opens again, its check is clean, and every
-//! sample that is not there, or is there with a value that was overwritten, was named as lost.
+//! Repairs of damaged databases. Whatever was damaged, the database opens again and its check is clean. Every sample
+//! that is missing, or has an overwritten value again, was reported as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! One database on one simulated disk, the model beside it, and what is done to both.
+//! One database on one simulated disk, its model, and the steps that are done to both.
 //!
-//! Every step is done to the database first and then, by what it answered, to the model; after
-//! every recovery all that a reader can see is compared. A violation panics.
+//! Every step is done to the database first and then, depending on its result, to the model. After every recovery
+//! everything that a reader can see is compared. A violation panics.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a writer did since the open: for who asks how much storing costs.
+//! Counters of a writer's work since the open, from which the cost of storing is reported.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

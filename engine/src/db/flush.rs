@@ -1,7 +1,8 @@
-//! From memory to the disk: the fsync of the WAL, and the flush of a memtable.
+//! The fsync of the WAL, and the flush of a memtable.
 //!
-//! A flush is two things. The memtable is frozen, and a fresh one takes its place under the append lock; then it is written
-//! while appends go on. A frozen one that could not be written stays readable, and comes first the next time.
+//! A flush has two parts. First the memtable is frozen and a fresh one takes its place, under the append lock. Then the
+//! frozen one is written while appends go on. If that fails, the frozen memtable stays readable and is written first by
+//! the next flush.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ impl DbState {
         let target = {
             let mut appender = write.appender();
             let Some(target) = appender.wal.sync_target()? else { return Ok(()) };
-            // Nothing is durable in a file of which nobody would know that it is gone.
+            // Nothing is durable in a file whose loss would go unnoticed.
             appender.wal.list()?;
             target
         };
@@ -33,7 +34,7 @@ impl DbState {
             write.appender().wal.fail(now.position.number, &source.to_string());
             return Err(Error::Io { action: "sync", path: now.path, source });
         }
-        // What was just written may stand in a file that nobody will find again.
+        // The last write may be in a file that can no longer be found.
         if !now.handle.is_at(&now.path).map_err(Error::io("look at", &now.path))? {
             return Err(Error::Removed { path: self.layout.dir().to_path_buf() });
         }

@@ -1,4 +1,4 @@
-//! From directories to a database: one to write or to read, or several that are read as one.
+//! Opening databases: one directory to write or to read, or several that are read as one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::together::{Together, Unopened, Unsound};
 use crate::wal::Wal;
 
 impl Db {
-    /// Opens the database in `dir` for writing, made if there is none.
+    /// Opens the database in `dir` for writing; creates it if it does not exist.
     ///
     /// # Errors
     /// Unavailable when another writer has it or the disk fails; Corrupt; NotFound when `dir` holds something else.
@@ -62,7 +62,7 @@ impl Db {
     /// Whether `dir` holds a database, in whatever state. What is in it is not looked at.
     ///
     /// # Errors
-    /// Unavailable when that cannot be told, as where we may not look.
+    /// Unavailable when that cannot be determined, for example without permission.
     pub fn stands_in(dir: &Path, disk: &dyn Disk) -> Result<bool> {
         let manifest = Layout::new(dir).manifest();
         match disk.open(&manifest) {

@@ -1,7 +1,8 @@
-//! What is done to an open database besides appends and flushes: merges, and dropping what retention does not keep.
+//! The upkeep of an open database: merges, and dropping the segments that retention does not keep.
 //!
-//! One thing at a time, under a lock of its own. A new file is written beside appends and flushes; only its commit, a
-//! manifest, takes its turn among the flushes. Nobody else removes a segment, so what was chosen is still there then.
+//! Upkeep does one thing at a time, under a lock of its own. A new file is written while appends and flushes go on;
+//! only its commit, a new manifest, takes its turn among the flushes. No other code removes segments, so the chosen
+//! segments still exist at the commit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -153,7 +154,7 @@ impl Db {
     pub(super) fn retain_at_open(&self) {
         let Ok(write) = self.inner.write("drop segments") else { return };
         if let Err(error) = self.inner.retain(write, &mut lock(&write.upkeep)) {
-            warn!(%error, "what retention does not keep stays for now");
+            warn!(%error, "segments that retention does not keep stay for now");
         }
     }
 }
@@ -186,7 +187,7 @@ impl DbState {
         let (rows, bytes) = (entries().map(|entry| entry.rows).sum(), entries().map(|entry| entry.file.bytes).sum());
         let report = DropReport { segments: gone.len() as u64, rows, bytes };
         write.counters.dropped(&report);
-        info!(segments = gone.len(), rows, bytes, "dropped what retention does not keep");
+        info!(segments = gone.len(), rows, bytes, "dropped segments that retention does not keep");
         Ok(report)
     }
 
@@ -259,7 +260,7 @@ impl DbState {
         Ok(())
     }
 
-    /// Commits that `merged`, or nothing, stands in the place of the segments `gone`.
+    /// Commits that `merged`, or nothing, replaces the segments `gone`.
     fn replace(
         &self,
         write: &Write,
@@ -279,7 +280,7 @@ impl DbState {
             view.segments = self.segments(&known, &manifest);
             view.manifest = manifest;
         }
-        // The files go when every snapshot that reads them is gone, and whoever keeps them here.
+        // The files are removed when the last snapshot that reads them is dropped, and this list with them.
         gone.iter().for_each(|segment| segment.retire());
         // Where there is little room, nothing is kept for others.
         if leave == Removal::InAWhile && self.options.bytes_max == u64::MAX {
@@ -313,7 +314,7 @@ impl DbState {
         Ok(())
     }
 
-    /// Removes the series and metadata files that newer ones stand in the place of, unless nothing changed since.
+    /// Removes series and metadata files that newer ones replaced, unless nothing changed since.
     fn remove_unnamed(&self, write: &Write, upkeep: &mut Upkeep) {
         if self.view().manifest.generation == upkeep.cleaned {
             return;
@@ -324,7 +325,7 @@ impl DbState {
     }
 }
 
-/// Whether the same may go well later, without anybody's help with the files.
+/// Whether the same may succeed later without a repair of the files.
 fn is_for_now(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Busy | ErrorKind::Unavailable) && !matches!(error, Error::Gone { .. })
 }

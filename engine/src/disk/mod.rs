@@ -1,8 +1,8 @@
-//! The engine's only door to a file system. Tests put a simulated disk behind it.
+//! The engine's only access to a file system. Tests replace it by a simulated disk.
 //!
-//! Paths are whole paths. Nothing here maps memory or takes file locks: it must work on
-//! Lustre, NFS and GPFS. A write is durable after `sync` of its file; a created, renamed or
-//! removed name is durable after `sync_dir` of its directory.
+//! Paths are full paths, not relative to the database. This module neither maps memory nor takes file locks, because it
+//! must work on Lustre, NFS and GPFS. A write is durable after `sync` of its file; a created, renamed or removed name
+//! is durable after `sync_dir` of its directory.
 
 #[cfg(test)]
 pub(crate) mod sim;
@@ -35,7 +35,7 @@ pub trait Disk: Debug + Send + Sync {
 }
 
 pub trait WriteFile: Debug + Send + Sync {
-    /// Appends all of `bytes` or fails; after a failure any part of them may stand in the file.
+    /// Appends all of `bytes` or fails; after a failure any part of them may be in the file.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Cuts the file to `len` bytes: takes back what a failed append left.
     fn truncate(&mut self, len: u64) -> io::Result<()>;

@@ -1,9 +1,9 @@
-//! The arithmetic: values of one series, in the order of time, to one value a bucket.
+//! The arithmetic of downsampling: the values of one series, in the order of time, become one value per bucket.
 //!
-//! What comes out is the same to the last bit, whatever pieces the samples come in: sums are exact until they are done
-//! ([`ExactSum`]), everything else is as of samples one after the other. It is fast because a run that ticks regularly
-//! fills buckets of equal size: their bounds need no times, and four of them are worked on side by side, so that one
-//! addition need not wait for the one before it.
+//! The result is the same to the last bit however the samples are cut into pieces: sums are exact until they are
+//! complete ([`ExactSum`]), and everything else processes the samples one after the other. It is fast because a regular
+//! run fills buckets of equal size. Their bounds need no times, and four of them are computed side by side, so that one
+//! addition does not wait for the one before it.
 
 use std::marker::PhantomData;
 
@@ -20,7 +20,7 @@ const INTERLEAVED_MAX: usize = 64;
 /// Integers up to this are floats without loss.
 const EXACT: u64 = 1 << 53;
 
-/// What is known of values before anybody looks at them.
+/// What is known of values before they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownValues {
     Nothing,

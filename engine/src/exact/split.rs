@@ -1,8 +1,8 @@
-//! Sums of slices by two plain sums: of the upper parts of all numbers, and of what is left of them.
+//! Sums of slices as two plain sums: of the upper parts of all numbers, and of their remainders.
 //!
-//! Cut at a bit that is high enough, the upper parts of a block are multiples of one power of two so large that all their
-//! sums are floats; and as long as the numbers are not too far apart, what is left is small enough that its sums are, too.
-//! Nothing is rounded anywhere, so the additions may be made in any order, several at a time.
+//! If the cut is high enough, the upper parts of a block are multiples of one power of two so large that all their sums
+//! are representable. If the numbers are not too far apart, the remainders are small enough that their sums are
+//! representable too. Nothing is rounded, so the additions may be made in any order, several at a time.
 
 /// Numbers that are added up in one go. More would allow less between the largest and the least of them.
 pub(super) const BLOCK: usize = 1 << BLOCK_BITS;

@@ -1,4 +1,4 @@
-//! A disk of a few files that nobody changes.
+//! A disk of a few files that never change.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! What the series of one database are called where several are read as one.
+//! The translation from the series ids of one database to the common ids of several that are read as one.
 
 use std::ops::Range;
 

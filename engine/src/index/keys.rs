@@ -47,7 +47,7 @@ impl KeyTable {
         ids.insert(hasher.hash_one(words), id, |id| hasher.hash_one(words_of(id)));
     }
 
-    /// Makes room for so many more.
+    /// Makes room for this many more.
     pub fn reserve(&mut self, more: usize) {
         self.ends.reserve(more);
         let (len, Self { words, ends, ids, hasher }) = (self.ends.len() + more, self);

@@ -1,4 +1,4 @@
-//! The series of several databases under common ids, kept by somebody who has none of their samples.
+//! The series of several databases under common ids, without their samples: what the head of a job keeps.
 
 use std::sync::Arc;
 

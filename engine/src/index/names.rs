@@ -1,4 +1,4 @@
-//! The names of one kind: each kept once, with a number, and sorted when somebody asks.
+//! The names of one kind, each stored once, with a number; they are sorted on demand.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,11 +8,11 @@ use super::numbers::NumberTable;
 
 #[derive(Debug, Default)]
 pub struct NameTable {
-    /// By ordinal: the how-manieth name of its kind this database saw, from 0.
+    /// By ordinal: the number of a name among those of its kind, in the order of first sight, from 0.
     texts: Vec<Arc<str>>,
     ordinals: NumberTable,
     hasher: RandomState,
-    /// Ordinals in the order of their names, of those that were there when somebody asked last.
+    /// Ordinals in the order of their names, of those that existed at the last lookup.
     sorted: Mutex<Vec<u32>>,
 }
 

@@ -1,6 +1,6 @@
-//! A set of numbers that are found by the hash of what they stand for: 6 to 12 bytes each.
+//! A set of numbers, looked up by the hash of what they stand for; each takes 6 to 12 bytes.
 //!
-//! What a number stands for is kept elsewhere, once: whoever asks brings the hash, and compares.
+//! What a number stands for is stored elsewhere, once. The caller supplies the hash and the comparison.
 
 /// Open addressing with linear probing; at most two slots of three are taken.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! The index against one that goes through all keys.
+//! The index compared with one that scans all keys.
 
 use proptest::prelude::*;
 

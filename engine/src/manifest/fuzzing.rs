@@ -1,4 +1,4 @@
-//! Manifests.
+//! The fuzz target of manifests.
 
 use std::path::Path;
 
@@ -60,7 +60,7 @@ fn check_error(error: &Error, bytes: &[u8]) {
     let place = found.rsplit_once(" at line ").and_then(|(_, place)| place.split_once(" column "));
     if let (true, Some((line, column))) = (what == "its JSON", place) {
         let (line, column): (usize, usize) = (line.parse().expect("a number"), column.parse().expect("a number"));
-        // The first line of the file stands before the JSON.
+        // The first line of the file precedes the JSON.
         let found = bytes.split(|byte| *byte == b'\n').nth(line).expect("the line is there");
         assert!(column <= found.len() + 1, "column {column} of {}: {text}", found.len());
     }

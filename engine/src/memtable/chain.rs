@@ -1,9 +1,9 @@
-//! Chains of blocks: where the samples of each series stand one after another.
+//! Chains of blocks, in which the samples of each series are stored one after another.
 //!
-//! A block is a head and room for samples of 16 bytes: the value's 64 bits, the time as a distance from
-//! the head's, and the row. Blocks of a series double from 1 to 31 samples, so that a series with one sample takes 32 bytes
-//! and one with many little more than its samples. A time too far from the head's begins a new, small block.
-//! Blocks are cut from pages in their order; nothing is moved, and nothing is given back before all of it is.
+//! A block is a header and room for samples of 16 bytes each: the 64 bits of the value, the time as its distance from
+//! the header's time, and the row. The blocks of a series double from 1 to 31 samples, so a series with one sample
+//! takes 32 bytes, and one with many takes little more than its samples. A time too far from the header's begins a new,
+//! small block. Blocks are cut from pages in order. Nothing is moved, and memory is released only as a whole.
 
 use crate::series::SeriesId;
 use crate::time::Timestamp;

@@ -1,4 +1,4 @@
-//! A memtable against a plain list of everything that was appended.
+//! A memtable compared with a plain list of everything that was appended.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! JSON whose floats are read as they were written, to the last bit.
+//! JSON whose floats are read back exactly as they were written.
 //!
-//! serde_json reads a float by a fast way that may miss the nearest one by a bit, so what is read, written and read again
-//! could wander. It has an exact way as a feature, which would be that of every crate in the build; this is for the one
-//! place that keeps numbers of others in JSON. The price, that each level is scanned once more, is paid at an open.
+//! serde_json parses floats by a fast method that may miss the nearest float by one bit, so a number that is read,
+//! written and read again could drift. It has an exact method as a feature, which would then apply to every crate of
+//! the build. This module is for the one place that stores users' numbers in JSON. The price, paid at an open, is that
+//! each level of the document is scanned once more.
 
 use std::fmt;
 

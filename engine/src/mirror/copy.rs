@@ -1,4 +1,4 @@
-//! Copies one file from one disk to another, so that it is whole or not there.
+//! Copies one file from one disk to another, as a whole or not at all.
 
 use std::io;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Carries a plan out, in an order that may be cut off anywhere.
+//! Carries a repair plan out, in an order that may be interrupted anywhere.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use crate::series_file;
 
 /// A file beyond this is not one of ours.
 const FILE_BYTES_MAX: u64 = 4 << 30;
-/// Names that are tried for a file that is set aside, where others stand already.
+/// Names that are tried for a file that is set aside if earlier ones are taken.
 const NAMES_MAX: u32 = 1 << 20;
 
 /// Does what `plan` says.
 ///
 /// # Errors
-/// Unavailable when the disk fails or somebody took the database over; then it can be run again.
+/// Unavailable when the disk fails or another process took the database over; then it can be run again.
 pub fn carry_out(options: &Options, layout: &Layout, plan: &Plan, lock: &WriterLock) -> Result<RepairReport> {
     let disk = &*options.disk;
     let mut report = RepairReport { done: true, ..plan.report() };
@@ -106,7 +106,7 @@ impl Acting<'_> {
         self.sync_dir(path.parent().unwrap_or(self.layout.dir()))
     }
 
-    /// What is lost stands durable before anything changes.
+    /// The losses are durable before anything changes.
     fn note(&self, report: &RepairReport) -> Result<()> {
         let json = serde_json::to_vec_pretty(report)
             .map_err(|error| Error::Internal { what: format!("a report cannot be written as JSON: {error}") })?;
@@ -126,7 +126,7 @@ impl Acting<'_> {
         Ok(path)
     }
 
-    /// Writes the files that are made anew, and gives back the manifest that names them.
+    /// Writes the files that are made anew, and returns the manifest that names them.
     fn write_files(&self, plan: &Plan) -> Result<Manifest> {
         let mut manifest = plan.manifest.clone();
         manifest.series.clear();
@@ -186,7 +186,7 @@ impl Acting<'_> {
         Ok(FileEntry { file, bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) })
     }
 
-    /// A durable copy of a file, under its name or, where another stands there, that name and a number.
+    /// Makes a durable copy of a file, under its name or, if that is taken, under that name and a number.
     fn copy_aside(&self, file: &str) -> Result<()> {
         let from = self.layout.named(file);
         let bytes = match disk::read_file(self.disk, &from, FILE_BYTES_MAX) {

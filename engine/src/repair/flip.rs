@@ -1,9 +1,9 @@
-//! Finds the one bit that turned around: most decay is that, and a checksum says which it was.
+//! Finds a single flipped bit, the most frequent kind of decay, by its checksum.
 //!
-//! CRC-32 is linear. Two texts of one length that differ in one bit have checksums that differ by a number which
-//! depends on the place of that bit alone, and below 2^32 bits no two places have the same. So where damage is one
-//! bit, it is found and turned back. Greater damage looks like one bit once in 2^32 / bits; so what was turned back
-//! must pass every other check too, and where there are few others only short stretches are tried.
+//! CRC-32 is linear. If two texts of one length differ in one bit, their checksums differ by a number that depends only
+//! on the place of that bit, and below 2^32 bits no two places share a number. So a single flipped bit can be found and
+//! corrected. Greater damage looks like one bit with a probability of bits / 2^32. So a corrected text must also pass
+//! every other check, and only short stretches are tried where there are few other checks.
 
 /// Longest stretch that is tried where only its form can be checked besides.
 pub const SHORT_BYTES_MAX: usize = 64 << 10;
@@ -28,7 +28,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// `bytes` with the one bit turned back whose turn makes `crc32` their checksum; `None` when there is no such bit, or
+/// `bytes` with the one flipped bit corrected that makes `crc32` their checksum; `None` when there is no such bit, or
 /// these are more than `bytes_max`.
 pub fn turned_back(bytes: &[u8], crc32: u32, bytes_max: usize) -> Option<Vec<u8>> {
     let difference = crc32fast::hash(bytes) ^ crc32;

@@ -1,7 +1,7 @@
-//! Decides what becomes of every file. Reads, and writes nothing.
+//! Decides what becomes of every file. It reads, and writes nothing.
 //!
-//! [`Planner`] is asked once of each kind of file, in the order in which one tells what the next needs to know; a module
-//! here is what it does with one kind.
+//! [`Planner`] handles the kinds of files one after the other, in an order in which each tells what the next needs to
+//! know. Each submodule handles one kind.
 
 mod manifest;
 mod meta;
@@ -161,7 +161,7 @@ impl Planner<'_> {
         });
     }
 
-    /// The bytes of a file; `None` when there is none. A disk that does not give them ends the repair.
+    /// The bytes of a file, if it exists. A disk that fails to read ends the repair.
     fn read(&mut self, file: &str, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Option<Vec<u8>>> {
         let path = self.layout.named(file);
         let bytes = match disk::read_file(self.disk, &path, FILE_BYTES_MAX) {
@@ -196,7 +196,7 @@ impl Planner<'_> {
         for file in self.list(WAL)? {
             let path = self.layout.named(&file);
             if layout::wal_number(&path).is_none() && !layout::is_unfinished(&path) {
-                self.set_aside(&file, "it is no file of the WAL: an open put damaged bytes there");
+                self.set_aside(&file, "it is not a file of the WAL: an open put damaged bytes there");
             }
         }
         let mut manifest = match self.manifest.take() {
@@ -250,7 +250,7 @@ impl Planner<'_> {
         for folder in [SEGMENTS, SERIES, META] {
             for file in self.list(folder)? {
                 if !named.contains(&file) {
-                    self.set_aside(&file, "other files hold what is in it, as far as it can be told");
+                    self.set_aside(&file, "other files hold its contents, as far as can be determined");
                 }
             }
         }

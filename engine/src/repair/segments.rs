@@ -1,4 +1,4 @@
-//! What a segment file is still good for.
+//! Determines which parts of a segment file are still good.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub enum RepairSource {
     Runs(SegmentEntry),
     /// Parquet alone.
     Parquet(Label),
-    /// The bytes of `entry` but for one bit.
+    /// The bytes of `entry` except for one bit.
     Healed(SegmentEntry),
 }
 
@@ -139,7 +139,7 @@ fn in_part(
     Examined::Damaged { why: why(error), label: label.clone(), source: RepairSource::Runs(entry.clone()), runs, holes }
 }
 
-/// Its data are whole, as far as anybody knows, and its run index is not what the data say.
+/// Its data is whole, as far as is known, and its run index contradicts the data.
 fn without_index(path: &Path, bytes: &Bytes, label: &Label, error: &Error, entry: Option<&SegmentEntry>) -> Examined {
     let runs = rebuild::rewrite(path, bytes, label).and_then(|encoded| runs_of(path, &encoded, label));
     match runs {
@@ -172,7 +172,7 @@ fn holes(loaded: &Loaded, run: &Run) -> Vec<Hole> {
     });
     let Ok(lost) = lost else { return Vec::new() };
     let missing = u64::from(run.rows).saturating_sub(kept.len() as u64);
-    // How many rows each of several stretches had is known of their sum only; the first stands for it.
+    // Only the sum of the rows of several stretches is known; it is attributed to the first.
     lost.iter()
         .enumerate()
         .map(|(at, range)| Hole {
@@ -289,7 +289,7 @@ pub fn why(error: &Error) -> String {
     }
 }
 
-/// Whether the rows of `runs` stand in the order of their keys.
+/// Whether the rows of `runs` are in the order of their keys.
 pub fn in_order(runs: &[Run], index: &SeriesIndex) -> bool {
     let mut runs: Vec<&Run> = runs.iter().collect();
     runs.sort_unstable_by_key(|run| run.row);
@@ -305,7 +305,7 @@ pub fn covers(one: &SegmentEntry, other: &SegmentEntry) -> bool {
         && other.sequence_max <= one.sequence_max
 }
 
-/// Whether nobody can tell which of two holds the later of two samples: they share time and a flush.
+/// Whether it is unknown which of two segments holds the later of two samples, because they share time and a flush.
 pub fn collide(one: &SegmentEntry, other: &SegmentEntry) -> bool {
     let time = TimeRange::new(Timestamp::from_micros(one.window_start), Timestamp::from_micros(one.window_end));
     let other_time =

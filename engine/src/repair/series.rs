@@ -1,7 +1,7 @@
-//! The keys of all series, put together from every place that knows some.
+//! The keys of all series, collected from every file that holds some.
 //!
-//! Ids are dense, and segments and the WAL speak of ids alone. So an id whose key is lost gets a name that says so:
-//! its samples stay readable, and whoever knows what they were can still tell.
+//! Ids are dense, and segments and the WAL refer to series by id alone. So an id whose key is lost gets a placeholder
+//! name that says so. Its samples stay readable, and a person may recognise them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -42,7 +42,7 @@ pub struct SeriesChain {
     pub parts: Vec<SeriesPart>,
     /// By id, without a gap.
     pub keys: Vec<SeriesKey>,
-    /// Ids whose keys nobody knows.
+    /// Ids whose keys are unknown.
     pub lost: Vec<u32>,
 }
 

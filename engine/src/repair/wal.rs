@@ -1,9 +1,9 @@
-//! What of the WAL is still good, and WAL files written anew from it.
+//! Determines which parts of the WAL are still good, and writes WAL files anew from them.
 //!
-//! In a file that another one follows, every byte was durable before that one was made: what is no frame there was
-//! damaged since, and the frames behind it are as good as those before it. In the last file a power loss may have
-//! left anything behind its last good frame, also whole frames of a file that is long gone; so it ends there, as it
-//! does for every reader, and what follows is set aside.
+//! If another file follows a WAL file, every byte of it was durable before that next file was created. So bytes in it
+//! that are not a frame were damaged later, and the frames behind them are as good as those before. In the last file a
+//! power loss may have left anything behind the last good frame, even whole frames of a file that was removed long ago.
+//! So that file ends there, as it does for every reader, and the bytes that follow are set aside.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,7 +27,7 @@ const UNNAMED_MAX: u32 = 1 << 20;
 pub struct Scanned {
     pub header: Option<Header>,
     pub frames: Vec<Range<usize>>,
-    /// Bytes that are no frame.
+    /// Bytes that are not a frame.
     pub holes: Vec<Range<usize>>,
     /// The file with single bits turned back, where that made frames whole; they are among `frames`.
     pub healed: Option<Vec<u8>>,
@@ -48,7 +48,7 @@ impl WalPosition {
     }
 }
 
-/// Finds every whole frame; in a file that is not the last also those that are whole but for one bit.
+/// Finds every whole frame; in a file that is not the last, also those that are whole except for one bit.
 pub fn scan(bytes: &[u8], position: WalPosition) -> Scanned {
     let is_last = position == WalPosition::Last;
     let header = Header::decode(bytes);
@@ -81,7 +81,7 @@ pub fn scan(bytes: &[u8], position: WalPosition) -> Scanned {
 }
 
 /// A frame in which one bit is turned around, of its type, its payload or its checksum. Its length leads to the next
-/// frame, so it is none that a crash cut short.
+/// frame, so no crash cut it short.
 fn healed_frame(frame: &[u8]) -> Option<Vec<u8>> {
     let crc = Fields::new(&frame[4..8]).u32()?;
     let mut covered = frame[..4].to_vec();
@@ -138,7 +138,7 @@ pub struct Judged {
     /// The bytes that take its place; `None` when it stays as it is, empty when it goes.
     pub anew: Option<Vec<u8>>,
     pub losses: Vec<Loss>,
-    /// Series that it speaks of and that nobody named.
+    /// Series that it uses and that no file named.
     pub unnamed: Vec<SeriesId>,
 }
 
@@ -194,7 +194,7 @@ pub fn judge(file: &str, number: u64, bytes: &[u8], position: WalPosition, index
     judged.unnamed = unnamed;
     if !is_last {
         for hole in scanned.holes.iter().filter(|hole| hole.start < refused_at.unwrap_or(usize::MAX)) {
-            let why = format!("bytes {} to {} are no frame", hole.start, hole.end);
+            let why = format!("bytes {} to {} are not a frame", hole.start, hole.end);
             judged.losses.push(loss(file, &why, None, hole.len()));
         }
     }
@@ -236,7 +236,7 @@ fn samples_in(bytes: &[u8], frames: &[Range<usize>]) -> Option<u64> {
     (!frames.is_empty()).then(|| frames.iter().map(count).sum())
 }
 
-/// Samples that stand in damaged bytes are counted by nobody.
+/// Samples in damaged bytes cannot be counted.
 pub fn loss(file: &str, why: &str, samples: Option<u64>, bytes: usize) -> Loss {
     Loss {
         kind: LossKind::Wal { bytes: bytes as u64 },

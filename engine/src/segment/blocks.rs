@@ -1,8 +1,8 @@
 //! The bytes of a segment, checked as they are read.
 //!
-//! The run index has a CRC-32 for every [`BLOCK_BYTES`] of the data before it, and the manifest one
-//! for the index and the footer behind it. So a reader of one page checks one or two blocks, and a
-//! damaged byte is an error and never a wrong answer.
+//! The run index has a CRC-32 for every [`BLOCK_BYTES`] of the data before it, and the manifest has one for the index
+//! and the footer behind it. So reading one page checks one or two blocks, and a damaged byte causes an error, never a
+//! wrong answer.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::disk::ReadFile;
 
 /// About the bytes of a page.
 pub const BLOCK_BYTES: usize = 16 << 10;
-/// Read at a time by those who read on and on.
+/// Bytes per read for sequential readers.
 const STREAM_BYTES: usize = 256 << 10;
 
 /// The checksums of `data`, block by block.
@@ -111,7 +111,7 @@ fn beyond_the_end(buffer: &[u8]) -> io::Result<usize> {
     if buffer.is_empty() { Ok(0) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// A file that is held in memory, as Parquet wants to read it. Nothing is checked: whoever has the bytes did that.
+/// A file that is held in memory, as Parquet wants to read it. Nothing is checked: the owner of the bytes did that.
 #[derive(Clone, Debug)]
 pub struct FileBytes(pub Bytes);
 

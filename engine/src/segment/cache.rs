@@ -1,4 +1,4 @@
-//! Bounds what loaded segments hold: run indexes, footers and open files.
+//! Bounds the memory of loaded segments: run indexes, footers and open files.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ struct CacheState {
 }
 
 impl CacheState {
-    /// Forgets those that a merge replaced and nobody reads any more.
+    /// Forgets segments that a merge replaced and that are no longer read.
     fn tidy(&mut self) {
         self.segments.retain(|(segment, _)| segment.strong_count() > 0);
         self.bytes = self.segments.iter().map(|(_, bytes)| bytes).sum();

@@ -1,8 +1,8 @@
-//! Floats that are short decimals, kept as integers: `int / 10^scale` gives every bit back.
+//! Floats that are short decimals, stored as integers: `int / 10^scale` gives every bit back.
 //!
-//! Sensors and programs print two or three decimals; their integers pack ten times better than the
-//! bits of the floats. A float takes this form only where the division was tried and gave exactly
-//! its bits, so NaN, infinities and -0.0 never do.
+//! Sensors and programs print two or three decimals; as integers these compress ten times better than as floats. A
+//! float takes this form only if the division was tried and gave exactly its bits. So NaN, infinities and -0.0 never
+//! take it.
 
 /// Largest scale that is written: ten digits are what people print, and more seldom fit 53 bits.
 pub const SCALE_WRITTEN_MAX: u8 = 9;
@@ -27,7 +27,7 @@ pub fn to_int(float: f64, scale: u8) -> Option<i64> {
     if scaled.is_nan() || scaled.abs() >= INT_MAX {
         return None;
     }
-    // A wrong rounding is no harm: the test below refuses it.
+    // A wrong rounding does no harm: the test below rejects it.
     let int = if scaled.abs() < ROUNDED_MAX { (scaled + 0.5_f64.copysign(scaled)) as i64 } else { scaled as i64 };
     (to_float(int, scale).to_bits() == float.to_bits()).then_some(int)
 }

@@ -1,4 +1,4 @@
-//! Whole segments.
+//! The fuzz target of whole segments.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
-//! The run index: which rows are whose, when they were taken, and what their values come to.
+//! The run index: which rows belong to which series, when they were taken, and a summary of their values.
 //!
-//! It stands in the file between the last row group and Parquet's footer, where other readers do
-//! not look. With it a reader finds a series without decoding a column, reads the pages of that
-//! series only, and needs no times of a run that ticks regularly or shares them.
-//! `docs/format` says what is where, byte by byte.
+//! It is stored between the last row group and Parquet's footer, where other readers do not look. With it a reader
+//! finds a series without decoding a column and reads only the pages of that series. If a run is regular or shares its
+//! times with others, its times need not be read at all. `docs/format` describes every byte.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -79,7 +78,7 @@ pub struct RunIndex {
     /// By series.
     runs: Vec<Run>,
     lists: Vec<TimeList>,
-    /// The decoded body: summaries are read from it when somebody asks.
+    /// The decoded body: summaries are read from it on demand.
     body: Vec<u8>,
     /// Of the data before the index, block by block.
     pub checksums: Vec<u32>,

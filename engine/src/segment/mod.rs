@@ -1,10 +1,9 @@
 //! A segment: one immutable Parquet file with the samples of one window of time.
 //!
-//! Rows are sorted by (canonical order of series, time), every (series, time) once. Columns:
-//! `series u32`, `ts timestamp[us, UTC]`, `int i64?`, `scale i8?`, `float f64?`. A row with
-//! `float` is a Float; else one without `scale` is the Int `int`; else a Float, `int / 10^scale`.
-//! Any Parquet reader reads them so; ours has the run index ([`index`]), which stands between the
-//! last row group and the footer.
+//! Rows are sorted by (canonical order of series, time), and every (series, time) occurs once. The columns are
+//! `series u32`, `ts timestamp[us, UTC]`, `int i64?`, `scale i8?`, `float f64?`. A row with `float` is a Float. A row
+//! without `float` and `scale` is the Int `int`. Any other row is the Float `int / 10^scale`. Any Parquet reader can
+//! read them so; ours also uses the run index ([`index`]), which is stored between the last row group and the footer.
 
 pub(crate) mod blocks;
 mod cache;

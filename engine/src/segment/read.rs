@@ -1,8 +1,8 @@
-//! Reads segments: which rows belong to which series, and those rows.
+//! Reads segments: finds the rows of each series, and reads them.
 //!
-//! Nothing is read until the first question, and then the run index alone: it says which rows are
-//! wanted, and for most runs their times. Values come from the pages that hold them and no others,
-//! each checked as it is read ([`Blocks`]).
+//! Nothing is read before the first query, and then only the run index: it tells which rows are needed and, for most
+//! runs, their times. Values are read only from the pages that hold them, and each page is checked as it is read
+//! ([`Blocks`]).
 
 use std::fmt;
 use std::io;
@@ -104,7 +104,7 @@ impl Segment {
         &self.entry
     }
 
-    /// No manifest names it any more: whoever reads it goes on, and the last one removes the file.
+    /// No manifest names it any more: current readers go on, and the last one removes the file.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
@@ -128,7 +128,8 @@ impl Segment {
         Ok(fresh)
     }
 
-    /// The manifest named the file when the database was opened. Who only reads does not keep it from being merged.
+    /// The manifest named the file when the database was opened. A process that only reads does not keep it from being
+    /// merged.
     fn open(&self) -> Result<Arc<dyn ReadFile>> {
         self.disk.open(&self.path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::Gone { path: self.path.clone() },
@@ -141,7 +142,7 @@ impl Segment {
         self.used_again.swap(false, Ordering::Relaxed)
     }
 
-    /// Forgets what was loaded; who reads it now keeps it.
+    /// Forgets the loaded data; current readers keep theirs.
     pub(super) fn let_go(&self) {
         *self.slot() = None;
     }
@@ -227,7 +228,7 @@ impl Loaded {
         self.index.summary(run)
     }
 
-    /// How many rows of `run` are in `range`: at most so many.
+    /// An upper bound of the rows of `run` in `range`.
     pub fn rows_in(&self, run: &Run, range: TimeRange) -> u64 {
         self.index.rows_in(run, range).map_or(u64::from(run.rows), |rows| rows.len() as u64)
     }

@@ -1,8 +1,8 @@
-//! Makes a segment anew from its Parquet alone, where its run index is damaged or the manifest is lost.
+//! Rebuilds a segment from its Parquet data alone, if its run index is damaged or the manifest is lost.
 //!
-//! What is read here has not been checked block by block, so the caller says what vouches for it, and every
-//! promise of the format is tried row by row. The Parquet library may panic on bytes that nobody wrote;
-//! that is one more way of being damaged.
+//! The bytes read here have not been checked block by block. So the caller states which proof they have, and every rule
+//! of the format is checked row by row. The Parquet library may panic on bytes that no writer made; that counts as
+//! damage too.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn options() -> ArrowReaderOptions {
 /// Reads the label of a segment.
 ///
 /// # Errors
-/// Corrupt when there is no footer of format 1.
+/// Corrupt without a footer of format 1.
 pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
     guarded(path, || {
         let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(FileBytes(bytes.clone()), options())
@@ -94,7 +94,7 @@ pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
 /// The label in the footer of a file of `bytes`.
 ///
 /// # Errors
-/// Corrupt when it is none of format 1.
+/// Corrupt when it is not of format 1.
 pub fn label_in(path: &Path, footer: &FileMetaData, bytes: u64) -> Result<Label> {
     let value = |key: &str| -> Result<&str> {
         let mut pairs = footer.key_value_metadata().into_iter().flatten();

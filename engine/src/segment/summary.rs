@@ -1,4 +1,4 @@
-//! What the values of a run come to, kept beside it so that nobody need decode them.
+//! A summary of the values of a run, stored beside it so that many queries need not decode them.
 
 use super::decimal;
 use super::varint::{self, Bytes, Malformed};

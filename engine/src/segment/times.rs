@@ -1,8 +1,8 @@
-//! When the samples of a run were taken, without reading its times.
+//! The times of a run's samples, mostly without reading the column of times.
 //!
-//! Most runs tick regularly: a first time and a step say it all. Others share their times, because
-//! one process samples many series at once: those are kept once, as a list in the run index. What
-//! is neither stays in the column `ts` only.
+//! Most runs are regular: a first time and a step describe them. Other runs share their times, because one process
+//! samples many series at once; such times are stored once, as a list in the run index. All other times are only in the
+//! column `ts`.
 
 use std::sync::Arc;
 
@@ -220,7 +220,7 @@ fn put_equal(bytes: &mut Vec<u8>, equal: &mut u64) {
 }
 
 /// Reads the lists of times of a segment; they have at most `rows_max` times together, and never more than writers
-/// write: few bytes may stand for many times.
+/// write: few bytes may represent many times.
 pub fn decode(bytes: &mut Bytes<'_>, rows_max: u64) -> Result<Vec<Arc<[i64]>>, Malformed> {
     let count = bytes.small()?;
     let mut lists = Vec::new();

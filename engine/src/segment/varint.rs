@@ -1,4 +1,4 @@
-//! Integers in as few bytes as they need: seven bits a byte, the lowest first.
+//! Integers in as few bytes as they need: seven bits per byte, the lowest first.
 
 use crate::error::Error;
 

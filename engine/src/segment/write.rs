@@ -1,7 +1,7 @@
-//! Encodes a segment in memory: compressed, it is small beside the memtable it comes from.
+//! Encodes a segment in memory; compressed, it is small beside the memtable that it comes from.
 //!
-//! A run is looked at as a whole before its rows are encoded: whether its floats are decimals,
-//! whether it ticks regularly, what its values come to. Row groups and pages are cut by rows alone.
+//! Each run is examined as a whole before its rows are encoded: whether its floats are decimals, whether it is regular,
+//! and what its summary is. Row groups and pages are cut by number of rows alone.
 
 mod group;
 
@@ -246,7 +246,7 @@ enum Stored<'a> {
 struct Each {
     value: Value,
     kind: Kind,
-    /// What stands in the column `int`, unless the kind is Float.
+    /// The contents of the column `int`, unless the kind is Float.
     int: i64,
 }
 

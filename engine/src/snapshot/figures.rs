@@ -1,4 +1,4 @@
-//! What the samples of series come to, mostly from what segments say of their runs.
+//! Counts, ranges and sums of series, mostly from the summaries in segments.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::value::Value;
 pub struct ValueFigures {
     /// Stored samples. One that was written again is counted again until a merge drops it.
     pub samples: u64,
-    /// The least and the greatest value; `None` where there is no sample but NaN.
+    /// The least and the greatest value; `None` if every sample is NaN.
     pub range: Option<(f64, f64)>,
 }
 

@@ -1,5 +1,5 @@
-//! Samples as Arrow batches with the columns that are asked for: pages are decoded right into the batches, and what no
-//! column needs (times, values, both) is not read.
+//! Samples as Arrow batches with the requested columns. Pages are decoded directly into the batches, and data that no
+//! requested column needs (times, values, or both) is not read.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Where the samples of series are: which runs of which segments, which memtables, and in what order they count.
+//! The sources of a series' samples: runs of segments and memtables, in order of precedence.
 
 use std::collections::VecDeque;
 use std::slice;
@@ -199,7 +199,7 @@ impl Sources {
     }
 }
 
-/// Samples of one series that stand in one place.
+/// Samples of one series from one source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SampleSource {
     pub first: Timestamp,

@@ -1,5 +1,5 @@
-//! Series in the order in which they were asked for, each stretch by stretch of its time: whether its samples stand alone
-//! in a run, which is then left unread, or several sources must be merged.
+//! Series in the requested order, each cut into stretches of time. For each stretch it is known whether its samples are
+//! in a single run, which is then left unread, or whether several sources must be merged.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -46,7 +46,7 @@ pub(super) struct Stretches {
 #[derive(Debug)]
 enum Now {
     Nothing,
-    /// Rows of a run that stands alone; only its times, not read yet, tell which of them are in the range.
+    /// Rows of a run without overlap; only its times, not read yet, tell which of them are in the range.
     Rows {
         segment: usize,
         run: Run,

@@ -1,8 +1,8 @@
-//! Reads many databases at once, and hands them over in their order.
+//! Opens many databases at once, and returns them in their order.
 //!
-//! Where they lie on a file system that many nodes share, most of the time goes by in waiting for it: so there are more
-//! readers than processors. Each has every so-manieth database, and is at most one ahead of who takes them, so that a
-//! few of them and not thousands are in memory twice.
+//! On a file system that many nodes share, most of the time is spent waiting for it, so there are more threads than
+//! processors. The databases are dealt to the threads in turn, and each thread is at most one database ahead of the
+//! caller. So only a few of them, and not thousands, are in memory twice.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -15,7 +15,7 @@ use crate::recover::{self, Recovered};
 
 /// Most databases that are read at once.
 const READERS: usize = 16;
-/// Databases that a reader may have ready for who takes them.
+/// Databases that a reader may have ready for the caller.
 const AHEAD: usize = 1;
 
 /// Opens each of `dirs` read-only and gives what it found to `take`, in their order.
@@ -34,7 +34,7 @@ pub fn each(
             let (send, receive) = sync_channel(AHEAD);
             let read = move || {
                 for dir in dirs.iter().skip(first).step_by(readers) {
-                    // Nobody takes more after an error.
+                    // After an error no more databases are taken.
                     if send.send(recover::read_only(options, &Layout::new(dir))).is_err() {
                         return;
                     }
@@ -46,7 +46,7 @@ pub fn each(
         }
         for (at, dir) in dirs.iter().enumerate() {
             let recovered = found[at % readers].recv();
-            let died = || Error::Internal { what: format!("who read {} died", dir.display()) };
+            let died = || Error::Internal { what: format!("the thread that read {} died", dir.display()) };
             take(&Layout::new(dir), recovered.map_err(|_| died())?)?;
         }
         Ok(())

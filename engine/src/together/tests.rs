@@ -1,4 +1,4 @@
-//! Samples spread over several databases answer, opened as one, what one database would.
+//! Samples that are spread over several databases, opened as one, give the answers of a single database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

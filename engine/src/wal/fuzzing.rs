@@ -1,4 +1,4 @@
-//! Files of the WAL.
+//! The fuzz target of WAL files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -69,7 +69,7 @@ fn check_frames(bytes: &[u8]) {
     assert_eq!(records.len(), good);
     match bad {
         None => assert_eq!(end, End::Whole),
-        // A frame of no known type is none: it may be torn too.
+        // A frame of unknown type counts as none: it may be torn too.
         Some(at) => assert!(end == End::Damaged { at } || end == End::Torn { at }, "{end:?}, expected {at}"),
     }
 }

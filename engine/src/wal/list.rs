@@ -1,11 +1,12 @@
-//! The list of the WAL files that were begun: without it, one that is gone, empty or another file altogether would look
-//! like one that never was.
+//! The list of the WAL files that were created. Without it, a file that is missing, empty or replaced would look like
+//! one that never existed.
 //!
-//! It stands in a file of its own beside the manifest, which is replaced as a whole whenever a WAL file is begun: first
-//! the file and its first append are durable, then the list names it. So what is named was durable, and what is not
-//! named may be there all the same. Files below the manifest's first WAL file count no more, named or not.
+//! The list is a file beside the manifest, and is replaced as a whole whenever a WAL file is created. The new file and
+//! its first append are durable first; then the list names the file. So a file that the list names was durable, and a
+//! file that it does not name may exist all the same. Files below the manifest's first WAL file no longer count,
+//! whether the list names them or not.
 //!
-//! Databases of earlier versions have no list, and one that was closed has none: nothing is missing then.
+//! Databases of earlier versions and databases that were closed have no list: then no file counts as missing.
 
 use std::io;
 use std::path::Path;
@@ -43,7 +44,7 @@ pub struct WalEntry {
     pub number: u64,
     #[serde(flatten)]
     pub start: WalStart,
-    /// At least so many bytes of it were durable.
+    /// At least this many bytes of it were durable.
     pub bytes: u64,
 }
 
@@ -74,7 +75,7 @@ impl FoundList {
         }
     }
 
-    /// What it says; nothing where there is none, or none that can be read.
+    /// Its contents; nothing if it does not exist or cannot be read.
     pub fn into_list(self) -> WalList {
         match self {
             Self::Whole(list) => list,

@@ -1,9 +1,8 @@
-//! The write-ahead log: what was appended since the last flush, frame by frame.
+//! The write-ahead log: the appends since the last flush, frame by frame.
 //!
-//! `wal/NNNNNNNN.wal`: a header (magic, format, file number, how many series were logged before
-//! it, CRC-32), then frames ([`frame`]). The [`writer`] appends with one `write` an append; a
-//! file is never written again after the process that made it is gone. [`replay`] reads it back; [`list`] names
-//! the files that must be there.
+//! `wal/NNNNNNNN.wal` is a header (magic, format, file number, number of series logged before it, CRC-32), followed by
+//! frames ([`frame`]). The [`writer`] makes one `write` per append; a file is never written again after the process
+//! that created it has ended. [`replay`] reads a file back; [`list`] names the files that must exist.
 
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -16,7 +15,7 @@ pub use frame::Record;
 pub use list::{FoundList, Likeness, WalList, WalStart};
 pub use writer::{Extent, Position, Wal};
 
-/// What stands at the start of a WAL file.
+/// The header of a WAL file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub number: u64,

@@ -1,8 +1,8 @@
 //! Reads a WAL file back, up to the first frame that is not whole.
 //!
-//! What follows that frame tells what happened. Nothing whole after it: a write that a crash
-//! cut short, never acknowledged as durable, to be dropped. Whole frames after it: bytes that
-//! were good once are damaged, and must be kept for whoever wants to look at them.
+//! The bytes behind that frame tell what happened. If no whole frame follows, a crash interrupted a write; it was never
+//! acknowledged as durable and is dropped. If whole frames follow, bytes that were good once are damaged; they are kept
+//! for inspection.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct Replay {
 
 impl Replay {
     /// # Errors
-    /// Io. A damaged header is no error: it is where the file ends.
+    /// Io. A damaged header is not an error: the file ends there.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let file = disk.open(path).map_err(Error::io("open", path))?;
         let mut replay = Self { path: path.to_path_buf(), file, header: None, window: Vec::new(), start: 0, at: 0 };

@@ -1,8 +1,8 @@
-//! Appends to the WAL: one `write` an append, and a failed one leaves no trace.
+//! Appends to the WAL: one `write` per append; a failed append leaves no trace.
 //!
-//! Files are made on the first append that needs one. After a failed fsync nothing in the file
-//! can be trusted to reach the disk, however often fsync is asked again, so the WAL is marked
-//! failed until a flush has put all of it into segments.
+//! Files are created by the first append that needs one. After a failed fsync nothing in the file is certain to reach
+//! the disk, however often fsync is repeated. So the WAL is marked as failed until a flush has stored everything in
+//! segments.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Wal {
         }
         self.unlisted = true;
         if let Err(error) = self.list() {
-            warn!(wal = number, %error, "it is not listed yet that this WAL file must be there; trying again");
+            warn!(wal = number, %error, "this WAL file is not in the list of WAL files yet; trying again");
         }
     }
 

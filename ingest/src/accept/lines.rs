@@ -1,6 +1,6 @@
-//! Lines of line protocol into a batch: the good are kept, and each bad one, or bad field of a good one, is named.
+//! Turns line protocol into a batch. Good lines are kept; each bad line, or bad field of a good line, is reported.
 //!
-//! A series that was sent before is not parsed again: its raw bytes lead to its ids, see [`crate::known`].
+//! A known series is not parsed again: its raw bytes lead to its ids, see [`crate::known`].
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use crate::decode::line::{
 use crate::default_tags::DefaultTags;
 use crate::known::{At, KEY_BYTES_MAX, Keys};
 
-/// Most bad lines of one request that are told with their reasons; the others are counted.
+/// Most bad lines of one request that are reported with their reasons; the others are counted.
 pub const LINES_TOLD_MAX: usize = 1_000;
 /// How much of a bad line is shown, in characters.
 const SHOWN_CHARS_MAX: usize = 128;
@@ -66,7 +66,7 @@ pub struct AcceptedLines {
     pub good: usize,
     /// The first [`LINES_TOLD_MAX`], in the order of the lines.
     pub rejects: Vec<LineReject>,
-    /// How many there are, told or not: lines, and fields of lines that were stored without them.
+    /// The number of rejects, reported or not: lines, and fields of lines that were stored without them.
     pub rejected: usize,
     /// Where reading stopped because the batch was full.
     pub stopped_at: Option<usize>,

@@ -1,4 +1,4 @@
-//! What the decoders of the formats with repeated names remember.
+//! The memories of the decoders whose formats repeat names.
 
 use super::lines::LineSeries;
 use super::points::PointSeries;

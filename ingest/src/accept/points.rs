@@ -1,8 +1,8 @@
-//! Put bodies without a fault into a batch, by their raw bytes.
+//! Turns put bodies without a fault into a batch, by their raw bytes.
 //!
-//! The usual body is one of many like it: every series in it is known, every point is good. Such a body is read here
-//! in one pass, see [`crate::decode::opentsdb::scan`]. Whatever is not so, a fault above all, makes the whole body one
-//! for the way that knows everything and can tell what is wrong; nothing has happened then.
+//! A typical body resembles the ones before it: every series in it is known and every point is good. Such a body is
+//! read here in one pass, see [`crate::decode::opentsdb::scan`]. Any other body, above all one with a fault, is left
+//! whole to the complete decoder, which can say what is wrong; up to then nothing has been changed.
 
 #[cfg(test)]
 mod tests;

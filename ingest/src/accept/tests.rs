@@ -42,7 +42,7 @@ fn good_samples_are_kept_and_each_bad_one_is_named() {
     let expected = [
         (1, "metric is empty".to_owned()),
         (2, "tag value is empty".to_owned()),
-        (3, "tag 'host' stands twice".to_owned()),
+        (3, "tag 'host' occurs twice".to_owned()),
     ];
     assert_eq!(rejects(&Limits::default(), samples), expected);
 }
@@ -66,11 +66,11 @@ fn a_sample_may_lie_an_hour_ahead_and_not_a_microsecond_more() {
     let expected = [
         (
             1,
-            "timestamp 1700003600000 ms lies 3600.0 s ahead of this machine's clock; at most 3600 s are allowed: \
+            "timestamp 1700003600000 ms is 3600.0 s ahead of this machine's clock; at most 3600 s are allowed: \
              compare the clocks"
                 .to_owned(),
         ),
-        (2, "timestamp 9223372036854775807us is the end of time: no sample may carry it".to_owned()),
+        (2, "timestamp 9223372036854775807us is the end of time: no sample may have it".to_owned()),
     ];
     assert_eq!(rejects(&Limits::default(), samples), expected);
 }

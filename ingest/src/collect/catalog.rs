@@ -1,8 +1,8 @@
 //! Every metric that telem itself defines: its name, level, kind, unit and help.
 //!
-//! A collector may only emit what stands here (a slot for a series asks), the page
-//! `docs/metrics.md` is made from it, and a query for one of these names is never a query for
-//! an unknown name. Names follow node_exporter where it has one, so that its dashboards find them.
+//! A collector may emit only metrics that are listed here (a slot for a series checks that). The page `docs/metrics.md`
+//! is made from this list, and a query for one of these names is never a query for an unknown name. Names follow
+//! node_exporter where it has a name, so that its dashboards find them.
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! `/proc/stat`: CPU time by mode, switches, forks, interrupts.
 //!
-//! Below level 3 the kernel's own sum over CPUs, from level 3 on each CPU in its place.
+//! Below level 3 the kernel's sum over all CPUs is collected; from level 3 on, each CPU instead.
 
 use super::sampler::Subject;
 use super::series::{Out, Slot};

@@ -1,7 +1,7 @@
-//! Counters of several devices of one kind: their sum, or each in place of the sum.
+//! Counters of several devices of one kind: their sum, or each device instead of the sum.
 //!
-//! Both disks and network interfaces are counted only where they are hardware: a partition, a bridge or a
-//! mapped device stands on top of hardware, and would count the same bytes again.
+//! Disks and network interfaces count only if they are hardware. A partition, a bridge or a mapped device lies on top
+//! of hardware, and would count the same bytes again.
 
 use std::path::PathBuf;
 
@@ -16,11 +16,11 @@ pub const DEVICES_MAX: usize = 1_024;
 pub enum Scale {
     /// As it is, times a whole number.
     Times(u64),
-    /// Milliseconds, told in seconds.
+    /// Milliseconds, reported in seconds.
     Millis,
 }
 
-/// One metric of a device and where it stands among the device's numbers.
+/// One metric of a device and its place among the device's numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceColumn {
     pub metric: &'static str,

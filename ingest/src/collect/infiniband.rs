@@ -1,6 +1,6 @@
-//! `/sys/class/infiniband`: what the ports of InfiniBand and Omni-Path received and sent, RDMA included.
+//! `/sys/class/infiniband`: bytes and packets that InfiniBand and Omni-Path ports received and sent, RDMA included.
 //!
-//! Each counter is a question to the card, so it is asked once a second at most, however short the interval.
+//! Reading a counter is a request to the card, so it is read at most once a second, however short the interval.
 
 use std::fs;
 use std::time::Duration;

@@ -1,10 +1,12 @@
-//! The processes of the job: at level 3, at every tick, from the first tick that meets one.
+//! The processes of the job: at level 3, at every tick, from the first tick that finds a process.
 //!
-//! The one idea: what a process used is counted once. While it is there, in a series of its own or, of many and of
-//! short ones, in that of its command; once it has ended, what nobody saw of it stands in what its parent reaped. So
-//! the sum of `job_process_cpu_seconds_total` is the CPU time of the job, but for what no parent waited for.
+//! The one idea: CPU time is counted once. While a process exists, its time is counted in a series of its own or, for
+//! the many and the short-lived, in the series of its command. After its end, the time that no tick saw is part of what
+//! its parent reaped. So the sum of `job_process_cpu_seconds_total` is the CPU time of the job, except for processes
+//! that no parent waited for.
 //!
-//! [`members`] knows who belongs to the job, [`reaped`] what parents reaped, [`series`] what is told of whom.
+//! [`members`] knows which processes belong to the job, [`reaped`] what parents reaped, and [`series`] which series
+//! report it.
 
 mod marks;
 pub(crate) mod members;
@@ -30,10 +32,10 @@ use crate::schedule::first_of;
 /// Most processes that are read at every tick; while there are more they are read every [`WALK_INTERVAL`].
 pub const JOB_EVERY_TICK_MAX: usize = 1_000;
 
-/// The job whose processes are followed. Clones are one: the command is told once it runs.
+/// The job whose processes are followed. Clones share one state: the command is set once it runs.
 #[derive(Clone, Debug)]
 pub struct JobTarget {
-    /// What stands in TELEM_JOB.
+    /// The value of TELEM_JOB.
     id: String,
     source: JobSource,
 }

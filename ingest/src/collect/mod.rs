@@ -1,8 +1,8 @@
-//! What the node, its processes and telem itself are doing, sampled on aligned ticks.
+//! Samples the node, its processes and telem itself, on aligned ticks.
 //!
-//! The one idea: a subject (one file here) reads its files again at every tick and puts values
-//! into slots, series whose ids were asked for once. [`Sampler`] is all subjects without a thread or
-//! a clock; [`Collectors`] are the threads that run it.
+//! The one idea: a subject (one file here) reads its files again at every tick and puts values into slots, which are
+//! series whose ids were looked up once. [`Sampler`] is all subjects, without a thread or a clock; [`Collectors`] are
+//! the threads that run it.
 
 pub mod catalog;
 pub mod cpu;
@@ -106,7 +106,7 @@ impl std::fmt::Debug for CollectOptions {
     }
 }
 
-/// Why there are no collectors.
+/// Why the collectors could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     #[error(transparent)]

@@ -27,7 +27,7 @@ const PSEUDO: [&str; 30] = [
     "fuse.gvfsd-fuse",
 ];
 
-/// Kinds that a network stands behind: they may hang, and are asked last.
+/// Kinds with a network behind them: they may hang, and are examined last.
 #[rustfmt::skip]
 const SHARED: [&str; 14] = [
     "9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "panfs",
@@ -70,7 +70,7 @@ fn matters(point: &std::path::Path, kind: &str) -> bool {
     !(PSEUDO.contains(&kind) || of_system || image)
 }
 
-/// Blanks and backslashes stand as three octal digits.
+/// Blanks and backslashes are written as three octal digits.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;

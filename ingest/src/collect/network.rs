@@ -1,4 +1,4 @@
-//! `/proc/net/dev`: what network interfaces received and sent.
+//! `/proc/net/dev`: bytes and packets that network interfaces received and sent.
 
 use super::devices::{DeviceColumn, DeviceNumbers, Devices, Scale};
 use super::sampler::Subject;

@@ -1,7 +1,7 @@
-//! `telem_*`: what telem itself does and uses.
+//! `telem_*`: the activity and the resource use of telem itself.
 //!
-//! The collectors know their own ticks and this process; everything else is told by whoever starts them,
-//! who knows the writer, the database and the queries.
+//! The collectors know their own ticks and this process. All other figures come from the code that starts them, which
+//! knows the writer, the database and the queries.
 
 use std::fmt;
 use std::path::Path;
@@ -36,7 +36,7 @@ impl fmt::Debug for OwnMetrics {
 #[derive(Debug)]
 pub struct Own {
     told: OwnMetrics,
-    /// In the order in which they are told.
+    /// In the order in which they are reported.
     slots: Vec<(&'static str, Slot)>,
     page_bytes: u64,
     file: Vec<u8>,

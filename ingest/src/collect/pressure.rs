@@ -1,6 +1,6 @@
-//! `/proc/pressure`: time in which threads waited for CPUs, memory and I/O.
+//! `/proc/pressure`: the time for which threads waited for CPUs, memory and I/O.
 //!
-//! The files are absent on kernels older than 4.20 and refuse to be read where pressure is switched off.
+//! The files do not exist on kernels older than 4.20, and cannot be read if pressure accounting is switched off.
 
 use super::sampler::Subject;
 use super::series::{Out, Slot};

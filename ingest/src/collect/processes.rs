@@ -1,8 +1,8 @@
-//! `/proc/<pid>`: how many processes our user has; at level 4 what each of them uses.
+//! `/proc/<pid>`: how many processes our user has; at level 4, what each of them uses.
 //!
-//! A walk over all processes is the dearest thing that is done here, so it is done every
-//! [`WALK_INTERVAL`] at most. Below level 4 it opens no file: whose a process is, its directory says.
-//! A process gets series when two walks in a row met it: a build starts thousands that live for less.
+//! A walk over all processes is the most expensive part of collecting, so it runs at most every [`WALK_INTERVAL`].
+//! Below level 4 it opens no file: the owner of the directory is the owner of the process. A process gets series when
+//! two walks in a row found it, because a build starts thousands that live for a shorter time.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -90,7 +90,7 @@ pub fn parse_io(text: &[u8]) -> Option<[u64; 2]> {
     Some([find(b"read_bytes:")?, find(b"write_bytes:")?])
 }
 
-/// The size of a page as the kernel told it to this process, from `auxv`.
+/// The size of a page as the kernel reported it to this process, in `auxv`.
 pub fn parse_page_bytes(auxv: &[u8]) -> Option<u64> {
     const AT_PAGESZ: u64 = 6;
     let words =
@@ -167,7 +167,7 @@ impl Processes {
         let mut met = Vec::with_capacity(buffers.ours.len());
         for pid in &buffers.ours {
             let stat = self.tree.path(format!("proc/{pid}/stat"));
-            // One that has ended meanwhile is no error.
+            // A process that has ended meanwhile is not an error.
             let Some(stat) = read(&stat, &mut buffers.file).and_then(parse_stat) else { continue };
             // Threads of the kernel, which root has hundreds of, and processes that only wait to be reaped.
             if stat.virtual_bytes > 0 {
@@ -256,7 +256,7 @@ fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Collects into `ours` the processes whose directory belongs to `uid`. How many there are of anybody.
+/// Collects into `ours` the processes whose directory belongs to `uid`. Returns how many processes all users have.
 fn walk(proc: &Path, uid: u32, buffer: &mut Vec<u8>, ours: &mut Vec<u32>) -> rustix::io::Result<usize> {
     let mut all = 0;
     let dir = open_directory(proc)?;

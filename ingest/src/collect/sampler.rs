@@ -1,7 +1,7 @@
-//! All subjects of a level, sampled when told to: without a thread of its own and without a clock.
+//! All subjects of a level, sampled on request, without a thread or a clock of its own.
 //!
-//! The one idea: each subject sits behind a lock of its own. Whoever samples skips a subject whose lock is taken, so
-//! that one whose file hangs costs the thread that waits for it and nothing else.
+//! The one idea: each subject has a lock of its own, and a sampling thread skips a subject whose lock is taken. So a
+//! subject whose file hangs costs only the thread that waits for it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ impl Sampler {
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();
         if let Some(target) = target {
-            // Before the others: whoever reads them at level 4 takes longer.
+            // Before the others: reading them at level 4 takes longer.
             let subject = job::JobProcesses::new(&tree, options.uid, target);
             processes.insert(0, seat("the job's processes", Box::new(subject)));
         }

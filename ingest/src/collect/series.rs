@@ -1,4 +1,4 @@
-//! Where samples go: a slot is a series of this node whose id is asked for once.
+//! Slots, the targets of samples: a slot is a series of this node whose id is looked up once.
 
 use telem_engine::{Db, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp, Value};
 
@@ -29,7 +29,7 @@ impl Slot {
 
     /// The tag `host` comes by itself. Values are cut and cleaned where the engine would refuse them.
     pub fn tagged(metric: &'static str, tags: &[(&'static str, &str)]) -> Self {
-        debug_assert!(describe(metric).is_some(), "{metric} does not stand in the catalog");
+        debug_assert!(describe(metric).is_some(), "{metric} is not in the catalog");
         let tags = tags.iter().map(|(key, value)| (*key, clean(value))).collect();
         Self { metric, tags, id: Id::Unasked, last: None }
     }
@@ -88,7 +88,7 @@ impl<'a> Out<'a> {
         self.time
     }
 
-    /// A series has one sample a tick, the first: what a damaged file names twice is told once.
+    /// A series has one sample per tick, the first: a damaged file may name it twice.
     pub fn put(&mut self, slot: &mut Slot, value: Value) {
         if slot.last.replace(self.time) == Some(self.time) {
             return;

@@ -1,7 +1,7 @@
-//! Files of `/proc` and `/sys`: kept open and read again from their start, and the tree they stand in.
+//! Files of `/proc` and `/sys`, kept open and read again from their start, and the tree that holds them.
 //!
-//! A file that is not there, or refuses to be read, is no error: kernels and containers differ. It is
-//! said once in the log and tried again at the next tick.
+//! A file that does not exist or cannot be read is not an error, because kernels and containers differ. It is logged
+//! once and tried again at the next tick.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -31,7 +31,7 @@ impl Tree {
         Source::new(self.path(path))
     }
 
-    /// A file of `proc` that the kernel makes for whoever reads it: `mounts`, `net/dev`. Of ourselves below `/`. Below
+    /// A file of `proc` that differs by the process that reads it: `mounts`, `net/dev`. Of ourselves below `/`. Below
     /// another root, where we may be in a container and see the host's `proc`, of the host's first process.
     pub fn file_of_view(&self, name: &str) -> Source {
         let of_first = Path::new("proc/1").join(name);

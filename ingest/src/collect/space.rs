@@ -1,8 +1,8 @@
-//! How large and how full the file systems are.
+//! The size and usage of file systems.
 //!
-//! The one idea: asking a file system may take for ever (a server of NFS or Lustre that is gone), so it is
-//! asked on a thread of its own. A mount that does not answer in time is left to that thread, and another one
-//! goes on with the others; [`HUNG_MAX`] threads may hang, then nothing is asked until one comes back.
+//! The one idea: a call to a file system may hang for ever (a server of NFS or Lustre that is gone), so it is made on a
+//! thread of its own. A mount that does not answer in time is left to that thread, and another thread goes on with the
+//! other mounts. At most [`HUNG_MAX`] threads may hang; then no file system is examined until one returns.
 
 #[cfg(test)]
 mod tests;
@@ -92,7 +92,7 @@ struct SpaceRound {
 struct SpaceProgress {
     /// The mount that is being asked, and since when (monotonic).
     asking: Option<(PathBuf, Duration)>,
-    /// Nobody waits for this thread any more: its answers go nowhere.
+    /// The caller no longer waits for this thread: its answers are dropped.
     left_behind: bool,
     waiting: Vec<Mount>,
     done: Vec<(Mount, Usage)>,

@@ -1,4 +1,4 @@
-//! Recorded trees in, samples out: what each level says, and that nothing in a tree can do harm.
+//! Recorded trees in, samples out: what each level collects, and that nothing in a tree can do harm.
 
 mod garbage;
 mod thread;

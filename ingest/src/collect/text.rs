@@ -1,18 +1,18 @@
-//! Lines, fields and numbers of the kernel's text files, as bytes: nothing is allocated, nothing panics.
+//! Lines, fields and numbers of the kernel's text files, as bytes: no allocation, no panic.
 //!
-//! Not through a crate for `/proc`: those build maps and strings at every read, and more than one of
-//! their parsers panics on a line that is cut short.
+//! No crate for `/proc` is used: those build maps and strings at every read, and several of their parsers panic on a
+//! line that is cut short.
 
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n')
 }
 
-/// What stands between blanks.
+/// The text between blanks.
 pub fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
 }
 
-/// A whole number without a sign. One beyond [`i64::MAX`] is no count of anything: it is damage, or below zero.
+/// A whole number without a sign. A number beyond [`i64::MAX`] is not a count: it is damage, or below zero.
 pub fn number(field: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(field).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?;
     digits.parse().ok().filter(|number| *number <= i64::MAX as u64)

@@ -1,9 +1,9 @@
-//! The threads that collect: one that knows the time, and one for each [`Part`] that samples when told to.
+//! The collecting threads: one that keeps the time, and one for each [`Part`] that samples when told to.
 //!
-//! The one idea: the thread with the clock reads no file of the system, so nothing can hang it. A tick that finds
-//! its part still busy is skipped. A part that is busy with one subject for [`HANG_AFTER`] goes on without it, on a
-//! new thread; the old one keeps the subject's lock, and ends when the subject answers. So no more threads hang than
-//! there are subjects.
+//! The one idea: the thread with the clock reads no file of the system, so nothing can hang it. A tick that finds its
+//! part still busy is skipped. If a part is busy with one subject for [`HANG_AFTER`], it goes on without that subject
+//! on a new thread; the old thread keeps the subject's lock, and ends when the subject returns. So at most as many
+//! threads hang as there are subjects.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -152,7 +152,7 @@ impl CollectRun {
     /// Starts all threads.
     ///
     /// # Errors
-    /// When there is no thread to be had; those that were started end.
+    /// When no thread can be started; those that were started end.
     pub fn start(self, schedule: Schedule) -> Result<(), CollectError> {
         let run = Arc::new(self);
         let start = || -> std::io::Result<()> {
@@ -263,7 +263,7 @@ impl CollectRun {
             };
             self.offer(batch);
             if let Some(lacks) = self.sampler.take_lacks() {
-                tracing::warn!("{lacks}; what is missing there is not recorded");
+                tracing::warn!("{lacks}; these metrics are not recorded");
             }
             let took = self.clock.monotonic().saturating_sub(began);
             let in_charge = self.enter(part, number, None);
@@ -346,7 +346,7 @@ impl CollectRun {
     }
 }
 
-/// Times of the ends are no more exact than others.
+/// Times of processes that ended are no more exact than others.
 pub fn whole_millis(time: Timestamp) -> Timestamp {
     Timestamp::from_millis(time.millis())
 }

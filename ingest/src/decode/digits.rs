@@ -1,5 +1,5 @@
-//! Decimal numbers out of bytes, in one pass: what most numbers of every wire format are. By hand, because a library has
-//! to be told whether an integer or a float comes, and would read the digits again to learn that.
+//! Parses decimal numbers from bytes in one pass; most numbers of every wire format are of this form. By hand, because
+//! a library must be told whether an integer or a float comes, and would read the digits again to learn that.
 
 /// Powers of ten that a float holds exactly.
 const POWERS: [f64; 23] = [
@@ -43,7 +43,7 @@ impl Decimal {
         Self { negative, digits: whole + fraction, fraction, point, len, mantissa }
     }
 
-    /// The integer, where there is no point and it fits.
+    /// The integer, if there is no decimal point and it fits.
     pub fn int(&self) -> Option<i64> {
         if self.point || self.digits == 0 || self.digits > DIGITS_MAX {
             return None;

@@ -1,6 +1,7 @@
-//! JSON scalars as OpenTSDB's reader takes them: numbers and booleans stand for strings and the other way round.
+//! JSON scalars as OpenTSDB's reader accepts them: numbers and booleans in place of strings, and strings in place of
+//! them.
 //!
-//! These read from a text only (they borrow the raw JSON), which is how every body is read here.
+//! These types borrow the raw JSON, so they can be read from text only, which is how every body is read here.
 
 use std::borrow::Cow;
 use std::fmt;

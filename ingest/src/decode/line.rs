@@ -1,9 +1,10 @@
-//! InfluxDB's line protocol: `measurement,tag=value field=1.5,other=3i 1767322800000000000`, a line a point.
+//! InfluxDB's line protocol: `measurement,tag=value field=1.5,other=3i 1767322800000000000`, one line per point.
 //!
-//! Read in one pass over the bytes. What a character means follows InfluxDB 1.x, whose answers to such lines are
-//! recorded in `fixtures/influx`: a blank, comma or equals sign is escaped by one backslash right before it, and any
-//! other backslash is itself. The sender's names stay raw bytes here; [`series`] and [`name`] turn them into text, and
-//! whoever has seen them before says so by [`LineForesight`] and saves even looking for their ends.
+//! It is parsed in one pass over the bytes. Characters are interpreted as in InfluxDB 1.x, whose answers to such lines
+//! are recorded in `fixtures/influx`: a single backslash directly before a blank, comma or equals sign escapes it, and
+//! any other backslash stands for itself. The sender's names stay raw bytes here; [`series`] and [`name`] turn them
+//! into text. A caller that has seen them before says so through [`LineForesight`], which saves even the search for
+//! their ends.
 
 mod number;
 #[cfg(test)]
@@ -18,7 +19,7 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Most fields of a line.
 pub const FIELDS_MAX: usize = 4_096;
 
-/// Why a line is none. Words of InfluxDB where it has some.
+/// Why a line is malformed, in InfluxDB's words if it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     #[error("missing measurement")]
@@ -27,9 +28,9 @@ pub enum LineError {
     MissingTagKey,
     #[error("missing tag value")]
     MissingTagValue,
-    #[error("invalid tag format: an equals sign within a value stands there as \\=")]
+    #[error("invalid tag format: an equals sign within a value is written as \\=")]
     TagFormat,
-    #[error("duplicate tags: '{key}' stands twice")]
+    #[error("duplicate tags: '{key}' occurs twice")]
     DuplicateTag { key: String },
     #[error("{found} tags; at most {max} are allowed")]
     TooManyTags { found: usize, max: usize },
@@ -75,7 +76,7 @@ pub enum LinePrecision {
     Seconds,
     Minutes,
     Hours,
-    /// What each timestamp counts is told by its size, as InfluxDB 3 has it: seconds up to the year 2128, and so on.
+    /// The size of each timestamp decides its unit, as in InfluxDB 3: seconds up to the year 2128, and so on.
     Guessed,
 }
 
@@ -143,7 +144,7 @@ pub struct Field<'a> {
     pub value: FieldValue,
 }
 
-/// A line as it was sent; its fields stand beside it.
+/// A line as it was sent; its fields are returned beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLine<'a> {
     /// All of it.
@@ -154,7 +155,7 @@ pub struct SampleLine<'a> {
     pub time: Option<i64>,
 }
 
-/// A line that is none.
+/// A malformed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken<'a> {
     pub text: &'a [u8],
@@ -193,7 +194,7 @@ impl LineForesight for Blind {
 pub struct Lines<'a> {
     body: &'a [u8],
     at: usize,
-    /// Of the line that stands at `at`, from 1.
+    /// Of the line at `at`, from 1.
     number_at: usize,
     /// Of the line that was read last.
     number: usize,
@@ -216,7 +217,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Reads the next line, its fields into `fields`. After one that is none it goes on with the next, which begins
-    /// after the first line break that does not stand in a string.
+    /// after the first line break that is not inside a string.
     pub fn read(
         &mut self,
         foresight: &mut impl LineForesight,
@@ -289,7 +290,7 @@ impl<'a> Lines<'a> {
         let len = end_of_name(rest, |byte| matches!(byte, b' ' | b'\n'));
         self.at += len;
         if rest.get(len) != Some(&b' ') {
-            // Whoever forgot the fields may have forgotten something before them.
+            // If the fields are missing, something before them may be missing too.
             self::series(rest[..len].trim_ascii_end())?;
             return Err(LineError::MissingFields);
         }
@@ -387,8 +388,8 @@ fn end_of_name(rest: &[u8], ends: impl Fn(u8) -> bool) -> usize {
     at
 }
 
-/// The length of the string that `rest` starts with, quotes included. In it a backslash stands before a quote or
-/// another backslash.
+/// The length of the string that `rest` starts with, quotes included. In it a backslash precedes a quote or another
+/// backslash.
 fn string_len(rest: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -406,7 +407,7 @@ pub type Tags<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 /// Measurement and tags out of [`SampleLine::series`].
 ///
 /// # Errors
-/// What is missing, stands twice, or is no text.
+/// What is missing, occurs twice, or is not text.
 pub fn series(raw: &[u8]) -> Result<(Cow<'_, str>, Tags<'_>), LineError> {
     let end = end_of_name(raw, |byte| byte == b',');
     if end == 0 {

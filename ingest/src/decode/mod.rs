@@ -1,4 +1,4 @@
-//! One file per wire format: pure bytes to samples, no I/O.
+//! The decoders, one file per wire format: they turn bytes into samples, without I/O.
 
 mod digits;
 pub mod lenient;

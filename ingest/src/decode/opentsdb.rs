@@ -1,9 +1,9 @@
 //! Bodies of OpenTSDB's `/api/put`, with OpenTSDB's validation.
 //!
-//! A body is JSON as Jackson reads it: numbers and booleans stand for strings and the other way
-//! round, the last of equal keys counts, unknown fields and whatever follows the JSON are ignored,
-//! and `NaN` and `Infinity` may stand bare, so that one bad value does not cost the others of its body.
-//! What OpenTSDB cannot store, times in microseconds and numbers that are none, is taken where [`PutRules`] say so.
+//! A body is JSON as Jackson reads it. Numbers and booleans may replace strings and the other way round; the last of
+//! equal keys counts; unknown fields, and anything behind the JSON, are ignored. `NaN` and `Infinity` may be bare
+//! words, so that one bad value does not cost the other points of its body. Values that OpenTSDB cannot store,
+//! timestamps in microseconds and values that are not finite, are accepted if [`PutRules`] allow it.
 
 mod json;
 mod number;
@@ -62,7 +62,7 @@ impl Precision {
 /// What becomes of NaN and the infinities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NonFinite {
-    /// They are no numbers, as in OpenTSDB.
+    /// They are not numbers, as in OpenTSDB.
     #[default]
     Refuse,
     /// They are Floats.

@@ -1,4 +1,4 @@
-//! Bodies of line protocol.
+//! The fuzz target of line protocol bodies.
 
 use telem_engine::{Db, Value};
 

@@ -1,4 +1,4 @@
-//! A disk that is a map from paths to bytes, so that a database can be made a thousand times a second.
+//! A disk that is a map from paths to bytes, so that a database can be created a thousand times a second.
 
 use std::collections::BTreeMap;
 use std::io;

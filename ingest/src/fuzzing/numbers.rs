@@ -1,4 +1,4 @@
-//! Single numbers, as fields of line protocol and as values of put bodies.
+//! The fuzz target of single numbers, as fields of line protocol and as values of put bodies.
 
 use telem_engine::Value;
 
@@ -7,7 +7,7 @@ use crate::decode::line::{Blind, FieldValue, LinePrecision, Lines};
 use crate::decode::opentsdb::scan::{Next, PointScan};
 use crate::decode::opentsdb::{self, NonFinite, Precision, PutRules};
 
-/// Any text that could be one number is read as the standard library reads it, or by nobody.
+/// Any text that could be one number is read as the standard library reads it, or not at all.
 pub fn numbers(text: &[u8]) {
     let ends_a_value = |byte: &u8| matches!(byte, b',' | b' ' | b'\n' | b'\r' | b'"' | b'=' | b'\\' | b'}');
     if text.is_empty() || text.iter().any(ends_a_value) {

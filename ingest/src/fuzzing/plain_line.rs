@@ -1,6 +1,6 @@
-//! A second reading of a line that was accepted: step by step and with the standard library's numbers.
+//! A second parser for lines that were accepted, which goes step by step and uses the standard library's numbers.
 //!
-//! It knows nothing of what makes a line bad and need not be fast; it only says what a good one means.
+//! It does not know what makes a line bad, and need not be fast; it only says what a good line means.
 
 use telem_engine::Value;
 
@@ -91,7 +91,7 @@ fn string(text: &[u8]) -> Option<usize> {
 
 /// What the text of a field's value means.
 pub fn field(text: &[u8]) -> Option<FieldValue> {
-    // Nobody reads what a string holds.
+    // The contents of a string are not read.
     if text.starts_with(b"\"") {
         return Some(FieldValue::Text);
     }

@@ -1,4 +1,4 @@
-//! Bodies of `/api/put`.
+//! The fuzz target of `/api/put` bodies.
 
 use telem_engine::Db;
 
@@ -17,7 +17,7 @@ const AS_OPENTSDB: PutRules =
     PutRules { tags_max: opentsdb::TAGS_MAX, precision: Precision::BySize, non_finite: NonFinite::Refuse };
 const SENSIBLE: PutRules = PutRules { tags_max: 64, precision: Precision::Micros, non_finite: NonFinite::Keep };
 
-/// A sample, or why it is none.
+/// A sample, or the reason why there is none.
 type Judged = Result<String, String>;
 
 /// Any bytes are a body: what the fast way takes the thorough way takes for the same samples, with names remembered or

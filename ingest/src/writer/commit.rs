@@ -1,4 +1,4 @@
-//! Group commit: one fsync for everybody who waits, and one at the latest every interval.
+//! Group commit: one fsync for all waiting batches, and at least one per interval.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ pub(super) struct Committer {
 struct PendingSync {
     /// Something was appended since the last fsync began.
     unsynced: bool,
-    /// Those who wait for the next fsync.
+    /// Callers that wait for the next fsync.
     waiters: Vec<Ack>,
     /// Nothing more will be appended.
     stopped: bool,
@@ -76,7 +76,7 @@ impl Committer {
         }
     }
 
-    /// Waits until an fsync is due; gives those who wait for it. `None` when all is done.
+    /// Waits until an fsync is due, and returns its waiting callers; `None` when everything is done.
     fn next(&self) -> Option<Vec<Ack>> {
         let idle = |pending: &mut PendingSync| !pending.unsynced && !pending.stopped;
         let pending = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ impl Committer {
         self.remember(&synced);
         let answer = synced.map_err(|error| WriteError::Engine(Arc::new(error)));
         for waiter in waiters {
-            // Whoever waited may be gone; then nobody wants to know.
+            // The waiting caller may be gone; then the result is not needed.
             let _ = waiter.send(answer.clone());
         }
         answer.is_ok()

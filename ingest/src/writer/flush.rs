@@ -1,4 +1,4 @@
-//! Flushes when the database says that it is due; tries again, ever later, when that fails.
+//! Flushes when the database says that a flush is due; after a failure it retries at growing intervals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ pub(super) struct FlushScheduler {
 struct FlushRequest {
     flush: bool,
     stopped: bool,
-    /// The last flush failed: nobody need wait for the next.
+    /// The last flush failed: waiting for the next one is pointless.
     failing: bool,
     /// Attempts that have ended.
     ended: u64,
@@ -56,7 +56,7 @@ impl FlushScheduler {
     pub fn wait(&self, before: u64) {
         let wanted = self.lock();
         let pending = |wanted: &mut FlushRequest| wanted.ended == before && !wanted.failing && !wanted.stopped;
-        // Whether it ended or took longer, whoever waited goes on.
+        // Whether it ended or took longer, waiting callers go on.
         drop(self.ended.wait_timeout_while(wanted, self.wait_max, pending));
     }
 

@@ -1,5 +1,5 @@
-//! Batches that the database refuses for the moment and that nobody would send again: they wait in memory, in their
-//! order and up to a limit, and what has no room there is counted as lost.
+//! Batches that the database refuses for the moment and that no client would send again. They wait in memory, in order
+//! and up to a limit; samples beyond it are counted as lost.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use telem_engine::{Clock, Error, ErrorKind, SampleBatch, Timestamp};
 /// batch and refuses the next large one.
 pub(crate) const STEADY: Duration = Duration::from_secs(2);
 
-/// Samples that are in no database, and nobody has them any more.
+/// Samples that are in no database and were dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     pub samples: u64,
@@ -72,7 +72,7 @@ pub(super) struct Kept {
     batches: VecDeque<SampleBatch>,
     samples: usize,
     stats: Arc<KeptStats>,
-    /// When the database last refused, from the first refusal that was told until it is told that it does not any more.
+    /// The time of the last refusal, from the first logged refusal until the log says that samples are written again.
     refused: Option<Duration>,
     lost_before: u64,
 }
@@ -95,7 +95,7 @@ impl Kept {
         self.batches.is_empty()
     }
 
-    /// Keeps `batch` behind the others. Where there is no room for it the oldest go.
+    /// Keeps `batch` behind the others. If there is no room for it, the oldest are dropped.
     pub fn keep(&mut self, batch: SampleBatch) {
         self.samples += batch.len();
         self.batches.push_back(batch);
@@ -144,7 +144,7 @@ impl Kept {
         *self.stats.unwritten.lock().unwrap_or_else(PoisonError::into_inner) = Lost::default();
     }
 
-    /// Nobody will take them any more.
+    /// They will not be written any more.
     pub fn lose_all(&mut self) {
         for batch in self.batches.drain(..) {
             self.stats.lose(&batch);
@@ -153,7 +153,7 @@ impl Kept {
         self.count();
     }
 
-    /// The database refused samples. Whether that is told now.
+    /// Records that the database refused samples. Returns whether to log it now.
     pub fn refused(&mut self, error: &Error) -> bool {
         if error.kind() != ErrorKind::Unavailable || self.refused.replace(self.clock.monotonic()).is_some() {
             return false;
@@ -168,7 +168,8 @@ impl Kept {
         true
     }
 
-    /// The database took samples. Whether it is told now that it does: none wait, and for a while none was refused.
+    /// Records that the database accepted samples. Returns whether to log it now: none wait, and none was refused for a
+    /// while.
     pub fn works(&mut self) -> bool {
         let is_steady = |refused: Duration| self.clock.monotonic().saturating_sub(refused) >= STEADY;
         self.refused.is_some_and(is_steady) && self.works_at_last()
@@ -179,7 +180,7 @@ impl Kept {
         let works = self.is_empty() && self.refused.take().is_some();
         if works {
             let lost = self.stats.lost().samples - self.lost_before;
-            tracing::warn!("samples are written again, also those that waited; {lost} were lost meanwhile");
+            tracing::warn!("samples are written again, including those that waited; {lost} were lost meanwhile");
         }
         works
     }
@@ -194,7 +195,7 @@ pub(super) fn is_for_now(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy)
 }
 
-/// What is free where `dir` lies, for people; nothing where that cannot be told.
+/// The free space of the file system of `dir`, for people; empty if that is unknown.
 fn free(dir: &Path) -> String {
     match rustix::fs::statvfs(dir) {
         Ok(found) => {

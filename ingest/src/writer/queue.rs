@@ -11,7 +11,7 @@ use super::{Ack, WriteError};
 pub(super) struct WriteJob {
     pub batch: SampleBatch,
     pub durability: Durability,
-    /// Nobody would send it again.
+    /// No client would send it again.
     pub keep: bool,
     pub ack: Ack,
 }

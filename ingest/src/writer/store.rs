@@ -1,4 +1,4 @@
-//! What the writer does with a database. Tests put one behind it whose fsync they hold.
+//! The writer's interface to a database. Tests replace it by one whose fsync they control.
 
 use std::fmt::Debug;
 

@@ -267,7 +267,7 @@ async fn the_queue_takes_its_limit_of_samples_and_is_then_busy_at_once() {
     assert_eq!(error.kind(), ErrorKind::Busy);
     assert_eq!(
         error.to_string(),
-        "5 samples wait to be written, and no more than 5 may (option queue_samples_max); try again in a moment"
+        "5 samples wait to be written; at most 5 may wait (option queue_samples_max); try again in a moment"
     );
     append.passes.send(Pass::Through).unwrap();
     append.pass(Pass::Through);

@@ -1,5 +1,5 @@
-//! The head of a question over many nodes: its plan becomes stages, these run, and a question that lost a node is
-//! asked again without it.
+//! The head of a query over many nodes: it cuts the plan into stages, runs them, and repeats the query without the
+//! nodes that it lost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl QueryPlanner for GivenPlanner {
     ) -> datafusion::error::Result<Arc<dyn ExecutionPlan>> {
         match session.config().get_extension::<PlanToStage>() {
             Some(given) => Ok(Arc::clone(&given.0)),
-            None => internal_err!("a plan is to be distributed, and there is none"),
+            None => internal_err!("there is no plan to distribute"),
         }
     }
 }
@@ -163,7 +163,7 @@ impl Head {
         Ok(Planned { plan, tasks, reduced })
     }
 
-    /// Waits until so many tasks may run on nodes; not longer than the attempt allows.
+    /// Waits until this many tasks may run on nodes, at most as long as the attempt allows.
     ///
     /// # Errors
     /// Busy, past that.
@@ -185,8 +185,8 @@ impl Head {
         !lost.is_empty()
     }
 
-    /// Tries nodes that did not answer or were never asked, for ever: those who ask shall not pay for finding out, nor
-    /// for a thousand connections.
+    /// Tries nodes that did not answer or were never asked, for ever: queries shall not pay for finding out, nor for a
+    /// thousand connections.
     pub async fn probe(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PROBE_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -208,7 +208,7 @@ impl Head {
         if answered.is_err() {
             self.channels.forget(&member.url);
         }
-        // A node that is up and could not be reached is found out by who asks it, or by its silence.
+        // A node that is up and could not be reached is noticed by the next query, or by its silence.
         if answered.is_ok() && matches!(member.state, NodeState::Down { .. }) {
             self.members.mark_up(&member.node);
         }

@@ -1,5 +1,5 @@
-//! Nodes inside of this process, reached through the same protocol by pipes in memory: for trials, tests and
-//! benchmarks of many nodes without their sockets.
+//! Nodes within this process, reached through the same protocol over pipes in memory: for trials, tests and benchmarks
+//! of many nodes without sockets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,8 +22,7 @@ use super::worker::WorkerService;
 /// Bytes on their way in one direction of a pipe.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// Reaches the workers that were put at addresses; as at a real node, nobody gets to them without the token. Clones share
-/// them.
+/// Reaches the workers that were put at addresses; as at a real node, every request needs the token. Clones share them.
 #[derive(Clone)]
 pub struct Inside {
     token: Arc<str>,
@@ -31,17 +30,17 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Those who know `token` are let in.
+    /// Requests with `token` are let in.
     pub fn new(token: &str) -> Self {
         Self { token: Arc::from(token), workers: Arc::default() }
     }
 
-    /// Whoever asks this address asks that worker.
+    /// Requests to this address go to that worker.
     pub fn put(&self, url: Url, worker: WorkerService) {
         self.workers.write().unwrap_or_else(PoisonError::into_inner).insert(url, worker);
     }
 
-    /// Nobody is there any more. Connections that are open stay so.
+    /// The address no longer answers. Open connections stay open.
     pub fn take(&self, url: &Url) {
         self.workers.write().unwrap_or_else(PoisonError::into_inner).remove(url);
     }

@@ -1,4 +1,4 @@
-//! What a node tells a head about itself: the keys of its series, each once.
+//! What a node reports about itself to the head: the keys of its series, each once.
 
 use serde::{Deserialize, Serialize};
 use telem_engine::{Db, SeriesId, SeriesKey};
@@ -58,12 +58,12 @@ impl Knowing {
         Self { db, told: 0, is_heard: false }
     }
 
-    /// Whether there is anything to tell; also that there are no series, to a head that cannot know.
+    /// Whether there is anything to report, including the absence of series to a head that cannot know it.
     pub fn has_news(&self) -> bool {
         !self.is_heard || self.told < self.count()
     }
 
-    /// The next keys, [`KEYS_MAX`] at most. They count as told when [`Knowing::told`] says so.
+    /// The next keys, [`KEYS_MAX`] at most. They count as reported when [`Knowing::mark_reported`] says so.
     pub fn delta(&self) -> KnownDelta {
         let mut delta = KnownDelta { edition: self.db.index().edition(), from: self.told, series: Vec::new() };
         let end = self.count().min(self.told.saturating_add(KEYS_MAX));
@@ -74,8 +74,8 @@ impl Knowing {
         delta
     }
 
-    /// The head knows so many.
-    pub fn told(&mut self, known: u32) {
+    /// The head knows this many.
+    pub fn mark_reported(&mut self, known: u32) {
         (self.told, self.is_heard) = (known.min(self.count()), true);
     }
 

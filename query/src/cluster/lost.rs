@@ -1,8 +1,8 @@
-//! Nodes that were lost while a question was answered.
+//! Nodes that were lost while a query ran.
 //!
-//! Whoever loses a node says so in an error that names it ([`lost`]), wherever in the tree that is; at the head such
-//! errors end up in the question's [`Attempt`], and the question is asked again without those nodes. So an
-//! answer covers whole nodes only.
+//! The code that loses a node returns an error that names it ([`lost`]), wherever in the tree that is. At the head such
+//! errors are collected in the query's [`Attempt`], and the query runs again without those nodes. So an answer covers
+//! whole nodes only.
 
 pub(super) mod reason;
 
@@ -25,7 +25,7 @@ use reason::reason;
 const ATTEMPT_SHARE: f64 = 0.6;
 /// How much of it an attempt may wait before it begins.
 const TURN_SHARE: f64 = 0.5;
-/// Longest reason that is told.
+/// Longest reason that is reported.
 const REASON_CHARS_MAX: usize = 200;
 
 /// What an answer that comes in parts does about a node that is lost.

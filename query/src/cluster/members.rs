@@ -1,8 +1,8 @@
-//! Which nodes there are beside our own, and which series each of them has.
+//! The nodes beside our own, and the series that each of them has.
 //!
-//! Nodes tell the keys of their series as they come up ([`super::Knowing`]); here they get common ids, so that a
-//! query is planned without asking anybody: which names exist, whom it concerns, and which series stand on two nodes.
-//! A node whose knowledge is not complete is always asked.
+//! Nodes report the keys of their series as these appear ([`super::Knowing`]); here the keys get common ids. So a query
+//! is planned without a request to any node: the head knows which names exist, which nodes a query concerns, and which
+//! series are on two nodes. A node whose report is not complete takes part in every query.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -47,7 +47,7 @@ struct MemberTable {
 
 /// Stands for our own database among owners.
 const OURS: u32 = u32::MAX;
-/// Stands for nobody: a series that is known by name alone.
+/// Stands for no node: a series that is known only by name.
 const NOBODYS: u32 = u32::MAX - 1;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct NodeMember {
     url: Url,
     state: NodeState,
     since: Duration,
-    /// How many of its series are known here; [`None`] until it told any.
+    /// The number of its series that are known here; [`None`] until it reported any.
     learned: Option<u32>,
     /// What its own numbers of series mean, those of one edition.
     edition: u64,
@@ -107,7 +107,8 @@ impl Members {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A node that answers queries at `url`. One that joins again may have another address, and tells its names anew.
+    /// A node that answers queries at `url`. A node that joins again may have another address, and reports its names
+    /// again.
     pub fn join(&self, node: &str, url: Url) {
         let since = self.shared.clock.monotonic();
         let mut inner = self.write();
@@ -136,7 +137,7 @@ impl Members {
     }
 
     /// Takes in the names of series that `node` has; how many of them are known then, so that the node can go on from
-    /// there: a delta that leaves a gap changes nothing. `None` for a node that nobody joined.
+    /// there: a delta that leaves a gap changes nothing. `None` for a node that has not joined.
     ///
     /// # Errors
     /// When a name breaks its rule.
@@ -167,7 +168,7 @@ impl Members {
         Ok(Some(known))
     }
 
-    /// A series that `node` was found to have before it told of it.
+    /// Records a series of `node` that was found before the node reported it.
     pub(crate) fn find(&self, node: &str, key: &SeriesKey) {
         let mut inner = self.write();
         let Some(at) = inner.by_node.get(node).copied() else { return };
@@ -240,7 +241,7 @@ impl Members {
         let mut inner = self.write();
         for id in inner.ours..count {
             let Some(key) = index.key(SeriesId(id)) else { break };
-            // Where there is no room our own series are found all the same: our own database is asked always.
+            // Without room our own series are still found: our own database takes part in every query.
             if let Ok(id) = self.shared.merged.insert(&key, SERIES_MAX) {
                 inner.own(id, OURS);
             }
@@ -252,7 +253,7 @@ impl Members {
     pub(crate) fn concerned(&self, series: Option<&[SeriesId]>, passes: &dyn Fn(&str) -> bool) -> QueryTargets {
         let inner = self.read();
         let mut asked = vec![series.is_none(); inner.members.len()];
-        // Our own database is nobody's here: it is asked always.
+        // Our own database belongs to no node here: it takes part in every query.
         let mut mark = |owner: u32| {
             if let Some(asked) = asked.get_mut(owner as usize) {
                 *asked = true;
@@ -284,7 +285,7 @@ impl Members {
         concerned
     }
 
-    /// Those of `series`, which is sorted by nothing, that stand on more than one node.
+    /// Those of `series` (in any order) that are on more than one node.
     pub(crate) fn on_several(&self, series: &[SeriesId]) -> Vec<SeriesId> {
         let inner = self.read();
         if inner.shared.is_empty() {
@@ -314,7 +315,7 @@ impl Members {
 }
 
 impl NodeMember {
-    /// What it told counts no more: it tells all of it again.
+    /// Its earlier reports no longer count: it reports everything again.
     fn forget(&mut self) {
         self.learned = None;
         self.numbers = Arc::default();

@@ -1,10 +1,10 @@
-//! Questions over many nodes: the question goes to the data, and small partial results come back.
+//! Queries over many nodes: the query goes to the data, and small partial results come back.
 //!
-//! The engine is the crate datafusion-distributed: stages, plans and batches on the wire, cancellation. Ours is what it
-//! leaves open. [`members`] knows who has what; [`tree`] cuts a plan into what runs where the data are and what is
-//! reduced on the way; [`wire`] takes a leaf across; [`net`] connects, watches and gives up; [`lost`] makes an
-//! answer cover whole nodes only; [`turns`] bounds what runs at once; [`worker`] answers at a node, and [`task`] tells
-//! what went wrong there; [`head`] puts it together.
+//! The engine is the crate datafusion-distributed: stages, plans and batches on the wire, cancellation. This module
+//! supplies what the crate leaves open. [`members`] knows which node has which series. [`tree`] cuts a plan into the
+//! parts that run where the data is and the reductions above them. [`wire`] serialises a leaf. [`net`] connects,
+//! watches and gives up. [`lost`] makes an answer cover whole nodes only. [`turns`] bounds the number of running tasks.
+//! [`worker`] answers at a node, and [`task`] reports what failed there. [`head`] combines all of them.
 
 pub(crate) mod head;
 mod inside;

@@ -1,8 +1,8 @@
-//! Connections to nodes: one each, kept, watched for signs of life, and never waited for without end.
+//! Connections to nodes: one for each node, kept open and watched for signs of life; every wait has a limit.
 //!
-//! [`Channels`] hands out a channel at once and connects when it is used, because only then the question is known, and
-//! with it what a lost node means: at the head it is noted in the question's [`Attempt`], on a node of the tree it is
-//! an error that names it.
+//! [`Channels`] returns a channel at once and connects when the channel is used. Only then is the query known, and with
+//! it the meaning of a lost node: at the head it is recorded in the query's [`Attempt`]; on a node of the tree it is an
+//! error that names it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +39,7 @@ use super::lost::reason::{reason, why};
 use super::lost::{Attempt, Delivery, lost, lost_by};
 use crate::error::crossing::Crossing;
 
-/// A connection that somebody made.
+/// An established connection.
 pub trait NodeConnection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> NodeConnection for T {}
@@ -91,7 +91,8 @@ impl Wire {
     /// When the token has characters that no header may have.
     fn authorization(&self) -> Result<HeaderValue> {
         let value = HeaderValue::try_from(format!("Bearer {}", self.token));
-        let mut value = value.map_err(|_| DataFusionError::Configuration("the token is no header's value".into()))?;
+        let mut value =
+            value.map_err(|_| DataFusionError::Configuration("the token is not a header's value".into()))?;
         value.set_sensitive(true);
         Ok(value)
     }
@@ -107,7 +108,7 @@ impl fmt::Debug for Wire {
 #[derive(Clone)]
 pub(super) struct Channels {
     wire: Wire,
-    /// Where connections live: those who ask come and go, with their threads.
+    /// The runtime of connections: queries come and go, with their threads.
     home: Handle,
     open: Arc<Mutex<BTreeMap<Url, BoxCloneSyncChannel>>>,
 }
@@ -171,7 +172,7 @@ impl Channels {
         let connecting = self.home.spawn(async move { endpoint.connect_with_connector(connector).await });
         let channel = connecting.await.map_err(|_| unreachable("telem is shutting down".to_owned()))?;
         let channel = channel.map_err(|error| unreachable(why(&error)))?;
-        // Whatever is asked, also whether anybody is there.
+        // For every request, probes included.
         let authorization = self.wire.authorization()?;
         let channel = BoxCloneSyncChannel::new(channel.map_request(move |mut request: http::Request<Body>| {
             request.headers_mut().insert(http::header::AUTHORIZATION, authorization.clone());
@@ -191,9 +192,9 @@ impl Channels {
     }
 }
 
-/// Tells a task not to collect metrics: nobody looks at them, and they are most of what nodes would send back.
+/// Tells a task not to collect metrics: they are not used, and would be most of what nodes send back.
 const NO_METRICS: HeaderName = HeaderName::from_static("x-datafusion-distributed-config-distributed.collect_metrics");
-/// Bytes that a node may send ahead of who reads them.
+/// Bytes that a node may send ahead of the reader.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
@@ -343,7 +344,7 @@ fn watched(
         async move {
             let mut watched = state?;
             let held = attempt.parts == Delivery::Held;
-            // Rows that stream may take as long as their reader does; each silence of the node counts anew.
+            // Rows that stream may take as long as their reader does; each silence of the node is timed separately.
             let due = match held || !watched.begun {
                 true => attempt.due(),
                 false => tokio::time::Instant::now() + attempt.due_after(),

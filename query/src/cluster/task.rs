@@ -1,4 +1,4 @@
-//! The plan of a task at a node: what goes wrong in it is told to the node that asked as data.
+//! The plan of a task at a node: its errors are sent as data to the node that requested the task.
 
 use std::fmt;
 use std::sync::Arc;

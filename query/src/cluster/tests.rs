@@ -1,4 +1,4 @@
-//! Several nodes in one process, and what can happen to them.
+//! Several nodes in one process, and their failures.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -324,7 +324,7 @@ async fn strict_questions_fail_where_a_node_is_missing() {
     let error = cluster.head.timeseries(query(Aggregator::Sum)).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("the answer would lack n3 ({REFUSED}); without --strict it covers the others")
+        format!("n3 ({REFUSED}) would be missing from the answer; without --strict it covers the others")
     );
     assert!(matches!(cluster.sql("SELECT value FROM m").await, Err(Error::Incomplete { .. })));
 }

@@ -1,10 +1,10 @@
-//! From a plan over many nodes to stages: what may run where the data are goes there, and what nodes send is reduced
-//! on its way up a tree.
+//! Cuts a plan over many nodes into stages: whatever can run where the data is runs there, and the nodes' results are
+//! reduced on their way up a tree.
 //!
 //! Everything between a leaf and the first operator that needs all rows at once runs on the leaf's node: filters,
-//! projections, limits, sorts of each part, and partial aggregates. Above a partial aggregate stands a tree with about
-//! the square root of the node count as its fan: each inner node adds the states of its group up, and the head gets
-//! few of them. Anything else comes straight to the head.
+//! projections, limits, sorts of each part, and partial aggregates. Above a partial aggregate there is a tree whose
+//! fan-out is about the square root of the number of nodes. Each inner node merges the states of its group, and the
+//! head gets few of them. All other results come directly to the head.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ use crate::leaf::NodeLeafExec;
 
 type PlanRef = Arc<dyn ExecutionPlan>;
 
-/// How many children a node of the tree has, for so many leaves: two levels, about as wide as deep. Up to `flat_max`
-/// of them send straight to the head: a level of the tree costs a round trip.
+/// The number of children of a node of the tree, for this many leaves: two levels, about as wide as deep. Up to
+/// `flat_max` of them send straight to the head: a level of the tree costs a round trip.
 pub fn fan(leaves: usize, flat_max: usize) -> usize {
     if leaves <= flat_max {
         return leaves;
@@ -185,7 +185,7 @@ fn one(plan: PlanRef) -> PlanRef {
     }
 }
 
-/// The keys as they stand in the states: first, in order.
+/// The keys as they are in the states: first, in order.
 fn by_position(keys: &PhysicalGroupBy) -> PhysicalGroupBy {
     let placed = |keys: &[(Arc<dyn PhysicalExpr>, String)]| -> Vec<(Arc<dyn PhysicalExpr>, String)> {
         keys.iter().enumerate().map(|(at, (_, name))| (Arc::new(Column::new(name, at)) as _, name.clone())).collect()

@@ -1,7 +1,7 @@
-//! How many tasks run on nodes at once, of all questions together: past that, questions take turns.
+//! Bounds how many tasks run on nodes at once, over all queries together; beyond that, queries take turns.
 //!
-//! A node that is asked for a task waits for its plan for 10 s (the engine's `WAIT_PLAN_TIMEOUT_SECS`). A head that
-//! sends ten thousand tasks at once may be later than that, and would lose nodes that are well.
+//! A node that gets a task waits 10 s for its plan (the engine's `WAIT_PLAN_TIMEOUT_SECS`). A head that sends ten
+//! thousand tasks at once may be later than that, and would lose healthy nodes.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// For so many tasks at once.
+    /// For this many tasks at once.
     pub fn new(tasks_max: usize) -> Self {
         let tasks_max = tasks_max.clamp(1, Semaphore::MAX_PERMITS);
         Self { free: Arc::new(Semaphore::new(tasks_max)), tasks_max }

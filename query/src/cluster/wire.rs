@@ -1,4 +1,4 @@
-//! How a leaf crosses the network: as JSON inside of the plan's protobuf, read by the same version of telem.
+//! How a leaf crosses the network: as JSON within the plan's protobuf, read by the same version of telem.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::leaf::{KnownSeries, NodeLeafExec, Request};
 
-/// What crosses: whom it is for, what is asked, and the names and types of the answer's columns.
+/// What is sent: the nodes that it is for, the request, and the names and types of the answer's columns.
 #[derive(Serialize, Deserialize)]
 struct Leaf {
     node: String,

@@ -1,5 +1,5 @@
-//! What answers at a node: plans of a head come in, are looked at before anything is done, and run over the node's own
-//! database.
+//! The worker of a node: it receives plans from a head, checks them before anything runs, and runs them over the node's
+//! own database.
 
 #[cfg(test)]
 mod tests;
@@ -103,10 +103,10 @@ fn is_ours(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.as_network_boundary().is_some()
 }
 
-/// The gRPC service of this process's database, to be mounted below [`WORKER_PATH`] behind whoever checks tokens.
+/// The gRPC service of this process's database, to be mounted below [`WORKER_PATH`] behind a check of tokens.
 ///
-/// Requests are worked on by threads of their own, so that those who watch connections are never busy, and that what
-/// heads send keeps no question of this node waiting.
+/// Requests run on threads of their own, so that the threads of connections are never busy, and that what heads send
+/// keeps no question of this node waiting.
 #[derive(Clone)]
 pub struct WorkerService {
     worker: Worker,
@@ -171,7 +171,7 @@ impl WorkerLane {
             };
             let answered = timeout(self.busy_max, handle.spawn(async {})).await.is_ok();
             if !answered && !self.lanes.are_exhausted() {
-                tracing::warn!("all threads that work for heads were busy for too long, others take their place");
+                tracing::warn!("all threads that work for heads were busy for too long; others take their place");
                 if let Some(lane) = self.current().lane.take() {
                     self.lanes.retire(lane);
                 }
@@ -206,7 +206,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let mut service = self.worker.clone().into_worker_server().max_decoding_message_size(PLAN_BYTES_MAX);
         if request.uri().path().ends_with(PROBE) {
-            // Asks whether anybody is there: those who work on questions may be busy.
+            // A probe: the threads of queries may be busy.
             return service.call(request.map(Body::new));
         }
         let unavailable = |why: String| Ok(tonic::Status::unavailable(why).into_http());
@@ -215,7 +215,7 @@ where
             Err(error) => return Box::pin(std::future::ready(unavailable(error.to_string()))),
         };
         let answered = threads.spawn(async move { service.call(request.map(Body::new)).await });
-        // A request that nobody waits for any more is not worked on.
+        // A request whose client is gone is dropped.
         let answered = AbortOnDrop(answered);
         Box::pin(async move {
             answered

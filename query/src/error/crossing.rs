@@ -1,9 +1,9 @@
-//! Errors on their way from one node to another, as data: what kind they are, which node they are about, and why.
+//! Errors on their way from one node to another, as data: their kind, the node that they concern, and the reason.
 //!
-//! Between nodes a [`DataFusionError`] crosses as the number of its variant and its parts as texts; what is ours inside
-//! of it becomes a text too. So one variant is kept for what crosses: that of Substrait, which nothing in this build
-//! makes. Its text is a [`Crossing`] and nothing else. Whatever somebody writes into a tag, a name or a question may end
-//! up in the text of an error, and never decides which variant it is: texts are not searched for anything.
+//! Between nodes a [`DataFusionError`] travels as the number of its variant and its parts as texts, and our errors
+//! within it become text too. So one variant is reserved for our data: that of Substrait, which no code in this build
+//! creates. Its text is always a [`Crossing`]. User input (a tag, a name, a query) may become part of an error's text,
+//! but never decides its variant. No code searches these texts.
 
 use datafusion::error::DataFusionError;
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ impl Crossing {
         })
     }
 
-    /// What another node told, if that is what `error` is about.
+    /// The report of another node, if `error` contains one.
     pub fn of(error: &DataFusionError) -> Option<Self> {
         match error.find_root() {
             DataFusionError::Substrait(told) => serde_json::from_str(told).ok(),

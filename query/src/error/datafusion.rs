@@ -1,5 +1,4 @@
-//! What an error of DataFusion means to the one who asked: its kind, and its text without the
-//! layers it came through.
+//! Translates an error of DataFusion for users: its kind, and its text without the layers that it passed through.
 
 use arrow::error::ArrowError;
 use datafusion::common::SchemaError;
@@ -35,7 +34,7 @@ pub(super) fn kind(error: &DataFusionError) -> ErrorKind {
         },
         DataFusionError::ArrowError(error, _) => match &**error {
             ArrowError::ExternalError(_) | ArrowError::IoError(..) | ArrowError::SchemaError(_) => ErrorKind::Internal,
-            // They depend on the data: a division by zero, a text that is no number.
+            // They depend on the data: a division by zero, a text that is not a number.
             _ => ErrorKind::Invalid,
         },
         DataFusionError::Collection(errors) => errors.first().map_or(ErrorKind::Internal, kind),
@@ -53,7 +52,7 @@ pub(super) fn kind(error: &DataFusionError) -> ErrorKind {
 pub(super) fn text(error: &DataFusionError) -> String {
     let mut text = one_line(&layered_text(error));
     text.push_str(hint(&text));
-    // A function's own words about its arguments come wrapped in the story of who asked for them.
+    // A function's own message about its arguments comes wrapped in the layers that called it.
     let Some((_, told)) = text.split_once("coercion failed with: ") else { return text };
     let told = told.split(" No function matches the given name").next().unwrap_or(told);
     told.rsplit("Error during planning: ").next().unwrap_or(told).trim_end_matches('.').to_owned()
@@ -106,7 +105,7 @@ fn schema_text(error: &SchemaError) -> String {
     let name = field.quoted_flat_name();
     let other_case = valid_fields.iter().find(|known| known.name.eq_ignore_ascii_case(&field.name));
     let hint = match other_case {
-        Some(column) => format!("; is {} meant? Names are told apart by case", column.quoted_flat_name()),
+        Some(column) => format!("; is {} meant? Names are case-sensitive", column.quoted_flat_name()),
         None if known.is_empty() => String::new(),
         None => format!("; there are {}", known.join(", ")),
     };

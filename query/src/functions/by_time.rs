@@ -1,8 +1,7 @@
 //! `first(value, ts)` and `last(value, ts)`: the value at the earliest and at the latest time.
 //!
-//! The state is one value and its time, so partial results merge wherever they were made. Rows in
-//! which either is NULL do not count. Of several values at one time the greatest is taken, so that
-//! the answer does not depend on who saw its rows first.
+//! The state is one value and its time, so partial results can be merged anywhere. Rows in which either is NULL do not
+//! count. Of several values at one time the greatest counts, so that the answer does not depend on the order of rows.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -71,7 +70,7 @@ impl AggregateUDFImpl for ByTime {
     }
 }
 
-/// The row that stands so far. `value` is NULL, of its type, while there is none.
+/// The best row so far. `value` is NULL, of its type, until there is one.
 #[derive(Debug)]
 struct Chosen {
     end: ByTimeEnd,

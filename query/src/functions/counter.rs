@@ -1,16 +1,16 @@
-//! `rate(value, ts)`, `increase(value, ts)` and `delta(value, ts)`: how the readings of one series
-//! changed within a group.
+//! `rate(value, ts)`, `increase(value, ts)` and `delta(value, ts)`: how the readings of one series changed within a
+//! group.
 //!
-//! `increase` is for counters: rises are added up, and a reading below its predecessor is a counter
-//! that began again at 0. `rate` is that divided by the seconds between the first and the last
-//! reading; nothing is extrapolated. `delta` is for gauges: the last reading less the first. All
-//! are NULL with fewer than two readings. Rows may come in any order.
+//! `increase` is for counters: it adds up the rises, and a reading below its predecessor is a counter that started
+//! again at 0. `rate` is the increase divided by the seconds between the first and the last reading, without
+//! extrapolation. `delta` is for gauges: the last reading minus the first. All three are NULL with fewer than two
+//! readings. Rows may come in any order.
 //!
-//! A group has to hold one series. A series has one value at a time, so two that differ tell that
-//! there are several, and that is an error: what could be computed across them means nothing.
+//! A group must hold one series. A series has one value at a time, so two different values at one time prove that there
+//! are several series. That is an error, because a result computed across them would be meaningless.
 //!
-//! A reset can only be seen between neighbours in time, and partial results may interleave in
-//! time. So the state is the readings themselves, and it is counted against the memory of queries.
+//! A reset is visible only between neighbours in time, and partial results may interleave in time. So the state is the
+//! readings themselves, and it is counted against the memory of queries.
 
 use std::sync::Arc;
 
@@ -161,7 +161,7 @@ impl Accumulator for Readings {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        // By value too, so that the error does not depend on who saw its rows first.
+        // By value too, so that the error does not depend on the order of rows.
         self.readings.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         if let Some(&[(time, one), (_, other)]) = self.readings.array_windows().find(|[a, b]| a.0 == b.0 && a.1 != b.1)
         {

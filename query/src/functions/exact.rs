@@ -1,9 +1,9 @@
-//! DataFusion's aggregates over floats, under their names, with sums that are exact until the end.
+//! DataFusion's aggregates over floats, under their own names, with sums that are exact until the end.
 //!
-//! A sum that is rounded after every addition depends on the order of rows and on how they are cut into batches, threads
-//! and nodes, none of which a question says. Here partial results are [`ExactSum`]s, of the values and of their products,
-//! and rounding happens once, in the final value. So the same rows give the same bits wherever they stand. Everything
-//! that is no float (integers, decimals, durations) is left to DataFusion, whose sums of those are exact.
+//! A sum that is rounded after every addition depends on the order of rows and on how they are cut into batches,
+//! threads and nodes, and a query specifies none of these. Here partial results are [`ExactSum`]s of the values and of
+//! their products, and only the final value is rounded. So the same rows give the same bits wherever they are stored.
+//! All other types (integers, decimals, durations) are left to DataFusion, whose sums of them are exact.
 
 mod distinct;
 mod measure;
@@ -66,7 +66,7 @@ pub fn sum() -> AggregateUDF {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Exact {
-    /// DataFusion's function: its name, what it takes, and all that is no float.
+    /// DataFusion's function: its name, its arguments, and everything that is not a float.
     inner: Arc<AggregateUDF>,
     measure: Measure,
 }

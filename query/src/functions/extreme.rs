@@ -1,8 +1,8 @@
 //! `min` and `max` of floats, under DataFusion's names, with answers that do not depend on the order of rows.
 //!
-//! DataFusion's forget what they held once NaN came by, and keep of -0.0 and 0.0 whichever was first. Here floats are in
-//! one order: -0.0 is less than 0.0, and NaN is greater than all, so that `min` is NaN of nothing but NaN, and `max` of
-//! any NaN. Everything that is no float is left to DataFusion.
+//! DataFusion's versions forget their state when they meet NaN, and keep whichever of -0.0 and 0.0 came first. Here
+//! floats have one order: -0.0 is less than 0.0, and NaN is greater than all others. So `min` is NaN only if every
+//! value is, and `max` is NaN if any value is. All other types are left to DataFusion.
 
 use std::mem::size_of;
 use std::sync::Arc;

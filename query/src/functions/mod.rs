@@ -1,4 +1,4 @@
-//! The functions that SQL gains.
+//! The functions that telem adds to SQL.
 
 mod by_time;
 mod counter;

@@ -1,5 +1,5 @@
-//! DataFusion's aggregates under implementations of ours: what they are called, take and return stays DataFusion's, and
-//! so does the work on everything but floats.
+//! DataFusion's aggregates with our implementations. Their names, arguments and types stay DataFusion's, and so does
+//! the work on everything but floats.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -35,7 +35,7 @@ pub(super) trait OurAggregate: Debug + Eq + Hash + Send + Sync + 'static {
         None
     }
 
-    /// Nobody's, unless it is handed on: what statistics say of floats may be rounded.
+    /// None, unless statistics are passed on: those of floats may be rounded.
     fn value_from_stats(&self, _statistics: &StatisticsArgs<'_>) -> Option<ScalarValue> {
         None
     }

@@ -1,8 +1,8 @@
 //! `time_bucket(width, ts [, origin])`: the start of the bucket that holds a time.
 //!
-//! DataFusion's `date_bin` under the name people look for, with widths as text too. Buckets count
-//! from 1970-01-01 00:00 UTC unless an origin is given, like the buckets of downsampling; weeks
-//! therefore start on a Thursday, months and years where the calendar has them.
+//! This is DataFusion's `date_bin` under the name that people look for, and it accepts widths as text too. Buckets
+//! count from 1970-01-01 00:00 UTC unless an origin is given, like the buckets of downsampling. So weeks start on a
+//! Thursday, and months and years where the calendar has them.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Aggregates whose answer grows with what they take: lists and texts. What they hold is counted by the operator that
-//! feeds them; here are the bounds of one value, of the values that one of them gives out as a window moves on, and the
-//! memory for the copy that is the answer.
+//! Aggregates whose answer grows with their input: lists and texts. The operator that feeds them counts their state.
+//! This module bounds one value and the values that one aggregate returns for a moving window, and counts the memory of
+//! the copy that becomes the answer.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What the code of one question has to keep to, wherever a thread is in it: whether it is still wanted, and the
-//! memory that its values are counted in. Code that DataFusion calls is handed neither, so threads carry both.
+//! The bounds of one query, on every thread that works for it: whether the query is still wanted, and the memory pool
+//! in which its values are counted. DataFusion passes neither to the functions that it calls, so threads carry both.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct QuestionBounds {
     stopped: Arc<AtomicBool>,
     /// Whether it is for parts of any number of questions, which heads sent.
     for_heads: Arc<AtomicBool>,
-    /// Why, where it was not for want of time or of anybody who waits.
+    /// The reason, if it is neither the deadline nor a client that is gone.
     refused: Arc<Mutex<Option<TooMuch>>>,
     /// Most bytes of one value.
     value_bytes_max: Arc<AtomicU64>,
@@ -80,7 +80,7 @@ impl From<TooMuch> for DataFusionError {
 /// Whether the question that this thread works for goes on.
 ///
 /// # Errors
-/// Stopped, where nobody waits for it any more; TooMuchMade, where it was refused before.
+/// Stopped if its client is gone; TooMuchMade if it was refused before.
 pub(crate) fn check() -> Result<()> {
     CURRENT.with_borrow(|current| match current {
         Some(bounds) if bounds.stopped.load(Ordering::Relaxed) => {
@@ -122,8 +122,8 @@ pub(crate) fn planned(value_bytes_max: Option<u64>) {
     });
 }
 
-/// Memory for so many bytes of values, of what all queries share, until what this returns is dropped. `None` on a
-/// thread that works for no question.
+/// Reserves this many bytes for values from the pool of all queries, until the returned reservation is dropped. `None`
+/// on a thread that works for no question.
 ///
 /// # Errors
 /// Memory, where there is not so much left.

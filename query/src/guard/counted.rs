@@ -1,4 +1,4 @@
-//! Arrays that are counted in the memory of queries until nobody has them any more.
+//! Arrays that count in the memory of queries until their last reference is dropped.
 
 use std::sync::Arc;
 

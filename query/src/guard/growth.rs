@@ -1,4 +1,4 @@
-//! How much a function may make of its arguments, known before it is called.
+//! How much memory a function may need for given arguments, known before it is called.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::size;
 /// What a function makes of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Growth {
-    /// At most so many bytes for each byte of its arguments.
+    /// At most this many bytes for each byte of its arguments.
     Proportional(u64),
     /// Text with parts of the first argument replaced by the third.
     Replaced,
@@ -34,9 +34,9 @@ pub(super) enum Growth {
     Compared,
 }
 
-/// A character of a format stands for at most so many of a time: `%c` for 24, `%+` for 35.
+/// A character of a format becomes at most this many characters of a time: `%c` for 24, `%+` for 35.
 const FORMATTED_BYTES: u64 = 20;
-/// A number that is written out takes at most so many bytes, for each of its own.
+/// A formatted number takes at most this many bytes for each of its own.
 const WRITTEN_BYTES: u64 = 4;
 /// Bytes of a text that becomes a list of its characters, each.
 const SPLIT_BYTES: u64 = 17;

@@ -1,10 +1,11 @@
-//! What keeps functions of queries within bounds: every one of them is wrapped, under its name and with its signature.
+//! Keeps the functions of queries within bounds: each one is wrapped, under its name and with its signature.
 //!
-//! DataFusion calls a function with a batch and hears of it when it is done; nothing counts what it made. The wrapper
-//! ([`scalar`]) hands it the batch in pieces, asks between them whether anybody still waits ([`bounds`]), knows before a
-//! piece how much may come of it ([`growth`]), and counts what came of it in the memory of queries for as long as it
-//! lives ([`counted`]). Aggregates whose answer grows with their input are wrapped too ([`aggregate`]). [`rewrite`] sees
-//! to it that no plan has a function that is not: those that planners put in place of operators, and `||`.
+//! DataFusion calls a function with a batch and regains control when the function returns; it does not count the memory
+//! of the result. The wrapper ([`scalar`]) passes the batch on in pieces. Between pieces it checks whether the query is
+//! still wanted ([`bounds`]). It knows before each piece how large the result may be ([`growth`]), and counts the
+//! result in the memory of queries for as long as it lives ([`counted`]). Aggregates whose answer grows with their
+//! input are wrapped too ([`aggregate`]). [`rewrite`] ensures that no plan contains a function that is not wrapped,
+//! such as those that planners put in place of operators, and `||`.
 
 mod aggregate;
 mod bounds;

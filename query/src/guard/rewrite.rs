@@ -1,4 +1,4 @@
-//! Plans without anything that makes values and is not guarded.
+//! Rewrites plans so that everything in them that makes values is guarded.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -207,7 +207,7 @@ pub(crate) fn makes_values(plan: &LogicalPlan) -> Result<bool> {
                     Expr::AggregateFunction(_) | Expr::WindowFunction(_) => true,
                     _ => false,
                 };
-                // What cannot be told by the schema above may be large as well.
+                // Values that the schema above does not describe may be large as well.
                 makes |= made && expr.get_type(&schema).map_or(true, |made| is_large(&made));
                 Ok(if makes { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
             })

@@ -186,7 +186,7 @@ impl GuardedFunction {
     }
 }
 
-/// Memory of an array whose values have so many bytes: views may share their buffers with what they were made of.
+/// Memory of an array whose values have this many bytes: views may share their buffers with what they were made of.
 fn taken_by(array: &dyn Array, bytes: u64) -> usize {
     array.get_buffer_memory_size().min(usize::try_from(bytes).unwrap_or(usize::MAX))
 }

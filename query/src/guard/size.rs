@@ -1,4 +1,4 @@
-//! How many bytes values have, as far as it takes no time to find out.
+//! The size of values in bytes, as far as it can be determined quickly.
 
 use std::ops::Range;
 

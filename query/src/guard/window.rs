@@ -1,4 +1,4 @@
-//! Window functions that hand a value of another row out: one large value may come again in every row.
+//! Window functions that return a value of another row; one large value may appear again in every row.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
 //! The leaf as a DataFusion plan node.
 //!
-//! One that is meant for several nodes is not executed itself: its variants are, each by its node ([`NodeLeafExec::pinned`]).
+//! A leaf for several nodes is not executed itself. Instead its variants are, each by its node
+//! ([`NodeLeafExec::pinned`]).
 //!
-//! The engine blocks, DataFusion must not: the request is answered on a blocking thread that
-//! fills a channel of [`CHANNEL_BATCHES`] and stops at the first send that nobody receives.
+//! The engine blocks, and DataFusion must not. So a blocking thread answers the request. It fills a channel of
+//! [`CHANNEL_BATCHES`] and stops when a send finds no receiver.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::{KnownSeries, LeafContext, Part, Request, Stop};
 use crate::error::crossing::Crossing;
 use crate::operator::rebuilt;
 
-/// Batches that a leaf makes ahead of who reads them.
+/// Batches that a leaf makes ahead of the reader.
 const CHANNEL_BATCHES: usize = 2;
 
 /// A node to ask, as a plan names it.
@@ -41,7 +42,7 @@ pub struct NodeLeafExec {
     node: String,
     /// Where that node is, of a leaf that was made for several.
     url: Option<Url>,
-    /// All who are asked, of a leaf that is still to be pinned.
+    /// All nodes of a leaf that is not pinned yet.
     owners: Arc<[Owner]>,
     /// The series of that node that the head knows by number.
     told: Option<KnownSeries>,
@@ -71,7 +72,7 @@ impl NodeLeafExec {
         }
     }
 
-    /// The same leaf, asked by somebody who knows these series by number.
+    /// The same leaf, for a head that knows these series by number.
     #[must_use]
     pub fn with_told(mut self, told: Option<KnownSeries>) -> Self {
         self.told = told;
@@ -209,7 +210,7 @@ impl ExecutionPlan for NodeLeafExec {
     }
 }
 
-/// The work for a stream that nobody reads any more ends, wherever it was.
+/// The work for a stream without a reader ends, wherever it was.
 struct StopLeafWhenDropped(Stop);
 
 impl Drop for StopLeafWhenDropped {

@@ -1,9 +1,8 @@
 //! The one leaf of every plan: a request to the node that owns the data, and its answer as batches.
 //!
-//! What a leaf is asked for is plain data ([`Request`]), so that one day it can cross a network;
-//! the snapshot it reads is found where it is executed, in the task's configuration
-//! ([`LeafContext`]). The head fixes the schema when it plans, and the owner answers exactly
-//! that schema.
+//! The request of a leaf is plain data ([`Request`]), so that it can cross a network. The snapshot that it reads is
+//! found where it is executed, in the task's configuration ([`LeafContext`]). The head fixes the schema when it plans,
+//! and the owner answers with exactly that schema.
 
 mod exec;
 pub mod names;
@@ -78,9 +77,9 @@ pub struct LeafContext {
     pub snapshot: Snapshot,
     /// Whose samples alone those are, where jobs are told apart.
     pub job: Option<Arc<str>>,
-    /// Asked between series: whether anybody still waits for the answer.
+    /// Checked between series: whether a client still waits for the answer.
     pub stop: Stop,
-    /// The series that whoever asks knows by number.
+    /// The series that the head knows by number.
     pub told: Option<KnownSeries>,
     /// Where leaves are counted while they read.
     pub reading: Reading,
@@ -124,8 +123,8 @@ impl Drop for LeafRead {
     }
 }
 
-/// Tells the leaves of one query that nobody waits any longer: the client went away, or the
-/// deadline passed. Clones share one state.
+/// Tells the leaves of one query that no client waits any longer: the client went away, or the deadline passed. Clones
+/// share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     asked: Arc<AtomicBool>,

@@ -1,7 +1,7 @@
-//! Which names a request wants: tests on metrics, nodes and tag values, as plain data.
+//! The names that a request selects: tests on metrics, nodes and tag values, as plain data.
 //!
-//! A test is asked once for every distinct name, never once a row. It answers as SQL would: a
-//! series that lacks the tag passes none of them but [`NameTest::Absent`].
+//! A test runs once for every distinct name, never once per row. It answers as SQL would: a series that lacks the tag
+//! passes only [`NameTest::Absent`].
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Series that a head knows by name already: a node gives their numbers instead, so that the answers of many nodes are
-//! not mostly names that the head has.
+//! Series that the head already knows by name. A node sends their numbers instead, so that the answers of many nodes do
+//! not consist mostly of names that the head has.
 //!
-//! A number is the series' id in the node's own database. It means something to a head that was told the names of all
-//! series up to it, out of the same edition of the node's index ([`KnownSeries`] says so in the leaf that is asked).
+//! A number is the series' id in the node's own database. It is valid for a head that was told the names of all series
+//! up to it, by the same edition of the node's index ([`KnownSeries`] in the request states that).
 
 use std::ops::RangeInclusive;
 

@@ -1,7 +1,7 @@
-//! Rows of the tables that SQL sees: samples, and what is known about series, metrics, nodes and jobs.
+//! Rows of the tables that SQL sees: samples, and the descriptions of series, metrics, nodes and jobs.
 //!
-//! The request says which columns, by meaning; only those are built. Which series are read is
-//! decided from the index before a single sample is touched ([`RowsRequest::select`]).
+//! The request lists its columns by meaning, and only those are built. The index decides which series are read, before
+//! a single sample is touched ([`RowsRequest::select`]).
 
 mod jobs;
 mod known;
@@ -32,7 +32,7 @@ pub struct RowsRequest {
     /// Of samples only.
     #[serde(with = "serial::range")]
     pub range: TimeRange,
-    /// Most rows that are needed; each part may answer so many.
+    /// Most rows that are needed; each part may return this many.
     pub limit: Option<usize>,
 }
 
@@ -55,7 +55,7 @@ pub enum Column {
     Job,
     /// What the description of a job says.
     OfJob(JobField),
-    /// The value of this tag, NULL where there is none.
+    /// The value of this tag, or NULL.
     Tag(String),
     /// All tags, as a map.
     Tags,

@@ -1,7 +1,7 @@
-//! The leaf of time-series queries: what is asked of each selected series.
+//! The leaf of time-series queries: what a query asks of each selected series.
 //!
-//! Everything that a query needs of one series is worked out here, next to its samples; no series
-//! looks at another. Columns are fixed by what is asked, see [`Yield`].
+//! Everything that a query needs of one series is computed here, next to its samples; no series looks at another. The
+//! kind of request fixes the columns, see [`Yield`].
 
 mod buckets;
 mod groups;
@@ -45,9 +45,9 @@ pub enum Yield {
     /// whatever its values.
     Groups,
     /// `group, ts, value, count, real`: what series contribute to every bucket of a fixed grid, with aggregates in
-    /// view: the `value` of `count` contributions that count to the aggregator, NULL where there are none. Those of
-    /// one group and bucket may be added up, or stand on rows of their own. Of a sum that no float holds the rest follows
-    /// on rows whose `count` is 0. `real` marks one that is no stand-in.
+    /// view: the `value` of `count` contributions that count to the aggregator, NULL where there are none. Those of one
+    /// group and bucket may be added up, or be on rows of their own. Of a sum that no float holds the rest follows on
+    /// rows whose `count` is 0. `real` marks one that is no stand-in.
     Buckets,
     /// [`Yield::Buckets`] and [`Yield::Groups`] at once, which saves a round over many nodes: a column `series` more,
     /// NULL but on the rows that name series. These have nothing else but the group of the series, where it is one.
@@ -164,7 +164,7 @@ impl SeriesSource {
     }
 
     /// # Errors
-    /// When nobody waits for the answer any longer.
+    /// When no client waits for the answer any longer.
     fn check_wanted(&self) -> Result<(), DataFusionError> {
         if self.context.stop.is_asked() {
             return Err(DataFusionError::Execution("the query was stopped".to_owned()));
@@ -178,7 +178,7 @@ fn external(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// Names that stand on many rows in a row, stored once for each stretch.
+/// Names that many consecutive rows share, stored once for each stretch.
 #[derive(Debug, Default)]
 struct NameColumn {
     builder: StringViewBuilder,

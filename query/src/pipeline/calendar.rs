@@ -1,9 +1,8 @@
 //! Intervals that follow a calendar: days that last 23 hours, months, weeks from Sunday.
 //!
-//! An interval has no fixed places in time, only an anchor to count from. Where that lies is
-//! OpenTSDB's: the top of the minute, hour, day, month or year that holds the time, whichever
-//! is the first that the interval divides; the Sunday of the week for weeks. Units up to the
-//! hour are absolute time, longer ones are wall-clock time.
+//! An interval has no fixed places in time, only an anchor from which it counts. The anchor is OpenTSDB's. For weeks it
+//! is the Sunday. For other units it is the top of the minute, hour, day, month or year that holds the time, whichever
+//! is the first that the interval divides. Units up to the hour are absolute time, longer ones are wall-clock time.
 
 use chrono::{DateTime, Datelike, Days, LocalResult, Months, NaiveDateTime, NaiveTime, TimeDelta, TimeZone};
 use chrono_tz::Tz;
@@ -97,7 +96,7 @@ impl Calendar {
         }
     }
 
-    /// `from` and so many intervals on, for units of wall-clock time.
+    /// `from` plus a number of intervals, for units of wall-clock time.
     fn add(&self, from: NaiveDateTime, intervals: i64) -> Timestamp {
         let months = |count: i64| Months::new(u32::try_from(count).unwrap_or(u32::MAX));
         let days = |count: i64| Days::new(u64::try_from(count).unwrap_or(u64::MAX));

@@ -1,7 +1,7 @@
-//! What one series brings to its group at any time: its value there, or what stands in for it.
+//! What one series contributes to its group at any time: its value, or what takes the place of a missing value.
 //!
-//! This depends on the series alone, never on its neighbours in the group. That is why it can be
-//! worked out where the series lives, and why sums of parts of a group are exact.
+//! A contribution depends on the series alone, never on the other series of the group. So it can be computed where the
+//! series is stored, and sums of parts of a group are exact.
 
 use telem_engine::{Timestamp, Value, Values};
 
@@ -15,7 +15,7 @@ pub struct Contribution {
     between: Between,
 }
 
-/// What stands in for a series where it has no point.
+/// What replaces a missing point of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// From its first point to its last, what the aggregator fills in.

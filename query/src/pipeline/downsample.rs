@@ -1,4 +1,4 @@
-//! Samples of one series to one value a bucket.
+//! Downsampling: the samples of one series become one value per bucket.
 
 use telem_engine::{TimeRange, Timestamp, Values};
 

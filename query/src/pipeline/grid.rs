@@ -1,4 +1,4 @@
-//! Where the buckets of a downsampling lie.
+//! The places of the buckets of a downsampling.
 
 use telem_engine::{Step, TimeRange, Timestamp};
 
@@ -12,7 +12,7 @@ pub enum Grid {
     Fixed(Step),
     /// One bucket for `start <= t < end`.
     All { start: Timestamp, end: Timestamp },
-    /// Counted from `anchor`, or from the first sample of each series when there is none.
+    /// Counted from `anchor`, or without one from the first sample of each series.
     Calendar { calendar: Calendar, anchor: Option<Timestamp> },
 }
 

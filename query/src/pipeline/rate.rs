@@ -1,4 +1,4 @@
-//! Values of one series to their change per second.
+//! Rates: the values of one series become their change per second.
 
 use telem_engine::{Timestamp, Value, Values};
 

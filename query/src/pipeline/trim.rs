@@ -1,4 +1,4 @@
-//! What must travel of a series whose points are worked on elsewhere.
+//! The part of a series that must be sent if its points are processed elsewhere.
 
 use telem_engine::{Timestamp, Values};
 

@@ -1,8 +1,8 @@
-//! Which samples a query reads: more than it shows.
+//! The samples that a query reads, which are more than it shows.
 //!
-//! OpenTSDB stores rows of an hour and reads whole rows around the range, widened to whole
-//! intervals of the downsampling before. What it reads decides the first rate, interpolation at
-//! the edges, and which series take part at all, so the same window is read here.
+//! OpenTSDB stores rows of an hour. It reads whole rows around the range, which is first widened to whole intervals of
+//! the downsampling. The samples that it reads decide the first rate, interpolation at the edges, and which series take
+//! part at all, so the same window is read here.
 
 use telem_engine::{TimeRange, Timestamp};
 

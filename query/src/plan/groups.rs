@@ -1,4 +1,4 @@
-//! The groups of an answer: which series stand behind each, and what tags they share.
+//! The groups of an answer: the series of each group, and the tags that they share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) struct Groups {
     series: usize,
     /// What the query names, under common ids.
     selected: Vec<SeriesId>,
-    /// Those that stand on several nodes.
+    /// Those that are on several nodes.
     shared: Vec<SeriesKey>,
 }
 
@@ -55,7 +55,7 @@ impl GroupNaming {
     /// Takes in a series by its tags, or several by their numbers at a node.
     ///
     /// # Errors
-    /// Engine, when these are no tags; Internal, when the numbers mean nothing.
+    /// Engine, when these are not tags; Internal, when the numbers have no meaning.
     pub(super) fn add(&mut self, query: &TsQuery, named: &str, view: &View) -> Result<()> {
         let series = match view.numbered(named)? {
             Some(series) => series,

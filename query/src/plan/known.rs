@@ -1,4 +1,4 @@
-//! What is known of series on whichever node they are: the newest sample of each, and that they exist.
+//! What is known of series on any node: that they exist, and the newest sample of each.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) async fn last(series: &[SeriesId], view: &View, task: Arc<TaskContext
     Ok(LastAnswer { samples: keys.into_iter().filter_map(newest).collect(), missing: view.missing() })
 }
 
-/// Without asking anybody else.
+/// Without a request to another node.
 async fn of_ours(series: &[SeriesId], view: &View) -> Result<LastAnswer> {
     let (series, snapshot) = (series.to_vec(), view.snapshot.clone());
     // The first question after a start reads segments.
@@ -70,7 +70,8 @@ async fn of_ours(series: &[SeriesId], view: &View) -> Result<LastAnswer> {
     Ok(LastAnswer { samples, missing: Vec::new() })
 }
 
-/// Asks all nodes for the series of a metric, and notes those that they have not told of yet; how many nodes have any.
+/// Asks all nodes for the series of a metric, and records those that they have not reported yet; returns how many nodes
+/// have any.
 ///
 /// # Errors
 /// What reading fails with.

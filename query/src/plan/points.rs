@@ -1,5 +1,5 @@
-//! Groups worked out at the head, from the points of their series: the union of the times at which
-//! any of them has a value, and at each the aggregator over all that take part.
+//! Groups that the head computes from the points of their series: the union of the times at which any series has a
+//! value, and for each time the aggregator over all series that take part.
 
 use arrow::array::cast::AsArray;
 use arrow::array::{Array, RecordBatch};
@@ -93,8 +93,8 @@ async fn collect(
     Ok(collected)
 }
 
-/// The samples of one series from several nodes, as those of one: of two at one time the greater value counts,
-/// because which of them was written last nobody knows.
+/// The samples of one series from several nodes, as those of one: of two at one time the greater value counts, because
+/// it is unknown which of them was written last.
 fn meet(points: &mut Vec<(Timestamp, Value)>) {
     // Of equal ones the integer, of integers that are one float the greater: never the one that came first.
     let rank = |value: Value| match value {
@@ -136,7 +136,7 @@ impl OpenPoints {
     }
 }
 
-/// As [`merge`], of a group of one series: it alone decides the times, and between them nobody asks for its value.
+/// As [`merge`], of a group of one series: it alone decides the times, and no value is needed between them.
 async fn one(query: &TsQuery, group: usize, series: &Contribution, lines: &mut AnswerLines) -> Result<()> {
     let typed = query.downsample.is_none() && query.rate.is_none();
     let mut passed = series.before(query.start);

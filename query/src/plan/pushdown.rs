@@ -1,6 +1,6 @@
-//! Aggregates made of parts: exact `sum`, `count`, `min` and `max` of what series contribute to buckets,
-//! partial where they live, final here. A bucket in which no series really had a value is dropped
-//! only here, because only here all series of a group have met.
+//! Aggregates that are made of parts: exact `sum`, `count`, `min` and `max` of the contributions of series to buckets,
+//! partial where the series are stored, final here. A bucket in which no series had a real value is dropped only here,
+//! because only here all series of a group are known.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ pub(super) fn add(aggregator: Aggregator, batch: &RecordBatch, groups: &Groups, 
         let row = next;
         let name = names.value(row);
         next += 1;
-        // What one float cannot hold stands on several rows.
+        // A sum that one float cannot hold is on several rows.
         while next < batch.num_rows() && times.value(next) == times.value(row) && names.value(next) == name {
             next += 1;
         }

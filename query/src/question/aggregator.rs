@@ -1,7 +1,7 @@
 //! The aggregators of time-series queries, with OpenTSDB's names and meaning.
 //!
-//! [`TABLE`] says of each what there is to say. One enum serves twice: for the samples of one series in one bucket (downsampling), and for the
-//! values that the series of a group have at one time. [`evaluate`] holds the arithmetic.
+//! [`TABLE`] holds all properties of each. One enum serves two purposes: the samples of one series in one bucket
+//! (downsampling), and the values that the series of a group have at one time. [`evaluate`] holds the arithmetic.
 
 mod evaluate;
 mod side;
@@ -96,7 +96,7 @@ impl Parts {
         }
     }
 
-    /// Whether a value adds nothing. An infinite minimum is none (see [`Aggregator::of_floats`]).
+    /// Whether a value adds nothing. An infinite minimum counts as missing (see [`Aggregator::of_floats`]).
     pub fn is_nothing(self, value: f64) -> bool {
         match self {
             Parts::EachSeries => false,

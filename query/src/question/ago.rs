@@ -1,7 +1,7 @@
-//! Distances back in time as people write them, `5m-ago`, and the units of all stretches of time in text.
+//! Relative times as people write them, `5m-ago`, and the units of every duration in text.
 //!
-//! The one reader of them: of SQL, of options of the command line, and of OpenTSDB's times, which bring leniences of
-//! their own.
+//! This is the only parser of them: for SQL, for options of the command line, and for OpenTSDB's times, which are more
+//! lenient in some points.
 
 #[cfg(test)]
 mod tests;
@@ -56,7 +56,7 @@ pub fn micros_before_now(text: &str) -> Option<Result<i64, String>> {
         return Some(Ok(0));
     }
     let stretch = text.strip_suffix(AGO)?;
-    Some(stretch_micros(stretch).ok_or_else(|| format!("'{text}' is no time; {EXPECTED}")))
+    Some(stretch_micros(stretch).ok_or_else(|| format!("'{text}' is not a time; {EXPECTED}")))
 }
 
 /// Whether a text may hold a time that is relative to now: the quick look before the thorough one.

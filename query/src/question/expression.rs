@@ -1,5 +1,5 @@
-//! Regular expressions of queries: the text and what makes it mean the same wherever it is
-//! compiled again, because a request to a leaf is plain data.
+//! Regular expressions of queries: the text, and the options that give it the same meaning wherever it is compiled
+//! again, because a request to a leaf is plain data.
 
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What can be asked, as plain data: free of any wire format, of DataFusion and of the database that answers.
+//! Queries as plain data: free of any wire format, of DataFusion, and of the database that answers.
 
 pub mod aggregator;
 pub mod ago;

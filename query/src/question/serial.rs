@@ -1,5 +1,5 @@
-//! How the engine's types are written, which know nothing of wires: times as microseconds, series as their names.
-//! Whatever is read is checked as if a user had written it.
+//! Serialises the engine's types, which do not know about wire formats: times as microseconds, series as their names.
+//! Input is validated as if a user had written it.
 
 use std::sync::Arc;
 

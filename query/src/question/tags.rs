@@ -1,7 +1,7 @@
-//! Keys of groups and of series as one string, in which they travel.
+//! Keys of groups and of series as one string, the form in which they are sent.
 //!
-//! Names hold no control characters, so [`SEPARATOR`] can stand between them, and because it sorts below every
-//! character of a name, the byte order of these strings is the canonical order of what they name.
+//! Names contain no control characters, so [`SEPARATOR`] can separate them. It sorts below every character of a name,
+//! so the byte order of these strings is the canonical order of the keys.
 
 use telem_engine::TagSet;
 

@@ -1,4 +1,4 @@
-//! A time-series query as plain data: what is asked, free of any wire format.
+//! A time-series query as plain data, free of any wire format.
 
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use super::serial;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TsQuery {
     pub metric: String,
-    /// All must accept a series; several may stand on one key.
+    /// All must accept a series; several may have one key.
     pub filters: Vec<TagFilter>,
     /// Keep only series whose tag keys are exactly those of `filters`; without filters it has no effect.
     pub explicit_tags: bool,
@@ -119,7 +119,7 @@ pub enum CalendarUnit {
     Year,
 }
 
-/// What stands in a bucket that has no samples.
+/// The value of a bucket that has no samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Fill {
     /// Nothing: aggregators interpolate across it.

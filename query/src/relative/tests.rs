@@ -1,4 +1,4 @@
-//! Which texts become times, and to what they are relative.
+//! Which texts become times, and to which moment they are relative.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Asking, and asking again: a question that loses nodes while it is asked is asked of the others, so that an answer
-//! covers whole nodes and names the rest.
+//! Runs a query, and repeats it if it loses nodes: the repetition goes to the other nodes, so that an answer covers
+//! whole nodes and names the missing ones.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -133,7 +133,7 @@ pub(super) async fn sql(inner: Arc<QueryService>, question: SqlQuestion) -> Resu
     Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
 }
 
-/// Whether any node has a metric of which none told yet: names take a moment to get to the head.
+/// Whether any node has a metric that none has reported yet: names take a moment to reach the head.
 async fn exists(inner: &QueryService, context: &LeafContext, metric: &str, due: QueryDeadline) -> bool {
     let Some(head) = &inner.head else { return false };
     if head.members().is_empty() {

@@ -1,9 +1,8 @@
-//! Where queries run, and what bounds them: how many at once, for how long, and only as long as
-//! somebody waits.
+//! Where queries run, and what bounds them: how many at once, for how long, and only as long as a client waits.
 //!
-//! Time series, whose code lets go of its thread again and again, share the threads of queries. SQL may be busy with
-//! something that does not yield, so each question has a lane of its own ([`crate::lanes`]), and is watched from the
-//! shared threads: when its time is over its place is free again, whatever its lane still does.
+//! Time-series queries share the threads of queries, because their code yields its thread again and again. SQL may be
+//! busy with code that does not yield, so each SQL query has a lane of its own ([`crate::lanes`]) and is watched from
+//! the shared threads. When its time is over its place is free again, whatever its lane still does.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -222,7 +221,7 @@ impl Workers {
             let _held = (stopped_at_the_end, worked);
             let late = || Error::Deadline { after: due.after };
             let done = timeout_at(due.at, work).await.unwrap_or_else(|_| Err(late()));
-            // What is told to stop ends in an error of its own.
+            // A query that is told to stop ends with an error of its own.
             done.map_err(|error| if now() < due.at { error } else { late() })
         };
         let task = lane.handle().spawn(bounded);
@@ -307,7 +306,7 @@ pub(super) struct RunningQuery<T> {
     due: QueryDeadline,
     sleep: Pin<Box<Sleep>>,
     stop: Stop,
-    /// Tells whoever watches the query when this is dropped.
+    /// Tells the watcher of the query when this is dropped.
     _wanted: Option<oneshot::Sender<()>>,
 }
 
@@ -324,7 +323,7 @@ impl<T> Future for RunningQuery<T> {
                 tracing::error!(panic = text, "a query panicked");
                 Poll::Ready(Err(Error::Internal(format!("the query panicked: {text}"))))
             }
-            // Whoever watches a lane ends what is overdue, and may have come first.
+            // The watcher of a lane ends overdue work, and may have come first.
             Poll::Ready(Err(_)) if now() >= self.due.at => Poll::Ready(Err(Error::Deadline { after: self.due.after })),
             Poll::Ready(Err(_)) => Poll::Ready(Err(Error::ShuttingDown)),
             Poll::Pending => match self.sleep.poll_unpin(cx) {

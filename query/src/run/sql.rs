@@ -1,5 +1,5 @@
-//! From the text of a question to its plan. Only questions: whatever writes is refused by its
-//! kind, before anything is planned.
+//! Turns the text of a query into its plan. Only queries are accepted: statements that write are refused by their kind,
+//! before anything is planned.
 
 mod expressions;
 

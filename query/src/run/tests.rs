@@ -187,9 +187,9 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
     }
     expect![[r#"
         SELECT * FROM node_laod1
-            NotFound: there is no table or metric 'node_laod1'; is node_load1 meant? Names are told apart by case
+            NotFound: there is no table or metric 'node_laod1'; is node_load1 meant? Names are case-sensitive
         SELECT * FROM NODE_LOAD1
-            NotFound: there is no table or metric 'NODE_LOAD1'; is node_load1 meant? Names are told apart by case
+            NotFound: there is no table or metric 'NODE_LOAD1'; is node_load1 meant? Names are case-sensitive
         SELECT * FROM nothing_like_it
             NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes, jobs and one for every metric (SHOW TABLES)
         SELECT * FROM sys.cpu.user
@@ -197,9 +197,9 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         SELECT hots FROM node_load1
             Invalid: there is no column hots; there are node_load1.ts, node_load1.value, node_load1.value_int, node_load1.node, node_load1.job, node_load1.host
         SELECT Host FROM node_load1
-            Invalid: there is no column "Host"; is node_load1.host meant? Names are told apart by case
+            Invalid: there is no column "Host"; is node_load1.host meant? Names are case-sensitive
         SELECT x.value FROM node_load1 AS y
-            Invalid: there is no column x.value; is y.value meant? Names are told apart by case
+            Invalid: there is no column x.value; is y.value meant? Names are case-sensitive
         SELECT value FROM node_load1 WHERE
             Invalid: cannot read the SQL: sql parser error: Expected: an expression, found: EOF
         SELECT value FROM node_load1 WHERE host ~ '('
@@ -367,7 +367,7 @@ async fn a_query_over_its_deadline_ends_in_an_error_and_others_go_on() {
         &asked,
         ENDLESS,
         expect![
-            "Unavailable: the query did not finish within 1 s (limit --query-deadline); ask for less time or fewer series"
+            "Unavailable: the query did not finish within 1 s (limit --query-deadline); query less time or fewer series"
         ],
     )
     .await;
@@ -539,7 +539,7 @@ async fn questions_that_outlive_their_time_hold_no_place_until_there_are_too_man
     assert!(matches!(error, Error::LeftBehind { count: 2 }), "{error:?}");
     assert_eq!(error.kind(), ErrorKind::Busy);
     expect![
-        "2 SQL queries are still busy after their time was over, so no more SQL is taken until one of them ends; time-series queries are answered"
+        "2 SQL queries still run after their time was over, so no more SQL is accepted until one of them ends; time-series queries are answered"
     ]
     .assert_eq(&error.to_string());
     assert_eq!(asked.queries.timeseries(load()).await.unwrap().groups.len(), 1);

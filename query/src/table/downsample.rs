@@ -6,11 +6,11 @@
 //! WHERE ts >= now() - INTERVAL '1 hour'
 //! ```
 //!
-//! Each series of the metric is downsampled on its own, perhaps made a rate, and perhaps aggregated
-//! with the other series of its group. Columns: `ts` (start of the bucket), `value`, and the tags
-//! that tell the lines apart: those of `by`, or all where nothing is aggregated. The time asked for
-//! comes from `start` and `stop` or from a filter on `ts`, else it is all there is; either way it chooses buckets by their
-//! start and never cuts one. This is also how gaps are filled, see [`arguments::GapFill`].
+//! Each series of the metric is downsampled on its own, perhaps turned into a rate, and perhaps aggregated with the
+//! other series of its group. The columns are `ts` (start of the bucket), `value`, and the tags that distinguish the
+//! lines: those of `by`, or all of them without an aggregate. The range of time comes from `start` and `stop` or from a
+//! filter on `ts`; otherwise it is all time. A range chooses buckets by their start and never cuts one. This table is
+//! also how gaps are filled, see [`arguments::GapFill`].
 
 mod arguments;
 mod exec;
@@ -220,8 +220,8 @@ fn first_millisecond(time: Timestamp) -> Timestamp {
     Timestamp::from_millis(time.saturating_add_micros(999).millis())
 }
 
-/// The test as a filter of series, where there is one that accepts the same values. Always as an
-/// expression, because a filter by literal is an error where nobody has the literal.
+/// The test as a filter of series, where there is one that accepts the same values. Always as an expression, because a
+/// filter by a literal is an error if no series has the literal.
 fn matcher(test: &NameTest) -> Option<Matcher> {
     let expression = match test {
         NameTest::In { names, negated: false } => {

@@ -1,7 +1,7 @@
-//! Which filters a leaf can apply itself: tests on names, and ranges of time.
+//! The filters that a leaf can apply itself: tests on names, and ranges of time.
 //!
-//! Pure: an expression goes in, and what the leaf is told comes out, or `None` when the filter
-//! has to stay above it. What comes out means exactly what the expression means.
+//! The function is pure. It takes an expression and returns a filter for the leaf, or `None` if the filter must stay
+//! above the leaf. The returned filter means exactly what the expression means.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;

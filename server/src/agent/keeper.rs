@@ -1,4 +1,5 @@
-//! Saving what an agent stores, where its head says: a thread beside the agent, finished when its database is closed.
+//! Saves the samples of an agent to the place that its head names, on a thread beside the agent; finished when the
+//! database is closed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ impl Keeper {
         let started = tokio::task::spawn_blocking(move || Self::begin(db, &join, &source, &node)).await;
         let started = started.unwrap_or_else(|panic| Err(io::Error::other(panic.to_string())));
         started.unwrap_or_else(|error| {
-            tracing::error!(%error, "what this node stores is not saved");
+            tracing::error!(%error, "the samples of this node are not saved");
             None
         })
     }

@@ -1,4 +1,4 @@
-//! An agent as a member of its job: reports while there is a head, looks for one while there is none.
+//! An agent as a member of its job: it sends reports while there is a head, and looks for one while there is none.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum MemberVerdict {
     Ended,
     /// There has been no head for so long.
     HeadGone(Duration),
-    /// Whoever started this agent is gone, and there has been no head for as long as that allows.
+    /// The process that started this agent is gone, and there has been no head for the time that this allows.
     Orphaned,
     /// A head has other secrets: the agent must serve with those.
     Anew(Box<Join>),
@@ -49,7 +49,7 @@ pub struct AgentMember {
     pub lifeline: Lifeline,
     pub identity: Identity,
     pub clock: Arc<dyn Clock>,
-    /// Hears how the head is asked, and when there is none.
+    /// Learns how to reach the head, and when there is none.
     pub in_sight: watch::Sender<Option<Client>>,
     /// Longest that a question to the head may take.
     pub question_max: Duration,
@@ -125,7 +125,7 @@ impl AgentMember {
             let found = tokio::select! {
                 biased;
                 reason = &mut leave => {
-                    // What is being said is said to its end; a pause is none.
+                    // A message is sent to its end; a pause is cut short.
                     let _ = tokio::time::timeout(FAREWELL_TIMEOUT, acting).await;
                     break reason;
                 }
@@ -159,7 +159,7 @@ impl AgentMember {
             if let Some(heard) = heard
                 && let Some(verdict) = verdict.take()
             {
-                // Who does not listen any more is on his way out.
+                // A member that does not listen any more is about to end.
                 let _ = verdict.send(heard);
             }
         };
@@ -207,14 +207,14 @@ impl AgentMember {
         match reported.await {
             Ok(reported) => {
                 if let Some(known) = reported.known {
-                    knowing.told(known);
+                    knowing.mark_reported(known);
                 }
                 HeadState::Head { ended: reported.end }
             }
             Err(error) => {
                 match &error {
                     LinkError::Unknown { .. } => tracing::info!(%error, "joining again"),
-                    error => tracing::warn!(%error, "the head does not answer; what is sampled is stored meanwhile"),
+                    error => tracing::warn!(%error, "the head does not answer; samples are stored meanwhile"),
                 }
                 self.link = None;
                 HeadState::Lost
@@ -239,7 +239,7 @@ impl AgentMember {
             Err(error @ LinkError::Refused { .. }) => {
                 let why = error.to_string();
                 if self.past.refusal.as_ref() != Some(&why) {
-                    tracing::error!(%error, "this node is not part of its job; what is sampled is stored all the same");
+                    tracing::error!(%error, "this node is not part of its job; samples are still stored");
                     self.past.refusal = Some(why);
                 }
                 HeadState::Nothing
@@ -295,7 +295,7 @@ impl Gone {
         }
     }
 
-    /// Whether it has been too long. `is_orphan`: who started this agent is gone too, as far as it knows.
+    /// Whether it has been too long. `is_orphan`: the process that started this agent is gone too, as far as it knows.
     fn verdict(&self, now: Duration, join: &Join, is_orphan: bool) -> Option<MemberVerdict> {
         let gone = now.saturating_sub(self.since?);
         match join.orphan_timeout {

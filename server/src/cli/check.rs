@@ -1,4 +1,4 @@
-//! `telem check`: every checksum and every invariant of databases, and nothing changed unless asked for.
+//! `telem check`: verifies every checksum and every invariant of databases; changes nothing unless told to.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,26 +21,26 @@ use crate::saving::saved;
 
 /// Verify every checksum and invariant of databases
 ///
-/// It says what a repair would do. Nothing is changed without --repair, and a check is safe beside a server that writes. Warnings name what the next
-/// open tidies up: nothing is lost.
+/// The check says what a repair would do. It changes nothing without --repair, and is safe beside a server that writes.
+/// Warnings name things that the next open cleans up: nothing is lost.
 ///
-/// A repair keeps everything that can still be read, puts what cannot be read, and every file that it writes anew, into
-/// DIR/damaged, and names each loss; that report stays in DIR/damaged too. It refuses a database that somebody writes,
-/// asks nothing, and may be run again after whatever stopped it. It reads every file twice and needs room for new
-/// copies of damaged ones.
+/// A repair keeps everything that can still be read. It moves unreadable files, and the originals of files that it
+/// writes anew, into DIR/damaged, and reports each loss there too. It refuses a database that another process writes,
+/// asks nothing, and may be run again after an interruption. It reads every file twice and needs room for new copies of
+/// damaged files.
 ///
-/// Exit code 0 when nothing is lost, 1 when something is (with --repair: when something could not be kept) or the check
-/// or repair cannot be made, 2 when used wrongly.
+/// The exit code is 0 if nothing is lost; 1 if something is (with --repair: if something could not be kept), or if the
+/// check or repair failed; 2 for wrong usage.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     /// Directories of databases or of saved jobs
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// Make damaged databases ones that open again
+    /// Repair damaged databases so that they open again
     #[arg(long)]
     repair: bool,
-    /// Repair also where another host, or a live process, seems to write
+    /// Repair even if another host, or a live process, seems to write
     #[arg(long, requires = "repair")]
     take_over: bool,
     /// As JSON
@@ -53,7 +53,7 @@ Examples:
   telem check ./trial
   telem check ./telem-4711             # every node of a saved job
   telem check ./trial --json | jq '.findings[]'
-  telem check ./trial --repair         # after damage: keep what can be read";
+  telem check ./trial --repair         # after damage: keeps what can be read";
 
 /// What is known of one database.
 struct Looked {
@@ -149,7 +149,7 @@ fn look_at_all(
             }
             Ok(())
         });
-        // Nobody reads any more: what is looked at now is the last.
+        // The output has no reader any more: this database is the last.
         stop.store(true, Ordering::Relaxed);
         drop(looked);
         taken
@@ -176,7 +176,7 @@ impl Bar {
         Self { bar, is_one, bytes: AtomicU64::new(0) }
     }
 
-    /// `before`: bytes of this database that were told.
+    /// `before`: bytes of this database that were reported.
     fn show(&self, progress: &Progress<'_>, before: &mut u64) {
         let file = progress.file.file_name().unwrap_or_default().to_string_lossy();
         if self.is_one {
@@ -185,7 +185,7 @@ impl Bar {
             self.bar.set_message(file.into_owned());
             return;
         }
-        // A check that starts over, because somebody writes, begins with nothing again.
+        // A check that starts over because of a writer counts from 0 again.
         let more = progress.bytes_done.saturating_sub(*before);
         *before = (*before).max(progress.bytes_done);
         let bytes = self.bytes.fetch_add(more, Ordering::Relaxed) + more;
@@ -265,7 +265,7 @@ fn summary(all: &[Looked], not_checked: usize) -> String {
             let times = if count == 1 { "1 loss".to_owned() } else { format!("{} losses", grouped(count)) };
             let uncounted = match uncounted {
                 0 => String::new(),
-                some => format!(", and what nobody counts in {} of them", grouped(some)),
+                some => format!(", and an unknown number in {} of them", grouped(some)),
             };
             format!("{times}: {} samples{uncounted}", grouped(samples))
         }
@@ -298,7 +298,7 @@ fn repair_as_text(repair: &Result<RepairReport, String>) -> String {
     text.extend(repair.losses.iter().map(|loss| format!("{lost}: {loss}\n")));
     text.extend(repair.unproven.iter().map(|what| format!("unproven: {what}\n")));
     if let Some(file) = &repair.report_file {
-        text.push_str(&format!("all of this stands in {}\n", file.display()));
+        text.push_str(&format!("all of this is in {}\n", file.display()));
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Options of every command that collects: how often, and from where.
+//! The options of every command that collects: how often, and from where.
 
 use std::path::PathBuf;
 use std::time::Duration;

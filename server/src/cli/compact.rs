@@ -1,4 +1,4 @@
-//! `telem compact`: what the end of `telem run` does to a database, for those that never came to one.
+//! `telem compact`: merges a database as the end of `telem run` does, for databases that never had such an end.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,24 +16,25 @@ use crate::info::grouped;
 use crate::saving::saved;
 use crate::service::noteworthy;
 
-/// Merge the files of databases that nobody writes
+/// Merge the files of databases that no process writes
 ///
-/// Every day becomes one file, as at the end of `telem run`. For what `telem serve` wrote (it merges while it runs, and stops at once when it is told to) and for jobs that were
-/// killed. Samples that only the WAL holds are flushed first; of samples that were written again the later ones stay.
-/// Nothing else changes: every answer is the same before and after.
+/// Every day becomes one file, as at the end of `telem run`. Use it for databases that `telem serve` wrote (it merges
+/// while it runs, and stops at once when it is told to) and for killed jobs. Samples that only the WAL holds are
+/// flushed first; of samples that were overwritten the later ones stay. Nothing else changes: every answer is the same
+/// before and after.
 ///
-/// A database that somebody writes is refused. Whoever reads one meanwhile may find files gone, and opens it again; so
-/// does `telem replay` when it is started anew. It takes about as much room again as the largest day, and may be stopped
-/// at any moment: what was merged stays merged.
+/// A database that another process writes is refused. A process that reads one meanwhile may miss files, and opens the
+/// database again; a `telem replay` must be restarted. The merge needs about as much extra room as the largest day. It
+/// may be stopped at any moment: finished merges stay.
 ///
-/// Exit code 0 when all is merged, 1 when something could not be, or when it was stopped, 2 when used wrongly.
+/// The exit code is 0 if everything is merged, 1 if something could not be, or if it was stopped, 2 for wrong usage.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CompactArgs {
     /// Directories of databases or of saved jobs
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// Merge also where another host, or a live process, seems to write
+    /// Merge even if another host, or a live process, seems to write
     #[arg(long)]
     take_over: bool,
     /// As JSON
@@ -90,8 +91,8 @@ struct Compacted {
 }
 
 /// # Errors
-/// Failed when there is no such database, somebody writes it, the disk fails or a file is damaged; BadNews when it was
-/// stopped.
+/// Failed when there is no such database, another process writes it, the disk fails or a file is damaged; BadNews when
+/// it was stopped.
 pub fn run(args: &CompactArgs) -> Result<(), CliFailure> {
     let dirs = saved::databases(&args.dirs).map_err(CliFailure::failed)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -165,8 +166,8 @@ fn as_text(one: &Compacted) -> String {
     let Compacted { dir, before, after, flushed, report } = one;
     let again = match report.rows_before - report.rows_after {
         0 => String::new(),
-        1 => "; 1 sample had been written again".to_owned(),
-        rows => format!("; {} samples had been written again", grouped(rows)),
+        1 => "; 1 sample had been overwritten".to_owned(),
+        rows => format!("; {} samples had been overwritten", grouped(rows)),
     };
     let stopped = if report.stopped { "; stopped before the end" } else { "" };
     let from = grouped(report.segments_before);
@@ -176,8 +177,8 @@ fn as_text(one: &Compacted) -> String {
     };
     let did = match flushed {
         0 => did,
-        1 => format!("1 sample taken out of the log, {did}"),
-        samples => format!("{} samples taken out of the log, {did}", grouped(*samples)),
+        1 => format!("1 sample flushed from the log, {did}"),
+        samples => format!("{} samples flushed from the log, {did}", grouped(*samples)),
     };
     format!("{}: {did}{again}{stopped}\n  before  {}\n  after   {}\n", dir.display(), before.text(), after.text())
 }

@@ -1,8 +1,8 @@
-//! `telem export`: samples as files that other tools read, from saved databases or a running server.
+//! `telem export`: writes samples as files for other tools, from saved databases or a running server.
 //!
-//! Metric by metric, and of each its rows as they come: nothing is sorted, and no more than a few batches and one row
-//! group is held. [`read`] asks, [`columns`] lays out what comes, [`place`] keeps what is written out of sight until
-//! it is whole.
+//! It exports metric by metric, and the rows of each as they come. Nothing is sorted, and only a few batches and one
+//! row group are in memory. [`read`] queries, [`columns`] lays out the rows, and [`place`] keeps unfinished output out
+//! of sight.
 
 mod choose;
 mod columns;
@@ -33,10 +33,10 @@ use read::ExportSource;
 
 /// Write samples to Parquet, CSV or Arrow files
 ///
-/// OUT is a file (out.parquet, out.csv, out.arrow) with all metrics, or a directory (OUT/) with a file for each.
-/// Columns: metric, host, node, one for every other tag, ts (microseconds, UTC), value (double), and value_int (the exact
-/// integer, where the sample is one). Rows stand by metric, series and time. What is written takes its name when it is
-/// whole: an export that fails leaves what was there before.
+/// OUT is a file (out.parquet, out.csv, out.arrow) with all metrics, or a directory (OUT/) with one file per metric.
+/// Columns: metric, host, node, one for every other tag, ts (microseconds, UTC), value (double), and value_int (the
+/// exact integer, if the sample is one). Rows are ordered by metric, series and time. Files get their names when they
+/// are complete: an export that fails leaves earlier files untouched.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct ExportArgs {
@@ -45,31 +45,31 @@ pub struct ExportArgs {
     /// A server is http://HOST:PORT, or unix:PATH of its socket.
     #[arg(value_name = "DIR|URL", required = true)]
     from: Vec<String>,
-    /// File to write, or directory (OUT/) for a file a metric
+    /// File to write, or directory (OUT/) for one file per metric
     ///
-    /// A directory has a slash at its end, or exists. Of an earlier export there nothing is left.
+    /// A directory ends in a slash, or exists. An earlier export in it is replaced completely.
     #[arg(long, short, value_name = "OUT")]
     output: PathBuf,
-    /// How to write [default: by the name of OUT, else Parquet]
+    /// Format of the files [default: by the name of OUT, else Parquet]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<ExportFormat>,
     /// Only metrics of this name, such as 'train.*'
     ///
-    /// * stands for any text and ? for one character; may be given several times.
+    /// * stands for any text and ? for one character; may be repeated.
     #[arg(long = "metric", value_name = "GLOB")]
     metrics: Vec<Glob>,
-    /// None of these metrics, although --metric takes them; may be given several times
+    /// Leave these metrics out, even if --metric selects them; may be repeated
     #[arg(long, hide_short_help = true, value_name = "GLOB")]
     exclude: Vec<Glob>,
-    /// Only samples from then on: RFC 3339, seconds, or 5m-ago
+    /// Only samples from this time on: RFC 3339, seconds, 5m-ago
     ///
     /// Also a number with ms or us, or now.
     #[arg(long, value_name = "T", value_parser = times::when, allow_hyphen_values = true)]
     start: Option<When>,
-    /// Only samples before then
+    /// Only samples before this time
     #[arg(long, value_name = "T", value_parser = times::when, allow_hyphen_values = true)]
     end: Option<When>,
-    /// Write also into a directory that holds files which are no export
+    /// Write even into a directory that holds files other than an export
     #[arg(long, hide_short_help = true)]
     force: bool,
     #[command(flatten)]
@@ -96,13 +96,13 @@ Then:
   python -c \"import polars; print(polars.scan_parquet('job.parquet').collect())\"
 
 Environment:
-  TELEM_TOKEN   the token of a server that asks for one";
+  TELEM_TOKEN   the token, if the server needs one";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
     /// Compressed columns: the smallest, and what most tools read fastest
     Parquet,
-    /// Text, with a line of names
+    /// Text with a header line
     Csv,
     /// An Arrow IPC file (Feather), compressed
     Arrow,
@@ -188,7 +188,7 @@ async fn write(
     let written = match place {
         ExportPlace::File(path) => one_file(source, &chosen, range, path.as_deref(), format, progress).await?,
         ExportPlace::Directory(path) => {
-            // A metric that no file can hold is told before hours have gone into the others.
+            // A metric that no file can hold is reported before the others are written, which may take hours.
             for metric in &chosen {
                 Columns::of(&[metric]).map_err(CliFailure::failed)?;
             }

@@ -1,7 +1,7 @@
-//! `telem grafana`: what a Grafana needs to show telem, in a directory of its own.
+//! `telem grafana`: writes everything that a Grafana needs to show telem into a directory.
 //!
-//! The dashboards and the provisioning are those of the folder `grafana/` of the source, and travel in the binary.
-//! [`files`] says what is written, this file where, and what to do with it.
+//! The dashboards and the provisioning are those of the source folder `grafana/`, and are part of the binary. [`files`]
+//! holds the contents; this file chooses the place and prints the next steps.
 
 mod files;
 #[cfg(test)]
@@ -30,27 +30,28 @@ const TOKEN_FILE_BYTES_MAX: u64 = 64 << 10;
 /// The Grafana that the printed commands for containers start: one in which everything works, see grafana/README.md.
 const IMAGE: &str = "grafana/grafana:12.1.0";
 
-/// Write data source and dashboards for a Grafana
+/// Write a data source and dashboards for Grafana
 ///
-/// It prints how to start a Grafana with them. Three dashboards: the nodes of a job, custom metrics, and telem itself. They work on a running job and on a saved
-/// one. Files that telem wrote are overwritten, others never.
+/// It prints how to start a Grafana with them. There are three dashboards: the nodes of a job, custom metrics, and
+/// telem itself. They work for a running job and for a saved one. Files that telem wrote are overwritten, other files
+/// never.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct GrafanaArgs {
-    /// Directory to write to, made if there is none
+    /// Directory to write to; created if it does not exist
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Saved databases: the dashboards open at their time
+    /// Saved databases; the dashboards open at their time range
     #[arg(long, value_name = "SAVED", num_args = 1..)]
     db: Vec<PathBuf>,
-    /// Where Grafana finds telem
+    /// Address at which Grafana finds telem
     ///
     /// The address of a running job, of `telem serve`, or of `telem replay`.
     #[arg(long, value_name = "URL", default_value = "http://localhost:4242", value_parser = url)]
     url: String,
-    /// File with the token that telem asks for
+    /// File with telem's token
     ///
-    /// A connection file, or the token alone. The data source is then readable by you alone.
+    /// A connection file, or a file with only the token. The data source is then readable only by you.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -73,7 +74,7 @@ pub fn run(args: GrafanaArgs) -> Result<(), CliFailure> {
     // Grafana's YAML and the printed commands are text.
     if dir.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
         return Err(CliFailure::Usage(format!(
-            "{} is no name that a command line can hold; choose another",
+            "{} is not a name that a command line can hold; choose another",
             dir.display()
         )));
     }
@@ -97,7 +98,7 @@ pub fn run(args: GrafanaArgs) -> Result<(), CliFailure> {
 fn shown(dirs: &[PathBuf]) -> Result<Option<DashboardRange>, CliFailure> {
     let bounds = open_read_only(dirs, StrictArg::default())?.db.info().map_err(CliFailure::failed)?.time_bounds;
     if bounds.is_none() {
-        eprintln!("warning: nothing is saved there; the dashboards open at the last 15 minutes");
+        eprintln!("warning: nothing is saved there; the dashboards show the last 15 minutes");
     }
     Ok(bounds.and_then(|(first, last)| DashboardRange::around(first, last)))
 }
@@ -118,13 +119,13 @@ fn token(path: &Path) -> Result<Token, CliFailure> {
 }
 
 pub fn url(text: &str) -> Result<String, String> {
-    let wrong = |why: &str| format!("'{text}' is no URL of a telem ({why}); write http://HOST:PORT");
+    let wrong = |why: &str| format!("'{text}' is not a URL of a telem ({why}); write http://HOST:PORT");
     let uri: Uri = text.parse().map_err(|error| wrong(&format!("{error}")))?;
     let authority = uri.authority().ok_or_else(|| wrong("no host"))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) || authority.host().is_empty() {
         return Err(wrong("expected http:// or https:// and a host"));
     }
-    // It stands in a file that everybody may read.
+    // It is in a file that every user may read.
     if authority.as_str().contains('@') {
         return Err(wrong("a password does not belong in it; see --token-file"));
     }

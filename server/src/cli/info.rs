@@ -1,4 +1,4 @@
-//! `telem info`: what is in databases.
+//! `telem info`: shows the contents of databases.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -22,10 +22,11 @@ pub(crate) const TERMINAL_METRICS: usize = 30;
 /// A server that has not answered by then hangs.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Show what is in databases: the job, its nodes, every metric
+/// Show the contents of databases: the job, its nodes, every metric
 ///
-/// Metrics that the job sent stand before those that telem measures. Times are in UTC. Of several all together, and then each in a line. Samples that are in two databases count twice. Of a server of a
-/// running job it is what that server itself has; the other nodes follow in a line each, as they last reported.
+/// Metrics that the job sent come before those that telem measures. Times are in UTC. Several databases are shown
+/// together, and then each in one line; samples that are in two databases count twice. For the server of a running job
+/// its own data is shown; the other nodes follow in one line each, as they last reported.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct InfoArgs {
@@ -34,15 +35,15 @@ pub struct InfoArgs {
     /// A server is http://HOST:PORT, or unix:PATH of its socket.
     #[arg(value_name = "DIR|URL", required = true)]
     named: Vec<String>,
-    /// Also what storing takes: bytes a sample, segments, merges, caches
+    /// Also the cost of storage: bytes per sample, segments, merges, caches
     #[arg(long, conflicts_with_all = ["json", "duckdb"])]
     storage: bool,
-    /// As JSON, with all of it and the names of all files
+    /// As JSON, with all details and the names of all files
     #[arg(long)]
     json: bool,
     /// As SQL that gives DuckDB the table `samples`
     ///
-    /// It reads the Parquet files of the database themselves, without an export.
+    /// It reads the Parquet files of the database directly, without an export.
     #[arg(long, conflicts_with = "json")]
     duckdb: bool,
     #[command(flatten)]
@@ -62,7 +63,7 @@ Examples:
   telem info ./trial --duckdb > trial.sql && duckdb -init trial.sql
 
 Environment:
-  TELEM_TOKEN   the token of a server that asks for one";
+  TELEM_TOKEN   the token, if the server needs one";
 
 /// # Errors
 /// Failed when there is no such database or server.
@@ -84,8 +85,12 @@ pub fn run(args: &InfoArgs) -> Result<(), CliFailure> {
             writeln!(io::stderr(), "{notice}; `telem export` has them").unwrap_or_default();
         }
         if !other_nodes.is_empty() {
-            writeln!(io::stderr(), "warning: the view sees the samples of {} alone; `telem export` has all", info.node)
-                .unwrap_or_default();
+            writeln!(
+                io::stderr(),
+                "warning: the view covers only the samples of {}; `telem export` has all",
+                info.node
+            )
+            .unwrap_or_default();
         }
         duckdb::view(info)
     } else if args.json {
@@ -100,7 +105,7 @@ pub fn run(args: &InfoArgs) -> Result<(), CliFailure> {
     Ok(out.flush()?)
 }
 
-/// What a database has; and who else has samples, where a server was asked that is one node of several.
+/// The contents of a database, and the other nodes if the server is one of several.
 #[derive(Debug, Serialize)]
 struct NodesInfo {
     #[serde(flatten)]
@@ -143,7 +148,7 @@ impl fmt::Display for NodesInfo {
         }
         let [nodes, samples, series] = [other_nodes.len() as u64 + 1, samples, series].map(grouped);
         let bytes = human::bytes(bytes as f64);
-        // Who shares a series with whom is known to none of them.
+        // No node knows which series others have too.
         write!(f, "\nAll {nodes} nodes: {samples} samples, {series} series (one of two nodes twice), {bytes}")
     }
 }
@@ -161,7 +166,7 @@ fn of_server(address: Address) -> Result<NodesInfo, CliFailure> {
     let info: Info = serde_json::from_slice(&answer).map_err(strange)?;
     let mut other_nodes: Vec<Listed> = match runtime.block_on(get(LIST)) {
         Ok(answer) => serde_json::from_slice(&answer).map_err(strange)?,
-        // It is no node of a job.
+        // It is not a node of a job.
         Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Vec::new(),
         Err(error) => return Err(CliFailure::failed(error)),
     };

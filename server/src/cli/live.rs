@@ -1,7 +1,7 @@
-//! Where the live data of a job stand when nobody says where: the first place that can be used.
+//! The default place for the live data of a job: the first candidate that can be used.
 //!
-//! A job inherits its environment from a login node, whose directories may not be there on a compute node; that is no
-//! reason not to record it. What earlier jobs left behind when they were killed is told.
+//! A job inherits its environment from a login node, whose directories may not exist on a compute node; the job is
+//! recorded all the same. Live data that killed jobs left behind is reported.
 
 use std::fs;
 use std::io;
@@ -16,14 +16,14 @@ use crate::private_dir::{self, Privacy};
 use crate::saving::claim::claim;
 use crate::saving::save::note::{self, SaveNote};
 
-/// Less is no place for a database.
+/// A place with less room is not used for a database.
 const FREE_BYTES_MIN: u64 = 1 << 20;
 /// Most directories of jobs that are looked at for what they left.
 const JOBS_MAX: usize = 1_000;
 /// Most of them that are named.
 const NAMED_MAX: usize = 3;
 
-/// A directory that nobody has used, of that job. `last`: where it may stand if it can stand nowhere else.
+/// An unused directory for that job. `last`: the place to use if there is no other.
 ///
 /// # Errors
 /// When it can be made nowhere; says why of each place.
@@ -78,7 +78,7 @@ fn claim_in(base: &Base, job: &str, node: &str, uid: u32) -> Result<PathBuf, Str
     Ok(dir)
 }
 
-/// Says, on a thread of its own, which live data of dead jobs stand beside `dir`, which [`fresh`] gave.
+/// Reports, on a thread of its own, which live data of dead jobs is beside `dir`, which [`fresh`] returned.
 pub fn tell_leftovers(dir: &Path) {
     let Some(private) = dir.parent().and_then(Path::parent).map(Path::to_path_buf) else { return };
     let tell = move || {
@@ -96,7 +96,7 @@ pub fn tell_leftovers(dir: &Path) {
             named.join(", "),
         );
     };
-    // Where there is no thread for it, the next job tells.
+    // Without a thread for it, the next job reports it.
     let _ = std::thread::Builder::new().name("telem-tidy".to_owned()).spawn(tell);
 }
 
@@ -109,7 +109,7 @@ pub struct Leftover {
 
 impl Leftover {
     /// # Errors
-    /// Why the database in `dir` is none.
+    /// Why the database in `dir` is not what a dead job left.
     fn at(dir: &Path, machine: &dyn Machine) -> Result<Self, String> {
         let note = SaveNote::read(dir);
         let of_another = |host: &str| format!("it was written on {host}: run `telem recover` there");
@@ -123,24 +123,24 @@ impl Leftover {
                 Ok(owner) => return Err(alive(&owner)),
                 Err(_) => {
                     return Err(
-                        "its WRITER file is damaged; `telem check DIR --repair --take-over` mends it".to_owned()
+                        "its WRITER file is damaged; `telem check DIR --repair --take-over` repairs it".to_owned()
                     );
                 }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => match &note {
                 Some(note) if note::is_dead(&note.process, machine) => {}
                 Some(note) => return Err(alive(&note.process)),
-                None => return Err("nothing is left behind there: who wrote it closed it".to_owned()),
+                None => return Err("nothing is left behind there: its writer closed it".to_owned()),
             },
             Err(error) => return Err(error.to_string()),
         }
         Ok(Self { dir: dir.to_path_buf(), note })
     }
 
-    /// Makes sure that it is one still.
+    /// Makes sure that it still is one.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is not.
     pub fn check(&self) -> Result<(), String> {
         Self::at(&self.dir, &*Options::default().machine).map(drop)
     }
@@ -152,7 +152,7 @@ fn leftovers(private: &Path) -> Vec<Leftover> {
     those_left(nodes)
 }
 
-/// What killed jobs left in all places where live data stand when nobody says where.
+/// What killed jobs left in all default places of live data.
 pub fn leftovers_everywhere() -> Vec<Leftover> {
     let uid = rustix::process::getuid().as_raw();
     let name = config::private_name(uid);
@@ -169,7 +169,7 @@ pub fn leftovers_everywhere() -> Vec<Leftover> {
 /// What is left in `dir`: live data, those of a job, or those of several.
 ///
 /// # Errors
-/// Why there are none, where `dir` is a database itself.
+/// Why there are none, if `dir` is a database itself.
 pub fn leftovers_at(dir: &Path) -> Result<Vec<Leftover>, String> {
     if dir.join("MANIFEST").exists() {
         return Leftover::at(dir, &*Options::default().machine).map(|one| vec![one]);
@@ -179,7 +179,7 @@ pub fn leftovers_at(dir: &Path) -> Result<Vec<Leftover>, String> {
     Ok(those_left(nodes.iter().cloned().chain(below)))
 }
 
-/// Whether `dir` is where live data stand when nobody says where.
+/// Whether `dir` is a default place of live data.
 pub fn is_default(dir: &Path) -> bool {
     let private = dir.parent().and_then(Path::parent).and_then(Path::file_name);
     let name = config::private_name(rustix::process::getuid().as_raw());
@@ -232,7 +232,7 @@ mod tests {
         let given = fresh_in(&[base(&full), base(&open)], "j2", "n1").unwrap();
         assert_eq!(given, open.join(format!("{name}-2/j2/n1")));
         let error = fresh_in(&[base(&absent), base(&full)], "j1", "n1").unwrap_err();
-        assert!(error.contains("absent (TMPDIR): No such file") && error.contains("is no directory but"), "{error}");
+        assert!(error.contains("absent (TMPDIR): No such file") && error.contains("is not a directory but"), "{error}");
         assert!(error.contains("name one with --data DIR"), "{error}");
     }
 

@@ -1,4 +1,4 @@
-//! The log on stderr: `TELEM_LOG` where set, else as verbose as `-v` and `-q` say.
+//! The log on stderr: as `TELEM_LOG` says if it is set, else as verbose as `-v` and `-q` say.
 
 use std::fmt;
 use std::io::{self, IsTerminal};

@@ -1,7 +1,7 @@
 //! The command line: one file per command.
 //!
-//! Exit codes: 0 ok, 1 failed, 2 used wrongly. An error is one line on stderr. A reader of our output that goes
-//! away (`telem sql ... | head`) is no error.
+//! Exit codes are 0 for success, 1 for failure, 2 for wrong usage. An error is one line on stderr. If a reader of our
+//! output closes it early (`telem sql ... | head`), that is not an error.
 
 mod check;
 mod collect;
@@ -49,8 +49,8 @@ struct Cli {
     verbosity: Verbosity,
     /// Certificates (PEM) to trust of servers with https://
     ///
-    /// A server is trusted that shows a certificate of this file, or for whom one of its authorities vouches
-    /// [default: the connection file's, else the machine's authorities].
+    /// A server is trusted if its certificate is in this file, or is signed by an authority in it [default: the
+    /// connection file's, else the machine's authorities].
     #[arg(long, global = true, env = "TELEM_TLS_CA", value_name = "FILE", hide_short_help = true)]
     tls_ca: Option<PathBuf>,
     #[command(subcommand)]
@@ -71,15 +71,15 @@ Examples:
   telem replay ./telem-4711
   telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
 
-  telem COMMAND -h        what is needed most of a command, on one screen
-  telem COMMAND --help    every option of it, with examples";
+  telem COMMAND -h        the most important options, on one screen
+  telem COMMAND --help    every option, with examples";
 
 /// How much is logged on stderr.
 #[derive(Clone, Copy, Debug, Args)]
 struct Verbosity {
     /// Log more: -v what happens, -vv details
     ///
-    /// TELEM_LOG (as in `telem_engine=debug`) says it more finely.
+    /// TELEM_LOG (such as `telem_engine=debug`) sets the level of each module.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,
     /// Log less: -q errors only, -qq nothing
@@ -123,7 +123,7 @@ pub(crate) enum CliFailure {
     Failed(String),
     /// It worked, and what it reports is bad news. Nothing more to print.
     BadNews,
-    /// Nobody reads our output any more.
+    /// Our output has no reader any more.
     ReaderGone,
 }
 
@@ -167,7 +167,7 @@ impl From<io::Error> for CliFailure {
     }
 }
 
-/// The words of a command line. A query may begin with a comment of SQL, `-- such as this`, which is no option.
+/// The words of a command line. A query may begin with a comment of SQL, `-- such as this`, which is not an option.
 fn words(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = args.collect();
     let command = words.iter().skip(1).find(|word| !word.as_encoded_bytes().starts_with(b"-"));

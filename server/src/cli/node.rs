@@ -1,4 +1,4 @@
-//! `telem node`: the agent of one node of a job.
+//! `telem node`: runs the agent of one node of a job.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -25,11 +25,11 @@ pub(crate) const JOIN_FILE_WAIT: Duration = Duration::from_secs(60);
 /// How often it is looked for.
 const JOIN_FILE_LOOK: Duration = Duration::from_millis(200);
 
-/// Record one node of a job, and answer its head's questions
+/// Record one node of a job, and answer its head's queries
 ///
-/// `telem run` starts it on every node. It stores what the node and the processes on it sample, and answers what the
-/// head of the job asks. When the head is gone it goes on, and joins again when one returns: at the addresses of the
-/// join file, which it reads again. SIGTERM flushes and closes within 5 s.
+/// `telem run` starts it on every node. It samples the node, stores these samples and those of the processes on it, and
+/// answers queries of the head. If the head dies, it goes on, and joins again when a head returns at the addresses of
+/// the join file, which it reads again. SIGTERM flushes and closes within 5 s.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct NodeArgs {
@@ -45,12 +45,13 @@ pub struct NodeArgs {
     node: Option<String>,
     /// Directory of the live database
     ///
-    /// It is made if there is none; the default one goes when the job is over and saved [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE].
+    /// It is created if it does not exist; the default one is removed when the job is over and saved [default:
+    /// ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where to listen [default: any free port]
     ///
-    /// By default on loopback if the head is there, else everywhere.
+    /// By default on loopback if the head listens there, else on all interfaces.
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Name or address under which others reach this node [default: the address from which it reaches the head]
@@ -76,7 +77,7 @@ Environment:
   TELEM_LOG   what to log, as in telem_engine=debug,info";
 
 /// # Errors
-/// Usage for names that are none; Failed for everything else.
+/// Usage for invalid names; Failed for everything else.
 pub fn run(args: NodeArgs) -> Result<(), CliFailure> {
     yield_memory();
     yield_processor();

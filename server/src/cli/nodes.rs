@@ -1,4 +1,4 @@
-//! `telem nodes`: the nodes of a running job, and how they are.
+//! `telem nodes`: lists the nodes of a running job and their state.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -18,9 +18,10 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// A server that has not answered by then hangs.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Show the nodes of a running job and how they are
+/// Show the nodes of a running job and their state
 ///
-/// The state of each node and since when, what it stores, and what that costs. Exits with 1 if a node does not report or has left.
+/// Shows the state of each node and since when, what it stores, and what that costs. Exits with 1 if a node does not
+/// report or has left.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct NodesArgs {
@@ -29,7 +30,7 @@ pub struct NodesArgs {
     /// Also https://HOST:PORT.
     #[arg(value_name = "URL")]
     url: String,
-    /// How to write the list
+    /// Format of the list
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     format: NodesFormat,
 }
@@ -45,7 +46,7 @@ enum NodesFormat {
 const SHORT_EXAMPLES: &str = "\
 Examples:
   telem nodes http://127.0.0.1:4242
-  telem nodes $TELEM_URL                        # inside of a job";
+  telem nodes $TELEM_URL                        # inside a job";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,11 +57,11 @@ Columns:
   lag      the age of the latest sample
   clock    how far the node's clock is ahead of the head's
   samples, series, bytes, memory, cpu   of the node's database and process
-  reads    parts of questions for which the node reads its samples now
-  last error   what the node's log said last of what went wrong
+  reads    number of query parts for which the node reads samples now
+  last error   the last error in the node's log
 
 Environment:
-  TELEM_TOKEN   the token of a server that asks for one";
+  TELEM_TOKEN   the token, if the server needs one";
 
 /// # Errors
 /// Failed when there is no such server; BadNews when a node is not there.
@@ -106,7 +107,7 @@ const COLUMNS: [&str; 14] = [
     "url",
     "last error",
 ];
-/// Columns with numbers, which stand on the right.
+/// Columns with numbers, which are aligned on the right.
 const NUMBERS: std::ops::RangeInclusive<usize> = 3..=10;
 
 /// A line for each node. On a terminal of this width lines end with it; the URL and the last error are what is cut.

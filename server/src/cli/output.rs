@@ -1,7 +1,7 @@
-//! Where rows go: a table for people, or one of the formats for programs, on stdout or into a file.
+//! The output of rows: a table for people, or one of the formats for programs, on stdout or into a file.
 //!
-//! A file is whole or not there: it is written beside its name and takes it at the end. Parquet and Arrow files are
-//! written for other people's readers: text is plain text in them, whatever it is here.
+//! A file appears as a whole or not at all: it is written beside its final name and renamed at the end. Parquet and
+//! Arrow files are written for other programs, so text is plain text in them, whatever encoding telem uses itself.
 
 #[cfg(test)]
 mod tests;
@@ -30,13 +30,13 @@ use crate::rows::{self, Encoder};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// Lines and columns, for people: short numbers and times, and on a terminal the first rows
+    /// A table for people: short numbers and times, and on a terminal only the first rows
     Table,
-    /// A line of names, then one line a row
+    /// A header line, then one line per row
     Csv,
     /// One array of row objects
     Json,
-    /// One row object a line
+    /// One row object per line
     Ndjson,
     /// An Arrow IPC file (Feather); on stdout, and in a file named *.arrows, an IPC stream
     Arrow,
@@ -62,8 +62,7 @@ impl OutputFormat {
     }
 }
 
-/// A row group of a Parquet file ends at so many rows, and at so many bytes: what is written of it stays in memory
-/// until then.
+/// A row group of a Parquet file ends at this many rows or bytes: what is written of it stays in memory until then.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 const ROW_GROUP_BYTES: usize = 128 << 20;
 const ZSTD_LEVEL: i32 = 3;
@@ -71,7 +70,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// Takes the batches of one answer.
 pub struct Output {
     sink: Sink,
-    /// The file at its end, and where it stands until then.
+    /// The final name of the file, and its temporary one.
     file: Option<Pending>,
 }
 
@@ -218,7 +217,7 @@ impl From<TableError> for CliFailure {
     }
 }
 
-/// A pipe that broke is no failure of ours, also below Arrow.
+/// A broken pipe is not a failure of ours, not even within Arrow.
 fn arrow_failure(error: ArrowError) -> CliFailure {
     match error {
         ArrowError::IoError(_, io) => CliFailure::from(io),
@@ -226,7 +225,7 @@ fn arrow_failure(error: ArrowError) -> CliFailure {
     }
 }
 
-/// A pipe that broke is no failure of ours, also below Parquet.
+/// A broken pipe is not a failure of ours, not even within Parquet.
 fn parquet_failure(error: ParquetError) -> CliFailure {
     if let ParquetError::External(source) = &error
         && let Some(io) = source.downcast_ref::<io::Error>()

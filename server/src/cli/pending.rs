@@ -1,5 +1,5 @@
-//! A file that has another name until it is whole: whoever finds the name finds all of it, and who stops a command
-//! finds none.
+//! A file that has a temporary name until it is complete. A reader who finds the final name finds the whole file, and
+//! an interrupted command leaves no file of that name.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -28,7 +28,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// `None` for what is no file (a pipe, /dev/stdout): it is written as it is.
+    /// `None` for anything but a file (a pipe, /dev/stdout), which is written directly.
     pub fn create(path: &Path) -> Result<(BufWriter<File>, Option<Pending>), CliFailure> {
         let failed =
             |at: &Path, error: io::Error| CliFailure::Failed(format!("cannot write {}: {error}", at.display()));
@@ -39,7 +39,7 @@ impl Pending {
         // What a link names is replaced, not the link.
         let path = &*fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let Some(name) = path.file_name() else {
-            return Err(CliFailure::Usage(format!("{} is no name of a file", path.display())));
+            return Err(CliFailure::Usage(format!("{} is not a name of a file", path.display())));
         };
         let mut new = name.to_owned();
         new.push(format!(".{}.part", std::process::id()));

@@ -1,10 +1,10 @@
-//! Bars on stderr for work that takes a while, where somebody may be looking at it.
+//! Progress bars on stderr for work that takes a while, if stderr is a terminal.
 
 use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar that looks as `template` says (as indicatif has them); a hidden one where stderr is no terminal.
+/// A bar in the form of `template` (indicatif's syntax); a hidden one if stderr is not a terminal.
 pub fn bar(template: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,7 +1,7 @@
-//! `telem put`: samples from a shell, one from the command line or many from stdin.
+//! `telem put`: sends samples from a shell, one from the command line or many from stdin.
 //!
-//! What is only a matter of form is checked here, line by line; names and values are the server's to judge, and its
-//! judgement is told with the number of the line. Lines are sent as they come: a batch is what came within a moment.
+//! Only the form is checked here, line by line. The server checks names and values, and its errors are reported with
+//! the number of the line. Lines are sent as they come: a batch is what arrived within a moment.
 
 mod line;
 mod service;
@@ -40,12 +40,12 @@ const NAMED_MAX: usize = 100;
 
 /// Send samples to a running telem from a shell
 ///
-/// Finds the server as every process of a job does: TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL. The tag host=NODE
-/// is added unless one is given; so is, over the job's socket, rank=N where a launcher said one. 'telem put -' reads lines of the same form from stdin, and of OpenTSDB's:
-/// put METRIC TIME VALUE TAG=VALUE...; empty lines and those that start with # are skipped. Exits with 1 if
-/// any sample was refused; the others are stored. A server that hangs is waited for 20 s. Samples without a time of
-/// their own never overwrite each other, with --time neither: the next is stored a microsecond later. Of two lines
-/// with the same metric, tags and time the later replaces the earlier.
+/// Finds the server as every process of a job does: by TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL. Adds the tag
+/// host=NODE unless one is given, and over the job's socket rank=N if a launcher set one. 'telem put -' reads lines of
+/// the same form from stdin, and of OpenTSDB's: put METRIC TIME VALUE TAG=VALUE...; empty lines and those that start
+/// with # are skipped. Exits with 1 if any sample was refused; the others are stored. A server that hangs is given up
+/// after 20 s. Samples without a time of their own never overwrite each other, not even with --time: the next one is
+/// stored a microsecond later. Of two lines with the same metric, tags and time the later replaces the earlier.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct PutArgs {
@@ -58,24 +58,24 @@ pub struct PutArgs {
     /// Names and values of letters, digits and - _ . /
     #[arg(value_name = "TAG=VALUE")]
     tags: Vec<String>,
-    /// When it was measured: RFC 3339, seconds, or 5m-ago [default: now]
+    /// Time of the sample: RFC 3339, seconds, or 5m-ago [default: now]
     ///
     /// Also a number with ms or us.
     #[arg(long, value_name = "T", value_parser = times::when)]
     time: Option<times::When>,
     /// The server: http://HOST:PORT or unix:PATH [default: the job's]
     ///
-    /// Without it that of the environment: TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL.
+    /// Without it the one in the environment: TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// How long lines from stdin wait for a server that went away
+    /// How long lines from stdin wait for a server that is gone
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     wait: Duration,
 }
 
 const SHORT_EXAMPLES: &str = "\
 Examples:
-  telem put queue_length 17                                # inside of a job
+  telem put queue_length 17                                # inside a job
   telem put stage.seconds 12.5 stage=mesh run=3
   telem put temperature -4.5 --url http://127.0.0.1:4242   # from elsewhere";
 
@@ -89,7 +89,7 @@ Examples:
 
 Environment:
   TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL   the server; 'telem run' sets them for its job
-  TELEM_TOKEN                                 the token of a server that asks for one";
+  TELEM_TOKEN                                 the token, if the server needs one";
 
 /// # Errors
 /// Usage for words that make no sample; Failed without a server; BadNews when the server refused any.

@@ -1,4 +1,4 @@
-//! `telem recover`: live data of jobs that were killed are saved where they were to be saved, or removed.
+//! `telem recover`: saves the live data of killed jobs to their save directories, or removes it.
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -17,16 +17,16 @@ use crate::saving::claim::claim;
 use crate::saving::save::SaveNote;
 use crate::service::noteworthy;
 
-/// Save the live data that killed jobs left behind, each where its job was to be saved
+/// Save the live data of killed jobs, each to the save directory of its job
 ///
-/// A job that is killed together with telem leaves its live data where they were, with the last seconds that its saved
-/// copy lacks. This brings the copy up to date, and makes one where there is none: nothing that stands there is
-/// overwritten, and what stands under the name already gets a neighbour, NODE-2. Then the live data are removed. Data
-/// of a job that still runs are left alone.
+/// A job that is killed together with telem leaves its live data behind, with the last seconds that its saved copy
+/// lacks. This command completes the copy, or makes one if there is none. It overwrites nothing: if the name of a copy
+/// is taken, the copy is called NODE-2. Then it removes the live data. Live data of running jobs is left alone.
 ///
-/// Without DIR, all places are looked through in which telem puts live data on this machine.
+/// Without DIR, it searches all places in which telem puts live data on this machine.
 ///
-/// Exit code 0 when all that was found is saved (or removed), 1 when something could not be, 2 when used wrongly.
+/// The exit code is 0 if everything that was found is saved (or removed), 1 if something could not be, 2 for wrong
+/// usage.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RecoverArgs {
@@ -36,24 +36,24 @@ pub struct RecoverArgs {
     /// Save into this directory instead, as DIR/NODE
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Only say what there is
+    /// Only list the live data
     #[arg(long, conflicts_with_all = ["save", "discard"])]
     list: bool,
     /// Remove the live data without saving them
     #[arg(long, conflicts_with = "save")]
     discard: bool,
-    /// Do not ask before something is removed for good
+    /// Do not ask before removing data for good
     #[arg(long, requires = "discard")]
     yes: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  telem recover --list                 # what killed jobs left on this machine
+  telem recover --list                 # live data of killed jobs here
   telem recover                        # save all of it
   telem recover /tmp/telem-1000/4711   # one job
   telem recover --save ./rescued       # somewhere else
-  telem recover --discard              # remove it, once it is said what is lost";
+  telem recover --discard              # remove it, after showing what is lost";
 
 /// # Errors
 /// Usage for a directory that holds no live data; Failed when nothing can be looked at; BadNews when something could
@@ -141,7 +141,7 @@ fn contents(info: &DbInfo) -> String {
     format!("node {}, {samples} samples of {series} series, {bytes} bytes{span}", info.node)
 }
 
-/// Whether whoever sits at the terminal says yes.
+/// Whether the user at the terminal says yes.
 fn is_agreed(count: usize) -> Result<bool, CliFailure> {
     if !io::stdin().is_terminal() {
         return Err(CliFailure::Usage(
@@ -156,7 +156,7 @@ fn is_agreed(count: usize) -> Result<bool, CliFailure> {
 }
 
 fn discard(leftover: &Leftover) -> Result<String, String> {
-    // Somebody may have begun to write it since it was found.
+    // A writer may have opened it since it was found.
     leftover.check()?;
     remove(&leftover.dir).map_err(|error| error.to_string())?;
     Ok(format!("{}: removed", leftover.dir.display()))
@@ -165,7 +165,7 @@ fn discard(leftover: &Leftover) -> Result<String, String> {
 fn remove(live: &Path) -> io::Result<()> {
     fs::remove_dir_all(live)?;
     if let Some(of_job) = live.parent() {
-        // Other data of the job may stand there.
+        // Other data of the job may be there.
         let _ = fs::remove_dir(of_job);
     }
     Ok(())
@@ -178,7 +178,7 @@ struct Target {
     is_new: bool,
 }
 
-/// The copy that was begun, if it is of this database; else a directory that nobody has.
+/// The copy that was begun, if it is of this database; else an unused directory.
 fn target(leftover: &Leftover, to: Option<&Path>, database: &DbInfo) -> Result<Target, String> {
     let save = match (to, &leftover.note) {
         (Some(to), _) => std::path::absolute(to).unwrap_or_else(|_| to.to_path_buf()),
@@ -189,9 +189,9 @@ fn target(leftover: &Leftover, to: Option<&Path>, database: &DbInfo) -> Result<T
             if let Some(copy) = note.copy.as_ref().filter(|copy| is_its_copy(copy)) {
                 return Ok(Target { dir: copy.clone(), is_new: false });
             }
-            note.save.clone().ok_or("it was saved through the head of its job: name a place with --save DIR")?
+            note.save.clone().ok_or("it was saved through the head of its job: name a directory with --save DIR")?
         }
-        (None, None) => return Err("it does not say where it was to be saved: name a place with --save DIR".to_owned()),
+        (None, None) => return Err("it does not say where it belongs: name a directory with --save DIR".to_owned()),
     };
     let dir = claim(&save, &database.node).map_err(|error| format!("cannot save in {}: {error}", save.display()))?;
     Ok(Target { dir, is_new: true })
@@ -201,17 +201,17 @@ fn save(leftover: &Leftover, to: Option<&Path>, bar: &ProgressBar) -> Result<Str
     leftover.check()?;
     let live = &*leftover.dir;
     let target = target(leftover, to, &info(live)?)?;
-    // Whatever happens from here on: whoever comes next knows that it is not saved, and where it is to be.
+    // Whatever happens from here on: the next process knows that it is not saved, and where it belongs.
     let note = SaveNote::new(target.dir.parent().map(Path::to_path_buf), Some(target.dir.clone()));
     let noted = note.and_then(|note| note.write(live));
     let saved = noted.map_err(|error| error.to_string()).and_then(|()| copy(live, &target.dir, bar));
     match saved {
         Ok(copied) => {
             let kept = match live::is_default(live) {
-                true => remove(live).err().map(|error| format!("; the live data stay: {error}")),
+                true => remove(live).err().map(|error| format!("; the live data stays: {error}")),
                 false => {
                     SaveNote::remove(live);
-                    Some("; the live data stay, where somebody asked for them".to_owned())
+                    Some("; the live data stays in the requested directory".to_owned())
                 }
             };
             let kept = kept.unwrap_or_default();
@@ -245,7 +245,7 @@ fn copy(live: &Path, to: &Path, bar: &ProgressBar) -> Result<DbInfo, String> {
     let found = info(to)?;
     if (found.samples, found.series, &found.database) != (own.samples, own.series, &own.database) {
         return Err(format!(
-            "the copy in {} holds {} samples and not {}: the live data stay",
+            "the copy in {} holds {} samples, not {}: the live data stays",
             to.display(),
             grouped(found.samples),
             grouped(own.samples)

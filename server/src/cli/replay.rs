@@ -1,4 +1,4 @@
-//! `telem replay`: the server over what was saved.
+//! `telem replay`: runs the server over saved databases.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -21,25 +21,25 @@ use crate::saving::saved;
 use crate::service::{self, Ready};
 use crate::shell::quoted;
 
-/// Where `telem grafana` expects us, unless it is told otherwise.
+/// The address that `telem grafana` expects by default.
 const DEFAULT_URL: &str = "http://127.0.0.1:4242";
 /// Jobs that are named, where there are many.
 const JOBS_MAX: usize = 8;
 
-/// Serve saved databases, read-only, to Grafana and whoever else asks
+/// Serve saved databases read-only, to Grafana and other clients
 ///
-/// The same service as that of a running job, on the same address, with the same answers. Several databases are
-/// served as one: equal keys are one series, and of two samples of one time that of the later directory counts.
-/// What is served is what is there at the start, also of a job that is still being saved, or that was killed.
-/// Nothing is written where they stand: the connection file lies beside the socket, and samples that are sent are
-/// refused. For each dashboard of `telem grafana` there is a link that shows the time of the data.
+/// This is the service of a running job, on the same address, with the same answers. Several databases are served as
+/// one: equal keys are one series, and of two samples of one time that of the later directory counts. Served is the
+/// data that was there at the start; the job may still be saving, or may have been killed. Nothing is written in the
+/// directories: the connection file is beside the socket, and samples are refused. For each dashboard of
+/// `telem grafana` a link to the time of the data is printed.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct ReplayArgs {
     /// Directories of databases or of saved jobs
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// Where Grafana is, for the links
+    /// Address of Grafana, for the links
     #[arg(long, value_name = "URL", default_value = "http://localhost:3000", value_parser = web)]
     grafana_url: String,
     #[command(flatten)]
@@ -60,22 +60,22 @@ Examples:
   telem replay ./telem-4711                              # all nodes of a job
   telem replay ./telem-4711/n1                           # one of them
   telem replay ./telem-4711 ./telem-4712 --listen :0     # two jobs as one, on any free port
-  telem replay ./telem-4711 --allow-user grafana         # Grafana's server here needs no token
-  ssh -NL 4242:localhost:4242 login1                     # there it runs, here the browser is
+  telem replay ./telem-4711 --allow-user grafana         # the user grafana needs no token
+  ssh -NL 4242:localhost:4242 login1                     # telem runs there, the browser here
 
 Environment:
-  TELEM_TOKEN   the token to ask for, instead of a random one
+  TELEM_TOKEN   the token to require, instead of a random one
   TELEM_LOG     what to log, as in telem_engine=debug,info";
 
 fn web(text: &str) -> Result<String, String> {
     match text.starts_with("http://") || text.starts_with("https://") {
         true => Ok(text.trim_end_matches('/').to_owned()),
-        false => Err(format!("'{text}' is no address of a Grafana; write http://HOST:PORT")),
+        false => Err(format!("'{text}' is not an address of a Grafana; write http://HOST:PORT")),
     }
 }
 
 /// # Errors
-/// Usage for users that are none; Failed where there is no database, and for everything else.
+/// Usage for unknown users; Failed without a database, and for everything else.
 pub fn run(args: ReplayArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
     let ReplayArgs { dirs, grafana_url, strict, reach, limits } = args;
@@ -103,7 +103,7 @@ pub fn run(args: ReplayArgs) -> Result<(), CliFailure> {
     })
 }
 
-/// Says that the usual port was taken: dashboards that ask there show what somebody else serves.
+/// Says that the usual port was taken: dashboards that query it show another server's data.
 fn moved(url: &str) -> String {
     if url == DEFAULT_URL {
         return String::new();

@@ -1,4 +1,4 @@
-//! `telem run`: a command with a service beside it.
+//! `telem run`: runs a command with a service beside it.
 
 mod nodes;
 mod prepare;
@@ -28,28 +28,29 @@ use crate::job::supervisor::{self, JobOptions};
 use crate::launch::plan::JobName;
 use crate::saving::save::{Destination, INTERVAL_MAX, Naming};
 
-/// The subcommand that is the recorder; of no use to anybody else.
+/// The subcommand that is the recorder; not for users.
 const RECORD: &str = "record";
 
 /// Run a command and record its nodes and its metrics
 ///
 /// Queries are answered while it runs.
 ///
-/// The command runs as if telem were not there: its streams, its terminal and its signals are its own, and telem
-/// exits with its exit code (128+n for a signal). If telem cannot record, it says so and runs the command all the
-/// same. The samples are saved while the command runs; a job that is killed leaves a database that opens and lacks
-/// seconds. The command finds the service through TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL.
+/// The command runs as if telem were not there: it keeps its streams, its terminal and its signals, and telem exits
+/// with its exit code (128+n for a signal). If telem cannot record, it says so and still runs the command. Samples are
+/// saved while the command runs, so a job that is killed leaves a readable database that lacks only its last seconds.
+/// The command finds the service through TELEM_CONNECTION, TELEM_SOCKET and TELEM_URL.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES, override_usage = "telem run [OPTIONS] -- COMMAND [ARG]...")]
 pub struct RunArgs {
     /// What is recorded: 1 user metrics, 2 + hardware, up to 4
     ///
-    /// 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes. The highest level of samples to keep; 0 keeps nothing. `--telemetry-level` is the same.
+    /// 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes. Samples up to this level are stored; 0
+    /// stores nothing. `--telemetry-level` is the same option.
     #[arg(long, alias = "telemetry-level", default_value_t = 2, value_name = "N", value_parser = level, allow_negative_numbers = true)]
     level: u8,
     /// Name of the job [default: the scheduler's]
     ///
-    /// Without a scheduler it is made of the time.
+    /// Without a scheduler the name is made from the time.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
     /// What to call this run, as `telem ls` shows it
@@ -68,13 +69,13 @@ pub struct RunArgs {
     /// Another run into the same DIR adds DIR/NODE-2.
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Leave the samples where the live data are
+    /// Leave the samples in the live data
     #[arg(long, hide_short_help = true, conflicts_with = "save")]
     no_save: bool,
-    /// How often the saved copy is brought up to date, up to 60s: what it lacks when everything is killed
+    /// How often the saved copy is updated, up to 60s; it lacks at most this much if everything is killed
     #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "5s", value_parser = save_interval)]
     save_interval: Duration,
-    /// Longest that saving the rest may take when the command has ended
+    /// Longest time for saving the rest after the command has ended
     #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "5m", value_parser = units::duration)]
     save_timeout: Duration,
     /// Do not run the command if it cannot be recorded
@@ -113,7 +114,7 @@ Environment of the command:
   TELEM_JOB          the job
 
 Environment:
-  TELEM_TOKEN   the token to ask for, instead of a random one
+  TELEM_TOKEN   the token to require, instead of a random one
   TELEM_LOG     what to log, as in telem_engine=debug,info";
 
 /// The exit code of the command, or of telem's own where it did not run.

@@ -1,4 +1,4 @@
-//! `telem serve`: the server without a job.
+//! `telem serve`: runs the server without a job.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::footprint::raise_descriptor_limit;
 use crate::saving::upload::Sharing;
 use crate::service::{self, HeadOptions, Ready};
 
-/// Take samples and answer queries until stopped
+/// Store samples and answer queries until stopped
 ///
-/// Listens on loopback and on a Unix socket. Processes of your user and of root need no token there; others,
-/// and everybody beyond loopback, send `Authorization: Bearer TOKEN` with the token of the connection file
+/// Listens on loopback and on a Unix socket. Processes of your user and of root need no token there; other users, and
+/// all clients beyond loopback, send `Authorization: Bearer TOKEN` with the token of the connection file
 /// (`connection.json` in the data directory). SIGTERM and Ctrl-C finish running requests, flush and close.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
@@ -27,7 +27,8 @@ pub struct ServeArgs {
     service: ServiceArgs,
     /// What is recorded: 1 user metrics, 2 + hardware, up to 4
     ///
-    /// 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes. The highest level of samples to keep; 0 keeps nothing. `--telemetry-level` is the same.
+    /// 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes. Samples up to this level are stored; 0
+    /// stores nothing. `--telemetry-level` is the same option.
     #[arg(long, alias = "telemetry-level", default_value_t = 1, value_name = "N", value_parser = level, allow_negative_numbers = true)]
     level: u8,
     /// The job these samples belong to [default: SLURM_JOB_ID, or 'local']
@@ -38,19 +39,19 @@ pub struct ServeArgs {
     /// The file is readable by you alone.
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
-    /// A name or address by which nodes reach this machine; may be repeated [default: all that it has]
+    /// A name or address at which nodes reach this machine; may be repeated [default: all of its addresses]
     #[arg(long, hide_short_help = true, value_name = "HOST", requires = "join_file")]
     advertise: Vec<String>,
-    /// How long nodes go on when this head is gone
+    /// How long nodes go on after this head has died
     #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "10m", value_parser = units::duration, requires = "join_file")]
     head_gone_timeout: Duration,
     /// Where nodes save their databases, as DIR/NODE: directly if they see DIR, else through this head
     #[arg(long, hide_short_help = true, value_name = "DIR", requires = "join_file")]
     save: Option<PathBuf>,
-    /// How often nodes bring their copies up to date, up to 60s; through the head every 10s at the most
+    /// How often nodes update their copies, up to 60s; through the head at most every 10s
     #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "5s", value_parser = save_interval, requires = "save")]
     save_interval: Duration,
-    /// Nodes save through this head also if they see DIR: for a file system that many are not to write at once
+    /// Nodes save through this head even if they see DIR, so that few processes write to a shared file system at once
     #[arg(long, hide_short_help = true, requires = "save")]
     save_through_head: bool,
     /// There is none: whoever gives a directory so is told which option takes it.
@@ -68,26 +69,26 @@ const SHORT_EXAMPLES: &str = "\
 Examples:
   telem serve --data ./trial
   telem serve --data ./trial --level 2               # also samples this node
-  telem serve --data ./trial --listen 0.0.0.0:4242   # everybody needs the token";
+  telem serve --data ./trial --listen 0.0.0.0:4242   # all need the token";
 
 const EXAMPLES: &str = "\
 Examples:
   telem serve --data ./trial
   telem serve --data ./trial --level 2                 # also samples this node, every second
-  telem serve --data ./trial --listen :0               # any free port, told on stderr
-  telem serve --data ./trial --listen 0.0.0.0:4242     # everybody needs the token
-  telem serve --data ./trial --allow-user grafana      # Grafana's server here does not
+  telem serve --data ./trial --listen :0               # any free port; stderr says which
+  telem serve --data ./trial --listen 0.0.0.0:4242     # all clients need the token
+  telem serve --data ./trial --allow-user grafana      # the user grafana needs no token
   telem serve --data ./trial --listen 0.0.0.0:4242 --tls
   telem serve --data ./trial --join-file ./job.join    # the head of `telem node --join ./job.join`
   curl http://127.0.0.1:4242/api/put \\
     -d '{\"metric\":\"loss\",\"timestamp\":1767225600,\"value\":2.3,\"tags\":{\"rank\":\"0\"}}'
 
 Environment:
-  TELEM_TOKEN   the token to ask for, instead of a random one
+  TELEM_TOKEN   the token to require, instead of a random one
   TELEM_LOG     what to log, as in telem_engine=debug,info";
 
 /// # Errors
-/// Usage for names that are none; Failed for everything else.
+/// Usage for invalid names; Failed for everything else.
 pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
     let ServeArgs {

@@ -1,4 +1,4 @@
-//! What a command that starts a service is given, and what becomes of it: options of the service.
+//! The options of commands that start a service, and how they become options of the service.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -40,7 +40,7 @@ const BLOCKING_THREADS_MAX: usize = 32;
 /// Most bytes of a database that lies in memory: it is the job's.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
-/// What stands in a directory of ours, for a warning that it stands elsewhere.
+/// The contents of a private directory, for a warning that they are elsewhere.
 pub const LIVE_DATA: &str = "the live data are";
 
 /// A service that takes samples.
@@ -48,13 +48,14 @@ pub const LIVE_DATA: &str = "the live data are";
 pub struct ServiceArgs {
     /// Directory of the live database
     ///
-    /// It is made if there is none [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE; where that cannot be used, `run` takes /tmp, /dev/shm, or a place beside --save].
+    /// It is created if it does not exist [default: ${TELEM_DATA:-${SLURM_TMPDIR:-${TMPDIR:-/tmp}}}/telem-UID/JOB/NODE;
+    /// if that cannot be used, `run` takes /tmp, /dev/shm, or a place beside --save].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Name of this node [default: the short host name]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Take the database over from a writer that seems to run, or ran on another machine
+    /// Take the database over from a writer that seems to run, or that ran on another machine
     #[arg(long, hide_short_help = true)]
     take_over: bool,
     #[command(flatten)]
@@ -72,26 +73,28 @@ pub struct ServiceArgs {
 /// What is dropped, a file at a time: here, and with it from the copy of `--save`.
 #[derive(Debug, Args)]
 struct RetentionArgs {
-    /// Drop samples this much older than the newest, and take none that are older than that; some stay a quarter longer, or an hour [default: keep all]
+    /// Drop samples this much older than the newest one, and reject older ones; some stay a quarter longer, or an hour
+    /// [default: keep all]
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::age)]
     retention_age: Option<Duration>,
-    /// Drop the oldest samples while the files of the database hold more [default: keep all]
+    /// Drop the oldest samples while the files of the database are larger than this [default: keep all]
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     retention_bytes: Option<usize>,
 }
 
-/// Who reaches a service where, and how it answers.
+/// Where a service listens, which clients it admits, and how it answers.
 #[derive(Debug, Args)]
 pub struct ReachArgs {
     /// Where to listen [default: 127.0.0.1:4242]
     ///
-    /// Where that port is taken the next free one, unless one is given here; port 0 takes any free one.
+    /// If the default port is taken, the next free one is used. Port 0 is any free port.
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub listen: Option<SocketAddr>,
-    /// Answer like OpenTSDB 2.4 also where that misleads
+    /// Answer like OpenTSDB 2.4 even where that misleads
     #[arg(long, hide_short_help = true)]
     pub opentsdb_exact: bool,
-    /// Origins (SCHEME://HOST[:PORT], with commas between them) whose pages may ask from a browser, or * for every page there is: with it any page that you open reads and writes what you may [default: none]
+    /// Origins (SCHEME://HOST[:PORT], separated by commas) whose pages may send requests from a browser. With * any
+    /// page that you open can read and write everything that you may [default: none]
     #[arg(long, hide_short_help = true, value_name = "LIST", value_parser = Cors::parse)]
     pub cors_domains: Option<Cors>,
     /// A user (name or number) whose processes need no token
@@ -109,7 +112,7 @@ pub struct ReachArgs {
 /// With which certificate a service speaks TLS.
 #[derive(Clone, Debug, Args)]
 pub struct TlsArgs {
-    /// Serve HTTPS with this certificate (PEM, with those that vouch for it); on loopback HTTP is served as well
+    /// Serve HTTPS with this certificate (PEM, with its chain); on loopback HTTP is served as well
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// Its private key (PEM)
@@ -126,16 +129,16 @@ impl TlsArgs {
     }
 }
 
-/// Amounts of those who ask; each has a default that serves.
+/// Limits of queries; each has a sensible default.
 #[derive(Debug, Args)]
 pub struct LimitArgs {
     /// Memory that all queries share [default: 512MiB; of `node` what its head says, else 128MiB]
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     query_memory: Option<usize>,
-    /// Longest that one query may take [default: 60s]
+    /// Longest time of one query [default: 60s]
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::duration)]
     query_deadline: Option<Duration>,
-    /// Most queries that run at once [default: 16]
+    /// Most queries running at once [default: 16]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
     queries_max: Option<usize>,
     /// Largest body of a request, decompressed [default: 64MiB]
@@ -149,7 +152,7 @@ pub struct LimitArgs {
     connections_max: Option<usize>,
 }
 
-/// Amounts of those who send samples; each has a default that serves.
+/// Limits of ingest; each has a sensible default.
 #[derive(Debug, Args)]
 struct WriteLimitArgs {
     /// Most samples that wait to be written [default: 1048576]
@@ -158,7 +161,7 @@ struct WriteLimitArgs {
     /// Most batches that wait to be written [default: 16384]
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = count)]
     queue_batches_max: Option<usize>,
-    /// Most bytes that the files of the database may hold [default: 1GiB where they lie in memory, else no limit]
+    /// Largest size of all files of the database [default: 1GiB if they are in memory, else no limit]
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     data_bytes_max: Option<usize>,
     /// Most series in the database [default: 10000000]
@@ -168,15 +171,16 @@ struct WriteLimitArgs {
 
 /// Reads a level.
 pub fn level(text: &str) -> Result<u8, String> {
-    text.parse().ok().filter(|level| *level <= 4).ok_or_else(|| format!("'{text}' is no level; there are 0 to 4"))
+    text.parse().ok().filter(|level| *level <= 4).ok_or_else(|| format!("'{text}' is not a level; there are 0 to 4"))
 }
 
 fn count(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("'{text}' is no number above 0"))
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("'{text}' is not a number above 0"))
 }
 
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    let wrong = |why: &str| format!("'{text}' is no ADDR:PORT ({why}); write 127.0.0.1:4242, or :4242 for loopback");
+    let wrong =
+        |why: &str| format!("'{text}' is not an ADDR:PORT ({why}); write 127.0.0.1:4242, or :4242 for loopback");
     let text = text.strip_prefix(':').map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
     let mut addresses = text.to_socket_addrs().map_err(|error| wrong(&error.to_string()))?;
     addresses.next().ok_or_else(|| wrong("no such host"))
@@ -207,7 +211,7 @@ pub struct Purpose {
 
 impl ServiceArgs {
     /// # Errors
-    /// Usage for a name that is none.
+    /// Usage for an invalid name.
     pub fn node(&self) -> Result<String, CliFailure> {
         config::node(self.node.as_deref(), &config::host_name()).map_err(CliFailure::usage)
     }
@@ -220,7 +224,7 @@ impl ServiceArgs {
     /// The options of a service. `default_data` is asked, with the job and the node, unless `--data` says where.
     ///
     /// # Errors
-    /// Usage for names that are none; Failed when the directory cannot be made.
+    /// Usage for invalid names; Failed when the directory cannot be created.
     pub fn options(
         self,
         purpose: Purpose,
@@ -250,7 +254,7 @@ pub struct NodeServiceArgs {
     /// Where proc and sys are read: the host's root as a container sees it, or a recording
     #[arg(long, hide_short_help = true, value_name = "DIR", default_value = "/")]
     sysroot: PathBuf,
-    /// Take the database over from a writer that seems to run, or ran on another machine
+    /// Take the database over from a writer that seems to run, or that ran on another machine
     #[arg(long, hide_short_help = true)]
     take_over: bool,
     #[command(flatten)]
@@ -261,7 +265,7 @@ pub struct NodeServiceArgs {
     write_limits: WriteLimitArgs,
 }
 
-/// Who reaches a node, besides its job.
+/// Which clients a node admits, besides its job.
 #[derive(Debug, Args)]
 struct ReachOfNode {
     /// A user (name or number) whose processes on this node need no token; may be repeated
@@ -280,10 +284,10 @@ pub(crate) const NODE_QUERY_MEMORY: usize = 128 << 20;
 const NODE_REQUESTS_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl NodeServiceArgs {
-    /// The options of the service of `node`, whose data stand in `data`.
+    /// The options of the service of `node`, whose data is in `data`.
     ///
     /// # Errors
-    /// Usage for a user or a token that is none.
+    /// Usage for an invalid user or token.
     pub fn options(&self, join: &Join, node: &str, data: &Path) -> Result<ServiceOptions, CliFailure> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let mut collect = CollectArgs::of(join.interval, self.sysroot.clone()).options(join.level, node)?;
@@ -365,10 +369,10 @@ pub struct ServiceSummary {
     pub node: String,
 }
 
-/// The options of a service that serves saved databases, which those who wrote them may still write.
+/// The options of a service over saved databases, which their writers may still write.
 ///
 /// # Errors
-/// Usage for a user or a token that is none.
+/// Usage for an invalid user or token.
 pub fn saved_options(
     opened: Opened,
     reach: ReachArgs,
@@ -419,7 +423,7 @@ fn options(
         head: None,
         is_member: false,
         head_in_sight: None,
-        // A server that is told to stop is to stop; a run, whose database is complete then, sets its own.
+        // A server that is told to stop must stop soon; a run, whose database must be complete then, sets its own.
         hurry: Arc::new(AtomicBool::new(true)),
     })
 }

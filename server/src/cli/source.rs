@@ -1,4 +1,4 @@
-//! Where answers come from: databases in directories, or a running server.
+//! The source of answers: databases in directories, or a running server.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -47,9 +47,10 @@ impl Origin {
 /// What to do about a database that cannot be opened among several.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct StrictArg {
-    /// Fail where a database or a node of several is missing
+    /// Fail if one of several databases or nodes is missing
     ///
-    /// Else a database that cannot be opened, or a node of a running job that does not answer, is left out and named.
+    /// Without it, a database that cannot be opened, or a node of a running job that does not answer, is left out and
+    /// named.
     #[arg(long)]
     pub strict: bool,
 }
@@ -67,7 +68,7 @@ pub fn open_read_only(dirs: &[PathBuf], strict: StrictArg) -> Result<Opened, Cli
         raise_descriptor_limit();
     }
     let opened = saved::open(&databases, strict.unsound(), Arc::new(SystemClock::new())).map_err(CliFailure::failed)?;
-    // Who gets less than was written must know, whatever they asked for.
+    // A reader that gets less than was written must know, whatever it asked for.
     for warning in opened.warnings() {
         writeln!(io::stderr(), "warning: {warning}").unwrap_or_default();
     }
@@ -83,7 +84,7 @@ pub enum RowsError {
     Client(#[from] ClientError),
     #[error("the server's answer cannot be decoded: {0}")]
     Garbled(#[from] ArrowError),
-    #[error("the server's answer is no Arrow stream")]
+    #[error("the server's answer is not an Arrow stream")]
     NoStream,
 }
 

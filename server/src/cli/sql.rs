@@ -1,4 +1,4 @@
-//! `telem sql`: one question, its rows, in the format of choice.
+//! `telem sql`: runs one query and prints its rows in the chosen format.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -20,14 +20,14 @@ const SQL_BYTES_MAX: u64 = 16 << 20;
 /// So many rows beyond those that a table shows are counted, and for no longer than this.
 pub(crate) const MORE_MAX: u64 = 1_000_000;
 pub(crate) const COUNT_WAIT: Duration = Duration::from_secs(1);
-/// Nobody else waits for a query in a process of its own.
+/// No other query waits for one in a process of its own.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
 
-/// Ask databases or a running server in SQL
+/// Query databases or a running server in SQL
 ///
-/// Tables: samples, series, metrics, nodes, and one for each metric with its tags as columns. Databases in
-/// directories are read in this process without changing them, also while a server writes them. Several are read as
-/// one: equal keys are one series, and of two samples of one time that of the later directory counts.
+/// Tables: samples, series, metrics, nodes, and one for each metric with its tags as columns. Databases in directories
+/// are read in this process and not changed, even while a server writes them. Several are read as one: equal keys are
+/// one series, and of two samples of one time that of the later directory counts.
 #[derive(Debug, Args)]
 #[command(override_usage = USAGE, after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct SqlArgs {
@@ -45,7 +45,7 @@ pub struct SqlArgs {
     format: Option<OutputFormat>,
     /// Write to a file: .csv, .json, .ndjson, .parquet, .arrow
     ///
-    /// It takes its name when it is whole. Of a file with another name --format says how it is written.
+    /// The file gets its name when it is complete. A file with another extension needs --format.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Most rows that a table shows [default: 40 on a terminal, else all]
@@ -54,7 +54,7 @@ pub struct SqlArgs {
     /// Memory that a query over a directory may use [default: 512MiB]
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     query_memory: Option<usize>,
-    /// Longest that a query over a directory may take [default: 1h]
+    /// Longest time of a query over a directory [default: 1h]
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::duration)]
     query_deadline: Option<Duration>,
     #[command(flatten)]
@@ -77,13 +77,13 @@ Examples:
   telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
   telem sql http://127.0.0.1:4242 'SELECT rank, last(value, ts) FROM \"train.loss\" GROUP BY rank'
   telem sql http://127.0.0.1:4242 \"SELECT count(*) FROM samples WHERE ts > '5m-ago'\"
-  telem sql \"unix:$TELEM_SOCKET\" 'SELECT * FROM nodes' --format json        # inside of a job
+  telem sql \"unix:$TELEM_SOCKET\" 'SELECT * FROM nodes' --format json        # inside a job
   telem sql ./trial 'SELECT * FROM samples' -o samples.parquet
   telem sql ./telem-4711 ./telem-4712 'SELECT node, metric, series FROM metrics'
   telem sql ./trial - < question.sql
 
 Environment:
-  TELEM_TOKEN   the token of a server that asks for one";
+  TELEM_TOKEN   the token, if the server needs one";
 
 /// # Errors
 /// Failed for a question that cannot be answered; Usage where none is asked.
@@ -118,7 +118,7 @@ pub fn run(args: SqlArgs) -> Result<(), CliFailure> {
         let counted = if output.more() == 0 { Counted::All } else { count_more(&mut batches, &mut output).await? };
         output.finish_counted(counted)?;
         if let Some(missing) = batches.missing() {
-            writeln!(io::stderr(), "warning: the answer lacks nodes: {missing}").unwrap_or_default();
+            writeln!(io::stderr(), "warning: nodes are missing from the answer: {missing}").unwrap_or_default();
         }
         Ok(())
     };

@@ -1,7 +1,7 @@
-//! A table for people: numbers on the right with the digits that matter, short times, and no line longer than the
-//! terminal is wide.
+//! A table for people: numbers aligned on the right with the digits that matter, short times, and no line longer than
+//! the terminal is wide.
 //!
-//! What programs read is written by [`super::output`]: there nothing is rounded and nothing is cut.
+//! Output for programs is written by [`super::output`], which neither rounds nor cuts anything.
 
 mod cells;
 mod layout;
@@ -19,7 +19,7 @@ use layout::TableLayout;
 
 /// Rows that are laid out together: the widths of columns are theirs, and what follows keeps to them.
 const BLOCK_ROWS: usize = 1_000;
-/// Rows of a table on a terminal, unless somebody says otherwise: about a screen.
+/// Default number of rows of a table on a terminal: about a screen.
 pub(crate) const TERMINAL_ROWS: usize = 40;
 /// Width of a terminal that does not tell its own.
 const TERMINAL_WIDTH: usize = 80;
@@ -46,7 +46,7 @@ impl TableOptions {
     }
 }
 
-/// How wide the terminal is that stdout is; `None` where stdout is none.
+/// The width of the terminal at stdout; `None` if stdout is not a terminal.
 pub fn terminal_width() -> Option<usize> {
     use std::io::IsTerminal;
     let out = io::stdout();

@@ -36,7 +36,7 @@ impl When {
 /// A sentence for the user.
 pub fn when(text: &str) -> Result<When, String> {
     if let Some(micros) = ago::micros_before_now(text) {
-        return micros.map(When::Ago).map_err(|_| format!("'{text}' is no time; {EXPECTED}"));
+        return micros.map(When::Ago).map_err(|_| format!("'{text}' is not a time; {EXPECTED}"));
     }
     let at = |micros| When::At(Timestamp::from_micros(micros));
     let found = if let Some(number) = text.strip_suffix("ms") {
@@ -47,13 +47,13 @@ pub fn when(text: &str) -> Result<When, String> {
         Some(at(time.timestamp_micros()))
     } else if let Some((seconds, micros)) = seconds(text) {
         if seconds.abs() >= SECONDS_END {
-            return Err(format!("'{text}' is no time: so many seconds end after the year 9999; {EXPECTED}"));
+            return Err(format!("'{text}' is not a time: that many seconds end after the year 9999; {EXPECTED}"));
         }
         Some(at(seconds * 1_000_000 + micros))
     } else {
         None
     };
-    found.ok_or_else(|| format!("'{text}' is no time; {EXPECTED}"))
+    found.ok_or_else(|| format!("'{text}' is not a time; {EXPECTED}"))
 }
 
 /// Seconds and microseconds of a decimal number; of a negative one both are negative.

@@ -17,11 +17,11 @@ pub fn bytes(text: &str) -> Result<usize, String> {
         "m" | "mb" | "mib" => 1 << 20,
         "g" | "gb" | "gib" => 1 << 30,
         "t" | "tb" | "tib" => 1 << 40,
-        _ => return Err(format!("'{text}' is no number of bytes; write 1048576, 64MiB or 2GiB")),
+        _ => return Err(format!("'{text}' is not a number of bytes; write 1048576, 64MiB or 2GiB")),
     };
     let number: Option<usize> = number.parse().ok();
     match number.and_then(|number| number.checked_mul(scale)) {
-        Some(0) | None => Err(format!("'{text}' is no number of bytes above 0; write 1048576, 64MiB or 2GiB")),
+        Some(0) | None => Err(format!("'{text}' is not a number of bytes above 0; write 1048576, 64MiB or 2GiB")),
         Some(bytes) => Ok(bytes),
     }
 }
@@ -37,11 +37,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "s" | "" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err(format!("'{text}' is no time; write 500ms, 1.5s, 30, 5m or 1h")),
+        _ => return Err(format!("'{text}' is not a time; write 500ms, 1.5s, 30, 5m or 1h")),
     };
     match decimal(&text[..end], millis_each) {
         Some(0) | None => {
-            Err(format!("'{text}' is no time above 0, in whole milliseconds; write 500ms, 1.5s, 30, 5m or 1h"))
+            Err(format!("'{text}' is not a time above 0, in whole milliseconds; write 500ms, 1.5s, 30, 5m or 1h"))
         }
         Some(millis) => Ok(Duration::from_millis(millis)),
     }
@@ -58,10 +58,10 @@ pub fn age(text: &str) -> Result<Duration, String> {
         None => (trimmed.strip_suffix('w').unwrap_or(trimmed), if trimmed.ends_with('w') { 168 } else { 0 }),
     };
     if hours == 0 {
-        return duration(trimmed).map_err(|_| format!("'{text}' is no time above 0; write 12h, 30d or 2w"));
+        return duration(trimmed).map_err(|_| format!("'{text}' is not a time above 0; write 12h, 30d or 2w"));
     }
     match decimal(number.trim_end(), hours * 3_600_000) {
-        Some(0) | None => Err(format!("'{text}' is no time above 0; write 12h, 30d or 2w")),
+        Some(0) | None => Err(format!("'{text}' is not a time above 0; write 12h, 30d or 2w")),
         Some(millis) => Ok(Duration::from_millis(millis)),
     }
 }

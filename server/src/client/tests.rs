@@ -1,4 +1,4 @@
-//! Addresses, refusals and answers without an end.
+//! Addresses, refusals, and answers that never end.
 
 use axum::Router;
 use axum::body::Body as Answer;

@@ -1,4 +1,4 @@
-//! The connection file is whole, private, and goes with its server.
+//! The connection file is whole, private, and removed with its server.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,5 +1,5 @@
-//! Who waits for an answer, as far as long work for it must know: whether it is still wanted, and that one connection
-//! does not ask for much of it at once.
+//! The client that waits for an answer, as far as long work needs to know it: whether it still waits, and that one
+//! connection does not request much of that work at once.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// Whether somebody is still at the other end of a connection.
+/// Whether the client is still at the other end of a connection.
 pub trait Presence: Debug + Send + Sync {
     /// When the client is gone, or has said that it sends nothing more: to a server of HTTP that is the same.
     fn gone(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
@@ -33,7 +33,7 @@ impl Asker {
         request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self::new(None))
     }
 
-    /// When it is gone. A client that has sent more requests already is not looked at by who reads them.
+    /// When it is gone. A client that has sent more requests already is not noticed by their reader.
     pub async fn gone(&self) {
         match &self.presence {
             Some(presence) => presence.gone().await,

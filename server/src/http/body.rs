@@ -1,8 +1,8 @@
 //! Reads a request body within limits: bytes, decompressed bytes, memory of all requests together, silence.
 //!
-//! The memory a body takes is counted against a budget that all requests share until its last byte is dropped,
-//! so that many clients at once get `503` instead of filling the memory of the node. What is large is decompressed and
-//! decoded on two threads of its own ([`LargeBodies`]), whose memory goes back to the system.
+//! The memory of a body counts against a budget that all requests share, until the body's last byte is dropped. So many
+//! clients at once get `503` instead of filling the memory of the node. Large bodies are decompressed and decoded on
+//! two dedicated threads ([`LargeBodies`]), whose memory returns to the system.
 
 mod large;
 
@@ -25,9 +25,9 @@ use crate::memory::{BLOCK_BYTES, MemoryBudget, MemoryCharge, MemoryTaken};
 pub(super) const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Up to here the room for a body grows with it.
 const GROWING_BYTES_MAX: usize = 1 << 20;
-/// The room for what is larger. An allocator may keep freed memory for the next one who wants some, which glibc never
-/// does with pieces of more than 32 MiB: each is a mapping of its own and goes back whole. What is not touched of it is
-/// no memory.
+/// The room for what is larger. An allocator may keep freed memory for the next allocation, which glibc never does with
+/// pieces of more than 32 MiB: each is a mapping of its own and goes back whole. What is not touched of it is no
+/// memory.
 const MAPPED_BYTES_MIN: usize = (32 << 20) + BLOCK_BYTES;
 /// Most room that is made before its bytes come.
 const MAPPED_BYTES_MAX: usize = 64 << 20;
@@ -194,7 +194,7 @@ async fn receive(request: Request, limits: &BodyLimits) -> Result<Sent, ApiError
     }
 }
 
-/// Makes room for so many more bytes.
+/// Makes room for this many more bytes.
 ///
 /// # Errors
 /// Busy when the system gives no memory.
@@ -236,7 +236,7 @@ fn small(sent: Sent, limits: &BodyLimits) -> Result<Sent, ApiError> {
     Ok(if is_small { Sent { bytes, charge: sent.charge, encoding: Encoding::Plain } } else { sent })
 }
 
-/// Never holds more than the limit and one block, whatever the compressed bytes promise. Stops when nobody waits.
+/// Never holds more than the limit and one block, whatever the compressed bytes promise. Stops when no client waits.
 fn inflate(sent: Sent, limits: &BodyLimits, is_wanted: &dyn Fn() -> bool) -> Result<Sent, ApiError> {
     let mut charge = MemoryCharge::default();
     let mut inflated = Vec::new();

@@ -1,4 +1,4 @@
-//! An error as every endpoint without a format of its own shows it: `{"error":{"code":404,"message":"..."}}`.
+//! The error of endpoints without a format of their own: `{"error":{"code":404,"message":"..."}}`.
 
 use std::time::Duration;
 

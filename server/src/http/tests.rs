@@ -1,4 +1,4 @@
-//! What every endpoint shares: errors as JSON, bodies within limits.
+//! The parts that every endpoint shares: errors as JSON, bodies within limits.
 
 use std::io::Write;
 use std::pin::{Pin, pin};

@@ -1,8 +1,8 @@
-//! The view that gives DuckDB the table `samples` straight from the Parquet files.
+//! The view that gives DuckDB the table `samples` directly from the Parquet files.
 //!
-//! A sample that was written again stands in a later segment too, and the later segment in the list counts. Segments cover
-//! windows of time that are known from their names, so only those that share a window with another are
-//! searched for such samples; the others are read as they are.
+//! A sample that was overwritten is in two segments, and the one later in the list counts. The names of segments tell
+//! their windows of time, so only segments that share a window with another are searched for such samples; the others
+//! are read as they are.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

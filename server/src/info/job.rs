@@ -1,5 +1,5 @@
-//! The description of a job, for people: what ran, when, and how it ended. Its fields are its writer's; those that
-//! `telem run` writes are known here, and what is missing or of another kind is left out.
+//! The description of a job for people: what ran, when, and how it ended. The writer of the description chooses its
+//! fields. The fields of `telem run` are known here; a field that is missing or of another type is left out.
 
 use std::fmt;
 

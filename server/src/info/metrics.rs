@@ -1,4 +1,4 @@
-//! What each metric has: for people, and in JSON for programs.
+//! The series, samples and range of each metric: for people, and in JSON for programs.
 
 use std::fmt;
 
@@ -12,16 +12,16 @@ use super::human;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricFigures {
     pub metric: String,
-    /// Where somebody said.
+    /// If it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// `unknown` where nobody said.
+    /// `unknown` if it is not known.
     #[serde(default, rename = "type")]
     pub kind: MetricKind,
     pub series: u64,
     /// Stored samples; one that was written again counts again until a merge drops it.
     pub samples: u64,
-    /// The least and the greatest value; null where there is none but NaN.
+    /// The least and the greatest value; null if all are NaN.
     pub min: Option<f64>,
     pub max: Option<f64>,
 }
@@ -78,7 +78,7 @@ pub struct MetricLines<'a> {
 }
 
 const COLUMNS: [&str; 6] = ["metric", "unit", "series", "samples", "min", "max"];
-/// Columns with numbers, which stand on the right.
+/// Columns with numbers, which are aligned on the right.
 const NUMBERS: std::ops::RangeInclusive<usize> = 2..=5;
 
 impl fmt::Display for MetricLines<'_> {

@@ -1,4 +1,5 @@
-//! What storing the samples costs besides them: amplification, tiers, the cache. `docs/storage.md` defines every figure.
+//! What storage costs in addition to the samples: amplification, tiers, the cache. `docs/storage.md` defines every
+//! figure.
 
 use std::fmt;
 

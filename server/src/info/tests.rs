@@ -1,4 +1,4 @@
-//! What `telem info` says, and the view it gives DuckDB.
+//! The output of `telem info`, and its view for DuckDB.
 
 use expect_test::{Expect, expect};
 use serde_json::json;

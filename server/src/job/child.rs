@@ -1,14 +1,14 @@
-//! The command of a job as a child process: started as if telem were not there, told what is meant for it,
-//! and its end in the words of a shell.
+//! The command of a job as a child process: it is started as if telem were not there, gets the signals that are meant
+//! for it, and its end is reported as a shell would.
 //!
-//! Its standard streams are telem's own, untouched; it stays in telem's process group and keeps the terminal;
-//! nothing ties its life to telem's. It is signalled only before it was waited for, so never a stranger that
-//! got its number.
+//! Its standard streams are telem's own, untouched. It stays in telem's process group and keeps the terminal; its life
+//! does not depend on telem's. It gets signals only before it was waited for, so they never reach a stranger that got
+//! its number.
 //!
-//! What signals do to it is what they did to telem when that was started. Two things would change that. The C library's
-//! posix_spawn(3), which the standard library prefers, makes children ignore signals 32 and 33, so that the command
-//! is started by fork(2). And the standard library gives every child the default for SIGPIPE: where that is to be
-//! ignored, `env` is started, which ignores it and becomes the command.
+//! Signals have the same effect on it as on telem when telem was started. Two things would change that. The C library's
+//! posix_spawn(3), which the standard library prefers, makes children ignore signals 32 and 33; so the command is
+//! started by fork(2). And the standard library gives every child the default for SIGPIPE; if SIGPIPE must be ignored,
+//! `env` is started, which ignores it and becomes the command.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -106,7 +106,7 @@ impl<'a> ChildPlan<'a> {
         if !signals::inherited_ignored_pipe() {
             return Ok(Self { program, before: Vec::new(), arguments });
         }
-        // What comes before it would say in words of its own that there is no such command.
+        // The programs before it would report a missing command in their own words.
         if !is_there(program) {
             return Err(Errno::NOENT.into());
         }
@@ -197,7 +197,7 @@ impl Child {
     /// Starts `command`, a program and its arguments, with `environment` added to telem's own.
     ///
     /// # Errors
-    /// When there is no such program, or it cannot be run.
+    /// When the program does not exist, or cannot be run.
     pub fn start(command: &[OsString], environment: &[(String, OsString)]) -> Result<Child, StartError> {
         let (program, arguments) = split(command);
         let failed = |source| StartError { command: program.to_owned(), source };
@@ -231,7 +231,7 @@ impl Child {
     /// Sends an event when it ends, also where telem was started with SIGCHLD blocked.
     ///
     /// # Errors
-    /// When there is no thread for that.
+    /// When no thread can be started.
     pub fn watch<E: From<Caught> + Send + 'static>(&self, events: Sender<E>) -> io::Result<()> {
         let id = WaitId::Pid(self.pid);
         let wait = move || {
@@ -252,7 +252,7 @@ impl Child {
         self.ending = self.ending.or(Ending::of(status));
     }
 
-    /// Takes note that there is no such child: somebody else waited for it, which nobody can.
+    /// Records that there is no such child: another process waited for it, which should be impossible.
     pub fn was_lost(&mut self) {
         if self.ending.is_none() {
             tracing::error!("the end of the command was lost");
@@ -276,7 +276,7 @@ impl Child {
         if self.ending.is_some() {
             return;
         }
-        // It may have ended since; until it is waited for, its number is nobody else's.
+        // It may have ended since; until it is waited for, no other process gets its number.
         let passed = match Signal::from_named_raw(number) {
             Some(signal) => kill_process(self.pid, signal).map_err(io::Error::from),
             // Real-time signals have no names, and a shell knows their numbers.

@@ -1,4 +1,4 @@
-//! The process of a command that is not ours to wait for: whether it still runs, as far as `/proc` tells.
+//! The process of a command that we cannot wait for: whether it still runs, as far as `/proc` tells.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ impl CommandProcess {
 
     pub fn has_ended(&self) -> bool {
         match stat_of(self.pid) {
-            // One that has ended and that nobody waited for.
+            // It has ended, and was not waited for.
             Some((state, _)) if state == "Z" || state == "X" => true,
             Some((_, began)) => self.began.as_ref().is_some_and(|first| *first != began),
             None => test_kill_process(self.pid).is_err(),

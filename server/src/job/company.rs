@@ -1,5 +1,5 @@
-//! The other processes that record a job, as the recorder of one of its nodes has to do with them: agents that it
-//! started, nodes that joined it, and the other processes of its own node.
+//! The other processes that record a job, from the view of the recorder of one node: agents that it started, nodes that
+//! joined it, and the other processes of its own node.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ pub struct Company {
     missing: Vec<String>,
     gathered: bool,
     dismissed: bool,
-    /// Until when nodes that nobody started from here are waited for.
+    /// The deadline for nodes that were not started from here.
     others: Option<Duration>,
     claim: Option<Arc<Claim>>,
     /// Ends when the other processes of this node have.
@@ -124,18 +124,18 @@ impl Company {
         }
     }
 
-    /// Keeps the node for the processes on it, which are told how this one is reached.
+    /// Keeps the node for the processes on it, which learn how to reach this one.
     pub fn keep(&mut self, claim: Claim, environment: Vec<(String, OsString)>) {
         let claim = Arc::new(claim);
         self.claim = Some(Arc::clone(&claim));
-        // The file system may hang, and nobody waits for that.
+        // The file system may hang; nothing waits for that.
         let tell = move || {
             if let Err(error) = claim.tell(&environment) {
-                tracing::warn!(%error, "the other processes of this node are not told where to send");
+                tracing::warn!(%error, "the other processes of this node do not learn where to send");
             }
         };
         if let Err(error) = thread::Builder::new().name("telem-claim".to_owned()).spawn(tell) {
-            tracing::warn!(%error, "the other processes of this node are not told where to send");
+            tracing::warn!(%error, "the other processes of this node do not learn where to send");
         }
     }
 
@@ -180,7 +180,7 @@ impl Company {
             }
             CrewEvent::Lost(ended) => self.miss(format!("{} is not recorded: {}", ended.hosts, ended.why)),
             CrewEvent::Late(hosts) => {
-                self.notes.warn(format_args!("{hosts} did not end in time: of its last samples some may be missing"));
+                self.notes.warn(format_args!("{hosts} did not end in time: some of its last samples may be missing"));
             }
             CrewEvent::Gathered { joined, wanted } => {
                 self.shown = None;
@@ -231,7 +231,7 @@ impl Company {
         patience
     }
 
-    /// Whether nobody is left to be waited for.
+    /// Whether there is no process left to wait for.
     pub fn is_dismissed(&self, ready: Option<&Ready>) -> bool {
         if self.crew.is_some() {
             return self.dismissed;
@@ -251,10 +251,10 @@ impl Company {
             return;
         }
         if pace == EndPace::Hurried {
-            // There is no time to look what a node that did not finish has left.
+            // There is no time to examine what a node that did not finish has left.
             let Overview { nodes, done, .. } = uploads.overview(&expected);
             if done < nodes {
-                self.notes.warn(format_args!("{done} of {nodes} nodes had time to say that all of theirs is saved"));
+                self.notes.warn(format_args!("{done} of {nodes} nodes had time to report that everything is saved"));
             }
             return;
         }
@@ -293,7 +293,7 @@ fn watch_guests(claim: Arc<Claim>) -> Receiver<()> {
         }
         let _ = gone.send(());
     };
-    // Without a thread for it nobody is waited for.
+    // Without a thread there is no waiting.
     let _ = thread::Builder::new().name("telem-guests".to_owned()).spawn(watch);
     waits
 }

@@ -1,6 +1,6 @@
-//! The description of a job that is kept with its samples: what ran where, when, and how it ended.
+//! The description of a job that is stored with its samples: what ran where, when, and how it ended.
 //!
-//! Of the environment only variables named here are kept, and none that may hold a secret.
+//! Only the environment variables named here are stored, and none that may hold a secret.
 
 use std::ffi::OsString;
 

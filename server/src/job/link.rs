@@ -1,7 +1,7 @@
-//! What the two processes of a run tell each other: a line of JSON each, over the recorder's stdin and stdout.
+//! The messages between the two processes of a run: one line of JSON each, over the recorder's stdin and stdout.
 //!
-//! Neither waits for the other to read: there are few lines, and they are short. The end of the lines is the end of
-//! the process that wrote them.
+//! Neither process waits for the other to read, because the lines are few and short. The end of the stream means that
+//! the process that wrote it has ended.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -22,9 +22,9 @@ pub enum ToRecorder {
     Started { pid: i32 },
     /// There will be no command: leave no trace.
     NotStarted,
-    /// Somebody said that the end may be near.
+    /// telem was told that the end may be near.
     Farewell,
-    /// The command has ended. Hurried, when somebody said that telem is to end too.
+    /// The command has ended. Hurried, if telem was told to end too.
     Ended {
         ending: Ending,
         hurried: bool,
@@ -46,7 +46,7 @@ pub enum ToSupervisor {
     },
     /// Another process of the job is waited for before there is a service, no longer than this.
     Seeking { patience: Duration },
-    /// The service is there, and waits for so many other nodes: it will be ready a little later.
+    /// The service runs, and waits for this many other nodes: it will be ready a little later.
     Gathering { nodes: usize },
     /// Another process records this node: the command may start, and there is nothing more to be said.
     Elsewhere {
@@ -64,7 +64,7 @@ pub enum ToSupervisor {
 /// Says `word`.
 ///
 /// # Errors
-/// When nobody listens any more.
+/// When the reader is gone.
 pub fn tell(mut to: impl Write, word: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(word)?;
     line.push(b'\n');
@@ -91,7 +91,7 @@ pub fn listen<T: DeserializeOwned>(from: impl Read, mut hear: impl FnMut(T) -> b
                 }
             }
             // Both are the same program: no line of ours is unknown to it.
-            Err(error) => tracing::debug!(%error, "a line that is none"),
+            Err(error) => tracing::debug!(%error, "a malformed line"),
         }
     }
 }

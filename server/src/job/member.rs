@@ -1,8 +1,8 @@
-//! The recorder of a node as a member of a job whose head is another process that somebody started: `srun telem run`.
+//! The recorder of a node as a member of a job whose head is another process that a launcher started: `srun telem run`.
 //!
-//! It records and saves as it would alone, and is an agent besides: it joins the head, reports to it and answers what
-//! it asks. The head is found through the join file that it publishes. Where that does not come, or the head is gone,
-//! the node is recorded all the same.
+//! It records and saves as it would alone, and is an agent besides: it joins the head, reports to it and answers its
+//! requests. It finds the head through the join file that the head publishes. If that file does not appear, or if the
+//! head is gone, the node is recorded all the same.
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +44,7 @@ pub struct MemberOf {
     advertise: Option<String>,
 }
 
-/// Looking for a head, and who waits meanwhile.
+/// The search for a head, and the waiting callers.
 pub struct Seeking<'a> {
     pub patience: &'a dyn Patience,
     pub notes: Notes,
@@ -97,7 +97,7 @@ impl Seeking<'_> {
                 return Err(format!("there is no head after {} s: {why}", HEAD_TIMEOUT.as_secs()));
             }
             if self.patience.is_over() {
-                return Err(format!("the head is not waited for any more: {why}"));
+                return Err(format!("the wait for the head has ended: {why}"));
             }
             if waited >= QUIET && !is_told {
                 is_told = true;
@@ -116,7 +116,7 @@ impl MemberOf {
     /// Gives a service the secrets of the job.
     ///
     /// # Errors
-    /// When the token is none.
+    /// When the token is invalid.
     pub fn secure(&self, options: &mut ServiceOptions) -> Result<(), String> {
         options.token = Some(Token::chosen(&self.join.token).map_err(|error| error.to_string())?);
         let (certificate, key) = (self.join.certificate.clone(), self.join.key.clone());
@@ -174,7 +174,7 @@ impl MemberOf {
     }
 }
 
-/// Whether somebody listens where the head says.
+/// Whether a process listens at the head's address.
 fn answers(join: &Join) -> bool {
     let answers = |url: &Url| {
         let addresses = url.socket_addrs(|| None).unwrap_or_default();

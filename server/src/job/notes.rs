@@ -1,4 +1,4 @@
-//! What telem says on stderr while a job runs: few lines, each named as telem's, never in the way.
+//! telem's messages on stderr while a job runs: few lines, each marked as telem's, never in the way.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -11,7 +11,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Notes {
-    /// -q: only errors are told.
+    /// -q: only errors are printed.
     pub quiet: bool,
 }
 
@@ -28,7 +28,7 @@ impl Notes {
         }
     }
 
-    /// Shows, where somebody looks, that telem is at work, until this is dropped.
+    /// Shows on a terminal that telem is at work, until this is dropped.
     pub fn at_work(self, at_what: String) -> AtWork {
         let shown = !self.quiet && io::stderr().is_terminal();
         AtWork(shown.then(|| {

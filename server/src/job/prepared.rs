@@ -1,4 +1,5 @@
-//! What becomes of a recorder, and what its service is started with: said by the command line, for `recorder` to carry out.
+//! The decision on what a recorder does, and the arguments of its service: made by the command line, carried out by
+//! `recorder`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,7 +24,7 @@ pub enum Preparation {
     Elsewhere {
         environment: Vec<(String, OsString)>,
     },
-    /// What was asked for cannot be done, and who asked is to be told instead of the command being run.
+    /// The request cannot be fulfilled: the user is told, and the command is not run.
     Refused {
         why: String,
     },
@@ -46,7 +47,7 @@ pub struct Prepared {
 pub struct Places {
     /// Where the database is saved, if it is.
     pub destination: Option<Destination>,
-    /// The live data, where nobody asked for them to stay: they go when they are saved.
+    /// The live data, if it need not stay: it is removed when it is saved.
     pub passing: Option<PathBuf>,
 }
 

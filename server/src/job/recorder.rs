@@ -1,9 +1,9 @@
-//! The process beside the command that records it: service, collectors, saving, and the last words.
+//! The process that records the command beside it: service, collectors, saving, and the closing summary.
 //!
-//! It stands in a session of its own, so that nothing sent to the command's group or terminal reaches it; it is the
-//! first to give way when processor time or memory is short. Whatever may hang (disks, networks) happens on threads
-//! that the main thread stops waiting for when a deadline has passed. When the supervisor is gone, it goes on until
-//! the command is gone, and saves.
+//! It runs in a session of its own, so that no signal to the command's group or terminal reaches it. It is the first to
+//! give way when processor time or memory is short. Work that may hang (disks, networks) runs on threads that the main
+//! thread stops waiting for when a deadline has passed. When the supervisor is gone, the recorder goes on until the
+//! command has ended, and saves.
 
 mod event;
 mod introduce;
@@ -51,7 +51,7 @@ pub struct RecordOptions {
     pub command: Vec<OsString>,
     pub node: String,
     pub level: u8,
-    /// Whose processes are followed: that is told once the command runs.
+    /// The job whose processes are followed; it is set once the command runs.
     pub target: JobTarget,
     /// Whether the command is not to be started unless every node is recorded.
     pub strict: bool,
@@ -84,7 +84,7 @@ fn tell(word: &ToSupervisor) {
 /// Records, as the supervisor says over stdin, and answers over stdout.
 pub fn record(options: RecordOptions) {
     if let Err(error) = setsid() {
-        tracing::debug!(%error, "what is sent to the command's group reaches the recorder");
+        tracing::debug!(%error, "signals to the command's group reach the recorder");
     }
     footprint::yield_processor();
     footprint::yield_memory();
@@ -222,7 +222,7 @@ impl Job {
     fn service_ready(&mut self, mut up: Box<RunningService>, start: &describe::Start) {
         let (agents, claim) = (up.agents.take(), up.claim.take());
         let events = self.send.clone();
-        // Nobody listens when the process is about to end anyway.
+        // The receiver is gone only when the process is about to end anyway.
         let hear = move |event| drop(events.send(Event::Crew(event)));
         if let Some(claim) = claim {
             self.company.keep(claim, introduce::environment(&up.ready, start));
@@ -283,12 +283,12 @@ impl Job {
         self.company.leave();
     }
 
-    /// What the command takes is only told at the end: without a thread for it less is told.
+    /// The command's usage is only reported at the end; without a thread for it less is known.
     fn watch_usage(&mut self, pid: i32) {
         let Ok(pid) = u32::try_from(pid) else { return };
         match UsageWatch::start(pid, Arc::clone(&self.clock)) {
             Ok(watch) => self.usage = Some(watch),
-            Err(error) => tracing::debug!(%error, "what the command takes is not looked at"),
+            Err(error) => tracing::debug!(%error, "the command's resource use is not measured"),
         }
     }
 
@@ -382,7 +382,7 @@ impl Job {
     fn service_ended(&mut self, ended: Result<(), String>) {
         if !std::mem::replace(&mut self.stopped, true) && self.up.is_some() {
             let why = ended.err().unwrap_or_else(|| "it stopped".to_owned());
-            self.notes.warn(format_args!("the command runs on, but telem does not record it any more: {why}"));
+            self.notes.warn(format_args!("the command continues, but telem no longer records it: {why}"));
         }
     }
 
@@ -460,9 +460,9 @@ impl Job {
 
 /// The end of a command.
 struct CommandEnd {
-    /// `None` where nobody was left to say.
+    /// `None` if no process was left to report it.
     ending: Option<Ending>,
-    /// Somebody said that telem is to end too.
+    /// telem was told to end too.
     hurried: bool,
     /// Processor time of all that ended before it, as the kernel added it up.
     cpu_ms: Option<u64>,

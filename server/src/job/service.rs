@@ -1,4 +1,4 @@
-//! The service beside a job: on threads of its own, so that whatever happens to it, the job does not wait.
+//! The service beside a job, on threads of its own, so that the job never waits for it.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::service::{self, Ready, ServiceError};
 pub struct ServiceThread {
     runtime: Runtime,
     stop: Option<oneshot::Sender<()>>,
-    /// Nobody wants it any more.
+    /// It is not wanted any more.
     unwanted: Arc<AtomicBool>,
 }
 
@@ -31,7 +31,7 @@ struct Awaited {
 
 impl Patience for Awaited {
     fn ask(&self, time: Duration) {
-        // Nobody listens when the process is about to end anyway.
+        // The receiver is gone only when the process is about to end anyway.
         let _ = self.events.send(Event::Seeking(time));
     }
 
@@ -50,7 +50,7 @@ impl ServiceThread {
         let task = runtime.spawn(served);
         runtime.spawn(async move {
             let ended = task.await.unwrap_or_else(|panic| Err(format!("the service died of a bug: {panic}")));
-            // Nobody listens when the process is about to end anyway.
+            // The receiver is gone only when the process is about to end anyway.
             let _ = events.send(Event::Stopped(ended));
         });
         ServiceThread { runtime, stop: Some(stop), unwanted }
@@ -61,7 +61,7 @@ impl ServiceThread {
         let db = db.clone();
         self.runtime.spawn_blocking(move || {
             if let Err(error) = put(&db, description) {
-                tracing::warn!(%error, "the description of the job was not kept");
+                tracing::warn!(%error, "the description of the job was not stored");
             }
         });
     }
@@ -74,7 +74,7 @@ impl ServiceThread {
             if let Some((db, description)) = last {
                 let described = tokio::task::spawn_blocking(move || put_last(&db, description)).await;
                 if let Err(error) = described {
-                    tracing::warn!(%error, "the description of the job was not kept");
+                    tracing::warn!(%error, "the description of the job was not stored");
                 }
             }
             // A service that has stopped by itself does not listen.
@@ -96,7 +96,7 @@ fn put(db: &Db, description: serde_json::Value) -> telem_engine::Result<()> {
 fn put_last(db: &Db, description: serde_json::Value) {
     let put = put(db, description.clone()).or_else(|_| db.put_meta_in_memory(MetaChange::Job(description)));
     if let Err(error) = put {
-        tracing::warn!(%error, "how the job ended was not kept");
+        tracing::warn!(%error, "the end of the job was not stored");
     }
 }
 
@@ -126,7 +126,7 @@ async fn serve(
         let rest = Arc::clone(&rest);
         move |ready: &Ready| {
             if let Some((places, agents, claim)) = take(&rest) {
-                // Who does not wait for it any more goes on without.
+                // A caller that gave up waiting goes on without it.
                 let _ =
                     events.send(Event::Ready(Box::new(RunningService { ready: ready.clone(), places, agents, claim })));
             }

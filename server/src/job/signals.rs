@@ -1,12 +1,13 @@
 //! Signals while a job runs: which of them telem catches, and which it passes on.
 //!
-//! What a terminal sends goes to the whole process group, so the job has it already; the kernel says which was sent
-//! so. What a process sends may be meant for telem's process id alone or for its whole group, which
-//! [`super::witness`] tells apart. A signal that was ignored when telem started stays ignored, so that the job
+//! A signal from a terminal goes to the whole process group, so the job has got it already; the kernel tells which
+//! signals were sent that way. A signal from a process may be sent to telem's process id alone or to its whole group,
+//! which [`super::witness`] distinguishes. A signal that was ignored when telem started stays ignored, so that the job
 //! inherits that too (`nohup`, a shell's background).
 //!
-//! TSTP, TTIN and TTOU are left to the terminal, which stops the whole group. Not caught are, besides those that
-//! nobody can catch, ABRT, BUS, SYS and TRAP: they say that a process went wrong, and then it is telem itself.
+//! TSTP, TTIN and TTOU are left to the terminal, which stops the whole group. Besides the signals that cannot be
+//! caught, telem does not catch ABRT, BUS, SYS and TRAP: they mean that a process has a bug, and then it is telem
+//! itself.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -34,7 +35,7 @@ const OF_LINUX: [i32; 2] = [Signal::STKFLT.as_raw(), Signal::POWER.as_raw()];
 /// The real-time signals that programs may use; C libraries keep the first two or three, and refuse them.
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 
-/// The two that glibc takes for its threads and lets nobody catch, not even telem: it dies of them.
+/// The two that glibc uses for its threads. No process can catch them, telem included: it dies of them.
 const INTERNAL: [i32; 2] = [32, 33];
 
 /// A signal that telem got.
@@ -97,7 +98,7 @@ pub fn start<E: From<Caught> + Send + 'static>(events: Sender<E>) -> io::Result<
     let run = move || {
         for origin in signals.forever() {
             if events.send(caught_of(&origin).into()).is_err() {
-                // Nobody waits for signals any more: the process is about to end.
+                // Signals are not awaited any more: the process is about to end.
                 return;
             }
         }
@@ -132,7 +133,7 @@ fn was_sent(cause: Cause, sender: Option<i32>, own: i32) -> bool {
     cause != Cause::Kernel && sender != Some(own)
 }
 
-/// Where this process stands among sessions, groups and terminals: proc_pid_stat(5).
+/// The session, group and terminal of this process: proc_pid_stat(5).
 ///
 /// From procfs, because getsid(2) knows no number for a session whose leader is in another PID namespace, as in
 /// containers.
@@ -237,7 +238,7 @@ mod tests {
 
         let is_a_shells_job = |stat| Standing::of(stat).is_a_shells_job;
         assert!(is_a_shells_job("42 (telem) S 1 42 7 34816 42"));
-        assert!(!is_a_shells_job("42 (telem) S 1 42 42 34816 42"), "nobody would continue the leader of a session");
+        assert!(!is_a_shells_job("42 (telem) S 1 42 42 34816 42"), "no process would continue the leader of a session");
         assert!(!is_a_shells_job("42 (telem) S 1 40 7 34816 40"), "a script at a terminal waits for the end alone");
         assert!(!is_a_shells_job("42 (telem) S 1 42 7 34816 7"), "in the background");
         assert!(!is_a_shells_job("42 (telem) S 1 42 7 0 -1"), "no terminal");

@@ -1,4 +1,4 @@
-//! What is told when a job has ended: what it did, what there is of it, where that is, what it cost, what to type next.
+//! The summary at the end of a job: what it did, what was recorded, where that is, what it cost, and what to type next.
 
 #[cfg(test)]
 mod tests;
@@ -21,15 +21,15 @@ use crate::saving::save::Saved;
 use crate::service::Ready;
 use crate::shell::quoted;
 
-/// Most names of processes that are told.
+/// Most names of processes that are listed.
 const NAMES_TOLD: usize = 3;
-/// A name is told where it took this part of the processor time, of that of all.
+/// A name is listed if it took at least this share of all processor time.
 const SHARE_TOLD: f64 = 0.01;
-/// What was not seen is told where it is this part of all.
+/// Unseen processor time is listed if it is at least this share of all.
 const UNSEEN_TOLD: f64 = 0.1;
 /// Less processor time is not worth a word, in seconds.
 const CPU_TOLD: f64 = 0.005;
-/// How long a command must have run for its processor time to be told in cores.
+/// How long a command must have run for its processor time to be shown in cores.
 const CORES_TOLD: Duration = Duration::from_secs(1);
 
 /// The same for the memory of its processes, which is seen when it is looked.
@@ -38,7 +38,7 @@ const MEMORY_TOLD: Duration = Duration::from_millis(100);
 /// What became of the command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandCourse {
-    /// `None` where nobody was left to say.
+    /// `None` if no process was left to report it.
     pub ending: Option<Ending>,
     pub took: Duration,
     /// As the kernel added it up.
@@ -117,7 +117,7 @@ impl JobSummary {
     fn live(&self) -> String {
         match self.live.is_dir() {
             true => format!("live data in {}", self.live.display()),
-            false => format!("the live data in {} were removed", self.live.display()),
+            false => format!("the live data in {} was removed", self.live.display()),
         }
     }
 
@@ -143,7 +143,7 @@ impl JobSummary {
         text += &self.losses.to_string();
         if let Some(Tally { unheard, .. }) = self.others.as_ref().filter(|others| !others.unheard.is_empty()) {
             let names = hostlist::fold(unheard);
-            text += &format!(" · of {names} nothing was heard at the end: what it sent before is there");
+            text += &format!(" · {names} did not report at the end: its earlier samples are there");
         }
         text += &match &self.saved {
             Some(Saved { dir, failed: None, .. }) => format!(" · saved in {}", dir.display()),
@@ -190,7 +190,7 @@ impl CommandCourse {
         let ending = match self.ending {
             Some(Ending::Exited(code)) => format!("exit code {code}"),
             Some(Ending::Killed { signal }) => format!("killed by {}", signal_name(signal)),
-            None => "how it ended was not seen".to_owned(),
+            None => "its end was not observed".to_owned(),
         };
         let mut text = format!("ran {}, {ending}", span(self.took));
         let cpu = self.cpu_seconds();
@@ -206,8 +206,8 @@ impl CommandCourse {
         lines
     }
 
-    /// What was seen counts where it is more: of processes that still run, or were left to nobody, the kernel adds up
-    /// nothing.
+    /// What was seen counts where it is more: of processes that still run, or that no parent waited for, the kernel
+    /// adds up nothing.
     fn cpu_seconds(&self) -> f64 {
         let added_up = self.cpu_ms.map_or(0.0, |ms| ms as f64 / 1e3);
         added_up.max(self.seen.cpu_seconds())
@@ -234,7 +234,7 @@ impl CommandCourse {
     }
 }
 
-/// So that what follows stands in one column.
+/// So that the following texts are aligned.
 fn labelled(label: &str, text: String) -> String {
     format!("{label:<9} {text}")
 }

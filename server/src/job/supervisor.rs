@@ -1,15 +1,17 @@
-//! The process that somebody started as `telem run`: the command's parent, and as little else as can be.
+//! The process that was started as `telem run`: the command's parent, and as little else as possible.
 //!
-//! It starts the recorder, asks it what the command is to be told, starts the command, gives it its signals, and exits
-//! with its code. It opens no file outside of /proc, holds no samples and waits for nothing without a deadline; the recorder may hang,
-//! crash or be killed, and the command runs on with its place, its terminal and its parent as they were.
+//! It starts the recorder, asks it for the command's environment, starts the command, passes signals to it, and exits
+//! with its code. It opens no file outside of /proc, holds no samples and waits for nothing without a deadline. The
+//! recorder may hang, crash or be killed; the command runs on with its directory, its terminal and its parent
+//! unchanged.
 //!
-//! Signals reach the command exactly as often as without telem: those of a terminal are left to the terminal, those
-//! sent to the whole group to their sender ([`Witness`]), those sent to telem alone are passed on. URG, which kills
-//! nobody and so tells no witness, is passed on always; so is what comes while there is no witness.
+//! The command gets signals exactly as often as without telem. Signals from a terminal are left to the terminal, and
+//! signals to the whole group to their sender ([`Witness`]); signals to telem alone are passed on. URG, which kills no
+//! process and so is not visible to a witness, is always passed on; so is any signal that comes while there is no
+//! witness.
 //!
-//! Once the command runs, telem lets go of the input and the output that they share: whoever reads the command's output
-//! sees its end when the command closes it, and telem speaks on stderr alone.
+//! Once the command runs, telem closes its own copies of the shared input and output. So a reader of the command's
+//! output sees its end when the command closes it, and telem writes on stderr alone.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -45,7 +47,7 @@ const GRACE: Duration = Duration::from_millis(400);
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long the system may take to say how the recorder ended.
 const OBITUARY_TIMEOUT: Duration = Duration::from_millis(200);
-/// Most signals that the recorder is told of: it is not to be waited for, should it not listen.
+/// Most signals that are reported to the recorder: the supervisor must not wait if it does not listen.
 const FAREWELLS_MAX: u32 = 1_000;
 /// How long a signal that is sent to a group may take from one of its processes to another.
 const SPREAD: Duration = Duration::from_millis(10);
@@ -148,11 +150,11 @@ fn become_the_command(command: &[OsString], notes: Notes) -> u8 {
 #[derive(Debug)]
 struct Recorder {
     pid: Pid,
-    /// Where it is told what happens.
+    /// The receiver of events.
     to: ChildStdin,
     /// What wait(2) said of its end.
     status: Option<WaitStatus>,
-    /// How often it was told that the end may be near.
+    /// How often the end was announced to it.
     farewells: u32,
 }
 
@@ -220,7 +222,8 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Waits until the recorder is ready or will not be. What the command is to be told; or the code to exit with.
+    /// Waits until the recorder is ready or will not be. Returns the environment of the command, or the code to exit
+    /// with.
     fn await_ready(&mut self, strict: bool) -> Result<Vec<(String, OsString)>, u8> {
         if self.recorder.is_none() {
             return Ok(Vec::new());
@@ -279,7 +282,7 @@ impl Supervisor {
             started = Child::start(command, &[]);
             if let (Ok(_), Some(live)) = (&started, &self.live) {
                 let live = live.display();
-                self.not_recorded(format_args!("the system has too little left for both; {live} stays"));
+                self.not_recorded(format_args!("the system has too few resources for both; {live} stays"));
             }
         }
         let child = match started {
@@ -309,7 +312,7 @@ impl Supervisor {
     fn see_through(&mut self) -> u8 {
         let (ending, hurried) = self.until_ended();
         if let Some(recorder) = &mut self.recorder {
-            // In milliseconds and whole, because what is told must be equal to itself.
+            // In whole milliseconds, because messages must be comparable.
             let cpu_ms = usage::waited_for_cpu_seconds().map(|seconds| (seconds * 1e3) as u64);
             recorder.tell(ToRecorder::Ended { ending, hurried, cpu_ms });
             // Agents end first, and may take as long.
@@ -320,7 +323,7 @@ impl Supervisor {
         ending.exit_code()
     }
 
-    /// Waits for the end of the command, and gives it its signals. Also whether somebody said that telem is to end too.
+    /// Waits for the end of the command, and gives it its signals. Also returns whether telem was told to end too.
     fn until_ended(&mut self) -> (Ending, bool) {
         let mut hurried = false;
         loop {
@@ -409,7 +412,8 @@ impl Supervisor {
         }
         let Some(child) = self.child.as_mut().filter(|child| child.pid() == pid) else { return };
         child.became(status);
-        // A shell that waits for its job to stop is to see that; whoever waits for its end alone is not to wait longer.
+        // A shell that waits for its job to stop is to see that; a parent that waits only for its end must not wait
+        // longer.
         if status.stopped() && self.standing.is_a_shells_job && Standing::now().is_a_shells_job && !child.stands_apart()
         {
             let _ = kill_process(getpid(), Signal::STOP);
@@ -442,7 +446,7 @@ impl Supervisor {
         let why = self.obituary();
         self.leave_recorder();
         let live = self.live_data();
-        self.notes.warn(format_args!("the command runs on, but telem does not record it any more: {why}{live}"));
+        self.notes.warn(format_args!("the command continues, but telem no longer records it: {why}{live}"));
     }
 
     fn live_data(&self) -> String {
@@ -467,7 +471,7 @@ impl Supervisor {
                 }
                 Some(SupervisorEvent::Caught(_)) => self.reap(),
                 Some(SupervisorEvent::Told(_)) => {}
-                None => break "telem's recorder takes too long and is left to itself".to_owned(),
+                None => break "telem's recorder takes too long and is left behind".to_owned(),
             }
         };
         let live = self.live_data();
@@ -487,7 +491,7 @@ impl Supervisor {
         }
     }
 
-    /// Goes on without it. It ends by itself when it finds that nobody listens, unless it hangs.
+    /// Goes on without it. It ends by itself when it finds that its reader is gone, unless it hangs.
     fn leave_recorder(&mut self) {
         if let Some(mut recorder) = self.recorder.take() {
             recorder.tell(ToRecorder::NotStarted);

@@ -1,4 +1,4 @@
-//! What a job is told of the service beside it.
+//! What a job learns about the service beside it.
 
 use super::*;
 

@@ -1,9 +1,9 @@
-//! What a command took: processor time and memory of its processes on this node, and which took most.
+//! The resource use of a command: processor time and memory of its processes on this node, and which of them used most.
 //!
-//! Two witnesses. The kernel adds up the time of all that ended and were waited for, and tells their parent, which is
-//! the supervisor: that is exact, and comes at the end. And a thread of the recorder looks at the processes below the
-//! command while it runs, more often at first and rarely where looking is dear: that gives memory and names, and of
-//! processes which ended between two looks nothing.
+//! There are two sources. The kernel adds up the time of all processes that ended and were waited for, and reports it
+//! to their parent, which is the supervisor; that is exact, and comes at the end. And a thread of the recorder samples
+//! the processes below the command while it runs, more often at first and rarely where that is expensive. That gives
+//! memory and names, but misses processes that ended between two samples.
 
 #[cfg(test)]
 mod tests;
@@ -24,13 +24,13 @@ use crate::footprint::{QueryThreads, TICKS_PER_SECOND};
 const INTERVAL_FIRST: Duration = Duration::from_millis(20);
 /// How often it is looked at least.
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// A look is followed by so many times its own duration without one: it takes a five-hundredth of a core at most.
+/// After a sample there is a pause of this many times its duration: sampling takes a five-hundredth of a core at most.
 pub(crate) const REST: u32 = 500;
 /// How often it is looked what queries took: idle threads of theirs live longer than this.
 const QUERIES_INTERVAL: Duration = Duration::from_secs(5);
 /// Most processes of a command that one look takes in.
 pub(crate) const PROCESSES_MAX: usize = 16_384;
-/// Most names of processes that are told apart.
+/// Most names of processes that are distinguished.
 pub(crate) const NAMES_MAX: usize = 1_024;
 /// The name of what is beyond.
 const OTHERS: &str = "others";
@@ -62,7 +62,7 @@ pub struct NamedUsage {
 pub struct JobUsage {
     /// Most memory that they had at once when it was looked, in bytes; what they share counts once.
     pub memory_bytes_max: u64,
-    /// The dearest first.
+    /// The most expensive first.
     pub by_name: Vec<NamedUsage>,
 }
 
@@ -153,7 +153,7 @@ impl UsageWatch {
     /// Looks at the process `pid` and those below it.
     ///
     /// # Errors
-    /// When there is no thread for that.
+    /// When no thread can be started.
     pub fn start(pid: u32, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let (course, queries) = (Arc::<Mutex<Course>>::default(), Arc::<Mutex<QueryThreads>>::default());
         let (stop, stopped) = channel::<()>();
@@ -193,7 +193,7 @@ impl UsageWatch {
     }
 }
 
-/// The process `root` and all below it, as far as the kernel says who started whom.
+/// The process `root` and all below it, as far as the kernel knows their parents.
 fn look(root: u32) -> Vec<SeenProcess> {
     let (mut seen, mut next) = (Vec::new(), vec![root]);
     while let Some(pid) = next.pop() {

@@ -1,11 +1,11 @@
-//! Whether a signal that telem got was sent to its whole process group, and so to the command as well.
+//! Determines whether a signal that telem got was sent to its whole process group, and so to the command as well.
 //!
-//! The kernel does not say to whom a signal was sent. A process that holds nothing stands in the same group and dies
-//! of whatever is sent to it: where it died of the same signal, the command got that too, and is not told twice.
-//! It ends with telem, because its stdin does.
+//! The kernel does not tell to whom a signal was sent. So a witness, a process that holds nothing, is in the same group
+//! and dies of any signal that is sent to it. If it died of the same signal, the command got that signal too and does
+//! not get it twice. The witness ends with telem, because its stdin does.
 //!
-//! Of another signal that comes before the next witness stands, within milliseconds, nothing is known: that is passed
-//! on, because a signal that comes twice is better than one that never comes.
+//! Nothing is known of another signal that comes within the milliseconds before the next witness runs. That signal is
+//! passed on, because a signal that comes twice is better than one that never comes.
 
 use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -44,13 +44,13 @@ struct Alive {
 #[derive(Clone, Copy, Debug)]
 struct Death {
     signal: i32,
-    /// Nothing is told of it later.
+    /// It is not reported later.
     until: Duration,
     told: bool,
 }
 
 impl Witness {
-    /// Puts one in place, unless one is. Where the system has no process to spare there is none.
+    /// Starts a witness, unless there is one. If the system has no process to spare, there is none.
     pub fn call(&mut self) {
         if self.alive.is_some() || self.useless {
             return;

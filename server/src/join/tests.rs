@@ -1,4 +1,4 @@
-//! What an agent is told is whole, private, and of its own version.
+//! The information for an agent is whole, private, and of its own version.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -103,16 +103,16 @@ fn what_is_no_join_file_is_refused_with_the_reason() {
         ("token".to_owned(), "expected"),
         ("{}".to_owned(), "missing field `job`"),
         (without("\"level\""), "missing field `level`"),
-        (with(|join| join.job = "../x".to_owned()), "job '../x' is no name"),
+        (with(|join| join.job = "../x".to_owned()), "job '../x' is not a name"),
         (with(|join| join.token.clear()), "no token"),
         (with(|join| join.head.clear()), "no address of a head"),
         (with(|join| join.head = vec![join.head[0].clone(); 65]), "more than 64"),
         (with(|join| join.head = vec!["n01:4243".to_owned()]), "neither http nor https"),
-        (with(|join| join.head = vec!["//".to_owned()]), "is no URL"),
+        (with(|join| join.head = vec!["//".to_owned()]), "is not a URL"),
         (with(|join| join.head = vec!["http://n01:4243".to_owned()]), "without TLS and not on loopback"),
         (with(|join| join.head = vec!["https://n01:4243".to_owned()]), "needs a certificate"),
         (with(|join| join.key = Some("k".to_owned())), "without its certificate"),
-        (text(&join()).replace("1.5", "-1"), "-1 is no time"),
+        (text(&join()).replace("1.5", "-1"), "-1 is not a time"),
     ] {
         let error = refusal(&content);
         assert!(error.contains(said), "{said}: {error}");

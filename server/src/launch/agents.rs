@@ -1,9 +1,9 @@
-//! Agents as processes of their head: how they are started, what becomes of them, and how they are ended.
+//! Agents as processes of their head: how they are started, watched and ended.
 //!
-//! An agent is `telem node --join -`: what it must know comes over its standard input, never on a command line. That
-//! stays open, so that an agent knows of the end of its head, however that came. `ssh` and `srun` carry it to other
-//! hosts, and stay as long as the agent does, so that its end and its last words are known here. Nothing here waits:
-//! who is asked looks, and says.
+//! An agent is `telem node --join -`: it reads everything that it must know from its standard input, never from a
+//! command line. That input stays open, so that the agent notices the end of its head, however it ended. `ssh` and
+//! `srun` start agents on other hosts and run as long as the agent does, so its end and its last output are known here.
+//! No function here waits: each checks the current state and returns it.
 
 pub(crate) mod command;
 #[cfg(test)]
@@ -27,7 +27,7 @@ const LAST_WORDS_BYTES: u64 = 4 << 10;
 /// How long an agent elsewhere goes on without a head when its standard input has ended: by then it is the head that is
 /// gone, and not a connection that is about to be mended.
 pub(crate) const ORPHAN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest reason that is told.
+/// Longest reason that is reported.
 const WHY_CHARS_MAX: usize = 300;
 
 /// What is to be started, and with what.
@@ -74,25 +74,25 @@ enum AgentState {
     Running(Child),
     NotStarted(io::Error),
     Ended(ExitStatus),
-    /// It has ended, and that was told.
+    /// It has ended, and that was reported.
     Told,
 }
 
-/// Some agents that are no more.
+/// Some agents that have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// As a host list.
     pub hosts: String,
     pub why: String,
-    /// It ended as one does that was told to.
+    /// It ended in the way of an agent that was told to.
     pub in_order: bool,
 }
 
 impl Agents {
-    /// Starts all of them; `join` is what each is told.
+    /// Starts all of them; each gets `join`.
     ///
     /// # Errors
-    /// When there is no place for what they say.
+    /// When there is no place for their output.
     pub fn start(options: &AgentsOptions, join: &[u8]) -> io::Result<Agents> {
         let agents = Self::of(command::of_fleet(options), &options.logs, join)?;
         Ok(Agents { are_here: options.fleet.is_local(), ..agents })
@@ -166,7 +166,7 @@ impl AgentProcess {
             match child.try_wait() {
                 Ok(Some(status)) => self.state = AgentState::Ended(status),
                 Ok(None) => return None,
-                // Nobody else waits for it.
+                // Nothing else waits for it.
                 Err(error) => self.state = AgentState::NotStarted(error),
             }
         }
@@ -191,7 +191,7 @@ impl AgentProcess {
     }
 }
 
-/// A process in a group of its own, that says what it says into `log` and is told `join`.
+/// A process in a group of its own, which writes its output into `log` and gets `join`.
 fn spawn(mut command: Command, log: &Path, join: &[u8]) -> io::Result<Child> {
     let log: File = OpenOptions::new().create(true).append(true).mode(0o600).open(log)?;
     command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log).process_group(0);
@@ -200,7 +200,7 @@ fn spawn(mut command: Command, log: &Path, join: &[u8]) -> io::Result<Child> {
         io::Error::new(error.kind(), format!("{program}: {error}"))
     })?;
     if let Some(to) = &mut child.stdin {
-        // Less than a pipe holds, so it is not waited for; who reads nothing ends, and that is told.
+        // Less than a pipe holds, so the write cannot block. An agent that reads nothing ends, and that is reported.
         let _ = to.write_all(join);
     }
     Ok(child)

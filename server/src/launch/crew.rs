@@ -1,8 +1,8 @@
-//! The agents of a head from their start to their end, watched by a thread of its own that says what becomes of them.
+//! The crew: the agents of a head from start to end, watched by a thread that reports changes.
 //!
-//! It starts them, waits a few seconds for them to join, then looks now and then whether they are still there. At the
-//! end the head tells them, with the answers to their reports, to save what is left and to end; who does not within the
-//! time that there is gets SIGTERM, and then SIGKILL. No wait is without a deadline.
+//! It starts them, waits a few seconds for them to join, then checks now and then whether they still run. At the end
+//! the head tells them, in the answers to their reports, to save the rest and to end. Agents that do not end in time
+//! get SIGTERM, and then SIGKILL. Every wait has a deadline.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// And how often else.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Who has joined the head.
+/// The nodes that have joined the head.
 pub trait CrewMembers: Send {
     /// Names of nodes that joined and did not leave.
     fn present(&self) -> Vec<String>;
@@ -68,7 +68,7 @@ impl Crew {
     /// Lets `start` start agents, of which `wanted` are to join.
     ///
     /// # Errors
-    /// When there is no thread for that.
+    /// When no thread can be started.
     pub fn start(
         wanted: usize,
         start: impl FnOnce() -> io::Result<Agents> + Send + 'static,
@@ -123,7 +123,7 @@ impl Watch {
                     self.hurry(deadline);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                // Nobody waits any more: they have been told.
+                // No caller waits any more: all were informed.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.look(&tell, true);
@@ -139,7 +139,7 @@ impl Watch {
         tell(CrewEvent::Dismissed { stayed: self.members.present() });
     }
 
-    /// Told by their head they end calmly; where there is no time for that, SIGTERM says so.
+    /// They end in order when their head tells them to; without time for that, they get SIGTERM.
     fn hurry(&self, deadline: Duration) {
         if self.agents.are_here() && deadline.saturating_sub(self.clock.monotonic()) < CALM_TIME {
             self.agents.terminate();
@@ -167,7 +167,7 @@ impl Watch {
         }
     }
 
-    /// Until they are to end: the deadline of that. `None` when nobody is left to say so.
+    /// Waits until they must end, and returns the deadline; `None` if no sender is left.
     fn watch(&mut self, tell: &impl Fn(CrewEvent)) -> Option<Duration> {
         loop {
             match self.orders.recv_timeout(WATCH_INTERVAL) {

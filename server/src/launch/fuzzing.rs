@@ -1,4 +1,4 @@
-//! What a fuzzer gives the readers of this folder, and what must hold for all of it.
+//! The fuzz target of this folder's parsers, and the properties that must hold for all of them.
 
 use super::hostlist::{self, HOSTS_MAX};
 
@@ -8,7 +8,7 @@ type Target = (&'static str, fn(&[u8]));
 /// The readers of this folder.
 pub const TARGETS: [Target; 1] = [("hostlist", hostlist)];
 
-/// A host list: what it stands for is bounded, is made of names, and comes back from the list that is written for it.
+/// A host list: its names are bounded in number and valid, and come back from the list that is written for them.
 ///
 /// # Panics
 /// When that does not hold.

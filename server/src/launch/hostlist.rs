@@ -1,9 +1,10 @@
-//! Host lists as schedulers write them: `a,b[001,003]`, `n[01-05]-ib`, `rack[0-1]_blade[0-1]`. Text to names and back.
+//! Host lists as schedulers write them: `a,b[001,003]`, `n[01-05]-ib`, `rack[0-1]_blade[0-1]`. From text to names and
+//! back.
 //!
-//! The grammar is that of Slurm's `scontrol show hostnames`: names with commas (here also white space) between them;
-//! in a name any number of brackets, each with numbers and ranges of numbers; the rightmost bracket counts fastest; a
-//! range is as wide as its first number. Nothing is made before it is counted, so that no text makes more than
-//! [`HOSTS_MAX`] names.
+//! The grammar is that of Slurm's `scontrol show hostnames`. Names are separated by commas (here also by white space).
+//! A name may have any number of brackets, each with numbers and ranges of numbers. The rightmost bracket counts
+//! fastest, and a range is as wide as its first number. Names are counted before they are created, so no text creates
+//! more than [`HOSTS_MAX`] names.
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +22,12 @@ const DIGITS_MAX: usize = 18;
 /// How much of a list an error shows on each side of the place that it is about.
 const EXCERPT_CHARS: usize = 30;
 
-/// Why a text is no host list.
+/// Why a text is not a host list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("host list: {what} at character {} of '{excerpt}'{advice}", at + 1)]
 pub struct HostlistError {
     what: String,
-    /// How many characters stand before the place.
+    /// The number of characters before the place.
     at: usize,
     /// The list around the place.
     excerpt: String,
@@ -45,10 +46,10 @@ fn wrong(text: &str, at_byte: usize, what: impl Into<String>) -> HostlistError {
     HostlistError { what: what.into(), at, excerpt, advice: ADVICE }
 }
 
-/// The names that `text` stands for, in its order; a name that stands there twice is there twice.
+/// The names of `text`, in its order; a name that occurs twice is returned twice.
 ///
 /// # Errors
-/// When it is none, or stands for more than [`HOSTS_MAX`]; it says where.
+/// When it is malformed, or names more than [`HOSTS_MAX`] hosts; the error gives the place.
 pub fn expand(text: &str) -> Result<Vec<String>, HostlistError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(wrong(text, 0, format!("{} bytes are more than {TEXT_BYTES_MAX}", text.len())));
@@ -144,7 +145,7 @@ impl<'a> NumberedName<'a> {
     }
 }
 
-/// What stands between the commas and white space outside of brackets, and at which byte it starts; nothing empty.
+/// The parts between commas and white space outside of brackets, with the byte at which each starts; none is empty.
 fn elements(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut inside = false;
     let between = move |c: char| {
@@ -217,7 +218,7 @@ impl NamePart<'_> {
     }
 }
 
-/// The name with that number among all that `parts` stand for.
+/// The name with that number among all names of `parts`.
 fn name(parts: &[NamePart<'_>], nth: usize) -> String {
     // The rightmost part counts fastest.
     let mut places = vec![0; parts.len()];
@@ -246,7 +247,7 @@ fn parts<'a>(text: &str, start: usize, element: &'a str) -> Result<Vec<NamePart<
         }
         let plain = &rest[..rest.find('[').unwrap_or(rest.len())];
         if let Some((bad, c)) = plain.char_indices().find(|(_, c)| !is_plain(*c)) {
-            return Err(wrong(text, here + bad, format!("{c:?} is no part of a name,")));
+            return Err(wrong(text, here + bad, format!("{c:?} is not part of a name,")));
         }
         parts.push(NamePart::Plain(plain));
         at += plain.len();
@@ -265,7 +266,7 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':')
 }
 
-/// What stands in a bracket, which starts at byte `start` of `text`.
+/// The contents of a bracket, which starts at byte `start` of `text`.
 fn numbers(text: &str, start: usize, inner: &str) -> Result<Vec<HostRange>, HostlistError> {
     let mut ranges = Vec::new();
     let mut at = start;
@@ -291,10 +292,10 @@ fn number(text: &str, at: usize, digits: &str) -> Result<u64, HostlistError> {
         return Err(wrong(text, at, "a number is missing"));
     }
     if let Some((bad, c)) = digits.char_indices().find(|(_, c)| !c.is_ascii_digit()) {
-        return Err(wrong(text, at + bad, format!("{c:?} is no digit,")));
+        return Err(wrong(text, at + bad, format!("{c:?} is not a digit,")));
     }
     if digits.len() > DIGITS_MAX {
         return Err(wrong(text, at, format!("a number of {} digits is too long,", digits.len())));
     }
-    digits.parse().map_err(|_| wrong(text, at, "this is no number,"))
+    digits.parse().map_err(|_| wrong(text, at, "this is not a number,"))
 }

@@ -1,7 +1,7 @@
-//! The process that started this one and others like it, for launchers that give their launches no name.
+//! Finds the process that started this one and others like it, for launchers that give their launches no name.
 //!
-//! A shell or a script may stand between: it has the same variables of the same task. The first process above that has
-//! not is the launcher, or what that runs on this node.
+//! A shell or a script may be in between; it has the same variables of the same task. The first ancestor without them
+//! is the launcher, or its daemon on this node.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use telem_engine::options::Options;
 use super::scheduler::{self, Surroundings};
 use super::surroundings::ThisProcess;
 
-/// Most processes that may stand between a launcher and its task.
+/// Most processes that may be between a launcher and its task.
 pub(crate) const DEPTH_MAX: usize = 64;
 
 /// A process, unlike any other of this machine since it was booted.

@@ -1,4 +1,4 @@
-//! What one `telem run` is to do about nodes: a pure decision, from what was asked for and what is found around it.
+//! Decides what one `telem run` does about nodes, as a pure function of its options and its surroundings.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ pub struct LaunchOptions {
 /// From where the name of the job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobName {
-    /// A scheduler or somebody said it, to all processes of the job.
+    /// A scheduler or the user said it, to all processes of the job.
     Common,
     /// Each process makes up its own.
     #[default]
@@ -121,7 +121,7 @@ pub enum PlanError {
     #[error("{asked} names no host")]
     Nobody { asked: String },
     #[error(
-        "--launcher srun starts agents in an allocation of Slurm, and this is none (SLURM_JOB_ID is not set); use --launcher ssh"
+        "--launcher srun starts agents in a Slurm allocation, and this is not one (SLURM_JOB_ID is not set); use --launcher ssh"
     )]
     NoSlurm,
     #[error("the hosts of this job are not known: {0}; name them with --nodes or --hostfile, or use --launcher none")]
@@ -178,7 +178,7 @@ pub fn plan(wanted: &LaunchOptions, around: &dyn Surroundings, host: &str) -> Re
             (hosts, launcher)
         }
         None => {
-            // A task was started by somebody who starts the others too.
+            // A task was started by a launcher that starts the others too.
             if let Some(task) = scheduler::task(around) {
                 return Ok(role_of(task, wanted.job));
             }

@@ -1,9 +1,9 @@
-//! What schedulers and launchers tell a process about its job: the hosts it has, and whether this process is one of
-//! many. Pure functions of the environment and of the files that it names; docs/launching.md says who documents what.
+//! What schedulers and launchers tell a process about its job: its hosts, and whether this process is one of many
+//! tasks. Pure functions of the environment and of the files that it names; docs/launching.md lists the sources.
 //!
-//! Launchers nest (`mpirun` in a Slurm job, `flux` under `srun`), and each leaves its variables to what the next one
-//! starts. So the innermost counts: what MPI libraries and Flux say before what Slurm says; and a variable counts only
-//! where it says something about this process, not about the script that this was started from.
+//! Launchers nest (`mpirun` in a Slurm job, `flux` under `srun`), and each passes its variables on to the next one. So
+//! the innermost counts: variables of MPI libraries and of Flux take precedence over those of Slurm. A variable counts
+//! only if it describes this process, not the script from which it was started.
 
 #[cfg(test)]
 mod tests;
@@ -33,10 +33,10 @@ pub enum SchedulerError {
 
 /// What can be asked.
 pub trait Surroundings {
-    /// A variable of the environment; an empty one is none.
+    /// A variable of the environment; an empty one counts as unset.
     fn variable(&self, name: &str) -> Option<String>;
     /// # Errors
-    /// When there is no such file, or it is larger than [`FILE_BYTES_MAX`].
+    /// When the file does not exist, or is larger than [`FILE_BYTES_MAX`].
     fn file(&self, path: &Path) -> io::Result<String>;
 }
 
@@ -257,7 +257,7 @@ pub fn hosts_of_file(from: &str, text: &str) -> Result<Vec<String>, SchedulerErr
     Ok(once(hosts))
 }
 
-/// Most hosts that a file may name, counting one as often as it stands there: files of PBS have a line for each slot.
+/// Most hosts that a file may name, counting repetitions: files of PBS have a line for each slot.
 pub(crate) const FILE_HOSTS_MAX: usize = 16 * hostlist::HOSTS_MAX;
 
 fn flux_resources(from: &str, text: &str) -> Result<Vec<String>, SchedulerError> {
@@ -276,7 +276,7 @@ fn flux_resources(from: &str, text: &str) -> Result<Vec<String>, SchedulerError>
     expand(from, &resources.execution.nodelist.join(",")).map(once)
 }
 
-/// Each name where it stands first. Host names are the same in capitals.
+/// Each name at its first place. Host names ignore case.
 pub fn once(hosts: Vec<String>) -> Vec<String> {
     let mut seen = std::collections::HashSet::new();
     hosts.into_iter().filter(|host| seen.insert(host.to_ascii_lowercase())).collect()

@@ -1,4 +1,4 @@
-//! The environment and the files of this process, as the readers of schedulers ask for them.
+//! The environment and the files of this process, as input for the parsers of schedulers' variables.
 
 use std::fs::File;
 use std::io::{self, Read};

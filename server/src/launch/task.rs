@@ -1,15 +1,17 @@
-//! Processes that somebody else started on many nodes, as `srun telem run -- ./app` does: how they find each other.
+//! Tasks: processes that a launcher started on many nodes, as `srun telem run -- ./app` does, and how they find each
+//! other.
 //!
-//! The one with rank 0 is the head, and publishes in `.telem-<job>/head` how it is joined. On every node the first one
-//! keeps that node: it is the node's recorder, and the others, its guests, send to it. Who is first is decided by a
-//! name in that directory, which one process can link and no other; one that a dead process left is taken over, which
-//! only processes of the same host can tell, and only they ask. It must stand on a file system that all nodes have.
+//! The task with rank 0 is the head; it publishes in `.telem-<job>/head` how to join it. On every node the first task
+//! keeps that node: it is the node's recorder, and the other tasks, its guests, send to it. The first is decided by a
+//! name in that directory, which only one process can link. A name that a dead process left is taken over; only
+//! processes of the same host can tell that, and only they check. The directory must be on a file system that all nodes
+//! share.
 //!
-//! Of a launch that has no scheduler, and so no name that all its nodes know, the processes of each node find each other
-//! in the same way, in a directory of that node, and there is no head: `mpirun -np 4 telem run -- ./app`.
+//! A launch without a scheduler has no name that all its nodes know. Then the tasks of each node find each other in the
+//! same way, in a directory of that node, and there is no head: `mpirun -np 4 telem run -- ./app`.
 //!
-//! The head keeps its own node, also where it comes late: it leaves a [`Wish`], which who keeps the node meanwhile
-//! looks for while it waits for its head. That one has recorded nothing yet, gives the node up and is a guest.
+//! The head keeps its own node, even if it starts late: it leaves a [`Wish`]. The task that keeps the node meanwhile
+//! checks for a wish while it waits for its head. It has recorded nothing yet, gives the node up and becomes a guest.
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +43,7 @@ const COURTESY: Duration = Duration::from_secs(1);
 pub(crate) const KEEPER_TIMEOUT: Duration = HEAD_TIMEOUT.saturating_add(Duration::from_secs(5));
 /// Longest that a node's keeper waits for the head to publish how it is joined.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest that the head waits for its node to be given up: who keeps it looks several times a second.
+/// Longest that the head waits for its node to be given up: its keeper checks several times a second.
 pub(crate) const HANDOVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -88,7 +90,7 @@ pub enum TaskPart {
     Unheard,
 }
 
-/// What a keeper tells its guests, who are of the same user on the same machine.
+/// What a keeper tells its guests, which belong to the same user on the same machine.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeeperMessage {
     environment: Vec<(String, OsString)>,
@@ -109,7 +111,7 @@ impl Meeting {
     pub fn of_launch(dir: &Path, name: &str, host: &str) -> Self {
         let plain =
             |byte: u8| if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) { char::from(byte) } else { '-' };
-        // What tells launches from each other stands at the end of their names.
+        // The distinguishing part of launches is at the end of their names.
         let kept = name.len().saturating_sub(LAUNCH_BYTES_MAX);
         let name: String = name.bytes().skip(kept).map(plain).collect();
         Self { dir: dir.join(format!("launch-{name}")), host: host.to_owned() }
@@ -138,7 +140,7 @@ impl Meeting {
         Ok(private_dir::own(&self.dir, own_uid(), Privacy::Unwritten)?)
     }
 
-    /// What this process is on its node. Waits for a keeper that lives to be ready, if anybody has the patience.
+    /// What this process is on its node. Waits for a live keeper to be ready, as long as `patience` allows.
     ///
     /// # Errors
     /// When nothing can be written there.
@@ -181,7 +183,7 @@ impl Meeting {
         self.await_keeper(machine, clock, patience)
     }
 
-    /// The head's part: the keeper, unless somebody records this node already or does not give it up.
+    /// The head's part: the keeper, unless another task records this node already and does not give it up.
     fn enter_as_head(
         &self,
         machine: &dyn Machine,
@@ -267,7 +269,7 @@ impl Meeting {
         match private_file::write(&path, &text) {
             Ok(()) => Some(Wish { path, text }),
             Err(error) => {
-                tracing::debug!(%error, "who keeps the node of the head does not hear of it");
+                tracing::debug!(%error, "the keeper of the head's node does not hear of it");
                 None
             }
         }
@@ -391,7 +393,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether the process of another claim runs. One that cannot be told of is left in peace.
+/// Whether the process of another claim runs. If that is unknown, it counts as running.
 fn is_alive(claim: &[u8], me: &Process, machine: &dyn Machine) -> bool {
     let Ok(owner) = serde_json::from_slice::<Process>(claim) else { return false };
     if owner.host != me.host {

@@ -1,4 +1,4 @@
-//! How processes of a job reach each other's workers: with TLS where the job has a certificate, else plainly.
+//! How processes of a job connect to each other's workers: with TLS if the job has a certificate, else without.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::token::Token;
 /// The wire of a job.
 ///
 /// # Errors
-/// When its certificate is none.
+/// When its certificate is invalid.
 pub fn wire(token: &Token, certificate: Option<&str>) -> Result<Wire, TlsError> {
     let dial: Arc<dyn Dial> = match certificate {
         Some(certificate) => {

@@ -1,4 +1,4 @@
-//! Looks, once in a while, who has fallen silent, and whether such a node still answers questions.
+//! Checks periodically which nodes have fallen silent, and whether such a node still answers queries.
 
 use std::time::Duration;
 

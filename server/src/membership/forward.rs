@@ -1,5 +1,5 @@
-//! Questions that an agent is asked: it hands them on to its head, which asks all nodes, so that a program gets one
-//! answer wherever it runs. Where there is no head the agent answers for its node alone, and says so.
+//! Forwards queries from an agent to its head, which asks all nodes, so that a program gets one answer wherever it
+//! runs. Without a head the agent answers for its own node alone, and says so.
 
 #[cfg(test)]
 mod tests;
@@ -23,12 +23,12 @@ use crate::http::ApiError;
 use crate::http::body::{self, BodyLimits};
 use crate::missing;
 
-/// How the head is asked; `None` while there is none.
+/// How to reach the head, while there is one.
 pub type InSight = watch::Receiver<Option<Client>>;
 
 /// How much longer than a query may take a head may be silent.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// What a client says for the one who answers.
+/// The parts of a client's request for the process that answers.
 const PASSED_ON: [header::HeaderName; 4] =
     [header::ACCEPT, header::ACCEPT_ENCODING, header::CONTENT_TYPE, header::USER_AGENT];
 /// What holds for one connection only.
@@ -48,7 +48,7 @@ pub fn over(router: Router, head: InSight, node: &str, limits: BodyLimits) -> Ro
     router.layer(middleware::from_fn_with_state(forward, forwarded))
 }
 
-/// Whether it is about samples or nodes of the job. What is told is not: a node stores its own.
+/// Whether it queries samples or nodes of the job. Samples that are sent do not count: a node stores its own.
 fn is_question(method: &Method, path: &str) -> bool {
     let path = path.strip_prefix("/grafana").unwrap_or(path).to_ascii_lowercase();
     let mut words = path.split('/').filter(|word| !word.is_empty()).peekable();
@@ -87,7 +87,7 @@ async fn forwarded(State(forward): State<Arc<Forward>>, request: Request, next: 
     let mut sight = forward.head.clone();
     let answer = tokio::select! {
         answer = sent => Some(answer),
-        // Whoever reports to it notices sooner than a question.
+        // The member that reports to it notices sooner than a query.
         _ = sight.wait_for(|head| head.is_none()) => None,
     };
     match answer {
@@ -95,18 +95,19 @@ async fn forwarded(State(forward): State<Arc<Forward>>, request: Request, next: 
         Some(Err(error @ ClientError::Silent { .. })) => {
             return ApiError::of_kind(ErrorKind::Unavailable, error.to_string()).into_response();
         }
-        Some(Err(error)) => tracing::debug!(%error, "a question is not handed on"),
+        Some(Err(error)) => tracing::debug!(%error, "a query is not forwarded"),
         None => {}
     }
     forward.alone("the head does not answer", Request::from_parts(parts, Body::from(asked)), next).await
 }
 
 impl Forward {
-    /// Our own answer, which says that it is no more than that.
+    /// Our own answer, which says that it covers only this node.
     async fn alone(&self, why: &str, request: Request, next: Next) -> Response {
         let asks_strictly = request.uri().query().is_some_and(|query| query.split('&').any(|one| one == "strict=true"));
         if asks_strictly {
-            let what = format!("the answer would lack other nodes ({why}); without strict it covers {}", self.node);
+            let what =
+                format!("other nodes ({why}) would be missing from the answer; without strict it covers {}", self.node);
             return ApiError::of_kind(ErrorKind::Unavailable, what).into_response();
         }
         let reason = format!("{why}: these are the samples of {} alone", self.node);

@@ -1,4 +1,4 @@
-//! The last thing that went wrong in this process, as its log says it: what the list of nodes shows.
+//! The last error of this process, as its log reports it; the list of nodes shows it.
 
 use std::fmt::{self, Write};
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
-//! The way of an agent to its head: joins, reports, looks for a head that has gone, and says farewell.
+//! The link of an agent to its head: it joins, reports, looks for a head that has gone, and says farewell.
 //!
-//! It never keeps the agent from anything: a head that is not there is looked for again and again, more and more
-//! seldom, at all of its addresses and where the join file says by then.
+//! The agent never waits for it. If the head is gone, the link looks for it again and again at growing intervals, at
+//! all of its addresses and at the address in the current join file.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer of a head.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Who an agent is.
+/// The identity of an agent.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The name that it wants, or has.
@@ -51,10 +51,10 @@ pub enum LinkError {
     /// Another attempt may help.
     #[error(transparent)]
     Away(#[from] ClientError),
-    #[error("{address} is no head that we understand: it answered {found}")]
+    #[error("{address} is not a compatible head: it answered {found}")]
     NoHead { address: Address, found: String },
     /// The head does not know us.
-    #[error("{address} does not know this node any more")]
+    #[error("{address} no longer knows this node")]
     Unknown { address: Address },
     /// The head does not want us, as we are.
     #[error("the head refuses this node: {why} ({address} answered {status})")]
@@ -163,7 +163,7 @@ impl Link {
     }
 }
 
-/// Asks a head of `join` as an agent: with the token, and trusting nobody but the job.
+/// Sends a request to a head of `join` as an agent: with the token, trusting only the job.
 ///
 /// # Errors
 /// BadAddress.
@@ -175,7 +175,7 @@ pub fn client(head: &Url, join: &Join) -> Result<Client, ClientError> {
     })
 }
 
-/// Where others reach us: an address, so that nobody needs to look up a name.
+/// Where others reach us: an address, so that no name needs to be resolved.
 async fn url(identity: &Identity, line: &ClientConnection, scheme: UrlScheme) -> String {
     let (own, port) = (identity.listens.ip(), identity.listens.port());
     let advertised = match &identity.advertise {
@@ -246,7 +246,7 @@ pub fn renewed(path: &Path, join: &Join) -> Renewed {
     match Join::read(path) {
         Ok(now) if now == *join => Renewed::No,
         Ok(now) if now.job != join.job => {
-            tracing::warn!(path = %path.display(), job = now.job, "the join file is another job's by now");
+            tracing::warn!(path = %path.display(), job = now.job, "the join file now belongs to another job");
             Renewed::No
         }
         Ok(now) if (&now.token, &now.certificate, &now.key) == (&join.token, &join.certificate, &join.key) => {

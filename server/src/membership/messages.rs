@@ -1,4 +1,4 @@
-//! What nodes and their head say to each other, in JSON.
+//! The messages between nodes and their head, in JSON.
 
 use std::path::PathBuf;
 

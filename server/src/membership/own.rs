@@ -1,4 +1,4 @@
-//! What a process says of itself: as a node among nodes.
+//! What a process reports about itself as one of the nodes.
 
 use std::path::PathBuf;
 

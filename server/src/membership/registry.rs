@@ -1,7 +1,8 @@
-//! Who belongs to the job, and how each of them is: decisions only, with the time as an argument.
+//! The registry: the members of the job and their state. It only decides, and time is an argument.
 //!
-//! A node is its machine and the place of its data: started again there, it gets its name back, whatever was heard of
-//! it last. Another one that wants the same name gets `NAME-2`, unless its database has that name already.
+//! A node is identified by its machine and the place of its data: a node that starts there again gets its name back,
+//! whatever its last report was. Another node that wants the same name gets `NAME-2`, unless its database has that name
+//! already.
 
 mod offset;
 #[cfg(test)]
@@ -37,7 +38,7 @@ pub struct Moment {
 #[derive(Clone, Debug)]
 pub struct HeadName {
     pub job: String,
-    /// The node of the head, whose name nobody else gets.
+    /// The node of the head; no other node gets its name.
     pub node: String,
     pub version: String,
     pub incarnation: String,
@@ -46,19 +47,21 @@ pub struct HeadName {
 /// Why a node was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeRefusal {
-    #[error("the node is of telem {theirs}, and this head of telem {ours}; start agents with the binary of their head")]
+    #[error(
+        "the node runs telem {theirs}, and this head runs telem {ours}; start agents with the binary of their head"
+    )]
     Version { ours: String, theirs: String },
-    #[error("the node is of job '{theirs}', and this is the head of job '{ours}'")]
+    #[error("the node belongs to job '{theirs}', and this is the head of job '{ours}'")]
     Job { ours: String, theirs: String },
-    #[error("the node gives itself no usable name: {0}")]
+    #[error("the node's name cannot be used: {0}")]
     Name(String),
-    #[error("the node says that it answers at '{url}', which is no http or https URL with a host and a port")]
+    #[error("the node gives '{url}' as its address, which is not an http or https URL with a host and a port")]
     Url { url: String },
     #[error("there is another node '{node}' on {host}, with data in {data}; start this one with another --node NAME")]
     Taken { node: String, host: String, data: String },
-    #[error("the job has {nodes_max} nodes already, the most that there may be")]
+    #[error("the job already has {nodes_max} nodes, which is the limit")]
     Full { nodes_max: usize },
-    #[error("no such node has joined: join first")]
+    #[error("this node has not joined: join first")]
     Unknown,
 }
 
@@ -178,7 +181,7 @@ impl Registry {
         if self.nodes.len() >= self.nodes_max {
             return Err(NodeRefusal::Full { nodes_max: self.nodes_max });
         }
-        // One of so many is free: there are fewer nodes.
+        // One of these is free: there are fewer nodes.
         let mut names = (2..).map(|n| format!("{wanted}-{n}"));
         if is_free(&wanted) {
             return Ok(wanted);
@@ -278,7 +281,7 @@ fn usable(text: &str) -> Result<Url, NodeRefusal> {
     url.ok_or_else(|| NodeRefusal::Url { url: shortened(text) })
 }
 
-/// Of what somebody else says, as much as is kept.
+/// The part of a foreign text that is kept.
 fn shortened(text: &str) -> String {
     text.chars().take(TEXT_CHARS_MAX).collect()
 }

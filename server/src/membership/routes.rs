@@ -1,6 +1,6 @@
 //! The requests of nodes to their head, and the list of nodes, which every process has.
 //!
-//! Who wants to belong shows the token, also on loopback: a user's processes are not all of one job.
+//! A node that wants to join shows the token, even on loopback: not all processes of a user belong to one job.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::token::Token;
 #[derive(Clone, Debug)]
 pub struct Membership {
     pub own: OwnNode,
-    /// `None` where this is no head.
+    /// `None` if this is not a head.
     pub nodes: Option<NodeRoster>,
     pub queries: Queries,
     pub clock: Arc<dyn Clock>,
@@ -57,7 +57,7 @@ pub fn worker(service: WorkerService, token: Token) -> Router {
     worker.layer(middleware::from_fn_with_state(token, needs_token))
 }
 
-/// Lets nobody pass who does not show the token, wherever he comes from.
+/// Refuses every request without the token, wherever it comes from.
 pub async fn needs_token(Of(token): Of<Token>, request: Request, next: Next) -> Response {
     if access::shows(request.headers(), &token) {
         return next.run(request).await;

@@ -1,5 +1,5 @@
-//! Who may ask without the token: on loopback and on the socket, processes of our user, of root, and of
-//! users that were allowed by name. Everybody else needs the token; beyond loopback, everybody.
+//! Decides which clients need no token. On loopback and on the socket these are processes of our user, of root, and of
+//! users that were allowed by name. All other clients need the token; beyond loopback every client does.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ const ROOT: u32 = 0;
 /// Longest that a connection waits to know the rank of its process; then its samples get none.
 pub(crate) const RANK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Of a client that hung up before anybody could ask whose it is.
+/// Of a client that disconnected before its owner could be determined.
 const HUNG_UP: &str = "its client hung up at once, and this kernel does not say whose it was: let the client wait \
                        (nc -N, nc -q 1), or use the Unix socket or `telem put`";
 const GONE: &str = "the kernel knows nothing of its client any more: let the client wait (nc -N, nc -q 1), or use the \
@@ -48,7 +48,7 @@ pub enum FirstLook {
     },
 }
 
-/// Who is admitted.
+/// The clients that are admitted.
 #[derive(Clone, Debug)]
 pub struct Rules {
     token: Token,
@@ -205,7 +205,7 @@ const FETCH_SITE: &str = "sec-fetch-site";
 /// 127.0.0.1, as a form sent across sites, or as a script or picture of ours that it shows. The first two show
 /// in Host and Origin, the last only in Sec-Fetch-Site; none can be forged by a page.
 ///
-/// What another port of this machine serves is from elsewhere too: on a node that users share, anybody may serve there.
+/// What another port of this machine serves is from elsewhere too: on a shared node any user may serve there.
 fn names_of_this_machine(headers: &HeaderMap, pages: &Cors) -> Result<(), ApiError> {
     let admitted = pages.admits(headers);
     let refused = |what: String| Err(ApiError::new(StatusCode::FORBIDDEN, what));

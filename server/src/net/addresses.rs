@@ -1,4 +1,4 @@
-//! The addresses of this machine, by which others reach it.
+//! The addresses of this machine at which others reach it.
 
 use std::collections::BTreeSet;
 use std::fs;

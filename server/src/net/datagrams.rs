@@ -1,8 +1,9 @@
-//! Datagrams of senders on this machine: a datagram shows no token, so who sends is found out by the port it came from.
+//! Datagrams of senders on this machine. A datagram carries no token, so its sender is identified by the port from
+//! which it came.
 //!
-//! The kernel's tables name the user of that port. They are read once a second for each sender at the most: a port that
-//! passes to another user within that second passes with its rights. A sender that is gone before anybody asks is
-//! nobody, as on the common port.
+//! The kernel's tables name the user of that port. They are read at most once a second for each sender; a port that
+//! passes to another user within that second keeps its rights for that time. A sender that is gone before the tables
+//! are read has no identity, as on the common port.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,18 +21,18 @@ use crate::protocol::DatagramService;
 
 /// Largest datagram that UDP has.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 64 << 10;
-/// How long it is remembered who a sender is.
+/// How long the identity of a sender is remembered.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1);
 /// Most senders that are remembered; with more all are asked about again.
 pub(crate) const SENDERS_MAX: usize = 1_024;
-/// How often it is told that datagrams are refused.
+/// How often the log reports refused datagrams.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 /// Most datagrams that are still taken when the server stops: more than a socket holds by default.
 pub(crate) const LAST_DATAGRAMS_MAX: usize = 4_096;
 /// How long reading rests after it failed.
 const READ_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who may send.
+/// The senders that are admitted.
 #[derive(Debug)]
 pub struct Admission {
     rules: Rules,
@@ -75,7 +76,7 @@ impl Admission {
         let now = Instant::now();
         if self.told.is_none_or(|told| now.duration_since(told) >= TOLD_INTERVAL) {
             self.told = Some(now);
-            tracing::warn!(%sender, refused = self.refused, "datagrams of a sender who may not send are dropped");
+            tracing::warn!(%sender, refused = self.refused, "datagrams of a sender without permission are dropped");
         }
     }
 }
@@ -101,7 +102,7 @@ pub async fn receive(
             }
         }
     }
-    // What tokio was not told of yet counts too.
+    // Datagrams that tokio does not know of yet count too.
     let Ok(socket) = socket.into_std() else { return };
     for _ in 0..LAST_DATAGRAMS_MAX {
         let Ok((bytes, sender)) = socket.recv_from(&mut room) else { break };

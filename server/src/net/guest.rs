@@ -1,4 +1,4 @@
-//! Who is connected: the places that connections take, and what is remembered of each.
+//! The connected clients: the places that connections take, and what is known about each.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,26 +14,26 @@ use tokio::time::Instant;
 use super::access::Access;
 use crate::http::asker::Asker;
 
-/// How often it is told that wrong tokens come.
+/// How often the log reports wrong tokens.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Of so many places one is kept for the owner and the socket.
+/// One of this many places is kept for the owner and the socket.
 pub(crate) const KEPT_SHARE: usize = 32;
 /// Most places that are kept.
 pub(crate) const KEPT_MAX: usize = 16;
-/// Strangers may take one of so many places, and each source of them one of so many of those.
+/// Strangers may take one of this many places, and each source of them one of this many of those.
 pub(crate) const STRANGERS_SHARE: usize = 4;
 
-/// Whom a place is for. Who it is must be known before a place is taken.
+/// The kind of client that takes a place. It must be known before a place is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceFor {
-    /// Who comes through the Unix socket.
+    /// A client of the Unix socket.
     Socket,
     /// A process of our own user, or of root.
     Owner,
-    /// A process of a user who was allowed by name.
+    /// A process of a user that was allowed by name.
     Allowed,
-    /// Who has to show the token, and has not done so yet.
+    /// A client that must show the token, and has not done so yet.
     Stranger(StrangerSource),
 }
 
@@ -48,7 +48,7 @@ pub enum StrangerSource {
 /// The places for connections.
 ///
 /// Strangers may take a quarter of them, a quarter of that for each source. A few are kept for the owner, and half of
-/// these for the Unix socket: what a job opens by mistake must not keep anybody from asking what goes on.
+/// these for the Unix socket: connections that a job opens by mistake must not prevent queries about its state.
 #[derive(Debug)]
 pub struct ConnectionPlaces {
     common: Arc<Semaphore>,
@@ -108,7 +108,7 @@ impl ConnectionPlaces {
 #[derive(Debug)]
 pub struct ConnectionPlace {
     _permit: OwnedSemaphorePermit,
-    /// Given back once the token was shown: it is no stranger then.
+    /// Released once the token was shown: the client is no stranger then.
     stranger: Mutex<Option<StrangersPlace>>,
 }
 
@@ -187,7 +187,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says that somebody tries tokens, and does not let him fill the log.
+/// Logs that a client tries tokens, without letting it fill the log.
 #[derive(Debug, Default)]
 pub struct WrongTokens {
     told: Mutex<Warnings>,

@@ -1,4 +1,4 @@
-//! Where the server listens: the port that was asked for, or the first free one from the default on.
+//! The port on which the server listens: the requested one, or the first free one from the default on.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,9 @@ const PORTS_TRIED_MAX: u16 = 200;
 pub enum ListenError {
     #[error("cannot listen on {address}: {source}; choose another --listen ADDR:PORT (port 0 takes any free one)")]
     Taken { address: SocketAddr, source: io::Error },
-    #[error("datagrams carry no token, so they are taken on loopback only, and {address} is not; name 127.0.0.1")]
+    #[error(
+        "datagrams carry no token, so they are accepted only on loopback, and {address} is not loopback; use 127.0.0.1"
+    )]
     Open { address: SocketAddr },
     #[error("all of 127.0.0.1:{DEFAULT_PORT} to {last} are taken; choose --listen 127.0.0.1:0 for any free port")]
     NoneFree { last: u16 },
@@ -35,7 +37,7 @@ pub enum BoundListener {
 /// Binds all of them.
 ///
 /// # Errors
-/// When a port cannot be had; when datagrams are to come from other machines, of which nobody can say whose they are.
+/// When a port is not available; when datagrams are to come from other machines, because their owner is unknown.
 pub async fn bind(listeners: Vec<OwnListener>) -> Result<Vec<BoundListener>, ListenError> {
     let mut bound = Vec::with_capacity(listeners.len());
     for OwnListener { address, language } in listeners {

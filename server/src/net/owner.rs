@@ -1,9 +1,9 @@
-//! Whose the client end of a loopback connection is.
+//! Finds the owner of the client end of a loopback connection.
 //!
-//! The kernel is asked for this one connection ([`sock_diag`](super::sock_diag)): that costs the same whatever the
-//! machine has open, and is done before the client can be gone. Where it may not be asked (gVisor, a filter of system
-//! calls) its tables are read ([`proc_net`](super::proc_net)), which takes longer the more sockets there are. Nothing is
-//! remembered from one connection to the next: a port has another owner a moment later.
+//! The kernel is asked about this one connection ([`sock_diag`](super::sock_diag)). That costs the same however many
+//! sockets the machine has, and is done before the client can be gone. If that call is not permitted (gVisor, a filter
+//! of system calls), the kernel's tables are read ([`proc_net`](super::proc_net)), which takes longer the more sockets
+//! there are. Nothing is cached from one connection to the next: a port may have another owner a moment later.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,13 +29,13 @@ pub struct SocketOwner {
     pub end: SocketHold,
 }
 
-/// Whether anybody holds a socket.
+/// Whether a process holds a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketHold {
     Held,
     /// Its process closed it, and the kernel still knows whose it was.
     Closed,
-    /// Nobody holds it, and nobody knows who did: the uid says nothing.
+    /// No process holds it, and its former owner is unknown: the uid says nothing.
     Unknown,
 }
 
@@ -58,8 +58,8 @@ impl SocketRow {
         Some(SocketOwner { uid: self.uid, end })
     }
 
-    /// `None` where there is no connection yet: whoever opens one from the same port now is not who holds the other end
-    /// of ours.
+    /// `None` if there is no connection yet: a process that opens one from the same port now is not the one at the
+    /// other end of ours.
     fn end(&self) -> Option<SocketHold> {
         const SYN_SENT: u8 = 2;
         const SYN_RECEIVED: u8 = 3;
@@ -100,7 +100,7 @@ impl OwnerLookup {
     pub fn new(listening: SocketAddr) -> Self {
         let diag = SockDiag::open(listening);
         if let Err(error) = &diag {
-            tracing::debug!(%error, "sock_diag is not to be had; /proc/net/tcp is read for every connection");
+            tracing::debug!(%error, "sock_diag is not available; /proc/net/tcp is read for every connection");
         }
         Self { diag: diag.ok(), ..Self::of_tables() }
     }
@@ -117,7 +117,7 @@ impl OwnerLookup {
     }
 
     /// The owner of the socket at `local` that is connected to `remote`, where that takes no time: some microseconds.
-    /// Nobody, where the kernel has no such connection.
+    /// No owner, if the kernel has no such connection.
     ///
     /// # Errors
     /// When the kernel may not be asked; its tables say more.
@@ -141,7 +141,7 @@ impl OwnerLookup {
         Ok(owner.map(|owner| self.known(owner)))
     }
 
-    /// User 0 is what an older kernel says of everybody's socket that is closed.
+    /// An older kernel reports user 0 for every closed socket.
     fn known(&self, owner: SocketOwner) -> SocketOwner {
         let unsure = owner.end == SocketHold::Closed && owner.uid == 0 && !self.kernel_keeps_users;
         if unsure { SocketOwner { end: SocketHold::Unknown, ..owner } } else { owner }

@@ -1,8 +1,8 @@
-//! Who holds the other end of a loopback connection: `/proc/net/tcp` and `/proc/net/tcp6`, read and understood.
+//! Finds the owner of the other end of a loopback connection in `/proc/net/tcp` and `/proc/net/tcp6`.
 //!
-//! The kernel's tables name for every socket of this network namespace its two addresses, its state, the user it
-//! belongs to and its inode. A socket that nobody holds any more has inode 0. While what it sent is on its way, newer
-//! kernels still name its user; older ones, and every kernel of one that only waits (TIME_WAIT), name user 0, which
+//! For every socket of this network namespace the kernel's tables list its two addresses, its state, its user and its
+//! inode. A socket that no process holds any more has inode 0. While data that it sent is on its way, newer kernels
+//! still name its user. Older kernels, and every kernel for a socket that only waits (TIME_WAIT), name user 0, which
 //! must not be taken for root.
 
 use std::fs::File;
@@ -19,7 +19,7 @@ const TABLE_BYTES_MAX: u64 = 64 << 20;
 /// # Errors
 /// When neither table can be read.
 pub fn owner_of(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
-    // A client that speaks IPv4 through an IPv6 socket stands in the second table, with mapped addresses.
+    // A client that uses IPv4 through an IPv6 socket is in the second table, with mapped addresses.
     let v4 = search("/proc/net/tcp", local, remote);
     if let Ok(Some(owner)) = v4 {
         return Ok(Some(owner));
@@ -63,7 +63,7 @@ fn search(path: &str, local: SocketAddr, remote: SocketAddr) -> io::Result<Optio
 /// Looks for one connection in the text of a table.
 ///
 /// # Errors
-/// When `table` cannot be read. Lines that are no rows are passed over.
+/// When `table` cannot be read. Lines that are not rows are skipped.
 pub fn find(table: impl BufRead, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<SocketOwner>> {
     for line in table.lines() {
         if let Some(owner) = row(&line?).and_then(|row| row.owner(local, remote)) {

@@ -1,7 +1,7 @@
-//! A stream of which it can be asked, beside those who read and write it, whether its client is still there.
+//! A stream that can tell, beside its reader and writer, whether its client is still connected.
 //!
-//! Who reads HTTP/1 reads on only when it wants the next request. As long as one that was sent ahead waits, it does not
-//! notice that the client is gone.
+//! A reader of HTTP/1 reads on only when it wants the next request. While a request that was sent ahead waits, the
+//! reader does not notice that the client is gone.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -73,7 +73,7 @@ impl<S: Socketed> SharedStream<S> {
         Self(Arc::new(stream))
     }
 
-    /// Whether its client is there, for as long as somebody wants to know.
+    /// Whether its client is there, for as long as this exists.
     pub fn presence(&self) -> Arc<dyn Presence> {
         Arc::new(PeerPresence(Arc::clone(&self.0)))
     }

@@ -1,9 +1,9 @@
-//! Which protocol a client speaks, by the first byte that it sends.
+//! Which protocol a client speaks, decided by the first byte that it sends.
 //!
-//! Requests of HTTP begin with the name of a method, which is in capitals; commands of OpenTSDB's telnet are not. That
-//! one byte decides, as in OpenTSDB, so a request that comes byte by byte is understood as well. What begins as no text
-//! does is refused by HTTP at once; somebody who tries TLS where there is none would wait for ever for an answer to a
-//! line without end. HTTP/2 is told from HTTP/1 by its preface.
+//! HTTP requests begin with the name of a method, in capitals; commands of OpenTSDB's telnet do not. That one byte
+//! decides, as in OpenTSDB, so a request that arrives byte by byte is recognised as well. Input that does not begin as
+//! text is refused by HTTP at once; otherwise a client that tries TLS where there is none would wait for ever for an
+//! answer to a line without end. HTTP/2 is distinguished from HTTP/1 by its preface.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// Most bytes that are taken before it is known who is to have them.
+/// Most bytes that are read before their protocol is known.
 const FIRST_BYTES_MAX: usize = 4 << 10;
 
 /// What every client of HTTP/2 sends first (RFC 9113 §3.4).

@@ -1,8 +1,8 @@
-//! The kernel's own answer about one connection: a question over netlink (sock_diag(7)), which it looks up as it would
-//! for a packet, so that its cost does not grow with the sockets of the machine.
+//! Asks the kernel about one connection over netlink (sock_diag(7)). The kernel looks the connection up as it would for
+//! a packet, so the cost does not grow with the number of sockets.
 //!
-//! The kernel answers before the question has returned, so nothing is ever waited for. Whatever it finds is described
-//! by the answer itself: where it has no such connection it may offer the socket that listens there.
+//! The kernel answers before the request call has returned, so nothing ever waits. The answer itself describes the
+//! socket that was found: if there is no such connection, the kernel may return the socket that listens there.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -131,7 +131,7 @@ fn in_16_bytes(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// `None` where this is no answer to that question.
+/// `None` if this is not an answer to that request.
 fn understood(number: u32, answer: &[u8]) -> Option<io::Result<Option<SocketRow>>> {
     let (kind, answered) = (u16_at(answer, 4)?, u32_at(answer, 8)?);
     let body = answer.get(HEAD_BYTES..)?;

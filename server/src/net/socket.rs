@@ -1,4 +1,4 @@
-//! The Unix socket: in a directory that is ours alone, under a short path, in place of a dead one only.
+//! The Unix socket: in a private directory, under a short path, replacing only a dead one.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -16,13 +16,13 @@ const PATH_BYTES_MAX: usize = 99;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    #[error("{0}: mend it, or set XDG_RUNTIME_DIR to a directory that is yours alone")]
+    #[error("{0}: repair it, or set XDG_RUNTIME_DIR to a directory that only you can enter")]
     Directory(#[from] PrivateDirError),
     #[error("the socket path {} has {found} bytes; at most {PATH_BYTES_MAX} are allowed: set XDG_RUNTIME_DIR to a shorter one", path.display())]
     LongPath { path: PathBuf, found: usize },
     #[error("{} is served by a running telem", path.display())]
     Alive { path: PathBuf },
-    #[error("{} is in the way of the socket and is not one; remove it", path.display())]
+    #[error("{} is in the way of the socket and is not a socket; remove it", path.display())]
     InTheWay { path: PathBuf },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
@@ -37,7 +37,7 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
 pub enum SocketPlace {
     /// In XDG_RUNTIME_DIR, if it has a value and is the user's alone; else where [`SocketPlace::Common`] is.
     ///
-    /// Jobs inherit XDG_RUNTIME_DIR from the login node, and on a compute node nothing stands there; under sudo it is
+    /// Jobs inherit XDG_RUNTIME_DIR from the login node, and on a compute node it does not exist; under sudo it is
     /// somebody else's.
     OfUser { xdg_runtime_dir: Option<PathBuf> },
     /// The same place on all nodes of a job, whatever each has in XDG_RUNTIME_DIR: `/tmp/telem-UID`, and where that
@@ -83,10 +83,10 @@ impl SocketPlace {
     }
 }
 
-/// Where anybody may write, and every machine has it.
+/// A public place that every machine has.
 const ROOTS: [&str; 2] = ["/tmp", "/dev/shm"];
 
-/// Whether a socket can be made in a directory that somebody named for such things.
+/// Whether a socket can be created in a directory that the user named for sockets.
 fn is_usable(dir: &Path, uid: u32) -> bool {
     let is_short = dir.join(file_name("")).as_os_str().len() <= PATH_BYTES_MAX;
     is_short && dir.is_absolute() && private_dir::check(dir, uid, Privacy::Closed).is_ok()
@@ -166,7 +166,7 @@ fn clear(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-/// True when nothing stands at `path`, false when a dead socket does.
+/// True if there is nothing at `path`, false if there is a dead socket.
 fn is_vacant(path: &Path) -> Result<bool, SocketError> {
     use std::os::unix::fs::FileTypeExt;
     let found = match fs::symlink_metadata(path) {

@@ -1,4 +1,4 @@
-//! Ends a connection whose peer stopped reading: without it, an answer that nobody takes holds its query for ever.
+//! Ends a connection whose peer stopped reading: otherwise an answer that is never read holds its query for ever.
 //!
 //! Over HTTP/2 a peer can go on reading and still take nothing of one answer; [`StallWatch`] ends that answer alone.
 

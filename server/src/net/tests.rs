@@ -1,4 +1,4 @@
-//! Who is let in, where we listen, and what a connection may not do.
+//! Which clients are let in, where the server listens, and what a connection may not do.
 
 mod http2;
 mod own_ports;
@@ -282,7 +282,7 @@ async fn a_socket_wants_a_directory_that_is_ours_alone_and_a_short_path() {
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(dir.path(), &link).unwrap();
     let refusal = Socket::bind(&link, "a.sock", uid()).unwrap_err();
-    assert!(refusal.to_string().contains("is no directory"), "{refusal}");
+    assert!(refusal.to_string().contains("is not a directory"), "{refusal}");
 
     fs::write(dir.path().join("file.sock"), "precious").unwrap();
     assert!(matches!(Socket::bind(dir.path(), "file.sock", uid()), Err(SocketError::InTheWay { .. })));

@@ -1,4 +1,4 @@
-//! Whatever stands under a name in a place where anybody may write, the job gets a directory of its own.
+//! Whatever a stranger put under a name in a public place, the job gets a directory of its own.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,16 +14,16 @@ type TakeName = fn(&Path, &Path);
 
 /// Everything that somebody may leave under a name.
 const IN_THE_WAY: [(&str, TakeName, &str); 7] = [
-    ("a dangling link", |name, _| symlink("/no/such/place", name).unwrap(), "is no directory but a link"),
-    ("a link to itself", |name, _| symlink(name, name).unwrap(), "is no directory but a link"),
-    ("a link to a directory", |name, other| symlink(other, name).unwrap(), "is no directory but a link"),
-    ("a file", |name, _| fs::write(name, "").unwrap(), "is no directory"),
+    ("a dangling link", |name, _| symlink("/no/such/place", name).unwrap(), "is not a directory but a link"),
+    ("a link to itself", |name, _| symlink(name, name).unwrap(), "is not a directory but a link"),
+    ("a link to a directory", |name, other| symlink(other, name).unwrap(), "is not a directory but a link"),
+    ("a file", |name, _| fs::write(name, "").unwrap(), "is not a directory"),
     (
         "a pipe",
         |name, _| assert!(std::process::Command::new("mkfifo").arg(name).status().unwrap().success()),
-        "is no directory",
+        "is not a directory",
     ),
-    ("a socket", |name, _| drop(std::os::unix::net::UnixListener::bind(name).unwrap()), "is no directory"),
+    ("a socket", |name, _| drop(std::os::unix::net::UnixListener::bind(name).unwrap()), "is not a directory"),
     (
         "a directory that others may enter",
         |name, _| {
@@ -74,7 +74,7 @@ fn names_are_tried_up_to_the_limit_and_the_first_reason_is_told() {
     fs::remove_dir(name(NAMES_MAX)).unwrap();
     fs::write(name(NAMES_MAX), "").unwrap();
     let error = below(base.path(), "t", uid(), Privacy::Closed).unwrap_err().to_string();
-    assert!(error.contains(&format!("{} is no directory", name(1).display())), "{error}");
+    assert!(error.contains(&format!("{} is not a directory", name(1).display())), "{error}");
     let absent = base.path().join("absent");
     assert!(matches!(below(&absent, "t", uid(), Privacy::Closed), Err(PrivateDirError::Io { .. })));
 }

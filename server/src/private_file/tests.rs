@@ -1,4 +1,4 @@
-//! Nobody else reads them, and nobody sees half of one.
+//! Other users cannot read them, and no process sees half of one.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! What rows look like in each format.
+//! The form of rows in each format.
 
 use std::io::Cursor;
 

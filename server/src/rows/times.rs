@@ -1,5 +1,5 @@
-//! Times of microseconds as JSON, written digit by digit: arrow-json's own way through chrono's formatting takes half of
-//! the time of an answer with times. What both write is the same.
+//! Writes times in microseconds as JSON, digit by digit. arrow-json uses chrono's formatting, which takes half of the
+//! time of an answer with times. Both write the same text.
 
 use arrow::array::{Array, TimestampMicrosecondArray};
 use arrow::datatypes::FieldRef;
@@ -26,7 +26,7 @@ impl EncoderFactory for TimeTexts {
     ) -> Result<Option<NullableEncoder<'a>>, ArrowError> {
         let Some(times) = array.as_any().downcast_ref::<TimestampMicrosecondArray>() else { return Ok(None) };
         let is_utc = times.timezone().is_some_and(super::is_utc);
-        // What stands in the place of a NULL does not matter, but seldom hinders either.
+        // The value in the place of a NULL does not matter, and rarely does harm.
         if !is_utc || !times.values().iter().all(|time| (FIRST..END).contains(time)) {
             return Ok(None);
         }

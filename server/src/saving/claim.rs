@@ -1,4 +1,4 @@
-//! A directory that is ours because we made it: two that ask at once never get the same.
+//! Reserves a directory by creating it: two processes that do so at once never get the same one.
 
 use std::fs::DirBuilder;
 use std::io;

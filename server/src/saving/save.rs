@@ -1,10 +1,10 @@
-//! Saving: a copy of the live database grows in a lasting place while the job runs.
+//! Saves a job: a copy of the live database grows in a lasting place while the job runs.
 //!
-//! A thread of its own steps an engine [`Mirror`] every few seconds, so that a job that is killed leaves a copy that
-//! opens and lacks seconds. Once the database is closed the copy is finished. A place that cannot be written is told
-//! once and tried again; the job never waits for it.
+//! A dedicated thread steps an engine [`Mirror`] every few seconds. So a job that is killed leaves a copy that opens
+//! and lacks only seconds. The copy is finished once the database is closed. A place that cannot be written is reported
+//! once and retried; the job never waits for it.
 //!
-//! The same for the head of a job and for an agent on one of its nodes: only the [`CopyPlace`] differs.
+//! The head of a job and the agents on its nodes save in the same way: only the [`CopyPlace`] differs.
 
 pub(crate) mod destination;
 pub mod note;
@@ -32,7 +32,7 @@ const FIRST_STEPS: [Duration; 2] = [Duration::from_millis(200), Duration::from_m
 const FINISH_ATTEMPTS: u32 = 3;
 /// How long to wait between two of them.
 const FINISH_PAUSE: Duration = Duration::from_secs(1);
-/// How often a head is told how far a node is, besides when that changes in kind.
+/// How often a node reports its progress to the head, besides changes in kind.
 const TOLD_EVERY: Duration = Duration::from_secs(15);
 /// How many directories are tried in a row: one may be another process's, or hold something else.
 const PLACES_TRIED: u32 = 3;
@@ -168,15 +168,15 @@ struct CopyThread {
     live: PathBuf,
     place: CopyPlace,
     mirror: Option<Mirror>,
-    /// The last attempt failed, and that was told.
+    /// The last attempt failed, and that was reported.
     failing: bool,
-    /// The live data are gone, and that was told.
+    /// The live data is gone, and that was reported.
     removed: bool,
     /// A step has succeeded: there is something to open.
     stepped: bool,
     /// Bytes so far.
     copied: u64,
-    /// For how long nobody was told how far we are.
+    /// The time since the last report of our progress.
     untold: Duration,
 }
 
@@ -233,7 +233,7 @@ impl CopyThread {
 
     fn step(&mut self) {
         self.watch_live();
-        // Nobody else does that for a description of the job. A disk that fails was told by the writer.
+        // Nothing else does that for a description of the job. A disk failure was reported by the writer.
         if let Err(error) = self.db.sync() {
             tracing::debug!(%error, "the last samples could not be made durable");
         }
@@ -276,8 +276,8 @@ impl CopyThread {
         if gone {
             self.removed = true;
             tracing::error!(
-                "the live data in {} were removed by somebody: what comes in now is in memory alone, and is saved in {} \
-                 at the end; choose a --data DIR that nobody tidies",
+                "the live data in {} was removed: new samples are only in memory, and are saved in {} at the end; choose \
+                 a --data DIR that is not cleaned up",
                 self.live.display(),
                 self.place.dir().display()
             );
@@ -304,7 +304,7 @@ impl CopyThread {
         }
     }
 
-    /// A step of the mirror. One whose copy was removed or taken is begun anew, in a directory of its own.
+    /// A step of the mirror. If its copy was removed or replaced, it begins anew in a directory of its own.
     fn try_to(
         &mut self,
         step: impl Fn(&mut Mirror) -> telem_engine::Result<MirrorReport>,
@@ -321,7 +321,7 @@ impl CopyThread {
         self.place.give_up();
         let report = step(self.mirror()?).map_err(|error| error.to_string())?;
         tracing::warn!(
-            "the copy in {} was removed or taken by somebody; all samples are saved anew in {}",
+            "the copy in {} was removed or replaced; all samples are saved anew in {}",
             lost.display(),
             self.place.dir().display()
         );
@@ -333,7 +333,7 @@ impl CopyThread {
         report
     }
 
-    /// After an error: a head that was started anew is to be asked anew, and may give another directory.
+    /// After an error: a restarted head must be asked again, and may give another directory.
     fn find_again(&mut self) {
         let CopyPlace::OfNode(place) = &mut self.place else { return };
         place.ask_again();
@@ -363,7 +363,7 @@ impl CopyThread {
             CopyPlace::OfNode(place) => SaveNote::new(place.save().map(Path::to_path_buf), place.seen_from_here()),
         };
         if let Err(error) = note.and_then(|note| note.write(&self.live)) {
-            tracing::debug!(%error, "the live data do not say where they are saved");
+            tracing::debug!(%error, "the note on where the live data is saved cannot be written");
         }
     }
 

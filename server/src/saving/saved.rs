@@ -1,7 +1,7 @@
-//! Which databases are meant by the directories that somebody names.
+//! Finds the databases in directories that a user names.
 //!
-//! A database is one directory and belongs to one node; what a job saves is a directory with one such directory a
-//! node. Either may be named, and several of them: what comes later wins where two hold the same sample.
+//! A database is one directory and belongs to one node; a job saves a directory with one such directory per node. A
+//! user may name either, and several of them: if two hold the same sample, the later one wins.
 
 #[cfg(test)]
 mod tests;
@@ -62,7 +62,7 @@ pub enum SavedError {
 pub enum UnsoundPolicy {
     /// Nothing is opened.
     Fail,
-    /// The others are, and whoever asks is told.
+    /// The others are, and the caller is informed.
     LeaveOut,
 }
 
@@ -123,11 +123,11 @@ pub fn engine_options(databases: usize, clock: Arc<dyn Clock>) -> Options {
     }
 }
 
-/// The databases that `named` directories are or hold, one level down: in the order given, those of one directory
-/// by name (`n1-2` before `n1-10`). One that is named twice is taken once, where it stands last.
+/// The databases that `named` directories are or hold, one level down: in the order given, those of one directory by
+/// name (`n1-2` before `n1-10`). One that is named twice is used once, at its last place.
 ///
 /// # Errors
-/// The first directory that is no database and holds none, or that cannot be read; too many databases.
+/// The first directory that is not a database and holds none, or that cannot be read; too many databases.
 pub fn databases(named: &[PathBuf]) -> Result<Vec<PathBuf>, SavedError> {
     databases_where(named, |dir| Db::stands_in(dir, &OsDisk))
 }
@@ -232,7 +232,7 @@ fn those_with(
     };
     let found = thread::scope(|scope| {
         let threads: Vec<_> = directories.chunks(share).map(|some| scope.spawn(|| look(some))).collect();
-        let died = || telem_engine::Error::Internal { what: "who looks for databases died".to_owned() };
+        let died = || telem_engine::Error::Internal { what: "the thread that looks for databases died".to_owned() };
         let found = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(died())));
         found.collect::<telem_engine::Result<Vec<_>>>()
     });
@@ -260,7 +260,7 @@ fn by_name(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The digits that `text` starts with, or what stands before the next digit.
+/// The digits that `text` starts with, or the text before the next digit.
 fn part(text: &str) -> &str {
     let digits = text.starts_with(|c: char| c.is_ascii_digit());
     let end = text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());

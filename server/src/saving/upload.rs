@@ -1,10 +1,10 @@
-//! Where the nodes of a job are saved: at the head, who has which directory and how far it is; at a node that cannot
-//! write there, a [disk](HeadDisk) whose files are the head's.
+//! Where the nodes of a job are saved. At the head: which node has which directory, and how far it is. At a node that
+//! cannot write there: a [disk](HeadDisk) whose files are the head's.
 //!
-//! A node asks the head for its directory, and is told a probe beside it: who can read that writes there directly. Who
-//! cannot sends the same files part by part, as an engine [`Mirror`](telem_engine::Mirror) makes them: under a name
-//! that no reader looks at until they are whole and durable. So a copy is as sound however it came, and wherever it
-//! was cut off. Names are the mirror's or refused; no name is ever a path.
+//! A node asks the head for its directory, and is told of a probe file in it: a node that can read the probe writes
+//! there directly. Other nodes send the same files part by part, as an engine [`Mirror`](telem_engine::Mirror) makes
+//! them, under a temporary name until they are whole and durable. So a copy is equally sound on both ways, wherever it
+//! was interrupted. Only the mirror's file names are accepted, and no name is ever used as a path.
 
 mod board;
 mod disk;
@@ -39,7 +39,7 @@ use store::UploadStore;
 pub const PART_BYTES_MAX: usize = 4 << 20;
 /// Memory that the parts of all nodes take together.
 const PARTS_BYTES_MAX: usize = 64 << 20;
-/// Requests of nodes that are at the disk at once; one more is told to come again.
+/// Requests of nodes that use the disk at once; one more is told to retry.
 const AT_DISK_MAX: usize = 8;
 /// Most nodes that are saved.
 const NODES_MAX: usize = 16_384;
@@ -103,7 +103,7 @@ pub struct DirectoryRequest {
     pub avoid: Option<PathBuf>,
 }
 
-/// What it is told.
+/// The answer to it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DirectoryGrant {
     /// On the head, absolute.
@@ -115,9 +115,9 @@ pub struct DirectoryGrant {
 pub enum UploadsError {
     #[error(transparent)]
     Name(#[from] ConfigError),
-    #[error("{NODES_MAX} nodes are saved here already, and no more may be")]
+    #[error("{NODES_MAX} nodes are saved here already, which is the limit")]
     TooMany,
-    #[error("no directory can be made in {}: {source}", path.display())]
+    #[error("cannot create a directory in {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Engine(#[from] telem_engine::Error),

@@ -1,4 +1,4 @@
-//! A service that is the head of a job: its secrets, its addresses, and what agents are told of them.
+//! A service that is the head of a job: its secrets, its addresses, and what agents learn of them.
 
 use std::fmt;
 use std::future::ready;

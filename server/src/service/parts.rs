@@ -1,4 +1,4 @@
-//! What a service is made of, put together before anybody is served.
+//! The parts of a service, assembled before the first client is served.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

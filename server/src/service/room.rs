@@ -1,9 +1,9 @@
-//! A server whose disk is full when it starts: it answers questions at once, and writes when there is room.
+//! A server whose disk is full when it starts: it answers queries at once, and writes when there is room.
 //!
-//! A writer needs a little room for its lock and its log before it can take anything. Until there is some, the database
-//! is only read: samples are refused with a word that says why, and nothing of the node is collected. Whether there is
-//! room is tried by opening the database to be written, and what is had so is what is served from then on, at the same
-//! address, with the same token.
+//! A writer needs a little room for its lock and its log before it can accept anything. Until there is some, the
+//! database is only read: samples are refused with a message that says why, and nothing of the node is collected. The
+//! server tests for room by opening the database for writing. The database that this returns is served from then on, at
+//! the same address, with the same token.
 
 use std::future::Future;
 use std::path::Path;

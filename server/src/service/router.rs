@@ -1,4 +1,4 @@
-//! Who answers which path: the only file that lists protocols. What nodes say to each other comes beside them.
+//! Maps paths to handlers: the only file that lists protocols, beside the routes between nodes.
 //!
 //! The router knows no connections and checks no rights: the net module does that before a request comes here.
 

@@ -1,4 +1,4 @@
-//! Files are merged, and dropped where retention says so, while the server serves: a thread that mostly rests.
+//! Merges files, and drops them where retention says so, while the server runs, on a thread that mostly rests.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;

@@ -1,4 +1,4 @@
-//! Who is shown which certificate, and who trusts it.
+//! Which certificate a client is shown, and which clients trust it.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio_rustls::TlsAcceptor;

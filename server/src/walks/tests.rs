@@ -1,4 +1,4 @@
-//! Long work ends with its client, comes in turn, and has a deadline.
+//! Long work ends with its client, takes turns, and has a deadline.
 
 use std::future::Future;
 use std::pin::Pin;

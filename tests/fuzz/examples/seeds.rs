@@ -1,8 +1,9 @@
-//! Makes the seeds in `tests/fuzz/corpus`: what real databases are made of, and what was recorded from other systems.
+//! Makes the seeds in `tests/fuzz/corpus` from parts of real databases and from recordings of other systems.
 //!
 //!   cargo run --manifest-path tests/fuzz/Cargo.toml --example seeds
 //!
-//! Names say where a seed comes from. They need not be made again when the writer changes: old files must be read.
+//! Names say where a seed comes from. The seeds need not be made again when the writer changes: old files must stay
+//! readable.
 
 use std::fs;
 use std::path::{Path, PathBuf};

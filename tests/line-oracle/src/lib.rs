@@ -1,5 +1,5 @@
-//! Random lines, read by telem and by InfluxDB 3's own parser: what both read is the same, and every line that is
-//! well-formed is read by both.
+//! Random lines, parsed by telem and by InfluxDB 3's own parser: where both accept a line they agree, and both accept
+//! every well-formed line.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Bodies of requests, rendered before the clock starts: a file of `samples u32, bytes u32, body` (little endian).
+//! Request bodies, rendered before the clock starts, in a file of `samples u32, bytes u32, body` (little endian).
 
 use std::fmt::Write as _;
 use std::fs::File;

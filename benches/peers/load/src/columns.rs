@@ -1,4 +1,4 @@
-//! The same samples as plain columns of numbers, for databases that are no servers and to compare answers with.
+//! The same samples as plain columns of numbers, for databases that are not servers and for the comparison of answers.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a client and a sink of this kind need: kept connections, bodies with a length or in chunks.
+//! The part of HTTP/1.1 that this client and sink need: keep-alive, and bodies with a length or in chunks.
 
 use std::io::{BufRead, Read};
 

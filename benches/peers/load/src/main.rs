@@ -1,8 +1,8 @@
-//! The client of the comparison with other databases: `telem-load` makes job telemetry from fixed seeds, renders it as each
-//! database wants it before any clock runs, and sends it over as many connections as it is told.
+//! The client of the comparison with other databases. `telem-load` makes job telemetry from fixed seeds, renders it in
+//! the form that each database expects before any clock runs, and sends it over a given number of connections.
 //!
-//! The one idea: all text is made beforehand, so that sending costs next to nothing and the server is what is measured.
-//! `telem-load sink` answers everything and stores nothing: what it takes to send to that is the client's own share.
+//! All text is made beforehand, so sending costs next to nothing and the measurement is of the server.
+//! `telem-load sink` answers every request and stores nothing; sending to it costs exactly the client's own share.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same everywhere. `engine/examples/sizes.rs` has this file too.
+//! Pseudo-random numbers that are the same on every machine. `engine/examples/sizes.rs` contains this file too.
 
 /// Splitmix64.
 #[derive(Clone, Debug)]

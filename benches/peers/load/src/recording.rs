@@ -1,4 +1,5 @@
-//! A recording of a real machine's `/proc`, as `benches/record_proc.py` writes it: a line a sample with tabs between.
+//! A recording of a real machine's `/proc`, as `benches/record_proc.py` writes it: one line per sample, separated by
+//! tabs.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,9 +1,9 @@
 //! Telemetry of a job's nodes, from fixed seeds: the same samples on every machine.
 //!
-//! 50 series a host under 34 names: 13 gauges with two decimals (shares of CPU time, watts), 32 integers (counters, bytes,
-//! percentages, temperatures), 3 constants and 2 losses in which nearly every digit is noise. How far a value moves in a
-//! second is chosen so that each class holds about as much information as it did in the data on which telem's design was
-//! measured; what any store makes of a class follows from that.
+//! There are 50 series per host under 34 names: 13 gauges with two decimals (shares of CPU time, watts), 32 integers
+//! (counters, bytes, percentages, temperatures), 3 constants and 2 losses in which nearly every digit is noise. How far
+//! a value moves in a second was chosen so that each class holds about as much information as in the data on which
+//! telem's design was measured.
 
 use crate::random::Random;
 use crate::{Data, Failed, Row, Subject, Value};

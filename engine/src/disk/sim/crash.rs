@@ -1,4 +1,4 @@
-//! How much of what was never synced is still there after a power loss.
+//! Decides how much of the data that was never synced survives a power loss.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub fn draw(random: &mut Random) -> Survival {
     *random.pick(&[Survival::Nothing, Survival::Everything, Survival::Prefix, Survival::Any, Survival::Any])
 }
 
-/// What stands where a file grew and its data did not arrive.
+/// The contents where a file grew and its data did not arrive.
 #[derive(Clone, Copy, Debug)]
 pub enum Filler {
     Zeros,

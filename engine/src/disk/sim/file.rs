@@ -85,7 +85,7 @@ impl File {
         bytes
     }
 
-    /// What stands on the medium when the power comes back.
+    /// The contents of the medium when the power comes back.
     pub fn after_power_loss(&self, survival: Survival, stale: &[u8], random: &mut Random) -> Vec<u8> {
         match survival {
             Survival::Nothing => self.durable.clone(),

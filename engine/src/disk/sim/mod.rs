@@ -1,10 +1,10 @@
-//! A disk in memory that loses power, fills up and fails on demand, the same way for the same seed.
+//! A simulated disk in memory that loses power, fills up and fails on demand, deterministically by its seed.
 //!
-//! Every file and every directory has two images: the live one, which processes see, and the
-//! durable one, which syncs move forward. [`SimDisk::kill`] gives the disk as the next process
-//! finds it: the live image is whole. [`SimDisk::power_loss`] gives the disk as the next boot
-//! finds it: the durable image and whatever part of the rest [`crash`] lets through. Both leave
-//! the old disk behind, so that a database which still has it open can do no harm.
+//! Every file and every directory has two images: the live one, which processes see, and the durable one, which syncs
+//! move forward. [`SimDisk::kill`] returns the disk as the next process finds it: the whole live image.
+//! [`SimDisk::power_loss`] returns the disk as the next boot finds it: the durable image, and the part of the rest that
+//! [`crash`] lets through. Both detach the old disk, so that a database which still has it open cannot change the new
+//! one.
 
 mod crash;
 mod fault;
@@ -118,14 +118,14 @@ impl SimDisk {
         self.lock().names.files().map(|(name, _)| name.clone()).collect()
     }
 
-    /// What a file holds; `None` when there is none.
+    /// The contents of a file; `None` if it does not exist.
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.lock();
         let file = state.names.file(path)?;
         Some(state.files[file.0].live().to_vec())
     }
 
-    /// Changes a file as decay of the medium does, behind the back of whoever has it open.
+    /// Changes a file as decay of the medium does, unnoticed by processes that have it open.
     pub fn decay(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.lock();
         let file = state.names.file(path).expect("only a file that exists can decay");

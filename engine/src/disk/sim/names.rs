@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::crash::{self, Survival};
 use super::random::Random;
 
-/// The how-manieth file that was ever created.
+/// The number of this file in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub usize);
 
@@ -131,7 +131,7 @@ impl Entries {
         }
     }
 
-    /// What stands in a directory that did not survive is gone with it.
+    /// The contents of a directory that did not survive are gone with it.
     fn drop_orphans(&mut self) {
         let dirs = self.dirs.clone();
         let reachable = |name: &Path| name.ancestors().skip(1).all(|dir| is_root(dir) || dirs.contains(dir));

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same for the same seed on every machine.
+//! Pseudo-random numbers that depend on nothing but their seed.
 
 /// `SplitMix64`: one word of state, and any seed is a good one.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! The manifest that a repair starts from: the one that is there, one that is proven although it cannot be read as it is,
-//! or a new one.
+//! The manifest that a repair starts from: the existing one; one that cannot be read as it is, but can be proven; or a
+//! new one.
 
 use std::path::Path;
 

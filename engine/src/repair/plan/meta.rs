@@ -1,4 +1,4 @@
-//! What becomes of the metadata.
+//! Plans the repair of the metadata.
 
 use super::Planner;
 use crate::error::Result;
@@ -45,8 +45,8 @@ impl Planner<'_> {
                 self.unproven.push(format!("{file}: its checksum is lost with the manifest"));
                 return Ok(Some(FileEntry { file, bytes: bytes.len() as u64, crc32: crc32fast::hash(&bytes) }));
             }
-            self.lose_meta(&file, "it is no JSON of ours");
-            self.set_aside(&file, "it is no JSON of ours");
+            self.lose_meta(&file, "it is not JSON that telem writes");
+            self.set_aside(&file, "it is not JSON that telem writes");
         }
         Ok(None)
     }

@@ -1,4 +1,4 @@
-//! What becomes of segments.
+//! Plans the repair of segments.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -55,8 +55,7 @@ impl Planner<'_> {
             if let Some((by, loses)) = passed_over.get(&file) {
                 if *loses {
                     let entry = entry_of(&examined);
-                    let why =
-                        format!("{by} has samples of the same time and flush, and nobody can tell which are newer");
+                    let why = format!("{by} has samples of the same time and flush, and it is unknown which are newer");
                     self.losses.push(segments::loss_of_all(&file, &why, entry, runs_of(&examined), &name));
                 }
                 self.set_aside(&file, format!("{by} came in its place"));
@@ -72,7 +71,7 @@ impl Planner<'_> {
                     self.act(
                         Act::RebuildSegment,
                         &file,
-                        "its series have other names now, and rows stand in their order",
+                        "its series have other names now, and rows are in the order of names",
                     );
                     self.aside.insert(file.clone());
                     parts.push(SegmentPart::Made { file, label, source: RepairSource::Runs(entry) });
@@ -159,7 +158,7 @@ pub(super) fn node_of(disk: &dyn Disk, layout: &Layout, entry: &SegmentEntry) ->
 
 /// Files of which another holds everything, and that other; and those that collide with another, which are lost.
 fn superseded(judged: &[(String, Examined)]) -> BTreeMap<String, (String, bool)> {
-    // Sound files first, then by the number in their name: what was written later stands for what it was made of.
+    // Sound files first, then by the number in their name: a later file replaces those that it was made of.
     let mut order: Vec<(&String, &SegmentEntry, bool)> = Vec::new();
     let entries: Vec<(String, SegmentEntry, bool)> = judged
         .iter()

@@ -1,4 +1,4 @@
-//! What becomes of the keys of series.
+//! Plans the repair of the series' keys.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What becomes of the WAL.
+//! Plans the repair of the WAL.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ impl Planner<'_> {
             FoundList::Whole(list) => self.list = list,
             FoundList::Damaged(error) => self.drop_list(error.to_string()),
         }
-        // Without the manifest nobody knows which of them were flushed.
+        // Without the manifest it is unknown which of them were flushed.
         if self.manifest.is_none() && !self.list.is_empty() {
             self.drop_list("without the manifest it does not tell which files count".to_owned());
         }
@@ -50,7 +50,7 @@ impl Planner<'_> {
         for entry in gone {
             let path = self.layout.wal(entry.number);
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let why = "the file was begun and is gone; it had so many bytes at least";
+            let why = "the file was begun and is missing; it had at least this many bytes";
             self.losses.push(wal::loss(&format!("{WAL}/{name}"), why, None, entry.bytes as usize));
             self.drop_list("a file that it names is gone".to_owned());
         }

@@ -1,4 +1,4 @@
-//! Run indexes.
+//! The fuzz target of run indexes.
 
 use super::*;
 use crate::segment::decimal;

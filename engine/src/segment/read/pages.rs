@@ -1,9 +1,9 @@
-//! The numbers of one column, straight from its pages.
+//! Reads the numbers of one column directly from its pages.
 //!
-//! Whoever asks many databases reads a few rows of each of thousands of files, and what it takes to begin counts as
-//! much as what is read. Parquet's own readers make what packs and unpacks anew for each column that they open, hundreds
-//! of KiB that are cleared, and an array of Arrow for each stretch. Here pages come from Parquet still packed, are unpacked
-//! by what their thread keeps for that, and their numbers are handed out as they are.
+//! A query over many databases reads a few rows of each of thousands of files, so the cost of starting a read counts as
+//! much as the read itself. Parquet's own readers allocate their decoders anew for each column that they open, hundreds
+//! of KiB that must be cleared, and build an Arrow array for each stretch. Here Parquet hands out the pages compressed,
+//! decoders kept by each thread decompress them, and the numbers are passed on without a copy.
 
 use std::cell::RefCell;
 use std::io::{Cursor, Read};
@@ -185,7 +185,7 @@ impl<'a, T: DataType> PageColumn<'a, T> {
 struct Pages {
     pages: SerializedPageReader<Blocks>,
     packed: bool,
-    /// Whether the column has a value in each row: then nobody looks at its levels.
+    /// Whether the column has a value in each row: then its levels are not read.
     whole: bool,
 }
 
@@ -253,7 +253,7 @@ impl Iterator for Pages {
     }
 }
 
-/// The bytes of a page that is packed but for its first bytes, the levels.
+/// The bytes of a page that is compressed except for its first bytes, the levels.
 fn unpack(page: &Bytes, levels: usize) -> ParquetResult<Bytes> {
     let Some((levels, packed)) = page.split_at_checked(levels) else {
         return Err(ParquetError::General(format!("levels of {levels} bytes in a page of {}", page.len())));

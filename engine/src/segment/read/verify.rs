@@ -1,4 +1,4 @@
-//! Holds a whole segment against its run index and the manifest: every byte, every row.
+//! Verifies a whole segment against its run index and the manifest: every byte, every row.
 
 use arrow::array::{TimestampMicrosecondArray, UInt32Array};
 

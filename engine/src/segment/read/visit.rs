@@ -1,5 +1,5 @@
-//! Hands out the values of runs while pages are decoded, and their times in the form in which they are known: who
-//! folds values needs neither a copy of them nor, for most runs, any times.
+//! Passes the values of runs on while pages are decoded, with their times in the form in which they are stored. A
+//! caller that folds values needs no copy of them and, for most runs, no times.
 
 use std::ops::Range;
 use std::slice;
@@ -26,7 +26,7 @@ pub enum Numbers<'a> {
     Scaled(&'a [i64], u8),
     Floats(&'a [f64]),
     Mixed(&'a [Value]),
-    /// This one, so many times; never NaN.
+    /// This value, repeated; never NaN.
     Same(Value, usize),
 }
 
@@ -68,7 +68,7 @@ impl<'a> From<&'a Values> for Numbers<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     Values,
-    /// Only whether they are NaN: where there are none, any value may stand for all.
+    /// Only whether they are NaN: without NaN any value may represent all.
     NaN,
 }
 

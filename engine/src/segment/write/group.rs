@@ -1,8 +1,8 @@
-//! A row group that is being encoded, column by column.
+//! Encodes one row group, column by column.
 //!
-//! Times are encoded in two ways where it is not clear which is smaller, and the smaller is kept:
-//! differences bit-packed in pages of [`PAGE_ROWS`] for times that tick; or, in one page, their
-//! bytes one by one, where the compressor finds the times that many series share.
+//! Where it is not clear which encoding of times is smaller, both are tried and the smaller one is kept. The first
+//! encodes differences, bit-packed in pages of [`PAGE_ROWS`], which suits regular times. The second splits the bytes of
+//! the times within one page, where the compressor finds the times that many series share.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ pub struct Group {
     rows: usize,
     columns: Vec<ArrowColumnWriter>,
     whole_times: Option<ArrowColumnWriter>,
-    /// What stands in front of the rows to come, as long as all of it ticks: first time, step, rows.
+    /// The rows so far, as long as they are regular: first time, step, rows.
     ticking: Vec<(i64, i64, usize)>,
     /// Whether there is something in `times` that does not tick.
     irregular: bool,

@@ -72,8 +72,8 @@ fn good_lines_and_good_fields_are_kept_and_each_bad_one_is_named() {
             "3: field 'big' is an unsigned integer beyond 9223372036854775807, the largest that is stored (the rest of \
              the line is)",
             "5: unable to parse 'm,host= value=3 3': missing tag value",
-            "6: unable to parse 'm,host=a,host=b value=4 4': duplicate tags: 'host' stands twice",
-            "7: timestamp 99999999999000 ms lies 98299999999.0 s ahead of this machine's clock; at most 3600 s are \
+            "6: unable to parse 'm,host=a,host=b value=4 4': duplicate tags: 'host' occurs twice",
+            "7: timestamp 99999999999000 ms is 98299999999.0 s ahead of this machine's clock; at most 3600 s are \
              allowed: compare the clocks",
             "8: unable to parse 'm value=6 9223372036854775': bad timestamp: beyond what microseconds in 64 bits can \
              hold",

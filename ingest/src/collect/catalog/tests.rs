@@ -1,4 +1,4 @@
-//! The catalog is whole, and its page says what it says.
+//! The catalog is complete, and the page of metrics agrees with it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -62,45 +62,47 @@ fn the_page_of_metrics_says_what_the_catalog_says() {
 const HEAD: &str = "\
 # The metrics that telem collects
 
-Every series carries the tag `host`. `--level N` collects all rows up to level N; the default of `telem run` is 2, of
-`telem serve` 1 (user metrics only). In SQL the same is in the table `metrics`.
+Every series has the tag `host`. `--level N` collects all rows up to level N. The default of `telem run` is 2; that of
+`telem serve` is 1, which means user metrics only. In SQL the table `metrics` lists the same metrics.
 
-* Tags in parentheses stand at level 3 and above only. There the series of the parts take the place of their
-  sum, so a sum over all series of a name says the same at every level.
-* Counters only grow while the node runs; ask for their rate. Whole numbers are stored as integers, times as
-  seconds.
-* A file that a kernel does not have (pressure on old ones, much inside containers) leaves its metrics out. What every
-  node has (load average, CPU times, memory, network interfaces, processes) is warned of once where it is missing.
-  Numbers beyond 2⁶³-1 are damage, and no samples.
-* Samples carry the time of their tick, a multiple of `--interval`. A tick that is more than half an interval late
-  is skipped and counted (`telem_ingest_ticks_skipped_total`).
-* Disks and network interfaces are those of the hardware: no partitions, no loop devices, no bridges, nothing that
-  stands on top of others and would count twice. Where no interface is of hardware (containers), all but loopback.
-  Loopback never counts, at level 3 neither: it is memory of the node, and each byte would count as sent and received.
-* Space is told of each file system on its own at every level: sums over file systems mean little.
-* A source that takes more than 5 s to read is warned of and left out until it can be read again; the others go on.
-* Of more than 1,000 processes of the user those with the most CPU time have series (among equals, those with the most
-  memory); the others are counted (`telem_ingest_processes_skipped`). They are walked over beside the ticks, and
-  a process gets series when two walks in a row met it.
-* The processes of the job are what the command of `telem run` started, and what those started in turn; on other nodes,
-  and where a parent is gone, what stands in their session or process group, has the job's `TELEM_JOB` (else the
-  scheduler's job number) in its environment, or runs in the scheduler's control group. (What a batch script runs beside
-  the command has a parent of the user, and does not belong.) They are read at every tick and have a sample from the first
-  tick that meets them; their CPU time begins with 0 at the tick before.
-  * `rank` is what a launcher said (`RANK`, `OMPI_COMM_WORLD_RANK`, `PMIX_RANK`, `PMI_RANK`, `SLURM_PROCID`), `parent` the
+* Tags in parentheses exist only at level 3 and above. There the series of the parts replace their sum, so a sum over
+  all series of a name is the same at every level.
+* Counters only grow while the node runs; query their rate. Whole numbers are stored as integers, times as seconds.
+* If a kernel lacks a file (pressure on old kernels, many files inside containers), its metrics are left out. If a file
+  is missing that every node has (load average, CPU times, memory, network interfaces, processes), telem warns once.
+  Numbers beyond 2⁶³-1 count as damage and are not stored.
+* Samples carry the time of their tick, a multiple of `--interval`. A tick that is more than half an interval late is
+  skipped and counted (`telem_ingest_ticks_skipped_total`).
+* Only disks and network interfaces that are hardware are collected: no partitions, loop devices, bridges, or other
+  devices on top of hardware, which would count twice. If no interface is hardware (containers), all interfaces but
+  loopback are collected. Loopback never counts, not even at level 3: it is memory of the node, and each byte would
+  count as sent and as received.
+* Space is reported for each file system separately at every level, because sums over file systems mean little.
+* If a source takes more than 5 s to read, telem warns and leaves it out until it can be read again; the other sources
+  go on.
+* If the user has more than 1,000 processes, those with the most CPU time have series (among equals, those with the most
+  memory). The others are counted (`telem_ingest_processes_skipped`). Processes are listed between ticks, and a process
+  gets series when two lists in a row contain it.
+* The processes of the job are those that the command of `telem run` started, and those that they started in turn. On
+  other nodes, and if a parent has ended, processes are recognised by their session or process group, by the job's
+  `TELEM_JOB` (else the scheduler's job number) in their environment, or by the scheduler's control group. (Processes
+  that a batch script runs beside the command have a parent outside of the job, and do not belong to it.) They are read
+  at every tick and have a sample from the first tick that finds them; their CPU time begins with 0 at the tick before.
+  * `rank` is the launcher's (`RANK`, `OMPI_COMM_WORLD_RANK`, `PMIX_RANK`, `PMI_RANK`, `SLURM_PROCID`). `parent` is the
     command of the parent.
-  * The sum of `job_process_cpu_seconds_total` over all series is the CPU time of the job. `counted=reaped` is what
-    processes used after they were seen last, or without ever being seen, as it shows in the account of the parent that
-    waited for them; it stands under the command of its children where those that were seen had one, else under the
-    parent's. Missing is what a process used after its last tick whose parent did not wait for it: it ignores SIGCHLD, or
-    was gone, or is the launcher's own daemon, as of the tasks on other nodes. The kernel tells times to 0.01 s.
-  * The 512 processes with the most CPU time have series of their own; the others stand together by command and rank,
-    `counted=together`. So do the processes of a command of which 64 had series and lived for less than 5 s: from then on
-    one of them has its own after 5 s. Of more than 1,000 commands and ranks the rest is `other`. While the job has more
-    than 1,000 processes on a node, they are read every 5 s.
-  * `telem run` and agents follow a job; `telem serve`, and a `--sysroot` other than `/`, do not.
-* In a container that has the host's root mounted, say at `/host`, `--sysroot /host` samples the host: its files, its
-  network, its file systems.
+  * The sum of `job_process_cpu_seconds_total` over all series is the CPU time of the job. `counted=reaped` is the CPU
+    time of processes after the last tick that saw them, or of processes that no tick saw, taken from the account of the
+    parent that waited for them. It is listed under the command of the parent's children if a tick saw such children,
+    else under the parent's own command. One part is missing: the CPU time after the last tick of a process whose parent
+    did not wait for it. Such a parent ignores SIGCHLD, has ended, or is the launcher's own daemon, as for tasks on
+    other nodes. The kernel reports times to 0.01 s.
+  * The 512 processes with the most CPU time have series of their own. The others are combined by command and rank,
+    `counted=together`. If 64 processes of a command had series and lived for less than 5 s, further processes of that
+    command are combined too until they are 5 s old. Beyond 1,000 commands and ranks the rest is `other`. While the job
+    has more than 1,000 processes on a node, they are read every 5 s.
+  * `telem run` and agents follow a job; `telem serve` does not, nor does any command with a `--sysroot` other than `/`.
+* In a container that has the host's root mounted, for example at `/host`, `--sysroot /host` samples the host: its
+  files, its network, its file systems.
 ";
 
 fn page() -> String {

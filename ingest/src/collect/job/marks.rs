@@ -1,4 +1,4 @@
-//! What a process of the job carries wherever it runs: its environment and the scheduler's control group.
+//! The marks that identify a process of the job wherever it runs: its environment and the scheduler's control group.
 
 use std::collections::HashSet;
 use std::fs::read_link;
@@ -16,7 +16,7 @@ const SCHEDULER_NAMES: [&str; 4] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "F
 /// How many processes are above us at most.
 const ABOVE_MAX: usize = 64;
 
-/// Who says that a process is of the job.
+/// What shows that a process belongs to the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The telem that started the command.
@@ -29,13 +29,13 @@ pub enum Mark {
 pub struct Marks {
     tree: Tree,
     job: Vec<u8>,
-    /// The scheduler's number of this job, as we were told it ourselves.
+    /// The scheduler's number of this job, from our own environment.
     scheduler: Option<(&'static str, Vec<u8>)>,
     /// The control group that the scheduler made for the job.
     cgroup: Option<String>,
     /// Another telem's processes are not the job's, though they run in it.
     program: Option<PathBuf>,
-    /// Who started us, and who started that: the job is below us, or beside.
+    /// Our parent, and its parents: the job is below us, or beside us.
     above: HashSet<u32>,
 }
 
@@ -86,7 +86,7 @@ impl Marks {
         is_within(text, cgroup).then_some(Mark::Scheduler)
     }
 
-    /// The rank that its launcher told it.
+    /// The rank that its launcher set.
     pub fn rank_of(&self, pid: u32) -> Option<u32> {
         let mut environment = Vec::new();
         rank::read_environment(&self.tree.path(format!("proc/{pid}/environ")), &mut environment).ok()?;

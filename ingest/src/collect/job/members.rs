@@ -1,10 +1,10 @@
-//! Who belongs to the job: what its command started, and what that started in turn.
+//! Which processes belong to the job: those that its command started, and those that they started in turn.
 //!
-//! A process belongs to the job when its parent does, or when it stands in a session or a process group that a process
-//! of the job leads: that is how one is known whose parent is gone. One that all of this says nothing about is known by
-//! its environment (TELEM_JOB, else the number that the scheduler gave the job) or by the scheduler's control group:
-//! so an agent knows the tasks of its node, which it did not start. Asked is each once, or twice where it may just be
-//! starting; telem itself, and what it started for its own ends, never belongs.
+//! A process belongs to the job if its parent does, or if it is in a session or a process group that a process of the
+//! job leads; that finds processes whose parent has ended. If none of this decides, its environment does (TELEM_JOB,
+//! else the number that the scheduler gave the job), or the scheduler's control group. That is how an agent recognises
+//! the tasks of its node, which it did not start. Each process is examined once, or twice if it may just be starting.
+//! telem itself, and processes that it started for its own purposes, never belong to the job.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::collect::source::Tree;
 /// How often a process is asked whether it belongs to the job: at first sight it may not be what it will be, as a task
 /// that its launcher has just made.
 const LOOKS: u8 = 2;
-/// How often a process may change its name and be told under the new one: a program that is started by a shell does
+/// How often a process may change its name and be reported under the new one: a program that is started by a shell does
 /// so once.
 pub(crate) const NAMES_MAX: u8 = 4;
 /// How often processes that were just met are gone through for parents among each other.
@@ -72,7 +72,7 @@ pub struct EndedProcess {
     pub lived: Duration,
     /// All that is counted of it and of what it reaped.
     pub counted_ticks: u64,
-    /// Who has reaped it, directly or by way of others that have ended too; `None` for nobody whom we know.
+    /// The process that reaped it, directly or through others that have ended too; `None` if that is unknown.
     pub reaper: Option<u32>,
     /// Whether that was its parent.
     pub is_direct: bool,
@@ -101,7 +101,7 @@ pub struct JobMembers {
     /// When this process began, in ticks: what a process reaped before that is not the job's.
     began: u64,
     processes: HashMap<u32, JobProcess>,
-    /// Processes of the job that lead a session or a group, also where they have ended while others stand in it.
+    /// Processes of the job that lead a session or a group, even if they have ended while others are in it.
     leaders: HashSet<u32>,
     strangers: HashMap<u32, Stranger>,
     /// Telem itself and its supervisor.
@@ -159,7 +159,7 @@ impl JobMembers {
         read(&self.tree.path(format!("proc/{pid}/stat")), &mut self.file).and_then(parse_stat)
     }
 
-    /// Reads the processes of the job anew, and looks for those that came.
+    /// Reads the processes of the job again, and looks for new ones.
     pub fn look(&mut self, time: Timestamp, command: Option<&JobCommand>, listing: &mut Listing) {
         self.walk += 1;
         self.read_again();
@@ -302,7 +302,7 @@ impl JobMembers {
         is_ours(&stat.pid) || is_ours(&stat.parent)
     }
 
-    /// Whether it was started for the job, whoever did it.
+    /// Whether it was started for the job, by any process.
     fn is_marked(&self, stat: &Stat) -> bool {
         // Threads of the kernel have no memory of their own.
         if stat.virtual_bytes == 0 || self.is_telems(stat) {

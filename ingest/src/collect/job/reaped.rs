@@ -1,4 +1,4 @@
-//! What a process reaped: the CPU time of its children that have ended, less what was counted while they were there.
+//! What a process reaped: the CPU time of its ended children, less the time that was counted while they existed.
 
 /// A command and its rank.
 pub type Name = (String, Option<u32>);
@@ -18,7 +18,7 @@ pub struct Reaper {
     ended: Option<Option<Name>>,
 }
 
-/// What a process reaped that nobody had seen.
+/// What a process reaped that no tick had seen.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UnseenTime {
     pub ticks: u64,

@@ -1,7 +1,9 @@
-//! What is told of the processes of the job: the dearest each in series of its own, the others together, by command.
+//! How the processes of the job are reported: the most expensive each in a series of its own, the others together, by
+//! command.
 //!
-//! A build starts thousands of processes that live for less than a tick is long. So the first of a command have series
-//! at once, and once many of those were short, one of that command must live for [`SETTLED_AFTER`] before it has.
+//! A build starts thousands of processes that live for less than a tick. So the first processes of a command get series
+//! at once. After many of them were short-lived, a process of that command must live for [`SETTLED_AFTER`] before it
+//! gets one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +18,7 @@ use crate::collect::cpu::TICKS_PER_SECOND;
 use crate::collect::series::{Out, Slot};
 
 /// Most processes of the job that have series of their own at a tick: those with the most CPU time, and among equals
-/// with the most memory. The others are told together, by command.
+/// with the most memory. The others are combined by command.
 pub const JOB_PROCESSES_MAX: usize = 512;
 /// A process that lived for less was short.
 pub const SETTLED_AFTER: Duration = Duration::from_secs(5);
@@ -24,7 +26,7 @@ pub const SETTLED_AFTER: Duration = Duration::from_secs(5);
 pub const SHORT_MAX: u32 = 64;
 /// The same of all commands together.
 pub const SHORT_ALL_MAX: u32 = 4_096;
-/// Most commands and ranks that are told together each under its own name; the others are `other`.
+/// Most commands and ranks that are combined, each under its own name; the others are `other`.
 pub const GROUPS_MAX: usize = 1_000;
 
 const METRICS: [&str; 3] =
@@ -146,7 +148,7 @@ impl JobSeries {
         self.groups.entry((counted, name.clone())).or_insert_with(|| ProcessGroup::new(counted, &name))
     }
 
-    /// Whether a process of that command that is no longer there than `lived` is told together with others.
+    /// Whether a process of that command that has existed for at most `lived` is combined with others.
     fn is_short(&self, comm: &str, lived: Duration) -> bool {
         let short = self.short.get(comm).copied().unwrap_or(0);
         lived < SETTLED_AFTER && (short >= SHORT_MAX || self.short_all >= SHORT_ALL_MAX)

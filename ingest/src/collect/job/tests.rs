@@ -1,4 +1,5 @@
-//! A node of processes that are files: who belongs to the job, what is told of whom, and that all CPU time is counted once.
+//! A node whose processes are files: which processes belong to the job, how they are reported, and that all CPU time is
+//! counted once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

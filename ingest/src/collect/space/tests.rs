@@ -1,4 +1,4 @@
-//! File systems that answer, refuse and hang; the test decides when.
+//! File systems that answer, fail and hang, as the test decides.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

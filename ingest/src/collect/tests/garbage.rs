@@ -1,4 +1,4 @@
-//! Whatever stands in a file, nothing panics: random bytes, and recorded files cut and overwritten.
+//! No content of a file causes a panic: random bytes, and recorded files that were cut and overwritten.
 
 use proptest::prelude::*;
 

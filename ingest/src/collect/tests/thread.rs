@@ -1,4 +1,4 @@
-//! The thread: its ticks follow the clock it was given, and it ends when told.
+//! The collecting thread: its ticks follow the given clock, and it ends when told to.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

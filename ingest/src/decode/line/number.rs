@@ -1,4 +1,4 @@
-//! Numbers, booleans and timestamps of line protocol, from their bytes.
+//! Parses numbers, booleans and timestamps of line protocol from their bytes.
 
 use telem_engine::Value;
 
@@ -46,7 +46,7 @@ pub fn read(rest: &[u8]) -> Result<(FieldValue, usize), LineError> {
 /// The float that the first `len` bytes are, by the general rule.
 fn float(rest: &[u8], len: usize) -> Result<(FieldValue, usize), LineError> {
     let token = &rest[..len];
-    // Words are no numbers here.
+    // Words are not numbers here.
     if !token.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'+' | b'-' | b'e' | b'E')) {
         return Err(LineError::Number);
     }

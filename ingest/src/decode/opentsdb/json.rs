@@ -1,4 +1,4 @@
-//! The JSON of data points, and of the bare words that are none.
+//! The JSON of data points, and the bare words in it that are not JSON.
 
 use std::fmt;
 use std::ops::Range;
@@ -157,8 +157,8 @@ pub fn without_quotes(error: JsonError, body: &str) -> JsonError {
     JsonError { column: error.column - quotes, ..error }
 }
 
-/// A body in which every bare `NaN` and `Infinity` is quoted; `None` when there is none. JSON has
-/// no such numbers, so this is for bodies that turned out to be no JSON.
+/// A body in which every bare `NaN` and `Infinity` is quoted; `None` if it contains neither. JSON has no such numbers,
+/// so this is for bodies that turned out to be no JSON.
 pub fn quote_non_numbers(body: &str) -> Option<String> {
     let mut quoted = String::with_capacity(body.len() + 64);
     let mut done = 0;
@@ -173,7 +173,7 @@ pub fn quote_non_numbers(body: &str) -> Option<String> {
     (done > 0).then_some(quoted)
 }
 
-/// Where in a body `NaN` and `Infinity` stand outside of strings.
+/// The places of `NaN` and `Infinity` in a body, outside of strings.
 struct BareWords<'a> {
     body: &'a str,
     at: usize,

@@ -1,10 +1,10 @@
-//! The numbers that OpenTSDB takes, from their text: what looks like an integer is one.
+//! The numbers that OpenTSDB accepts, parsed from their text: what looks like an integer is one.
 
 use telem_engine::Value;
 
 use super::NonFinite;
 
-/// Why a text is no value.
+/// Why a text is not a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
     NotANumber,
@@ -18,7 +18,7 @@ pub enum NumberError {
 /// any other is a float as Java writes it: blanks around it and a suffix `f` or `d` are fine.
 ///
 /// # Errors
-/// See [`NumberError`]. Hexadecimal digits are no numbers, and words (`NaN`, `Infinity`) are some only where
+/// See [`NumberError`]. Hexadecimal digits are not numbers, and words (`NaN`, `Infinity`) are numbers only where
 /// `non_finite` says so. Digits beyond what a float can hold never turn into an infinity.
 pub fn parse(text: &str, non_finite: NonFinite) -> Result<Value, NumberError> {
     if !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {

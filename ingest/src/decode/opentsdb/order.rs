@@ -1,4 +1,4 @@
-//! The order in which OpenTSDB's messages list tags: that of Java's `HashMap`, so that they read the same here.
+//! The order in which OpenTSDB's messages list tags: that of Java's `HashMap`, so that our messages are the same.
 
 #[cfg(test)]
 mod tests;

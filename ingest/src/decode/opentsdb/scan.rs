@@ -1,8 +1,9 @@
-//! Put bodies as senders mostly write them, read in one pass without building anything.
+//! Reads put bodies in the form that most senders write, in one pass and without building anything.
 //!
-//! This knows a part of what `/api/put` takes: one object or an array of them, each with exactly metric, timestamp, value
-//! and tags, names without escapes, whole timestamps, plain numbers. What it reads means what [`super::with_points`]
-//! makes of it. Of anything else it says that it is unusual, and whoever asked starts again with that.
+//! The scanner knows a part of what `/api/put` accepts: one object or an array of objects, each with exactly metric,
+//! timestamp, value and tags, names without escapes, whole timestamps, and plain numbers. Its result is what
+//! [`super::with_points`] would return. For any other body it reports that the body is unusual, and the caller starts
+//! again with that function.
 
 use telem_engine::{Timestamp, Value};
 
@@ -143,7 +144,7 @@ impl<'a> PointScan<'a> {
             return Some(&self.body[start..self.at]);
         }
         self.expect(b'{')?;
-        // Its entries are read by whoever does not know them yet.
+        // Its entries are read by the caller, if it does not know them yet.
         loop {
             match self.peek()? {
                 b'"' => {

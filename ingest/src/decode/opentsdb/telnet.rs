@@ -1,8 +1,8 @@
-//! Lines of OpenTSDB's telnet protocol that bring a sample: `put METRIC TIME VALUE KEY=VALUE ...`.
+//! Lines of OpenTSDB's telnet protocol that carry a sample: `put METRIC TIME VALUE KEY=VALUE ...`.
 //!
-//! The checks, their order and their words are OpenTSDB's, and differ from those of a put body. Single blanks part the
-//! words, so two in a row make an empty one, which is passed over among the tags alone. Other than there, names are
-//! UTF-8. Any text gives a sample or a reason.
+//! The checks, their order and their messages are OpenTSDB's, and differ from those of a put body. A single blank
+//! separates two words, so two blanks in a row make an empty word, which is ignored only among the tags. Unlike in
+//! OpenTSDB, names are UTF-8. Any text gives a sample or a reason.
 
 #[cfg(test)]
 mod tests;
@@ -64,7 +64,7 @@ pub enum PutError {
     NotANumber(#[from] NumberFault),
 }
 
-/// Why a text is no number. Displays as OpenTSDB says it.
+/// Why a text is not a number, in OpenTSDB's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumberFault {
     #[error("Empty string")]

@@ -1,4 +1,4 @@
-//! Why a node was lost, as a sentence for those who asked: errors of libraries are structures for those who wrote them.
+//! The reason for the loss of a node, as a sentence for users; errors of libraries are structures for their authors.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -49,7 +49,7 @@ fn of_io(error: &io::Error) -> Option<&'static str> {
     })
 }
 
-/// What tonic calls an answer that is none.
+/// tonic's message for a malformed answer.
 fn of_status(status: &Status) -> String {
     match status.code() {
         Code::Unavailable | Code::Aborted | Code::DataLoss => CLOSED.to_owned(),

@@ -1,5 +1,5 @@
-//! Texts that look like what nodes tell each other: whatever is written into tags, names and questions, no healthy node
-//! counts as lost, and a lost one is reported by its name and with its plain reason.
+//! Texts that look like messages between nodes. Whatever tags, names and queries contain, no healthy node counts as
+//! lost, and a lost node is reported by its name and with its plain reason.
 
 use telem_engine::{ErrorKind, Value};
 

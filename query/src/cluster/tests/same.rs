@@ -1,5 +1,5 @@
-//! One question has one answer, bit for bit: however often it is asked, however its samples lie on nodes, in memtables
-//! and in segments.
+//! A query has one answer, bit for bit: however often it runs, and however its samples are spread over nodes, memtables
+//! and segments.
 
 use std::path::Path;
 

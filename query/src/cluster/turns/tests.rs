@@ -51,10 +51,7 @@ async fn who_waits_too_long_is_told_that_others_are_busy() {
     let _held = turns.wait(10, soon()).await.unwrap();
     let error = turns.wait(1, Instant::now()).await.unwrap_err();
     assert_eq!(error.kind(), crate::ErrorKind::Busy);
-    assert_eq!(
-        error.to_string(),
-        "queries run 10 tasks on nodes, the most that are allowed at once; try again in a moment"
-    );
+    assert_eq!(error.to_string(), "queries run 10 tasks on nodes, which is the limit; try again in a moment");
 }
 
 #[tokio::test]

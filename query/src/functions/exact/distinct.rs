@@ -1,4 +1,4 @@
-//! A measure of values that count once each.
+//! A measure of distinct values.
 
 use std::mem::size_of;
 use std::sync::Arc;

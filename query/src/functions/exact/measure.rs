@@ -1,4 +1,4 @@
-//! What is made of exact sums, and which it takes.
+//! The measures: the results that are computed from exact sums, and which sums each of them needs.
 
 use telem_engine::ExactSum;
 
@@ -72,7 +72,7 @@ impl Measure {
         }
     }
 
-    /// The value for `count` rows with these sums; `None` where there is none.
+    /// The value for `count` rows with these sums, if there is one.
     pub fn of(self, count: u64, sums: &[ExactSum]) -> Option<f64> {
         if count == 0 {
             return None;
@@ -127,7 +127,7 @@ fn correlation(count: u64, yx: f64, yy: f64, xx: f64) -> Option<f64> {
     }
 }
 
-/// What is asked of the straight line through the rows; `None` where there is no such line.
+/// The requested property of the straight line through the rows, if there is such a line.
 fn line(measure: Measure, rows: f64, [y, x]: [f64; 2], [yx, yy, xx]: [f64; 3]) -> Option<f64> {
     if rows < 2.0 || xx == 0.0 {
         return None;

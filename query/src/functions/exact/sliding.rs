@@ -1,4 +1,4 @@
-//! A measure of the rows in a window that slides: rows go as they came.
+//! A measure of the rows in a sliding window: rows leave in the order in which they came.
 
 use arrow::array::ArrayRef;
 use datafusion::common::{ScalarValue, internal_err};

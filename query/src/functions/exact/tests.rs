@@ -53,7 +53,7 @@ const MEASURES: [Measure; 17] = [
 ];
 
 fn bits(value: ScalarValue) -> u64 {
-    let ScalarValue::Float64(Some(value)) = value else { panic!("{value} is no float") };
+    let ScalarValue::Float64(Some(value)) = value else { panic!("{value} is not a float") };
     value.to_bits()
 }
 

@@ -44,7 +44,7 @@ impl Totals {
         Self { measure, counts: Vec::new(), sums: Vec::new(), heap_bytes: 0 }
     }
 
-    /// There are so many groups from now on.
+    /// Sets the number of groups from now on.
     pub fn reach(&mut self, groups: usize) {
         if groups > self.counts.len() {
             self.counts.resize(groups, 0);

@@ -1,4 +1,4 @@
-//! What is known besides samples, as rows: series, metrics, nodes.
+//! Rows other than samples: series, metrics, nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn series_batch(
     batch(schema, arrays, ids.len())
 }
 
-/// Stops early when nobody waits; the leaf then ends in an error, so the rest is never missed.
+/// Stops early when no client waits; the leaf then ends in an error, so the rest is never missed.
 fn waited_for<'a>(ids: &'a [SeriesId], stop: &'a Stop) -> impl Iterator<Item = &'a SeriesId> {
     ids.iter().take_while(|_| !stop.is_asked())
 }

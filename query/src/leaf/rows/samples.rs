@@ -1,4 +1,4 @@
-//! Samples as rows: the engine's scan, with names put to the numbers of series.
+//! Samples as rows: the engine's scan, with names in place of the numbers of series.
 
 use std::sync::Arc;
 

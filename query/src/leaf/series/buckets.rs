@@ -1,5 +1,5 @@
-//! What series contribute to every bucket of a fixed grid, added up group by group as far as memory for that is
-//! given ([`STATES_MAX`]), so that little is left for those above.
+//! The contributions of series to every bucket of a fixed grid, added up group by group as far as the memory limit
+//! [`STATES_MAX`] allows, so that little work is left for the operators above.
 
 use std::sync::Arc;
 
@@ -166,7 +166,7 @@ impl Iterator for BucketBatches {
     }
 }
 
-/// A value that stands for none is NULL: on a row that is not more of the one before it.
+/// A missing value is NULL, on a row that does not continue the one before it.
 fn batch(
     source: &SeriesSource,
     mut names: NameColumn,
@@ -232,7 +232,7 @@ impl Sums {
         Some(Self { parts, first, step_micros, steps, places, groups, states })
     }
 
-    /// The place of a group; `None` for a new one when there is no room for it.
+    /// The place of a group; `None` for a new group without room.
     fn group(&mut self, name: &str) -> Option<usize> {
         if let Some(place) = self.places.get(name) {
             return Some(*place);
@@ -289,7 +289,7 @@ impl Sums {
                     };
                     rows.push(time, first, state.real);
                     counts.push(state.count);
-                    // What one float cannot hold stands on rows of its own: whoever adds up gets all of it.
+                    // A sum that one float cannot hold has rows of its own: the operator that adds up gets all of it.
                     for term in others {
                         rows.more.push(rows.times.len());
                         rows.push(time, *term, state.real);

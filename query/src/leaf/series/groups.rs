@@ -1,5 +1,5 @@
-//! Which series take part, apart from what their values are: a series whose only sample lies in the
-//! window but outside of the range still decides the tags of its group.
+//! The series that take part, whatever their values are: even a series whose only sample lies in the window but outside
+//! of the range decides the tags of its group.
 
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;

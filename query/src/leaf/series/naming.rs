@@ -1,4 +1,4 @@
-//! How a leaf says which series were there: by name, and by number those that the head knows (see [`numbers`]).
+//! How a leaf identifies the series in its answer: by name, or by number if the head knows them (see [`numbers`]).
 
 use telem_engine::SeriesId;
 

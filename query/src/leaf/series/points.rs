@@ -1,5 +1,5 @@
-//! The points themselves, for aggregators that need all of them in one place, and for grids that
-//! the series of a group do not share.
+//! The points themselves, for aggregators that need all of them in one place, and for grids that differ between the
+//! series of a group.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The smallest cases that tell the rules of `OpenTSDB` from their plausible misreadings. Answers
-//! marked with `!` were given by the real server.
+//! The smallest cases that distinguish the rules of `OpenTSDB` from plausible misreadings. Answers marked with `!` were
+//! given by the real server.
 
 use expect_test::{Expect, expect};
 
@@ -165,9 +165,9 @@ fn groups_exist_and_have_tags_also_without_values() {
 #[test]
 fn names_must_be_known_where_they_are_literal() {
     let world = World::load("m host=a dc=x 0:1\nother host=b 0:1");
-    check(&world, "0 60 sum:nope", expect!["NotFound: no series carries the metric 'nope'"]);
-    check(&world, "0 60 sum:m{nope=*}", expect!["NotFound: no series carries the tag key 'nope'"]);
-    check(&world, "0 60 sum:m{host=a|nope}", expect!["NotFound: no series carries the tag value 'nope'"]);
+    check(&world, "0 60 sum:nope", expect!["NotFound: no series has the metric 'nope'"]);
+    check(&world, "0 60 sum:m{nope=*}", expect!["NotFound: no series has the tag key 'nope'"]);
+    check(&world, "0 60 sum:m{host=a|nope}", expect!["NotFound: no series has the tag value 'nope'"]);
     // Known to another metric is known enough, and patterns need not match.
     check(&world, "0 60 sum:m{host=b}", expect![[""]]);
     check(&world, "0 60 sum:m{host=~nope}", expect![[""]]);
@@ -243,14 +243,14 @@ fn more_than_the_limits_is_an_error() {
         &world,
         "0 30 sum:m",
         expect![
-            "Invalid: the query produces more than 3 values; ask for less time, fewer series or a coarser downsample"
+            "Invalid: the query produces more than 3 values; query less time, fewer series or a coarser downsample"
         ],
     );
     check(
         &world,
         "0 30 sum:10s-sum:m",
         expect![
-            "Invalid: the query produces more than 3 values; ask for less time, fewer series or a coarser downsample"
+            "Invalid: the query produces more than 3 values; query less time, fewer series or a coarser downsample"
         ],
     );
     world.options.points_max = 5;
@@ -258,7 +258,7 @@ fn more_than_the_limits_is_an_error() {
         &world,
         "0 30 sum:m",
         expect![[
-            "Invalid: the query produces more than 5 points; ask for less time, fewer series or a coarser downsample"
+            "Invalid: the query produces more than 5 points; query less time, fewer series or a coarser downsample"
         ]],
     );
     // The fill would be as long as the window.
@@ -266,7 +266,7 @@ fn more_than_the_limits_is_an_error() {
         &world,
         "0 30 median:1ms-sum-zero:m",
         expect![
-            "Invalid: the query produces more than 5 points; ask for less time, fewer series or a coarser downsample"
+            "Invalid: the query produces more than 5 points; query less time, fewer series or a coarser downsample"
         ],
     );
 }

@@ -1,4 +1,4 @@
-//! What a real OpenTSDB 2.4.1 answered (`fixtures/opentsdb`), asked of the planner without HTTP.
+//! The recorded answers of a real OpenTSDB 2.4.1 (`fixtures/opentsdb`), compared with the planner's, without HTTP.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,10 +1,9 @@
 //! The arithmetic of the aggregators on a list of values: one path for integers, one for floats.
 //!
-//! NaN stands for "nothing here". Most aggregators skip it; `mult`, `first`, `last` and `none`
-//! pass it on, and `diff` skips it only until its first value. Order matters to `first`, `last`,
-//! `diff` and `mult`, and to the rounding of `dev`: callers give values in time order (downsampling)
-//! or in canonical order of the series (across series). Sums are exact until the end, because parts
-//! of them are also made elsewhere (see `plan/pushdown.rs`).
+//! NaN stands for a missing value. Most aggregators skip it; `mult`, `first`, `last` and `none` pass it on, and `diff`
+//! skips it only until its first value. The order matters to `first`, `last`, `diff` and `mult`, and to the rounding of
+//! `dev`: callers pass values in time order (downsampling) or in the canonical order of the series (across series).
+//! Sums are exact until the end, because parts of them are also made elsewhere (see `plan/pushdown.rs`).
 
 use telem_engine::ExactSum;
 

@@ -1,4 +1,4 @@
-//! The one table of aggregators: a line each, with all that is known of it but its arithmetic (`evaluate.rs`).
+//! The one table of aggregators: one line each, with all of its properties but the arithmetic (`evaluate.rs`).
 
 use telem_engine::downsample::Function;
 
@@ -16,7 +16,7 @@ pub struct Definition {
     pub engine: Option<Function>,
 }
 
-/// Every aggregator that has a name, in the order in which they are told.
+/// Every aggregator that has a name, in the order in which they are listed.
 #[rustfmt::skip]
 pub const TABLE: [Definition; 35] = {
     use Aggregator as A;

@@ -1,4 +1,4 @@
-//! Distances back in time, and what is none.
+//! Relative times, and texts that are not.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn a_distance_is_digits_a_unit_and_ago() {
 fn what_ends_in_ago_and_cannot_be_read_is_told_how_it_is_written() {
     for text in ["-ago", "m-ago", "5-ago", "5y-ago", "1n-ago", "-5m-ago", "1.5h-ago", "5 m-ago", "5M-ago", "é-ago"] {
         let error = micros_before_now(text).unwrap().unwrap_err();
-        assert!(error.contains(&format!("'{text}' is no time")) && error.contains("5m-ago"), "{text}: {error}");
+        assert!(error.contains(&format!("'{text}' is not a time")) && error.contains("5m-ago"), "{text}: {error}");
     }
     assert!(micros_before_now("9223372036854775807w-ago").unwrap().is_err());
 }

@@ -1,5 +1,5 @@
-//! Regular expressions in the text of a question are compiled before anything is planned: the optimizer and the
-//! operators, which compile them again, have limits and words of their own for those that cannot be.
+//! Regular expressions in the text of a query are compiled before anything is planned. The optimizer and the operators,
+//! which compile them again, have other limits and messages for invalid ones.
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
@@ -12,7 +12,7 @@ use crate::question::expression::{Case, Expression};
 const SHOWN_CHARS_MAX: usize = 60;
 
 /// # Errors
-/// Invalid, when an expression that is written out is none, or is too large.
+/// Invalid, when a literal expression is malformed or too large.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
     plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expression| {

@@ -1,4 +1,4 @@
-//! The arguments of `downsample`, from literals to what they mean.
+//! The arguments of `downsample`: literals are turned into their meaning.
 
 use std::str::FromStr;
 
@@ -27,7 +27,7 @@ pub struct Arguments {
     pub interval: Interval,
     /// Makes one value of a series' samples in a bucket. `avg`.
     pub function: Aggregator,
-    /// Makes one value of the series of a group. Without it every series stands for itself.
+    /// Turns the values of the series of a group into one. Without it every series is a line of its own.
     pub aggregate: Aggregator,
     /// Tag keys, separated by commas: series that differ in one belong to different groups, and
     /// series that lack one to none.
@@ -40,7 +40,7 @@ pub struct Arguments {
     pub stop: Option<Timestamp>,
 }
 
-/// What stands in a bucket without samples.
+/// The value of a bucket without samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GapFill {
     /// No row.
@@ -49,14 +49,14 @@ pub enum GapFill {
     Null,
     Nan,
     Zero,
-    /// The value of the bucket before; NULL while there is none.
+    /// The value of the bucket before, or NULL.
     Previous,
     /// On the straight line between the buckets around; NULL at the ends.
     Linear,
 }
 
 impl GapFill {
-    /// What the pipeline is told: gaps that are closed later are marked first.
+    /// The fill of the pipeline: gaps that are filled later are marked first.
     pub fn of_buckets(self) -> tsq::Fill {
         match self {
             GapFill::None => tsq::Fill::None,

@@ -1,4 +1,4 @@
-//! Runs a time-series query and yields its lines as rows.
+//! Runs a time-series query and returns its lines as rows.
 
 use std::fmt;
 use std::sync::Arc;

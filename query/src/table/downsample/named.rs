@@ -1,8 +1,7 @@
 //! Named arguments for table functions: `downsample('load', '1m', aggregate => 'sum')`.
 //!
-//! DataFusion plans functions in FROM with positional arguments only. So the names are turned into
-//! positions before it looks: each argument goes to its parameter's place, and NULL to the places
-//! that were left out.
+//! DataFusion plans functions in FROM with positional arguments only. So the names are turned into positions before it
+//! plans: each argument moves to its parameter's place, and the places that were left out become NULL.
 
 use datafusion::common::plan_err;
 use datafusion::error::Result;
@@ -45,7 +44,7 @@ fn placed(given: Vec<FunctionArg>) -> Result<Vec<FunctionArg>> {
                 }
                 (at, value)
             }
-            other => return plan_err!("{NAME}: the argument {other} is no value"),
+            other => return plan_err!("{NAME}: the argument {other} is not a value"),
         };
         let Some(at) = at else {
             return plan_err!(

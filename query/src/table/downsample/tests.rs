@@ -274,7 +274,7 @@ async fn wrong_arguments_are_named() {
         downsample()
             Invalid: downsample needs a metric and an interval, as in downsample('node_load1', '1 minute')
         downsample('laod', '1 minute')
-            NotFound: no series carries the metric 'laod'
+            NotFound: no series has the metric 'laod'
         downsample('load', 'often')
             Invalid: Parser error: Invalid input syntax for type interval: "often"; write it as '5 minutes' or '100 milliseconds'
         downsample('load', '0 seconds')

@@ -1,4 +1,4 @@
-//! Which metrics are exported, and which ones may have been meant where none is.
+//! Selects the metrics to export, and suggests similar ones if none matches.
 
 #[cfg(test)]
 mod tests;
@@ -71,7 +71,7 @@ fn hint(known: &[ExportMetric], globs: &[Glob]) -> String {
             format!("there are: {some}")
         };
     }
-    format!("close to it: {}. Names are told apart by case", names(&mut near.into_iter().map(|(_, name)| name)))
+    format!("close to it: {}. Names are case-sensitive", names(&mut near.into_iter().map(|(_, name)| name)))
 }
 
 /// How far a name is from what a glob asks for; `None` where it is too far to be meant.

@@ -14,7 +14,7 @@ use telem_query::table::tag_column;
 
 use super::choose::ExportMetric;
 
-/// Columns that are no tags. `host` is one, and there in every file.
+/// Columns that are not tags. `host` is a tag, and is in every file.
 const FIXED: [&str; 5] = ["metric", "node", "ts", "value", "value_int"];
 const HOST: &str = "host";
 const TAG_PREFIX: &str = "tag_";

@@ -1,4 +1,4 @@
-//! Names of files for metrics: whatever a metric is called, its file is a plain name in the one directory.
+//! File names for metrics: whatever a metric is called, its file has a plain name within the one directory.
 
 #[cfg(test)]
 mod tests;

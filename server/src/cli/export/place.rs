@@ -1,7 +1,9 @@
-//! Where an export goes: one file, or a directory with a file a metric, which is whole or not there.
+//! The destination of an export: one file, or a directory with one file per metric; it appears as a whole or not at
+//! all.
 //!
-//! A directory is filled beside its name, or, where it exists, in a hidden directory inside it. It holds an index
-//! ([`INDEX`]): which file has which metric. By the index an export knows an earlier one, which it may replace.
+//! A new directory is filled beside its final name. If the directory exists already, the export is filled in a hidden
+//! directory inside it. The directory holds an index ([`INDEX`]), which maps files to metrics. The index also
+//! identifies an earlier export, which may be replaced.
 
 #[cfg(test)]
 mod tests;
@@ -72,7 +74,7 @@ impl ExportPlace {
     }
 }
 
-/// The bytes of a file; `None` where it is none, as a pipe.
+/// The size of a file; `None` for anything else, such as a pipe.
 pub fn bytes_of(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|found| found.len())
 }
@@ -82,7 +84,7 @@ pub fn bytes_of(path: &Path) -> Option<u64> {
 pub struct Unfinished {
     path: PathBuf,
     until_then: PathBuf,
-    /// The files of the export that stands there.
+    /// The files of the earlier export there.
     earlier: Option<Vec<String>>,
     existed: bool,
     format: ExportFormat,
@@ -120,7 +122,7 @@ impl Unfinished {
     /// Begins the directory `path`.
     ///
     /// # Errors
-    /// Failed when it holds other things than an earlier export and nobody said `force`, or cannot be written.
+    /// Failed when it holds other things than an earlier export without `force`, or cannot be written.
     pub fn create(path: &Path, format: ExportFormat, force: bool) -> Result<Self, CliFailure> {
         let mut existed = true;
         let mut entries = match fs::read_dir(path) {
@@ -253,7 +255,7 @@ fn beside(path: &Path, name: &str) -> PathBuf {
     path.with_file_name(hidden)
 }
 
-/// The files that the index in `path` names. `None` where there is no index.
+/// The files that the index in `path` names, if there is an index.
 fn earlier_files(path: &Path) -> Result<Option<Vec<String>>, CliFailure> {
     let index = path.join(INDEX);
     let found = match fs::metadata(&index) {
@@ -263,7 +265,7 @@ fn earlier_files(path: &Path) -> Result<Option<Vec<String>>, CliFailure> {
     };
     let strange = || {
         CliFailure::Failed(format!(
-            "{} is no index of an export, so nobody knows what may be replaced; remove it, or name another directory",
+            "{} is not an index of an export, so it is unknown which files may be replaced; remove it, or name another directory",
             index.display()
         ))
     };
@@ -277,7 +279,7 @@ fn earlier_files(path: &Path) -> Result<Option<Vec<String>>, CliFailure> {
     names.collect::<Option<Vec<_>>>().map(Some).ok_or_else(strange)
 }
 
-/// Whether `name` stands for a file in its directory and nothing else.
+/// Whether `name` is a plain file name in its directory.
 fn is_plain(name: &str) -> bool {
     let mut components = Path::new(name).components();
     matches!((components.next(), components.next()), (Some(Component::Normal(only)), None) if only == name)

@@ -1,4 +1,4 @@
-//! What an export says while it runs and when it is done: a bar on a terminal, one line at the end.
+//! The progress of an export: a bar on a terminal, and one line at the end.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -28,7 +28,7 @@ impl ExportProgress {
         Self { bar, quiet, clock: SystemClock::new(), samples: 0, series_done: 0, series: 0 }
     }
 
-    /// How many samples there are nobody knows; series are counted.
+    /// The number of samples is unknown, so series are counted.
     pub fn begin(&mut self, metrics: &[&ExportMetric]) {
         self.bar.set_length(metrics.iter().map(|metric| metric.series).sum());
     }

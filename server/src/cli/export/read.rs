@@ -1,7 +1,7 @@
-//! Where the samples come from: databases in this process, or a running server, asked in the same SQL.
+//! The source of an export: databases in this process or a running server, queried with the same SQL.
 //!
-//! A server ends a query at its deadline. A metric that takes longer is asked for in stretches of time, each as short
-//! as it must be. Rows come in a fixed order, so what was cut off goes on behind the last row that came.
+//! A server ends a query at its deadline. A metric that takes longer is queried in stretches of time, as short as
+//! necessary. Rows come in a fixed order, so a query that was cut off is continued behind the last row that came.
 
 #[cfg(test)]
 mod tests;
@@ -74,7 +74,7 @@ struct ExportPosition {
 }
 
 enum Stopped {
-    /// There are no more rows to be had, perhaps for now.
+    /// There are no more rows, perhaps only for now.
     Rows(RowsError),
     /// What came cannot be taken.
     Taking(CliFailure),
@@ -120,16 +120,16 @@ impl ExportSource {
         &self.lacking
     }
 
-    /// Notes whom an answer lacks.
+    /// Records the nodes that are missing from an answer.
     ///
     /// # Errors
-    /// With `--strict`, where it lacks anybody: a node that is down now may be down for good, so it is not waited for.
+    /// With `--strict`, if a node is missing: it may be down for good, so the export does not wait for it.
     fn note(&mut self, missing: Option<&str>) -> Result<(), CliFailure> {
         let Some(missing) = missing else { return Ok(()) };
         self.lacking.add(missing);
         match self.strict.strict {
             true => Err(CliFailure::Failed(format!(
-                "the export would lack nodes: {}; without --strict it covers the others",
+                "these nodes would be missing from the export: {}; without --strict it covers the others",
                 self.lacking
             ))),
             false => Ok(()),
@@ -234,7 +234,7 @@ impl ExportSource {
         }
         let sql = format!("SELECT DISTINCT node FROM series WHERE metric = {}", text(&metric.name));
         let mut batches = self.ask_again(&sql).await?;
-        // Who is not in the list is not asked for rows, and can be named here only.
+        // Nodes that are not in the list get no queries, and can only be named here.
         self.note(batches.missing())?;
         let mut nodes = Vec::new();
         while let Some(batch) = batches.next().await? {
@@ -264,7 +264,7 @@ impl ExportSource {
                     if !may_go_on(&error) || tries > TRIES_MAX {
                         return Err(error.into());
                     }
-                    tracing::info!(metric = metric.name, %error, "the rest is asked for in shorter stretches");
+                    tracing::info!(metric = metric.name, %error, "the rest is queried in shorter stretches");
                     if is_refused(&error) {
                         pause(tries).await;
                     }
@@ -287,7 +287,7 @@ impl ExportSource {
         take: &mut Take<'_>,
     ) -> Result<(), Stopped> {
         let mut batches = self.ask(&question(metric, node, stretch.range), RowOrder::Stored).await?;
-        // Also whom an earlier stretch still had: of its rows the later ones are lacking.
+        // Including nodes that an earlier stretch still had: their later rows are missing.
         self.note(batches.missing()).map_err(Stopped::Taking)?;
         let mut skipping = stretch.after.as_ref();
         while let Some(batch) = batches.next().await? {
@@ -348,7 +348,7 @@ fn question(metric: &ExportMetric, node: Option<&str>, range: TimeRange) -> Stri
     sql
 }
 
-/// Leaves a server alone that refused so many times in a row.
+/// Pauses before the next request to a server that refused this many times in a row.
 async fn pause(tries: u32) {
     tokio::time::sleep(PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(TRIES_MAX)).min(PAUSE_MAX)).await;
 }

@@ -1,6 +1,6 @@
-//! The files that Grafana reads, and their way to the disk.
+//! The files that Grafana reads, and how they are written.
 //!
-//! Everything is decided before the first byte is written: a file that somebody else made stops the whole.
+//! Everything is decided before the first byte is written: a file that telem did not write stops the command.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ pub const DASHBOARDS: [(&str, &str); 3] = [
 
 /// How a file of provisioning that telem wrote begins.
 const MARK: &str = "# Part of telem: `telem grafana` writes this file";
-/// What stands in [`SOURCE`] and [`PROVIDER`] for what differs.
+/// The placeholders in [`SOURCE`] and [`PROVIDER`].
 const URL: &str = "http://localhost:4242/grafana";
 const PATH: &str = "/var/lib/grafana/dashboards/telem";
 const NO_TOKEN: &str = "      # httpHeaderName1: Authorization
@@ -43,7 +43,7 @@ pub enum FilesError {
     Foreign { path: PathBuf, why: &'static str },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("bug in telem: the {what} that it carries is not what it expects")]
+    #[error("bug in telem: its {what} is not as expected")]
     Template { what: &'static str },
 }
 
@@ -144,7 +144,7 @@ fn scalar(text: &str) -> String {
     Json::from(text.replace('$', "$$")).to_string()
 }
 
-/// `text` with what stands for something, exactly once, replaced.
+/// `text` with each placeholder, which occurs exactly once, replaced.
 fn replaced(text: &str, what: &'static str, from: &str, to: &str) -> Result<String, FilesError> {
     match text.matches(from).count() {
         1 => Ok(text.replacen(from, to, 1)),
@@ -167,7 +167,7 @@ pub fn write(dir: &Path, files: &[OwnFiles]) -> Result<(), FilesError> {
 }
 
 /// # Errors
-/// Foreign when something stands at `path` that telem did not write.
+/// Foreign when there is something at `path` that telem did not write.
 fn check_ours(path: &Path, kind: DashboardFile) -> Result<(), FilesError> {
     let found = match read(path, KNOWN_BYTES_MAX) {
         Ok(found) => found,
@@ -179,7 +179,7 @@ fn check_ours(path: &Path, kind: DashboardFile) -> Result<(), FilesError> {
         DashboardFile::Provisioning => (found.starts_with(MARK), "its first line does not say so"),
         DashboardFile::Dashboard { uid } => {
             let json: Json = serde_json::from_str(&found).unwrap_or_default();
-            (json["uid"] == uid, "it is no dashboard with the uid that its name says")
+            (json["uid"] == uid, "it is not a dashboard with the uid that its name says")
         }
     };
     if ours { Ok(()) } else { Err(FilesError::Foreign { path: path.to_path_buf(), why }) }
@@ -188,7 +188,7 @@ fn check_ours(path: &Path, kind: DashboardFile) -> Result<(), FilesError> {
 /// A small text file.
 ///
 /// # Errors
-/// Io; its kind is InvalidData when it is no text or has more than `bytes_max`.
+/// Io; its kind is InvalidData when it is not text or has more than `bytes_max`.
 pub fn read(path: &Path, bytes_max: u64) -> Result<String, FilesError> {
     let failed = |source| FilesError::Io { action: "read", path: path.to_path_buf(), source };
     let mut text = String::new();
@@ -220,7 +220,7 @@ fn put(path: &Path, file: &OwnFiles) -> Result<(), FilesError> {
         .and_then(|mut out| out.write_all(file.content.as_bytes()))
         .and_then(|()| fs::rename(&new, path));
     written.map_err(|error| {
-        // Of no use to anybody; the error that counts is the first one.
+        // Useless by now; the error that counts is the first one.
         fs::remove_file(&new).unwrap_or_default();
         failed("write", path)(error)
     })

@@ -1,4 +1,4 @@
-//! What is written for a Grafana, and what is left alone.
+//! Which files are written for a Grafana, and which are left alone.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

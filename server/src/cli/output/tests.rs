@@ -1,4 +1,4 @@
-//! Files are whole or not there; tables show the first rows.
+//! Files appear as a whole or not at all; tables show the first rows.
 
 use std::fs::{self, File};
 

@@ -1,4 +1,4 @@
-//! What a line says: `METRIC VALUE [TAG=VALUE...]`, or as OpenTSDB's telnet has it `put METRIC TIME VALUE TAG=VALUE...`.
+//! The forms of a line: `METRIC VALUE [TAG=VALUE...]`, or as in OpenTSDB's telnet `put METRIC TIME VALUE TAG=VALUE...`.
 
 use telem_engine::Timestamp;
 
@@ -38,7 +38,7 @@ pub fn parse(line: &str) -> Result<PutLine, String> {
 pub fn of_words(words: &[&str]) -> Result<PutLine, String> {
     match words {
         [] => Ok(PutLine::Nothing),
-        // A metric may be called put too: then a tag, or nothing, stands where here the value is.
+        // A metric may be called put too: then a tag, or nothing, is in the place of the value.
         ["put", metric, time, value, tags @ ..] if !value.contains('=') => {
             sample(metric, value, tags, Some(when(time)?))
         }
@@ -50,7 +50,7 @@ pub fn of_words(words: &[&str]) -> Result<PutLine, String> {
 fn sample(metric: &str, value: &str, tags: &[&str], time: Option<When>) -> Result<PutLine, String> {
     let mut named: Vec<(String, String)> = Vec::with_capacity(tags.len());
     for tag in tags {
-        let (key, value) = tag.split_once('=').ok_or_else(|| format!("'{tag}' is no tag; write TAG=VALUE"))?;
+        let (key, value) = tag.split_once('=').ok_or_else(|| format!("'{tag}' is not a tag; write TAG=VALUE"))?;
         match named.iter().find(|(known, _)| known == key) {
             Some((_, first)) if first == value => {}
             Some((_, first)) => return Err(format!("tag '{key}' is given twice, as '{first}' and as '{value}'")),

@@ -1,4 +1,4 @@
-//! The running server that samples go to, and how it takes them.
+//! The running server to which samples are sent, and its answers.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct PutTarget {
 #[derive(Debug, Default, PartialEq)]
 pub struct Refused {
     pub count: usize,
-    /// By line; of very many some are not told.
+    /// By line; if there are very many, some are not reported.
     pub reasons: Vec<(usize, String)>,
 }
 
@@ -76,13 +76,13 @@ impl PutTarget {
     /// The server at `url`, else the one that the environment names: the socket first, for which the kernel vouches.
     ///
     /// # Errors
-    /// Usage for an address that is none, Failed where nothing is named.
+    /// Usage for an invalid address, Failed without any address.
     pub fn find(url: Option<&str>) -> Result<PutTarget, CliFailure> {
         let file = config::environment("TELEM_CONNECTION").map(PathBuf::from);
         let read = file.as_deref().map(Connection::read);
         let unread = read.as_ref().and_then(|read| read.as_ref().err()).map(|error| match error.kind() {
             io::ErrorKind::NotFound => "cannot be read: no telem runs".to_owned(),
-            io::ErrorKind::InvalidData => format!("is no connection file ({error})"),
+            io::ErrorKind::InvalidData => format!("is not a connection file ({error})"),
             _ => format!("cannot be read: {error}"),
         });
         let connection = read.and_then(Result::ok);

@@ -1,4 +1,4 @@
-//! Lines as people and programs write them, and what the server says of them.
+//! Lines as people and programs write them, and the server's answers to them.
 
 use std::io::Cursor;
 
@@ -38,14 +38,14 @@ fn a_line_is_a_sample_in_our_form_or_in_that_of_opentsdb() {
         ("   \n", "nothing"),
         ("# loss 0.3", "nothing"),
         ("loss", "error: 'loss' has no value; write METRIC VALUE [TAG=VALUE...]"),
-        ("loss 0.3 rank", "error: 'rank' is no tag; write TAG=VALUE"),
+        ("loss 0.3 rank", "error: 'rank' is not a tag; write TAG=VALUE"),
         ("loss NaN =", "loss NaN {=} now"),
         ("loss 1 run=1 run=1", "loss 1 {run=1} now"),
         ("loss 1 run=1 run=2", "error: tag 'run' is given twice, as '1' and as '2'"),
     ] {
         assert_eq!(shown(text), expected, "{text:?}");
     }
-    assert!(shown("put m yesterday 1 a=b").starts_with("error: 'yesterday' is no time; write RFC 3339"));
+    assert!(shown("put m yesterday 1 a=b").starts_with("error: 'yesterday' is not a time; write RFC 3339"));
 }
 
 #[test]

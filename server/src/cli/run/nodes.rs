@@ -1,4 +1,4 @@
-//! Options that say on which nodes a job is recorded.
+//! The options that select the nodes on which a job is recorded.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::launch::plan::{self, Hosts, JobName, LOCAL_MAX, LaunchOptions};
 pub struct RunNodesArgs {
     /// Other hosts to record [default: the scheduler's]
     ///
-    /// A list such as a,b[001-003]. Without it those of the scheduler's job.
+    /// A list such as a,b[001-003]. Without it the hosts of the scheduler's job.
     #[arg(long, value_name = "LIST", conflicts_with_all = ["hostfile", "local"])]
     nodes: Option<String>,
-    /// A file that names them, one on a line; or Flux's R
+    /// A file that names them, one per line; or Flux's R
     #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "local")]
     hostfile: Option<PathBuf>,
     /// N agents on this machine instead, as separate processes with names and data of their own, for trials
@@ -26,10 +26,11 @@ pub struct RunNodesArgs {
     /// What starts agents on other hosts: srun in an allocation of Slurm, else ssh; or none
     #[arg(long, hide_short_help = true, value_enum, value_name = "HOW", default_value_t = LauncherArg::Auto)]
     launcher: LauncherArg,
-    /// Name or address under which agents reach this host [default: all that it has, in turn]
+    /// Name or address at which agents reach this host [default: all of its addresses, in turn]
     #[arg(long, hide_short_help = true, value_name = "HOST")]
     advertise: Option<String>,
-    /// How long agents go on when this process is gone [default: not at all on this machine; elsewhere 1m, or 10m while what started them still runs]
+    /// How long agents go on after this process has died [default: not at all on this machine; elsewhere 1m, or 10m
+    /// while their ssh or srun still runs]
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::duration)]
     head_gone_timeout: Option<Duration>,
 }
@@ -45,10 +46,10 @@ enum LauncherArg {
 impl RunNodesArgs {
     /// What can be seen to be wrong without asking a file system.
     pub fn check(&self) -> Result<(), CliFailure> {
-        plan::check(&self.wanted(JobName::default()), &ThisProcess).map_err(CliFailure::usage)
+        plan::check(&self.launch_options(JobName::default()), &ThisProcess).map_err(CliFailure::usage)
     }
 
-    pub fn wanted(&self, job: JobName) -> LaunchOptions {
+    pub fn launch_options(&self, job: JobName) -> LaunchOptions {
         let hosts = match (&self.nodes, &self.hostfile, self.local.and_then(NonZeroU32::new)) {
             (_, _, Some(count)) => Hosts::Local(count),
             (_, Some(path), None) => Hosts::File(path.clone()),
@@ -68,7 +69,7 @@ impl RunNodesArgs {
         self.advertise.clone().into_iter().collect()
     }
 
-    /// As somebody said it.
+    /// As it was given.
     pub fn head_gone_timeout(&self) -> Option<Duration> {
         self.head_gone_timeout
     }

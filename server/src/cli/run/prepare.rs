@@ -1,4 +1,4 @@
-//! What stands before a recorder can record: which part of the job is its own, directories, and options.
+//! What a recorder needs before it can record: its part of the job, directories, and options.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ use crate::net::socket::SocketPlace;
 use crate::saving::save::Destination;
 use crate::service::{HeadOptions, ServiceOptions};
 
-/// Longest that the start waits for the place that is saved to: a file system that hangs is no reason not to record.
+/// Longest that the start waits for the place that is saved to: a file system that hangs must not prevent the
+/// recording.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest that requests which still run are waited for when the command has ended.
 const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -58,18 +59,18 @@ pub struct RunOptions {
 impl RunOptions {
     /// Finds out, and makes the directories.
     pub fn run(self, patience: &dyn Patience) -> Result<Preparation, String> {
-        match plan::plan(&self.nodes.wanted(self.job_name), &ThisProcess, &config::host_name()) {
+        match plan::plan(&self.nodes.launch_options(self.job_name), &ThisProcess, &config::host_name()) {
             Ok(Role::Alone) => self.serve(JobRole::Alone),
             Ok(Role::Launch(fleet)) => self.serve(JobRole::Launcher(fleet)),
             Ok(Role::Task { rank }) => self.meet(rank, patience),
             Ok(Role::TaskOfNode(launch)) => self.meet_on_node(&launch, patience),
-            // Nobody asked for other nodes: this one is recorded whatever a scheduler says.
+            // Other nodes were not requested: this one is recorded whatever a scheduler says.
             Err(error @ PlanError::Job(_)) if !self.strict => {
                 self.notes.warn(format_args!("this node alone is recorded: {error}"));
                 self.serve(JobRole::Alone)
             }
             Err(error @ PlanError::Job(_)) => Err(error.to_string()),
-            // Somebody asked, and is there to say it better. A file of hosts is read here and not where options are
+            // The user asked for it, and can correct it. A file of hosts is read here and not where options are
             // checked, because it may hang, and be no file but a pipe.
             Err(error) => Ok(Preparation::Refused { why: error.to_string() }),
         }
@@ -183,7 +184,7 @@ impl RunOptions {
                     // The agents collect what there is to be collected here.
                     options.collect.level = options.level.min(LEVEL_OF_USERS);
                 }
-                // Who says how long agents go on without their head means all of them.
+                // An explicit time for agents without their head applies to all of them.
                 let orphan_timeout = match self.nodes.head_gone_timeout() {
                     None => Some(agents::orphan_timeout(&fleet)),
                     Some(_) => None,
@@ -243,7 +244,7 @@ enum JobRole {
     Alone,
     /// The head of agents that it starts.
     Launcher(Fleet),
-    /// The head of processes that somebody else started. `claim`: the keeper of its node, too.
+    /// The head of processes that a launcher started. `claim`: the keeper of its node, too.
     Head { join_file: PathBuf, claim: Option<Claim> },
     /// The keeper of a node, and a member of that head's job.
     Member { head: Box<MemberOf>, claim: Claim },
@@ -283,7 +284,7 @@ fn agents_options(fleet: Fleet, options: &ServiceOptions, passing: bool) -> Agen
     let host = config::host_name();
     let host = host.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let binary = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("telem"));
-    // Where nobody asked for the data to stay, agents choose as their head did, and remove what is saved.
+    // If the data need not stay, agents choose a place as their head did, and remove it when it is saved.
     let data = (fleet.is_local() && !passing).then(|| beside_data(&options.data, "nodes"));
     AgentsOptions { fleet, binary, host, data, logs: beside_data(&options.data, "agents"), orphan_timeout: None }
 }

@@ -94,12 +94,12 @@ fn is_utc(zone: &Arc<str>) -> bool {
     matches!(&**zone, "UTC" | "Z" | "+00:00")
 }
 
-/// Text of somebody else's, without what would move a terminal's cursor; lines stay lines.
+/// Foreign text, without characters that would move a terminal's cursor; line breaks stay.
 fn seen(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
-/// The cells with blanks behind them, so that their points stand below each other.
+/// The cells, padded so that their decimal points are aligned.
 fn at_the_point(mut cells: Vec<String>) -> Vec<String> {
     let behind = |cell: &str| cell.find(['.', 'e']).map_or(0, |at| cell.len() - at);
     let is_number = |cell: &str| cell.ends_with(|c: char| c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! How wide columns are, which are shown, and the lines that they make.
+//! The widths of columns, which of them are shown, and the lines that they form.
 
 use super::cells::{CellColumn, CellSide, Cells};
 
@@ -58,7 +58,7 @@ struct ColumnWish {
 }
 
 impl TableLayout {
-    /// Of these rows in lines of at most `width`; every column in its whole width where there is no limit.
+    /// The layout of these rows in lines of at most `width`; without a limit every column has its full width.
     pub fn new(cells: &Cells, width: Option<usize>) -> Self {
         let wishes: Vec<ColumnWish> = cells.columns.iter().map(wish).collect();
         let line = |widths: &mut dyn Iterator<Item = usize>| widths.map(|width| width + EDGE + 1).sum::<usize>() + 1;

@@ -1,4 +1,4 @@
-//! What a table looks like, wide and narrow.
+//! The appearance of a table, wide and narrow.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Points in time, and what is none.
+//! Points in time, and texts that are not.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn what_is_no_time_is_told_how_times_are_written() {
         "-",
     ] {
         let error = when(text).unwrap_err();
-        assert!(error.contains("is no time") && error.contains("2026-07-27T12:00:00Z"), "{text}: {error}");
+        assert!(error.contains("is not a time") && error.contains("2026-07-27T12:00:00Z"), "{text}: {error}");
     }
     let error = when("1356998400000").unwrap_err();
     assert!(error.contains("year 9999") && error.contains("ms"), "milliseconds without their unit: {error}");

@@ -1,4 +1,4 @@
-//! What people write, and what it means.
+//! Amounts as people write them, and their meaning.
 
 use super::*;
 

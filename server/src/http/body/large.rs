@@ -1,7 +1,7 @@
-//! Threads for what large bodies make to do: a few, and always the same.
+//! The threads that process large bodies: a few, and always the same.
 //!
-//! An allocator keeps memory for each thread that ever asked for some. Thirty bodies that are decoded on thirty threads
-//! would leave what each needed with each of them; two threads need it twice.
+//! An allocator keeps memory for each thread that ever allocated. Decoding thirty bodies on thirty threads would leave
+//! the memory of each body with its thread; with two threads it is kept only twice.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,8 +56,8 @@ impl LargeBodies {
         self.wait_max
     }
 
-    /// Does `work` when its turn comes. It is told whether anybody still waits for it; when nobody does before it begins,
-    /// it never does.
+    /// Does `work` when its turn comes. It can check whether its client still waits. If none does before it begins, it
+    /// never does.
     ///
     /// # Errors
     /// Busy when its turn does not come in time; Internal when it panics, or when there is no thread for it.
@@ -80,9 +80,9 @@ impl LargeBodies {
                 return;
             }
             let made = work(&|| !done.is_closed());
-            // Before anybody hears that it is done.
+            // Before its end is reported.
             drop(place);
-            // Nobody may wait for it any more.
+            // The caller may be gone.
             let _ = done.send(made);
         }))?;
         result.await.map_err(|_| bug("a body that was decoded"))
@@ -119,13 +119,13 @@ impl BodyThreads {
     }
 }
 
-/// Does one job after another until nobody can give another one.
+/// Does one job after another until no sender is left.
 fn serve(next: &Mutex<Receiver<BodyJob>>) {
     loop {
         let job = locked(next).recv();
         let Ok(job) = job else { return };
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!("what decodes a body panicked");
+            tracing::error!("the decoder of a body panicked");
         }
     }
 }

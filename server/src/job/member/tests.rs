@@ -60,5 +60,5 @@ fn a_head_is_waited_for_a_minute_and_the_command_with_it() {
 #[test]
 fn a_head_is_not_waited_for_when_nobody_waits_for_this_process() {
     let why = sought(&Looks::new(2));
-    assert!(why.starts_with("the head is not waited for any more: "), "{why}");
+    assert!(why.starts_with("the wait for the head has ended: "), "{why}");
 }

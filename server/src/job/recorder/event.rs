@@ -1,4 +1,4 @@
-//! What the main thread of a recorder waits for.
+//! The events that the main thread of a recorder waits for.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -20,9 +20,9 @@ pub enum Event {
     /// The supervisor is gone.
     Silence,
     Ready(Box<RunningService>),
-    /// There is none, because another process has one.
+    /// There is no service, because another process has one.
     Elsewhere(Vec<(String, OsString)>),
-    /// There is none, because what was asked for cannot be done.
+    /// There is no service, because the request cannot be fulfilled.
     Refused(String),
     /// Something about the agents.
     Crew(CrewEvent),

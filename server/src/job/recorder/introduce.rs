@@ -1,4 +1,4 @@
-//! What a command and its user are told of a service that is ready.
+//! What a command and its user learn about a service that is ready.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::job::describe;
 use crate::service::Ready;
 
-/// What the command is told, so that its processes find the service.
+/// The environment of the command, so that its processes find the service.
 pub fn environment(ready: &Ready, start: &describe::Start) -> Vec<(String, OsString)> {
     let told: [(&str, OsString); 5] = [
         ("TELEM_CONNECTION", absolute(&ready.connection_file).into()),

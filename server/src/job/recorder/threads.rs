@@ -1,4 +1,4 @@
-//! The threads of a recorder: those that tell the main thread what happens, and those of the service.
+//! The threads of a recorder: those that report events to the main thread, and those of the service.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};

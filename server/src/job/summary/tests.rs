@@ -49,7 +49,7 @@ fn the_course_of_a_command_is_told_in_a_line_or_two() {
     // What was seen counts where the kernel does not say, or says less.
     for cpu_ms in [None, Some(10)] {
         let told = course(None, 7_384_000, cpu_ms, compiled.clone());
-        assert!(told.starts_with("command   ran 2 h 3 min, how it ended was not seen · 54.0 s of CPU (0.0"), "{told}");
+        assert!(told.starts_with("command   ran 2 h 3 min, its end was not observed · 54.0 s of CPU (0.0"), "{told}");
         assert!(!told.contains("unseen"), "{told}");
     }
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The command lines that start agents: pure functions. None of them holds a secret.
+//! The command lines that start agents, as pure functions. None of them holds a secret.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -33,24 +33,24 @@ fn lists_of_schedulers_are_expanded() {
 #[test]
 fn an_error_says_what_is_wrong_and_where() {
     check_error("a,n[1-", "this '[' is never closed, at character 4 of 'a,n[1-'");
-    check_error("n1]", "']' is no part of a name, at character 3 of 'n1]'");
+    check_error("n1]", "']' is not part of a name, at character 3 of 'n1]'");
     check_error("n[]", "a number is missing at character 3 of 'n[]'");
     check_error("n[1,]", "a number is missing at character 5 of 'n[1,]'");
     check_error("n[1-]", "a number is missing at character 5 of 'n[1-]'");
-    check_error("n[1-2-3]", "'-' is no digit, at character 6 of 'n[1-2-3]'");
-    check_error("n[1-x]", "'x' is no digit, at character 5 of 'n[1-x]'");
-    check_error("n[[1]]", "'[' is no digit, at character 3 of 'n[[1]]'");
+    check_error("n[1-2-3]", "'-' is not a digit, at character 6 of 'n[1-2-3]'");
+    check_error("n[1-x]", "'x' is not a digit, at character 5 of 'n[1-x]'");
+    check_error("n[[1]]", "'[' is not a digit, at character 3 of 'n[[1]]'");
     check_error("n[5-2]", "the range 5-2 runs backwards, at character 3 of 'n[5-2]'");
     check_error("n[1-010]", "1 and 010 are not of one width, at character 3 of 'n[1-010]'");
-    check_error("a,-oProxyCommand=x", "'=' is no part of a name, at character 17 of 'a,-oProxyCommand=x'");
+    check_error("a,-oProxyCommand=x", "'=' is not part of a name, at character 17 of 'a,-oProxyCommand=x'");
     check_error("a,-o", "a name does not start with '-', at character 3 of 'a,-o'");
-    check_error("ü", "'ü' is no part of a name, at character 1 of 'ü'");
-    check_error("n$(x)", "'$' is no part of a name, at character 2 of 'n$(x)'");
+    check_error("ü", "'ü' is not part of a name, at character 1 of 'ü'");
+    check_error("n$(x)", "'$' is not part of a name, at character 2 of 'n$(x)'");
     let long = "1".repeat(DIGITS_MAX + 1);
     check_error(&format!("n[{long}]"), &format!("a number of 19 digits is too long, at character 3 of 'n[{long}]'"));
     let far = format!("{}n1!,{}", "n1,".repeat(20), "n2,".repeat(20));
     let excerpt = format!("{}n1!,{}n...", "n1,".repeat(20), "n2,".repeat(9));
-    check_error(&far, &format!("'!' is no part of a name, at character 63 of '...{}'", &excerpt[32..]));
+    check_error(&far, &format!("'!' is not part of a name, at character 63 of '...{}'", &excerpt[32..]));
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn what_a_scheduler_says_wrongly_is_told_with_its_source() {
         "SLURM_JOB_NODELIST: host list: this '[' is never closed, at character 2",
     );
     check_error(&["PBS_NODEFILE=/gone"], "cannot read /gone, which PBS_NODEFILE names: ");
-    check_error(&["PBS_NODEFILE=/f", "/f=n1\n\nn2!\n"], "/f, line 3: host list: '!' is no part of a name");
+    check_error(&["PBS_NODEFILE=/f", "/f=n1\n\nn2!\n"], "/f, line 3: host list: '!' is not part of a name");
     check_error(&["LSB_MCPU_HOSTS=a 4 b"], "LSB_MCPU_HOSTS: 'b' in 'a 4 b' is not of a pair HOST SLOTS");
     check_error(&["LSB_MCPU_HOSTS=a b 4 4"], "LSB_MCPU_HOSTS: 'b' in 'a b 4 4' is not of a pair HOST SLOTS");
 }

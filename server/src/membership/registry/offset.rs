@@ -1,6 +1,6 @@
-//! How far a node's clock is from ours, by what it says and how long saying it took.
+//! The offset of a node's clock from ours, from the time it sends and the duration of the exchange.
 //!
-//! As in NTP's clock filter (RFC 5905 §10): of the last few exchanges the quickest is believed, because it waited least.
+//! As in NTP's clock filter (RFC 5905 §10), the quickest of the last few exchanges counts, because it waited least.
 
 use std::collections::VecDeque;
 

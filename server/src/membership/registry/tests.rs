@@ -1,4 +1,4 @@
-//! Who gets which name, who is refused and why, and who counts as silent: with a clock that is told.
+//! Which node gets which name, which is refused and why, and which counts as silent, with a simulated clock.
 
 use std::path::PathBuf;
 
@@ -107,14 +107,14 @@ fn strangers_are_refused_with_the_reason() {
     let mut registry = registry();
     let good = from("n1", "n1", "1");
     for (request, said) in [
-        (JoinRequest { version: "0.2.0".into(), ..good.clone() }, "of telem 0.2.0, and this head of telem 0.1.4"),
-        (JoinRequest { version: String::new(), ..good.clone() }, "of telem , and"),
-        (JoinRequest { job: "8".into(), ..good.clone() }, "of job '8', and this is the head of job '7'"),
-        (JoinRequest { node: "../n".into(), ..good.clone() }, "node '../n' is no name"),
-        (JoinRequest { node: String::new(), ..good.clone() }, "is no name"),
-        (JoinRequest { url: "10.0.0.1:4242".into(), ..good.clone() }, "answers at '10.0.0.1:4242'"),
-        (JoinRequest { url: "ftp://n1:1".into(), ..good.clone() }, "is no http or https URL"),
-        (JoinRequest { url: "http://n1".into(), ..good.clone() }, "is no http or https URL"),
+        (JoinRequest { version: "0.2.0".into(), ..good.clone() }, "runs telem 0.2.0, and this head runs telem 0.1.4"),
+        (JoinRequest { version: String::new(), ..good.clone() }, "runs telem , and"),
+        (JoinRequest { job: "8".into(), ..good.clone() }, "belongs to job '8', and this is the head of job '7'"),
+        (JoinRequest { node: "../n".into(), ..good.clone() }, "node '../n' is not a name"),
+        (JoinRequest { node: String::new(), ..good.clone() }, "is not a name"),
+        (JoinRequest { url: "10.0.0.1:4242".into(), ..good.clone() }, "gives '10.0.0.1:4242' as its address"),
+        (JoinRequest { url: "ftp://n1:1".into(), ..good.clone() }, "is not an http or https URL"),
+        (JoinRequest { url: "http://n1".into(), ..good.clone() }, "is not an http or https URL"),
     ] {
         let refusal = registry.join(&request, at(0.0)).unwrap_err().to_string();
         assert!(refusal.contains(said), "{said}: {refusal}");

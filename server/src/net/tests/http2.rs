@@ -1,4 +1,4 @@
-//! HTTP/2 and TLS on the port of everything else, and the limits that hold there too.
+//! HTTP/2 and TLS on the common port, and the limits that apply there too.
 
 use std::io;
 

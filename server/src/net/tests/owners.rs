@@ -1,4 +1,4 @@
-//! Whose a connection is, asked of this machine's kernel.
+//! The owners of connections, as this machine's kernel reports them.
 
 use super::*;
 use crate::net::owner::OwnerLookup;

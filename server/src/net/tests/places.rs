@@ -1,4 +1,4 @@
-//! Who gets a place when many want one.
+//! Which connections get a place when there are too many.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Work for a client hears that it is gone, also while more of what it sent waits to be read.
+//! Work for a client notices that the client is gone, even while more of its input waits to be read.
 
 use axum::extract::Request;
 use tokio::sync::mpsc;

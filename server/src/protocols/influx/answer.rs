@@ -11,7 +11,7 @@ use telem_ingest::writer::WriteError;
 use crate::http::ApiError;
 use crate::state::VERSION;
 
-/// How much of an error stands in the header that 1.x has for it.
+/// How much of an error is in the header that 1.x has for it.
 const ERROR_HEADER_BYTES_MAX: usize = 1_024;
 
 /// Which InfluxDB the client takes us for.

@@ -1,4 +1,4 @@
-//! What clients ask before they send: whether somebody is there, and that there be a database.
+//! The requests that clients make before they send: whether the server is there, and that a database exists.
 
 use std::sync::Arc;
 
@@ -37,10 +37,7 @@ pub async fn health() -> Response {
 
 /// What else InfluxDB 3 has below `/api/v3`.
 pub async fn not_of_v3(uri: Uri) -> Response {
-    let what = format!(
-        "of InfluxDB 3 only /api/v3/write_lp is served here, and '{}' was asked for; ask in SQL at /api/sql",
-        uri.path()
-    );
+    let what = format!("of InfluxDB 3 only /api/v3/write_lp is served here, not '{}'; use SQL at /api/sql", uri.path());
     InfluxError::new(StatusCode::NOT_FOUND, what).respond(Dialect::V3)
 }
 

@@ -1,8 +1,9 @@
-//! What senders of InfluxDB's line protocol speak: `POST /write` (InfluxDB 1.x), `POST /api/v2/write` (2.x),
-//! `POST /api/v3/write_lp` (3), and what they ask before they send. Telegraf, InfluxDB's client libraries and
+//! The API for senders of InfluxDB's line protocol: `POST /write` (InfluxDB 1.x), `POST /api/v2/write` (2.x),
+//! `POST /api/v3/write_lp` (3), and the requests that they make before. Telegraf, InfluxDB's client libraries and
 //! `influx -import` need no more.
 //!
-//! Databases, buckets, organisations and retention policies are taken and mean nothing: there is one database here.
+//! Databases, buckets, organisations and retention policies are accepted and have no effect: there is one database
+//! here.
 
 mod answer;
 mod greet;

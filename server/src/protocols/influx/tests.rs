@@ -1,4 +1,4 @@
-//! The wire of InfluxDB's writing API, request by request, through the router that the server runs.
+//! InfluxDB's write API on the wire, request by request, through the router that the server uses.
 
 use axum::body::Body;
 use axum::extract::Request;

@@ -1,5 +1,5 @@
 //! `POST /write`, `POST /api/v2/write` and `POST /api/v3/write_lp`: line protocol in. Good lines are stored (unless the
-//! server's level says to keep nothing), each bad one is named with its reason.
+//! server's level says to store nothing), and each bad one is reported with its reason.
 
 use std::sync::Arc;
 

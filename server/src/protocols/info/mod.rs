@@ -1,5 +1,5 @@
-//! `GET /api/info`: what is in the database, as JSON; what `telem info` prints. With `?by_metric=true` also what each
-//! metric has, which looks at every segment.
+//! `GET /api/info`: the contents of the database as JSON, as `telem info` prints them. With `?by_metric=true` also
+//! those of each metric, for which every segment is examined.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! OpenTSDB's aggregators, which are those of queries under their names.
+//! OpenTSDB's aggregators: those of queries, under their wire names.
 
 use telem_query::question::aggregator::{Aggregator, TABLE};
 

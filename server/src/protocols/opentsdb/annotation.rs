@@ -1,7 +1,7 @@
 //! `/api/annotation`: notes on a moment or a stretch of time, of one series or of all, which graphs show.
 //!
-//! They are metadata of the database: durable when the answer comes, saved and replayed with the samples. A note is
-//! known by its series and its start. Its times are whole seconds, or milliseconds where they have a fraction.
+//! They are metadata of the database: durable when the answer is sent, saved and replayed with the samples. A note is
+//! identified by its series and its start. Its times are whole seconds, or milliseconds if they have a fraction.
 
 #[cfg(test)]
 mod tests;
@@ -171,7 +171,7 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
         return Err(OpenTsdbError::bad_request(format!("more than {NOTES_MAX} annotations in one request")));
     }
     let notes = list.0.into_iter().map(from_body).collect::<Result<Vec<Note>, OpenTsdbError>>()?;
-    // All or none, as far as that can be told before.
+    // All or none, as far as that can be checked before.
     for note in &notes {
         started(note)?;
     }
@@ -392,7 +392,7 @@ fn remove_range(db: &Db, range: AnnotationRange) -> Result<Answer, OpenTsdbError
     Ok(Answer::ok(out))
 }
 
-/// `custom` is left out where there is none.
+/// `custom` is left out if it is empty.
 pub fn render(out: &mut Vec<u8>, note: &Annotation) {
     out.extend_from_slice(b"{\"tsuid\":");
     json::string(out, note.tsuid.as_deref().unwrap_or_default());

@@ -1,4 +1,5 @@
-//! Which queries run and which ended last, for `/api/stats/query`: a ring in memory, so that it costs the same for ever.
+//! The running queries and those that ended last, for `/api/stats/query`: a ring in memory, so that its size is
+//! constant.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -105,7 +106,7 @@ impl Running<'_> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            // When it was given up nobody was told: what is known is that it had started.
+            // A cancelled query is not reported: it is only known that it had started.
             self.log.end(self.number, QueryEnd { at: self.started, status: None });
         }
     }

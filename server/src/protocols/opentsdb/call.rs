@@ -1,4 +1,4 @@
-//! What a request asks: its endpoint, its method after overriding, its parameters.
+//! The parts of a request: its endpoint, its method after an override, its parameters.
 
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};

@@ -1,4 +1,4 @@
-//! What the OpenTSDB protocols, HTTP and telnet, count of themselves since the server started; [`super::stats`] shows it.
+//! The counters of the OpenTSDB protocols, HTTP and telnet, since the server started; [`super::stats`] shows them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

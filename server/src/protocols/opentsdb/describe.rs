@@ -1,4 +1,4 @@
-//! What the server can do, and who it is: aggregators, filters, configuration, version.
+//! The capabilities and the identity of the server: aggregators, filters, configuration, version.
 
 use axum::http::Method;
 

@@ -1,4 +1,4 @@
-//! What went wrong, as OpenTSDB's clients expect it: `{"error":{"code":400,"message":"...","details":"..."}}`.
+//! Errors in the form that OpenTSDB's clients expect: `{"error":{"code":400,"message":"...","details":"..."}}`.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct OpenTsdbError {
     shape: Shape,
 }
 
-/// How it is told.
+/// How it is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Shape {
     #[default]

@@ -1,11 +1,11 @@
-//! Questions and lines that nobody would send: seeds, most of them recorded from clients of a real OpenTSDB, changed at
-//! random, each asked of a small database through the router that the server runs.
+//! Queries and lines that no client would send: seeds, most of them recorded from clients of a real OpenTSDB, are
+//! changed at random, and each is sent to a small database through the router that the server uses.
 //!
-//! Nothing panics, nothing is a 500, every answer is what it says it is, and telnet answers the same however its lines
-//! are cut. These are no targets of libFuzzer, as the decoders of samples have them in `tests/fuzz`: what is asked runs
-//! through DataFusion, which would have to be compiled for it. A few hundred are tried in every test run;
-//! `TELEM_FUZZ_SECONDS=600 cargo test -p telem-server --lib -- fuzzing --nocapture` goes on for ten minutes each.
-//! A finding is printed with the input; it becomes a line of the seeds.
+//! Nothing may panic, no answer may be a 500, every answer must be what it claims to be, and telnet must answer the
+//! same however its lines are cut. These are not targets of libFuzzer, as the decoders of samples have in `tests/fuzz`:
+//! queries run through DataFusion, which would have to be compiled for it. A few hundred inputs are tried in every test
+//! run; `TELEM_FUZZ_SECONDS=600 cargo test -p telem-server --lib -- fuzzing --nocapture` runs each target for ten
+//! minutes. A finding is printed with the input, which then becomes a line of the seeds.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `/q`: the numbers of a graph, a line each (`metric time value key=value ...`). What draws graphs is Grafana.
+//! `/q`: the numbers of a graph, one line each (`metric time value key=value ...`). Drawing graphs is left to Grafana.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Writes JSON straight into bytes: answers are large and their shape is fixed, so no tree of values is built.
+//! Writes JSON directly as bytes: answers are large and their shape is fixed, so no tree of values is built.
 
 use std::io::Write;
 

@@ -1,7 +1,8 @@
-//! `/api/query/last`: the newest sample of each series that is asked for, from memory.
+//! `/api/query/last`: the newest sample of each requested series, from memory.
 //!
-//! OpenTSDB without its metadata tables answers nothing unless it is told how many hours to look back; so does telem
-//! where its answers are to be reproduced. Else the newest sample counts, however old, and `back_scan` only limits its age.
+//! OpenTSDB without its metadata tables answers nothing unless the request says how many hours to look back; telem does
+//! the same where it must reproduce OpenTSDB's answers. Otherwise the newest sample counts, however old, and
+//! `back_scan` only limits its age.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,9 +29,9 @@ const HOUR_SECONDS: i64 = 3_600;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct LastQuery {
     subs: Vec<LastSubQuery>,
-    /// Whether names and tags stand in the answer; without, only the TSUID tells which series it is.
+    /// Whether the answer has names and tags; without them only the TSUID identifies the series.
     resolve: bool,
-    /// Hours; 0 is no limit.
+    /// Hours; 0 means no limit.
     back_scan: u32,
 }
 

@@ -1,4 +1,4 @@
-//! `/api/search/lookup`: the series of a metric and tags, any of which may be anything.
+//! `/api/search/lookup`: the series of a metric and tags, any of which may be a wildcard.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct LookupQuery {
     tags: Vec<Tag>,
     /// As asked; 0 or less is as many as there are.
     limit: i64,
-    /// Only told again: everything is in the first answer.
+    /// Only repeated: everything is in the first answer.
     start_index: i64,
 }
 
@@ -254,7 +254,7 @@ fn by_key(tags: &[Tag]) -> Vec<(&str, NameFilter<'_>)> {
         .collect()
 }
 
-/// Whether every value that was asked for without a key stands at some key.
+/// Whether every value that was requested without a key belongs to some key.
 fn has_values(key: &SeriesKey, tags: &[Tag]) -> bool {
     let loose = tags.iter().filter(|tag| tag.key().is_none()).filter_map(Tag::value);
     loose.into_iter().all(|wanted| key.tags().iter().any(|(_, value)| value == wanted))

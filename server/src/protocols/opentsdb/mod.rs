@@ -1,8 +1,8 @@
 //! The OpenTSDB 2.4 HTTP API, and its [`telnet`] protocol: what Grafana and OpenTSDB's clients speak.
 //!
-//! OpenTSDB's paths ignore case and a trailing slash, carry an optional version and may override
-//! their method, so one handler takes everything below `/api` that no other protocol claims:
-//! [`call`] reads what is asked, one file per endpoint answers it, [`errors`] renders what went wrong.
+//! OpenTSDB's paths ignore case and a trailing slash, contain an optional version and may override their method. So one
+//! handler gets everything below `/api` that no other protocol claims: [`call`] reads the request, one file per
+//! endpoint answers it, and [`errors`] renders errors.
 
 mod aggregators;
 pub(crate) mod annotation;

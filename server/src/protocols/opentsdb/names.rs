@@ -1,10 +1,10 @@
-//! What is known of names besides the series that carry them: that they were assigned by `/api/uid/assign`, and what
-//! `/api/uid/uidmeta` was told about them.
+//! What is known of names apart from the series that contain them: that `/api/uid/assign` assigned them, and the
+//! descriptions that `/api/uid/uidmeta` got.
 //!
-//! telem needs no assigning: a name is known with the first sample of a series that carries it. Who assigns one before is
-//! to find it again, though, also after a restart and in the saved database: each is kept as a note at the epoch, on
-//! what no TSUID can name (`metric:sys.cpu`), where the annotations of series and of all do not come across it.
-//! Its number counts down from the largest: numbers of names with series count up.
+//! telem needs no assigning: the first sample of a series makes its names known. But a client that assigns a name in
+//! advance must find it again, even after a restart and in the saved database. So each assigned name is stored as a
+//! note at the epoch, on a key that no TSUID can name (`metric:sys.cpu`), apart from the annotations of series and the
+//! global ones. Its number counts down from the largest; numbers of names with series count up.
 
 use std::collections::BTreeMap;
 
@@ -162,7 +162,7 @@ fn remove(db: &Db, kind: NameKind, name: &str) -> Result<(), OpenTsdbError> {
     write(db, gone, Durability::Synced)
 }
 
-/// Gives a name that no series carries another one; its number stays, and what is told about it.
+/// Renames a name that no series has; its number and its description stay.
 ///
 /// # Errors
 /// Says why not; a failure is the database's.
@@ -189,7 +189,7 @@ pub fn rename(
     Ok(Ok(()))
 }
 
-/// What clients tell about a name. `None` is what was not told.
+/// The description of a name by clients. `None` is an unset field.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Description {
     pub display_name: Option<String>,
@@ -199,7 +199,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// What is told here, and else what is told in `before`.
+    /// The fields of this description, with unset ones from `before`.
     pub fn over(self, before: Description) -> Description {
         Description {
             display_name: self.display_name.or(before.display_name),
@@ -210,7 +210,7 @@ impl Description {
     }
 }
 
-/// What was told about a name.
+/// The description of a name.
 pub fn described(meta: &Meta, kind: NameKind, name: &str) -> Description {
     let Some(note) = find(meta, kind, name) else { return Description::default() };
     let filled = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
@@ -225,10 +225,10 @@ pub fn described(meta: &Meta, kind: NameKind, name: &str) -> Description {
     }
 }
 
-/// Puts `told` in the place of what was told about a name, durably.
+/// Replaces the description of a name by `told`, durably.
 ///
 /// # Errors
-/// 507 when there is no room for one more name; what the database says.
+/// 507 without room for one more name; the database's errors.
 pub fn describe(tsdb: &OpenTsdb, db: &Db, kind: NameKind, name: &str, told: Description) -> Result<(), OpenTsdbError> {
     let _naming = tsdb.naming.lock();
     let snapshot = db.snapshot();

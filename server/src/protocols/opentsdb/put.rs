@@ -1,5 +1,5 @@
-//! `POST /api/put`: samples in; good ones are stored (unless the server's level says to keep nothing), each bad one is
-//! named when the request asks for it.
+//! `POST /api/put`: samples in. Good ones are stored (unless the server's level says to store nothing), and each bad
+//! one is reported if the request asks for it.
 
 use std::sync::Arc;
 use std::time::Duration;

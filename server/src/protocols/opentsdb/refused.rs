@@ -1,5 +1,5 @@
-//! What telem does not do, refused in the words or at least in the shape of the original: trees, rollups, histograms, its
-//! log over HTTP, its end over HTTP.
+//! What telem does not do, refused in the words or at least in the form of the original: trees, rollups, histograms,
+//! its log over HTTP, its shutdown over HTTP.
 
 use axum::http::{Method, StatusCode};
 
@@ -17,7 +17,7 @@ pub fn histogram(call: &Call) -> Result<Answer, OpenTsdbError> {
     Err(OpenTsdbError::new(StatusCode::SERVICE_UNAVAILABLE, message))
 }
 
-/// There are no trees, so that the list of them is empty; none can be made.
+/// There are no trees, so the list of them is empty; none can be created.
 pub fn tree(call: &Call, of: &str) -> Result<Answer, OpenTsdbError> {
     let number = call.params.get("treeid").or_else(|| call.params.get("tree")).filter(|number| !number.is_empty());
     match (&call.method, of, number) {

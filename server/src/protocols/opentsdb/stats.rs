@@ -1,5 +1,6 @@
-//! `/api/stats` and telnet's `stats`: what telem counts, under OpenTSDB's names where it counts the same, then under its
-//! own. Below it what an operator of the original looks up: the process, its threads, the queries.
+//! `/api/stats` and telnet's `stats`: telem's counters, first under OpenTSDB's names where they count the same, then
+//! under its own. The paths below it show what an operator of the original looks up: the process, its threads, the
+//! queries.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,7 +113,7 @@ pub fn queries(tsdb: &OpenTsdb, call: &Call) -> Result<Answer, OpenTsdbError> {
     Ok(Answer::ok(tsdb.queries.render(tsdb.state.queries.stats().left_behind)))
 }
 
-/// There is no store behind telem that it would have connections to.
+/// telem has no storage servers behind it, and so no connections to them.
 pub fn region_clients(call: &Call) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     Ok(Answer::ok(b"[]".to_vec()))

@@ -1,4 +1,4 @@
-//! The wire of the OpenTSDB API, request by request, through the router that the server runs.
+//! The OpenTSDB API on the wire, request by request, through the router that the server uses.
 
 mod anything;
 
@@ -273,7 +273,7 @@ async fn what_is_wrong_with_each_point_is_told_in_the_order_of_the_points() {
     let server = server();
     let future = GOOD.replace("1356998400", "1700003601");
     let answer = server.post("/api/put?details", &format!("[{future},{GOOD},{BAD}]")).await;
-    let ahead = answer.find("lies 3601.0 s ahead of this machine's clock").unwrap();
+    let ahead = answer.find("is 3601.0 s ahead of this machine's clock").unwrap();
     assert!(ahead < answer.find("Metric name was empty").unwrap(), "{answer}");
     assert!(answer.starts_with(r#"400 {"success":1,"failed":2,"errors":["#), "{answer}");
 }

@@ -34,7 +34,7 @@ pub fn parse(text: &str, now_millis: i64, zone: Tz) -> Result<i64, String> {
             )
         });
     }
-    let number: i64 = text.parse().map_err(|_| format!("Invalid time: {text}. It is no number, date or 'now'"))?;
+    let number: i64 = text.parse().map_err(|_| format!("Invalid time: {text}. It is not a number, date or 'now'"))?;
     if number < 0 {
         return Err(format!("Invalid time: {text}. It is negative"));
     }

@@ -1,7 +1,7 @@
-//! TSUIDs: the numbers by which OpenTSDB knows a series. Three bytes for the metric, then three for
-//! each tag key and three for its value, keys by their number, in upper-case hexadecimal digits.
+//! TSUIDs: the numbers by which OpenTSDB identifies a series. Three bytes for the metric, then three for each tag key
+//! and three for its value, keys ordered by their number, in upper-case hexadecimal digits.
 //!
-//! A name's number is one more than its ordinal here: OpenTSDB gives out no 0.
+//! The number of a name is one more than its ordinal in telem, because OpenTSDB never assigns 0.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! `/api/uid`: the numbers of names. They are given out by themselves here; assigning one in advance does no harm (see
-//! [`super::names`]). What the original keeps about names and series besides is shown as far as telem knows it.
+//! `/api/uid`: the numbers of names. telem assigns them by itself; assigning one in advance does no harm (see
+//! [`super::names`]). Other data that the original keeps about names and series is shown as far as telem knows it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn kind(word: &str) -> Option<NameKind> {
     }
 }
 
-/// OpenTSDB's complaint about a name that is none, if it is none.
+/// OpenTSDB's error for an invalid name, if it is invalid.
 fn complaint(kind: NameKind, name: &str) -> Option<String> {
     let bytes_max = match kind {
         NameKind::Metric => series::METRIC_BYTES_MAX,
@@ -270,7 +270,7 @@ async fn describe(
     written.await
 }
 
-/// A UID, the kind of its name, and what is told about that.
+/// A UID, the kind of its name, and the description of the name.
 type Told = (Option<String>, Option<NameKind>, Description);
 
 fn from_body(body: MetaBody<'_>) -> Result<Told, OpenTsdbError> {
@@ -307,7 +307,7 @@ fn from_params(call: &Call, fidelity: Fidelity) -> Result<Told, OpenTsdbError> {
     Ok((Some(uid.to_owned()), Some(kind), told))
 }
 
-/// What is known of a name: what was told about it, and else of a metric what it measures.
+/// What is known of a name: its description, else for a metric what it measures.
 fn render_name(out: &mut Vec<u8>, meta: &Meta, kind: NameKind, number: u64, name: &str) {
     let told = names::described(meta, kind, name);
     let help = meta.metric(name).filter(|_| kind == NameKind::Metric).map_or("", |metric| &metric.help);
@@ -413,7 +413,7 @@ fn render_series(out: &mut Vec<u8>, state: &State, key: &SeriesKey) -> Result<()
     out.extend_from_slice(
         b",\"retention\":0,\"max\":\"NaN\",\"min\":\"NaN\",\"displayName\":\"\",\"dataType\":\"\",\"lastReceived\":",
     );
-    // Of our own series alone: those of other nodes are told by /api/query/last.
+    // Only our own series: /api/query/last covers those of other nodes.
     let last = match state.db.index().id(key) {
         Some(id) => state.db.last(id).map_err(crate::http::ApiError::from)?,
         None => None,
@@ -426,7 +426,7 @@ fn render_series(out: &mut Vec<u8>, state: &State, key: &SeriesKey) -> Result<()
 /// Where nothing is tracked there is nothing that could be changed or deleted.
 async fn write_ts_meta(state: &State, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     if has_body(&request) {
-        // What cannot be read is told before anything else.
+        // Malformed input is reported before anything else.
         from_json::<serde::de::IgnoredAny>(&text_body(state, request).await?)?;
     }
     if call.method == Method::DELETE {

@@ -1,10 +1,10 @@
-//! `POST /api/sql`: SQL in, rows out, streamed: the server holds a few batches, never the answer.
+//! `POST /api/sql`: SQL in, rows out, streamed: the server holds a few batches, never the whole answer.
 //!
-//! The body is SQL text, or JSON `{"sql":"...","format":"csv"}`. The format is that of `?format=`, else that
-//! of the body, else the first known one of the header `Accept`, else JSON. Nodes that do not answer are named in the
-//! header `X-Telem-Missing`; with `?strict=true` that is an error. An error before the first row is
-//! an ordinary error answer. An error after it ends NDJSON with a line `{"error":{...}}`; JSON, CSV and Arrow
-//! have no place for it, so the connection is cut: a client sees an answer without its end, never one that looks whole.
+//! The body is SQL text, or JSON `{"sql":"...","format":"csv"}`. The format is that of `?format=`, else that of the
+//! body, else the first known one of the header `Accept`, else JSON. The header `X-Telem-Missing` names nodes that do
+//! not answer; with `?strict=true` a missing node is an error. An error before the first row is an ordinary error
+//! answer. A later error ends NDJSON with a line `{"error":{...}}`. JSON, CSV and Arrow have no place for it, so the
+//! connection is cut: the client sees an answer without its end, never one that looks whole.
 
 mod answer;
 mod request;

@@ -1,4 +1,4 @@
-//! What a request asks for: the SQL, and the format and the order of the answer.
+//! The parts of a request: the SQL, and the format and the order of the answer.
 
 use axum::extract::Request;
 use axum::http::{StatusCode, header};

@@ -1,4 +1,4 @@
-//! Which question a request asks, and what becomes of its answer when something fails on the way.
+//! The query of a request, and its answer when something fails midway.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where a `telem run` of one node saves: a directory of its own below the one that was named.
+//! Where a `telem run` of one node saves: in a directory of its own below the one that the user named.
 
 #[cfg(test)]
 mod tests;
@@ -99,7 +99,7 @@ impl Destination {
         &self.parent
     }
 
-    /// The directory; while there is none, the one above.
+    /// The directory, or its parent while it does not exist.
     pub fn path(&self) -> &Path {
         self.claimed.as_deref().unwrap_or(&self.parent)
     }

@@ -1,7 +1,8 @@
-//! What live data say of the place where they were to be saved, for `telem recover` after their job was killed.
+//! The note in live data that says where it is saved, for `telem recover` after the job was killed.
 //!
-//! A small file in their directory, written when saving begins and again when it is known where, and removed when all
-//! is saved. Live data without one were left by an earlier telem, or were never to be saved.
+//! It is a small file in the directory of the live data. It is written when saving begins and again when the place is
+//! known, and removed when everything is saved. Live data without a note was left by an earlier version, or was not
+//! meant to be saved.
 
 use std::fs;
 use std::io;
@@ -17,7 +18,7 @@ use crate::private_file;
 pub struct SaveNote {
     /// Who saves them, as long as it lives.
     pub process: Process,
-    /// The directory of the job's saved databases, absolute; `None` where it stands at a head alone.
+    /// The directory of the job's saved databases, absolute; `None` if only the head has it.
     pub save: Option<PathBuf>,
     /// The directory of the copy in it, where there is one that this machine sees.
     pub copy: Option<PathBuf>,
@@ -33,7 +34,7 @@ impl SaveNote {
         Ok(Self { process, save, copy })
     }
 
-    /// The note in live data; `None` where there is none that can be read.
+    /// The note in live data, if there is a readable one.
     pub fn read(live: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(live.join(SAVE_NOTE)).ok()?).ok()
     }

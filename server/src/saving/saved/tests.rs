@@ -1,4 +1,4 @@
-//! Directories that people name, and the databases that they mean.
+//! Directories that users name, and the databases that they mean.
 
 use telem_engine::Options;
 

@@ -1,4 +1,4 @@
-//! How far the nodes of a job are with saving, as they tell it; and what is left of those that tell nothing more.
+//! How far the nodes of a job have saved, as they report it; and the last report of those that fell silent.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const REASON_CHARS_MAX: usize = 1_000;
 pub struct UploadProgress {
     /// Bytes that were copied, by the process that tells it.
     pub bytes: u64,
-    /// Bytes that the copy lacked when that was told.
+    /// Bytes that the copy lacked at the last report.
     pub lacking: u64,
     /// The node has ended, and the copy is all of it.
     pub done: bool,

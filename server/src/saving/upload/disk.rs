@@ -1,4 +1,4 @@
-//! The directory of a node at its head, as a disk: each call is a request, tried several times within a deadline.
+//! The directory of a node at its head, as a disk: each call is a request, retried within a deadline.
 
 use std::fmt;
 use std::io;
@@ -90,7 +90,7 @@ impl Asking {
                         heads.swap(0, at);
                         *self.heads() = heads;
                         if answered.status == StatusCode::SERVICE_UNAVAILABLE {
-                            trouble = told(&answered);
+                            trouble = problem(&answered);
                             break;
                         }
                         return Ok(Answered { again, ..answered });
@@ -138,7 +138,7 @@ impl Asking {
 }
 
 /// What an error answer says.
-pub fn told(answered: &Answered) -> String {
+pub fn problem(answered: &Answered) -> String {
     let json: Option<serde_json::Value> = serde_json::from_slice(&answered.body).ok();
     let message = json.as_ref().and_then(|json| json["error"]["message"].as_str()).map(str::to_owned);
     message.unwrap_or_else(|| format!("the head answered {}", answered.status))
@@ -185,7 +185,7 @@ fn fine(answered: Answered) -> io::Result<Answered> {
         StatusCode::GONE => io::ErrorKind::NotConnected,
         _ => io::ErrorKind::Other,
     };
-    Err(io::Error::new(kind, told(&answered)))
+    Err(io::Error::new(kind, problem(&answered)))
 }
 
 impl Disk for HeadDisk {

@@ -1,4 +1,5 @@
-//! Where a node saves, as the node sees it: the directory that its head gave it, written directly or through the head.
+//! The place where a node saves, as the node sees it: the directory that its head assigned, written directly or through
+//! the head.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use axum::http::Method;
 use bytes::Bytes;
 use telem_engine::disk::{Disk, OsDisk};
 
-use super::disk::{Asking, Heads, told};
+use super::disk::{Asking, Heads, problem};
 use super::{DirectoryGrant, DirectoryRequest, HeadDisk, UploadProgress};
 use crate::saving::claim::claim;
 
@@ -71,7 +72,7 @@ impl NodePlace {
             Err(error) => return self.alone(error),
         };
         if !answered.status.is_success() {
-            return Err(io::Error::other(told(&answered)));
+            return Err(io::Error::other(problem(&answered)));
         }
         let given: DirectoryGrant = serde_json::from_slice(&answered.body)?;
         let is_shared = !self.send && given.probe.as_ref().is_some_and(super::Probe::is_shared);
@@ -89,7 +90,7 @@ impl NodePlace {
     /// A node whose head never came still saves what it has, where the job's directory is seen from here.
     fn alone(&mut self, error: io::Error) -> io::Result<CopyDirectory> {
         let Some(save) = self.save.as_ref().filter(|save| save.is_dir()) else { return Err(error) };
-        tracing::warn!(%error, save = %save.display(), "no head says where to save, so it is done without one");
+        tracing::warn!(%error, save = %save.display(), "no head says where to save; this node saves without one");
         let dir = claim(save, self.asking.node())?;
         let found = CopyDirectory { dir, disk: Arc::new(OsDisk), how: How::Alone };
         Ok(self.found.insert(found).clone())
@@ -147,7 +148,7 @@ impl NodePlace {
         let told = serde_json::to_vec(progress).map_err(io::Error::other);
         let told = told.and_then(|body| self.asking.ask(&Method::POST, "saved", &Bytes::from(body)));
         if let Err(error) = told {
-            tracing::debug!(%error, "the head does not hear how far saving is");
+            tracing::debug!(%error, "the progress of saving cannot be reported to the head");
         }
     }
 }

@@ -1,16 +1,16 @@
-//! `/api/nodes/{node}/save`, `/saved` and `/files/...`: how nodes ask where to save, tell how far they are, and send
-//! what they cannot write themselves. Every request needs the token of the job.
+//! `/api/nodes/{node}/save`, `/saved` and `/files/...`: nodes ask where to save, report how far they are, and send
+//! files that they cannot write themselves. Every request needs the token of the job.
 //!
-//! | request | does |
+//! | request | effect |
 //! |---|---|
-//! | `POST save` | answers with the node's directory and the probe |
-//! | `POST saved` | takes note of how far the node is |
-//! | `GET files?folder=F` | the names in a folder |
-//! | `POST files?do=make\|sync&folder=F` | makes a folder; makes the names in it durable |
-//! | `PUT files/NAME` | without `at`: a new, empty file |
-//! | `PUT files/NAME?at=N&crc32=HEX` | the body stands behind the first N bytes of the file, and nothing behind it |
-//! | `POST files/NAME?do=sync`, `truncate&bytes=N`, `rename&to=NAME` | what they say |
-//! | `HEAD files/NAME`, `GET files/NAME?from=N&bytes=M` | its length; its bytes |
+//! | `POST save` | returns the node's directory and the probe |
+//! | `POST saved` | records how far the node is |
+//! | `GET files?folder=F` | lists the names in a folder |
+//! | `POST files?do=make\|sync&folder=F` | creates a folder; makes the names in it durable |
+//! | `PUT files/NAME` | without `at`: creates an empty file |
+//! | `PUT files/NAME?at=N&crc32=HEX` | stores the body behind the first N bytes of the file, and nothing behind it |
+//! | `POST files/NAME?do=sync`, `truncate&bytes=N`, `rename&to=NAME` | syncs, truncates or renames the file |
+//! | `HEAD files/NAME`, `GET files/NAME?from=N&bytes=M` | returns its length; its bytes |
 //! | `DELETE files/NAME` | removes it |
 
 use std::io;
@@ -94,7 +94,7 @@ async fn folder(
     headers: HeaderMap,
 ) -> Result<StatusCode, ApiError> {
     let what = parameters.r#do;
-    let (Some(Do::Make) | Some(Do::Sync)) = what else { return Err(invalid("a folder is told do=make or do=sync")) };
+    let (Some(Do::Make) | Some(Do::Sync)) = what else { return Err(invalid("a folder takes do=make or do=sync")) };
     let work = move |store: &UploadStore| match what {
         Some(Do::Make) => store.make_folder(&parameters.folder),
         _ => store.sync_folder(&parameters.folder),
@@ -114,7 +114,7 @@ async fn write(
     let part = body::read(request, &uploads.inner.limits).await?;
     let Some(at) = parameters.at else {
         if !part.is_empty() {
-            return Err(invalid("a part of a file says where it stands: ?at=BYTES&crc32=HEX"));
+            return Err(invalid("a part of a file needs its place: ?at=BYTES&crc32=HEX"));
         }
         uploads.at_disk(&headers, &node, move |store| store.create(&name)).await?;
         return Ok(StatusCode::NO_CONTENT);
@@ -157,7 +157,7 @@ async fn change(
     };
     match uploads.at_disk(&headers, &node, work).await? {
         Some(()) => Ok(StatusCode::NO_CONTENT),
-        None => Err(invalid("a file is told do=sync, do=truncate&bytes=N or do=rename&to=NAME")),
+        None => Err(invalid("a file takes do=sync, do=truncate&bytes=N or do=rename&to=NAME")),
     }
 }
 
@@ -176,7 +176,7 @@ impl Uploads {
         match told {
             Some(guess) if self.inner.token.is(guess) => Ok(()),
             _ => {
-                let what = "files of nodes are taken from who has the token of the job alone";
+                let what = "files of nodes are accepted only with the token of the job";
                 Err(ApiError::new(StatusCode::UNAUTHORIZED, what))
             }
         }

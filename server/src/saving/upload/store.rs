@@ -1,4 +1,4 @@
-//! The directory of one node at the head: what is done to its files, one request after the other.
+//! The directory of one node at the head: operations on its files, one request after the other.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ pub type StoreResult<T> = Result<T, StoreError>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("'{name}' is no file of a database that is copied")]
+    #[error("'{name}' is not a file of a database")]
     BadName { name: String },
-    #[error("{} has {found} bytes and not the {expected} before this part; send the file anew", path.display())]
+    #[error("{} has {found} bytes, not the {expected} before this part; send the file again", path.display())]
     Hole { path: PathBuf, found: u64, expected: u64 },
-    #[error("the part has the checksum {found:08x} and not {expected:08x}: it was damaged on its way; send it again")]
+    #[error("the part has the checksum {found:08x}, not {expected:08x}: it was damaged in transit; send it again")]
     Damaged { found: u32, expected: u32 },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },

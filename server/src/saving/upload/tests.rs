@@ -1,4 +1,4 @@
-//! A node's files come to the head whole or not at all, from who has the token, and into a directory that is its own.
+//! A node's files arrive at the head as a whole or not at all, only with the token, and in a directory of their own.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -232,7 +232,7 @@ async fn a_damaged_or_cut_off_or_too_large_part_changes_nothing() {
     std::fs::write(&file, "before").unwrap();
     let wrong = format!("/api/nodes/n1/files/WRITER?at=6&crc32={:08x}", mirror::checksum(b"other"));
     let (status, text) = head.ask(Method::PUT, &wrong, "damaged").await;
-    assert_eq!((status, text.contains("damaged on its way")), (StatusCode::BAD_REQUEST, true), "{text}");
+    assert_eq!((status, text.contains("damaged in transit")), (StatusCode::BAD_REQUEST, true), "{text}");
     for without in ["at=6", "at=6&crc32=xyz", "at=6&crc32="] {
         let (status, text) = head.ask(Method::PUT, &format!("/api/nodes/n1/files/WRITER?{without}"), "part").await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{without}: {text}");

@@ -1,4 +1,4 @@
-//! What all paths share, whoever answers them.
+//! What all paths share, whichever handler answers them.
 
 use axum::Router;
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! What a page says of itself is not believed before it is unpacked.
+//! A page's claims about itself are checked before it is decompressed.
 
 use std::io::Write;
 

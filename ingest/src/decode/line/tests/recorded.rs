@@ -1,4 +1,5 @@
-//! What a real InfluxDB and InfluxDB 3's own parser made of the lines in `fixtures/influx`, held against what is read here.
+//! The lines of `fixtures/influx`: what a real InfluxDB and InfluxDB 3's own parser made of them, compared with our
+//! parser.
 
 use std::collections::BTreeMap;
 use std::path::Path;

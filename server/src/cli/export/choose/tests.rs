@@ -1,4 +1,4 @@
-//! Globs, and what an error says where they match nothing.
+//! Globs, and the error if they match nothing.
 
 use super::*;
 
@@ -72,11 +72,11 @@ fn where_nothing_matches_the_names_that_may_be_meant_are_told() {
     let hint = |known: &[ExportMetric], texts: &[&str]| choose(known, &globs(texts), &[]).map(|_| ()).unwrap_err();
     assert_eq!(
         hint(&known_few, &["node_laod1"]),
-        "no metric matches 'node_laod1'; close to it: node_load1, node_load5. Names are told apart by case"
+        "no metric matches 'node_laod1'; close to it: node_load1, node_load5. Names are case-sensitive"
     );
     assert_eq!(
         hint(&known_few, &["Train.*", "Acc"]),
-        "no metric matches 'Train.*' or 'Acc'; close to it: train.loss. Names are told apart by case"
+        "no metric matches 'Train.*' or 'Acc'; close to it: train.loss. Names are case-sensitive"
     );
     assert_eq!(hint(&known_few, &["zzz"]), "no metric matches 'zzz'; there are: node_load1, node_load5, train.loss");
     let many: Vec<String> = (0..20).map(|at| format!("metric{at:02}")).collect();

@@ -1,4 +1,4 @@
-//! File names of metrics are plain, reversible where they can be, and never the same twice.
+//! File names of metrics are plain, reversible where they can be, and unique.
 
 use std::path::{Component, Path};
 

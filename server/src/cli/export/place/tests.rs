@@ -1,4 +1,4 @@
-//! Where an export goes, and that it is whole or not there.
+//! The destination of an export, and that it appears as a whole or not at all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ fn an_index_never_names_files_elsewhere() {
     ] {
         fs::write(path.join(INDEX), index).unwrap();
         let error = message(Unfinished::create(&path, ExportFormat::Csv, true).unwrap_err());
-        assert!(error.contains("is no index of an export"), "{index}: {error}");
+        assert!(error.contains("is not an index of an export"), "{index}: {error}");
     }
     assert!(outer.path().join("precious").exists());
 }

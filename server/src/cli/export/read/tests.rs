@@ -1,4 +1,4 @@
-//! What is asked, and how an export goes on behind what came before.
+//! The queries of an export, and how they continue behind earlier rows.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -257,7 +257,8 @@ async fn with_strict_the_first_answer_that_lacks_a_node_ends_the_export() {
         let metrics = source.metrics().await.unwrap();
         let end = source.samples(&metrics[0], TimeRange::ALL, &mut |_, _| Ok(())).await;
         // The time in which there are samples only says where to cut.
-        let expected = (lacking_at != 3).then_some("the export would lack nodes: n2=its connection broke");
+        let expected =
+            (lacking_at != 3).then_some("these nodes would be missing from the export: n2=its connection broke");
         match (end, expected) {
             (Ok(()), None) => {}
             (Err(CliFailure::Failed(message)), Some(expected)) if message.starts_with(expected) => {}

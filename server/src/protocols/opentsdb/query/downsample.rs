@@ -1,4 +1,4 @@
-//! Downsampling as it is written: `interval-function[-fill]`.
+//! The notation of downsampling: `interval-function[-fill]`.
 
 use chrono_tz::Tz;
 use telem_engine::Step;

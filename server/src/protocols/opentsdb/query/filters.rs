@@ -163,8 +163,8 @@ impl Filter {
     }
 }
 
-/// Adds a filter that was written as a tag. One that stands there already only makes it group, and
-/// of literal values of one key any may match: several values of one tag are a choice.
+/// Adds a filter that was written as a tag. If it exists already, this only makes it group, and of literal values of
+/// one key any may match: several values of one tag are a choice.
 ///
 /// # Errors
 /// Says so when the choice holds too many values.

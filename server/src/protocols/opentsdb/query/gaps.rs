@@ -1,8 +1,8 @@
-//! How gaps are shown that a fill policy filled: as OpenTSDB shows them, or so that a Grafana sees gaps.
+//! How gaps that a fill policy filled are shown: as in OpenTSDB, or in a way that Grafana recognises as gaps.
 //!
-//! Grafana up to 12.3 asks from the browser, which draws a `null` as a gap and a `"NaN"` as nothing sensible. Grafana 13
-//! asks from its server, which fails on a `"NaN"` and makes 0 of a `null`: only a point that is not there is none. The
-//! two are told apart by `msResolution`, which browsers always send and the server never.
+//! Grafana up to 12.3 queries from the browser, which draws a `null` as a gap and cannot draw a `"NaN"`. Grafana 13
+//! queries from its server, which fails on a `"NaN"` and turns a `null` into 0; for it only a missing point is a gap.
+//! The two are distinguished by `msResolution`, which browsers always send and the server never does.
 
 use telem_engine::Value;
 use telem_query::TsGroup;
@@ -26,8 +26,8 @@ impl Gaps {
     /// What `call` wants by its parameter `gaps`, or else by its path.
     ///
     /// # Errors
-    /// 400 for a word that is none.
-    pub fn wanted(call: &Call, asked: &Asked) -> Result<Gaps, OpenTsdbError> {
+    /// 400 for an unknown word.
+    pub fn requested(call: &Call, asked: &Asked) -> Result<Gaps, OpenTsdbError> {
         match call.params.get("gaps") {
             Some("fill") => Ok(Gaps::AsFilled),
             Some("null") => Ok(Gaps::Null),

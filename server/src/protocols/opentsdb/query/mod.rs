@@ -1,6 +1,5 @@
-//! `/api/query`: a question in JSON ([`parse`]) or in a URI ([`uri`]) becomes time-series queries
-//! ([`resolve`]), and their answers become OpenTSDB's JSON ([`render`]),
-//! at once or, when it is large, while the client reads ([`pieces`]).
+//! `/api/query`: a query in JSON ([`parse`]) or in a URI ([`uri`]) becomes time-series queries ([`resolve`]), and their
+//! answers become OpenTSDB's JSON ([`render`]): at once or, if they are large, while the client reads ([`pieces`]).
 
 mod downsample;
 pub mod expression;
@@ -199,7 +198,7 @@ fn resolved(
         return Err(refused());
     }
     asked.arrays |= call.params.has("arrays");
-    asked.gaps = Gaps::wanted(call, &asked)?;
+    asked.gaps = Gaps::requested(call, &asked)?;
     let question = resolve::resolve(&asked, &state.index(), now_millis(&*state.clock), fidelity)?;
     if delete {
         // The original looks names up before it deletes.

@@ -1,6 +1,6 @@
-//! The JSON of a query as it was asked, before anything in it is understood but its filters.
+//! The JSON of a query as it was sent; at this stage only its filters are interpreted.
 //!
-//! Unknown fields are ignored (Grafana 12.4 sends all it has), but in `rateOptions`.
+//! Unknown fields are ignored (Grafana 12.4 sends all it has), except in `rateOptions`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -249,7 +249,7 @@ struct RawSub<'a> {
     pre_aggregate: Flag,
 }
 
-/// Which of two fields of a sub-query stands last in the document.
+/// Which of two fields of a sub-query comes last in the document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LastWord {
     #[default]
@@ -329,7 +329,7 @@ impl<'de> Deserialize<'de> for Big {
     }
 }
 
-/// Reads JSON as OpenTSDB does: what follows it is not looked at, and an array is no object.
+/// Reads JSON as OpenTSDB does: anything behind it is ignored, and an array is not an object.
 ///
 /// # Errors
 /// 400 with the position and what was found.
@@ -433,9 +433,9 @@ fn histogram(
 }
 
 /// # Errors
-/// Says which is no number, or that there are too many.
+/// Says which one is not a number, or that there are too many.
 pub fn percentiles<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<f32>, String> {
-    let number = |text: &str| text.trim().parse().map_err(|_| format!("the percentile '{text}' is no number"));
+    let number = |text: &str| text.trim().parse().map_err(|_| format!("the percentile '{text}' is not a number"));
     let percentiles = texts.map(number).collect::<Result<Vec<f32>, String>>()?;
     match percentiles.len() > PERCENTILES_MAX {
         true => Err(format!("more than {PERCENTILES_MAX} percentiles in one sub-query")),

@@ -1,7 +1,8 @@
-//! A large answer on its way out: computed and written while the client reads, a piece at a time.
+//! A large answer on its way out: computed and written while the client reads, one piece at a time.
 //!
-//! What is computed waits as points, which take less than their JSON, and is written when the client has taken what was
-//! written before. Nothing works on when the client is gone: the work lives in the body of the answer and is dropped with it.
+//! Computed results wait as points, which take less memory than their JSON. They are written when the client has taken
+//! the previous piece. No work goes on when the client is gone: the work belongs to the body of the answer and is
+//! dropped with it.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Answers of time-series queries as OpenTSDB's JSON, written straight into bytes, as many at a time as are wanted.
+//! Renders answers of time-series queries as OpenTSDB's JSON, directly as bytes, in pieces of the requested size.
 //!
 //! Keys of `dps` ascend: Grafana draws points in the order of the document.
 
@@ -63,7 +63,7 @@ struct GroupOrigin {
 pub enum AnnotationNotes {
     /// Those of its series, if there are any.
     OfItsSeries,
-    /// That there are none, as OpenTSDB says of what it combined.
+    /// An empty list, as OpenTSDB writes for combined series.
     None,
 }
 
@@ -147,9 +147,9 @@ impl AnswerBuffer {
         (!out.is_empty()).then_some(out)
     }
 
-    /// What stands before the first group.
+    /// The text before the first group.
     pub const START: &[u8] = b"[";
-    /// What stands behind the last.
+    /// The text behind the last.
     pub fn end(&self) -> Vec<u8> {
         let mut end = Vec::new();
         if self.form.asked.show_summary {
@@ -296,7 +296,7 @@ impl Form {
         }
     }
 
-    /// What stands behind the last point of a group.
+    /// The text behind the last point of a group.
     fn tail(&self, out: &mut Vec<u8>, open: &Open) {
         out.push(if self.asked.arrays { b']' } else { b'}' });
         if self.asked.show_stats {
@@ -319,7 +319,7 @@ impl PointStyle {
         if self.millis { time.millis() } else { time.seconds() }
     }
 
-    /// `[time,value]` each, with commas; `any` says whether others stand before them.
+    /// Writes each as `[time,value]`, with commas; `any` says whether others precede them.
     fn pairs(self, out: &mut Vec<u8>, points: &[(Timestamp, Value)], any: &mut bool) {
         for (time, value) in points {
             out.extend_from_slice(if *any { b",[" } else { b"[" });
@@ -331,8 +331,8 @@ impl PointStyle {
         }
     }
 
-    /// `"time":value` each, with commas; `any` says whether others stand before them. A JSON object holds a key once:
-    /// of several points in one second the last is shown, which may be the one at `next`, behind these.
+    /// Writes each as `"time":value`, with commas; `any` says whether others precede them. A JSON object holds a key
+    /// once: of several points in one second the last is shown, which may be the one at `next`, behind these.
     fn object(self, out: &mut Vec<u8>, points: &[(Timestamp, Value)], next: Option<Timestamp>, any: &mut bool) {
         for (at, (time, value)) in points.iter().enumerate() {
             let key = self.time(*time);

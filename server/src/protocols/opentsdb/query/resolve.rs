@@ -1,4 +1,4 @@
-//! From what was asked to what is queried: times, aggregators, intervals, series by number.
+//! Turns a parsed request into time-series queries: times, aggregators, intervals, series by number.
 
 use axum::http::StatusCode;
 use chrono_tz::Tz;
@@ -232,7 +232,7 @@ impl Frame {
         }
     }
 
-    /// The series of TSUIDs; `None` when there are none.
+    /// The series of TSUIDs, if there are any.
     fn by_numbers(&self, tsuids: &[String], index: &SeriesIndex) -> Result<Option<Selected>, OpenTsdbError> {
         let metric_of = |number: &String| number.get(..tsuid::DIGITS).map(str::to_uppercase);
         if let [first, others @ ..] = tsuids

@@ -1,6 +1,6 @@
-//! What a request took: `showStats` tells it of every group's sub-query, `showSummary` of the request.
+//! The cost of a request: `showStats` reports that of every group's sub-query, `showSummary` that of the request.
 //!
-//! Under OpenTSDB's names, times in milliseconds. What only HBase has is not told.
+//! Names are OpenTSDB's, times are in milliseconds. Figures that only HBase has are left out.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Stats {
         Stats { clock, started, subs: 0, took: Duration::ZERO, took_max: Duration::ZERO, points: 0 }
     }
 
-    /// A sub-query was answered with so many points, which took so long.
+    /// Records the number of points of a sub-query's answer, and its duration.
     pub fn add(&mut self, took: Duration, points: usize) {
         self.subs += 1;
         self.took += took;

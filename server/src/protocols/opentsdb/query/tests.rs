@@ -1,4 +1,4 @@
-//! What a query means, and how its answer is written.
+//! The meaning of queries, and the form of their answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -284,7 +284,7 @@ fn a_uri_that_is_no_question_is_refused() {
         ("start=1&m=sum:m{host", "400 Missing '}' at the end of: m{host", "500"),
         ("start=1&m=sum:m{host=}", "400 When parsing tag 'host=': invalid tag: host=", "500"),
         ("start=1&m=sum:percentiles:m", "400 Malformed percentiles: percentiles", ""),
-        ("start=1&m=sum:percentiles[x]:m", "400 the percentile 'x' is no number", "500"),
+        ("start=1&m=sum:percentiles[x]:m", "400 the percentile 'x' is not a number", "500"),
         ("start=1&m=sum:m{host=a,}", "400 When parsing tag '': invalid tag: ", "500"),
         ("start=1&m=sum:m{host=a,}{}", "ok", ""),
     ] {

@@ -126,8 +126,8 @@ fn percentiles(text: &str, fidelity: Fidelity) -> Result<Vec<f32>, OpenTsdbError
     parse::percentiles(inner.split(',')).map_err(|why| OpenTsdbError::unforeseen(fidelity, why))
 }
 
-/// `rate{counter|dropcounter[,max[,reset]]}`. The options are what stands between the fifth character and the last,
-/// as in the original: a bracket that is missing takes a letter with it.
+/// `rate{counter|dropcounter[,max[,reset]]}`. The options are the text between the fifth character and the last, as in
+/// the original: a bracket that is missing takes a letter with it.
 fn rate_options(text: &str) -> Result<RateOptions, OpenTsdbError> {
     let wrong = |why: String| OpenTsdbError::bad_request(why);
     let end = text.char_indices().next_back().map_or(0, |(at, _)| at);

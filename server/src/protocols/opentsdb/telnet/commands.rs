@@ -1,4 +1,4 @@
-//! What a line is answered that is no `put`.
+//! The answers to lines other than `put`.
 
 use bytes::BytesMut;
 

@@ -1,8 +1,8 @@
-//! One connection: reads what comes, writes what is to be said, and gives up neither samples nor itself easily.
+//! One connection: it reads input and writes answers, and is careful not to lose samples.
 //!
-//! Reading and writing go on side by side, so that a client may send all its lines before it reads an answer. Lines that
-//! came are stored before the next are read, which is what holds a fast client back. A client that went away, or
-//! that takes no answer, has still sent what lies in the socket: that is stored before the connection ends.
+//! Reading and writing go on side by side, so that a client may send all its lines before it reads an answer. Lines are
+//! stored before more are read, which slows down a client that is too fast. If a client disconnects or reads no answer,
+//! the lines that are already in the socket are still stored before the connection ends.
 
 use std::io;
 use std::pin::Pin;
@@ -63,7 +63,7 @@ pub async fn hold(telnet: &Telnet, client: LineClient) {
 pub async fn refuse(telnet: &Telnet, mut stream: Box<dyn ByteStream>, reason: &str) {
     if telnet.counters().connections_refused.fetch_add(1, Ordering::Relaxed) == 0 {
         // It may be gone already, and then nobody else says that its samples are lost.
-        tracing::warn!(reason, "a telnet client was refused; of others only `stats` tells how many");
+        tracing::warn!(reason, "a telnet client was refused; `stats` counts further ones");
     }
     let line = format!("refused: {reason}\n");
     let told = async {

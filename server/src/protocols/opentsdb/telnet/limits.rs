@@ -1,13 +1,13 @@
-//! How much of it there may be.
+//! The limits of telnet connections.
 
 use std::time::Duration;
 
 /// Limits of OpenTSDB's telnet protocol.
 #[derive(Clone, Debug)]
 pub struct TelnetLimits {
-    /// Most open connections that speak it, out of those of the server; one more is told so. 256 by default.
+    /// Most open connections that speak it, out of those of the server; one more gets a refusal. 256 by default.
     pub connections_max: usize,
-    /// Longest line, without what ends it; a longer one is passed over, and that is told. 8 KiB by default, where
+    /// Longest line, without what ends it; a longer one is skipped, and that is reported. 8 KiB by default, where
     /// OpenTSDB takes 1 KiB.
     pub line_bytes_max: usize,
     /// Answers that a client did not take yet: with more, nothing more is read of what it sends. 256 KiB by default; what

@@ -1,4 +1,4 @@
-//! What came over a connection, cut into lines; a line that is too long is passed over, however long it is.
+//! The input of a connection, cut into lines; a line that is too long is skipped, however long it is.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -17,7 +17,7 @@ pub struct Inbox {
     rest: BytesMut,
     /// After the complete lines one is too long: what comes of it is thrown away.
     skipping: bool,
-    /// That one was not told yet.
+    /// It was not reported yet.
     untold: bool,
 }
 

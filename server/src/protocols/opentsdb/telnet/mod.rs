@@ -1,8 +1,8 @@
-//! OpenTSDB's telnet protocol: a line is a command, most of them `put`, and silence means that all is well.
+//! OpenTSDB's telnet protocol: a line is a command, most of them `put`, and no answer means success.
 //!
-//! It is spoken on the port of HTTP; `net` tells the two apart by the first byte and decides who may speak.
-//! [`conversation`] reads and writes, [`lines`] cuts what came into lines, [`puts`] stores runs of samples, and
-//! [`commands`] answers everything else. Here stands what all connections share.
+//! It uses the port of HTTP; `net` distinguishes the two by the first byte and checks the client's rights.
+//! [`conversation`] reads and writes, [`lines`] cuts the input into lines, [`puts`] stores runs of samples, and
+//! [`commands`] answers all other lines. This file holds what all connections share.
 
 mod commands;
 mod conversation;

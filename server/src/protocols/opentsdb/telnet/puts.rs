@@ -17,7 +17,7 @@ use crate::state::Refusal;
 /// How long a batch rests that met a full queue.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// How many bytes of `lines` are puts, before the first line that is none or too long.
+/// How many bytes of `lines` are puts, before the first line that is not a put or too long.
 pub fn run(lines: &[u8], line_bytes_max: usize) -> usize {
     let mut rest = lines;
     while !rest.is_empty() {
@@ -40,7 +40,7 @@ struct DecodedLines {
     invalid_values: u64,
 }
 
-/// Stores the samples of a run, and answers the lines that are none.
+/// Stores the samples of a run, and answers the bad lines.
 pub async fn store(telnet: &Telnet, tags: &DefaultTags, run: &[u8], answers: &mut BytesMut) {
     let text = String::from_utf8_lossy(run);
     let DecodedLines { batch, puts, errors, invalid_values } = sort(telnet, tags, &text);

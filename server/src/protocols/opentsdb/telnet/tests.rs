@@ -1,4 +1,4 @@
-//! Conversations, line by line, with a client that may be slow, deaf, half closed or mad.
+//! Conversations, line by line, with clients that may be slow, silent, half closed or faulty.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Whatever is asked, of whatever endpoint: an answer or a refusal that can be read, never a bug.
+//! Any request to any endpoint gets an answer or a readable refusal, never a server error.
 
 use axum::body::Body;
 use axum::extract::Request;

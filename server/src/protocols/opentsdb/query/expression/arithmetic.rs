@@ -1,11 +1,11 @@
 //! Arithmetic on variables: `(a + b) * 100 / c`, comparisons, `&&`, `||`, `!` and `x ? y : z`.
 //!
-//! Numbers without a point are integers until they meet a float, so `1 / 2 * a` is 0; what is divided by 0 is 0.
-//! Both as in the language that the original uses.
+//! Numbers without a decimal point are integers until they meet a float, so `1 / 2 * a` is 0. Division by 0 gives 0.
+//! Both rules are those of the original's expression language.
 
 use std::collections::BTreeSet;
 
-/// Deepest that brackets may stand in one another.
+/// Deepest nesting of brackets.
 pub(crate) const DEPTH_MAX: usize = 64;
 /// Most operators and operands of an expression.
 pub(crate) const PARTS_MAX: usize = 1_000;
@@ -19,7 +19,7 @@ pub enum Arithmetic {
     Negative(Box<Arithmetic>),
     Two(Operator, Box<Arithmetic>, Box<Arithmetic>),
     If(Box<Arithmetic>, Box<Arithmetic>, Box<Arithmetic>),
-    /// Of a function, of which there are none: an error once it is worked out.
+    /// A function call, which is not supported: an error once it is computed.
     Call(String, Vec<Arithmetic>),
 }
 
@@ -105,7 +105,7 @@ impl Arithmetic {
     /// The result, where `value` gives a variable's value.
     ///
     /// # Errors
-    /// Names the function that is called, of which there are none.
+    /// Names the called function; functions are not supported.
     pub fn work_out(&self, value: &impl Fn(&str) -> f64) -> Result<Number, String> {
         Ok(match self {
             Arithmetic::Number(number) => *number,
@@ -209,7 +209,7 @@ impl Reader<'_> {
     fn choice(&mut self) -> Result<Arithmetic, String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(format!("brackets stand more than {DEPTH_MAX} deep in one another"));
+            return Err(format!("brackets are nested more than {DEPTH_MAX} deep"));
         }
         let test = self.level(0)?;
         let chosen = if self.rest.next_if_eq(&"?").is_some() {
@@ -271,7 +271,7 @@ impl Reader<'_> {
         Ok(signs.into_iter().rev().fold(found, signed))
     }
 
-    /// What stands between the brackets of a call, the first of which is read.
+    /// The text between the brackets of a call, the first of which is read already.
     fn arguments(&mut self) -> Result<Vec<Arithmetic>, String> {
         let mut arguments = Vec::new();
         if self.rest.next_if_eq(&")").is_some() {
@@ -302,5 +302,5 @@ fn number(token: &str) -> Result<Arithmetic, String> {
         Ok(int) if !token.ends_with(['f', 'F', 'd', 'D']) => Some(Number::Int(int)),
         _ => plain.parse().ok().map(Number::Float),
     };
-    number.map(Arithmetic::Number).ok_or_else(|| format!("'{token}' is no number"))
+    number.map(Arithmetic::Number).ok_or_else(|| format!("'{token}' is not a number"))
 }

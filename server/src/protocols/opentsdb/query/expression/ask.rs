@@ -1,4 +1,4 @@
-//! The body of a request: metrics, filters, expressions of them, and what of it is wanted.
+//! The body of a request: metrics, filters, expressions, and the requested outputs.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub struct Ask {
 #[derive(Debug)]
 pub struct ExpressionMetric {
     pub id: String,
-    /// What stands where a series has no value.
+    /// The value where a series has none.
     pub fill: f64,
 }
 
@@ -38,7 +38,7 @@ pub struct NamedExpression {
     pub expression: Arithmetic,
     pub operator: JoinKind,
     pub by: By,
-    /// What stands for it where it has no value.
+    /// Its value where it has none.
     pub fill: f64,
 }
 
@@ -263,14 +263,14 @@ fn sub_query(
     })
 }
 
-/// A fill policy by its name, and the value that it stands for.
+/// A fill policy by its name, and its value.
 fn fill(json: &Json) -> Result<Option<(String, f64)>, String> {
     if json.is_null() {
         return Ok(None);
     }
     let given = match &json["value"] {
         Json::Number(number) => number.as_f64().unwrap_or(0.0),
-        Json::String(text) => text.parse().map_err(|_| format!("the fill value '{text}' is no number"))?,
+        Json::String(text) => text.parse().map_err(|_| format!("the fill value '{text}' is not a number"))?,
         _ => 0.0,
     };
     let policy = text(&json["policy"]).map(|name| name.to_lowercase());

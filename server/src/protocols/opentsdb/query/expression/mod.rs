@@ -1,7 +1,7 @@
 //! `/api/query/exp`: arithmetic on sub-queries whose series have equal tags.
 //!
 //! [`ask`] reads the request, its metrics are answered as those of `/api/query`, [`join`] finds the series that belong
-//! together, and [`arithmetic`] works out the values.
+//! together, and [`arithmetic`] computes the values.
 
 pub(crate) mod arithmetic;
 mod ask;
@@ -95,7 +95,7 @@ fn range(question: &[Resolved], fidelity: Fidelity) -> ExpressionRange {
     ExpressionRange { start, end, fidelity }
 }
 
-/// A variable's series, and what stands where one has no value.
+/// A variable's series, and the value where one has none.
 struct Worked {
     groups: Vec<TsGroup>,
     query_keys: BTreeSet<String>,

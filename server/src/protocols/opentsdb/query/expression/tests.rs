@@ -35,13 +35,13 @@ fn expressions_are_worked_out_as_the_originals_language_does() {
         ("(a", "expected ')' in an expression, found its end"),
         ("a b", "found 'b' after the end of an expression in 'a b'"),
         ("a; b", "found ';' in the expression 'a; b'"),
-        ("1.2.3 * a", "'1.2.3' is no number"),
+        ("1.2.3 * a", "'1.2.3' is not a number"),
         ("1 + log(a, b)", "the function log is unknown: there are only operators"),
         ("log(a", "expected ')' in an expression, found its end"),
     ] {
         assert_eq!(worked_out(text), expected, "{text}");
     }
-    assert_eq!(worked_out(&format!("{}a", "(".repeat(100))), "brackets stand more than 64 deep in one another");
+    assert_eq!(worked_out(&format!("{}a", "(".repeat(100))), "brackets are nested more than 64 deep");
     assert_eq!(worked_out(&vec!["a"; 600].join("+")), "an expression has more than 1000 parts");
 }
 

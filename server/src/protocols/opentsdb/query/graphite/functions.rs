@@ -1,4 +1,4 @@
-//! What the functions make of the groups that queries were answered with.
+//! The functions, applied to the groups that queries were answered with.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -61,7 +61,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         understand(&params, &state_.index(), now, fidelity)
     })
     .await?;
-    asked.gaps = Gaps::wanted(call, &asked)?;
+    asked.gaps = Gaps::requested(call, &asked)?;
     let nulls: Vec<bool> = question.iter().map(|sub| sub.gaps_are_null).collect();
     let mut held = state.limits.answers.start();
     let (answers, missing) = collect(state, question, fidelity, &mut held).await?;

@@ -1,8 +1,8 @@
-//! `function(argument,argument)` as text to a tree. An argument is a function, a query as in `m=`, or a parameter.
+//! Parses `function(argument,argument)` into a tree. An argument is a function, a query as in `m=`, or a parameter.
 
 use telem_query::tsq::Fidelity;
 
-/// Deepest that functions may stand in one another.
+/// Deepest nesting of functions.
 pub(crate) const DEPTH_MAX: usize = 32;
 /// Most queries in the expressions of one request.
 pub const QUERIES_MAX: usize = 1_000;
@@ -59,8 +59,8 @@ impl GraphiteFunction {
     }
 }
 
-/// Reads one expression. Queries in it are appended to `queries`. What stands behind its last bracket is not looked
-/// at, as in the original.
+/// Reads one expression. Queries in it are appended to `queries`. Text behind its last bracket is not looked at, as in
+/// the original.
 ///
 /// # Errors
 /// Says what is wrong.
@@ -84,7 +84,7 @@ impl GraphiteReader<'_> {
     /// `name(argument,argument)`
     fn function(&mut self, text: &str, depth: usize) -> Result<GraphiteTree, String> {
         if depth > DEPTH_MAX {
-            return Err(format!("functions stand more than {DEPTH_MAX} deep in one another"));
+            return Err(format!("functions are nested more than {DEPTH_MAX} deep"));
         }
         let (name, inner) =
             text.trim_end().strip_suffix(')').and_then(|text| text.split_once('(')).ok_or_else(|| self.malformed())?;
@@ -133,7 +133,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// What stands between commas that are in no brackets of their own.
+/// The parts between commas that are not in brackets of their own.
 fn split(text: &str) -> Vec<&str> {
     let mut open = 0_usize;
     text.split(|c| {

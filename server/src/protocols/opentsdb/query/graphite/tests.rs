@@ -42,7 +42,7 @@ fn functions_hold_queries_functions_and_parameters() {
         assert_eq!(read(text, Fidelity::OpenTsdb), expected, "{text}, exactly");
     }
     let deep = format!("{}sum:m{}", "absolute(".repeat(40), ")".repeat(40));
-    assert_eq!(read(&deep, Fidelity::Sensible), "functions stand more than 32 deep in one another");
+    assert_eq!(read(&deep, Fidelity::Sensible), "functions are nested more than 32 deep");
 }
 
 #[test]
