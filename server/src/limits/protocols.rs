@@ -32,19 +32,19 @@ pub fn opentsdb() -> Vec<LimitRow> {
         LimitRow::new(
             "points in a put",
             count(points),
-            "the first are taken; the others count as failed, and `details` says so",
+            "the first are stored; the others count as failed, and `details` says so",
         ),
         LimitRow::new(
             "bad points listed by `details`",
             format!("{}, and {}", count(put::LISTED_MAX), bytes(put::LISTED_BYTES_MAX)),
-            "`errors_listed` says how many are listed, `failed` how many there are",
+            "`errors_listed` is the number of listed points, `failed` that of all bad points",
         ),
         LimitRow::new("body of any other request", bytes(limits.question_bytes_max), "413"),
         LimitRow::new(
             "an expression",
             format!(
-                "{} parts, brackets {} deep; in `/api/query/gexp` functions {} deep, and {} queries; {} million values \
-                 that `/api/query/exp` works on",
+                "{} parts, brackets {} deep; in `/api/query/gexp` functions {} deep, and {} queries; {} million values in \
+                 `/api/query/exp`",
                 count(arithmetic::PARTS_MAX),
                 arithmetic::DEPTH_MAX,
                 graphite::DEPTH_MAX,
@@ -66,9 +66,9 @@ pub fn opentsdb() -> Vec<LimitRow> {
             "400",
         ),
         LimitRow::new(
-            "answers to queries that are not yet read, together",
+            "unread answers to queries, together",
             bytes(limits.answers.bytes_max()),
-            "503; 400 for one that is larger alone",
+            "503; 400 for a single answer that is larger",
         ),
         LimitRow::new(
             "values of all answers of a request that wait for its last sub-query",
@@ -83,7 +83,7 @@ pub fn opentsdb() -> Vec<LimitRow> {
                 count(uid::NAMES_MAX),
                 count(NOTED_MAX)
             ),
-            "400; the name is among the errors; 507 for a description",
+            "400, with the name among the errors; 507 for a description",
         ),
         LimitRow::new("series of `/api/uid/tsmeta`", count(uid::SERIES_MAX), "400"),
         LimitRow::new(
@@ -110,12 +110,12 @@ pub fn opentsdb() -> Vec<LimitRow> {
         ),
         LimitRow::new(
             "names of `/api/suggest`",
-            format!("`max`, {} without it, {} in any case", suggest::MAX_DEFAULT, count(suggest::MAX_MAX)),
+            format!("`max` (default {}), never more than {}", suggest::MAX_DEFAULT, count(suggest::MAX_MAX)),
             "left out",
         ),
         LimitRow::new(
             "series of `/api/search/lookup`",
-            format!("`limit`, {} without it; {} in any case", lookup::LIMIT_DEFAULT, count(lookup::LIMIT_MAX)),
+            format!("`limit` (default {}), never more than {}", lookup::LIMIT_DEFAULT, count(lookup::LIMIT_MAX)),
             "400",
         ),
     ]

@@ -172,29 +172,19 @@ pub fn last_values(snapshot: &Snapshot, row: &RunRow, columns: &[String]) -> tel
     let Some(job) = row.job.as_deref().filter(|_| !metrics.is_empty()) else { return Ok(found) };
     let samples = snapshot.of_job(job);
     for metric in metrics {
-        let mut newest = None;
+        let mut newest: Option<(Timestamp, f64)> = None;
         for series in samples.select(metric, &[]) {
-            newest = newest.max_by_time(samples.last(series)?);
+            if let Some((time, value)) = samples.last(series)?
+                && newest.is_none_or(|(known, _)| time >= known)
+            {
+                newest = Some((time, value.as_f64()));
+            }
         }
         if let Some((_, value)) = newest {
             found.insert(metric.clone(), value);
         }
     }
     Ok(found)
-}
-
-trait Newest {
-    fn max_by_time(self, other: Option<(Timestamp, telem_engine::Value)>) -> Self;
-}
-
-impl Newest for Option<(Timestamp, f64)> {
-    fn max_by_time(self, other: Option<(Timestamp, telem_engine::Value)>) -> Self {
-        match (self, other) {
-            (Some((time, _)), Some((later, value))) if later >= time => Some((later, value.as_f64())),
-            (None, Some((time, value))) => Some((time, value.as_f64())),
-            (known, _) => known,
-        }
-    }
 }
 
 /// One `--where`.
