@@ -63,7 +63,7 @@ fn who_asked_is_told_the_name_of_the_node_and_that_asking_again_helps() {
     for (node, name) in [("leaf", "n1"), ("stranger", "http://stranger.test:1/")] {
         let error = Error::from(named(over_the_wire(node).context("a stage failed"), &members));
         assert_eq!(error.kind(), telem_engine::ErrorKind::Unavailable);
-        let expected = format!("the node {name} was lost: its connection broke; ask again");
+        let expected = format!("the node {name} was lost: its connection broke; repeat the query");
         assert!(error.to_string().contains(&expected), "{error}");
     }
     let other = Error::from(named(DataFusionError::Plan("there is no such column".to_owned()), &members));
