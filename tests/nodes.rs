@@ -322,7 +322,7 @@ fn who_has_no_right_to_join_is_refused_told_why_and_logged() {
         let body = request.to_string();
         head.connect().request("POST", "/api/nodes/join", &headers, body.as_bytes()).unwrap()
     };
-    assert!(ask("version", json!("9.9.9")).expect(409).text().contains("of telem 9.9.9"));
+    assert!(ask("version", json!("9.9.9")).expect(409).text().contains("runs telem 9.9.9"));
     assert!(ask("job", json!("8")).expect(409).text().contains("job '8', and this is the head of job '7'"));
     assert!(ask("url", json!("nowhere")).expect(400).text().contains("nowhere"));
     assert_eq!(head.post("/api/nodes/join", &json!({})).status, 401, "our own user needs the token too");

@@ -112,7 +112,7 @@ fn what_is_asked_for_wrongly_is_told_before_anything_runs() {
     for (options, why) in [
         (&["--nodes", "n[1-"][..], "--nodes: host list: this '[' is never closed, at character 2 of 'n[1-'"),
         (&["--nodes", ","], "--nodes ',' names no host"),
-        (&["--nodes", "n2", "--launcher", "srun"], "this is none (SLURM_JOB_ID is not set)"),
+        (&["--nodes", "n2", "--launcher", "srun"], "this is not one (SLURM_JOB_ID is not set)"),
         (&["--nodes", "n2", "--local", "2"], "cannot be used with"),
         (&["--local", "65"], "65 is not in 1..=64"),
     ] {

@@ -299,7 +299,7 @@ fn the_death_of_the_recorder_is_a_warning_and_nothing_else() {
     kill_process(recorder(&place), Signal::KILL).unwrap();
     let mut stderr = BufReader::new(running.stderr.take().unwrap());
     let mut said = String::new();
-    while !said.contains("does not record it any more: its recorder was killed by signal 9") {
+    while !said.contains("telem no longer records it: its recorder was killed by signal 9") {
         assert!(stderr.read_line(&mut said).unwrap() > 0, "{said}");
     }
     running.stdin.take().unwrap().write_all(b"on\n").unwrap();

@@ -433,7 +433,7 @@ fn live_data_that_do_not_say_where_they_belong_are_saved_where_somebody_says() {
     poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
     let done = recover(&place, &[]);
     assert_eq!(done.status.code(), Some(1));
-    assert!(printed(&done).contains("name a place with --save DIR"), "{}", printed(&done));
+    assert!(printed(&done).contains("name a directory with --save DIR"), "{}", printed(&done));
     let done = recover(&place, &["--save", "rescued"]);
     assert!(done.status.success(), "{}", printed(&done));
     assert_eq!(posted(&place.path().join("rescued/n1")).len(), 40);

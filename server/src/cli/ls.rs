@@ -55,13 +55,13 @@ pub struct LsArgs {
 const SHORT_EXAMPLES: &str = "\
 Examples:
   telem ls
-  telem ls runs --columns lr,loss --where state=completed";
+  telem ls . --columns lr,loss --where state=completed";
 
 const EXAMPLES: &str = "\
 Examples:
   telem ls                                             # below this directory
-  telem ls runs --columns lr,loss                      # a setting, and the last value of a metric
-  telem ls runs --where state=completed --where lr=3e*
+  telem ls . --columns lr,loss                         # a setting, and the last value of a metric
+  telem ls . --where state=completed --where lr=3e*
   telem ls --json | jq -r '.[] | select(.exit_code != 0) | .dir'";
 
 /// # Errors

@@ -129,7 +129,7 @@ pub fn influx() -> Vec<LimitRow> {
         LimitRow::new(
             "samples in a body",
             count(limits.batch_samples_max),
-            "the first lines are taken, and the answer names the one where it stopped",
+            "the first lines are stored, and the answer names the line where it stopped",
         ),
         LimitRow::new(
             "a line",
