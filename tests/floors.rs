@@ -70,6 +70,7 @@ const HOUSES: [House; 4] = [
                 "private_dir",
                 "rows",
                 "self_metrics",
+                "settings",
                 "shell",
                 "startup",
             ],

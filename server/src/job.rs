@@ -13,7 +13,6 @@ pub mod notes;
 mod prepared;
 pub mod recorder;
 mod service;
-pub mod settings;
 pub mod signals;
 mod summary;
 pub mod supervisor;

@@ -32,6 +32,7 @@ pub mod rows;
 pub mod saving;
 pub mod self_metrics;
 pub mod service;
+pub mod settings;
 pub mod shell;
 pub mod startup;
 pub mod state;

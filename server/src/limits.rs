@@ -20,9 +20,11 @@ use crate::net::datagrams::{DATAGRAM_BYTES_MAX, KNOWN_FOR, LAST_DATAGRAMS_MAX, S
 use crate::net::guest::{KEPT_MAX, KEPT_SHARE, STRANGERS_SHARE};
 use crate::net::owner::TABLE_READERS_MAX;
 use crate::net::{HANDSHAKE_TIMEOUT, HEAD_BYTES_MAX, KEEP_ALIVE_INTERVAL, STREAMS_MAX, UNKNOWN_MAX};
+use crate::protocols::job::BODY_BYTES_MAX;
 use crate::protocols::opentsdb::TelnetLimits;
 use crate::service::parts::HEAD_CONNECTIONS_MAX;
 use crate::service::room::{FREE_BYTES_MIN, TRY_ANYWAY_EVERY, TRY_EVERY};
+use crate::settings::{SETTING_BYTES_MAX, SETTING_NAME_BYTES_MAX, SETTINGS_MAX};
 use crate::state::ServerLimits;
 use crate::walks::WalkLimits;
 
@@ -69,6 +71,17 @@ pub fn http() -> Vec<LimitRow> {
     vec![
         LimitRow::new("bytes of a body, as sent and decompressed (`BodyLimits::bytes_max`)", bytes(bytes_max), "413")
             .flag("--body-bytes-max"),
+        LimitRow::new("bytes of a change of the job's description (`BODY_BYTES_MAX`)", bytes(BODY_BYTES_MAX), "413"),
+        LimitRow::new(
+            "settings, and tags, of a run (`SETTINGS_MAX`)",
+            format!(
+                "{}; a name {} (`SETTING_NAME_BYTES_MAX`), a value {} (`SETTING_BYTES_MAX`)",
+                count(SETTINGS_MAX),
+                bytes(SETTING_NAME_BYTES_MAX),
+                bytes(SETTING_BYTES_MAX)
+            ),
+            "400; `telem run` does not start the command",
+        ),
         LimitRow::new("bytes of a question (`question_bytes_max`)", bytes(question_bytes_max), "413"),
         LimitRow::new("bodies of all requests together (`BodyLimits::budget`)", bytes(budget.bytes_max()), BUSY)
             .flag("--bodies-bytes-max"),

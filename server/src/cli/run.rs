@@ -20,13 +20,12 @@ use super::{CliFailure, Verbosity, units};
 use crate::config;
 use crate::footprint;
 use crate::job::Preparation;
-use crate::job::describe::RunLabels;
 use crate::job::notes::Notes;
 use crate::job::recorder::{self, RecordOptions};
-use crate::job::settings;
 use crate::job::supervisor::{self, JobOptions};
 use crate::launch::plan::JobName;
 use crate::saving::save::{Destination, INTERVAL_MAX, Naming};
+use crate::settings::{self, RunLabels};
 
 /// The subcommand that is the recorder; not for users.
 const RECORD: &str = "record";

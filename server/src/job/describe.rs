@@ -9,8 +9,8 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, System};
 use telem_engine::Timestamp;
 
 use super::child::Ending;
-use super::settings;
 use crate::info::rfc3339;
+use crate::settings::{self, RunLabels};
 use crate::state::VERSION;
 
 /// What schedulers and launchers say about a job.
@@ -62,14 +62,6 @@ pub struct Start {
     pub level: u8,
     pub time: Timestamp,
     pub labels: RunLabels,
-}
-
-/// What its user calls a run, and started it with.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RunLabels {
-    pub name: Option<String>,
-    pub tags: Map<String, Json>,
-    pub settings: Map<String, Json>,
 }
 
 /// The description of a job that has started.

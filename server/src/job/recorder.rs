@@ -38,6 +38,7 @@ use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, tunnel};
 use crate::config;
 use crate::footprint;
 use crate::saving::save::{Saved, Saver};
+use crate::settings::RunLabels;
 
 /// How long something takes before it is worth a word.
 const SLOW: Duration = Duration::from_secs(1);
@@ -66,7 +67,7 @@ pub struct RecordOptions {
     pub save_timeout: Duration,
     pub notes: Notes,
     pub clock: Arc<dyn Clock>,
-    pub labels: describe::RunLabels,
+    pub labels: RunLabels,
 }
 
 impl fmt::Debug for RecordOptions {

@@ -14,6 +14,7 @@ use super::prepared::Prepare;
 use super::{Event, Preparation, Prepared, RunningService};
 use crate::launch::Patience;
 use crate::service::{self, Ready, ServiceError};
+use crate::settings;
 
 #[derive(Debug)]
 pub struct ServiceThread {
@@ -89,12 +90,19 @@ impl ServiceThread {
 }
 
 fn put(db: &Db, description: serde_json::Value) -> telem_engine::Result<()> {
+    let _turn = settings::turn();
+    let description = settings::kept(description, db.snapshot().meta().job());
     db.put_meta(MetaChange::Job(description), Durability::Buffered)
 }
 
 /// Also where the disk refuses it: what is in memory at the end is flushed, or saved elsewhere.
 fn put_last(db: &Db, description: serde_json::Value) {
-    let put = put(db, description.clone()).or_else(|_| db.put_meta_in_memory(MetaChange::Job(description)));
+    let in_memory = || {
+        let _turn = settings::turn();
+        let description = settings::kept(description.clone(), db.snapshot().meta().job());
+        db.put_meta_in_memory(MetaChange::Job(description))
+    };
+    let put = put(db, description.clone()).or_else(|_| in_memory());
     if let Err(error) = put {
         tracing::warn!(%error, "the end of the job was not stored");
     }

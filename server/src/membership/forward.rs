@@ -48,7 +48,7 @@ pub fn over(router: Router, head: InSight, node: &str, limits: BodyLimits) -> Ro
     router.layer(middleware::from_fn_with_state(forward, forwarded))
 }
 
-/// Whether it queries samples or nodes of the job. Samples that are sent do not count: a node stores its own.
+/// Whether it queries samples or nodes of the job, or is about the job itself. Samples that are sent do not count: a node stores its own.
 fn is_question(method: &Method, path: &str) -> bool {
     let path = path.strip_prefix("/grafana").unwrap_or(path).to_ascii_lowercase();
     let mut words = path.split('/').filter(|word| !word.is_empty()).peekable();
@@ -59,7 +59,7 @@ fn is_question(method: &Method, path: &str) -> bool {
     }
     match (is_api, words.next(), words.next()) {
         (true, Some("query"), _) | (true, Some("search"), Some("lookup")) => true,
-        (true, Some("sql" | "suggest"), None) | (false, Some("q" | "suggest"), None) => true,
+        (true, Some("sql" | "suggest" | "job"), None) | (false, Some("q" | "suggest"), None) => true,
         (true, Some("nodes"), None) => method == Method::GET,
         _ => false,
     }

@@ -2,5 +2,6 @@
 
 pub mod influx;
 pub mod info;
+pub mod job;
 pub mod opentsdb;
 pub mod sql;

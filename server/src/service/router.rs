@@ -20,6 +20,7 @@ use crate::net::Services;
 use crate::protocol::Protocol;
 use crate::protocols::influx::Influx;
 use crate::protocols::info::InfoApi;
+use crate::protocols::job::JobApi;
 use crate::protocols::opentsdb::{OpenTsdb, TelnetLimits};
 use crate::protocols::sql::SqlApi;
 use crate::state::State;
@@ -36,6 +37,7 @@ fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Proto
     vec![
         Arc::new(Influx::new(state())),
         Arc::new(InfoApi::new(state())),
+        Arc::new(JobApi::new(state())),
         Arc::new(OpenTsdb::new(state(), options.telnet.clone())),
         Arc::new(SqlApi::new(state())),
     ]

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 /// Most settings of a run, and most tags.
@@ -15,6 +18,57 @@ pub const SETTING_BYTES_MAX: usize = 4 << 10;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Of a file of git's: a reference, or the list of packed ones.
 const GIT_BYTES_MAX: u64 = 4 << 20;
+
+/// What its user calls a run, and started it with.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunLabels {
+    pub name: Option<String>,
+    pub tags: Map<String, Json>,
+    pub settings: Map<String, Json>,
+}
+
+impl RunLabels {
+    /// The description of a job with these labels; what it had under the same names is replaced.
+    ///
+    /// # Errors
+    /// A sentence for the user, for a name, a value or a number of them over its limit.
+    pub fn onto(self, mut description: Json) -> Result<Json, String> {
+        let old = |name: &str| description[name].as_object().cloned().unwrap_or_default();
+        let (mut settings, mut tags) = (old("settings"), old("tags"));
+        flatten(&mut settings, "", self.settings)?;
+        flatten(&mut tags, "", self.tags)?;
+        description["settings"] = Json::Object(settings);
+        description["tags"] = Json::Object(tags);
+        if let Some(name) = self.name {
+            check_bytes("the name of a run", name.len())?;
+            description["name"] = Json::String(name);
+        }
+        Ok(description)
+    }
+}
+
+/// A description as it is written anew, with the labels that the job gave itself meanwhile.
+pub fn kept(mut description: Json, stored: Option<&Json>) -> Json {
+    let Some(stored) = stored else { return description };
+    for name in ["settings", "tags"] {
+        if let Some(found) = stored[name].as_object() {
+            let mut all = description[name].as_object().cloned().unwrap_or_default();
+            all.extend(found.clone());
+            description[name] = Json::Object(all);
+        }
+    }
+    if stored["name"].is_string() {
+        description["name"] = stored["name"].clone();
+    }
+    description
+}
+
+/// Whoever reads a description to write it changed holds this meanwhile, so that no change is lost.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static CHANGES: Mutex<()> = Mutex::new(());
+    CHANGES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Settings from `--config`: each text is `KEY=VALUE` or the name of a JSON file with an object. What comes later wins.
 /// Objects in objects become names with dots between; lists stay JSON.
@@ -93,13 +147,17 @@ fn add(into: &mut Map<String, Json>, key: &str, value: Json) -> Result<(), Strin
             key.len()
         ));
     }
-    let bytes = value.as_str().map_or(0, str::len);
-    if bytes > SETTING_BYTES_MAX {
-        return Err(format!("the setting '{key}' has {bytes} bytes; at most {SETTING_BYTES_MAX} are kept"));
-    }
+    check_bytes(&format!("the setting '{key}'"), value.as_str().map_or(0, str::len))?;
     into.insert(key.to_owned(), value);
     match into.len() > SETTINGS_MAX {
         true => Err(format!("more than {SETTINGS_MAX} settings")),
+        false => Ok(()),
+    }
+}
+
+fn check_bytes(what: &str, found: usize) -> Result<(), String> {
+    match found > SETTING_BYTES_MAX {
+        true => Err(format!("{what} has {found} bytes; at most {SETTING_BYTES_MAX} are kept")),
         false => Ok(()),
     }
 }
