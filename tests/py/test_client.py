@@ -67,6 +67,29 @@ def settled(telemetry):
     return telemetry.stats()
 
 
+# What the run is.
+
+
+def test_a_run_says_what_it_was_started_with_and_notes_what_happens(served):
+    telemetry = Telemetry(address=served.file, name="trial", config={"lr": 0.1, "model": {"depth": 12}, "sizes": [1, 2]})
+    assert telemetry.config(lr=3e-4, loss=math.nan, path=pathlib.Path("data"), tags={"sweep": 7})
+    (job,) = served.sql("SELECT name, description FROM jobs")
+    described = json.loads(job["description"])
+    assert job["name"] == "trial" and described["tags"] == {"sweep": "7"}
+    assert described["settings"] == {
+        "lr": 3e-4, "model.depth": 12, "sizes": "[1,2]", "loss": "nan", "path": "data",
+    }
+    assert telemetry.note("learning rate halved", details="by hand", epoch=3)
+    assert not Telemetry().config(lr=1) and not Telemetry().note("nobody hears it"), "without telem"
+
+
+def test_a_setting_that_cannot_be_kept_is_told_and_never_raised(served, caplog):
+    telemetry = Telemetry(address=served.file)
+    assert not telemetry.config({"": 1}) and not telemetry.config(text="x" * 5_000)
+    assert not telemetry.note("too late", timestamp="yesterday")
+    assert "a config was not kept" in caplog.text and "a note was not kept" in caplog.text
+
+
 # What is stored.
 
 
@@ -334,7 +357,7 @@ def test_each_reason_is_told_once_and_no_more_of_a_kind_than_the_limit_says(serv
     for number in range(2 * _sender.REASONS_MAX):
         telemetry.add_data("m" * number + " x", 1)
     told = [record.getMessage() for record in caplog.records if "is stored as" in record.getMessage()]
-    assert len(told) == _sender.REASONS_MAX and "not told" in told[-1] and "not told" not in told[-2]
+    assert len(told) == _sender.REASONS_MAX and "not reported" in told[-1] and "not told" not in told[-2]
 
 
 def test_a_service_is_found_wherever_the_process_goes(served, tmp_path):

@@ -53,7 +53,7 @@ def ask(service: Service, text: str, format: str, timeout_s: float, until: float
             # Only who is busy says when to try again; a query that took too long would do so again.
             if answer.status != 503 or answer.headers.get("Retry-After") is None:
                 break
-            why = f"{service} is busy: {_message(answer)}"
+            why = f"{service} is busy: {message(answer)}"
         except _wire.Away as error:
             raise Away(f"{service} does not answer: {error}") from error
         except _wire.Silent as error:
@@ -73,9 +73,9 @@ def ask(service: Service, text: str, format: str, timeout_s: float, until: float
         wait_s = min(wait_s * 2, RETRY_S_MAX)
     # 404: a table or a metric that is not there. No rows would hide a typing error for ever.
     if answer.status in (400, 404, 413):
-        raise SqlError(_message(answer))
+        raise SqlError(message(answer))
     if answer.status != 200:
-        raise TelemetryError(f"{service} answered with status {answer.status}: {_message(answer)}")
+        raise TelemetryError(f"{service} answered with status {answer.status}: {message(answer)}")
     return _rows(service, answer, format), answer.headers.get("X-Telem-Missing") or ""
 
 
@@ -104,7 +104,7 @@ def _rows(service: Service, answer: "Answer", format: str) -> Any:
         raise TelemetryError(f"{service} gave no answer that can be read: {error}") from error
 
 
-def _message(answer: "Answer") -> str:
+def message(answer: "Answer") -> str:
     try:
         return str(json.loads(answer.body)["error"]["message"])
     except (ValueError, TypeError, KeyError):

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Any, Dict, Mapping, Optional, Tuple, Type, Union
 
-from . import _process, _service, _sql
+from . import _job, _process, _service, _sql
 from ._points import INT_MAX, INT_MIN, Moment, Refused, Series, composed, flattened, micros_of, name_of, now_micros, number_of, tags_of
 from ._sender import EXIT_S, SERIES_MAX, sender_of, tell_after_fork
 
@@ -43,6 +43,8 @@ class Telemetry:
         ``False``, or ``TELEM_PROCESS_TAG=0``: no ``rank`` and no ``pid``.
     level
         Instead of ``TELEM_LEVEL``; 1 where neither says anything.
+    name, config
+        What the run is called and was started with: see :meth:`config`.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class Telemetry:
         tags: Optional[Mapping[str, object]] = None,
         process_tag: Optional[bool] = None,
         level: Optional[int] = None,
+        name: Optional[str] = None,
+        config: Optional[Mapping[str, object]] = None,
     ) -> None:
         if address is not None:
             address = _service.absolute(os.fsdecode(address))
@@ -76,6 +80,8 @@ class Telemetry:
         self._begin()
         if self._level > 0:
             tell_after_fork(self)
+        if name is not None or config:
+            self.config(config, name=name)
 
     def _begin(self) -> None:
         self._series: Dict[Any, Series] = {}
@@ -266,6 +272,54 @@ class Telemetry:
                 raise _sql.TelemetryError(f"the answer lacks nodes: {missing}")
             sender.warn("missing", f"an answer lacks nodes: {missing}")
         return rows
+
+    # The run.
+
+    def config(
+        self,
+        settings: Optional[Mapping[str, object]] = None,
+        *,
+        name: Optional[str] = None,
+        tags: Optional[Mapping[str, object]] = None,
+        **more: object,
+    ) -> bool:
+        """Keeps what the run was started with: ``config({"lr": 3e-4})`` or ``config(lr=3e-4)``, its name, its tags.
+
+        Shown by ``telem ls`` and the table ``jobs``. What is said again is replaced, the rest stays. Mappings in mappings
+        become names with dots; lists are kept as JSON. Waits up to 5 s for the service. Never raises: ``False`` where it
+        was not kept, which the logger ``telem`` reports with the reason.
+        """
+        body: Dict[str, Any] = {"settings": {**(settings or {}), **more}}
+        if name is not None:
+            body["name"] = str(name)
+        if tags:
+            body["tags"] = {key: str(value) for key, value in tags.items()}
+        return self._say("config", "/api/job", body)
+
+    def note(self, text: str, *, details: str = "", timestamp: Any = None, **fields: object) -> bool:
+        """A note on a moment of the run, by default now: seen in Grafana as an annotation, kept with the samples.
+
+        ``fields`` are short texts beside it, such as ``epoch=3``. Waits and fails as :meth:`config` does.
+        """
+        try:
+            millis = (now_micros() if timestamp is None else micros_of(timestamp)) // 1_000
+        except Refused as error:
+            self._sender.warn("note", f"a note was not kept: {error}")
+            return False
+        body: Dict[str, Any] = {"startTime": millis, "description": str(text), "notes": str(details)}
+        if fields:
+            body["custom"] = {key: str(value) for key, value in fields.items()}
+        return self._say("note", "/api/annotation", body)
+
+    def _say(self, what: str, path: str, body: Dict[str, Any]) -> bool:
+        if self._is_off:
+            return False
+        try:
+            _job.post(self._sender.service, path, body)
+        except _job.Unheard as error:
+            self._sender.warn(what, f"a {what} was not kept: {error}")
+            return False
+        return True
 
     # State.
 
