@@ -9,6 +9,9 @@ use serde_json::Value as Json;
 use super::{Info, human};
 use crate::launch::hostlist;
 
+/// Settings and tags that are shown; `--json` has all.
+const PAIRS_MAX: usize = 20;
+
 /// A line for every job whose databases these are, the same job of several nodes once.
 pub fn jobs(info: &Info) -> Vec<String> {
     let of_databases = info.databases.iter().filter_map(|database| database.job.as_ref());
@@ -75,6 +78,14 @@ impl JobNodes<'_> {
         let Self { job, nodes } = self;
         let text = |name: &str| job[name].as_str().map(shown);
         writeln!(f, "job        {}", name(job))?;
+        if let Some(name) = text("name") {
+            writeln!(f, "name       {name}")?;
+        }
+        for field in ["settings", "tags"] {
+            if let Some(pairs) = pairs(&job[field]) {
+                writeln!(f, "{field:<10} {pairs}")?;
+            }
+        }
         let outcome = match (job["exit_code"].as_i64(), job["signal"].as_i64(), text("end")) {
             (Some(code), _, _) => format!("ended with exit code {code}"),
             (None, Some(signal), _) => format!("killed by signal {signal}"),
@@ -105,6 +116,20 @@ impl JobNodes<'_> {
             several => writeln!(f, "nodes      {}: {}", human::grouped(several.len() as u64), hostlist::fold(several)),
         }
     }
+}
+
+/// `lr=0.1, depth=12`, the first of many; `None` where there are none.
+fn pairs(fields: &Json) -> Option<String> {
+    let fields = fields.as_object().filter(|fields| !fields.is_empty())?;
+    let pair = |(name, value): (&String, &Json)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{}={}", shown(name), shown(&value))
+    };
+    let mut pairs: Vec<String> = fields.iter().take(PAIRS_MAX).map(pair).collect();
+    if fields.len() > PAIRS_MAX {
+        pairs.push(format!("and {} more", fields.len() - PAIRS_MAX));
+    }
+    Some(pairs.join(", "))
 }
 
 /// Its id, and what ran.

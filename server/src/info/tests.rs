@@ -255,6 +255,16 @@ fn a_segment_whose_name_says_nothing_is_searched_with_all_others() {
 }
 
 #[test]
+fn a_run_is_shown_with_its_name_its_settings_and_its_tags() {
+    let many: serde_json::Map<_, _> = (0..30).map(|at| (format!("k{at:02}"), json!(at))).collect();
+    let job = json!({"id": "77", "name": "large\u{1b}[2J lr", "settings": many, "tags": {"sweep": "7", "by": "ada"}});
+    let text = Info { job: Some(job), ..info(&[]) }.to_string();
+    assert!(text.contains("name       large\u{fffd}[2J lr\n"), "{text}");
+    assert!(text.contains("settings   k00=0, k01=1, ") && text.contains("k19=19, and 10 more\n"), "{text}");
+    assert!(text.contains("tags       sweep=7, by=ada\n"), "{text}");
+}
+
+#[test]
 fn without_segments_the_view_has_its_columns_and_no_rows() {
     let view = duckdb::view(&Info { series_files: Vec::new(), ..info(&[]) });
     assert!(view.contains("WHERE false") && !view.contains("read_parquet"), "{view}");
