@@ -186,6 +186,9 @@ pub fn git(dir: &Path) -> Option<Json> {
         let packed = small(&common.join("packed-refs"))?;
         packed.lines().find_map(|line| commit(line.strip_suffix(reference)?.trim_end()))
     });
+    if reference.len() > SETTING_BYTES_MAX {
+        return None;
+    }
     let branch = reference.strip_prefix("refs/heads/").unwrap_or(reference);
     Some(serde_json::json!({ "commit": commit?, "branch": branch }))
 }
