@@ -44,7 +44,7 @@ pub enum Error {
     UnknownSeries { id: u32 },
     #[error("the memtable holds {found} bytes and its flush lags behind (limit {max}); try again in a moment")]
     MemtableFull { found: u64, max: u64 },
-    #[error("the files of database {} hold {found} bytes the limit is {max}; nothing more is stored until some are removed", path.display())]
+    #[error("the files of database {} hold {found} bytes; the limit is {max}: nothing more is stored until some are removed", path.display())]
     DatabaseFull { path: PathBuf, found: u64, max: u64 },
     #[error("database {} is open read-only: {action} is not possible", path.display())]
     ReadOnly { path: PathBuf, action: &'static str },

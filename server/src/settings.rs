@@ -50,7 +50,9 @@ impl RunLabels {
 
 /// A description as it is written anew, with the labels that the job gave itself meanwhile.
 pub fn kept(mut description: Json, stored: Option<&Json>) -> Json {
-    let Some(stored) = stored else { return description };
+    // What another job left in the same database is not of this one.
+    let is_same = |stored: &&Json| stored["start"].is_null() || stored["start"] == description["start"];
+    let Some(stored) = stored.filter(is_same) else { return description };
     for name in ["settings", "tags"] {
         if let Some(found) = stored[name].as_object() {
             let mut all = description[name].as_object().cloned().unwrap_or_default();

@@ -59,7 +59,7 @@ pub(crate) struct PlacedPart {
 }
 
 impl PlacedPart {
-    /// Gives each part the description of its job that says the most: that of the head.
+    /// Gives each part that knows the id of its job alone the description that says the most: that of the head.
     pub(crate) fn complete(parts: &mut [PlacedPart]) {
         let mut fullest: BTreeMap<Arc<str>, Arc<Json>> = BTreeMap::new();
         for part in parts.iter().map(|placed| &placed.part) {
@@ -70,8 +70,11 @@ impl PlacedPart {
                 None => drop(fullest.insert(Arc::clone(&part.job), Arc::clone(description))),
             }
         }
+        let is_id_alone = |job: &Arc<Json>| job.as_object().is_some_and(|fields| fields.len() == 1);
         for part in parts.iter_mut().map(|placed| &mut placed.part) {
-            part.description = fullest.get(&part.job).cloned();
+            if part.description.as_ref().is_some_and(is_id_alone) {
+                part.description = fullest.get(&part.job).cloned();
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Where databases stand below some directories.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,8 @@ pub fn databases(dirs: &[PathBuf], depth: usize) -> io::Result<Vec<PathBuf>> {
             level = below;
         }
     }
-    found.dedup();
+    let mut known = HashSet::new();
+    found.retain(|dir| known.insert(fs::canonicalize(dir).unwrap_or_else(|_| dir.clone())));
     Ok(found)
 }
 

@@ -16,6 +16,9 @@ use crate::cli::glob::Glob;
 /// A run without an end that had a sample so long ago runs.
 const RUNNING_MAX_US: i64 = 60_000_000;
 
+/// The nodes of one run begin within that time.
+const STARTS_APART_MAX_US: u64 = 60_000_000;
+
 /// A saved run, as `--json` has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunRow {
@@ -123,8 +126,24 @@ impl RunRow {
         told.or_else(|| self.values.get(name).map(|value| Json::from(*value)))
     }
 
+    /// Whether another node recorded the same run. Of two runs with one id, as in one allocation of a scheduler, the times
+    /// differ, or what they were started with.
+    fn is_part_of_same(&self, other: &RunRow) -> bool {
+        let is_id_alone = self.command.is_empty() || other.command.is_empty();
+        let is_close =
+            self.begin.zip(other.begin).is_some_and(|(one, other)| one.abs_diff(other) < STARTS_APART_MAX_US);
+        let is_alike = (&self.name, &self.settings, &self.command) == (&other.name, &other.settings, &other.command);
+        self.dir == other.dir
+            && self.job == other.job
+            && (is_id_alone || is_close && is_alike && self.nodes.is_disjoint(&other.nodes))
+    }
+
     /// Another node's part of the same run.
     fn absorb(&mut self, other: RunRow) {
+        // What failed on one node failed.
+        if self.exit_code == Some(0) && (other.signal.is_some() || other.exit_code.is_some_and(|code| code != 0)) {
+            (self.exit_code, self.signal, self.state) = (other.exit_code, other.signal, other.state.clone());
+        }
         self.nodes.extend(other.nodes);
         self.samples += other.samples;
         self.bytes += other.bytes;
@@ -139,7 +158,7 @@ impl RunRow {
 /// Adds rows, those of one run in one directory as one.
 pub fn add(rows: &mut Vec<RunRow>, more: Vec<RunRow>) {
     for row in more {
-        let same = |known: &&mut RunRow| known.dir == row.dir && known.job == row.job && known.broken.is_none();
+        let same = |known: &&mut RunRow| known.broken.is_none() && known.is_part_of_same(&row);
         match rows.iter_mut().rev().take(SIDE_BY_SIDE).find(same) {
             Some(known) if row.broken.is_none() => known.absorb(row),
             _ => rows.push(row),
