@@ -27,11 +27,11 @@ from .machine import say
 from .prometheus import Prometheus
 from .questions import compare, questions
 from .server import ANSWER_S, Failed, Process
-from .telem import Telem
+from .telem import Telem, TelemBefore
 from .tools import CACHE, CHECKOUT, Tools
 from .victoria import VictoriaMetrics
 
-SERVERS = [Telem, VictoriaMetrics, Prometheus, InfluxDB]
+SERVERS = [Telem, TelemBefore, VictoriaMetrics, Prometheus, InfluxDB]
 #: Repetitions of a question in a round: quick ones go on for a while, slow ones end once there are five.
 ASK_S_MIN, ASK_S_MAX = 0.4, 8.0
 ASK_TIMES_MAX = 200
@@ -169,7 +169,7 @@ class Run:
 
     def ingest(self):
         plan = self.plan
-        first = [Telem, VictoriaMetrics]
+        first = [Telem, TelemBefore, VictoriaMetrics]
         for at in range(plan.rounds):
             for protocol in ("lines", "put"):
                 others = protocol == "lines" and at < plan.rounds_others
@@ -462,6 +462,7 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="little data, one round: a few minutes")
     parser.add_argument("--telem", default=os.environ.get("TELEM"), help="the binary [TELEM, or target/release/telem]")
+    parser.add_argument("--before", help="an older build of telem, measured by turns with it")
     parser.add_argument("--out", type=pathlib.Path, help="where the figures go [benches/peers/results/TIME]")
     parser.add_argument("--recording", help="a file of benches/record_proc.py [one that is made once and kept]")
     parser.add_argument("--peers", help="only these, with commas between [all]; telem always")
@@ -493,8 +494,10 @@ def main():
         signal.signal(number, cut_off)
     plan = planned(given.quick, given.change)
     signal.alarm(plan.deadline_s)
-    wanted = given.peers.split(",") if given.peers is not None else [server.name for server in SERVERS]
-    servers = [server for server in SERVERS if server is Telem or server.name in wanted]
+    others = [server for server in SERVERS if not issubclass(server, Telem)]
+    if given.peers is not None:
+        others = [server for server in others if server.name in given.peers.split(",")]
+    servers = [Telem, *([TelemBefore] if given.before else []), *others]
     out = given.out or CHECKOUT / "benches/peers/results" / time.strftime("%Y%m%d-%H%M%S")
     parent = given.scratch or CACHE / "peers"
     parent.mkdir(parents=True, exist_ok=True)
@@ -503,7 +506,7 @@ def main():
     runtime_dir = tempfile.mkdtemp(prefix="telem-bench-")
     run = None
     try:
-        tools = Tools(given.telem, runtime_dir)
+        tools = Tools(given.telem, given.before, runtime_dir)
         for server in servers:
             if hasattr(server, "package"):
                 tools.binary(server.package, "")

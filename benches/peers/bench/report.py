@@ -5,10 +5,12 @@ import statistics
 from .questions import TEXT
 
 TELEM = "telem"
+BEFORE = "telem-before"
 DUCK_PARQUET = "duckdb on telem's Parquet"
 #: Order and colours of the databases.
 COLOURS = {
     TELEM: "#d62728",
+    BEFORE: "#f2a5a5",
     "victoria-metrics": "#1f77b4",
     "prometheus": "#ff7f0e",
     "influxdb": "#9467bd",
@@ -18,6 +20,7 @@ COLOURS = {
 }
 SHORT = {
     TELEM: "telem",
+    BEFORE: "telem, before",
     "victoria-metrics": "VictoriaMetrics",
     "prometheus": "Prometheus",
     "influxdb": "InfluxDB",
@@ -135,7 +138,7 @@ def place(peer):
 
 def best(values):
     """The least of other databases: (name, value)."""
-    others = {peer: value for peer, value in values.items() if peer != TELEM}
+    others = {peer: value for peer, value in values.items() if peer not in (TELEM, BEFORE)}
     return min(others.items(), key=lambda one: one[1]) if others else (None, None)
 
 
@@ -193,7 +196,8 @@ def summary(figures):
 
 def markdown(figures):
     f = Figures(figures)
-    return "\n".join([*heading(figures), *taking_in(figures, f), *on_disk(figures, f), *asking(figures, f)]) + "\n"
+    parts = [heading(figures), taking_in(figures, f), on_disk(figures, f), asking(figures, f), before(f)]
+    return "\n".join(line for part in parts for line in part) + "\n"
 
 
 def heading(figures):
@@ -320,6 +324,18 @@ def asking(figures, f):
         how = "was compared with DuckDB's on the Parquet that telem exported, value by value"
         text += [f"Every answer of {judged} {how}: {found}", *wrong]
     return text
+
+
+def before(f):
+    """telem over another build of it, measured by turns: what got slower."""
+    rows = []
+    for protocol in ("lines", "put"):
+        now, then = (f.ingest(peer, protocol, "flushed_cpu_s") for peer in (TELEM, BEFORE))
+        rows.append((f"{protocol}, flushed: CPU-s/M", now, then))
+    rows += [(f"{question}: CPU ms", f.asked(TELEM, question), f.asked(BEFORE, question)) for question in TEXT]
+    rows = [[name, now.text(), then.text(), f"{now.median / then.median:.2f}"] for name, now, then in rows if now and then]
+    head = ["median (least-most)", SHORT[TELEM], SHORT[BEFORE], "ratio"]
+    return ["## Beside another build of telem\n", table(head, rows)] if rows else []
 
 
 def samples_of(figures, name):

@@ -16,9 +16,13 @@ class Telem(Server):
     name = "telem"
     note = "WAL synced every 100 ms"
 
+    @property
+    def binary(self):
+        return self.tools.telem
+
     def command(self):
         listen = f"127.0.0.1:{self.port}"
-        return [self.tools.telem, "serve", "--data", self.directory, "--listen", listen, "--level", "1"]
+        return [self.binary, "serve", "--data", self.directory, "--listen", listen, "--level", "1"]
 
     def environment(self):
         # Its socket: beside no other telem's.
@@ -29,7 +33,7 @@ class Telem(Server):
 
     def version(self):
         return subprocess.run(
-            [self.tools.telem, "--version"], capture_output=True, text=True, check=True
+            [self.binary, "--version"], capture_output=True, text=True, check=True
         ).stdout.strip()
 
     def write_target(self, protocol):
@@ -55,7 +59,7 @@ class Telem(Server):
     def end_merged(self):
         """A server leaves merging to later; a database becomes small at a job's clean end, or when it is told to."""
         self.stop()
-        command = [str(part) for part in (self.tools.telem, "-q", "compact", self.directory)]
+        command = [str(part) for part in (self.binary, "-q", "compact", self.directory)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise Failed(f"telem compact: {done.stderr}")
@@ -112,11 +116,21 @@ class Telem(Server):
     def export(self, out):
         """All samples as one Parquet file; seconds."""
         began = time.monotonic()
-        command = [self.tools.telem, "-q", "export", self.directory, "-o", out]
+        command = [self.binary, "-q", "export", self.directory, "-o", out]
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
         if done.returncode:
             raise Failed(f"telem export: {done.stderr}")
         return time.monotonic() - began
+
+
+class TelemBefore(Telem):
+    """Another build of telem, by turns with the one that is measured: did something get slower?"""
+
+    name = "telem-before"
+
+    @property
+    def binary(self):
+        return self.tools.before
 
 
 def milliseconds(text):

@@ -17,11 +17,12 @@ BUILD_S = 600
 
 
 class Tools:
-    def __init__(self, telem, runtime_dir):
+    def __init__(self, telem, before, runtime_dir):
         self.cache = CACHE / "peers"
         self.versions = {}
         self.runtime_dir = runtime_dir
         self.telem = self._telem(telem)
+        self.before = self._telem(before) if before else None
         self.load = self._loader()
 
     def _telem(self, given):
