@@ -21,7 +21,7 @@ use telem_engine::TimeRange;
 
 use crate::leaf::Request;
 use crate::leaf::names::{NameSubject, NameTest};
-use crate::leaf::rows::{Column, JobField, RowKind, RowsRequest};
+use crate::leaf::rows::{Column, JobField, RowKind, RowsRequest, has_steps};
 use crate::options::RowOrder;
 use crate::view::View;
 use pushdown::Pushed;
@@ -29,6 +29,8 @@ use shape::TableShape;
 
 /// Columns of a metric's table that are not tags. A tag of such a name appears behind [`TAG_PREFIX`].
 const FIXED_COLUMNS: [&str; 5] = ["ts", "value", "value_int", "node", "job"];
+/// The column of steps, where the metric has any and no tag of that name.
+const STEP_COLUMN: &str = "step";
 const TAG_PREFIX: &str = "tag_";
 /// With fewer, DataFusion would aggregate in one step above the leaf.
 const PARTITIONS_MIN: usize = 2;
@@ -53,6 +55,7 @@ impl Table {
             ("ts".to_owned(), Column::Ts),
             ("value".to_owned(), Column::Value),
             ("value_int".to_owned(), Column::ValueInt),
+            (STEP_COLUMN.to_owned(), Column::Step),
         ];
         Self::new(view, RowKind::Sample, columns, Vec::new())
     }
@@ -69,9 +72,13 @@ impl Table {
             ("ts".to_owned(), Column::Ts),
             ("value".to_owned(), Column::Value),
             ("value_int".to_owned(), Column::ValueInt),
-            ("node".to_owned(), Column::Node),
-            ("job".to_owned(), Column::Job),
         ];
+        // A tag of that name was there first.
+        if has_steps(index, metric) && !keys.iter().any(|key| &**key == STEP_COLUMN) {
+            columns.push((STEP_COLUMN.to_owned(), Column::Step));
+        }
+        columns.push(("node".to_owned(), Column::Node));
+        columns.push(("job".to_owned(), Column::Job));
         columns.extend(keys.iter().map(|key| (tag_column(key), Column::Tag(key.to_string()))));
         let this_metric = NameTest::In { names: vec![metric.to_owned()], negated: false };
         Some(Self::new(view, RowKind::Sample, columns, vec![(NameSubject::Metric, this_metric)]))

@@ -6,6 +6,7 @@
 mod jobs;
 mod known;
 mod samples;
+mod steps;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use super::names::{Accepts, NameSubject, NameTest};
 use super::{Batches, LeafContext, Part, time_type};
 use crate::question::serial;
 pub use jobs::JobField;
+pub use steps::has_steps;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowsRequest {
@@ -64,6 +66,8 @@ pub enum Column {
     Value,
     /// The integer as it was sent, NULL for a float.
     ValueInt,
+    /// The step at which the sample was logged, or NULL.
+    Step,
     Id,
     FirstTs,
     LastTs,
@@ -263,7 +267,7 @@ impl Column {
             Column::FirstTs | Column::LastTs => (time_type(), true),
             Column::Value => (DataType::Float64, false),
             Column::LastValue => (DataType::Float64, true),
-            Column::ValueInt | Column::LastInt => (DataType::Int64, true),
+            Column::ValueInt | Column::Step | Column::LastInt => (DataType::Int64, true),
             Column::Id => (DataType::UInt32, false),
             Column::SeriesCount | Column::MetricCount => (DataType::Int64, false),
         };
@@ -330,6 +334,7 @@ impl fmt::Display for Column {
             Column::Ts => f.write_str("ts"),
             Column::Value => f.write_str("value"),
             Column::ValueInt => f.write_str("value_int"),
+            Column::Step => f.write_str("step"),
             Column::Id => f.write_str("id"),
             Column::FirstTs => f.write_str("first_ts"),
             Column::LastTs => f.write_str("last_ts"),

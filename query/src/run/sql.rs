@@ -2,10 +2,13 @@
 //! before anything is planned.
 
 mod expressions;
+mod value_names;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::session_state::SessionState;
@@ -43,9 +46,10 @@ pub(super) async fn plan(text: &str, state: &mut SessionState, view: &View) -> R
         let found = text.len();
         return Err(Error::Invalid(format!("the SQL has {found} bytes; at most {SQL_BYTES_MAX} are allowed")));
     }
-    let statement = parse(text)?;
+    let mut statement = parse(text)?;
     only_reads(&statement)?;
-    only_known_tables(&statement, state).await?;
+    let schemas = known_tables(&statement, state).await?;
+    value_names::resolve(&mut statement, &metrics_as_columns(&schemas));
     let mut logical = state.statement_to_plan(statement).await?;
     if ago::may_hold(text)
         && let Some(anchor) = state.config().get_extension::<Anchor>()
@@ -192,19 +196,31 @@ fn only_reads(statement: &Statement) -> Result<()> {
     )))
 }
 
-/// Says which table is unknown, and which known one may be meant.
-async fn only_known_tables(statement: &Statement, state: &SessionState) -> Result<()> {
+/// The tables of the statement and their columns.
+///
+/// # Errors
+/// UnknownTable: which table is unknown, and which known one may be meant.
+async fn known_tables(statement: &Statement, state: &SessionState) -> Result<Vec<(String, SchemaRef)>> {
+    let mut schemas = Vec::new();
     for table in state.resolve_table_references(statement)? {
         if state.table_functions().contains_key(table.table()) {
             continue;
         }
         let known = match state.schema_for_ref(table.clone()) {
-            Ok(schema) => schema.table(table.table()).await?.is_some(),
-            Err(_) => false,
+            Ok(schema) => schema.table(table.table()).await?,
+            Err(_) => None,
         };
-        if !known {
-            return Err(catalog::unknown_table(&table, state));
-        }
+        let Some(known) = known else { return Err(catalog::unknown_table(&table, state)) };
+        schemas.push((table.table().to_owned(), known.schema()));
     }
-    Ok(())
+    Ok(schemas)
+}
+
+/// The metrics whose names can stand for their values: no table has a column of that name.
+fn metrics_as_columns(schemas: &[(String, SchemaRef)]) -> BTreeSet<String> {
+    let has = |schema: &SchemaRef, column: &str| schema.column_with_name(column).is_some();
+    // The fixed tables say which metric a row is of.
+    let of_one = |schema: &SchemaRef| has(schema, "value") && !has(schema, "metric");
+    let metrics = schemas.iter().filter(|(_, schema)| of_one(schema)).map(|(name, _)| name);
+    metrics.filter(|name| !schemas.iter().any(|(_, schema)| has(schema, name))).cloned().collect()
 }

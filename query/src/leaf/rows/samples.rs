@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::{SchemaRef, UInt32Type};
+use arrow::datatypes::{SchemaRef, TimestampMicrosecondType, UInt32Type};
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
 use telem_engine::{ScanColumn, ScanRequest, SeriesId};
 
-use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, unanswerable};
+use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, steps, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
 use crate::options::BATCH_ROWS;
 
@@ -37,11 +37,13 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
 
 /// What must be scanned to answer `columns`.
 fn scanned(columns: &[Column]) -> Vec<ScanColumn> {
-    let needed = |column: &ScanColumn| columns.iter().any(|of| source(of) == *column);
+    let needed = |column: &ScanColumn| {
+        columns.iter().any(|of| source(of) == *column || (*of == Column::Step && *column == ScanColumn::Ts))
+    };
     ScanColumn::ALL.into_iter().filter(needed).collect()
 }
 
-/// The column of a scan from which `column` is made.
+/// The column of a scan from which `column` is made; a step is found by the time as well.
 fn source(column: &Column) -> ScanColumn {
     match column {
         Column::Ts => ScanColumn::Ts,
@@ -79,6 +81,11 @@ impl SampleRows {
             let found = scanned(source(column))?;
             arrays.push(match column {
                 Column::Ts | Column::Value | Column::ValueInt => Arc::clone(found),
+                Column::Step => {
+                    let (ids, times) = (found.as_primitive::<UInt32Type>(), scanned(ScanColumn::Ts)?);
+                    let times = times.as_primitive::<TimestampMicrosecondType>();
+                    Arc::new(steps::of_rows(&self.context.snapshot, ids.values(), times.values())?)
+                }
                 name => {
                     let runs = match &mut runs {
                         Some(runs) => runs,
