@@ -77,6 +77,8 @@ struct DbState {
     view: RwLock<DbView>,
     /// `None` when the database is open read-only.
     write: Option<Write>,
+    /// The same with series by job, see [`Db::by_job`].
+    by_job: Mutex<Option<Db>>,
 }
 
 /// What a snapshot copies.

@@ -28,7 +28,7 @@ use self::names::NameTable;
 use crate::error::{Error, Result};
 use crate::series::{self, RawKey, SeriesId, SeriesKey, TagSet};
 
-pub use self::ids::Ids;
+pub use self::ids::{Ids, JOB_TAG};
 pub use self::merged::MergedIndex;
 pub use self::nodes::Nodes;
 

@@ -85,7 +85,7 @@ pub use db::{Db, DropReport, Durability, UpkeepReport};
 pub use error::{Error, ErrorKind, Result, is_out_of_room};
 pub use exact::ExactSum;
 pub use flush::FlushReport;
-pub use index::{MergedIndex, NameKind, SeriesIndex, TagPredicate};
+pub use index::{JOB_TAG, MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::{CONNECTION as CONNECTION_FILE, SAVE_NOTE};
 pub use meta::{Annotation, Meta, MetaChange, MetricKind, MetricMeta};

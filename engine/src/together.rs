@@ -50,6 +50,14 @@ pub struct Unopened {
     pub error: Error,
 }
 
+/// What equal keys of several databases are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EqualKeys {
+    OneSeries,
+    /// One series of each job, with the id of the job as a tag.
+    SeriesOfJobs,
+}
+
 /// What to do about a database that cannot be opened.
 #[derive(Debug)]
 pub enum Unsound<'a> {
@@ -66,6 +74,7 @@ impl Together {
         dirs: &[PathBuf],
         options: &Options,
         cache: &Arc<SegmentCache>,
+        equal_keys: EqualKeys,
         mut unsound: Unsound<'_>,
     ) -> Result<Self> {
         let mut together = Self {
@@ -81,7 +90,7 @@ impl Together {
         let mut ids = Vec::with_capacity(dirs.len());
         opening::each(dirs, options, |layout, recovered| {
             match (recovered, &mut unsound) {
-                (Ok(recovered), _) => ids.push(together.add(layout, recovered, options, cache)?),
+                (Ok(recovered), _) => ids.push(together.add(layout, recovered, options, cache, equal_keys)?),
                 (Err(error), Unsound::Fail) => return Err(error),
                 (Err(error), Unsound::LeaveOut(unopened)) => {
                     unopened.push(Unopened { dir: layout.dir().to_path_buf(), error });
@@ -106,9 +115,12 @@ impl Together {
         recovered: Recovered,
         options: &Options,
         cache: &Arc<SegmentCache>,
+        equal_keys: EqualKeys,
     ) -> Result<Arc<Ids>> {
         let Recovered { manifest, index, meta, memtable, report, .. } = recovered;
-        let ids = Arc::new(Ids::new(&index, &self.index)?);
+        let part = JobPart::after(&self.parts, &meta, Arc::from(&*manifest.node));
+        let job = (equal_keys == EqualKeys::SeriesOfJobs).then_some(&*part.job);
+        let ids = Arc::new(Ids::new(&index, &self.index, job)?);
         let info = DbInfo::new(&InfoParts {
             layout,
             manifest: &manifest,
@@ -122,7 +134,6 @@ impl Together {
             cache: CacheFigures::default(),
             written: None,
         });
-        let part = JobPart::after(&self.parts, &meta, Arc::from(&*manifest.node));
         match self.members.is_empty() {
             true => self.meta = meta,
             false => self.meta.absorb(meta),

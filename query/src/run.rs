@@ -12,7 +12,7 @@ mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use telem_engine::{Db, SeriesId, SeriesIndex, Snapshot};
+use telem_engine::{Db, JOB_TAG, SeriesId, SeriesIndex, Snapshot};
 use tokio::task::AbortHandle;
 
 use crate::answer::{LastAnswer, SqlAnswer, TsAnswer};
@@ -23,6 +23,7 @@ use crate::leaf::LeafContext;
 use crate::options::{QueryOptions, QueryStats, RowOrder};
 use crate::plan;
 use crate::question::TsQuery;
+use crate::selection;
 use crate::session::Session;
 use crate::view::View;
 use bounded::{QueryDeadline, QueryLanguage, Workers};
@@ -229,7 +230,13 @@ impl Round {
     /// # Errors
     /// Invalid, UnknownName.
     pub fn check(&self, query: &TsQuery) -> Result<()> {
-        plan::check(query, &self.queries.inner.view(self.snapshot.clone()))
+        let inner = &self.queries.inner;
+        if inner.head.is_none() && inner.db.is_read_only() && selection::asks_for_jobs(query, self.snapshot.index()) {
+            // Which jobs there are is known when it is answered.
+            let filters = query.filters.iter().filter(|filter| filter.key != JOB_TAG).cloned().collect();
+            return plan::check(&TsQuery { filters, ..query.clone() }, &inner.view(self.snapshot.clone()));
+        }
+        plan::check(query, &inner.view(self.snapshot.clone()))
     }
 
     /// # Errors

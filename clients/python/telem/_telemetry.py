@@ -167,8 +167,8 @@ class Telemetry:
     ) -> None:
         """Several metrics of one moment, all with the same timestamp. Nested mappings become names with ``/``.
 
-        ``step`` is stored as one more metric, named ``step``, with the same time and tags: values and steps are
-        joined by time (``... FROM loss JOIN step USING (ts, ...)``). As a tag it would make a series of each step.
+        ``step`` is stored as one more metric, named ``step``, with the same time and tags. SQL shows it beside each
+        value (``SELECT step, loss FROM loss``). As a tag it would make a series of each step.
         """
         try:
             if telemetry_level > self._level:

@@ -12,9 +12,9 @@ use crate::leaf::Stop;
 use crate::options::{QueryOptions, RowOrder};
 use crate::question::Aggregator;
 use crate::question::expression::{Case, Expression};
-use crate::question::tsq::{Fidelity, TsQuery};
+use crate::question::tsq::{Fidelity, Matcher, TagFilter, TsQuery};
 use crate::run::bounded::QueryLanguage;
-use crate::testing::{Asked, options, release};
+use crate::testing::{Asked, EPOCH_SECONDS, options, release};
 
 async fn check(asked: &Asked, sql: &str, expected: Expect) {
     expected.assert_eq(&asked.answer(sql).await);
@@ -27,10 +27,10 @@ async fn an_empty_database_answers() {
         &asked,
         "SELECT * FROM samples",
         expect![[r#"
-            +--------+------+------+-----+------+----+-------+-----------+
-            | metric | host | node | job | tags | ts | value | value_int |
-            +--------+------+------+-----+------+----+-------+-----------+
-            +--------+------+------+-----+------+----+-------+-----------+"#]],
+            +--------+------+------+-----+------+----+-------+-----------+------+
+            | metric | host | node | job | tags | ts | value | value_int | step |
+            +--------+------+------+-----+------+----+-------+-----------+------+
+            +--------+------+------+-----+------+----+-------+-----------+------+"#]],
     )
     .await;
     check(
@@ -786,4 +786,61 @@ async fn a_regular_expression_that_is_too_large_is_the_fault_of_the_question() {
     assert!(answer.starts_with("Invalid: ") && answer.contains("too large"), "{answer}");
     let error = Expression::new(large, Case::Matters).unwrap_err();
     assert!(error.starts_with("it is too large"), "{error}");
+}
+
+/// Two runs on one node, with the same series at the same times.
+fn two_runs() -> Asked {
+    let run = |id: &str| serde_json::json!({"id": id, "start": "2024-01-01T00:00:00Z"});
+    Asked::runs(&[
+        ("n1", run("a"), "loss{rank=0} 0:9 60:1\nloss{rank=1} 0:5\nother{job=mine} 0:1"),
+        ("n1", run("b"), "loss{rank=0} 0:8 60:2\nother{job=mine} 0:2"),
+    ])
+}
+
+/// The groups of a query for `metric` with a filter on the tag `job`: tags, aggregated tags, values.
+async fn by_job(asked: &Asked, metric: &str, matcher: Matcher, group_by: bool) -> String {
+    let at = |seconds| Timestamp::from_seconds(EPOCH_SECONDS + seconds);
+    let filters = vec![TagFilter { key: "job".to_owned(), matcher, group_by }];
+    let query = TsQuery { filters, ..TsQuery::new(metric, Aggregator::Sum, at(0), at(100)) };
+    if let Err(error) = asked.queries.round().check(&query) {
+        return format!("{:?}: {error}", error.kind());
+    }
+    match asked.queries.timeseries(query).await {
+        Ok(answer) => {
+            let group = |group: &crate::answer::TsGroup| {
+                let values: Vec<String> = group.points.iter().map(|(_, value)| value.as_f64().to_string()).collect();
+                format!("{:?} {:?} {}", group.tags, group.aggregate_tags, values.join(" "))
+            };
+            answer.groups.iter().map(group).collect::<Vec<_>>().join("\n")
+        }
+        Err(error) => format!("{:?}: {error}", error.kind()),
+    }
+}
+
+#[tokio::test]
+async fn saved_runs_with_equal_series_are_told_apart_by_a_tag_that_is_not_stored() {
+    let asked = two_runs();
+    let any = || Matcher::Wildcard("*".to_owned());
+    let one = |job: &str| Matcher::LiteralOr(vec![job.to_owned()]);
+    let expected = expect![[r#"
+        {"job": "a"} ["rank"] 14 1
+        {"job": "b", "rank": "0"} [] 8 2"#]];
+    expected.assert_eq(&by_job(&asked, "loss", any(), true).await);
+    let expected = expect![[r#"{"job": "a"} ["rank"] 14 1"#]];
+    expected.assert_eq(&by_job(&asked, "loss", one("a"), false).await);
+    // Both at once: nothing of the one hides anything of the other.
+    let expected = expect![[r#"{} ["job", "rank"] 22 3"#]];
+    expected.assert_eq(&by_job(&asked, "loss", any(), false).await);
+    let expected = expect!["NotFound: no series has the tag value 'c'"];
+    expected.assert_eq(&by_job(&asked, "loss", one("c"), true).await);
+    // A tag of that name is what it is.
+    let expected = expect![[r#"{"job": "mine"} [] 2"#]];
+    expected.assert_eq(&by_job(&asked, "other", any(), true).await);
+}
+
+#[tokio::test]
+async fn what_is_still_recorded_has_no_tag_of_jobs() {
+    let asked = Asked::load("loss{rank=0} 0:9");
+    let expected = expect!["NotFound: no series has the tag key 'job'"];
+    expected.assert_eq(&by_job(&asked, "loss", Matcher::Wildcard("*".to_owned()), true).await);
 }

@@ -44,6 +44,12 @@ fn lines(node: usize) -> String {
         }
         lines.push('\n');
     }
+    // Of two in three values, as a program counts them.
+    lines += &format!("step{{host=h{node},kind=k0,rack=r{}}}", node % 3);
+    for at in (0..SAMPLES).filter(|at| at % 3 > 0) {
+        lines += &format!(" {}:{at}", at * 9 + (node as i64 + at) % 2);
+    }
+    lines.push('\n');
     lines
 }
 
@@ -52,7 +58,7 @@ enum Question {
     Sql(&'static str),
 }
 
-const SQL: [&str; 40] = [
+const SQL: [&str; 41] = [
     "SELECT sum(value) FROM m",
     "SELECT avg(value) FROM m",
     "SELECT stddev(value), stddev_pop(value) FROM m WHERE kind <> 'k3'",
@@ -89,6 +95,7 @@ const SQL: [&str; 40] = [
     "SELECT sum(value_int), avg(value_int), min(value_int), max(value_int) FROM whole",
     "SELECT sum(CAST(value AS FLOAT)), avg(CAST(value AS FLOAT)) FROM m WHERE kind = 'k2'",
     "SELECT rack, sum(s) FROM (SELECT rack, host, sum(value) AS s FROM m GROUP BY rack, host) GROUP BY rack ORDER BY rack",
+    "SELECT step, count(*), sum(value), avg(m) FROM m WHERE step < 40 GROUP BY step ORDER BY step",
     "SELECT metric, sum(value), avg(value) FROM samples GROUP BY metric ORDER BY metric",
     "SELECT * FROM downsample('m', '1 minute', 'sum', aggregate => 'sum', by => 'rack') ORDER BY ts, rack",
     "SELECT * FROM downsample('m', '30 seconds', 'avg', aggregate => 'avg') ORDER BY ts",

@@ -14,15 +14,16 @@ use telem_engine::{ScanColumn, ScanRequest, SeriesId, SeriesIndex, SeriesKey, Sn
 use super::samples::engine_error;
 use crate::options::BATCH_ROWS;
 
-/// The metric of the steps of a program; of those of a group it is the last word of the name, as in `train.step`.
+/// The metric of the steps of a program; of those of a group it is the last word of the name, as in `train/step`.
 const STEP: &str = "step";
 /// Floats up to here are counted without a gap: 2^53.
 const WHOLE_FLOATS: f64 = 9_007_199_254_740_992.0;
 
-/// The metrics that may count the steps of `metric`: that of its own group, as `train.step` of `train.loss`, then that
+/// The metrics that may count the steps of `metric`: that of its own group, as `train/step` of `train/loss`, then that
 /// of the program. None counts its own.
 fn counters(metric: &str) -> impl Iterator<Item = String> {
-    let of_group = metric.rfind('.').map(|dot| format!("{}.{STEP}", &metric[..dot]));
+    // Clients join words by a slash, the line protocol measurement and field by a dot.
+    let of_group = metric.rfind(['/', '.']).map(|end| format!("{}{STEP}", &metric[..=end]));
     let metric = metric.to_owned();
     of_group.into_iter().chain([STEP.to_owned()]).filter(move |counter| *counter != metric)
 }

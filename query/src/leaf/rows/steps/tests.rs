@@ -19,6 +19,7 @@ const TRAINING: &str = "
 fn steps_of_a_group_come_before_those_of_the_program() {
     let names = |metric: &str| counters(metric).collect::<Vec<_>>();
     assert_eq!(names("train.loss"), ["train.step", "step"]);
+    assert_eq!(names("a.b/train/loss"), ["a.b/train/step", "step"]);
     assert_eq!(names("loss"), ["step"]);
     assert_eq!(names("train.step"), ["step"]);
     assert_eq!(names("step"), Vec::<String>::new());
