@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use crate::process::telem;
+use crate::process::{Server, telem};
 use crate::run::Place;
 
 /// Sends a loss and ends with `code`.
@@ -72,6 +72,13 @@ fn runs_of_one_script_are_listed_with_their_settings_and_stay_apart_in_sql() {
                 FROM loss JOIN jobs USING (job) GROUP BY 1, 2 ORDER BY 2";
     let rows = answer(&place, &["sql", "--format", "csv", "runs/a", "runs/b", each]);
     assert_eq!(rows, "name,lr,samples,best\nsmall lr,0.01,2,0.5\nlarge lr,0.1,2,2.5\n");
+    // For whoever knows tags alone.
+    let replay = Server::replay(["runs/a", "runs/b"].map(|run| place.path().join(run)), &[]);
+    let by_job = replay.get("/api/query?start=1h-ago&m=min:0all-min:loss%7Bjob=*%7D").expect(200).json();
+    let least = |run: &Json| run["dps"].as_object().unwrap().values().next().unwrap().as_f64().unwrap();
+    let mut each: Vec<f64> = by_job.as_array().unwrap().iter().map(least).collect();
+    each.sort_by(f64::total_cmp);
+    assert_eq!(each, [0.5, 2.5], "{by_job}");
     let own = "SELECT DISTINCT name FROM jobs";
     assert_eq!(answer(&place, &["sql", "--format", "csv", "runs/a", own]), "name\nlarge lr\n");
 }

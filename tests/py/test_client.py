@@ -290,8 +290,8 @@ def test_a_log_is_flattened_and_its_metrics_have_one_time_and_one_step(served):
         for step in range(3):
             telemetry.log({"train": {"loss": 1 / (step + 1), "opt": {"lr": 0.1}}, "note": "text"}, step=step, tags={"fold": 2})
     rows = telemetry.sql(
-        'SELECT s.value_int AS step, l.value AS loss, r.value AS lr, l.fold, l.model FROM "train/loss" l '
-        'JOIN step s USING (ts) JOIN "train/opt/lr" r USING (ts) ORDER BY 1'
+        'SELECT l.step, l.value AS loss, r.value AS lr, l.fold, l.model FROM "train/loss" l '
+        'JOIN "train/opt/lr" r USING (ts) ORDER BY 1'
     )
     assert rows == [{"step": n, "loss": 1 / (n + 1), "lr": 0.1, "fold": "2", "model": "small"} for n in range(3)]
     assert telemetry.stats()["dropped_by_reason"] == {"not a number": 3}

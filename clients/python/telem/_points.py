@@ -111,7 +111,10 @@ def _short(whole: int) -> str:
 
 def _scalar(given: Any) -> Number:
     if isinstance(given, (str, bytes, bytearray)) or type(given).__name__ in ("datetime64", "timedelta64"):
-        raise Refused("not a number", f"a {type(given).__name__} is not a number; convert it with float(...)")
+        hint = "convert it with float(...)"
+        if isinstance(given, str):
+            hint += "; texts are kept by Telemetry.note(text) or Telemetry.config(name=text)"
+        raise Refused("not a number", f"a {type(given).__name__} is not a number; {hint}")
     # NumPy shows what is masked as 0.0.
     if type(given).__module__.startswith("numpy.ma") and given.mask.any():
         raise Refused("not a number", "it is masked")
