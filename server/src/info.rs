@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, SecondsFormat};
 pub use human::grouped;
+pub use job::shown;
 pub use metrics::{MetricFigures, MetricLines};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;

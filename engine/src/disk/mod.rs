@@ -78,9 +78,14 @@ impl Disk for OsDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        let file = fs::File::open(path)?;
-        let len = file.metadata()?.len();
-        Ok(Arc::new(OsReadFile { file, len }))
+        // A pipe in the place of a file would be waited for until somebody writes to it. To a file it makes no difference.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() && !found.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        Ok(Arc::new(OsReadFile { file, len: found.len() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

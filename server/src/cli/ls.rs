@@ -1,11 +1,12 @@
 //! `telem ls`: the runs that were saved below some directories.
 
+mod cache;
 mod find;
+mod read;
 mod row;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,15 +17,12 @@ use clap::Args;
 use serde_json::Value as Json;
 use telem_engine::{Clock, SystemClock};
 
-use self::row::{RunFilter, RunRow};
+use self::cache::RunCache;
+use self::row::{RunFilter, RunRow, RunRows};
 use super::CliFailure;
 use super::table::{Counted, TableOptions, TextTable};
 use crate::footprint::raise_descriptor_limit;
-use crate::info::human;
-use crate::saving::saved::{self, UnsoundPolicy};
-
-/// Databases that are open at once.
-const OPEN_MAX: usize = 1_024;
+use crate::info::{human, shown};
 
 /// List saved runs: what they are called, when they ran, how they ended
 ///
@@ -47,6 +45,11 @@ pub struct LsArgs {
     /// In VALUE `*` stands for any text and `?` for one character.
     #[arg(long = "where", value_name = "KEY=VALUE")]
     filters: Vec<RunFilter>,
+    /// Read every run anew, and keep nothing for the next call
+    ///
+    /// What runs say that are over is kept in telem/runs.json below $XDG_CACHE_HOME or ~/.cache.
+    #[arg(long, hide_short_help = true)]
+    no_cache: bool,
     /// As JSON, with all settings and tags
     #[arg(long)]
     json: bool,
@@ -69,31 +72,13 @@ Examples:
 pub fn run(args: &LsArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
     let places = find::databases(&args.dirs, args.depth).map_err(CliFailure::failed)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let now = clock.now();
-    let mut rows: Vec<RunRow> = Vec::new();
-    for some in places.chunks(OPEN_MAX) {
-        let opened = match saved::open(some, UnsoundPolicy::LeaveOut, Arc::clone(&clock)) {
-            Ok(opened) => opened,
-            // None of them can be opened.
-            Err(error) => {
-                rows.extend(some.iter().map(|dir| RunRow::broken(dir, &error.to_string())));
-                continue;
-            }
-        };
-        let broken = opened.unopened.iter().map(|one| RunRow::broken(&one.dir, &one.error.to_string()));
-        row::add(&mut rows, broken.collect());
-        let snapshot = opened.db.snapshot();
-        let databases = opened.db.databases().map_err(CliFailure::failed)?;
-        let databases =
-            if databases.is_empty() { vec![opened.db.info().map_err(CliFailure::failed)?] } else { databases };
-        for info in databases {
-            row::add(&mut rows, vec![RunRow::of(&info, now)]);
-        }
-        for row in rows.iter_mut().filter(|row| row.values.is_empty()) {
-            row.values = row::last_values(&snapshot, row, &args.columns).map_err(CliFailure::failed)?;
-        }
+    let cache = if args.no_cache { RunCache::none() } else { RunCache::of_user() };
+    let mut found = RunRows::default();
+    for row in read::rows(&places, &args.columns, SystemClock::new().now(), &cache) {
+        found.add(row);
     }
+    cache.save();
+    let mut rows = found.finish(&args.columns);
     rows.retain(|row| args.filters.iter().all(|filter| filter.passes(row)));
     rows.sort_by(|a, b| b.begin.cmp(&a.begin).then_with(|| a.dir.cmp(&b.dir)));
     match args.json {
@@ -123,8 +108,11 @@ fn write_table(rows: &[RunRow], columns: &[String]) -> Result<(), CliFailure> {
         |of: &dyn Fn(&RunRow) -> Option<i64>| -> ArrayRef { Arc::new(rows.iter().map(of).collect::<Int64Array>()) };
     let here = std::env::current_dir().unwrap_or_default();
     let mut arrays: Vec<(String, ArrayRef)> = vec![
-        ("run".to_owned(), texts(&|row| Some(row.dir.strip_prefix(&here).unwrap_or(&row.dir).display().to_string()))),
-        ("name".to_owned(), texts(&|row| row.name.clone())),
+        (
+            "run".to_owned(),
+            texts(&|row| Some(shown(&row.dir.strip_prefix(&here).unwrap_or(&row.dir).display().to_string()))),
+        ),
+        ("name".to_owned(), texts(&|row| row.name.as_deref().map(shown))),
         ("began (UTC)".to_owned(), texts(&|row| row.begin.map(minute))),
         ("took".to_owned(), texts(&|row| row.duration_us.map(human::stretch))),
         ("state".to_owned(), texts(&|row| Some(row.state.clone()))),
@@ -141,7 +129,7 @@ fn write_table(rows: &[RunRow], columns: &[String]) -> Result<(), CliFailure> {
         let array: ArrayRef = match is_number {
             true => Arc::new(found.iter().map(|value| value.as_ref().and_then(Json::as_f64)).collect::<Float64Array>()),
             false => {
-                let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), shown);
                 Arc::new(found.iter().map(|value| value.as_ref().map(text)).collect::<StringArray>())
             }
         };
@@ -162,6 +150,3 @@ fn minute(time: i64) -> String {
     let time = chrono::DateTime::from_timestamp_micros(time);
     time.map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M").to_string())
 }
-
-/// Last values of metrics, by name.
-type LastOf = BTreeMap<String, f64>;

@@ -168,6 +168,6 @@ fn quoted(word: &str) -> String {
 }
 
 /// Text of somebody else's, without what would move a terminal's cursor.
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

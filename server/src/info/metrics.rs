@@ -88,7 +88,7 @@ impl fmt::Display for MetricLines<'_> {
         let shown = sorted.iter().take(self.metrics_max);
         let row = |figures: &&MetricFigures| {
             [
-                figures.metric.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
+                super::shown(&figures.metric),
                 figures.unit.clone().unwrap_or_default(),
                 human::grouped(figures.series),
                 human::grouped(figures.samples),

@@ -1,12 +1,13 @@
 //! Where databases stand below some directories.
 
 use std::collections::HashSet;
+use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use telem_engine::Db;
 use telem_engine::disk::OsDisk;
+use telem_engine::{Db, check};
 
 /// Directories that are looked into at most, so that a walk that began at `/` by mistake ends.
 pub const LOOKED_MAX: usize = 200_000;
@@ -31,8 +32,11 @@ pub fn databases(dirs: &[PathBuf], depth: usize) -> io::Result<Vec<PathBuf>> {
                     return Err(io::Error::other(format!("more than {LOOKED_MAX} directories: name one further down")));
                 }
                 match Db::stands_in(&dir, &OsDisk) {
-                    Ok(true) => found.push(dir),
-                    _ => below.extend(directories(&dir)),
+                    Ok(false) if !has_lost_its_manifest(&dir) => below.extend(directories(&dir)),
+                    Ok(_) => found.push(dir),
+                    // What cannot be read, for want of permission, is somebody else's.
+                    Err(error) if is_no_file(&error) => found.push(dir),
+                    Err(_) => {}
                 }
             }
             below.sort();
@@ -42,6 +46,18 @@ pub fn databases(dirs: &[PathBuf], depth: usize) -> io::Result<Vec<PathBuf>> {
     let mut known = HashSet::new();
     found.retain(|dir| known.insert(fs::canonicalize(dir).unwrap_or_else(|_| dir.clone())));
     Ok(found)
+}
+
+/// Whether `dir` has what is in a database but for its manifest. One folder of such a name may be anything.
+fn has_lost_its_manifest(dir: &Path) -> bool {
+    let folders = ["meta", "segments", "series", "wal"].iter().filter(|folder| dir.join(folder).is_dir()).count();
+    folders > 2 && check::stands_in(dir, &OsDisk).unwrap_or(false)
+}
+
+/// Whether something stands in the place of a file that is none, such as a pipe.
+fn is_no_file(error: &telem_engine::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::InvalidInput)
 }
 
 fn directories(dir: &Path) -> Vec<PathBuf> {

@@ -1,26 +1,27 @@
 //! What is told of a run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use chrono::DateTime;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use telem_engine::{DbInfo, Snapshot, Timestamp};
 
-use super::LastOf;
 use crate::cli::glob::Glob;
 
-/// A run without an end that had a sample so long ago runs.
-const RUNNING_MAX_US: i64 = 60_000_000;
+/// A run without an end that had a sample so long ago runs: what is saved while it runs is up to a minute old.
+const RUNNING_MAX_US: i64 = 180_000_000;
+const RUNNING: &str = "running";
+const UNFINISHED: &str = "unfinished";
 
 /// The nodes of one run begin within that time.
 const STARTS_APART_MAX_US: u64 = 60_000_000;
 
 /// A saved run, as `--json` has it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRow {
     pub dir: PathBuf,
     pub job: Option<String>,
@@ -40,13 +41,25 @@ pub struct RunRow {
     pub bytes: u64,
     pub settings: Map<String, Json>,
     pub tags: Map<String, Json>,
-    pub values: LastOf,
+    /// Last values of metrics, by name.
+    pub values: BTreeMap<String, f64>,
+    /// Those of all metrics that were looked for.
+    #[serde(skip)]
+    pub lasts: LastSamples,
     /// Why it cannot be opened.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }
 
+/// Of each metric that was looked for its newest sample: the time in microseconds, and the value.
+pub type LastSamples = BTreeMap<String, Option<(i64, f64)>>;
+
 impl RunRow {
+    /// Whether it can still change.
+    pub fn is_over(&self) -> bool {
+        self.broken.is_none() && self.state != RUNNING && self.state != UNFINISHED
+    }
+
     /// What one node's database says.
     pub fn of(info: &DbInfo, now: Timestamp) -> Self {
         let job = info.job.as_ref().unwrap_or(&Json::Null);
@@ -68,8 +81,8 @@ impl RunRow {
             (Some(_), _, _) => "failed",
             (None, Some(_), _) => "killed",
             (None, None, Some(_)) => "ended",
-            (None, None, None) if is_fresh => "running",
-            (None, None, None) => "unfinished",
+            (None, None, None) if is_fresh => RUNNING,
+            (None, None, None) => UNFINISHED,
         };
         Self {
             dir: run_dir(&info.dir, &info.node),
@@ -93,7 +106,8 @@ impl RunRow {
             bytes: info.bytes,
             settings: object("settings"),
             tags: object("tags"),
-            values: LastOf::new(),
+            values: BTreeMap::new(),
+            lasts: LastSamples::new(),
             broken: None,
         }
     }
@@ -115,15 +129,19 @@ impl RunRow {
             bytes: 0,
             settings: Map::new(),
             tags: Map::new(),
-            values: LastOf::new(),
+            values: BTreeMap::new(),
+            lasts: LastSamples::new(),
             broken: Some(why.to_owned()),
         }
     }
 
+    fn label(&self, name: &str) -> Option<&Json> {
+        self.settings.get(name).or_else(|| self.tags.get(name))
+    }
+
     /// A setting, a tag, or the last value of a metric.
     pub fn column(&self, name: &str) -> Option<Json> {
-        let told = self.settings.get(name).or_else(|| self.tags.get(name)).cloned();
-        told.or_else(|| self.values.get(name).map(|value| Json::from(*value)))
+        self.label(name).cloned().or_else(|| self.values.get(name).map(|value| Json::from(*value)))
     }
 
     /// Whether another node recorded the same run. Of two runs with one id, as in one allocation of a scheduler, the times
@@ -144,30 +162,63 @@ impl RunRow {
         if self.exit_code == Some(0) && (other.signal.is_some() || other.exit_code.is_some_and(|code| code != 0)) {
             (self.exit_code, self.signal, self.state) = (other.exit_code, other.signal, other.state.clone());
         }
-        self.nodes.extend(other.nodes);
+        let runs = [&self.state, &other.state].iter().any(|state| **state == RUNNING);
+        self.nodes.extend(other.nodes.iter().cloned());
         self.samples += other.samples;
         self.bytes += other.bytes;
+        for (metric, last) in &other.lasts {
+            let known = self.lasts.entry(metric.clone()).or_default();
+            if known.is_none_or(|(known, _)| last.is_some_and(|(last, _)| last >= known)) && last.is_some() {
+                *known = *last;
+            }
+        }
         // The head's database alone says what ran.
         if self.command.is_empty() && !other.command.is_empty() {
             let (nodes, samples, bytes) = (std::mem::take(&mut self.nodes), self.samples, self.bytes);
-            *self = RunRow { nodes, samples, bytes, ..other };
+            let lasts = std::mem::take(&mut self.lasts);
+            *self = RunRow { nodes, samples, bytes, lasts, ..other };
+        }
+        // Samples of any node say that it goes on.
+        if runs && self.state == UNFINISHED {
+            self.state = RUNNING.to_owned();
         }
     }
 }
 
-/// Adds rows, those of one run in one directory as one.
-pub fn add(rows: &mut Vec<RunRow>, more: Vec<RunRow>) {
-    for row in more {
-        let same = |known: &&mut RunRow| known.broken.is_none() && known.is_part_of_same(&row);
-        match rows.iter_mut().rev().take(SIDE_BY_SIDE).find(same) {
-            Some(known) if row.broken.is_none() => known.absorb(row),
-            _ => rows.push(row),
-        }
-    }
+/// The rows of all runs.
+#[derive(Debug, Default)]
+pub struct RunRows {
+    rows: Vec<RunRow>,
+    /// Those of each directory: several runs may be saved into one.
+    of_dir: HashMap<PathBuf, Vec<usize>>,
 }
 
-/// The runs of one directory come one after the other.
-const SIDE_BY_SIDE: usize = 64;
+impl RunRows {
+    /// Adds what a database says; those of one run in one directory are one row.
+    pub fn add(&mut self, row: RunRow) {
+        let known = self.of_dir.entry(row.dir.clone()).or_default();
+        let same = known.iter().rev().find(|at| {
+            let known = &self.rows[**at];
+            known.broken.is_none() && row.broken.is_none() && known.is_part_of_same(&row)
+        });
+        match same {
+            Some(at) => self.rows[*at].absorb(row),
+            None => {
+                known.push(self.rows.len());
+                self.rows.push(row);
+            }
+        }
+    }
+
+    /// The rows, with a value for each of `columns` that is no setting and no tag.
+    pub fn finish(mut self, columns: &[String]) -> Vec<RunRow> {
+        for row in &mut self.rows {
+            let values = columns.iter().filter(|name| row.label(name).is_none());
+            row.values = values.filter_map(|name| Some((name.clone(), row.lasts.get(name)?.as_ref()?.1))).collect();
+        }
+        self.rows
+    }
+}
 
 /// The directory of the run: that around its nodes, where the database is called by its node.
 fn run_dir(database: &Path, node: &str) -> PathBuf {
@@ -181,27 +232,22 @@ fn run_dir(database: &Path, node: &str) -> PathBuf {
     }
 }
 
-/// Of each of `columns` that is no setting or tag and is a metric the newest value over all its series.
+/// The newest value of each of `metrics` over all its series, and its time in microseconds.
 ///
 /// # Errors
 /// Those of the engine.
-pub fn last_values(snapshot: &Snapshot, row: &RunRow, columns: &[String]) -> telem_engine::Result<LastOf> {
-    let mut found = LastOf::new();
-    let metrics: Vec<&String> = columns.iter().filter(|name| row.column(name).is_none()).collect();
-    let Some(job) = row.job.as_deref().filter(|_| !metrics.is_empty()) else { return Ok(found) };
-    let samples = snapshot.of_job(job);
+pub fn last_values(snapshot: &Snapshot, metrics: &[String]) -> telem_engine::Result<LastSamples> {
+    let mut found = LastSamples::new();
     for metric in metrics {
-        let mut newest: Option<(Timestamp, f64)> = None;
-        for series in samples.select(metric, &[]) {
-            if let Some((time, value)) = samples.last(series)?
-                && newest.is_none_or(|(known, _)| time >= known)
+        let mut newest: Option<(i64, f64)> = None;
+        for series in snapshot.select(metric, &[]) {
+            if let Some((time, value)) = snapshot.last(series)?
+                && newest.is_none_or(|(known, _)| time.micros() >= known)
             {
-                newest = Some((time, value.as_f64()));
+                newest = Some((time.micros(), value.as_f64()));
             }
         }
-        if let Some((_, value)) = newest {
-            found.insert(metric.clone(), value);
-        }
+        found.insert(metric.clone(), newest);
     }
     Ok(found)
 }

@@ -39,10 +39,11 @@ fn the_nodes_of_a_run_are_one_row_and_two_runs_into_one_directory_are_two() {
         saved_run(&out.join("n1-2"), "n1", &ran("2"), 0.25),
     ];
     for turn in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
-        let mut rows = Vec::new();
+        let mut rows = RunRows::default();
         for at in turn {
-            row::add(&mut rows, vec![RunRow::of(&infos[at], Timestamp::from_seconds(3 * DAY))]);
+            rows.add(RunRow::of(&infos[at], Timestamp::from_seconds(3 * DAY)));
         }
+        let mut rows = rows.finish(&[]);
         rows.sort_by(|a, b| a.job.cmp(&b.job));
         let told: Vec<_> = rows.iter().map(|row| (row.job.as_deref().unwrap(), row.nodes.len(), row.samples)).collect();
         assert_eq!(told, [("1", 2, 4), ("2", 1, 2)]);
@@ -63,7 +64,7 @@ fn states_say_how_a_run_ended_or_that_nothing_says_so() {
     assert_eq!(state(1, json!({"id": "0", "start": start, "signal": 9, "end": start}), 9 * DAY), "killed");
     assert_eq!(state(2, json!({"id": "0", "start": start, "end": start}), 9 * DAY), "ended");
     assert_eq!(state(3, json!({"id": "0", "start": start}), DAY + 30), "running");
-    assert_eq!(state(4, json!({"id": "0", "start": start}), DAY + 90), "unfinished");
+    assert_eq!(state(4, json!({"id": "0", "start": start}), DAY + 200), "unfinished");
 }
 
 #[test]
@@ -82,7 +83,103 @@ fn runs_are_found_to_the_depth_that_is_asked_for_and_filtered_by_what_they_say()
     assert!(passes("lr=0.1") && passes("name=with*") && passes("job=0.1") && !passes("lr=0.01") && !passes("x=*"));
     assert!("lr".parse::<RunFilter>().unwrap_err().contains("KEY=VALUE"));
     let db = Db::open_read_only(&dir.path().join("a/b/telem-1/n"), Options::default()).unwrap();
-    let values =
-        row::last_values(&db.snapshot(), &row, &["lr".to_owned(), "loss".to_owned(), "gone".to_owned()]).unwrap();
-    assert_eq!(values, LastOf::from([("loss".to_owned(), 0.5)]));
+    let values = row::last_values(&db.snapshot(), &["loss".to_owned(), "gone".to_owned()]).unwrap();
+    let newest = (DAY + 1) * 1_000_000;
+    assert_eq!(
+        values.into_iter().collect::<Vec<_>>(),
+        [("gone".to_owned(), None), ("loss".to_owned(), Some((newest, 0.5)))]
+    );
+}
+
+/// What `ls --columns COLUMNS` of `dir` says.
+fn listed(dir: &Path, columns: &[&str], cache: &RunCache) -> Vec<RunRow> {
+    let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
+    let places = find::databases(&[dir.to_path_buf()], 4).unwrap();
+    let mut rows = RunRows::default();
+    for row in read::rows(&places, &columns, Timestamp::from_seconds(DAY + 100), cache) {
+        rows.add(row);
+    }
+    rows.finish(&columns)
+}
+
+#[test]
+fn each_run_has_the_last_values_of_its_own_samples_with_or_without_an_id() {
+    let dir = tempfile::tempdir().unwrap();
+    saved_run(&dir.path().join("a/n1"), "n1", &json!({"id": "7", "start": "1970-01-02T00:00:00Z"}), 0.5);
+    saved_run(&dir.path().join("b/n1"), "n1", &json!({"id": "7", "start": "1970-01-02T00:00:00Z"}), 0.25);
+    saved_run(&dir.path().join("c/n1"), "n1", &json!({"name": "none"}), 0.125);
+    let rows = listed(dir.path(), &["loss"], &RunCache::none());
+    let losses: Vec<f64> = rows.iter().map(|row| row.values["loss"]).collect();
+    assert_eq!(losses, [0.5, 0.25, 0.125]);
+}
+
+#[test]
+fn samples_of_any_node_say_that_a_run_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let head = saved_run(
+        &dir.path().join("n1"),
+        "n1",
+        &json!({"id": "7", "command": ["x"], "start": "1970-01-01T00:00:00Z"}),
+        0.5,
+    );
+    let agent = saved_run(&dir.path().join("n2"), "n2", &json!({"id": "7"}), 0.5);
+    // The head's samples are old.
+    let head = || RunRow { state: "unfinished".to_owned(), ..RunRow::of(&head, Timestamp::from_seconds(DAY + 9)) };
+    let agent = || RunRow::of(&agent, Timestamp::from_seconds(DAY + 9));
+    assert_eq!(agent().state, "running");
+    for turn in [[head(), agent()], [agent(), head()]] {
+        let mut rows = RunRows::default();
+        turn.into_iter().for_each(|row| rows.add(row));
+        let rows = rows.finish(&[]);
+        assert_eq!(rows.iter().map(|row| &*row.state).collect::<Vec<_>>(), ["running"]);
+    }
+}
+
+#[test]
+fn what_stands_in_the_place_of_a_manifest_is_a_broken_run_and_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("pipe")).unwrap();
+    let pipe = dir.path().join("pipe/MANIFEST");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    saved_run(&dir.path().join("lost/n1"), "n1", &json!({"id": "7"}), 0.5);
+    std::fs::remove_file(dir.path().join("lost/n1/MANIFEST")).unwrap();
+    // Not ours.
+    std::fs::create_dir_all(dir.path().join("other/wal")).unwrap();
+    std::fs::write(dir.path().join("other/wal/1.wal"), "").unwrap();
+    let rows = listed(dir.path(), &[], &RunCache::none());
+    let broken: Vec<&str> =
+        rows.iter().map(|row| row.dir.strip_prefix(dir.path()).unwrap().to_str().unwrap()).collect();
+    assert_eq!(broken, ["pipe", "lost/n1"]);
+    assert!(rows.iter().all(|row| row.state == "broken" && row.broken.is_some()), "{rows:?}");
+}
+
+#[test]
+fn a_cache_answers_for_runs_that_are_over_until_somebody_writes_into_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let runs = dir.path().join("runs");
+    let ended = json!({"id": "7", "start": "1970-01-02T00:00:00Z", "end": "1970-01-02T00:00:05Z", "exit_code": 0});
+    saved_run(&runs.join("a"), "n1", &ended, 0.5);
+    saved_run(&runs.join("b"), "n1", &json!({"id": "8", "start": "1970-01-02T00:00:00Z"}), 0.25);
+    let open = || RunCache::at(dir.path().join("cache/runs.json"));
+    let first = open();
+    let rows = listed(&runs, &["loss"], &first);
+    first.save();
+
+    let known = |cache: &RunCache, run: &str, metric: &str| cache.get(&runs.join(run), &[metric.to_owned()]);
+    let cache = open();
+    assert!(known(&cache, "a", "loss").is_some());
+    assert!(known(&cache, "b", "loss").is_none(), "it may go on");
+    assert!(known(&cache, "a", "lr").is_none(), "nobody looked for it yet");
+    assert_eq!(listed(&runs, &["loss"], &cache), rows);
+
+    let db = Db::open(&runs.join("a"), Options { node: "n1".to_owned(), ..Options::default() }).unwrap();
+    db.put_meta(MetaChange::Job(json!({"id": "7", "exit_code": 3})), Durability::Buffered).unwrap();
+    db.close().unwrap();
+    assert!(known(&cache, "a", "loss").is_none());
+    assert_eq!(listed(&runs, &[], &cache)[0].state, "failed");
+
+    for damaged in ["", "{", r#"{"version": 99, "runs": {}}"#] {
+        std::fs::write(dir.path().join("cache/runs.json"), damaged).unwrap();
+        assert!(known(&open(), "a", "loss").is_none());
+    }
 }
