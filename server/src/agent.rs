@@ -26,6 +26,7 @@ use crate::membership::{self, forward};
 use crate::net::listen::{ListenError, listen, listen_everywhere};
 use crate::saving::save::Saved;
 use crate::service::{self, Ready, ServiceError, ServiceOptions};
+use crate::settings;
 use crate::token::TokenError;
 
 /// How long the head may take to give a name to a node that has none yet.
@@ -287,7 +288,9 @@ async fn finish(keeper: Keeper, patience: Duration, passing: Option<&Path>, stop
 /// Notes whose samples the database has; what ran is known to the head, which describes the job.
 fn describe(db: Db, job: String) {
     tokio::task::spawn_blocking(move || {
-        if db.snapshot().meta().job().is_some() {
+        let _turn = settings::turn();
+        // Data that another job left are of that job until now.
+        if db.snapshot().meta().job().is_some_and(|known| known["id"] == *job) {
             return;
         }
         let described = db.put_meta(MetaChange::Job(serde_json::json!({ "id": job })), Durability::Buffered);

@@ -24,7 +24,7 @@ use crate::protocols::job::BODY_BYTES_MAX;
 use crate::protocols::opentsdb::TelnetLimits;
 use crate::service::parts::HEAD_CONNECTIONS_MAX;
 use crate::service::room::{FREE_BYTES_MIN, TRY_ANYWAY_EVERY, TRY_EVERY};
-use crate::settings::{SETTING_BYTES_MAX, SETTING_NAME_BYTES_MAX, SETTINGS_MAX};
+use crate::settings::{SETTING_BYTES_MAX, SETTING_NAME_BYTES_MAX, SETTINGS_BYTES_MAX, SETTINGS_MAX};
 use crate::state::ServerLimits;
 use crate::walks::WalkLimits;
 
@@ -75,10 +75,12 @@ pub fn http() -> Vec<LimitRow> {
         LimitRow::new(
             "settings, and tags, of a run (`SETTINGS_MAX`)",
             format!(
-                "{}; a name {} (`SETTING_NAME_BYTES_MAX`), a value {} (`SETTING_BYTES_MAX`)",
+                "{}; a name {} (`SETTING_NAME_BYTES_MAX`), a value {} (`SETTING_BYTES_MAX`), all together {} \
+                 (`SETTINGS_BYTES_MAX`)",
                 count(SETTINGS_MAX),
                 bytes(SETTING_NAME_BYTES_MAX),
-                bytes(SETTING_BYTES_MAX)
+                bytes(SETTING_BYTES_MAX),
+                bytes(SETTINGS_BYTES_MAX)
             ),
             "400; `telem run` does not start the command",
         ),

@@ -14,6 +14,8 @@ pub const SETTINGS_MAX: usize = 1_000;
 pub const SETTING_NAME_BYTES_MAX: usize = 256;
 /// Longest value of one, in bytes.
 pub const SETTING_BYTES_MAX: usize = 4 << 10;
+/// All settings of a run together, and all tags, with their names: a description beyond its own limit would be lost.
+pub const SETTINGS_BYTES_MAX: usize = 1 << 20;
 /// Longest file of settings.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Of a file of git's: a reference, or the list of packed ones.
@@ -38,10 +40,12 @@ impl RunLabels {
         let (mut settings, mut tags) = (old("settings"), old("tags"));
         flatten(&mut settings, "", self.settings)?;
         flatten(&mut tags, "", self.tags)?;
+        check_sum("settings", &settings)?;
+        check_sum("tags", &tags)?;
         description["settings"] = Json::Object(settings);
         description["tags"] = Json::Object(tags);
         if let Some(name) = self.name {
-            check_bytes("the name of a run", name.len())?;
+            check_name(&name)?;
             description["name"] = Json::String(name);
         }
         Ok(description)
@@ -88,6 +92,7 @@ pub fn settings(texts: &[String]) -> Result<Map<String, Json>, String> {
             }
         }
     }
+    check_sum("settings", &found)?;
     Ok(found)
 }
 
@@ -101,7 +106,22 @@ pub fn tags(texts: &[String]) -> Result<Map<String, Json>, String> {
         let (key, value) = text.split_once('=').ok_or_else(|| format!("'{text}' is no tag: expected KEY=VALUE"))?;
         add(&mut found, key, Json::String(value.to_owned()))?;
     }
+    check_sum("tags", &found)?;
     Ok(found)
+}
+
+/// # Errors
+/// A sentence for the user, for a name over its limit.
+pub fn check_name(name: &str) -> Result<(), String> {
+    check_bytes("the name of a run", name.len())
+}
+
+fn check_sum(what: &str, all: &Map<String, Json>) -> Result<(), String> {
+    let bytes: usize = all.iter().map(|(name, value)| name.len() + value.to_string().len()).sum();
+    match bytes > SETTINGS_BYTES_MAX {
+        true => Err(format!("the {what} have {bytes} bytes together; at most {SETTINGS_BYTES_MAX} are kept")),
+        false => Ok(()),
+    }
 }
 
 /// A number, `true`, `false` and `null` are what they are in JSON; everything else is a text.
@@ -116,6 +136,9 @@ fn read(path: &Path) -> Result<Map<String, Json>, String> {
     let name = path.display();
     let found = fs::metadata(path)
         .map_err(|error| format!("--config {name} is neither KEY=VALUE nor a file that can be read: {error}"))?;
+    if !found.is_file() {
+        return Err(format!("--config {name} is no regular file: it is read more than once"));
+    }
     if found.len() > FILE_BYTES_MAX {
         return Err(format!("--config {name} has {} bytes; at most {FILE_BYTES_MAX} are read", found.len()));
     }

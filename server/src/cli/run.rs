@@ -171,8 +171,10 @@ impl RunArgs {
 
     /// What its user calls the run, and started it with.
     fn labels(&self) -> Result<RunLabels, CliFailure> {
+        let name = self.name.clone().filter(|name| !name.is_empty());
+        name.as_deref().map_or(Ok(()), settings::check_name).map_err(CliFailure::usage)?;
         Ok(RunLabels {
-            name: self.name.clone().filter(|name| !name.is_empty()),
+            name,
             tags: settings::tags(&self.tag).map_err(CliFailure::usage)?,
             settings: settings::settings(&self.config).map_err(CliFailure::usage)?,
         })

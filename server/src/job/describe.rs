@@ -3,6 +3,9 @@
 //! Only the environment variables named here are stored, and none that may hold a secret.
 
 use std::ffi::OsString;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, System};
@@ -53,6 +56,9 @@ const VARIABLES: [&str; 36] = [
     "CUDA_VISIBLE_DEVICES",
 ];
 
+/// How long a job waits for what git knows of its directory.
+const GIT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// What is known of a job when it starts.
 #[derive(Clone, Debug)]
 pub struct Start {
@@ -81,7 +87,7 @@ pub fn started(start: &Start, env: impl Fn(&str) -> Option<String>) -> Json {
         "host": host(),
         "level": start.level,
         "telem": VERSION,
-        "git": std::env::current_dir().ok().and_then(|dir| settings::git(&dir)),
+        "git": git(),
         "scheduler": variables.collect::<Map<_, _>>(),
         "start": rfc3339(start.time),
     })
@@ -96,6 +102,15 @@ pub fn ended(mut description: Json, ending: Option<Ending>, time: Timestamp) -> 
         None => {}
     }
     description
+}
+
+/// Of the directory of the job; nothing where its file system takes too long to answer.
+fn git() -> Option<Json> {
+    let dir = std::env::current_dir().ok()?;
+    let (found, answer) = mpsc::channel();
+    let look = move || drop(found.send(settings::git(&dir)));
+    thread::Builder::new().name("telem-git".to_owned()).spawn(look).ok()?;
+    answer.recv_timeout(GIT_TIMEOUT).ok().flatten()
 }
 
 fn host() -> Json {

@@ -69,3 +69,26 @@ fn the_commit_is_read_from_loose_and_packed_references_and_detached_heads() {
     fs::write(tree.path().join(".git"), format!("gitdir: {}\n", own.display())).unwrap();
     assert_eq!(git(tree.path()), Some(json!({ "commit": two, "branch": "main" })));
 }
+
+#[test]
+fn labels_that_would_make_a_description_too_long_are_refused_and_leave_it_as_it_was() {
+    let long = "x".repeat(SETTING_BYTES_MAX);
+    let many: Vec<String> = (0..300).map(|at| format!("s{at}={long}")).collect();
+    assert!(settings(&many).unwrap_err().contains("the settings have"));
+    assert!(tags(&many).unwrap_err().contains("the tags have"));
+    assert!(settings(&many[..200]).is_ok());
+    assert!(check_name(&"n".repeat(SETTING_BYTES_MAX + 1)).is_err() && check_name("n").is_ok());
+    // What the job says in several requests counts together.
+    let some = |from: usize| RunLabels { settings: settings(&many[from..from + 150]).unwrap(), ..RunLabels::default() };
+    let first = some(0).onto(serde_json::json!({"id": "7"})).unwrap();
+    assert!(some(150).onto(first).unwrap_err().contains("together"));
+}
+
+#[test]
+fn a_pipe_of_settings_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    let refused = settings(&[pipe.display().to_string()]).unwrap_err();
+    assert!(refused.contains("no regular file"), "{refused}");
+}
