@@ -128,8 +128,10 @@ fn live_server(machine: &Path, data: &Path, join_file: &Path) -> Server {
     let server = Server::start(command);
     let now = SystemClock::new().now().micros() / 1_000_000;
     let sample = |metric: &str, at: i64| json!({"metric": metric, "timestamp": now - at, "value": 0.5, "tags": {"rank": "0", "host": "n1"}});
-    let samples: Vec<Json> =
-        ["loss", "train.loss", "train/loss"].iter().flat_map(|metric| (0..5).map(|at| sample(metric, at))).collect();
+    let samples: Vec<Json> = ["loss", "step", "train.loss", "train/loss"]
+        .iter()
+        .flat_map(|metric| (0..5).map(|at| sample(metric, at)))
+        .collect();
     server.post("/api/put", &Json::from(samples)).expect(204);
     server
 }

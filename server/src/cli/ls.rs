@@ -18,7 +18,7 @@ use serde_json::Value as Json;
 use telem_engine::{Clock, SystemClock};
 
 use self::cache::RunCache;
-use self::row::{RunFilter, RunRow, RunRows};
+use self::row::{RunFilter, RunList, RunRow};
 use super::CliFailure;
 use super::table::{Counted, TableOptions, TextTable};
 use crate::footprint::raise_descriptor_limit;
@@ -73,7 +73,7 @@ pub fn run(args: &LsArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
     let places = find::databases(&args.dirs, args.depth).map_err(CliFailure::failed)?;
     let cache = if args.no_cache { RunCache::none() } else { RunCache::of_user() };
-    let mut found = RunRows::default();
+    let mut found = RunList::default();
     for row in read::rows(&places, &args.columns, SystemClock::new().now(), &cache) {
         found.add(row);
     }

@@ -187,13 +187,13 @@ impl RunRow {
 
 /// The rows of all runs.
 #[derive(Debug, Default)]
-pub struct RunRows {
+pub struct RunList {
     rows: Vec<RunRow>,
     /// Those of each directory: several runs may be saved into one.
     of_dir: HashMap<PathBuf, Vec<usize>>,
 }
 
-impl RunRows {
+impl RunList {
     /// Adds what a database says; those of one run in one directory are one row.
     pub fn add(&mut self, row: RunRow) {
         let known = self.of_dir.entry(row.dir.clone()).or_default();

@@ -39,7 +39,7 @@ fn the_nodes_of_a_run_are_one_row_and_two_runs_into_one_directory_are_two() {
         saved_run(&out.join("n1-2"), "n1", &ran("2"), 0.25),
     ];
     for turn in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
-        let mut rows = RunRows::default();
+        let mut rows = RunList::default();
         for at in turn {
             rows.add(RunRow::of(&infos[at], Timestamp::from_seconds(3 * DAY)));
         }
@@ -95,7 +95,7 @@ fn runs_are_found_to_the_depth_that_is_asked_for_and_filtered_by_what_they_say()
 fn listed(dir: &Path, columns: &[&str], cache: &RunCache) -> Vec<RunRow> {
     let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
     let places = find::databases(&[dir.to_path_buf()], 4).unwrap();
-    let mut rows = RunRows::default();
+    let mut rows = RunList::default();
     for row in read::rows(&places, &columns, Timestamp::from_seconds(DAY + 100), cache) {
         rows.add(row);
     }
@@ -128,7 +128,7 @@ fn samples_of_any_node_say_that_a_run_goes_on() {
     let agent = || RunRow::of(&agent, Timestamp::from_seconds(DAY + 9));
     assert_eq!(agent().state, "running");
     for turn in [[head(), agent()], [agent(), head()]] {
-        let mut rows = RunRows::default();
+        let mut rows = RunList::default();
         turn.into_iter().for_each(|row| rows.add(row));
         let rows = rows.finish(&[]);
         assert_eq!(rows.iter().map(|row| &*row.state).collect::<Vec<_>>(), ["running"]);
