@@ -24,7 +24,7 @@ const HOUSES: [House; 4] = [
             &["retention", "segment"],
             &["info", "options", "series_file", "snapshot"],
             &["downsample", "flush", "recover"],
-            &["check", "compact", "repair", "together"],
+            &["check", "claim", "compact", "repair", "together"],
             &["db"],
             &["mirror"],
             &["limits"],

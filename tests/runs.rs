@@ -106,3 +106,40 @@ fn settings_that_are_none_are_refused_before_the_command_runs() {
     assert!(said.contains("nowhere.json is neither KEY=VALUE nor a file"), "{said}");
     assert!(!place.path().join("began").exists());
 }
+
+#[test]
+fn a_run_is_moved_and_removed_but_never_while_somebody_writes_it() {
+    let place = Place::new();
+    saved_run(&place, "runs/a", &["--name", "first"], "1", 0);
+    std::fs::write(place.path().join("runs/a/notes.txt"), "mine").unwrap();
+    std::fs::create_dir(place.path().join("kept")).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = telem(words);
+        place.at_home(&mut command);
+        command.output().unwrap()
+    };
+    let told = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+
+    let writer = telem_engine::Db::open(&place.path().join("runs/a/n1"), telem_engine::Options::default()).unwrap();
+    for words in [&["rm", "--yes", "runs/a"][..], &["mv", "runs/a", "kept"][..]] {
+        let refused = run(words);
+        assert!(refused.status.code() == Some(1) && told(&refused).contains("process"), "{}", told(&refused));
+    }
+    writer.close().unwrap();
+
+    assert!(answer(&place, &["mv", "runs/a", "kept"]).contains("kept/a"));
+    assert!(!place.path().join("runs/a").exists() && place.path().join("kept/a/notes.txt").exists());
+    assert!(!place.path().join("kept/a/n1/WRITER").exists());
+    assert!(answer(&place, &["ls", "kept"]).contains("first"));
+    let taken = run(&["mv", "kept/a", "kept"]);
+    assert!(told(&taken).contains("is there"), "{}", told(&taken));
+
+    let unasked = run(&["rm", "kept/a"]);
+    assert!(unasked.status.code() == Some(2) && told(&unasked).contains("--yes"), "{}", told(&unasked));
+    let nothing = run(&["rm", "--yes", "kept"]);
+    assert!(told(&nothing).contains("no saved run"), "{}", told(&nothing));
+    assert!(answer(&place, &["rm", "--yes", "kept/a"]).contains("other files"));
+    let left: Vec<_> =
+        std::fs::read_dir(place.path().join("kept/a")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["notes.txt"]);
+}

@@ -40,7 +40,8 @@
 //! The file format is described in `docs/format`, byte by byte.
 
 pub mod check;
-pub mod clock;
+pub mod claim;
+mod clock;
 mod compact;
 #[cfg(test)]
 mod crash_tests;
@@ -79,6 +80,7 @@ mod together;
 pub mod value;
 mod wal;
 
+pub use claim::DbClaim;
 pub use clock::{Clock, SystemClock};
 pub use compact::{CompactProgress, CompactReport};
 pub use db::{Db, DropReport, Durability, UpkeepReport};

@@ -185,6 +185,11 @@ impl WriterLock {
         Err(Error::Locked { path: self.dir.clone(), owner, advice })
     }
 
+    /// From now on this is the lock of the same database in another place.
+    pub fn follow(&mut self, layout: &Layout) {
+        (self.path, self.dir) = (layout.writer(), layout.dir().to_path_buf());
+    }
+
     /// Gives the lock back, if it is still ours.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ use serde_json::Value as Json;
 use telem_engine::{Clock, SystemClock};
 
 use self::cache::RunCache;
+pub use self::find::of_run as databases_of_run;
+pub use self::row::run_dir;
 use self::row::{RunFilter, RunList, RunRow};
 use super::CliFailure;
 use super::table::{Counted, TableOptions, TextTable};

@@ -13,6 +13,7 @@ pub(crate) mod info;
 mod live;
 mod log;
 mod ls;
+mod mv;
 pub(crate) mod node;
 mod nodes;
 mod output;
@@ -21,6 +22,7 @@ mod progress;
 mod put;
 mod recover;
 mod replay;
+mod rm;
 mod run;
 mod serve;
 pub(crate) mod service;
@@ -104,6 +106,8 @@ enum Command {
     Sql(sql::SqlArgs),
     Info(info::InfoArgs),
     Ls(ls::LsArgs),
+    Mv(mv::MvArgs),
+    Rm(rm::RmArgs),
     Check(check::CheckArgs),
     Compact(compact::CompactArgs),
     Recover(recover::RecoverArgs),
@@ -208,6 +212,8 @@ pub fn main() -> ExitCode {
         Command::Sql(args) => sql::run(args),
         Command::Info(args) => info::run(&args),
         Command::Ls(args) => ls::run(&args),
+        Command::Mv(args) => mv::run(&args),
+        Command::Rm(args) => rm::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Compact(args) => compact::run(&args),
         Command::Recover(args) => recover::run(&args),

@@ -48,6 +48,14 @@ pub fn databases(dirs: &[PathBuf], depth: usize) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The databases of the run in `dir`: it is one itself, as of `telem serve`, or has one for each node.
+///
+/// # Errors
+/// As [`databases`].
+pub fn of_run(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    databases(&[dir.to_path_buf()], 1)
+}
+
 /// Whether `dir` has what is in a database but for its manifest. One folder of such a name may be anything.
 fn has_lost_its_manifest(dir: &Path) -> bool {
     let folders = ["meta", "segments", "series", "wal"].iter().filter(|folder| dir.join(folder).is_dir()).count();

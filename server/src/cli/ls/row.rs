@@ -221,7 +221,7 @@ impl RunList {
 }
 
 /// The directory of the run: that around its nodes, where the database is called by its node.
-fn run_dir(database: &Path, node: &str) -> PathBuf {
+pub fn run_dir(database: &Path, node: &str) -> PathBuf {
     let name = database.file_name().unwrap_or_default().to_string_lossy();
     let is_of_node = name.strip_prefix(node).is_some_and(|rest| {
         rest.is_empty() || rest.strip_prefix('-').is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
