@@ -6,12 +6,12 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use serde_json::{Value as Json, json};
 use telem_engine::{Db, Durability, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value};
 
-use crate::process::telem;
+use crate::process::{poll, telem};
 
 /// Imports `from` into `save`.
 fn import<P: AsRef<Path>>(from: impl IntoIterator<Item = P>, save: &Path, more: &[&str]) -> Output {
@@ -358,4 +358,58 @@ fn many_rows_in_any_order_are_all_kept() {
         "SELECT count(*) AS n, count(DISTINCT ts) AS times, sum(value) AS total, count(DISTINCT host) AS hosts FROM y",
     );
     assert_eq!(rows, json!([{"n": 100_000, "times": 100_000, "total": 5_000_000_000.0_f64 - 0.0, "hosts": 7}]));
+}
+
+#[test]
+fn an_import_that_is_stopped_while_it_waits_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = telem(["import", "-", "--format", "csv", "--save"]);
+    command.arg(dir.path().join("runs/a")).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It stays open, as a program that has more to say.
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"ts,x\n1,2\n").unwrap();
+    let runs = dir.path().join("runs");
+    poll("the unfinished directory", || runs.is_dir() && names(&runs).len() == 1);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert!(failure(&done, 1).contains("interrupted; nothing was saved"));
+    assert!(names(&runs).is_empty());
+    drop(input);
+}
+
+#[test]
+fn samples_go_to_tensorboard_by_tags_and_come_back_with_their_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mut text = "ts,step,loss,rank,run\n".to_owned();
+    for step in 0..100 {
+        for rank in 0..2 {
+            text.push_str(&format!("{},{},{}.5,{rank},a/b\n", 1_767_225_600 + step, step * 10, step + rank));
+        }
+    }
+    fs::write(at("log.csv"), text).unwrap();
+    said(&import([at("log.csv")], &at("a"), &[]));
+    let export = |dir: &Path| {
+        let mut command = telem(["export", at("a").to_str().unwrap(), "--tensorboard"]);
+        command.arg(dir).output().unwrap()
+    };
+    assert!(said(&export(&at("logs"))).contains("200 samples of 1 metric in 2 files"));
+    assert_eq!(names(&at("logs/a/b")), ["rank=0", "rank=1"]);
+    assert!(failure(&export(&at("logs")), 1).contains("holds files; name another directory"));
+    let said = said(&import([at("logs")], &at("b"), &[]));
+    assert!(said.contains("400 samples of 2 metrics and 4 series"), "{said}");
+    let rows = sql(
+        &at("b"),
+        "SELECT run, count(*) AS n, sum(l.value) AS loss, sum(s.value_int) AS steps \
+         FROM loss l JOIN step s USING (ts, run) GROUP BY run ORDER BY run",
+    );
+    assert_eq!(
+        rows,
+        json!([
+            {"run": "a/b/rank=0", "n": 100, "loss": 5_000.0, "steps": 49_500},
+            {"run": "a/b/rank=1", "n": 100, "loss": 5_100.0, "steps": 49_500},
+        ])
+    );
 }

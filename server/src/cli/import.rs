@@ -22,6 +22,7 @@ mod wandb;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value as Json, json};
@@ -61,31 +62,34 @@ pub struct ImportArgs {
     /// Format of the files [default: by what is in them]
     #[arg(long, value_enum, value_name = "FORMAT", hide_short_help = true)]
     format: Option<ImportFormat>,
-    /// Column with the times [default: ts, time, timestamp, ...]
+    /// Column with the times [default: ts, time, ...]
     ///
     /// RFC 3339, or a number: see --time-unit. Without a time zone it is UTC.
     #[arg(long, value_name = "COL")]
     time: Option<String>,
     /// Unit of times that are numbers since 1970 [default: by their size]
-    #[arg(long, value_enum, value_name = "UNIT")]
+    #[arg(long, value_enum, value_name = "UNIT", hide_short_help = true)]
     time_unit: Option<ImportTimeUnit>,
-    /// Column with the names of metrics, or the one name of all values
+    /// Column with names of metrics, or the one name
     ///
-    /// The table is then long: a row a sample. --value is the column with the values.
+    /// The table is then long: a row a sample. --value is the column with the values. A text that is no column is the name
+    /// of all values.
     #[arg(long, value_name = "COL|NAME")]
     metric: Option<String>,
-    /// Column with the values of a long table [default: value]
+    /// Column with the values of --metric [default: value]
     #[arg(long, value_name = "COL")]
     value: Option<String>,
-    /// Columns that are tags, with commas between [default: all texts]
+    /// Columns that are tags [default: all texts]
     ///
-    /// Columns with numbers called host, rank or pid are tags too. An empty list is no tags.
+    /// With commas between. Columns with numbers called host, rank or pid are tags too. An empty list is no tags.
     #[arg(long, value_name = "A,B")]
     tags: Option<String>,
-    /// Only metrics of this name, such as 'train.*'; may be repeated
+    /// Only metrics of this name, such as 'train.*'
+    ///
+    /// * stands for any text and ? for one character; may be repeated.
     #[arg(long = "metrics", value_name = "GLOB")]
     metrics: Vec<Glob>,
-    /// What to call the run [default: the name of the first file]
+    /// What to call the run [default: as the file]
     #[arg(long, value_name = "TEXT")]
     name: Option<String>,
     /// A setting of the run, or a JSON file of them; may be repeated
@@ -126,6 +130,9 @@ Then:
 /// The node of samples that say nothing of one.
 const NODE: &str = "imported";
 
+/// How long a reader may take to notice that the user ended it.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+
 /// What every reader gets.
 pub struct Importing {
     pub store: ImportStore,
@@ -152,9 +159,8 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
     let labels = labels(args)?;
     let files = input::files(&args.from, args.format)?;
     let node = args.node.clone();
-    let stop = stop_flag()?;
     let mut importing = Importing {
-        store: ImportStore::create(&args.save, node.as_deref().unwrap_or(NODE), stop)?,
+        store: ImportStore::create(&args.save, node.as_deref().unwrap_or(NODE), watch)?,
         report: ImportReport::start(verbosity, args.strict, files.iter().map(|file| file.bytes).sum()),
         names: CleanNames::default(),
         run: FileRun { node, ..FileRun::default() },
@@ -207,26 +213,30 @@ fn rules(args: &ImportArgs) -> Result<TableRules, CliFailure> {
     })
 }
 
-/// Set by Ctrl-C and SIGTERM: then nothing is saved, and what was begun is removed.
-fn stop_flag() -> Result<Arc<AtomicBool>, CliFailure> {
+/// Watches for Ctrl-C and SIGTERM: then nothing is saved, and what was begun is removed. Readers look at the switch. One
+/// that waits for a pipe does not, and is left behind.
+fn watch(store: PathBuf) -> Result<Arc<AtomicBool>, CliFailure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(CliFailure::failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliFailure::failed)?;
     let (mut interrupted, mut terminated) = {
         let _entered = runtime.enter();
         let watched = |kind| signal(kind).map_err(CliFailure::failed);
         (watched(SignalKind::interrupt())?, watched(SignalKind::terminate())?)
     };
     let flag = Arc::clone(&stop);
-    // It ends with the process, whose one task this is.
+    // It ends with the process.
     std::thread::spawn(move || {
         runtime.block_on(async {
             tokio::select! {
                 _ = interrupted.recv() => {}
                 _ = terminated.recv() => {}
             }
+            flag.store(true, Ordering::Relaxed);
+            tokio::time::sleep(STOP_GRACE).await;
         });
-        flag.store(true, Ordering::Relaxed);
+        std::fs::remove_dir_all(store).unwrap_or_default();
+        CliFailure::failed(store::STOPPED).report();
+        std::process::exit(1);
     });
     Ok(stop)
 }
@@ -280,3 +290,6 @@ fn describe(
     }
     labels.onto(description).map_err(CliFailure::usage)
 }
+
+#[cfg(test)]
+mod tests;

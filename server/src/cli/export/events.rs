@@ -210,7 +210,7 @@ fn seconds_of(micros: i64) -> f64 {
 /// The rows of each series in a batch; those of one come one after the other.
 fn series_in(batch: &RecordBatch) -> Result<Vec<Range<usize>>, CliFailure> {
     match &batch.columns()[BEFORE_TAGS..] {
-        [] => Ok(vec![0..batch.num_rows()]),
+        [] => Ok(std::iter::once(0..batch.num_rows()).collect()),
         tags => Ok(partition(tags).map_err(CliFailure::failed)?.ranges()),
     }
 }
@@ -239,7 +239,7 @@ impl FileNames {
     /// The directory of a run with these tags: its tag `run`, then the others. Without tags it is the whole directory.
     fn run(&mut self, tags: &SeriesTags) -> PathBuf {
         let run = tags.iter().find(|(key, _)| key == RUN).map(|(_, value)| value.split('/'));
-        let mut parts: Vec<String> = run.into_iter().flatten().map(|part| plain(part)).collect();
+        let mut parts: Vec<String> = run.into_iter().flatten().map(plain).collect();
         let others: Vec<String> =
             tags.iter().filter(|(key, _)| key != RUN).map(|(key, value)| plain(&format!("{key}={value}"))).collect();
         if !others.is_empty() {
@@ -279,3 +279,6 @@ fn plain(text: &str) -> String {
 fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> CliFailure + use<'a> {
     move |error| CliFailure::Failed(format!("cannot {action} {}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests;

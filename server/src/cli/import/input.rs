@@ -261,3 +261,6 @@ fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), CliFai
 fn cannot(action: &str, name: &str, error: &dyn std::fmt::Display) -> CliFailure {
     CliFailure::Failed(format!("cannot {action} {name}: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,8 @@ const DEPTH_MAX: usize = 16;
 /// Failed when it cannot be read, or nothing in its first lines can be used.
 pub fn read(importing: &mut Importing, file: &ImportFile) -> Result<(), CliFailure> {
     let mut text = file.text()?;
-    let mut rows = JsonRows { file, columns: Vec::new(), by_name: HashMap::new(), table: None, first: Vec::new() };
+    let mut rows =
+        JsonRows { file, columns: Vec::new(), by_name: HashMap::new(), table: None, first: Vec::new(), first_bytes: 0 };
     let (mut number, mut bytes) = (0, 0);
     loop {
         let mut line = Vec::new();
@@ -59,6 +60,7 @@ struct JsonRows<'f> {
     table: Option<ImportTable>,
     /// Those rows.
     first: Vec<(Vec<u8>, u64)>,
+    first_bytes: u64,
 }
 
 /// What a line has under which name.
@@ -119,8 +121,13 @@ impl JsonRows<'_> {
         if self.table.is_some() {
             return self.take(&line, number, importing);
         }
+        self.first_bytes += line.len() as u64;
         self.first.push((line, number));
-        if self.first.len() < ROWS_LOOKED_AT { Ok(()) } else { self.begin(importing) }
+        if self.first.len() < ROWS_LOOKED_AT && self.first_bytes < LINE_BYTES_MAX {
+            Ok(())
+        } else {
+            self.begin(importing)
+        }
     }
 
     /// Looks at the first rows, and takes them.
@@ -192,6 +199,15 @@ impl JsonRows<'_> {
         self.table = Some(table);
         done
     }
+}
+
+/// What the garbage of tests is given to.
+///
+/// # Errors
+/// As [`fields`].
+#[cfg(test)]
+pub fn looked_at(line: &[u8]) -> Result<usize, String> {
+    fields(line).map(|fields| fields.len())
 }
 
 /// The fields of a line, those of inner objects with dots in their names.

@@ -65,3 +65,6 @@ fn legal(name: &str) -> String {
     let legal = |c: char| if check_name(String::new, c.encode_utf8(&mut utf8)).is_ok() { c } else { '_' };
     name.trim().chars().map(legal).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,8 @@ const KNOWN_MAX: usize = 1 << 20;
 /// Most nodes of one import: as many as are opened as one.
 const NODES_MAX: usize = crate::saving::saved::DATABASES_MAX;
 
+pub const STOPPED: &str = "interrupted; nothing was saved";
+
 /// A series of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesPlace {
@@ -80,11 +82,16 @@ struct NodeStore {
 }
 
 impl ImportStore {
-    /// Begins the directory `save`, which must not exist.
+    /// Begins the directory `save`, which must not exist. `watch` is told what to remove where the process is ended, and
+    /// has a switch that is set then.
     ///
     /// # Errors
     /// Failed when it exists, or cannot be made.
-    pub fn create(save: &Path, default_node: &str, stop: Arc<AtomicBool>) -> Result<Self, CliFailure> {
+    pub fn create(
+        save: &Path,
+        default_node: &str,
+        watch: impl FnOnce(PathBuf) -> Result<Arc<AtomicBool>, CliFailure>,
+    ) -> Result<Self, CliFailure> {
         let name = save.file_name().ok_or_else(|| {
             CliFailure::Usage(format!("--save {} is not the name of a new directory", save.display()))
         })?;
@@ -95,6 +102,7 @@ impl ImportStore {
         hidden.push(name);
         hidden.push(format!(".telem-import.{}.part", std::process::id()));
         let until_then = save.with_file_name(hidden);
+        let stop = watch(until_then.clone())?;
         fs::create_dir_all(&until_then).map_err(cannot("create", &until_then))?;
         Ok(Self {
             save: save.to_path_buf(),
@@ -207,7 +215,7 @@ impl ImportStore {
     /// Failed where the user ended it: readers that find nothing for long ask.
     pub fn check_stop(&self) -> Result<(), CliFailure> {
         match self.stop.load(Ordering::Relaxed) {
-            true => Err(CliFailure::failed("interrupted; nothing was saved")),
+            true => Err(CliFailure::failed(STOPPED)),
             false => Ok(()),
         }
     }

@@ -583,3 +583,6 @@ impl KindCounts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

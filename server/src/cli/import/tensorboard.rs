@@ -100,7 +100,7 @@ impl EventRuns {
                 }
             }
             let micros = (event.time * 1e6).round();
-            if !(micros.abs() < 9e18) {
+            if micros.is_nan() || micros.abs() >= 9e18 {
                 importing.report.refuse(place, RefusedKind::Time, "the event has no time")?;
                 continue;
             }
@@ -134,6 +134,14 @@ impl EventRuns {
             values.into_iter().map(named).collect::<Vec<_>>()
         })
     }
+}
+
+/// What the garbage of tests is given to.
+#[cfg(test)]
+pub fn looked_at(record: &[u8]) -> Result<usize, NoMessage> {
+    let settings = hparams(record)?.len();
+    scalar(record)?;
+    Ok(event(record)?.values.len() + settings)
 }
 
 fn event(record: &[u8]) -> Result<LogEvent, NoMessage> {
@@ -334,3 +342,6 @@ fn plain(number: f64) -> Json {
         false => Json::from(number),
     }
 }
+
+#[cfg(test)]
+mod tests;

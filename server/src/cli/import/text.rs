@@ -40,7 +40,7 @@ pub fn read(importing: &mut Importing, file: &ImportFile) -> Result<(), CliFailu
     }
     let names: Vec<&str> = header.iter().map(str::trim).collect();
     let mut rows = TextRows { file, columns: names.len(), table: None, rows: 0 };
-    let mut first = Vec::with_capacity(ROWS_LOOKED_AT);
+    let (mut first, mut first_bytes) = (Vec::with_capacity(ROWS_LOOKED_AT), 0);
     let mut record = ByteRecord::new();
     let mut line = csv.position().line();
     loop {
@@ -55,8 +55,9 @@ pub fn read(importing: &mut Importing, file: &ImportFile) -> Result<(), CliFailu
             importing.report.at(read.get(), importing.store.accepted());
             continue;
         }
+        first_bytes += record.as_slice().len() as u64;
         first.push((line, record.clone()));
-        if first.len() == ROWS_LOOKED_AT {
+        if first.len() == ROWS_LOOKED_AT || first_bytes >= ROW_BYTES_MAX {
             rows.begin(&names, std::mem::take(&mut first), importing)?;
         }
     }

@@ -165,3 +165,6 @@ pub fn shown(text: &str) -> String {
     let dots = if text.chars().count() > SHOWN { "..." } else { "" };
     format!("{}{dots}", cut.escape_debug())
 }
+
+#[cfg(test)]
+mod tests;
