@@ -63,7 +63,7 @@ def read(
         raise ValueError(f"as_={as_!r} does not exist; there are {', '.join(map(repr, FRAMES))}")
     arrow = _package("pyarrow", "telem.read")
     as_ = as_ or next(frame for frame in FRAMES if frame == "arrow" or _is_installed(frame))
-    frames = None if as_ == "arrow" else _package(as_, f"telem.read(as_={as_!r})")
+    frames: Any = None if as_ == "arrow" else _package(as_, f"telem.read(as_={as_!r})")
     wanted = [metrics] if isinstance(metrics, str) else list(metrics or [])
     paths = [path_or_url] if isinstance(path_or_url, (str, os.PathLike)) else list(path_or_url)
     named = [os.fspath(path) for path in paths]
@@ -143,12 +143,18 @@ def _of_directories(arrow: Any, named: List[str], metrics: List[str], start: Whe
         said.seek(0)
         lines = said.read().decode("utf-8", "replace").splitlines()
     if code != 0 or table is None:
-        why = next((line.split("error: ", 1)[1] for line in lines if line.startswith("error: ")), None)
-        raise _sql.TelemetryError(why or f"telem export ended with {code}: {garbled or ' '.join(lines[-3:])}")
+        reason = next((line.split("error: ", 1)[1] for line in lines if line.startswith("error: ")), None)
+        raise _sql.TelemetryError(reason or f"telem export ended with {code}: {garbled or ' '.join(lines[-3:])}")
     for line in lines:
         if line.startswith("warning: "):
             logging.getLogger("telem").warning("%s", line[len("warning: ") :])
-    return table
+    return _plain(arrow, table)
+
+
+def _plain(arrow: Any, table: Any) -> Any:
+    """With plain texts in place of views of them, which many functions of pyarrow do not take."""
+    fields = [field.with_type(arrow.string()) if field.type == arrow.string_view() else field for field in table.schema]
+    return table.cast(arrow.schema(fields))
 
 
 def _of_service(

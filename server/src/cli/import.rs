@@ -42,7 +42,7 @@ use table::TableRules;
 use tensorboard::EventRuns;
 use times::ImportTimeUnit;
 
-/// Make a saved database of CSV, Parquet, JSON lines, TensorBoard or wandb
+/// Make a saved run of CSV, Parquet, TensorBoard or wandb files
 ///
 /// Every other column with numbers becomes a metric and every text a tag, unless one column has names of metrics and
 /// another their values (--metric, --value). What `telem export` wrote comes back sample for sample. Of TensorBoard's logs
