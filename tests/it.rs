@@ -17,6 +17,7 @@ mod export;
 mod floors;
 mod grafana;
 mod hostile;
+mod import;
 mod influx;
 mod kill;
 mod launch;

@@ -25,13 +25,15 @@ const PROGRAMS: [&str; 5] = ["curl", "jq", "make", "nc", "python3"];
 const READERS: usize = 3;
 
 /// Examples of helps that are not run, by what is in them, and why.
-const NOT_RUN_OF_HELP: [(&str, &str); 7] = [
+const NOT_RUN_OF_HELP: [(&str, &str); 9] = [
     ("ssh ", "needs another machine"),
     ("srun ", "needs Slurm"),
     ("--nodes n[01-16]", "needs other machines"),
     ("--allow-user grafana", "needs a user of that name"),
     ("duckdb ", "needs DuckDB; tests/py asks it for the view"),
     ("nvidia-smi ", "needs a GPU of NVIDIA"),
+    ("lightning_logs", "needs logs of TensorBoard; tests/py writes some"),
+    ("wandb/latest-run", "needs a run of wandb; tests/py records one"),
     ("telem recover", "would take over what jobs of this user left on this machine"),
 ];
 /// Helps whose examples belong together, as one block.

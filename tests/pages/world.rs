@@ -102,6 +102,9 @@ impl World {
             ("input.toml", "steps = 3\n"),
             ("Makefile", "all:\n\t@echo built\n"),
             ("samples.txt", "train,rank=0 loss=0.25,step=100i 1767225600\n"),
+            ("log.csv", "ts,step,loss,rank\n1767225600,0,0.5,0\n1767225601,1,0.25,0\n"),
+            ("log.jsonl", "{\"time\": 1767225600, \"step\": 0, \"train\": {\"loss\": 0.5}}\n"),
+            ("long.csv", "time,name,value,host\n1767225600,loss,0.5,n1\n1767225601,loss,0.25,n1\n"),
             ("question.sql", "SELECT count(*) FROM samples\n"),
         ] {
             fs::write(path.join(file), text).unwrap();

@@ -2,10 +2,11 @@
 //!
 //! It exports metric by metric, and the rows of each as they come. Nothing is sorted, and only a few batches and one
 //! row group are in memory. [`read`] queries, [`columns`] lays out the rows, and [`place`] keeps unfinished output out
-//! of sight.
+//! of sight. [`events`] writes for TensorBoard, with the steps of all series in memory.
 
 mod choose;
 mod columns;
+mod events;
 mod names;
 mod place;
 mod progress;
@@ -27,11 +28,12 @@ use super::times::{self, When};
 use super::{CliFailure, Verbosity};
 use choose::ExportMetric;
 use columns::Columns;
+use events::{EventFiles, StepsByTime};
 use place::{ExportPlace, Written};
 use progress::ExportProgress;
 use read::ExportSource;
 
-/// Write samples to Parquet, CSV or Arrow files
+/// Write samples to Parquet, CSV, Arrow or TensorBoard files
 ///
 /// OUT is a file (out.parquet, out.csv, out.arrow) with all metrics, or a directory (OUT/) with one file per metric.
 /// Columns: metric, host, node, one for every other tag, ts (microseconds, UTC), value (double), and value_int (the
@@ -48,8 +50,14 @@ pub struct ExportArgs {
     /// File to write, or directory (OUT/) for one file per metric
     ///
     /// A directory ends in a slash, or exists. An earlier export in it is replaced completely.
-    #[arg(long, short, value_name = "OUT")]
-    output: PathBuf,
+    #[arg(long, short, value_name = "OUT", required_unless_present = "tensorboard")]
+    output: Option<PathBuf>,
+    /// Write event files of TensorBoard instead, a directory for each set of tags
+    ///
+    /// Values are 32-bit floats there. Steps are those of the metric step with the same time and tags, else seconds since
+    /// the first sample. DIR must be new or empty.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "format", "force"])]
+    tensorboard: Option<PathBuf>,
     /// Format of the files [default: by the name of OUT, else Parquet]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<ExportFormat>,
@@ -87,6 +95,7 @@ Examples:
   telem export ./telem-4711 -o job.parquet
   telem export ./telem-4711 -o job/ --metric 'train.*' --metric node_load1
   telem export ./telem-4711 ./telem-4712 -o both.parquet --start 2026-07-27T12:00:00Z
+  telem export ./telem-4711 --tensorboard logs && ls logs     # tensorboard --logdir logs
   telem export http://127.0.0.1:4242 -o last.csv --start 10m-ago
 
 Then:
@@ -130,7 +139,11 @@ impl ExportFormat {
 /// # Errors
 /// Failed when a source cannot be read or a file not be written, and when no sample is chosen.
 pub fn run(args: &ExportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
-    let (place, format) = ExportPlace::of(&args.output, args.format)?;
+    let (place, format) = match (&args.output, &args.tensorboard) {
+        (Some(output), _) => ExportPlace::of(output, args.format)?,
+        (None, Some(dir)) => (ExportPlace::Events(dir.clone()), ExportFormat::Parquet),
+        (None, None) => return Err(CliFailure::usage("name what to write with -o OUT or --tensorboard DIR")),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliFailure::failed)?;
     runtime.block_on(unless_stopped(export(args, place, format, ExportProgress::start(verbosity))))
 }
@@ -166,7 +179,8 @@ async fn export(
     if !source.lacking().is_empty() && !args.strict.strict {
         progress.warn(&format!("the export lacks nodes: {}", source.lacking()));
     }
-    progress.finish(&written?, &args.output);
+    let to = args.output.as_ref().or(args.tensorboard.as_ref());
+    progress.finish(&written?, to.map_or(Path::new("."), PathBuf::as_path));
     Ok(())
 }
 
@@ -201,6 +215,7 @@ async fn write(
             }
             directory.keep(&args.from, range)?
         }
+        ExportPlace::Events(path) => events(source, &known, &chosen, range, &path, progress).await?,
     };
     for warning in tags_that_came_later(source, &chosen).await? {
         progress.warn(&warning);
@@ -237,6 +252,39 @@ async fn one_file(
     }
     output.finish()?;
     Ok(Written { samples, metrics: metrics.len() as u64, files: 1, bytes: path.and_then(place::bytes_of), removed: 0 })
+}
+
+/// Writes the metrics as scalars, each with the step of its time.
+async fn events(
+    source: &mut ExportSource,
+    known: &[ExportMetric],
+    metrics: &[&ExportMetric],
+    range: TimeRange,
+    path: &Path,
+    progress: &mut ExportProgress,
+) -> Result<Written, CliFailure> {
+    let mut steps = StepsByTime::default();
+    if let Some(metric) = known.iter().find(|metric| metric.name == events::STEP) {
+        let mut take = |batch: &RecordBatch, _| steps.add(metric, batch);
+        source.samples(metric, range, &mut take).await?;
+        steps.sort();
+    }
+    let mut files = EventFiles::create(path, source.begin().await?, steps)?;
+    let mut written = 0;
+    // It goes with every other metric.
+    for metric in metrics.iter().filter(|metric| metric.name != events::STEP) {
+        let mut take = |batch: &RecordBatch, series| {
+            progress.add(metric, batch.num_rows(), series);
+            files.batch(metric, batch)
+        };
+        source.samples(metric, range, &mut take).await?;
+        progress.done(metric);
+        written += 1;
+    }
+    match files.is_empty() {
+        true => Err(nothing_in(range)),
+        false => files.keep(written),
+    }
 }
 
 /// A metric without samples in `range` gets no file.

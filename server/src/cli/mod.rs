@@ -9,6 +9,7 @@ mod compact;
 mod export;
 mod glob;
 mod grafana;
+mod import;
 pub(crate) mod info;
 mod live;
 mod log;
@@ -19,6 +20,7 @@ mod nodes;
 mod output;
 mod pending;
 mod progress;
+mod protobuf;
 mod put;
 mod recover;
 mod replay;
@@ -31,6 +33,7 @@ pub(crate) mod sql;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+mod tfrecord;
 mod times;
 mod units;
 
@@ -113,6 +116,7 @@ enum Command {
     Recover(recover::RecoverArgs),
     Grafana(grafana::GrafanaArgs),
     Export(export::ExportArgs),
+    Import(import::ImportArgs),
     Put(put::PutArgs),
     Node(Box<node::NodeArgs>),
     Nodes(nodes::NodesArgs),
@@ -219,6 +223,7 @@ pub fn main() -> ExitCode {
         Command::Recover(args) => recover::run(&args),
         Command::Grafana(args) => grafana::run(args),
         Command::Export(args) => export::run(&args, cli.verbosity),
+        Command::Import(args) => import::run(&args, cli.verbosity),
         Command::Put(args) => put::run(args),
         Command::Node(args) => node::run(*args),
         Command::Nodes(args) => nodes::run(&args),

@@ -50,6 +50,11 @@ impl FileNames {
             number = number.wrapping_add(1);
         }
     }
+
+    /// Whether a name was free, which it is not any more.
+    pub fn take(&mut self, name: &str) -> bool {
+        self.taken.insert(name.to_lowercase())
+    }
 }
 
 /// `~` and 16 digits.

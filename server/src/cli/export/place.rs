@@ -37,6 +37,8 @@ pub enum ExportPlace {
     /// Stdout where there is no path.
     File(Option<PathBuf>),
     Directory(PathBuf),
+    /// Of event files.
+    Events(PathBuf),
 }
 
 /// What was written.
@@ -248,7 +250,7 @@ impl Drop for Unfinished {
 }
 
 /// A hidden name next to `path`, on the same file system.
-fn beside(path: &Path, name: &str) -> PathBuf {
+pub fn beside(path: &Path, name: &str) -> PathBuf {
     let mut hidden = std::ffi::OsString::from(".");
     hidden.push(path.file_name().unwrap_or_default());
     hidden.push(name);

@@ -38,6 +38,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The moment to which relative times are relative: of what is saved its last sample.
 const NOW: &str = "SELECT CAST('now' AS TIMESTAMP)";
+const BEGIN: &str = "SELECT min(first_ts) FROM series";
 const METRICS: &str = "SELECT metric, map_keys(tags), count(*) FROM series GROUP BY 1, 2";
 
 /// Takes rows of one metric, and how many of its series begin in them.
@@ -163,15 +164,28 @@ impl ExportSource {
     /// # Errors
     /// As [`ExportSource::samples`].
     pub async fn now(&self) -> Result<Timestamp, CliFailure> {
-        let mut batches = self.ask_again(NOW).await?;
+        let strange = "the source does not say what time it is; give --start and --end as dates";
+        self.time(NOW).await?.ok_or_else(|| CliFailure::failed(strange))
+    }
+
+    /// The time of the first sample.
+    ///
+    /// # Errors
+    /// As [`ExportSource::samples`].
+    pub async fn begin(&self) -> Result<Timestamp, CliFailure> {
+        Ok(self.time(BEGIN).await?.unwrap_or_default())
+    }
+
+    async fn time(&self, sql: &str) -> Result<Option<Timestamp>, CliFailure> {
+        let mut batches = self.ask_again(sql).await?;
         while let Some(batch) = batches.next().await? {
             let [now] = batch.columns() else { return Err(RowsError::from(strange(&batch, 1)).into()) };
             let now = cast(now, &DataType::Timestamp(TimeUnit::Microsecond, None)).map_err(RowsError::from)?;
             if batch.num_rows() > 0 && now.null_count() == 0 {
-                return Ok(Timestamp::from_micros(now.as_primitive::<TimestampMicrosecondType>().value(0)));
+                return Ok(Some(Timestamp::from_micros(now.as_primitive::<TimestampMicrosecondType>().value(0))));
             }
         }
-        Err(CliFailure::failed("the source does not say what time it is; give --start and --end as dates"))
+        Ok(None)
     }
 
     /// All metrics, by name.

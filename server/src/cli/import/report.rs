@@ -1,0 +1,164 @@
+//! What an import says: progress, what each file was taken for, rows that were refused, and a line at the end.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
+
+use indicatif::ProgressBar;
+use telem_engine::{Clock, SystemClock};
+
+use super::store::ImportTotals;
+use crate::cli::{CliFailure, Verbosity, progress};
+use crate::info::grouped;
+
+/// Refused rows that are named one by one.
+const NAMED_MAX: u64 = 10;
+/// The bar moves when so many bytes more are read.
+const BAR_STEP: u64 = 4 << 20;
+
+/// Where something stands in a file.
+#[derive(Clone, Copy, Debug)]
+pub enum RowPlace<'a> {
+    Line(&'a str, u64),
+    Row(&'a str, u64),
+    Record(&'a str, u64),
+}
+
+impl fmt::Display for RowPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(file, line) => write!(f, "{file}:{line}"),
+            Self::Row(file, row) => write!(f, "{file}, row {row}"),
+            Self::Record(file, record) => write!(f, "{file}, record {record}"),
+        }
+    }
+}
+
+/// Why a row, or a cell of it, was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RefusedKind {
+    Row,
+    Time,
+    Value,
+    Name,
+    Record,
+}
+
+impl RefusedKind {
+    fn name(self, count: u64) -> &'static str {
+        match (self, count) {
+            (Self::Row, 1) => "row that is not of the table",
+            (Self::Row, _) => "rows that are not of the table",
+            (Self::Time, 1) => "row without a good time",
+            (Self::Time, _) => "rows without a good time",
+            (Self::Value, 1) => "value that is no number",
+            (Self::Value, _) => "values that are no numbers",
+            (Self::Name, 1) => "bad name",
+            (Self::Name, _) => "bad names",
+            (Self::Record, 1) => "broken record",
+            (Self::Record, _) => "broken records",
+        }
+    }
+}
+
+pub struct ImportReport {
+    bar: ProgressBar,
+    quiet: bool,
+    strict: bool,
+    clock: SystemClock,
+    /// Bytes of the files before this one, and when the bar was moved.
+    bytes_before: u64,
+    moved: u64,
+    refused: BTreeMap<RefusedKind, u64>,
+}
+
+impl ImportReport {
+    pub fn start(verbosity: Verbosity, strict: bool, bytes: u64) -> Self {
+        let quiet = verbosity.is_quiet();
+        let bar = if quiet { ProgressBar::hidden() } else { progress::bar("{bar:30} {percent:>3} % {wide_msg}") };
+        bar.set_length(bytes);
+        Self { bar, quiet, strict, clock: SystemClock::new(), bytes_before: 0, moved: 0, refused: BTreeMap::new() }
+    }
+
+    /// So many bytes of the file are read, and there are so many samples.
+    pub fn at(&mut self, bytes: u64, samples: u64) {
+        let at = self.bytes_before + bytes;
+        if self.bar.is_hidden() || at < self.moved + BAR_STEP {
+            return;
+        }
+        self.moved = at;
+        self.bar.set_position(at);
+        let rate = samples as f64 / self.clock.monotonic().as_secs_f64().max(0.001);
+        self.bar.set_message(format!("{} samples, {}/s", grouped(samples), grouped(rate as u64)));
+    }
+
+    /// A file of so many bytes is read.
+    pub fn done(&mut self, bytes: u64) {
+        self.bytes_before += bytes;
+        self.bar.set_position(self.bytes_before);
+    }
+
+    /// What a long step at the end has done.
+    pub fn merging(&self, done: u64, total: u64) {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        self.bar.set_message("merging");
+    }
+
+    pub fn say(&self, line: &str) {
+        if !self.quiet {
+            // There is nowhere to say that stderr is closed.
+            self.bar.suspend(|| writeln!(io::stderr(), "{line}").unwrap_or_default());
+        }
+    }
+
+    /// Names what is not taken; of many only the first.
+    ///
+    /// # Errors
+    /// The same, where nothing may be left out.
+    pub fn refuse(&mut self, place: RowPlace<'_>, kind: RefusedKind, why: &str) -> Result<(), CliFailure> {
+        if self.strict {
+            return Err(CliFailure::Failed(format!("{place}: {why} (--strict)")));
+        }
+        let before: u64 = self.refused.values().sum();
+        *self.refused.entry(kind).or_default() += 1;
+        if before < NAMED_MAX {
+            self.say(&format!("warning: {place}: {why}"));
+        } else if before == NAMED_MAX {
+            self.say("warning: more are counted only");
+        }
+        Ok(())
+    }
+
+    /// How many were refused, by kind; empty where none were.
+    pub fn refused(&self) -> String {
+        let kinds = self.refused.iter().map(|(kind, count)| format!("{} {}", grouped(*count), kind.name(*count)));
+        let kinds: Vec<String> = kinds.collect();
+        if kinds.is_empty() { String::new() } else { format!("; left out: {}", kinds.join(", ")) }
+    }
+
+    pub fn finish(&self, stored: &ImportTotals, save: &Path) {
+        self.bar.finish_and_clear();
+        let seconds = self.clock.monotonic().as_secs_f64();
+        let plural =
+            |count: u64, one: &str, more: &str| format!("{} {}", grouped(count), if count == 1 { one } else { more });
+        let ImportTotals { accepted, samples, series, metrics, nodes, bytes } = *stored;
+        let nodes = if nodes == 1 { String::new() } else { format!(" on {} nodes", grouped(nodes)) };
+        let again = match accepted - samples.min(accepted) {
+            0 => String::new(),
+            count => {
+                format!("; {} replaced by a later one of the same series and time", plural(count, "sample", "samples"))
+            }
+        };
+        self.say(&format!(
+            "{} of {} and {}{nodes}, {} bytes, {seconds:.1} s: {}{again}{}",
+            plural(samples, "sample", "samples"),
+            plural(metrics, "metric", "metrics"),
+            plural(series, "series", "series"),
+            grouped(bytes),
+            save.display(),
+            self.refused()
+        ));
+    }
+}
