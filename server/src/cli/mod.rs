@@ -72,12 +72,8 @@ pub fn command() -> clap::Command {
 const EXAMPLES: &str = "\
 Examples:
   telem run -- python train.py
-  telem serve --data ./trial
-  telem replay ./telem-4711
-  telem sql ./trial 'SELECT metric, count(*) FROM samples GROUP BY metric'
-
-  telem COMMAND -h        the most important options, on one screen
-  telem COMMAND --help    every option, with examples";
+  telem sql ./telem-4711 'SELECT metric, count(*) FROM samples GROUP BY metric'
+  telem COMMAND -h        # the most important options; --help has all, and examples";
 
 /// How much is logged on stderr.
 #[derive(Clone, Copy, Debug, Args)]

@@ -14,7 +14,7 @@ use crate::info::{human, shown};
 /// Of each RUN the databases of its nodes are removed, and its directory where nothing else is in it. A run that is
 /// still being written is refused, and then none is removed.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct RmArgs {
     /// Saved runs, as `telem ls` lists them
     #[arg(value_name = "RUN", required = true)]
@@ -23,6 +23,10 @@ pub struct RmArgs {
     #[arg(long, short)]
     yes: bool,
 }
+
+const SHORT_EXAMPLES: &str = "\
+Examples:
+  telem rm --yes telem-4711";
 
 const EXAMPLES: &str = "\
 Examples:
