@@ -6,6 +6,7 @@
 mod check;
 mod collect;
 mod compact;
+mod diff;
 mod export;
 mod glob;
 mod grafana;
@@ -104,6 +105,7 @@ enum Command {
     Sql(sql::SqlArgs),
     Info(info::InfoArgs),
     Ls(ls::LsArgs),
+    Diff(diff::DiffArgs),
     Check(check::CheckArgs),
     Compact(compact::CompactArgs),
     Recover(recover::RecoverArgs),
@@ -208,6 +210,7 @@ pub fn main() -> ExitCode {
         Command::Sql(args) => sql::run(args),
         Command::Info(args) => info::run(&args),
         Command::Ls(args) => ls::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Compact(args) => compact::run(&args),
         Command::Recover(args) => recover::run(&args),
