@@ -31,7 +31,7 @@ use crate::footprint::raise_descriptor_limit;
 const STRETCHES: i64 = 200;
 const STRETCH_US_MIN: i64 = 1_000;
 
-/// Compare runs: what differs of their settings, and which metrics changed
+/// Compare runs: which settings differ, and which metrics changed
 ///
 /// Each run is compared with the first. First comes what differs of the descriptions, then the metrics, those that
 /// changed most at the top: by the median difference at equal times, relative to the amounts, times the share by which
