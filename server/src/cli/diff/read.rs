@@ -30,6 +30,9 @@ use crate::missing::Lacking;
 const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
 /// Of more samples the percentiles are approximate: the exact ones need all values in memory.
 const EXACT_MAX: u64 = 20_000_000;
+/// Metrics are asked for together while they have no more: a query has its price, and so have rows in memory.
+const SERIES_AT_ONCE: u64 = 1_000;
+const SAMPLES_AT_ONCE: u64 = 5_000_000;
 
 /// Where a run is asked, and what is known of it before its samples.
 pub struct RunReader {
@@ -51,6 +54,16 @@ enum DiffTarget {
 struct KnownMetric {
     is_counter: bool,
     unit: Option<String>,
+    series: u64,
+}
+
+/// What one metric's samples are, in stretches of time.
+#[derive(Clone, Debug, Default)]
+struct MetricStretches {
+    /// By tags.
+    series: BTreeMap<String, Vec<Stretch>>,
+    /// Samples that are no numbers.
+    nan: u64,
 }
 
 /// Energy that a metric tells of, in joules.
@@ -136,13 +149,15 @@ impl RunReader {
     /// What ran, when, and which metrics it has.
     async fn describe(&mut self) -> Result<DiffRun, CliFailure> {
         let mut run = DiffRun { label: self.label.clone(), ..DiffRun::default() };
-        let series =
-            "SELECT metric, CAST(min(first_ts) AS BIGINT), CAST(max(last_ts) AS BIGINT) FROM series GROUP BY 1";
+        let series = "SELECT metric, CAST(min(first_ts) AS BIGINT), CAST(max(last_ts) AS BIGINT), count(*) \
+                      FROM series GROUP BY 1";
         let (mut first, mut last) = (i64::MAX, i64::MIN);
         for batch in self.ask(series).await? {
             let (names, firsts, lasts) = (texts(&batch, 0)?, whole(&batch, 1)?, whole(&batch, 2)?);
+            let counts = whole(&batch, 3)?;
             for row in 0..batch.num_rows() {
-                self.metrics.entry(names.value(row).to_owned()).or_default();
+                let known = self.metrics.entry(names.value(row).to_owned()).or_default();
+                known.series = u64::try_from(counts.value(row)).unwrap_or(0);
                 first = first.min(firsts.value(row));
                 last = last.max(lasts.value(row));
             }
@@ -155,8 +170,12 @@ impl RunReader {
             let [names, kinds, units] = [texts(&batch, 0)?, texts(&batch, 1)?, texts(&batch, 2)?];
             for row in 0..batch.num_rows() {
                 let unit = units.is_valid(row).then(|| units.value(row).to_owned()).filter(|unit| !unit.is_empty());
-                let is_counter = kinds.is_valid(row) && kinds.value(row) == "counter";
-                self.metrics.insert(names.value(row).to_owned(), KnownMetric { is_counter, unit });
+                let kind = kinds.is_valid(row).then(|| kinds.value(row)).unwrap_or("unknown");
+                let name = names.value(row);
+                // OpenMetrics ends the names of counters like that; nothing else does.
+                let is_counter = kind == "counter" || kind == "unknown" && name.ends_with("_total");
+                let known = self.metrics.entry(name.to_owned()).or_default();
+                (known.is_counter, known.unit) = (is_counter, unit);
             }
         }
         let mut nodes = 0;
@@ -200,10 +219,29 @@ impl RunReader {
         width_us: i64,
     ) -> Result<BTreeMap<String, DiffMetric>, CliFailure> {
         let mut found = BTreeMap::new();
-        for (name, known) in self.chosen(chosen) {
-            let metric = self.metric_by_time(&name, &known, width_us).await?;
-            if metric.figures.samples > 0 || metric.figures.nan > 0 {
-                found.insert(name, metric);
+        for is_counter in [false, true] {
+            let mut chosen = self.chosen(chosen);
+            chosen.retain(|(_, known)| known.is_counter == is_counter);
+            for some in portions(&chosen, |(_, known)| known.series, SERIES_AT_ONCE) {
+                let names: Vec<&str> = some.iter().map(|(name, _)| &**name).collect();
+                let mut stretches = self.stretches(&names, is_counter, width_us).await?;
+                for (name, known) in some {
+                    if let Some(stretches) = stretches.remove(name) {
+                        found.insert(name.clone(), metric_by_time(start_metric(name, known), &stretches));
+                    }
+                }
+            }
+        }
+        let gauges = found.iter().filter(|(_, metric)| metric.measured == Measured::Value);
+        let samples: Vec<(String, u64)> = gauges
+            .map(|(name, metric)| (name.clone(), metric.figures.samples))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        for some in portions(&samples, |(_, samples)| *samples, SAMPLES_AT_ONCE) {
+            for (name, percentiles) in self.percentiles(some).await? {
+                if let Some(metric) = found.get_mut(&name) {
+                    [metric.figures.p50, metric.figures.p95] = percentiles;
+                }
             }
         }
         Ok(found)
@@ -215,94 +253,42 @@ impl RunReader {
         all.map(|(name, known)| (name.clone(), known.clone())).collect()
     }
 
-    async fn metric_by_time(
-        &mut self,
-        name: &str,
-        known: &KnownMetric,
-        width_us: i64,
-    ) -> Result<DiffMetric, CliFailure> {
-        let mut metric = start_metric(name, known);
-        let (series, nan) = self.stretches(name, known.is_counter, width_us).await?;
-        metric.figures.nan = nan;
-        metric.figures.series = series.len();
-        metric.figures.samples = series.values().flatten().map(|stretch| stretch.count).sum();
-        let mut by_place: BTreeMap<i64, (f64, u32)> = BTreeMap::new();
-        let mut add = |place: i64, value: f64| {
-            let (sum, count) = by_place.entry(place).or_default();
-            *sum += value;
-            *count += 1;
-        };
-        let mut lasts = Vec::new();
-        if known.is_counter {
-            let mut rates = Vec::new();
-            for stretches in series.values() {
-                let of_series = CounterRates::of(stretches);
-                of_series.rates.iter().for_each(|(place, rate)| add(*place, *rate));
-                metric.series_means.extend(of_series.mean());
-                lasts.extend(of_series.rates.last().map(|(_, rate)| *rate));
-                rates.extend(of_series.rates.iter().map(|(_, rate)| *rate));
-            }
-            rates.sort_by(f64::total_cmp);
-            metric.figures.mean = mean(&metric.series_means);
-            metric.figures.p50 = quantile(&rates, 0.5);
-            metric.figures.p95 = quantile(&rates, 0.95);
-            metric.figures.max = rates.last().copied();
-        } else {
-            for stretches in series.values() {
-                stretches.iter().for_each(|stretch| add(stretch.place, stretch.mean));
-                let count: u64 = stretches.iter().map(|stretch| stretch.count).sum();
-                let sum: f64 = stretches.iter().map(|stretch| stretch.mean * stretch.count as f64).sum();
-                metric.series_means.push(sum / count as f64);
-                lasts.extend(stretches.last().map(|stretch| stretch.last));
-            }
-            let all = series.values().flatten();
-            let sum: f64 = all.clone().map(|stretch| stretch.mean * stretch.count as f64).sum();
-            metric.figures.mean = (metric.figures.samples > 0).then(|| sum / metric.figures.samples as f64);
-            metric.figures.max = all.map(|stretch| stretch.max).reduce(f64::max);
-            if metric.figures.samples > 0 {
-                (metric.figures.p50, metric.figures.p95) = self.percentiles(name, metric.figures.samples).await?;
-            }
-        }
-        metric.figures.last = mean(&lasts);
-        metric.curve = by_place.into_iter().map(|(place, (sum, count))| (place, sum / f64::from(count))).collect();
-        Ok(metric)
-    }
-
-    /// The stretches of every series, by time, and how many samples are no numbers.
+    /// The stretches of every series of these metrics, by time.
     async fn stretches(
         &mut self,
-        metric: &str,
+        metrics: &[&str],
         is_counter: bool,
         width_us: i64,
-    ) -> Result<(BTreeMap<String, Vec<Stretch>>, u64), CliFailure> {
+    ) -> Result<BTreeMap<String, MetricStretches>, CliFailure> {
         let increase = if is_counter { "increase(value, ts)" } else { "0.0" };
         let places_max = self.duration_us() / width_us;
         let sql = format!(
-            "SELECT tags, place, is_nan, count(*), avg(value), max(value), first(value, ts), last(value, ts), {increase}, \
-             CAST(min(ts) AS BIGINT), CAST(max(ts) AS BIGINT) FROM \
-             (SELECT tags, ts, value, isnan(value) AS is_nan, \
+            "SELECT metric, tags, place, is_nan, count(*), avg(value), max(value), first(value, ts), last(value, ts), \
+             {increase}, CAST(min(ts) AS BIGINT), CAST(max(ts) AS BIGINT) FROM \
+             (SELECT metric, tags, ts, value, isnan(value) AS is_nan, \
               greatest(0, least({places_max}, (CAST(ts AS BIGINT) - {begin}) / {width_us})) AS place \
-              FROM samples WHERE metric = {metric}) GROUP BY tags, place, is_nan",
+              FROM samples WHERE metric IN ({metrics})) GROUP BY metric, tags, place, is_nan",
             begin = self.begin_us,
-            metric = literal(metric),
+            metrics = literals(metrics),
         );
-        let mut found: BTreeMap<String, Vec<Stretch>> = BTreeMap::new();
-        let mut nan = 0;
+        let mut found: BTreeMap<String, MetricStretches> = BTreeMap::new();
         for batch in self.ask(&sql).await? {
             let options = FormatOptions::default();
-            let tags = ArrayFormatter::try_new(batch.column(0), &options).map_err(CliFailure::failed)?;
+            let tags = ArrayFormatter::try_new(batch.column(1), &options).map_err(CliFailure::failed)?;
+            let names = texts(&batch, 0)?;
             let [places, counts, firsts_us, lasts_us] =
-                [whole(&batch, 1)?, whole(&batch, 3)?, whole(&batch, 9)?, whole(&batch, 10)?];
-            let is_nan = batch.column(2).as_boolean();
+                [whole(&batch, 2)?, whole(&batch, 4)?, whole(&batch, 10)?, whole(&batch, 11)?];
+            let is_nan = batch.column(3).as_boolean();
             let [means, maxima, firsts, lasts, increases] =
-                [number(&batch, 4)?, number(&batch, 5)?, number(&batch, 6)?, number(&batch, 7)?, number(&batch, 8)?];
+                [number(&batch, 5)?, number(&batch, 6)?, number(&batch, 7)?, number(&batch, 8)?, number(&batch, 9)?];
             for row in 0..batch.num_rows() {
                 let count = u64::try_from(counts.value(row)).unwrap_or(0);
+                let of = found.entry(names.value(row).to_owned()).or_default();
                 if is_nan.value(row) {
-                    nan += count;
+                    of.nan += count;
                     continue;
                 }
-                found.entry(tags.value(row).to_string()).or_default().push(Stretch {
+                of.series.entry(tags.value(row).to_string()).or_default().push(Stretch {
                     place: places.value(row),
                     count,
                     mean: means.value(row),
@@ -316,39 +302,58 @@ impl RunReader {
                 });
             }
         }
-        found.values_mut().for_each(|stretches| stretches.sort_by_key(|stretch| stretch.first_us));
-        Ok((found, nan))
+        for stretches in found.values_mut().flat_map(|of| of.series.values_mut()) {
+            stretches.sort_by_key(|stretch| stretch.first_us);
+        }
+        Ok(found)
     }
 
-    async fn percentiles(&mut self, metric: &str, samples: u64) -> Result<(Option<f64>, Option<f64>), CliFailure> {
-        let function = if samples > EXACT_MAX { "approx_percentile_cont" } else { "percentile_cont" };
+    /// The median and the 95th percentile of metrics with so many samples.
+    async fn percentiles(&mut self, metrics: &[(String, u64)]) -> Result<Vec<(String, [Option<f64>; 2])>, CliFailure> {
+        let is_large = metrics.iter().any(|(_, samples)| *samples > EXACT_MAX);
+        let function = if is_large { "approx_percentile_cont" } else { "percentile_cont" };
+        let names: Vec<&str> = metrics.iter().map(|(name, _)| &**name).collect();
         let sql = format!(
-            "SELECT {function}(0.5) WITHIN GROUP (ORDER BY value), {function}(0.95) WITHIN GROUP (ORDER BY value) \
-             FROM samples WHERE metric = {} AND NOT isnan(value)",
-            literal(metric)
+            "SELECT metric, {function}(0.5) WITHIN GROUP (ORDER BY value), {function}(0.95) WITHIN GROUP (ORDER BY value) \
+             FROM samples WHERE metric IN ({}) AND NOT isnan(value) GROUP BY metric",
+            literals(&names)
         );
-        let found = self.ask(&sql).await?;
-        Ok((one_number(&found, 0)?, one_number(&found, 1)?))
+        let mut found = Vec::new();
+        for batch in self.ask(&sql).await? {
+            let (names, medians, highs) = (texts(&batch, 0)?, number(&batch, 1)?, number(&batch, 2)?);
+            let value = |of: &Float64Array, row: usize| of.is_valid(row).then(|| of.value(row));
+            found.extend(
+                (0..batch.num_rows())
+                    .map(|row| (names.value(row).to_owned(), [value(&medians, row), value(&highs, row)])),
+            );
+        }
+        Ok(found)
     }
 
     /// The metrics that `chosen` selects and that were logged with steps, by step.
     pub async fn by_step(&mut self, chosen: &[Glob]) -> Result<BTreeMap<String, DiffMetric>, CliFailure> {
-        let mut found = BTreeMap::new();
-        for (name, known) in self.chosen(chosen) {
-            let mut metric = start_metric(&name, &known);
-            metric.measured = Measured::Value;
+        let mut found: BTreeMap<String, DiffMetric> = BTreeMap::new();
+        let chosen = self.chosen(chosen);
+        for some in portions(&chosen, |(_, known)| known.series, SERIES_AT_ONCE) {
+            let names: Vec<&str> = some.iter().map(|(name, _)| &**name).collect();
             let sql = format!(
-                "SELECT step, avg(value) FROM samples WHERE metric = {} AND step IS NOT NULL AND NOT isnan(value) \
-                 GROUP BY step",
-                literal(&name)
+                "SELECT metric, step, avg(value) FROM samples WHERE metric IN ({}) AND step IS NOT NULL \
+                 AND NOT isnan(value) GROUP BY metric, step",
+                literals(&names)
             );
             for batch in self.ask(&sql).await? {
-                let (steps, means) = (whole(&batch, 0)?, number(&batch, 1)?);
-                metric.curve.extend(steps.values().iter().copied().zip(means.values().iter().copied()));
+                let (names, steps, means) = (texts(&batch, 0)?, whole(&batch, 1)?, number(&batch, 2)?);
+                for row in 0..batch.num_rows() {
+                    let metric = found.entry(names.value(row).to_owned()).or_default();
+                    metric.curve.insert(steps.value(row), means.value(row));
+                }
             }
-            if !metric.curve.is_empty() {
-                metric.figures = DiffFigures::of_curve(&metric.curve);
-                found.insert(name, metric);
+        }
+        for (name, known) in chosen {
+            if let Some(metric) = found.get_mut(&name) {
+                let curve = std::mem::take(&mut metric.curve);
+                let figures = DiffFigures::of_curve(&curve);
+                *metric = DiffMetric { measured: Measured::Value, curve, figures, ..start_metric(&name, &known) };
             }
         }
         Ok(found)
@@ -470,6 +475,65 @@ impl JobDescription {
     }
 }
 
+/// All but the percentiles of values, which only all of them tell.
+fn metric_by_time(mut metric: DiffMetric, of: &MetricStretches) -> DiffMetric {
+    metric.figures.nan = of.nan;
+    metric.figures.series = of.series.len();
+    metric.figures.samples = of.series.values().flatten().map(|stretch| stretch.count).sum();
+    let mut by_place: BTreeMap<i64, (f64, u32)> = BTreeMap::new();
+    let mut add = |place: i64, value: f64| {
+        let (sum, count) = by_place.entry(place).or_default();
+        *sum += value;
+        *count += 1;
+    };
+    let mut lasts = Vec::new();
+    if metric.measured == Measured::Rate {
+        let mut rates = Vec::new();
+        for stretches in of.series.values() {
+            let of_series = CounterRates::of(stretches);
+            of_series.rates.iter().for_each(|(place, rate)| add(*place, *rate));
+            metric.series_means.extend(of_series.mean());
+            lasts.extend(of_series.rates.last().map(|(_, rate)| *rate));
+            rates.extend(of_series.rates.iter().map(|(_, rate)| *rate));
+        }
+        rates.sort_by(f64::total_cmp);
+        metric.figures.mean = mean(&metric.series_means);
+        metric.figures.p50 = quantile(&rates, 0.5);
+        metric.figures.p95 = quantile(&rates, 0.95);
+        metric.figures.max = rates.last().copied();
+    } else {
+        for stretches in of.series.values() {
+            stretches.iter().for_each(|stretch| add(stretch.place, stretch.mean));
+            let count: u64 = stretches.iter().map(|stretch| stretch.count).sum();
+            let sum: f64 = stretches.iter().map(|stretch| stretch.mean * stretch.count as f64).sum();
+            metric.series_means.push(sum / count as f64);
+            lasts.extend(stretches.last().map(|stretch| stretch.last));
+        }
+        let all = of.series.values().flatten();
+        let sum: f64 = all.clone().map(|stretch| stretch.mean * stretch.count as f64).sum();
+        metric.figures.mean = (metric.figures.samples > 0).then(|| sum / metric.figures.samples as f64);
+        metric.figures.max = all.map(|stretch| stretch.max).reduce(f64::max);
+    }
+    metric.figures.last = mean(&lasts);
+    metric.curve = by_place.into_iter().map(|(place, (sum, count))| (place, sum / f64::from(count))).collect();
+    metric
+}
+
+/// Neighbours, as many at once as weigh no more than that together, one at least.
+fn portions<T>(all: &[T], weight: impl Fn(&T) -> u64, weight_max: u64) -> Vec<&[T]> {
+    let (mut portions, mut from, mut sum) = (Vec::new(), 0, 0_u64);
+    for (at, one) in all.iter().enumerate() {
+        sum = sum.saturating_add(weight(one));
+        if sum > weight_max && at > from {
+            portions.push(&all[from..at]);
+            (from, sum) = (at, weight(one));
+        }
+    }
+    portions.push(&all[from..]);
+    portions.retain(|portion| !portion.is_empty());
+    portions
+}
+
 fn start_metric(name: &str, known: &KnownMetric) -> DiffMetric {
     let described = catalog::describe(name).is_some();
     DiffMetric {
@@ -490,6 +554,11 @@ pub fn common_steps(curves: &[&BTreeMap<i64, f64>]) -> Option<std::ops::RangeInc
 
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// For `IN (...)`.
+fn literals(texts: &[&str]) -> String {
+    texts.iter().map(|text| literal(text)).collect::<Vec<_>>().join(", ")
 }
 
 fn literal(text: &str) -> String {
