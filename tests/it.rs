@@ -12,6 +12,7 @@ mod check;
 mod collect;
 mod compact;
 mod dashboards;
+mod diff;
 mod disk;
 mod export;
 mod floors;

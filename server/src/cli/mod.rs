@@ -6,6 +6,7 @@
 mod check;
 mod collect;
 mod compact;
+mod diff;
 mod export;
 mod glob;
 mod grafana;
@@ -105,6 +106,7 @@ enum Command {
     Sql(sql::SqlArgs),
     Info(info::InfoArgs),
     Ls(ls::LsArgs),
+    Diff(diff::DiffArgs),
     Mv(mv::MvArgs),
     Rm(rm::RmArgs),
     Check(check::CheckArgs),
@@ -212,6 +214,7 @@ pub fn main() -> ExitCode {
         Command::Sql(args) => sql::run(args),
         Command::Info(args) => info::run(&args),
         Command::Ls(args) => ls::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Mv(args) => mv::run(&args),
         Command::Rm(args) => rm::run(&args),
         Command::Check(args) => check::run(&args),

@@ -17,7 +17,7 @@ use crate::saving::claim::claim;
 use crate::saving::save::SaveNote;
 use crate::service::noteworthy;
 
-/// Save the live data of killed jobs, each where its job saves
+/// Save the live data of killed jobs, each to its save directory
 ///
 /// A job that is killed together with telem leaves its live data behind, with the last seconds that its saved copy
 /// lacks. This command completes the copy, or makes one if there is none. It overwrites nothing: if the name of a copy
