@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// What a stretch of time holds of one series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stretch {
+pub struct SeriesStretch {
     /// Since the start, in widths of a stretch.
     pub place: i64,
     pub count: u64,
@@ -30,9 +30,9 @@ pub struct CounterRates {
 
 impl CounterRates {
     /// Of stretches by time. A reading below its predecessor means that the counter started again at 0.
-    pub fn of(stretches: &[Stretch]) -> Self {
+    pub fn of(stretches: &[SeriesStretch]) -> Self {
         let mut found = Self::default();
-        let mut before: Option<&Stretch> = None;
+        let mut before: Option<&SeriesStretch> = None;
         for stretch in stretches {
             let (from_us, step) = match before {
                 None => (stretch.first_us, 0.0),

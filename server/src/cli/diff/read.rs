@@ -16,7 +16,7 @@ use telem_ingest::collect::catalog;
 use telem_query::{Queries, QueryOptions, RowOrder};
 
 use super::compare::{DiffFigures, DiffMetric, DiffRun, Fact, Measured, Sender};
-use super::counter::{CounterRates, SeriesIntegral, Stretch};
+use super::counter::{CounterRates, SeriesIntegral, SeriesStretch};
 use super::goal::MetricGoal;
 use super::stats::quantile;
 use crate::cli::CliFailure;
@@ -61,7 +61,7 @@ struct KnownMetric {
 #[derive(Clone, Debug, Default)]
 struct MetricStretches {
     /// By tags.
-    series: BTreeMap<String, Vec<Stretch>>,
+    series: BTreeMap<String, Vec<SeriesStretch>>,
     /// Samples that are no numbers.
     nan: u64,
 }
@@ -170,7 +170,7 @@ impl RunReader {
             let [names, kinds, units] = [texts(&batch, 0)?, texts(&batch, 1)?, texts(&batch, 2)?];
             for row in 0..batch.num_rows() {
                 let unit = units.is_valid(row).then(|| units.value(row).to_owned()).filter(|unit| !unit.is_empty());
-                let kind = kinds.is_valid(row).then(|| kinds.value(row)).unwrap_or("unknown");
+                let kind = if kinds.is_valid(row) { kinds.value(row) } else { "unknown" };
                 let name = names.value(row);
                 // OpenMetrics ends the names of counters like that; nothing else does.
                 let is_counter = kind == "counter" || kind == "unknown" && name.ends_with("_total");
@@ -288,7 +288,7 @@ impl RunReader {
                     of.nan += count;
                     continue;
                 }
-                of.series.entry(tags.value(row).to_string()).or_default().push(Stretch {
+                of.series.entry(tags.value(row).to_string()).or_default().push(SeriesStretch {
                     place: places.value(row),
                     count,
                     mean: means.value(row),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::compare::{Alignment, DiffMetric, DiffRun, Fact, Measured, RunsDiff, Sender, change, compare};
-use super::counter::{CounterRates, SeriesIntegral, Stretch};
+use super::counter::{CounterRates, SeriesIntegral, SeriesStretch};
 use super::goal::{GoalSide, MetricGoal};
 use super::read::common_steps;
 use super::stats::{quantile, welch};
@@ -59,8 +59,8 @@ fn a_goal_is_a_metric_a_side_and_a_number() {
     }
 }
 
-fn stretch(place: i64, first: f64, last: f64, increase: f64, from_us: i64, to_us: i64) -> Stretch {
-    Stretch { place, count: 2, mean: 0.0, max: 0.0, first, last, increase, first_us: from_us, last_us: to_us }
+fn stretch(place: i64, first: f64, last: f64, increase: f64, from_us: i64, to_us: i64) -> SeriesStretch {
+    SeriesStretch { place, count: 2, mean: 0.0, max: 0.0, first, last, increase, first_us: from_us, last_us: to_us }
 }
 
 #[test]

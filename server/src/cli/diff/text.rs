@@ -34,7 +34,7 @@ pub fn tables(report: &DiffReport, top: usize, width: Option<usize>) -> String {
                 let values = one.values.iter().map(|value| value.as_deref().map_or_else(|| "-".to_owned(), printable));
                 rows.push([printable(&one.fact.name())].into_iter().chain(values).collect());
             }
-            text.push_str(&lines(&rows, Side::Left, width));
+            text.push_str(&lines(&rows, ColumnSide::Left, width));
         }
     }
     metrics(report, top, width, &mut text);
@@ -55,7 +55,7 @@ pub fn tables(report: &DiffReport, top: usize, width: Option<usize>) -> String {
             rows.push([printable(metric)].into_iter().chain(joules).collect());
         }
         text.push('\n');
-        text.push_str(&lines(&rows, Side::Right, width));
+        text.push_str(&lines(&rows, ColumnSide::Right, width));
     }
     if !report.diff.not_compared.is_empty() {
         let named = report.diff.not_compared.iter().map(|(metric, runs)| {
@@ -88,7 +88,7 @@ fn metrics(report: &DiffReport, top: usize, width: Option<usize>, text: &mut Str
         }
     };
     text.push('\n');
-    text.push_str(&lines(&table, Side::Right, width));
+    text.push_str(&lines(&table, ColumnSide::Right, width));
     let mut notes = Vec::new();
     if shown.iter().any(|metric| metric.measured == Measured::Rate) {
         notes.push("/s: the rate of a counter".to_owned());
@@ -172,7 +172,7 @@ fn printable(text: &str) -> String {
 
 /// Where the columns behind the first are aligned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum ColumnSide {
     Left,
     Right,
 }
@@ -188,12 +188,12 @@ fn widest(rows: &[Vec<String>]) -> usize {
 }
 
 /// Lines that are cut where the terminal ends.
-fn lines(rows: &[Vec<String>], side: Side, width: Option<usize>) -> String {
+fn lines(rows: &[Vec<String>], side: ColumnSide, width: Option<usize>) -> String {
     let widths = widths(rows);
     let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| match (at, side) {
-            (0, _) | (_, Side::Left) => format!("{cell:<width$}"),
+            (0, _) | (_, ColumnSide::Left) => format!("{cell:<width$}"),
             _ => format!("{cell:>width$}"),
         });
         let line = cells.collect::<Vec<_>>().join(GAP);
