@@ -36,7 +36,7 @@ const STRETCH_US_MIN: i64 = 1_000;
 /// Each run is compared with the first. First comes what differs of the descriptions, then the metrics, those that
 /// changed most at the top: by the median difference at equal times, relative to the amounts, times the share by which
 /// one direction prevails. Of metrics that changed by about as much, the program's own come before those of telem.
-/// Counters are compared by their rate. Means are per series, so runs of different numbers of nodes compare.
+/// Counters are compared by their rate. Curves are means over series, so runs of different numbers of nodes compare.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct DiffArgs {

@@ -74,7 +74,7 @@ const EXAMPLES: &str = "\
 Examples:
   telem run -- python train.py
   telem sql ./telem-4711 'SELECT metric, count(*) FROM samples GROUP BY metric'
-  telem COMMAND -h        # the most important options; --help has all, and examples";
+  telem COMMAND -h        # --help has every option, and examples";
 
 /// How much is logged on stderr.
 #[derive(Clone, Copy, Debug, Args)]

@@ -245,7 +245,9 @@ pub fn change(a: &DiffMetric, b: &DiffMetric, alignment: Alignment) -> DiffChang
         }
     };
     let significance = welch(&a.series_means, &b.series_means);
-    DiffChange { relative, difference, compared, measure: measure(&pairs), significance }
+    // A loss that is no number any more is the first thing to know.
+    let measure = if (a.figures.nan == 0) == (b.figures.nan == 0) { measure(&pairs) } else { MEASURE_MAX };
+    DiffChange { relative, difference, compared, measure, significance }
 }
 
 fn relative(difference: f64, base: f64) -> Option<f64> {
@@ -253,11 +255,21 @@ fn relative(difference: f64, base: f64) -> Option<f64> {
     relative.is_finite().then_some(relative)
 }
 
+/// The greatest measure of a change.
+const MEASURE_MAX: f64 = 2.0;
+
 /// What the order of metrics is made by: see the head of this file. From 0 to 2, the same either way round.
 fn measure(pairs: &[(f64, f64)]) -> f64 {
     let each = pairs.iter().map(|(a, b)| {
         let amount = (a.abs() + b.abs()) / 2.0;
-        if a == b || amount == 0.0 { 0.0 } else { ((b - a) / amount).clamp(-2.0, 2.0) }
+        if a == b || amount == 0.0 {
+            return 0.0;
+        }
+        // What diverged changed as much as can be.
+        if amount.is_infinite() {
+            return MEASURE_MAX.copysign(b - a);
+        }
+        ((b - a) / amount).clamp(-MEASURE_MAX, MEASURE_MAX)
     });
     let mut each: Vec<f64> = each.filter(|change| !change.is_nan()).collect();
     each.sort_by(f64::total_cmp);

@@ -122,5 +122,9 @@ pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let place = q * last as f64;
     let low = place.floor();
     let (below, above) = (sorted[low as usize], sorted[(low as usize + 1).min(last)]);
+    // Between infinite values there is nothing to interpolate.
+    if place == low || below == above {
+        return Some(below);
+    }
     Some(below + (above - below) * (place - low))
 }

@@ -273,3 +273,22 @@ proptest! {
 fn words_of_json_are_lower_case() {
     assert_eq!(serde_json::to_string(&(Measured::Rate, Sender::Telem)).unwrap(), r#"["rate","telem"]"#);
 }
+
+#[test]
+fn what_diverged_in_one_run_alone_changed_as_much_as_can_be() {
+    let metric = |values: &[f64], nan: u64| {
+        let mut metric = DiffMetric { curve: (0..).zip(values.iter().copied()).collect(), ..DiffMetric::default() };
+        metric.figures.nan = nan;
+        metric
+    };
+    let measured = |a: &DiffMetric, b: &DiffMetric| change(a, b, Alignment::Time).measure;
+    let (sound, infinite) = (metric(&[1.0, 2.0, 1.0], 0), metric(&[f64::INFINITY; 3], 0));
+    assert_eq!(
+        [measured(&sound, &infinite), measured(&infinite, &sound), measured(&infinite, &infinite)],
+        [2.0, 2.0, 0.0]
+    );
+    let (broken, nothing) = (metric(&[1.0, 2.0, 1.0], 4), metric(&[], 9));
+    assert_eq!([measured(&sound, &broken), measured(&nothing, &sound), measured(&broken, &broken)], [2.0, 2.0, 0.0]);
+    assert_eq!(quantile(&[1.0, 2.0, f64::INFINITY], 0.5), Some(2.0));
+    assert_eq!(quantile(&[1.0, f64::INFINITY, f64::INFINITY], 0.95), Some(f64::INFINITY));
+}
