@@ -30,8 +30,8 @@ fn welch_agrees_with_known_values() {
     close(found.p, 1.0 - 1.5 * s + s.powi(3) / 2.0);
     // Unequal variances: variances of the means 1/3 and 0.75, df by Welch and Satterthwaite.
     let found = welch(&[1.0, 2.0, 3.0], &[10.0, 13.0, 10.0, 13.0]).unwrap();
-    let (a, b) = (1.0 / 3.0, 0.75);
-    close(found.t, 9.5 / (a + b as f64).sqrt());
+    let (a, b): (f64, f64) = (1.0 / 3.0, 0.75);
+    close(found.t, 9.5 / (a + b).sqrt());
     close(found.df, (a + b) * (a + b) / (a * a / 2.0 + b * b / 3.0));
 }
 
@@ -174,8 +174,11 @@ fn steps_are_compared_at_equal_steps_only_and_time_keeps_the_last_value() {
     assert!(apart.measure > 0.9 && common_steps(&[&a.curve, &b.curve]).is_none());
 }
 
-fn report(metrics: Vec<(&str, Vec<f64>, Vec<f64>)>) -> DiffReport {
-    let side = |label: &str, of: fn(&(&str, Vec<f64>, Vec<f64>)) -> Vec<f64>| {
+/// A metric, and its values in two runs.
+type ValuesOfTwo<'a> = (&'a str, Vec<f64>, Vec<f64>);
+
+fn report(metrics: Vec<ValuesOfTwo<'_>>) -> DiffReport {
+    let side = |label: &str, of: fn(&ValuesOfTwo<'_>) -> Vec<f64>| {
         let metrics: Vec<(&str, DiffMetric)> =
             metrics.iter().map(|one| (one.0, metric(Sender::Program, &of(one)))).collect();
         run(label, &metrics)
