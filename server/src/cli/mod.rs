@@ -3,6 +3,7 @@
 //! Exit codes are 0 for success, 1 for failure, 2 for wrong usage. An error is one line on stderr. If a reader of our
 //! output closes it early (`telem sql ... | head`), that is not an error.
 
+mod agreement;
 mod check;
 mod collect;
 mod compact;

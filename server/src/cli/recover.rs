@@ -1,7 +1,7 @@
 //! `telem recover`: saves the live data of killed jobs to their save directories, or removes it.
 
 use std::fs;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use indicatif::ProgressBar;
 use telem_engine::disk::OsDisk;
 use telem_engine::{Db, DbInfo, Mirror, Options, mirror};
 
+use super::agreement::is_agreed;
 use super::live::{self, Leftover};
 use super::{CliFailure, progress};
 use crate::info::{grouped, rfc3339};
@@ -74,7 +75,7 @@ pub fn run(args: &RecoverArgs) -> Result<(), CliFailure> {
     if args.list {
         return Ok(());
     }
-    if args.discard && !args.yes && !is_agreed(found.len())? {
+    if args.discard && !args.yes && !is_agreed("--discard", &format!("Remove {} of them for good?", found.len()))? {
         return Err(CliFailure::Failed("nothing was removed".to_owned()));
     }
     let bar = progress::bar("{bar:40} {pos}/{len} databases, {wide_msg}");
@@ -139,20 +140,6 @@ fn contents(info: &DbInfo) -> String {
         info.time_bounds.map_or(String::new(), |(first, last)| format!(", {} to {}", rfc3339(first), rfc3339(last)));
     let (samples, series, bytes) = (grouped(info.samples), grouped(info.series), grouped(info.bytes));
     format!("node {}, {samples} samples of {series} series, {bytes} bytes{span}", info.node)
-}
-
-/// Whether the user at the terminal says yes.
-fn is_agreed(count: usize) -> Result<bool, CliFailure> {
-    if !io::stdin().is_terminal() {
-        return Err(CliFailure::Usage(
-            "--discard asks before it removes, and there is no terminal: add --yes".to_owned(),
-        ));
-    }
-    write!(io::stderr(), "Remove {count} of them for good? [y/N] ")?;
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn discard(leftover: &Leftover) -> Result<String, String> {

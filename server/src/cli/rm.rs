@@ -1,11 +1,12 @@
 //! `telem rm`: removes saved runs, and nothing else.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use telem_engine::{Db, DbClaim, Options};
 
+use super::agreement::is_agreed;
 use super::{CliFailure, ls};
 use crate::info::{human, shown};
 
@@ -86,7 +87,9 @@ pub fn run(args: &RmArgs) -> Result<(), CliFailure> {
             runs.push(ClaimedRun::new(run)?);
         }
     }
-    if !args.yes && !is_agreed(&runs)? {
+    let each: Vec<String> =
+        runs.iter().map(|run| format!("{} ({})", named(&run.dir), human::bytes(run.bytes as f64))).collect();
+    if !args.yes && !is_agreed("rm", &format!("{}\nRemove {} for good?", each.join("\n"), these(runs.len())))? {
         return Err(CliFailure::Failed("nothing was removed".to_owned()));
     }
     let mut out = io::stdout().lock();
@@ -94,23 +97,15 @@ pub fn run(args: &RmArgs) -> Result<(), CliFailure> {
         let (dir, bytes) = (run.dir.clone(), run.bytes);
         run.remove().map_err(CliFailure::failed)?;
         let stays = if dir.exists() { "; the directory has other files and stays" } else { "" };
-        writeln!(out, "removed {} ({}){stays}", shown(&dir.display().to_string()), human::bytes(bytes as f64))?;
+        writeln!(out, "removed {} ({}){stays}", named(&dir), human::bytes(bytes as f64))?;
     }
     Ok(out.flush()?)
 }
 
-/// Whether the user at the terminal says yes.
-fn is_agreed(runs: &[ClaimedRun]) -> Result<bool, CliFailure> {
-    if !io::stdin().is_terminal() {
-        return Err(CliFailure::Usage("rm asks before it removes, and there is no terminal: add --yes".to_owned()));
-    }
-    let mut to = io::stderr().lock();
-    for run in runs {
-        writeln!(to, "{} ({})", shown(&run.dir.display().to_string()), human::bytes(run.bytes as f64))?;
-    }
-    write!(to, "Remove {} for good? [y/N] ", if runs.len() == 1 { "this run" } else { "these runs" })?;
-    to.flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+fn named(dir: &Path) -> String {
+    shown(&dir.display().to_string())
+}
+
+fn these(runs: usize) -> &'static str {
+    if runs == 1 { "this run" } else { "these runs" }
 }
