@@ -31,7 +31,7 @@ pub struct MvArgs {
 const EXAMPLES: &str = "\
 Examples:
   telem mv telem-4711 runs/baseline
-  telem mv runs/baseline $HOME/runs/";
+  telem mv runs/baseline kept/";
 
 /// # Errors
 /// Failed when the run cannot be moved; then it is where it was.
@@ -51,6 +51,8 @@ pub fn run(args: &MvArgs) -> Result<(), CliFailure> {
             sync_parent(&target).map_err(failed)?;
         }
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            // Made here, so that what is taken back is ours.
+            fs::create_dir(&target).map_err(failed)?;
             if let Err(error) = copy(&run.dir, &target) {
                 let _ = fs::remove_dir_all(&target);
                 return Err(failed(error));
@@ -86,13 +88,14 @@ fn target(run: &Path, given: &Path) -> Result<PathBuf, CliFailure> {
     Ok(target)
 }
 
-/// Copies directories and files, compares them, and makes them durable. The lock of a database is not copied.
+/// Copies what is in one directory into another, compares it, and makes it durable. The lock of a database is not
+/// copied.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (kind, copied) = (entry.file_type()?, to.join(entry.file_name()));
         if kind.is_dir() {
+            fs::create_dir(&copied)?;
             copy(&entry.path(), &copied)?;
         } else if kind.is_file() && entry.file_name() != "WRITER" {
             fs::copy(entry.path(), &copied)?;

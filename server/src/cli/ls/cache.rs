@@ -143,7 +143,7 @@ fn write(path: &Path, runs: HashMap<PathBuf, CachedRun>) -> io::Result<()> {
     // Of its own name, so that two calls at once do not write into one file.
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let written = || {
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(&bytes)?;
         fs::rename(&new, path)
     };
