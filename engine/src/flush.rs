@@ -64,6 +64,9 @@ pub struct Flusher {
     files: Files,
     /// What is durable. Its numbers for the next files grow with every attempt, also a failed one.
     manifest: Manifest,
+    /// Whether a commit that failed may have put another manifest in its place: a reader may find files that
+    /// `manifest` does not name.
+    in_doubt: bool,
 }
 
 impl Files {
@@ -113,7 +116,7 @@ impl Files {
 
 impl Flusher {
     pub fn new(disk: Arc<dyn Disk>, layout: Layout, manifest: Manifest) -> Self {
-        Self { files: Files { disk, layout }, manifest }
+        Self { files: Files { disk, layout }, manifest, in_doubt: false }
     }
 
     pub fn manifest(&self) -> &Manifest {
@@ -185,7 +188,9 @@ impl Flusher {
             }
         };
         // From here on a reader may find either manifest, so no file of either is removed.
+        self.in_doubt = true;
         Manifest::install(&*self.files.disk, &self.files.layout)?;
+        self.in_doubt = false;
         self.manifest = next;
         Ok(Some(made))
     }
@@ -270,8 +275,11 @@ impl Flusher {
     }
 
     /// Removes the series and metadata files that the manifest does not name any more: a reader of an older manifest
-    /// that misses one starts over. Best effort.
+    /// that misses one starts over. Best effort; none while it is in doubt which manifest that is.
     pub fn remove_unnamed(&self) {
+        if self.in_doubt {
+            return;
+        }
         for folder in [SERIES, META] {
             for path in self.files.layout.list(&*self.files.disk, folder).unwrap_or_default() {
                 let named = self.manifest.files().any(|entry| self.files.layout.named(&entry.file) == path);

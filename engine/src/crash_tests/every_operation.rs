@@ -213,3 +213,18 @@ fn any_operation_may_fail_once() {
         });
     }
 }
+
+#[test]
+fn upkeep_after_a_commit_that_failed_removes_nothing_that_a_reader_may_find() {
+    for after_it in [Step::Upkeep, Step::CloseAndOpen] {
+        for_every(Failure::Once(Operation::SyncDir), Until::TheFailure, |mut world, after| {
+            world.run(&after_it);
+            if after % 2 == 0 {
+                world.kill()
+            } else {
+                world.power_loss()
+            }
+            goes_on(&mut world);
+        });
+    }
+}
