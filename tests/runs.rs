@@ -143,3 +143,24 @@ fn a_run_is_moved_and_removed_but_never_while_somebody_writes_it() {
         std::fs::read_dir(place.path().join("kept/a")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["notes.txt"]);
 }
+
+#[test]
+fn of_two_runs_in_one_directory_the_one_that_is_named_is_removed() {
+    let place = Place::new();
+    saved_run(&place, "runs/a", &["--name", "good"], "1", 0);
+    saved_run(&place, "runs/a", &["--name", "bad"], "2", 3);
+    let mut whole = telem(&["rm", "--yes", "runs/a"]);
+    place.at_home(&mut whole);
+    let refused = whole.output().unwrap();
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(1) && why.contains("2 runs were saved into it"), "{why}");
+
+    let failed: Vec<Json> =
+        serde_json::from_str(&answer(&place, &["ls", "--json", "--where", "state=failed"])).unwrap();
+    let databases: Vec<&str> =
+        failed.iter().flat_map(|run| run["databases"].as_array().unwrap()).map(|path| path.as_str().unwrap()).collect();
+    assert!(databases.len() == 1 && databases[0].ends_with("runs/a/n1-2"), "{databases:?}");
+    answer(&place, &["rm", "--yes", databases[0]]);
+    let left: Vec<Json> = serde_json::from_str(&answer(&place, &["ls", "--json"])).unwrap();
+    assert_eq!(left.iter().map(|run| run["name"].as_str().unwrap()).collect::<Vec<_>>(), ["good"]);
+}

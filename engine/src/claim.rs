@@ -12,7 +12,8 @@ use crate::options::Options;
 /// What stands in the directory of a database.
 const FILES: [&str; 6] =
     [layout::MANIFEST_NEW, layout::WAL_LIST, layout::CONNECTION, layout::SAVE_NOTE, layout::MANIFEST, layout::WRITER];
-const FOLDERS: [&str; 5] = [layout::SEGMENTS, layout::SERIES, layout::META, layout::WAL, layout::DAMAGED];
+/// Folders of a database: what is in them is its own.
+pub const FOLDERS: [&str; 5] = [layout::SEGMENTS, layout::SERIES, layout::META, layout::WAL, layout::DAMAGED];
 
 /// The right to write a database, which keeps others from it until this is dropped.
 #[derive(Debug)]

@@ -80,7 +80,7 @@ mod together;
 pub mod value;
 mod wal;
 
-pub use claim::DbClaim;
+pub use claim::{DbClaim, FOLDERS as DATABASE_FOLDERS};
 pub use clock::{Clock, SystemClock};
 pub use compact::{CompactProgress, CompactReport};
 pub use db::{Db, DropReport, Durability, UpkeepReport};

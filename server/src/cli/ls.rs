@@ -18,9 +18,9 @@ use serde_json::Value as Json;
 use telem_engine::{Clock, SystemClock};
 
 use self::cache::RunCache;
-pub use self::find::of_run as databases_of_run;
-pub use self::row::run_dir;
-use self::row::{RunFilter, RunList, RunRow};
+pub use self::find::all_below;
+use self::row::RunFilter;
+pub use self::row::{RunList, RunRow, run_dir};
 use super::CliFailure;
 use super::table::{Counted, TableOptions, TextTable};
 use crate::footprint::raise_descriptor_limit;

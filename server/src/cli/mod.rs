@@ -28,6 +28,7 @@ mod recover;
 mod replay;
 mod rm;
 mod run;
+mod saved_run;
 mod serve;
 pub(crate) mod service;
 mod source;

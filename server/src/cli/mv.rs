@@ -1,22 +1,30 @@
 //! `telem mv`: moves a saved run, also to another file system.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use telem_engine::{DbClaim, Options};
 
 use super::CliFailure;
-use super::rm::ClaimedRun;
+use super::saved_run::SavedRun;
 use crate::info::shown;
 
 /// Bytes that are compared at once.
 const COMPARED_BYTES: usize = 1 << 20;
+/// The lock of a database, which is not copied.
+const WRITER: &str = "WRITER";
 
 /// Move a saved run
 ///
-/// To another file system it is copied, compared with what was copied, made durable, and only then removed. A run that
-/// is still being written is refused, and so is a TARGET that is there, unless it is a directory to move into.
+/// To another file system it is copied under a hidden name, compared with what was copied, made durable, and given its
+/// name; then what was copied is removed, and nothing else. Everything in the directory of the run goes with it. A run
+/// that is still being written is refused, and so is a TARGET that is there, unless it is a directory to move into.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct MvArgs {
@@ -26,6 +34,9 @@ pub struct MvArgs {
     /// Its new name, or the directory that it goes into
     #[arg(value_name = "TARGET")]
     target: PathBuf,
+    /// Move even if another host, or a live process, seems to write
+    #[arg(long)]
+    take_over: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -34,44 +45,35 @@ Examples:
   telem mv runs/baseline kept/";
 
 /// # Errors
-/// Failed when the run cannot be moved; then it is where it was.
+/// Failed when the run cannot be moved; then it is where it was, or is said to be at both places.
 pub fn run(args: &MvArgs) -> Result<(), CliFailure> {
-    let mut run = ClaimedRun::new(&args.run)?;
+    let run = SavedRun::find(&args.run)?;
     let target = target(&run.dir, &args.target)?;
+    let claims = run.claim(&Options { take_over: args.take_over, ..Options::default() })?;
     let failed =
         |error: io::Error| CliFailure::Failed(format!("{} to {}: {error}", run.dir.display(), target.display()));
-    match fs::rename(&run.dir, &target) {
-        Ok(()) => {
-            for database in &mut run.databases {
-                let below = database.dir().strip_prefix(&run.dir).unwrap_or(Path::new("")).to_path_buf();
-                // Not joined: a path that ends with a slash is another to those who compare.
-                let moved = if below.as_os_str().is_empty() { target.clone() } else { target.join(below) };
-                database.follow(&moved);
-            }
-            sync_parent(&target).map_err(failed)?;
-        }
+    if let Some(parent) = target.parent() {
+        let unmade = |error| CliFailure::Failed(format!("cannot make {}: {error}", parent.display()));
+        fs::create_dir_all(parent).map_err(unmade)?;
+    }
+    match rename(&run.dir, &target) {
+        Ok(()) => renamed(&run.dir, &target, claims)?,
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-            // Made here, so that what is taken back is ours.
-            fs::create_dir(&target).map_err(failed)?;
-            if let Err(error) = copy(&run.dir, &target) {
-                let _ = fs::remove_dir_all(&target);
-                return Err(failed(error));
-            }
-            let old = run.dir.clone();
-            run.remove().map_err(CliFailure::failed)?;
-            let removed = if old.exists() { fs::remove_dir_all(&old) } else { Ok(()) };
-            removed
-                .map_err(|error| CliFailure::Failed(format!("{}: copied, but not removed: {error}", old.display())))?;
+            let copied = copy_beside(&run.dir, &target, &claims).map_err(failed)?;
+            remove_copied(&copied, claims)?;
         }
         Err(error) => return Err(failed(error)),
     }
-    writeln!(io::stdout(), "moved to {}", shown(&target.display().to_string()))?;
+    run.clear();
+    let left = if run.dir.exists() { "; files that came meanwhile stay where they were" } else { "" };
+    writeln!(io::stdout(), "moved to {}{left}", shown(&target.display().to_string()))?;
     Ok(())
 }
 
 /// Where the run goes.
 fn target(run: &Path, given: &Path) -> Result<PathBuf, CliFailure> {
-    let given = std::path::absolute(given).map_err(CliFailure::failed)?;
+    // Without a slash at its end.
+    let given: PathBuf = std::path::absolute(given).map_err(CliFailure::failed)?.components().collect();
     let target = match (given.is_dir(), run.file_name()) {
         (true, Some(name)) => given.join(name),
         _ => given,
@@ -82,32 +84,79 @@ fn target(run: &Path, given: &Path) -> Result<PathBuf, CliFailure> {
     if target.starts_with(run) {
         return Err(CliFailure::Failed(format!("{} lies in the run itself", target.display())));
     }
-    if let Some(parent) = target.parent() {
-        fs::create_dir_all(parent).map_err(|error| CliFailure::Failed(format!("{}: {error}", parent.display())))?;
-    }
     Ok(target)
 }
 
-/// Copies what is in one directory into another, compares it, and makes it durable. The lock of a database is not
-/// copied.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (kind, copied) = (entry.file_type()?, to.join(entry.file_name()));
-        if kind.is_dir() {
-            fs::create_dir(&copied)?;
-            copy(&entry.path(), &copied)?;
-        } else if kind.is_file() && entry.file_name() != "WRITER" {
-            fs::copy(entry.path(), &copied)?;
-            File::open(&copied)?.sync_all()?;
-            compare(&entry.path(), &copied)?;
-        } else if !kind.is_file() {
-            let why = format!("{} is neither a file nor a directory", entry.path().display());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+/// Gives `from` the name `to`, which nothing has.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system that cannot promise it: no directory with something in it is replaced there either.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if to.symlink_metadata().is_err() => fs::rename(from, to),
+        result => Ok(result?),
+    }
+}
+
+/// The databases and their locks have moved.
+fn renamed(from: &Path, to: &Path, claims: Vec<DbClaim>) -> Result<(), CliFailure> {
+    for mut claim in claims {
+        let below = claim.dir().strip_prefix(from).unwrap_or(Path::new("")).to_path_buf();
+        // Not joined: a path that ends with a slash is another to those who compare.
+        let moved = if below.as_os_str().is_empty() { to.to_path_buf() } else { to.join(below) };
+        claim.follow(&moved);
+    }
+    let unsafe_yet = |error| CliFailure::Failed(format!("moved to {}, but not durable: {error}", to.display()));
+    sync_parent(to).and_then(|()| sync_parent(from)).map_err(unsafe_yet)
+}
+
+/// What was copied, each thing before the directory it lies in.
+type Copied = Vec<PathBuf>;
+
+/// Copies `from` under a hidden name beside `to`, and gives it that name once it is whole and durable.
+fn copy_beside(from: &Path, to: &Path, claims: &[DbClaim]) -> io::Result<Copied> {
+    let mut hidden = OsString::from(".");
+    hidden.push(to.file_name().unwrap_or_default());
+    hidden.push(format!(".{}.moving", std::process::id()));
+    let hidden = to.with_file_name(hidden);
+    fs::create_dir(&hidden)?;
+    let mut copied = Copied::new();
+    let done = copy(from, &hidden, claims, &mut copied).and_then(|()| rename(&hidden, to));
+    match done {
+        Ok(()) => sync_parent(to).map(|()| copied),
+        Err(error) => {
+            // Made here, so that what is taken back is ours.
+            let _ = fs::remove_dir_all(&hidden);
+            Err(error)
         }
     }
-    File::open(to)?.sync_all()?;
-    sync_parent(to)
+}
+
+/// Copies what is in one directory into another, compares it, and makes it durable. The locks of `claims` are not
+/// copied.
+fn copy(from: &Path, to: &Path, claims: &[DbClaim], copied: &mut Copied) -> io::Result<()> {
+    let is_claimed = claims.iter().any(|claim| claim.dir() == from);
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, one, other) = (entry.file_type()?, entry.path(), to.join(entry.file_name()));
+        if is_claimed && entry.file_name() == WRITER {
+            continue;
+        }
+        if kind.is_dir() {
+            fs::create_dir(&other)?;
+            copy(&one, &other, claims, copied)?;
+            fs::set_permissions(&other, entry.metadata()?.permissions())?;
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(&one)?, &other)?;
+        } else if kind.is_file() {
+            fs::copy(&one, &other)?;
+            File::open(&other)?.sync_all()?;
+            compare(&one, &other)?;
+        } else {
+            let why = format!("{} is neither a file nor a directory", one.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        copied.push(one);
+    }
+    File::open(to)?.sync_all()
 }
 
 fn compare(one: &Path, other: &Path) -> io::Result<()> {
@@ -125,6 +174,31 @@ fn compare(one: &Path, other: &Path) -> io::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Removes what was copied: the databases, which are none from then on, and then everything else, but no directory into
+/// which something came since.
+fn remove_copied(copied: &Copied, claims: Vec<DbClaim>) -> Result<(), CliFailure> {
+    for claim in claims {
+        let dir = claim.dir().to_path_buf();
+        let kept = |error| CliFailure::Failed(format!("copied, but {} is not removed: {error}", dir.display()));
+        claim.remove().map_err(kept)?;
+    }
+    for path in copied {
+        let is_directory = match path.symlink_metadata() {
+            Ok(found) => found.is_dir(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(_) => false,
+        };
+        let removed = if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            result => result.map_err(|error| {
+                CliFailure::Failed(format!("copied, but {} is not removed: {error}", path.display()))
+            })?,
+        }
+    }
+    Ok(())
 }
 
 fn sync_parent(path: &Path) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! What is known of runs that are over, kept between two calls: a file of the user, which may be removed at any time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::row::{LastSamples, RunRow};
 
 /// Of what is written below; another is not read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Databases that are kept: of more, those that this call did not meet are left out.
 const KEPT_MAX: usize = 50_000;
 /// A longer file is not read.
@@ -29,7 +29,22 @@ pub struct RunCache {
 struct CachedRun {
     stamp: DatabaseStamp,
     row: RunRow,
-    lasts: LastSamples,
+    /// [`LastSamples`] with the bits of the values: JSON has no NaN.
+    lasts: BTreeMap<String, Option<(i64, u64)>>,
+}
+
+impl CachedRun {
+    fn new(stamp: DatabaseStamp, row: &RunRow) -> Self {
+        let bits = |last: &Option<(i64, f64)>| last.map(|(time, value)| (time, value.to_bits()));
+        let lasts = row.lasts.iter().map(|(metric, last)| (metric.clone(), bits(last))).collect();
+        Self { stamp, row: row.clone(), lasts }
+    }
+
+    fn row(&self) -> RunRow {
+        let value = |last: &Option<(i64, u64)>| last.map(|(time, bits)| (time, f64::from_bits(bits)));
+        let lasts: LastSamples = self.lasts.iter().map(|(metric, last)| (metric.clone(), value(last))).collect();
+        RunRow { lasts, ..self.row.clone() }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,13 +53,15 @@ struct CacheFile {
     runs: HashMap<PathBuf, CachedRun>,
 }
 
-/// Changes whenever somebody writes into a database: inode, length and time of its manifest, and the times of the folders
-/// into which files come without a new manifest.
+/// Changes whenever somebody writes into a database without files in its WAL: inode, length and time of its manifest, and
+/// the times of the folders into which files come without a new manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct DatabaseStamp([i64; 8]);
+pub struct DatabaseStamp([i64; 8]);
 
 impl DatabaseStamp {
-    fn of(dir: &Path) -> io::Result<Self> {
+    /// # Errors
+    /// Io, where there is no manifest.
+    pub fn of(dir: &Path) -> io::Result<Self> {
         let manifest = fs::symlink_metadata(dir.join("MANIFEST"))?;
         let time = |folder: &str| match fs::symlink_metadata(dir.join(folder)) {
             Ok(found) => Ok((found.mtime(), found.mtime_nsec())),
@@ -82,18 +99,16 @@ impl RunCache {
         {
             return None;
         }
-        let row = RunRow { lasts: cached.lasts.clone(), ..cached.row.clone() };
         self.meet(dir, cached.clone());
-        Some(row)
+        Some(cached.row())
     }
 
-    /// Notes what a run says that is over.
-    pub fn put(&self, dir: &Path, row: &RunRow) {
-        if self.path.is_none() || !row.is_over() {
+    /// Notes what a run says that is over. `stamp` was taken before it was read.
+    pub fn put(&self, dir: &Path, stamp: DatabaseStamp, row: &RunRow) {
+        if self.path.is_none() || !row.is_over() || dir.to_str().is_none() || has_wal(dir) {
             return;
         }
-        let Ok(stamp) = DatabaseStamp::of(dir) else { return };
-        self.meet(dir, CachedRun { stamp, row: row.clone(), lasts: row.lasts.clone() });
+        self.meet(dir, CachedRun::new(stamp, row));
     }
 
     fn meet(&self, dir: &Path, run: CachedRun) {
@@ -118,6 +133,12 @@ impl RunCache {
             tracing::debug!(path = %path.display(), %error, "what is known of runs is not kept");
         }
     }
+}
+
+/// Whether samples may come into a database without a change of its stamp.
+fn has_wal(dir: &Path) -> bool {
+    let is_wal = |entry: fs::DirEntry| entry.path().extension().is_some_and(|ending| ending == "wal");
+    fs::read_dir(dir.join("wal")).into_iter().flatten().flatten().any(is_wal)
 }
 
 fn directory() -> Option<PathBuf> {

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use telem_engine::disk::OsDisk;
-use telem_engine::{Db, check};
+use telem_engine::{DATABASE_FOLDERS, Db, check};
 
 /// Directories that are looked into at most, so that a walk that began at `/` by mistake ends.
 pub const LOOKED_MAX: usize = 200_000;
@@ -31,11 +31,10 @@ pub fn databases(dirs: &[PathBuf], depth: usize) -> io::Result<Vec<PathBuf>> {
                 if looked > LOOKED_MAX {
                     return Err(io::Error::other(format!("more than {LOOKED_MAX} directories: name one further down")));
                 }
-                match Db::stands_in(&dir, &OsDisk) {
-                    Ok(false) if !has_lost_its_manifest(&dir) => below.extend(directories(&dir)),
-                    Ok(_) => found.push(dir),
+                match is_database(&dir) {
+                    Ok(false) => below.extend(directories(&dir)),
+                    Ok(true) => found.push(dir),
                     // What cannot be read, for want of permission, is somebody else's.
-                    Err(error) if is_no_file(&error) => found.push(dir),
                     Err(_) => {}
                 }
             }
@@ -48,12 +47,42 @@ pub fn databases(dirs: &[PathBuf], depth: usize) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The databases of the run in `dir`: it is one itself, as of `telem serve`, or has one for each node.
+/// All databases in `dir` and below it, whatever they are called and however deep they lie, also within the directory of
+/// another database. Links are not followed.
 ///
 /// # Errors
-/// As [`databases`].
-pub fn of_run(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    databases(&[dir.to_path_buf()], 1)
+/// Io, when a directory cannot be looked into: nobody knows then what is in it. As [`databases`] where there are too many.
+pub fn all_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let (mut found, mut left, mut looked) = (Vec::new(), vec![dir.to_path_buf()], 0);
+    while let Some(dir) = left.pop() {
+        looked += 1;
+        if looked > LOOKED_MAX {
+            return Err(io::Error::other(format!("more than {LOOKED_MAX} directories: name one further down")));
+        }
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", dir.display()));
+        let is_database = is_database(&dir).map_err(io::Error::other)?;
+        for entry in fs::read_dir(&dir).map_err(named)? {
+            let entry = entry.map_err(named)?;
+            let is_own = is_database && DATABASE_FOLDERS.iter().any(|folder| entry.file_name() == *folder);
+            if entry.file_type().map_err(named)?.is_dir() && !is_own {
+                left.push(entry.path());
+            }
+        }
+        if is_database {
+            found.push(dir);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Whether `dir` holds a database, be it broken.
+fn is_database(dir: &Path) -> telem_engine::Result<bool> {
+    match Db::stands_in(dir, &OsDisk) {
+        Ok(stands) => Ok(stands || has_lost_its_manifest(dir)),
+        Err(error) if is_no_file(&error) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether `dir` has what is in a database but for its manifest. One folder of such a name may be anything.

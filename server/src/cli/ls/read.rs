@@ -7,7 +7,7 @@ use std::thread;
 
 use telem_engine::{Db, Options, Timestamp};
 
-use super::cache::RunCache;
+use super::cache::{DatabaseStamp, RunCache};
 use super::row::{RunRow, last_values};
 
 /// Databases that are read at once.
@@ -39,6 +39,8 @@ fn row(dir: &Path, metrics: &[String], now: Timestamp, cache: &RunCache) -> RunR
     if let Some(row) = cache.get(dir, metrics) {
         return row;
     }
+    // Before it is read: what somebody writes meanwhile is read by the next call.
+    let stamp = DatabaseStamp::of(dir);
     let read = || {
         let db = Db::open_read_only(dir, Options::default())?;
         let mut row = RunRow::of(&db.info()?, now);
@@ -47,7 +49,9 @@ fn row(dir: &Path, metrics: &[String], now: Timestamp, cache: &RunCache) -> RunR
     };
     match read() {
         Ok(row) => {
-            cache.put(dir, &row);
+            if let Ok(stamp) = stamp {
+                cache.put(dir, stamp, &row);
+            }
             row
         }
         Err(error) => {

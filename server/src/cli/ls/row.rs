@@ -23,7 +23,11 @@ const STARTS_APART_MAX_US: u64 = 60_000_000;
 /// A saved run, as `--json` has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunRow {
+    #[serde(with = "path_text")]
     pub dir: PathBuf,
+    /// Of each node that recorded it.
+    #[serde(with = "path_texts")]
+    pub databases: BTreeSet<PathBuf>,
     pub job: Option<String>,
     pub name: Option<String>,
     /// `completed`, `failed`, `killed`, `ended`, `running`, `unfinished`, `broken`.
@@ -49,6 +53,36 @@ pub struct RunRow {
     /// Why it cannot be opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
+}
+
+/// A path as JSON has it: text, in which what is no UTF-8 is replaced.
+mod path_text {
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&path.to_string_lossy())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        String::deserialize(deserializer).map(PathBuf::from)
+    }
+}
+
+mod path_texts {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(paths: &BTreeSet<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<PathBuf>, D::Error> {
+        BTreeSet::deserialize(deserializer)
+    }
 }
 
 /// Of each metric that was looked for its newest sample: the time in microseconds, and the value.
@@ -86,6 +120,7 @@ impl RunRow {
         };
         Self {
             dir: run_dir(&info.dir, &info.node),
+            databases: BTreeSet::from([info.dir.clone()]),
             job: text("id"),
             name: text("name"),
             state: state.to_owned(),
@@ -115,6 +150,7 @@ impl RunRow {
     pub fn broken(dir: &Path, why: &str) -> Self {
         Self {
             dir: dir.to_path_buf(),
+            databases: BTreeSet::from([dir.to_path_buf()]),
             job: None,
             name: None,
             state: "broken".to_owned(),
@@ -164,6 +200,7 @@ impl RunRow {
         }
         let runs = [&self.state, &other.state].iter().any(|state| **state == RUNNING);
         self.nodes.extend(other.nodes.iter().cloned());
+        self.databases.extend(other.databases.iter().cloned());
         self.samples += other.samples;
         self.bytes += other.bytes;
         for (metric, last) in &other.lasts {
@@ -175,8 +212,8 @@ impl RunRow {
         // The head's database alone says what ran.
         if self.command.is_empty() && !other.command.is_empty() {
             let (nodes, samples, bytes) = (std::mem::take(&mut self.nodes), self.samples, self.bytes);
-            let lasts = std::mem::take(&mut self.lasts);
-            *self = RunRow { nodes, samples, bytes, lasts, ..other };
+            let (databases, lasts) = (std::mem::take(&mut self.databases), std::mem::take(&mut self.lasts));
+            *self = RunRow { databases, nodes, samples, bytes, lasts, ..other };
         }
         // Samples of any node say that it goes on.
         if runs && self.state == UNFINISHED {

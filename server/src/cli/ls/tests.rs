@@ -183,3 +183,32 @@ fn a_cache_answers_for_runs_that_are_over_until_somebody_writes_into_them() {
         assert!(known(&open(), "a", "loss").is_none());
     }
 }
+
+#[test]
+fn a_cache_keeps_values_that_json_has_not_and_what_may_change_unseen_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let over = json!({"id": "7", "command": ["x"], "start": "1970-01-02T00:00:00Z", "exit_code": 0});
+    let runs = dir.path().join("runs");
+    saved_run(&runs.join("nan/n1"), "n1", &over, f64::NAN);
+    saved_run(&runs.join("infinite/n1"), "n1", &over, f64::NEG_INFINITY);
+    let strange = std::os::unix::ffi::OsStrExt::from_bytes(b"caf\xe9");
+    saved_run(&runs.join::<&std::ffi::OsStr>(strange).join("n1"), "n1", &over, 0.25);
+    saved_run(&runs.join("crashed/n1"), "n1", &over, 0.5);
+    std::fs::write(runs.join("crashed/n1/wal/00000009.wal"), "").unwrap();
+    let file = dir.path().join("cache/runs.json");
+    let lasts = |cache: &RunCache| -> Vec<u64> {
+        listed(&runs, &["loss"], cache).iter().map(|row| row.lasts["loss"].unwrap().1.to_bits()).collect()
+    };
+    let cold = RunCache::at(file.clone());
+    let found = lasts(&cold);
+    cold.save();
+    let kept: Json = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let kept: Vec<&str> =
+        kept["runs"].as_object().unwrap().keys().map(|path| path.rsplit('/').nth(1).unwrap()).collect();
+    assert_eq!(kept, ["infinite", "nan"]);
+    let warm = RunCache::at(file);
+    assert!(warm.get(&runs.join("nan/n1"), &["loss".to_owned()]).is_some());
+    assert_eq!(lasts(&warm), found);
+    // No list fails over a name.
+    assert!(serde_json::to_string(&listed(&runs, &[], &RunCache::none())).unwrap().contains("caf\u{fffd}"));
+}
