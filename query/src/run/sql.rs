@@ -49,7 +49,8 @@ pub(super) async fn plan(text: &str, state: &mut SessionState, view: &View) -> R
     let mut statement = parse(text)?;
     only_reads(&statement)?;
     let schemas = known_tables(&statement, state).await?;
-    value_names::resolve(&mut statement, &metrics_as_columns(&schemas));
+    let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
+    value_names::resolve(&mut statement, &metrics_as_columns(&schemas), &is_aggregate);
     let mut logical = state.statement_to_plan(statement).await?;
     if ago::may_hold(text)
         && let Some(anchor) = state.config().get_extension::<Anchor>()

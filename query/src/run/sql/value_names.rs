@@ -16,12 +16,35 @@ use datafusion::sql::sqlparser::ast::{
 
 const VALUE: &str = "value";
 
-/// What each name means that stands for the column of values.
-type Meanings = BTreeMap<String, Expr>;
+/// What the names mean that stand for a column of values.
+#[derive(Clone, Default)]
+struct Meanings {
+    /// By the name alone.
+    plain: BTreeMap<String, Expr>,
+    /// The metric of each table, by what the statement calls that.
+    qualified: BTreeMap<String, String>,
+}
+
+impl Meanings {
+    fn of(&self, name: &Ident) -> Option<&Expr> {
+        self.plain.get(&name.value)
+    }
+
+    /// Of `table.metric`.
+    fn of_qualified(&self, names: &[Ident]) -> Option<Expr> {
+        let [table, metric] = names else { return None };
+        (self.qualified.get(&table.value) == Some(&metric.value)).then(|| column(table))
+    }
+}
+
+/// The values of a table. Without the table it could be a column of the answer, `SELECT loss, 1 AS value`.
+fn column(table: &Ident) -> Expr {
+    Expr::CompoundIdentifier(vec![table.clone(), Ident::with_quote('"', VALUE)])
+}
 
 /// Puts columns in place of the names of `metrics`, whose tables have a column of values and none of their own name;
-/// no table of the statement has one.
-pub(super) fn resolve(statement: &mut Statement, metrics: &BTreeSet<String>) {
+/// no table of the statement has one. Of functions those in `aggregates` see columns of tables alone.
+pub(super) fn resolve(statement: &mut Statement, metrics: &BTreeSet<String>, aggregates: &dyn Fn(&str) -> bool) {
     if metrics.is_empty() {
         return;
     }
@@ -30,9 +53,9 @@ pub(super) fn resolve(statement: &mut Statement, metrics: &BTreeSet<String>) {
             let mut common = CommonTables::default();
             let _ = sql.visit(&mut common);
             let metrics = metrics.difference(&common.names).cloned().collect();
-            let _ = sql.visit(&mut Selects { metrics, common: common.names });
+            let _ = sql.visit(&mut Selects { metrics, common: common.names, aggregates });
         }
-        Statement::Explain(explain) => resolve(&mut explain.statement, metrics),
+        Statement::Explain(explain) => resolve(&mut explain.statement, metrics, aggregates),
         _ => {}
     }
 }
@@ -54,12 +77,13 @@ impl VisitorMut for CommonTables {
 }
 
 /// Goes through every SELECT of a statement.
-struct Selects {
+struct Selects<'a> {
     metrics: BTreeSet<String>,
     common: BTreeSet<String>,
+    aggregates: &'a dyn Fn(&str) -> bool,
 }
 
-impl VisitorMut for Selects {
+impl VisitorMut for Selects<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
@@ -68,59 +92,74 @@ impl VisitorMut for Selects {
             && let Some(order) = &mut query.order_by
             && let OrderByKind::Expressions(order) = &mut order.kind
         {
-            let meanings = hidden_by_outputs(self.meanings(select), select, OutputNames::WithPlainColumns);
-            rewrite(order, &meanings);
+            let meanings = self.meanings(select);
+            let hidden = outputs(select, OutputNames::WithPlainColumns);
+            self.rewrite(order, &meanings, &hidden);
         }
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         let meanings = self.meanings(select);
-        if meanings.is_empty() {
+        if meanings.qualified.is_empty() {
             return ControlFlow::Continue(());
         }
-        let behind = hidden_by_outputs(meanings.clone(), select, OutputNames::Aliases);
+        let aliases = outputs(select, OutputNames::Aliases);
+        let none = BTreeSet::new();
         for item in &mut select.projection {
-            if let SelectItem::UnnamedExpr(Expr::Identifier(name)) = item
-                && let Some(value) = meanings.get(&name.value)
-            {
-                *item = SelectItem::ExprWithAlias { expr: value.clone(), alias: name.clone() };
-            } else {
-                rewrite(item, &meanings);
+            let named = match item {
+                SelectItem::UnnamedExpr(Expr::Identifier(name)) => meanings.of(name).cloned().zip(Some(name.clone())),
+                SelectItem::UnnamedExpr(Expr::CompoundIdentifier(names)) => {
+                    meanings.of_qualified(names).zip(names.last().cloned())
+                }
+                _ => None,
+            };
+            match named {
+                Some((expr, alias)) => *item = SelectItem::ExprWithAlias { expr, alias },
+                None => self.rewrite(item, &meanings, &none),
             }
         }
-        rewrite(&mut select.from, &meanings);
-        rewrite(&mut select.selection, &meanings);
-        rewrite(&mut select.group_by, &behind);
-        rewrite(&mut select.having, &behind);
-        rewrite(&mut select.qualify, &behind);
-        rewrite(&mut select.named_window, &meanings);
+        self.rewrite(&mut select.from, &meanings, &none);
+        self.rewrite(&mut select.selection, &meanings, &none);
+        self.rewrite(&mut select.group_by, &meanings, &aliases);
+        self.rewrite(&mut select.having, &meanings, &aliases);
+        self.rewrite(&mut select.qualify, &meanings, &aliases);
+        self.rewrite(&mut select.named_window, &meanings, &none);
         ControlFlow::Continue(())
     }
 }
 
-impl Selects {
+impl Selects<'_> {
     /// What the metrics in FROM mean as columns.
     fn meanings(&self, select: &Select) -> Meanings {
         let mut tables = Vec::new();
         for from in &select.from {
             let joined = from.joins.iter().map(|join| &join.relation);
             for table in std::iter::once(&from.relation).chain(joined) {
-                let TableFactor::Table { name, alias, args: None, .. } = table else { return Meanings::new() };
-                let Some(Some(name)) = name.0.last().map(|part| part.as_ident()) else { return Meanings::new() };
+                let TableFactor::Table { name, alias, args: None, .. } = table else { return Meanings::default() };
+                let Some(Some(name)) = name.0.last().map(|part| part.as_ident()) else { return Meanings::default() };
                 if self.common.contains(&name.value) {
-                    return Meanings::new();
+                    return Meanings::default();
                 }
                 tables.push((&name.value, alias.as_ref().map_or(name, |alias| &alias.name)));
             }
         }
-        let value = |qualifier: &Ident| match tables.len() {
-            1 => Expr::Identifier(Ident::with_quote('"', VALUE)),
-            _ => Expr::CompoundIdentifier(vec![qualifier.clone(), Ident::with_quote('"', VALUE)]),
-        };
         let once = |metric: &String| tables.iter().filter(|(name, _)| *name == metric).count() == 1;
-        let found = tables.iter().filter(|(metric, _)| self.metrics.contains(*metric) && once(metric));
-        found.map(|(metric, qualifier)| ((*metric).clone(), value(qualifier))).collect()
+        let mut meanings = Meanings::default();
+        for (metric, table) in tables.iter().filter(|(metric, _)| self.metrics.contains(*metric)) {
+            meanings.qualified.insert(table.value.clone(), (*metric).clone());
+            if once(metric) {
+                meanings.plain.insert((*metric).clone(), column(table));
+            }
+        }
+        meanings
+    }
+
+    /// Puts the meanings in place of their names, but not in subqueries: those have tables of their own. A name in
+    /// `hidden` is a column of the answer, except within an aggregate function, which knows no such columns.
+    fn rewrite(&self, part: &mut impl VisitMut, meanings: &Meanings, hidden: &BTreeSet<String>) {
+        let _ =
+            part.visit(&mut Names { meanings, hidden, is_aggregate: self.aggregates, subqueries: 0, aggregates: 0 });
     }
 }
 
@@ -131,50 +170,67 @@ enum OutputNames {
     WithPlainColumns,
 }
 
-/// The meanings that hold where the columns of the answer are known as well.
-fn hidden_by_outputs(mut meanings: Meanings, select: &Select, names: OutputNames) -> Meanings {
-    for item in &select.projection {
-        match item {
-            SelectItem::ExprWithAlias { alias, .. } => _ = meanings.remove(&alias.value),
-            SelectItem::UnnamedExpr(Expr::Identifier(name)) if names == OutputNames::WithPlainColumns => {
-                _ = meanings.remove(&name.value);
-            }
-            _ => {}
+/// The names of the answer's columns.
+fn outputs(select: &Select, names: OutputNames) -> BTreeSet<String> {
+    let name = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) if names == OutputNames::WithPlainColumns => {
+            Some(name.value.clone())
         }
-    }
-    meanings
-}
-
-/// Puts the meanings in place of their names, but not in subqueries: those have tables of their own.
-fn rewrite(part: &mut impl VisitMut, meanings: &Meanings) {
-    let _ = part.visit(&mut Names { meanings, depth: 0 });
+        _ => None,
+    };
+    select.projection.iter().filter_map(name).collect()
 }
 
 struct Names<'a> {
     meanings: &'a Meanings,
-    /// Of subqueries.
-    depth: usize,
+    hidden: &'a BTreeSet<String>,
+    is_aggregate: &'a dyn Fn(&str) -> bool,
+    /// How many are around what is visited.
+    subqueries: usize,
+    aggregates: usize,
+}
+
+impl Names<'_> {
+    fn aggregates(&self, expr: &Expr) -> bool {
+        let Expr::Function(function) = expr else { return false };
+        let name = function.name.0.last().and_then(|part| part.as_ident());
+        name.is_some_and(|name| (self.is_aggregate)(&name.value.to_lowercase()))
+    }
 }
 
 impl VisitorMut for Names<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
+        self.subqueries += 1;
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
+        self.subqueries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        self.aggregates += usize::from(self.aggregates(expr));
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if let Expr::Identifier(name) = expr
-            && self.depth == 0
-            && let Some(value) = self.meanings.get(&name.value)
-        {
-            *expr = value.clone();
+        self.aggregates -= usize::from(self.aggregates(expr));
+        if self.subqueries > 0 {
+            return ControlFlow::Continue(());
+        }
+        let meaning = match expr {
+            Expr::Identifier(name) if self.aggregates > 0 || !self.hidden.contains(&name.value) => {
+                self.meanings.of(name).cloned()
+            }
+            Expr::CompoundIdentifier(names) => self.meanings.of_qualified(names),
+            _ => None,
+        };
+        if let Some(value) = meaning {
+            *expr = value;
         }
         ControlFlow::Continue(())
     }

@@ -31,6 +31,9 @@ async fn a_metric_is_a_column_of_its_own_table() {
         "SELECT l.step, l.loss FROM (SELECT step, loss FROM loss) AS l ORDER BY 1",
         "WITH l AS (SELECT step, loss FROM loss) SELECT step, loss FROM l ORDER BY 1",
         "SELECT min(step) AS step, loss FROM loss GROUP BY loss ORDER BY step",
+        "SELECT loss.step, loss.loss FROM loss ORDER BY loss.loss DESC",
+        "SELECT l.step, l.loss FROM metric.loss l JOIN lr USING (ts, rank) WHERE lr.lr > 0 ORDER BY step",
+        "SELECT a.step, b.loss FROM loss a JOIN loss b USING (ts, rank) WHERE a.loss = b.loss ORDER BY 1",
     ] {
         expected.assert_eq(&asked.answer(sql).await);
     }
@@ -104,6 +107,34 @@ async fn a_name_that_means_something_else_keeps_its_meaning() {
             | -0.9 |
             | -0.5 |
             +------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_column_of_the_answer_with_that_name_is_told_from_the_metric() {
+    // The column of values is that of the table.
+    check(
+        "SELECT loss, -value AS value FROM loss ORDER BY loss",
+        expect![[r#"
+            +------+-------+
+            | loss | value |
+            +------+-------+
+            | 0.5  | -0.5  |
+            | 0.9  | -0.9  |
+            +------+-------+"#]],
+    )
+    .await;
+    // Aggregates see the table.
+    check(
+        "SELECT step, max(loss) AS loss FROM loss GROUP BY step HAVING max(loss) > 0.1 ORDER BY max(loss), -loss",
+        expect![[r#"
+            +------+------+
+            | step | loss |
+            +------+------+
+            | 20   | 0.5  |
+            | 10   | 0.9  |
+            +------+------+"#]],
     )
     .await;
 }
