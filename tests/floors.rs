@@ -47,7 +47,7 @@ const HOUSES: [House; 4] = [
             &["answer", "operator", "question"],
             &["error", "options", "pipeline"],
             &["guard", "relative", "selection"],
-            &["lanes", "leaf"],
+            &["by_job", "lanes", "leaf"],
             &["cluster", "functions"],
             &["view"],
             &["plan"],

@@ -79,6 +79,18 @@ fn runs_of_one_script_are_listed_with_their_settings_and_stay_apart_in_sql() {
     let mut each: Vec<f64> = by_job.as_array().unwrap().iter().map(least).collect();
     each.sort_by(f64::total_cmp);
     assert_eq!(each, [0.5, 2.5], "{by_job}");
+    // And in files, which say whose a row is; of one run they have no such column.
+    answer(&place, &["export", "runs/a", "runs/b", "-o", "both.csv", "--metric", "loss"]);
+    let rows = std::fs::read_to_string(place.path().join("both.csv")).unwrap();
+    let rows: Vec<Vec<&str>> = rows.lines().map(|row| row.split(',').collect()).collect();
+    let (job, value) = (rows[0].iter().position(|name| *name == "job").unwrap(), rows[0].len() - 2);
+    assert_eq!(rows[0][value], "value");
+    let mut values: Vec<(&str, &str)> = rows[1..].iter().map(|row| (row[job], row[value])).collect();
+    values.sort_unstable();
+    values.dedup_by_key(|(job, _)| *job);
+    assert_eq!((rows.len(), values.len()), (5, 2), "{rows:?}");
+    answer(&place, &["export", "runs/a", "-o", "one.csv", "--metric", "loss"]);
+    assert!(!std::fs::read_to_string(place.path().join("one.csv")).unwrap().contains("job"));
     let own = "SELECT DISTINCT name FROM jobs";
     assert_eq!(answer(&place, &["sql", "--format", "csv", "runs/a", own]), "name\nlarge lr\n");
 }

@@ -16,6 +16,7 @@ use telem_engine::{Db, JOB_TAG, SeriesId, SeriesIndex, Snapshot};
 use tokio::task::AbortHandle;
 
 use crate::answer::{LastAnswer, SqlAnswer, TsAnswer};
+use crate::by_job::JobsOfDb;
 use crate::cluster::head::Head;
 use crate::cluster::{Members, Wire, WorkerService};
 use crate::error::Result;
@@ -23,7 +24,6 @@ use crate::leaf::LeafContext;
 use crate::options::{QueryOptions, QueryStats, RowOrder};
 use crate::plan;
 use crate::question::TsQuery;
-use crate::selection;
 use crate::session::Session;
 use crate::view::View;
 use bounded::{QueryDeadline, QueryLanguage, Workers};
@@ -231,7 +231,7 @@ impl Round {
     /// Invalid, UnknownName.
     pub fn check(&self, query: &TsQuery) -> Result<()> {
         let inner = &self.queries.inner;
-        if inner.head.is_none() && inner.db.is_read_only() && selection::asks_for_jobs(query, self.snapshot.index()) {
+        if inner.jobs().are_asked_for(query, self.snapshot.index()) {
             // Which jobs there are is known when it is answered.
             let filters = query.filters.iter().filter(|filter| filter.key != JOB_TAG).cloned().collect();
             return plan::check(&TsQuery { filters, ..query.clone() }, &inner.view(self.snapshot.clone()));
@@ -254,6 +254,11 @@ impl Round {
 }
 
 impl QueryService {
+    /// What can be asked by job.
+    fn jobs(&self) -> JobsOfDb {
+        if self.head.is_some() { JobsOfDb::none() } else { JobsOfDb::saved(&self.db) }
+    }
+
     /// What a question that begins now sees.
     fn view(&self, snapshot: Snapshot) -> View {
         match &self.head {

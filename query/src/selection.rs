@@ -2,18 +2,12 @@
 //!
 //! The head and the owners of the series must agree on groups, so both call [`group_key`].
 
-use telem_engine::{JOB_TAG, NameKind, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate};
+use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate};
 
 use crate::error::{Error, Result};
 use crate::question::tags::{SEPARATOR, encode_tags};
 use crate::question::tsq::{Matcher, TagFilter};
 use crate::question::{Aggregator, TsQuery};
-
-/// Whether a filter names the tag of jobs, which no series of the metric carries: saved databases can be read with it.
-pub(crate) fn asks_for_jobs(query: &TsQuery, index: &SeriesIndex) -> bool {
-    query.filters.iter().any(|filter| filter.key == JOB_TAG)
-        && !index.tag_keys(&query.metric).iter().any(|key| &**key == JOB_TAG)
-}
 
 /// Checks that some node knows the metric, the tag keys and the literal tag values of a query.
 ///

@@ -12,7 +12,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{displayable, execute_stream};
 use datafusion_distributed::display_plan_ascii;
 use futures::StreamExt;
-use telem_engine::{SeriesId, Snapshot};
+use telem_engine::SeriesId;
 use tokio::time::timeout_at;
 
 use super::bounded::QueryDeadline;
@@ -27,7 +27,6 @@ use crate::options::RowOrder;
 use crate::plan::{self, PlanContext};
 use crate::question::TsQuery;
 use crate::relative::Anchor;
-use crate::selection;
 use crate::view::View;
 
 /// How often a question is asked, at the most. Every further time is the loss of another node.
@@ -52,7 +51,7 @@ pub(super) async fn timeseries(
 ) -> Result<TsAnswer> {
     let options = &inner.options;
     let mut asked_for_names = false;
-    let context = match by_job(inner, query, &context).await? {
+    let context = match inner.jobs().snapshot(query, context.snapshot.index()).await? {
         Some(snapshot) => LeafContext { snapshot, ..context },
         None => context,
     };
@@ -73,18 +72,6 @@ pub(super) async fn timeseries(
         }
     }
     Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
-}
-
-/// The snapshot in which series have their job as a tag, where the query asks for that tag and no series has it.
-async fn by_job(inner: &QueryService, query: &TsQuery, context: &LeafContext) -> Result<Option<Snapshot>> {
-    if inner.head.is_some() || !selection::asks_for_jobs(query, context.snapshot.index()) {
-        return Ok(None);
-    }
-    let db = inner.db.clone();
-    // The first such question opens the databases again.
-    let opened = tokio::task::spawn_blocking(move || db.by_job()).await;
-    let opened = opened.map_err(|error| Error::Internal(format!("opening by job: {error}")))?;
-    Ok(opened?.map(|db| db.snapshot()))
 }
 
 /// The newest sample of each of these series.
@@ -182,6 +169,7 @@ async fn planned(
     let now = inner.options.clock.now();
     let mut state = inner.session.state(context, &view, now, order);
     state.config_mut().set_extension(Arc::new(Anchor::new(inner.db.clone(), now)));
+    state.config_mut().set_extension(Arc::new(inner.jobs()));
     let planned = sql::plan(text, &mut state, &view).await?;
     Ok((view, state, planned))
 }

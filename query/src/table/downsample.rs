@@ -8,7 +8,7 @@
 //!
 //! Each series of the metric is downsampled on its own, perhaps turned into a rate, and perhaps aggregated with the
 //! other series of its group. The columns are `ts` (start of the bucket), `value`, and the tags that distinguish the
-//! lines: those of `by`, or all of them without an aggregate. The range of time comes from `start` and `stop` or from a
+//! lines: those of `by`, or all of them without an aggregate. Of saved databases `by` may name the job. The range of time comes from `start` and `stop` or from a
 //! filter on `ts`; otherwise it is all time. A range chooses buckets by their start and never cuts one. This table is
 //! also how gaps are filled, see [`arguments::GapFill`].
 
@@ -30,8 +30,9 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
-use telem_engine::{NameKind, TimeRange, Timestamp};
+use telem_engine::{JOB_TAG, NameKind, TimeRange, Timestamp};
 
+use crate::by_job::JobsOfDb;
 use crate::error::Error;
 use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{Column, RowKind, RowsRequest};
@@ -72,7 +73,14 @@ impl TableFunctionImpl for DownsampleFunction {
             Aggregator::None => index.tag_keys(&arguments.metric).iter().map(|key| key.to_string()).collect(),
             _ => arguments.by.clone(),
         };
-        Ok(Arc::new(DownsampleCall::new(arguments, tags)))
+        let jobs = config.get_extension::<JobsOfDb>();
+        let has_jobs = jobs.is_some_and(|jobs| jobs.can_be_tags(&arguments.metric, index));
+        let named = tags.into_iter().map(|key| match has_jobs && key == JOB_TAG {
+            true => (key.clone(), key),
+            false => (tag_column(&key), key),
+        });
+        let named = named.collect();
+        Ok(Arc::new(DownsampleCall::new(arguments, named)))
     }
 }
 
@@ -84,11 +92,12 @@ struct DownsampleCall {
 }
 
 impl DownsampleCall {
-    fn new(arguments: Arguments, tags: Vec<String>) -> Self {
+    /// `tags` are those of the answer, each with the name of its column.
+    fn new(arguments: Arguments, tags: Vec<(String, String)>) -> Self {
         let mut fields = vec![Field::new("ts", time_type(), false), Field::new("value", DataType::Float64, true)];
         let mut columns = vec![Column::Ts, Column::Value];
-        for key in tags {
-            fields.push(Field::new(tag_column(&key), DataType::Utf8View, true));
+        for (name, key) in tags {
+            fields.push(Field::new(name, DataType::Utf8View, true));
             columns.push(Column::Tag(key));
         }
         let shape = TableShape { rows: RowKind::Sample, schema: Arc::new(Schema::new(fields)), columns };

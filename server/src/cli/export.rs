@@ -15,7 +15,6 @@ mod read;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use arrow::array::RecordBatch;
 use clap::{Args, ValueEnum};
 use telem_engine::{TimeRange, Timestamp};
 
@@ -31,13 +30,13 @@ use columns::Columns;
 use events::{EventFiles, StepsByTime};
 use place::{ExportPlace, Written};
 use progress::ExportProgress;
-use read::ExportSource;
+use read::{ExportRows, ExportSource};
 
 /// Write samples to Parquet, CSV, Arrow or TensorBoard files
 ///
 /// OUT is a file (out.parquet, out.csv, out.arrow) with all metrics, or a directory (OUT/) with one file per metric.
 /// Columns: metric, host, node, one for every other tag, ts (microseconds, UTC), value (double), and value_int (the
-/// exact integer, if the sample is one). Rows are ordered by metric, series and time. Files get their names when they
+/// exact integer, if the sample is one); of several jobs also job. Rows are ordered by metric, job, series and time. Files get their names when they
 /// are complete: an export that fails leaves earlier files untouched.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
@@ -170,6 +169,7 @@ async fn export(
     mut progress: ExportProgress,
 ) -> Result<(), CliFailure> {
     let mut source = ExportSource::open(&args.from, args.strict)?;
+    source.tell_jobs_apart().await?;
     let range = range(args, &source).await?;
     if let Some(several) = source.several() {
         progress.say(&several);
@@ -204,7 +204,7 @@ async fn write(
         ExportPlace::Directory(path) => {
             // A metric that no file can hold is reported before the others are written, which may take hours.
             for metric in &chosen {
-                Columns::of(&[metric]).map_err(CliFailure::failed)?;
+                Columns::of(&[metric], source.job_column()).map_err(CliFailure::failed)?;
             }
             let mut directory = place::Unfinished::create(&path, format, args.force)?;
             for metric in &chosen {
@@ -234,15 +234,15 @@ async fn one_file(
     format: ExportFormat,
     progress: &mut ExportProgress,
 ) -> Result<Written, CliFailure> {
-    let columns = Columns::of(metrics).map_err(CliFailure::failed)?;
+    let columns = Columns::of(metrics, source.job_column()).map_err(CliFailure::failed)?;
     let mut output = Output::new(format.output(), columns.schema(), path, NO_TABLE)?;
     let mut samples = 0;
     for metric in metrics {
         let mut rows = columns.rows_of(metric);
-        let mut write = |batch: &RecordBatch, series| {
-            samples += batch.num_rows() as u64;
-            progress.add(metric, batch.num_rows(), series);
-            output.batch(&rows.of(batch).map_err(CliFailure::failed)?)
+        let mut write = |found: ExportRows<'_>| {
+            samples += found.batch.num_rows() as u64;
+            progress.add(metric, found.batch.num_rows(), found.series);
+            output.batch(&rows.of(found.batch, found.job).map_err(CliFailure::failed)?)
         };
         source.samples(metric, range, &mut write).await?;
         progress.done(metric);
@@ -265,7 +265,7 @@ async fn events(
 ) -> Result<Written, CliFailure> {
     let mut steps = StepsByTime::default();
     if let Some(metric) = known.iter().find(|metric| metric.name == events::STEP) {
-        let mut take = |batch: &RecordBatch, _| steps.add(metric, batch);
+        let mut take = |found: ExportRows<'_>| steps.add(metric, found);
         source.samples(metric, range, &mut take).await?;
         steps.sort();
     }
@@ -273,9 +273,9 @@ async fn events(
     let mut written = 0;
     // It goes with every other metric.
     for metric in metrics.iter().filter(|metric| metric.name != events::STEP) {
-        let mut take = |batch: &RecordBatch, series| {
-            progress.add(metric, batch.num_rows(), series);
-            files.batch(metric, batch)
+        let mut take = |found: ExportRows<'_>| {
+            progress.add(metric, found.batch.num_rows(), found.series);
+            files.batch(metric, found)
         };
         source.samples(metric, range, &mut take).await?;
         progress.done(metric);
@@ -295,16 +295,16 @@ async fn one_metric(
     directory: &mut place::Unfinished,
     progress: &mut ExportProgress,
 ) -> Result<(), CliFailure> {
-    let columns = Columns::of(&[metric]).map_err(CliFailure::failed)?;
+    let columns = Columns::of(&[metric], source.job_column()).map_err(CliFailure::failed)?;
     let mut rows = columns.rows_of(metric);
     let mut file = None;
-    let mut write = |batch: &RecordBatch, series| {
+    let mut write = |found: ExportRows<'_>| {
         let file = match &mut file {
             Some(file) => file,
             none => none.insert(directory.file(&metric.name, columns.schema())?),
         };
-        progress.add(metric, batch.num_rows(), series);
-        file.batch(&rows.of(batch).map_err(CliFailure::failed)?)
+        progress.add(metric, found.batch.num_rows(), found.series);
+        file.batch(&rows.of(found.batch, found.job).map_err(CliFailure::failed)?)
     };
     source.samples(metric, range, &mut write).await?;
     progress.done(metric);

@@ -1,5 +1,6 @@
 //! Runs a time-series query and returns its lines as rows.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,10 +19,12 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::TryStreamExt;
-use telem_engine::{Timestamp, Value};
+use telem_engine::{Snapshot, Timestamp, Value};
 
 use super::arguments::GapFill;
 use crate::answer::{TsAnswer, TsGroup};
+use crate::by_job::JobsOfDb;
+use crate::leaf::LeafContext;
 use crate::leaf::rows::Column;
 use crate::operator::rebuilt;
 use crate::options::{BATCH_ROWS, QueryOptions};
@@ -80,8 +83,18 @@ impl ExecutionPlan for DownsampleExec {
         let memory = MemoryConsumer::new(self.name()).register(task.memory_pool());
         let (query, fill) = (self.query.clone(), self.fill);
         let (columns, schema) = (self.columns.clone(), self.schema());
+        let jobs = config.get_extension::<JobsOfDb>();
         let batches = futures::stream::once(async move {
-            let context = PlanContext { view: View::clone(&view), task_ctx: task, options: &options };
+            let by_job = match &jobs {
+                Some(jobs) => jobs.snapshot(&query, view.index()).await,
+                None => Ok(None),
+            };
+            let by_job = by_job.map_err(|error| DataFusionError::External(Box::new(error)))?;
+            let (view, task_ctx) = match by_job {
+                Some(snapshot) => seen(snapshot, &task)?,
+                None => (View::clone(&view), task),
+            };
+            let context = PlanContext { view, task_ctx, options: &options };
             // Filters may leave no time at all; to the pipeline that would be a mistake.
             let answer = match query.end < query.start {
                 true => Ok(TsAnswer::default()),
@@ -94,6 +107,21 @@ impl ExecutionPlan for DownsampleExec {
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches.try_flatten())))
     }
+}
+
+/// What sees `snapshot` alone.
+fn seen(snapshot: Snapshot, task: &TaskContext) -> Result<(View, Arc<TaskContext>)> {
+    let Some(context) = task.session_config().get_extension::<LeafContext>() else {
+        return internal_err!("downsample is executed where leaves have nothing to read");
+    };
+    let context = LeafContext { snapshot: snapshot.clone(), ..LeafContext::clone(&context) };
+    let config = task.session_config().clone().with_extension(Arc::new(context));
+    // Plans of time series carry their functions.
+    let (scalar, higher_order) = (HashMap::new(), HashMap::new());
+    let (aggregate, window) = (HashMap::new(), HashMap::new());
+    let (session, runtime) = (task.session_id(), task.runtime_env());
+    let task = TaskContext::new(task.task_id(), session, config, scalar, higher_order, aggregate, window, runtime);
+    Ok((View::alone(snapshot), Arc::new(task)))
 }
 
 /// Makes batches of an answer as they are asked for.

@@ -322,3 +322,29 @@ async fn it_joins_and_aggregates_like_any_table() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn saved_runs_with_equal_series_are_told_apart_by_their_job() {
+    let job = |id: &str| serde_json::json!({"id": id});
+    let runs = Asked::runs(&[("n1", job("7"), "loss{rank=0} 0:9 20:7"), ("n1", job("8"), "loss{rank=0} 0:1 70:2")]);
+    let by_job = "SELECT * FROM downsample('loss', '1 minute', aggregate => 'sum', by => 'job,rank') ORDER BY job, ts";
+    expect![[r#"
+        +----------------------+-------+-----+------+
+        | ts                   | value | job | rank |
+        +----------------------+-------+-----+------+
+        | 2024-01-01T00:00:00Z | 8.0   | 7   | 0    |
+        | 2024-01-01T00:00:00Z | 1.0   | 8   | 0    |
+        | 2024-01-01T00:01:00Z | 2.0   | 8   | 0    |
+        +----------------------+-------+-----+------+"#]]
+    .assert_eq(&runs.answer(by_job).await);
+    // A tag of that name stays what it is.
+    let tagged = Asked::runs(&[("n1", job("7"), "loss{job=mine} 0:9"), ("n1", job("8"), "loss{job=mine} 20:1")]);
+    let by_tag = "SELECT value, tag_job FROM downsample('loss', '1 minute', aggregate => 'sum', by => 'job')";
+    expect![[r#"
+        +-------+---------+
+        | value | tag_job |
+        +-------+---------+
+        | 5.0   | mine    |
+        +-------+---------+"#]]
+    .assert_eq(&tagged.answer(by_tag).await);
+}

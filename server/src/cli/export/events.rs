@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::partition;
 use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
-use telem_engine::Timestamp;
+use telem_engine::{JOB_TAG, Timestamp};
 
 use super::choose::ExportMetric;
 use super::columns::BEFORE_TAGS;
 use super::names::FileNames;
 use super::place::{Written, beside, bytes_of};
+use super::read::ExportRows;
 use crate::cli::CliFailure;
 use crate::cli::protobuf::ProtoWriter;
 use crate::cli::tfrecord;
@@ -47,7 +48,8 @@ impl StepsByTime {
     ///
     /// # Errors
     /// Failed when they are too many.
-    pub fn add(&mut self, metric: &ExportMetric, batch: &RecordBatch) -> Result<(), CliFailure> {
+    pub fn add(&mut self, metric: &ExportMetric, found: ExportRows<'_>) -> Result<(), CliFailure> {
+        let batch = found.batch;
         self.count += batch.num_rows();
         if self.count > STEPS_MAX {
             return Err(CliFailure::Failed(format!(
@@ -55,7 +57,7 @@ impl StepsByTime {
             )));
         }
         for rows in series_in(batch)? {
-            let steps = self.by_tags.entry(tags_of(metric, batch, rows.start)).or_default();
+            let steps = self.by_tags.entry(tags_of(metric, found, rows.start)).or_default();
             steps.extend(rows.map(|row| {
                 let (ts, value) = sample(batch, row);
                 (ts, value.round() as i64)
@@ -126,9 +128,10 @@ impl EventFiles {
     }
 
     /// Adds samples of a metric.
-    pub fn batch(&mut self, metric: &ExportMetric, batch: &RecordBatch) -> Result<(), CliFailure> {
+    pub fn batch(&mut self, metric: &ExportMetric, found: ExportRows<'_>) -> Result<(), CliFailure> {
+        let batch = found.batch;
         for rows in series_in(batch)? {
-            let tags = tags_of(metric, batch, rows.start);
+            let tags = tags_of(metric, found, rows.start);
             let path = self.file(&tags)?;
             // One file is open at a time: there may be more series than this process may open files.
             let file = File::options().append(true).open(&path).map_err(failed("open", &path))?;
@@ -215,13 +218,14 @@ fn series_in(batch: &RecordBatch) -> Result<Vec<Range<usize>>, CliFailure> {
     }
 }
 
-fn tags_of(metric: &ExportMetric, batch: &RecordBatch, row: usize) -> SeriesTags {
-    let columns = metric.keys.iter().zip(&batch.columns()[BEFORE_TAGS..]);
+/// The tags of a row; the job, where jobs are told apart, is one of them.
+fn tags_of(metric: &ExportMetric, found: ExportRows<'_>, row: usize) -> SeriesTags {
+    let columns = metric.keys.iter().zip(&found.batch.columns()[BEFORE_TAGS..]);
     let tags = columns.filter_map(|(key, column)| {
         let column = column.as_string_view();
         column.is_valid(row).then(|| (key.clone(), column.value(row).to_owned()))
     });
-    tags.collect()
+    found.job.map(|job| (JOB_TAG.to_owned(), job.to_owned())).into_iter().chain(tags).collect()
 }
 
 /// Time and value of a row.

@@ -21,7 +21,7 @@ use telem_engine::{Clock, SystemClock, TimeRange, Timestamp};
 use telem_query::{Queries, QueryOptions, RowOrder};
 
 use super::choose::ExportMetric;
-use super::columns::{BEFORE_TAGS, answer_schema, quoted, select_list};
+use super::columns::{BEFORE_TAGS, JobColumn, answer_schema, quoted, select_list};
 use crate::cli::CliFailure;
 use crate::cli::source::{Origin, RowsError, SourceBatches, StrictArg, open_read_only};
 use crate::client::{Client, ClientError};
@@ -41,11 +41,25 @@ const NOW: &str = "SELECT CAST('now' AS TIMESTAMP)";
 const BEGIN: &str = "SELECT min(first_ts) FROM series";
 const METRICS: &str = "SELECT metric, map_keys(tags), count(*) FROM series GROUP BY 1, 2";
 
-/// Takes rows of one metric, and how many of its series begin in them.
-pub type Take<'a> = dyn FnMut(&RecordBatch, u64) -> Result<(), CliFailure> + 'a;
+const JOBS: &str = "SELECT DISTINCT job FROM jobs ORDER BY job";
+
+/// Rows of one metric, see [`answer_schema`].
+#[derive(Clone, Copy, Debug)]
+pub struct ExportRows<'a> {
+    pub batch: &'a RecordBatch,
+    /// How many series begin in them.
+    pub series: u64,
+    /// Whose they all are, where jobs are told apart.
+    pub job: Option<&'a str>,
+}
+
+/// Takes rows of one metric.
+pub type Take<'a> = dyn FnMut(ExportRows<'_>) -> Result<(), CliFailure> + 'a;
 
 pub struct ExportSource {
     asked: QueryTarget,
+    /// Where there are several; equal series of two are two then.
+    jobs: Vec<String>,
     /// The databases that were found, where they are in this process.
     databases: Vec<PathBuf>,
     lacking: Lacking,
@@ -103,7 +117,22 @@ impl ExportSource {
                 QueryTarget::Here(Queries::new(db, options).map_err(CliFailure::failed)?)
             }
         };
-        Ok(Self { asked, databases, lacking: Lacking::default(), strict })
+        Ok(Self { asked, jobs: Vec::new(), databases, lacking: Lacking::default(), strict })
+    }
+
+    /// Tells several jobs apart from now on.
+    ///
+    /// # Errors
+    /// As [`ExportSource::samples`].
+    pub async fn tell_jobs_apart(&mut self) -> Result<(), CliFailure> {
+        let jobs = self.names(JOBS).await?;
+        self.jobs = if jobs.len() > 1 { jobs } else { Vec::new() };
+        Ok(())
+    }
+
+    /// Whether rows say whose they are.
+    pub fn job_column(&self) -> JobColumn {
+        if self.jobs.is_empty() { JobColumn::Absent } else { JobColumn::Present }
     }
 
     /// Which databases are read as one, where there is more than one.
@@ -220,9 +249,9 @@ impl ExportSource {
         Ok((metrics.into_values().collect(), missing))
     }
 
-    /// Hands the samples of `metric` in `range` to `take`, in the columns of [`answer_schema`]: node by node, of each
-    /// series by series, each by time; or a stretch of time after the other in that order, where the server's deadline
-    /// asks for it.
+    /// Hands the samples of `metric` in `range` to `take`, in the columns of [`answer_schema`]: node by node, of each job
+    /// by job, series by series, each by time; or a stretch of time after the other in that order, where the server's
+    /// deadline asks for it.
     ///
     /// # Errors
     /// What `take` says; what cannot be read; with `--strict`, nodes that do not answer.
@@ -235,8 +264,15 @@ impl ExportSource {
         let nodes = self.nodes(metric).await?;
         // Rows have an order on each node alone.
         let nodes = if nodes.len() > 1 { nodes.into_iter().map(Some).collect() } else { vec![None] };
-        for node in nodes {
-            self.samples_of(metric, node.as_deref(), range, take).await?;
+        let jobs: Vec<Option<String>> = match self.jobs.is_empty() {
+            true => vec![None],
+            false => self.jobs.iter().cloned().map(Some).collect(),
+        };
+        for node in &nodes {
+            for job in &jobs {
+                let part = ExportPart { metric, node: node.as_deref(), job: job.as_deref() };
+                self.samples_of(part, range, take).await?;
+            }
         }
         Ok(())
     }
@@ -246,31 +282,37 @@ impl ExportSource {
         if !self.is_live() {
             return Ok(Vec::new());
         }
-        let sql = format!("SELECT DISTINCT node FROM series WHERE metric = {}", text(&metric.name));
-        let mut batches = self.ask_again(&sql).await?;
-        // Nodes that are not in the list get no queries, and can only be named here.
-        self.note(batches.missing())?;
-        let mut nodes = Vec::new();
-        while let Some(batch) = batches.next().await? {
-            let [found] = batch.columns() else { return Err(RowsError::from(strange(&batch, 1)).into()) };
-            let found = cast(found, &DataType::Utf8).map_err(RowsError::from)?;
-            nodes.extend(found.as_string::<i32>().iter().flatten().map(str::to_owned));
-        }
+        let mut nodes =
+            self.names(&format!("SELECT DISTINCT node FROM series WHERE metric = {}", text(&metric.name))).await?;
         nodes.sort_unstable();
         Ok(nodes)
     }
 
+    /// The answer to a question for names.
+    async fn names(&mut self, sql: &str) -> Result<Vec<String>, CliFailure> {
+        let mut batches = self.ask_again(sql).await?;
+        // Nodes that are not in the list get no queries, and can only be named here.
+        self.note(batches.missing())?;
+        let mut names = Vec::new();
+        while let Some(batch) = batches.next().await? {
+            let [found] = batch.columns() else { return Err(RowsError::from(strange(&batch, 1)).into()) };
+            let found = cast(found, &DataType::Utf8).map_err(RowsError::from)?;
+            names.extend(found.as_string::<i32>().iter().flatten().map(str::to_owned));
+        }
+        Ok(names)
+    }
+
     async fn samples_of(
         &mut self,
-        metric: &ExportMetric,
-        node: Option<&str>,
+        part: ExportPart<'_>,
         range: TimeRange,
         take: &mut Take<'_>,
     ) -> Result<(), CliFailure> {
+        let metric = part.metric;
         let mut todo = vec![ExportStretch { range, after: None, tries: 0 }];
         while let Some(stretch) = todo.pop() {
             let mut reached = stretch.after.clone();
-            match self.stretch(metric, node, &stretch, &mut reached, take).await {
+            match self.stretch(part, &stretch, &mut reached, take).await {
                 Ok(()) => {}
                 Err(Stopped::Taking(failure)) => return Err(failure),
                 Err(Stopped::Rows(error)) => {
@@ -294,18 +336,17 @@ impl ExportSource {
 
     async fn stretch(
         &mut self,
-        metric: &ExportMetric,
-        node: Option<&str>,
+        part: ExportPart<'_>,
         stretch: &ExportStretch,
         reached: &mut Option<ExportPosition>,
         take: &mut Take<'_>,
     ) -> Result<(), Stopped> {
-        let mut batches = self.ask(&question(metric, node, stretch.range), RowOrder::Stored).await?;
+        let mut batches = self.ask(&question(part, stretch.range), RowOrder::Stored).await?;
         // Including nodes that an earlier stretch still had: their later rows are missing.
         self.note(batches.missing()).map_err(Stopped::Taking)?;
         let mut skipping = stretch.after.as_ref();
         while let Some(batch) = batches.next().await? {
-            let mut batch = typed(&batch, metric)?;
+            let mut batch = typed(&batch, part.metric)?;
             if let Some(after) = skipping {
                 batch = rows_after(&batch, after);
             }
@@ -314,7 +355,7 @@ impl ExportSource {
             }
             skipping = None;
             let series = series_begun(&batch, reached.as_ref())?;
-            take(&batch, series).map_err(Stopped::Taking)?;
+            take(ExportRows { batch: &batch, series, job: part.job }).map_err(Stopped::Taking)?;
             *reached = Some(ExportPosition::of(&batch, batch.num_rows() - 1));
         }
         Ok(())
@@ -342,14 +383,23 @@ fn text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The SQL for the samples of `metric` in `range`, on one node or wherever they are.
-fn question(metric: &ExportMetric, node: Option<&str>, range: TimeRange) -> String {
-    let mut sql = format!("SELECT {} FROM metric.{}", select_list(metric), quoted(&metric.name));
+/// Samples that one question asks for: of one node or wherever they are, and of one job or of all as one.
+#[derive(Clone, Copy, Debug)]
+struct ExportPart<'a> {
+    metric: &'a ExportMetric,
+    node: Option<&'a str>,
+    job: Option<&'a str>,
+}
+
+/// The SQL for samples in `range`.
+fn question(part: ExportPart<'_>, range: TimeRange) -> String {
+    let mut sql = format!("SELECT {} FROM metric.{}", select_list(part.metric), quoted(&part.metric.name));
     // Not as dates: they end long before microseconds do.
     let time = |time: Timestamp| format!("arrow_cast({}, 'Timestamp(Microsecond, Some(\"UTC\"))')", time.micros());
     let mut word = "WHERE";
-    if let Some(node) = node {
-        sql.push_str(&format!(" {word} node = {}", text(node)));
+    for (column, name) in [("node", part.node), ("job", part.job)] {
+        let Some(name) = name else { continue };
+        sql.push_str(&format!(" {word} {column} = {}", text(name)));
         word = "AND";
     }
     if range.start != TimeRange::ALL.start {

@@ -7,7 +7,11 @@ use expect_test::expect;
 use super::*;
 
 fn names(keys: &[&str]) -> String {
-    let columns = Columns::of(&[&metric("m", keys)]).unwrap();
+    names_with(keys, JobColumn::Absent)
+}
+
+fn names_with(keys: &[&str], job: JobColumn) -> String {
+    let columns = Columns::of(&[&metric("m", keys)], job).unwrap();
     let names: Vec<&str> = columns.schema.fields().iter().map(|field| field.name().as_str()).collect();
     names.join(" ")
 }
@@ -27,12 +31,21 @@ fn the_host_is_always_there_and_a_tag_named_like_a_fixed_column_gets_a_prefix() 
 }
 
 #[test]
+fn the_job_is_a_column_where_several_are_told_apart() {
+    assert_eq!(names_with(&["rank", "job"], JobColumn::Absent), "metric host node job rank ts value value_int");
+    assert_eq!(
+        names_with(&["rank", "Job"], JobColumn::Present),
+        "metric host node job tag_Job rank ts value value_int"
+    );
+}
+
+#[test]
 fn a_file_has_a_bounded_number_of_columns() {
     let keys: Vec<String> = (0..=COLUMNS_MAX).map(|at| format!("k{at}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let most = metric("most", &keys[..COLUMNS_MAX]);
-    assert_eq!(Columns::of(&[&most]).unwrap().schema.fields().len(), COLUMNS_MAX + 6);
-    let error = Columns::of(&[&most, &metric("other", &keys[1..])]).unwrap_err();
+    assert_eq!(Columns::of(&[&most], JobColumn::Absent).unwrap().schema.fields().len(), COLUMNS_MAX + 6);
+    let error = Columns::of(&[&most, &metric("other", &keys[1..])], JobColumn::Absent).unwrap_err();
     assert!(error.contains("1001 tags together") && error.contains("1000 at most"), "{error}");
     assert!(error.contains("-o OUT/"), "{error}");
 }
@@ -41,7 +54,7 @@ fn a_file_has_a_bounded_number_of_columns() {
 fn a_metric_that_no_file_can_hold_is_named_with_how_to_leave_it_out() {
     let keys: Vec<String> = (0..=COLUMNS_MAX).map(|at| format!("k{at}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let error = Columns::of(&[&metric("load", &[]), &metric("wide", &keys)]).unwrap_err();
+    let error = Columns::of(&[&metric("load", &[]), &metric("wide", &keys)], JobColumn::Absent).unwrap_err();
     assert!(error.starts_with("metric wide has 1001 tags") && error.contains("--exclude 'wide'"), "{error}");
     assert!(!error.contains("OUT/"), "one file or many, it does not fit: {error}");
 }
@@ -57,7 +70,7 @@ fn the_question_names_every_tag_by_its_column_in_sql() {
 #[test]
 fn a_metric_fills_its_own_tags_and_leaves_those_of_others_empty() {
     let load = metric("load", &["core", "host"]);
-    let columns = Columns::of(&[&metric("m", &["core", "host", "rank"])]).unwrap();
+    let columns = Columns::of(&[&metric("m", &["core", "host", "rank"])], JobColumn::Absent).unwrap();
     let mut rows = columns.rows_of(&load);
     let answer = |cores: Vec<Option<&str>>| {
         let count = cores.len();
@@ -72,7 +85,8 @@ fn a_metric_fills_its_own_tags_and_leaves_those_of_others_empty() {
         ];
         RecordBatch::try_new(answer_schema(&load), columns).unwrap()
     };
-    let batches = [rows.of(&answer(vec![Some("0"), None])).unwrap(), rows.of(&answer(vec![Some("1")])).unwrap()];
+    let batches =
+        [rows.of(&answer(vec![Some("0"), None]), None).unwrap(), rows.of(&answer(vec![Some("1")]), None).unwrap()];
     expect![[r#"
         +--------+------+------+------+------+-----------------------------+-------+-----------+
         | metric | host | node | core | rank | ts                          | value | value_int |

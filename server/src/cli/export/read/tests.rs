@@ -21,6 +21,10 @@ use crate::client::Address;
 use crate::rows::{Encoder, Format};
 use crate::testing::Served;
 
+fn part(metric: &ExportMetric) -> ExportPart<'_> {
+    ExportPart { metric, node: None, job: None }
+}
+
 fn metric(keys: &[&str]) -> ExportMetric {
     ExportMetric { name: "m".to_owned(), keys: keys.iter().map(|key| (*key).to_owned()).collect(), series: 1 }
 }
@@ -48,20 +52,20 @@ fn range(start: i64, end: i64) -> TimeRange {
 #[test]
 fn the_question_is_sql_that_a_leaf_answers_alone() {
     let metric = ExportMetric { name: "sys.\"cpu\"".to_owned(), ..metric(&["host"]) };
-    expect![[r#"SELECT "ts", "value", "value_int", "node", "host" FROM metric."sys.""cpu""""#]].assert_eq(&question(
-        &metric,
-        None,
-        TimeRange::ALL,
-    ));
+    expect![[r#"SELECT "ts", "value", "value_int", "node", "host" FROM metric."sys.""cpu""""#]]
+        .assert_eq(&question(part(&metric), TimeRange::ALL));
     expect![[
         r#"SELECT "ts", "value", "value_int", "node", "host" FROM metric."sys.""cpu""" WHERE ts >= arrow_cast(-5, 'Timestamp(Microsecond, Some("UTC"))') AND ts < arrow_cast(7, 'Timestamp(Microsecond, Some("UTC"))')"#
     ]]
-    .assert_eq(&question(&metric, None, range(-5, 7)));
+    .assert_eq(&question(part(&metric), range(-5, 7)));
     let end = TimeRange::new(TimeRange::ALL.start, Timestamp::from_micros(7));
     assert!(
-        question(&metric, None, end).ends_with(r#"WHERE ts < arrow_cast(7, 'Timestamp(Microsecond, Some("UTC"))')"#)
+        question(part(&metric), end).ends_with(r#"WHERE ts < arrow_cast(7, 'Timestamp(Microsecond, Some("UTC"))')"#)
     );
-    assert!(question(&metric, Some("it's"), TimeRange::ALL).ends_with("WHERE node = 'it''s'"));
+    let of_node = ExportPart { node: Some("it's"), ..part(&metric) };
+    assert!(question(of_node, TimeRange::ALL).ends_with("WHERE node = 'it''s'"));
+    let of_job = ExportPart { job: Some("7"), ..of_node };
+    assert!(question(of_job, TimeRange::ALL).ends_with("WHERE node = 'it''s' AND job = '7'"));
 }
 
 /// The canonical order: a series with fewer tags comes before those that have more, whatever a missing tag would
@@ -169,6 +173,7 @@ async fn source_lacking(served: &Served, batches_max: usize, lacking: &[&'static
     tokio::spawn(async move { axum::serve(listener, router).await });
     let client = Client::with_token(Address::parse(&address).unwrap(), None);
     ExportSource {
+        jobs: Vec::new(),
         asked: QueryTarget::Server(client),
         databases: Vec::new(),
         lacking: Lacking::default(),
@@ -209,7 +214,8 @@ async fn a_metric_that_a_server_cuts_off_again_and_again_comes_whole_and_every_s
         assert_eq!(metrics.iter().map(|metric| &*metric.name).collect::<Vec<_>>(), ["load", "other"]);
         assert_eq!((metrics[0].series, metrics[0].keys.len()), (6, 2));
         let mut found = Vec::new();
-        let mut take = |batch: &RecordBatch, _: u64| {
+        let mut take = |rows: ExportRows<'_>| {
+            let batch = rows.batch;
             let (core, host) = (batch.column(4).as_string_view(), batch.column(5).as_string_view());
             let ts = batch.column(0).as_primitive::<TimestampMicrosecondType>();
             for row in 0..batch.num_rows() {
@@ -242,7 +248,7 @@ async fn whoever_any_answer_lacked_is_named_once_whenever_that_was() {
     let answers = ["n1=down", "n1=down, n2=left", "", "", "n3=gone: a, n1=late", last, last];
     let mut source = source_lacking(&served, 5, &answers).await;
     let metrics = source.metrics().await.unwrap();
-    source.samples(&metrics[0], TimeRange::ALL, &mut |_, _| Ok(())).await.unwrap();
+    source.samples(&metrics[0], TimeRange::ALL, &mut |_| Ok(())).await.unwrap();
     assert_eq!(source.lacking().to_string(), "n1=down, n2=left, n3=gone: a, n4=x, and up to 7 more");
 }
 
@@ -255,7 +261,7 @@ async fn with_strict_the_first_answer_that_lacks_a_node_ends_the_export() {
         let mut source = source_lacking(&served, 5, &answers).await;
         source.strict = StrictArg { strict: true };
         let metrics = source.metrics().await.unwrap();
-        let end = source.samples(&metrics[0], TimeRange::ALL, &mut |_, _| Ok(())).await;
+        let end = source.samples(&metrics[0], TimeRange::ALL, &mut |_| Ok(())).await;
         // The time in which there are samples only says where to cut.
         let expected =
             (lacking_at != 3).then_some("these nodes would be missing from the export: n2=its connection broke");
@@ -272,7 +278,7 @@ async fn a_server_that_never_answers_a_row_is_given_up() {
     let (served, _) = stored();
     let mut source = source(&served, 0).await;
     let metrics = source.metrics().await.unwrap();
-    let mut take = |_: &RecordBatch, _: u64| panic!("there is no row");
+    let mut take = |_: ExportRows<'_>| panic!("there is no row");
     let failure = source.samples(&metrics[0], TimeRange::ALL, &mut take).await.unwrap_err();
     assert!(matches!(&failure, CliFailure::Failed(message) if message.contains("broke")), "{failure:?}");
 }
@@ -295,7 +301,7 @@ async fn what_cannot_be_taken_ends_the_export() {
     let (served, _) = stored();
     let mut source = source(&served, 1).await;
     let metrics = source.metrics().await.unwrap();
-    let mut take = |_: &RecordBatch, _: u64| Err(CliFailure::failed("the disk is full"));
+    let mut take = |_: ExportRows<'_>| Err(CliFailure::failed("the disk is full"));
     let failure = source.samples(&metrics[0], TimeRange::ALL, &mut take).await.unwrap_err();
     assert!(matches!(&failure, CliFailure::Failed(message) if message == "the disk is full"), "{failure:?}");
 }
