@@ -297,6 +297,10 @@ fn an_export_that_is_stopped_leaves_what_was_there() {
         let (stream, _) = listener.accept().unwrap();
         read_request(&mut BufReader::new(&stream));
         (&stream).write_all(&arrow_answer(&RecordBatch::try_from_iter(columns).unwrap())).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        read_request(&mut BufReader::new(&stream));
+        let jobs = RecordBatch::try_from_iter([("job", Arc::new(StringArray::from(vec!["7"])) as ArrayRef)]).unwrap();
+        (&stream).write_all(&arrow_answer(&jobs)).unwrap();
         let (silent, _) = listener.accept().unwrap();
         read_request(&mut BufReader::new(&silent));
         // Until the export hangs up.

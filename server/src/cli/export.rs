@@ -169,7 +169,6 @@ async fn export(
     mut progress: ExportProgress,
 ) -> Result<(), CliFailure> {
     let mut source = ExportSource::open(&args.from, args.strict)?;
-    source.tell_jobs_apart().await?;
     let range = range(args, &source).await?;
     if let Some(several) = source.several() {
         progress.say(&several);
@@ -198,6 +197,7 @@ async fn write(
     for glob in unmatched {
         progress.warn(&format!("no metric matches '{glob}'"));
     }
+    source.tell_jobs_apart().await?;
     progress.begin(&chosen);
     let written = match place {
         ExportPlace::File(path) => one_file(source, &chosen, range, path.as_deref(), format, progress).await?,
