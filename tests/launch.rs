@@ -3,6 +3,7 @@
 
 mod killed;
 mod local;
+mod overlapping;
 mod ranks;
 mod remote;
 mod tasks;

@@ -46,7 +46,7 @@ sys.exit(max(task.wait() & 0xff for task in tasks))
 "#;
 
 /// In an allocation of three nodes, on the first.
-fn allocation(place: &Place, command: &mut Command) {
+pub(super) fn allocation(place: &Place, command: &mut Command) {
     put_program(place, "srun", SRUN, command);
     command.env("SLURM_JOB_ID", "77").env("SLURM_JOB_NODELIST", "n[1-3]").env("SLURMD_NODENAME", "n1");
     command.env("SLURM_NTASKS", "12").env("SLURM_CPUS_PER_TASK", "4");
