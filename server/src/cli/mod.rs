@@ -20,6 +20,7 @@ mod mv;
 pub(crate) mod node;
 mod nodes;
 mod output;
+mod page;
 mod pending;
 mod progress;
 mod protobuf;

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
@@ -18,8 +19,11 @@ use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 use super::CliFailure;
 use crate::client::{Address, AnswerBody, Client, ClientError};
 use crate::footprint::raise_descriptor_limit;
-use crate::missing;
+use crate::missing::{self, Lacking};
 use crate::saving::saved::{self, Opened, UnsoundPolicy};
+
+/// No other query waits for one in a process of its own.
+const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// Where a command reads: from the directories that it names, or from a server.
 #[derive(Debug)]
@@ -73,6 +77,66 @@ pub fn open_read_only(dirs: &[PathBuf], strict: StrictArg) -> Result<Opened, Cli
         writeln!(io::stderr(), "warning: {warning}").unwrap_or_default();
     }
     Ok(opened)
+}
+
+/// One run that is asked several times: a saved one in this process, a live one at its server.
+pub struct RunSource {
+    target: RunTarget,
+    lacking: Lacking,
+}
+
+enum RunTarget {
+    Here(Queries),
+    Server(Client),
+}
+
+impl RunSource {
+    /// # Errors
+    /// Failed where there is no such run.
+    pub fn open(named: &str, strict: StrictArg) -> Result<Self, CliFailure> {
+        let target = match Origin::parse(&[named.to_owned()])? {
+            Origin::Server(address) => RunTarget::Server(Client::new(address)),
+            Origin::Directories(dirs) => {
+                let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+                let opened = open_read_only(&dirs, strict)?;
+                let (deadline, absent) = (LOCAL_DEADLINE, opened.absent());
+                let options = QueryOptions { deadline, absent, ..QueryOptions::new(clock) };
+                RunTarget::Here(Queries::new(opened.db, options).map_err(CliFailure::failed)?)
+            }
+        };
+        Ok(Self { target, lacking: Lacking::default() })
+    }
+
+    /// The nodes that did not answer.
+    pub fn lacking(&self) -> &Lacking {
+        &self.lacking
+    }
+
+    /// # Errors
+    /// Failed where the question cannot be answered.
+    pub async fn rows(&mut self, sql: &str, order: RowOrder) -> Result<SourceBatches, CliFailure> {
+        let answer = match &self.target {
+            RunTarget::Here(queries) => SourceBatches::of_queries(queries, sql, order).await?,
+            RunTarget::Server(client) => SourceBatches::of_server_in(client, sql, order).await?,
+        };
+        if let Some(missing) = answer.missing() {
+            self.lacking.add(missing);
+        }
+        Ok(answer)
+    }
+
+    /// All rows at once.
+    ///
+    /// # Errors
+    /// As [`RunSource::rows`].
+    pub async fn ask(&mut self, sql: &str) -> Result<Vec<RecordBatch>, CliFailure> {
+        let mut answer = self.rows(sql, RowOrder::Any).await?;
+        let mut batches = Vec::new();
+        while let Some(batch) = answer.next().await? {
+            batches.push(batch);
+        }
+        Ok(batches)
+    }
 }
 
 /// Why rows do not come.

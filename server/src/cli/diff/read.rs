@@ -2,18 +2,14 @@
 //! equal series of two runs stay two.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::{Array, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::Value as Json;
-use telem_engine::{Clock, SystemClock};
 use telem_ingest::collect::catalog;
-use telem_query::{Queries, QueryOptions, RowOrder};
+use telem_query::RowOrder;
 
 use super::compare::{DiffFigures, DiffMetric, DiffRun, Fact, Measured, Sender};
 use super::counter::{CounterRates, SeriesIntegral, SeriesStretch};
@@ -21,13 +17,10 @@ use super::goal::MetricGoal;
 use super::stats::quantile;
 use crate::cli::CliFailure;
 use crate::cli::glob::Glob;
-use crate::cli::source::{Origin, SourceBatches, StrictArg, open_read_only};
-use crate::client::Client;
+use crate::cli::source::{RunSource, StrictArg};
 use crate::info::human;
 use crate::missing::Lacking;
 
-/// No other query waits for one in a process of its own.
-const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
 /// Of more samples the percentiles are approximate: the exact ones need all values in memory.
 const EXACT_MAX: u64 = 20_000_000;
 /// Metrics are asked for together while they have no more: a query has its price, and so have rows in memory.
@@ -37,17 +30,11 @@ const SAMPLES_AT_ONCE: u64 = 5_000_000;
 /// Where a run is asked, and what is known of it before its samples.
 pub struct RunReader {
     label: String,
-    target: DiffTarget,
-    lacking: Lacking,
+    source: RunSource,
     /// Microseconds since the epoch.
     begin_us: i64,
     end_us: i64,
     metrics: BTreeMap<String, KnownMetric>,
-}
-
-enum DiffTarget {
-    Here(Queries),
-    Server(Client),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -85,18 +72,8 @@ impl RunReader {
     /// Failed where there is no such run: names it, and says what else to name.
     pub async fn open(named: &str, strict: StrictArg) -> Result<(Self, DiffRun), CliFailure> {
         let open = async {
-            let target = match Origin::parse(&[named.to_owned()])? {
-                Origin::Server(address) => DiffTarget::Server(Client::new(address)),
-                Origin::Directories(dirs) => DiffTarget::Here(queries(&dirs, strict)?),
-            };
-            let mut reader = Self {
-                label: named.to_owned(),
-                target,
-                lacking: Lacking::default(),
-                begin_us: 0,
-                end_us: 0,
-                metrics: BTreeMap::new(),
-            };
+            let source = RunSource::open(named, strict)?;
+            let mut reader = Self { label: named.to_owned(), source, begin_us: 0, end_us: 0, metrics: BTreeMap::new() };
             let run = reader.describe().await?;
             Ok((reader, run))
         };
@@ -115,7 +92,7 @@ impl RunReader {
 
     /// The nodes that did not answer.
     pub fn lacking(&self) -> &Lacking {
-        &self.lacking
+        self.source.lacking()
     }
 
     pub fn duration_us(&self) -> i64 {
@@ -127,23 +104,7 @@ impl RunReader {
     }
 
     async fn ask(&mut self, sql: &str) -> Result<Vec<RecordBatch>, CliFailure> {
-        let mut answer = self.rows(sql, RowOrder::Any).await?;
-        let mut batches = Vec::new();
-        while let Some(batch) = answer.next().await? {
-            batches.push(batch);
-        }
-        Ok(batches)
-    }
-
-    async fn rows(&mut self, sql: &str, order: RowOrder) -> Result<SourceBatches, CliFailure> {
-        let answer = match &self.target {
-            DiffTarget::Here(queries) => SourceBatches::of_queries(queries, sql, order).await?,
-            DiffTarget::Server(client) => SourceBatches::of_server_in(client, sql, order).await?,
-        };
-        if let Some(missing) = answer.missing() {
-            self.lacking.add(missing);
-        }
-        Ok(answer)
+        self.source.ask(sql).await
     }
 
     /// What ran, when, and which metrics it has.
@@ -426,7 +387,7 @@ impl RunReader {
             "SELECT tags, CAST(ts AS BIGINT), value FROM samples WHERE metric = {} AND NOT isnan(value)",
             literal(metric)
         );
-        let mut answer = self.rows(&sql, RowOrder::Stored).await?;
+        let mut answer = self.source.rows(&sql, RowOrder::Stored).await?;
         let mut integral = SeriesIntegral::default();
         while let Some(batch) = answer.next().await? {
             let options = FormatOptions::default();
@@ -438,13 +399,6 @@ impl RunReader {
         }
         Ok(integral.sum())
     }
-}
-
-fn queries(dirs: &[PathBuf], strict: StrictArg) -> Result<Queries, CliFailure> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let opened = open_read_only(dirs, strict)?;
-    let options = QueryOptions { deadline: LOCAL_DEADLINE, absent: opened.absent(), ..QueryOptions::new(clock) };
-    Queries::new(opened.db, options).map_err(CliFailure::failed)
 }
 
 #[derive(Clone, Debug, Default)]
