@@ -4,6 +4,7 @@
 //! output closes it early (`telem sql ... | head`), that is not an error.
 
 mod agreement;
+mod aligned;
 mod check;
 mod collect;
 mod compact;
@@ -27,6 +28,7 @@ mod protobuf;
 mod put;
 mod recover;
 mod replay;
+mod report;
 mod rm;
 mod run;
 mod saved_run;
@@ -110,6 +112,7 @@ enum Command {
     Info(info::InfoArgs),
     Ls(ls::LsArgs),
     Diff(diff::DiffArgs),
+    Report(report::ReportArgs),
     Mv(mv::MvArgs),
     Rm(rm::RmArgs),
     Check(check::CheckArgs),
@@ -218,6 +221,7 @@ pub fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Mv(args) => mv::run(&args),
         Command::Rm(args) => rm::run(&args),
         Command::Check(args) => check::run(&args),

@@ -2,6 +2,7 @@
 
 use super::compare::{DiffChange, DiffFigures, Measured, MetricDiff};
 use super::{DiffReport, letter};
+use crate::cli::aligned::{ColumnSide, lines, printable, widest};
 use crate::info::human;
 
 /// A figure of a metric in a table.
@@ -16,8 +17,6 @@ const FIGURES: [FigureColumn; 5] = [
 ];
 /// A terminal that has no room for all figures loses them in this order.
 const DROPPED: [&str; 4] = ["p95", "p50", "max", "last"];
-/// Between columns.
-const GAP: &str = "  ";
 
 pub fn tables(report: &DiffReport, top: usize, width: Option<usize>) -> String {
     let mut text = String::new();
@@ -164,48 +163,4 @@ pub fn p_value(change: Option<&DiffChange>) -> String {
 
 pub fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), human::short)
-}
-
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-/// Where the columns behind the first are aligned.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ColumnSide {
-    Left,
-    Right,
-}
-
-fn widths(rows: &[Vec<String>]) -> Vec<usize> {
-    let columns = rows.first().map_or(0, Vec::len);
-    (0..columns).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect()
-}
-
-fn widest(rows: &[Vec<String>]) -> usize {
-    let widths = widths(rows);
-    widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
-}
-
-/// Lines that are cut where the terminal ends.
-fn lines(rows: &[Vec<String>], side: ColumnSide, width: Option<usize>) -> String {
-    let widths = widths(rows);
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| match (at, side) {
-            (0, _) | (_, ColumnSide::Left) => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        let line = cells.collect::<Vec<_>>().join(GAP);
-        let line = line.trim_end();
-        match width {
-            Some(width) if line.chars().count() > width => {
-                text.extend(line.chars().take(width.saturating_sub(1)));
-                text.push('…');
-            }
-            _ => text.push_str(line),
-        }
-        text.push('\n');
-    }
-    text
 }
