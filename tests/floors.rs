@@ -47,7 +47,7 @@ const HOUSES: [House; 4] = [
             &["answer", "operator", "question"],
             &["error", "options", "pipeline"],
             &["guard", "relative", "selection"],
-            &["by_job", "lanes", "leaf"],
+            &["jobs", "lanes", "leaf"],
             &["cluster", "functions"],
             &["view"],
             &["plan"],

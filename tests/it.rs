@@ -34,6 +34,7 @@ mod prose;
 mod real;
 mod recorded;
 mod replay;
+mod report;
 mod run;
 mod runs;
 mod saving;

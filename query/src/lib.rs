@@ -27,12 +27,12 @@
 //! [`Error`] is an enum; its [`ErrorKind`] tells what a caller can do. The messages are for people and may change.
 
 pub mod answer;
-mod by_job;
 pub mod catalog;
 pub mod cluster;
 pub mod error;
 pub mod functions;
 mod guard;
+mod jobs;
 mod lanes;
 pub mod leaf;
 pub mod limits;

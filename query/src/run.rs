@@ -16,10 +16,10 @@ use telem_engine::{Db, JOB_TAG, SeriesId, SeriesIndex, Snapshot};
 use tokio::task::AbortHandle;
 
 use crate::answer::{LastAnswer, SqlAnswer, TsAnswer};
-use crate::by_job::JobsOfDb;
 use crate::cluster::head::Head;
 use crate::cluster::{Members, Wire, WorkerService};
 use crate::error::Result;
+use crate::jobs::JobsOfDb;
 use crate::leaf::LeafContext;
 use crate::options::{QueryOptions, QueryStats, RowOrder};
 use crate::plan;

@@ -32,8 +32,8 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use telem_engine::{JOB_TAG, NameKind, TimeRange, Timestamp};
 
-use crate::by_job::JobsOfDb;
 use crate::error::Error;
+use crate::jobs::JobsOfDb;
 use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::leaf::{Request, time_type};

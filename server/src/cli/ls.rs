@@ -20,7 +20,7 @@ use telem_engine::{Clock, SystemClock};
 use self::cache::RunCache;
 pub use self::find::all_below;
 use self::row::RunFilter;
-pub use self::row::{RunList, RunRow, run_dir};
+pub use self::row::{RUNNING_MAX_US, RunList, RunRow, run_dir};
 use super::CliFailure;
 use super::table::{Counted, TableOptions, TextTable};
 use crate::footprint::raise_descriptor_limit;

@@ -17,7 +17,7 @@ use clap::Args;
 use serde_json::{Map, json};
 
 use self::read::ReportJob;
-use self::view::{Answers, ReportTable, ReportView};
+use self::view::{ReportTable, ReportView, ViewAnswers};
 use self::warnings::ReportWarning;
 use super::CliFailure;
 use super::source::{RunSource, StrictArg};
@@ -27,7 +27,7 @@ use crate::footprint::raise_descriptor_limit;
 /// Views that are pictures, or too long for people.
 const NOT_SHOWN: [&str; 3] = ["report_curves", "report_memory", "report_rank_metrics"];
 
-/// Report what a run did: how it ended, how well it used its nodes, what went wrong
+/// Report what a run did, how it used its nodes, and what went wrong
 ///
 /// Warnings name the node, rank or GPU and the figure: memory nearly full, a leak, swap, throttled CPUs or GPUs, the
 /// straggler, a rank that waits, idle GPUs, many small writes. Ranks need samples of `--level 3`, or metrics with a tag
@@ -85,7 +85,7 @@ struct RunReport {
     run: String,
     job: ReportJob,
     views: Vec<ReportView>,
-    answers: Answers,
+    answers: ViewAnswers,
     warnings: Vec<ReportWarning>,
 }
 

@@ -23,7 +23,7 @@ use telem_engine::{Snapshot, Timestamp, Value};
 
 use super::arguments::GapFill;
 use crate::answer::{TsAnswer, TsGroup};
-use crate::by_job::JobsOfDb;
+use crate::jobs::JobsOfDb;
 use crate::leaf::LeafContext;
 use crate::leaf::rows::Column;
 use crate::operator::rebuilt;

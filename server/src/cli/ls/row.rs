@@ -13,7 +13,7 @@ use telem_engine::{DbInfo, Snapshot, Timestamp};
 use crate::cli::glob::Glob;
 
 /// A run without an end that had a sample so long ago runs: what is saved while it runs is up to a minute old.
-const RUNNING_MAX_US: i64 = 180_000_000;
+pub const RUNNING_MAX_US: i64 = 180_000_000;
 const RUNNING: &str = "running";
 const UNFINISHED: &str = "unfinished";
 

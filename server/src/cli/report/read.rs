@@ -5,10 +5,12 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use serde::Serialize;
 use serde_json::Value as Json;
+use telem_engine::{Clock, SystemClock};
 use telem_ingest::collect::catalog;
 
-use super::view::{Answers, ReportTable, ReportView};
+use super::view::{ReportTable, ReportView, ViewAnswers};
 use crate::cli::CliFailure;
+use crate::cli::ls::RUNNING_MAX_US;
 use crate::cli::source::RunSource;
 
 /// Views whose rows are metrics of the program alone.
@@ -64,10 +66,13 @@ pub async fn job(source: &mut RunSource) -> Result<ReportJob, CliFailure> {
     let whole = |column: &str| row.number(column).map(|number| number as i64);
     let begin = whole("begin_us").filter(|begin| *begin <= last).unwrap_or(first);
     let end = whole("end_us").filter(|end| *end >= begin).unwrap_or(last);
+    let is_fresh = SystemClock::new().now().micros().saturating_sub(last) < RUNNING_MAX_US;
+    // In SQL nobody knows which of the two it is.
+    let state = text("state").map(|state| if state == "unfinished" && is_fresh { "running".to_owned() } else { state });
     Ok(ReportJob {
         job: text("job"),
         name: text("name"),
-        state: text("state"),
+        state,
         exit_code: whole("exit_code"),
         signal: whole("signal"),
         user: text("user"),
@@ -81,8 +86,8 @@ pub async fn job(source: &mut RunSource) -> Result<ReportJob, CliFailure> {
 
 /// # Errors
 /// Failed where a view cannot be answered: names it.
-pub async fn answers(source: &mut RunSource, views: &[ReportView]) -> Result<Answers, CliFailure> {
-    let mut answers = Answers::new();
+pub async fn answers(source: &mut RunSource, views: &[ReportView]) -> Result<ViewAnswers, CliFailure> {
+    let mut answers = ViewAnswers::new();
     for view in views {
         let named =
             |failure: CliFailure| CliFailure::Failed(format!("the view {}: {}", view.name, failure.into_message()));

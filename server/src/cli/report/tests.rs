@@ -195,7 +195,7 @@ fn the_facts_are_what_was_recorded_in_every_form() {
     assert_eq!(nodes.len(), 4);
     close(nodes[0].number("cores").unwrap(), 8.0);
     close(nodes[0].number("cores_used").unwrap(), 5.5);
-    close(nodes[0].number("memory_peak_share").unwrap(), 0.48);
+    close(nodes[0].number("peak_share").unwrap(), 0.48);
     let ranks: Vec<_> = report.answers["report_ranks"].rows().collect();
     assert_eq!(ranks.len(), 8);
     close(ranks[0].number("cores_used").unwrap(), 1.0);

@@ -106,7 +106,7 @@ impl ReportTable {
 }
 
 /// The answers to all views, by name.
-pub type Answers = BTreeMap<String, ReportTable>;
+pub type ViewAnswers = BTreeMap<String, ReportTable>;
 
 #[derive(Clone, Copy, Debug)]
 pub struct ReportRow<'a> {

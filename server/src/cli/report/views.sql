@@ -4,7 +4,7 @@
 -- Nodes: cores and memory
 CREATE VIEW report_nodes AS
 SELECT node, cores, cores_used, cores_used / cores AS used_share, memory_peak_bytes, memory_bytes,
-       memory_peak_bytes / memory_bytes AS memory_peak_share, samples
+       memory_peak_bytes / memory_bytes AS peak_share, samples
 FROM (SELECT node, sum(each) AS cores, sum(each) FILTER (WHERE mode <> 'idle' AND mode <> 'iowait') AS cores_used
       FROM (SELECT node, tags, tags['mode'] AS mode, rate(value, ts) AS each FROM samples
             WHERE metric = 'node_cpu_seconds_total' GROUP BY node, tags) AS modes GROUP BY node) AS cpu

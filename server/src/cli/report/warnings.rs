@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::robust::{outlier, slope};
-use super::view::{Answers, ReportRow};
+use super::view::{ReportRow, ViewAnswers};
 use crate::info::human;
 
 /// Fewer samples say nothing about a run.
@@ -62,7 +62,7 @@ pub struct ReportWarning {
 }
 
 /// Those of a run, in the order of their codes, the worst of each first.
-pub fn of(answers: &Answers) -> Vec<ReportWarning> {
+pub fn of(answers: &ViewAnswers) -> Vec<ReportWarning> {
     let mut found = Vec::new();
     nodes(answers, &mut found);
     memory(answers, &mut found);
@@ -76,7 +76,7 @@ pub fn of(answers: &Answers) -> Vec<ReportWarning> {
     found
 }
 
-fn rows<'a>(answers: &'a Answers, view: &str) -> Vec<ReportRow<'a>> {
+fn rows<'a>(answers: &'a ViewAnswers, view: &str) -> Vec<ReportRow<'a>> {
     answers.get(view).into_iter().flat_map(|table| table.rows()).collect()
 }
 
@@ -88,9 +88,9 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-fn nodes(answers: &Answers, found: &mut Vec<ReportWarning>) {
+fn nodes(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
     for row in rows(answers, "report_nodes").into_iter().filter(|row| has_samples(*row)) {
-        let (Some(node), Some(share)) = (row.text("node"), row.number("memory_peak_share")) else { continue };
+        let (Some(node), Some(share)) = (row.text("node"), row.number("peak_share")) else { continue };
         if share >= MEMORY_SHARE_MAX {
             found.push(ReportWarning {
                 code: WarningCode::MemoryNearlyFull,
@@ -112,7 +112,7 @@ struct MemoryCurve {
     limit: Option<f64>,
 }
 
-fn memory(answers: &Answers, found: &mut Vec<ReportWarning>) {
+fn memory(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
     let limits: Vec<(&str, f64)> = rows(answers, "report_nodes")
         .into_iter()
         .filter_map(|row| Some((row.text("node")?, row.number("memory_bytes")?)))
@@ -178,7 +178,7 @@ fn leak(curve: &MemoryCurve) -> Option<ReportWarning> {
     })
 }
 
-fn trouble(answers: &Answers, found: &mut Vec<ReportWarning>) {
+fn trouble(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
     for row in rows(answers, "report_trouble") {
         let (Some(node), Some(metric), Some(count)) = (row.text("node"), row.text("metric"), row.number("count"))
         else {
@@ -209,7 +209,7 @@ fn trouble(answers: &Answers, found: &mut Vec<ReportWarning>) {
     }
 }
 
-fn clocks(answers: &Answers, found: &mut Vec<ReportWarning>) {
+fn clocks(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
     let named: Vec<(&str, f64)> = rows(answers, "report_clocks")
         .into_iter()
         .filter(|row| has_samples(*row))
@@ -239,7 +239,7 @@ fn is_slow(metric: &str) -> Option<bool> {
     if has(&FAST_WORDS) { Some(false) } else { has(&SLOW_WORDS).then_some(true) }
 }
 
-fn stragglers(answers: &Answers, found: &mut Vec<ReportWarning>) {
+fn stragglers(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
     let rows: Vec<ReportRow<'_>> =
         rows(answers, "report_rank_metrics").into_iter().filter(|row| has_samples(*row)).collect();
     for of_metric in rows.chunk_by(|a, b| a.text("metric") == b.text("metric")) {
@@ -273,7 +273,7 @@ fn stragglers(answers: &Answers, found: &mut Vec<ReportWarning>) {
     }
 }
 
-fn waiting(answers: &Answers, found: &mut Vec<ReportWarning>) {
+fn waiting(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
     let named: Vec<(String, f64)> = rows(answers, "report_ranks")
         .into_iter()
         .filter(|row| has_samples(*row))
@@ -296,7 +296,7 @@ fn waiting(answers: &Answers, found: &mut Vec<ReportWarning>) {
     });
 }
 
-fn gpus(answers: &Answers, found: &mut Vec<ReportWarning>) {
+fn gpus(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
     for row in rows(answers, "report_gpus").into_iter().filter(|row| has_samples(*row)) {
         let (Some(node), Some(share)) = (row.text("node"), row.number("used_share")) else { continue };
         if share < GPU_SHARE_MIN {
@@ -312,7 +312,7 @@ fn gpus(answers: &Answers, found: &mut Vec<ReportWarning>) {
     }
 }
 
-fn writes(answers: &Answers, found: &mut Vec<ReportWarning>) {
+fn writes(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
     for row in rows(answers, "report_traffic") {
         let (Some(node), Some(size), Some(pace)) =
             (row.text("node"), row.number("write_size_bytes"), row.number("writes_per_second"))

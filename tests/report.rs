@@ -1,0 +1,60 @@
+//! `telem report` on a job that runs and on what it leaves, as a process.
+
+use std::path::PathBuf;
+
+use serde_json::Value as Json;
+
+use crate::process::{poll, telem};
+use crate::run::{Place, Running};
+
+/// Sends a metric of two ranks, tells where its socket is, and waits for the end of its stdin.
+const WORKS: &str =
+    "for rank in 0 1; do \"$TELEM\" put step_seconds 0.5 rank=$rank; done; echo \"$TELEM_SOCKET\"; read -r _; exit 3";
+
+fn report(place: &Place, words: &[&str]) -> (Option<i32>, String) {
+    let mut command = telem([&["report"], words].concat());
+    place.at_home(&mut command);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap() + &said)
+}
+
+#[test]
+fn a_job_is_reported_while_it_runs_and_when_it_is_over() {
+    let place = Place::new();
+    let mut run = place.run(&["--save", "saved", "--name", "trial", "--config", "lr=0.1"], &["sh", "-c", WORKS]);
+    run.env("TELEM", env!("CARGO_BIN_EXE_telem"));
+    let mut running = Running::start(run);
+    let socket = format!("unix:{}", PathBuf::from(running.line()).display());
+    let live = || report(&place, &[&socket]).1;
+    poll("the node to be sampled twice", || live().contains("Nodes: cores and memory"));
+    let (code, text) = report(&place, &[&socket, "--fail-on-warning"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("trial: running\n") && text.contains("No warnings"), "{text}");
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(3), "{said}");
+
+    let (code, text) = report(&place, &["saved", "--html", "report.html"]);
+    assert_eq!(code, Some(0), "{text}");
+    for expected in ["trial: failed, exit code 3", "settings  lr=0.1", "step_seconds", "Nodes: disks and network"] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let page = std::fs::read_to_string(place.path().join("report.html")).unwrap();
+    assert!(page.contains("CPU in use (%)") && page.ends_with("</body></html>\n"), "{page}");
+    let json: Json = serde_json::from_str(&report(&place, &["saved", "--json"]).1).unwrap();
+    assert_eq!(
+        (&json["job"]["exit_code"], &json["job"]["description"]["settings"]["lr"]),
+        (&Json::from(3), &Json::from(0.1))
+    );
+    assert_eq!(json["views"]["report_rank_metrics"].as_array().unwrap().len(), 2);
+    let (_, markdown) = report(&place, &["saved", "--markdown"]);
+    assert!(markdown.starts_with("# trial: failed, exit code 3\n"), "{markdown}");
+
+    // What it prints as its views is what it asks.
+    let (_, views) = report(&place, &["--sql"]);
+    std::fs::write(place.path().join("mine.sql"), views).unwrap();
+    let (code, again) = report(&place, &["saved", "--views", "mine.sql"]);
+    assert!(code == Some(0) && again == text, "{again}");
+    let (code, why) = report(&place, &["nowhere"]);
+    assert!(code == Some(1) && why.contains("cannot report on 'nowhere'"), "{why}");
+}
