@@ -41,6 +41,11 @@ impl JobsOfDb {
         // The first such question opens the databases again.
         let opened = tokio::task::spawn_blocking(move || db.by_job()).await;
         let opened = opened.map_err(|error| Error::Internal(format!("opening by job: {error}")))?;
-        Ok(opened?.map(|db| db.snapshot()))
+        // It was there when it was opened first.
+        let gone = |error| match error {
+            telem_engine::Error::NotADatabase { path, .. } => telem_engine::Error::Gone { path },
+            error => error,
+        };
+        Ok(opened.map_err(gone)?.map(|db| db.snapshot()))
     }
 }

@@ -44,8 +44,8 @@ pub enum SavedError {
     #[error("{} is a file; name the directory of a database, or one that holds databases", path.display())]
     NotADirectory { path: PathBuf },
     #[error(
-        "{} holds no database: neither it nor one of the {directories} directories in it has a file MANIFEST; \
-         name the directory of a database, or one that holds databases",
+        "{} holds no database: neither it, nor one of the {directories} directories in it, nor one in those has a file \
+         MANIFEST; name the directory of a database, or one that holds databases",
         path.display()
     )]
     Empty { path: PathBuf, directories: usize },
@@ -123,7 +123,8 @@ pub fn engine_options(databases: usize, clock: Arc<dyn Clock>) -> Options {
     }
 }
 
-/// The databases that `named` directories are or hold, one level down: in the order given, those of one directory by
+/// The databases that `named` directories are or hold, one level down, or two where there is none on the first: in the
+/// order given, those of one directory by
 /// name (`n1-2` before `n1-10`). One that is named twice is used once, at its last place.
 ///
 /// # Errors
@@ -194,11 +195,35 @@ fn databases_of(
     if stands_in(dir)? {
         return Ok(vec![dir.to_path_buf()]);
     }
+    let inside = directories_in(dir)?;
+    let mut databases = those_with(&inside, stands_in)?;
+    if databases.is_empty() {
+        // A folder of runs, each with a database for each node.
+        let mut of_runs = Vec::new();
+        for run in &inside {
+            match directories_in(run) {
+                Ok(nodes) => of_runs.extend(nodes),
+                // What others keep beside the runs is not ours to read.
+                Err(SavedError::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => return Err(error),
+            }
+        }
+        databases = those_with(&of_runs, stands_in)?;
+    }
+    if databases.is_empty() {
+        return Err(SavedError::Empty { path: dir.to_path_buf(), directories: inside.len() });
+    }
+    databases.sort_by(|a, b| by_name(&a.to_string_lossy(), &b.to_string_lossy()));
+    Ok(databases)
+}
+
+/// The directories in a directory. Links are followed: a directory of links is how saved databases of several jobs are put
+/// side by side.
+fn directories_in(dir: &Path) -> Result<Vec<PathBuf>, SavedError> {
     let mut inside = Vec::new();
     for entry in fs::read_dir(dir).map_err(io_error("list", dir))? {
         let entry = entry.map_err(io_error("list", dir))?;
-        // The list says what most are. Links are followed: a directory of links is how saved databases of several jobs
-        // are put side by side.
+        // The list says what most are.
         let is_directory = match entry.file_type() {
             Ok(kind) if !kind.is_symlink() => kind.is_dir(),
             _ => entry.path().is_dir(),
@@ -207,12 +232,7 @@ fn databases_of(
             inside.push(entry.path());
         }
     }
-    let mut databases = those_with(&inside, stands_in)?;
-    if databases.is_empty() {
-        return Err(SavedError::Empty { path: dir.to_path_buf(), directories: inside.len() });
-    }
-    databases.sort_by(|a, b| by_name(&a.to_string_lossy(), &b.to_string_lossy()));
-    Ok(databases)
+    Ok(inside)
 }
 
 /// Those of `directories` in which a database stands, in any order.
