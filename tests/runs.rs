@@ -73,6 +73,10 @@ fn runs_of_one_script_are_listed_with_their_settings_and_stay_apart_in_sql() {
     let rows = answer(&place, &["sql", "--format", "csv", "runs/a", "runs/b", each]);
     let rows_of_each = "name,lr,samples,best\nsmall lr,0.01,2,0.5\nlarge lr,0.1,2,2.5\n";
     assert_eq!(rows, rows_of_each);
+    // The folder around the runs stands for all of them.
+    assert_eq!(answer(&place, &["sql", "--format", "csv", "runs", each]), rows_of_each);
+    let told = answer(&place, &["info", "runs"]);
+    assert!(told.contains("small lr") && told.contains("large lr"), "{told}");
     // For whoever knows tags alone.
     let replay = Server::replay(["runs/a", "runs/b"].map(|run| place.path().join(run)), &[]);
     let by_job = replay.get("/api/query?start=1h-ago&m=min:0all-min:loss%7Bjob=*%7D").expect(200).json();
@@ -92,10 +96,6 @@ fn runs_of_one_script_are_listed_with_their_settings_and_stay_apart_in_sql() {
     assert_eq!((rows.len(), values.len()), (5, 2), "{rows:?}");
     answer(&place, &["export", "runs/a", "-o", "one.csv", "--metric", "loss"]);
     assert!(!std::fs::read_to_string(place.path().join("one.csv")).unwrap().contains("job"));
-    // The folder around the runs stands for all of them.
-    assert_eq!(answer(&place, &["sql", "--format", "csv", "runs", each]), rows_of_each);
-    let told = answer(&place, &["info", "runs"]);
-    assert!(told.contains("small lr") && told.contains("large lr"), "{told}");
     let own = "SELECT DISTINCT name FROM jobs";
     assert_eq!(answer(&place, &["sql", "--format", "csv", "runs/a", own]), "name\nlarge lr\n");
 }
