@@ -41,6 +41,7 @@ mod script;
 mod slt_scripts;
 mod spread;
 mod strangers;
+mod tail;
 mod tsq_scripts;
 
 /// What drives the few asynchronous calls of these tests.

@@ -33,11 +33,13 @@ pub(crate) mod service;
 mod source;
 pub(crate) mod sql;
 pub(crate) mod table;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod tfrecord;
 mod times;
 mod units;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -74,7 +76,6 @@ pub fn command() -> clap::Command {
 const EXAMPLES: &str = "\
 Examples:
   telem run -- python train.py
-  telem sql ./telem-4711 'SELECT metric, count(*) FROM samples GROUP BY metric'
   telem COMMAND -h        # --help has every option, and examples";
 
 /// How much is logged on stderr.
@@ -108,6 +109,7 @@ enum Command {
     Info(info::InfoArgs),
     Ls(ls::LsArgs),
     Diff(diff::DiffArgs),
+    Tail(tail::TailArgs),
     Mv(mv::MvArgs),
     Rm(rm::RmArgs),
     Check(check::CheckArgs),
@@ -216,6 +218,7 @@ pub fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Tail(args) => tail::run(&args),
         Command::Mv(args) => mv::run(&args),
         Command::Rm(args) => rm::run(&args),
         Command::Check(args) => check::run(&args),
