@@ -103,6 +103,10 @@ fn of_a_saved_database_the_last_samples_are_printed_or_those_since_a_time() {
     assert_eq!(saved(dir.path(), &["loss", "--since", "1s-ago"]).len(), 2);
     let json: Json = serde_json::from_str(&saved(dir.path(), &["lr", "--json"])[0]).unwrap();
     assert_eq!(json, json!({"time": "2026-01-01T01:06:40.000Z", "metric": "lr", "tags": {"rank": "0"}, "value": 0.1}));
+    // From its beginning, an hour a second: in the order of the times.
+    let played = saved(dir.path(), &["l*", "--speed", "36000", "--interval", "10ms"]);
+    assert_eq!(played.len(), 5);
+    assert!(played.is_sorted() && played[4].contains("lr"), "{played:?}");
     let none = telem(["tail", "nothing", "--from"]).arg(dir.path()).output().unwrap();
     assert!(!none.status.success() && String::from_utf8_lossy(&none.stderr).contains("no such metric"), "{none:?}");
 }

@@ -38,6 +38,7 @@ mod tail;
 mod tests;
 mod tfrecord;
 mod times;
+mod top;
 mod units;
 mod watch;
 
@@ -109,6 +110,7 @@ enum Command {
     Info(info::InfoArgs),
     Ls(ls::LsArgs),
     Diff(diff::DiffArgs),
+    Top(top::TopArgs),
     Tail(tail::TailArgs),
     Mv(mv::MvArgs),
     Rm(rm::RmArgs),
@@ -218,6 +220,7 @@ pub fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Tail(args) => tail::run(&args),
         Command::Mv(args) => mv::run(&args),
         Command::Rm(args) => rm::run(&args),

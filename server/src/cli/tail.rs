@@ -17,7 +17,8 @@ use self::cursor::{TailCursor, TailSample};
 use super::glob::Glob;
 use super::serve::stop_signals;
 use super::times::When;
-use super::watch::{self, WatchError, WatchKind, WatchTarget, literal, time_literal};
+use super::watch::playing::{Playing, playing};
+use super::watch::{self, NOW_US, WatchError, WatchKind, WatchTarget, literal, time_literal};
 use super::{CliFailure, times, units};
 
 /// How long a server that does not answer any more is asked again.
@@ -41,11 +42,11 @@ pub struct TailArgs {
     /// Names of metrics; * stands for any text, ? for one character
     #[arg(value_name = "METRIC", required = true)]
     metrics: Vec<Glob>,
-    /// A server, its connection file, or a saved database [default: the job's]
+    /// A server, or a saved job [default: the job's]
     ///
     /// http://HOST:PORT, unix:PATH of its socket, the connection file, or the directory of a database or a saved job.
     /// Without it the one in the environment: TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL.
-    #[arg(long, value_name = "URL|FILE|DIR", visible_alias = "url", alias = "connection")]
+    #[arg(long, value_name = "URL|FILE|DIR", alias = "url")]
     from: Option<String>,
     /// Only series with this tag; the value may have * and ?
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
@@ -59,6 +60,9 @@ pub struct TailArgs {
     /// End after so long
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     lasting: Option<Duration>,
+    /// Play a saved job from its beginning: 1 is as it was, 60 a minute a second
+    #[arg(long, value_name = "N", value_parser = playing, conflicts_with = "lines")]
+    speed: Option<Playing>,
     /// How often to look for new samples
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     interval: Duration,
@@ -82,6 +86,7 @@ Examples:
   telem tail 'train*' --from http://127.0.0.1:4242 --tag rank=0 --since 5m-ago --for 1s
   telem tail loss --from ./telem-4711 --lines 100
   telem tail loss --from ./telem-4711 --json | jq .value
+  telem tail loss --from ./telem-4711 --speed 60
   ssh login1 telem tail loss --from http://n1:4242
 
 Environment:
@@ -143,19 +148,22 @@ struct TailBounds {
 impl Tail<'_> {
     async fn follow(&mut self) -> Result<(), CliFailure> {
         let kind = self.target.kind().await?;
+        if let Some(playing) = self.args.speed {
+            return self.play(playing).await;
+        }
         let (mut cursor, first) = self.first(kind).await?;
         self.print(&first)?;
         if kind == WatchKind::Saved {
             return match self.bounds().await? {
                 Some(_) => Ok(()),
-                None => Err(CliFailure::Failed(format!("{} has no such metric", self.target.label()))),
+                None => Err(self.no_metric()),
             };
         }
         let clock = SystemClock::new();
         let mut away_since = None;
         loop {
             tokio::time::sleep(self.args.interval).await;
-            match self.read(cursor.from_us()).await {
+            match self.read(cursor.from_us(), None).await {
                 Ok((read, now_us)) => {
                     away_since = None;
                     let new = cursor.unseen(read, now_us);
@@ -175,18 +183,42 @@ impl Tail<'_> {
         }
     }
 
+    /// Prints what there is in the order and, times the speed, at the distance in which it was measured.
+    async fn play(&mut self, playing: Playing) -> Result<(), CliFailure> {
+        let Some(TailBounds { first_us, last_us }) = self.bounds().await? else { return Err(self.no_metric()) };
+        let since = self.args.since.map(|since| since.at(Timestamp::from_micros(last_us)).micros());
+        let first_us = since.map_or(first_us, |since| since.max(first_us));
+        let clock = SystemClock::new();
+        let mut from_us = first_us;
+        while from_us <= last_us {
+            let until_us = playing.time_us(first_us, clock.monotonic()).min(last_us);
+            let (mut read, _) = self.read(from_us, Some(until_us)).await?;
+            read.sort_by(TailSample::by_time);
+            self.print(&read)?;
+            from_us = until_us.saturating_add(1);
+            if from_us <= last_us {
+                tokio::time::sleep(self.args.interval).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn no_metric(&self) -> CliFailure {
+        CliFailure::Failed(format!("{} has no such metric", self.target.label()))
+    }
+
     /// What is printed at once, and where to go on.
     async fn first(&mut self, kind: WatchKind) -> Result<(TailCursor, Vec<TailSample>), CliFailure> {
         let late_us = micros(self.args.late);
         let bounds = self.bounds().await?;
         let now_us = match kind {
-            WatchKind::Running => self.now_us().await?,
+            WatchKind::Running => self.target.now_us().await?,
             WatchKind::Saved => bounds.map_or(0, |bounds| bounds.last_us),
         };
         if let Some(since) = self.args.since {
             let since_us = since.at(Timestamp::from_micros(now_us)).micros();
             let mut cursor = TailCursor::new(since_us, late_us, SEEN_MAX);
-            let (read, now_us) = self.read(since_us).await?;
+            let (read, now_us) = self.read(since_us, None).await?;
             let first = cursor.unseen(read, now_us);
             return Ok((cursor, first));
         }
@@ -196,7 +228,7 @@ impl Tail<'_> {
         let mut stretch_us = FIRST_STRETCH_US.max(late_us);
         loop {
             let from_us = last_us.min(now_us).saturating_sub(stretch_us);
-            let (read, now_us) = self.read(from_us).await?;
+            let (read, now_us) = self.read(from_us, None).await?;
             if read.len() >= self.args.lines || from_us <= first_us {
                 let mut cursor = TailCursor::new(from_us, late_us, SEEN_MAX);
                 let mut first = cursor.unseen(read, now_us);
@@ -205,17 +237,6 @@ impl Tail<'_> {
             }
             stretch_us = stretch_us.saturating_mul(STRETCH_FACTOR);
         }
-    }
-
-    async fn now_us(&mut self) -> Result<i64, WatchError> {
-        for batch in
-            self.target.ask("SELECT CAST(arrow_cast(now(), 'Timestamp(Microsecond, Some(\"UTC\"))') AS BIGINT)").await?
-        {
-            if let Some(now) = watch::whole(&batch, 0)?.iter().flatten().next() {
-                return Ok(now);
-            }
-        }
-        Err(WatchError::Failed("the server does not tell its time".to_owned()))
     }
 
     async fn bounds(&mut self) -> Result<Option<TailBounds>, WatchError> {
@@ -254,15 +275,15 @@ impl Tail<'_> {
         Ok(Some(which))
     }
 
-    /// The samples from a time on, and the server's time.
-    async fn read(&mut self, from_us: i64) -> Result<(Vec<TailSample>, i64), WatchError> {
+    /// The samples from a time on, up to and with another, and the server's time.
+    async fn read(&mut self, from_us: i64, until_us: Option<i64>) -> Result<(Vec<TailSample>, i64), WatchError> {
         let mut now_us = i64::MAX;
         let mut samples = Vec::new();
         let Some(which) = self.which().await? else { return Ok((samples, now_us)) };
+        let until = until_us.map_or_else(String::new, |until| format!(" AND ts <= {}", time_literal(until)));
         let sql = format!(
-            "SELECT metric, tags, CAST(ts AS BIGINT), value, value_int, \
-             CAST(arrow_cast(now(), 'Timestamp(Microsecond, Some(\"UTC\"))') AS BIGINT) \
-             FROM samples WHERE {which} AND ts >= {}",
+            "SELECT metric, tags, CAST(ts AS BIGINT), value, value_int, {NOW_US} \
+             FROM samples WHERE {which} AND ts >= {}{until}",
             time_literal(from_us)
         );
         for batch in self.target.ask(&sql).await? {

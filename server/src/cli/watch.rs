@@ -2,6 +2,8 @@
 //!
 //! A server that does not answer for a moment is away, which is no failure yet: whoever watches decides how long to wait.
 
+pub mod playing;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +29,9 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(30);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// `/api/info` is read up to here.
 const INFO_BYTES_MAX: usize = 64 << 20;
+
+/// In SQL: now, in microseconds.
+pub const NOW_US: &str = "CAST(arrow_cast(now(), 'Timestamp(Microsecond, Some(\"UTC\"))') AS BIGINT)";
 
 /// What is watched.
 pub struct WatchTarget {
@@ -144,6 +149,19 @@ impl WatchTarget {
                 answer => return Ok(serde_json::from_slice(&answer?).unwrap_or_default()),
             }
         }
+    }
+
+    /// The time of the one who answers, in microseconds.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub async fn now_us(&mut self) -> Result<i64, WatchError> {
+        for batch in self.ask(&format!("SELECT {NOW_US}")).await? {
+            if let Some(now) = whole(&batch, 0)?.iter().flatten().next() {
+                return Ok(now);
+            }
+        }
+        Err(WatchError::Failed("the server does not tell its time".to_owned()))
     }
 
     /// The rows of a query.

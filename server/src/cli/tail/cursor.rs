@@ -3,6 +3,7 @@
 //! New samples are looked for from somewhat before the newest, because samples of many senders do not come in the order
 //! of their times. What was seen within that stretch is remembered.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 
 /// One sample as it is printed.
@@ -15,6 +16,13 @@ pub struct TailSample {
     pub value: f64,
     /// Where it is a whole number, all of its digits.
     pub whole: Option<i64>,
+}
+
+impl TailSample {
+    /// Oldest first; of one time by series.
+    pub fn by_time(&self, other: &Self) -> Ordering {
+        (self.micros, &self.metric, &self.tags).cmp(&(other.micros, &other.metric, &other.tags))
+    }
 }
 
 /// What was read so far.
@@ -65,7 +73,7 @@ impl TailCursor {
             let Some((oldest, _)) = self.seen.first().copied() else { break };
             self.forget_before(oldest.saturating_add(1));
         }
-        new.sort_by(|a, b| (a.micros, &a.metric, &a.tags).cmp(&(b.micros, &b.metric, &b.tags)));
+        new.sort_by(TailSample::by_time);
         new
     }
 

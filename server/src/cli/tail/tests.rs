@@ -1,5 +1,7 @@
 //! Every sample is printed once.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn sample(metric: &str, micros: i64, value: f64) -> TailSample {
@@ -29,4 +31,52 @@ fn a_line_has_time_metric_tags_and_all_digits() {
     let json: Json = serde_json::from_str(&as_json(&one)).unwrap();
     assert_eq!(json["tags"], json!({"host": "n1", "rank": "0"}));
     assert_eq!((&json["metric"], json["value"].as_f64()), (&json!("loss"), Some(0.1 + 0.2)));
+}
+
+proptest! {
+    /// Batches of a sender that repeats itself and is late by less than the limit.
+    #[test]
+    fn each_sample_is_printed_once_whatever_comes_late_or_again(
+        writes in prop::collection::vec((0_i64..20, 0_i64..30, 0_usize..3), 1..200),
+        polls in prop::collection::vec(0_usize..10, 1..100),
+    ) {
+        const LATE: i64 = 30;
+        let mut cursor = TailCursor::new(i64::MIN, LATE, SEEN_MAX);
+        let mut stored: BTreeSet<(i64, usize)> = BTreeSet::new();
+        let mut printed: Vec<(i64, usize)> = Vec::new();
+        let (mut now, mut rest, mut polls) = (1_000, &*writes, polls.into_iter().chain(std::iter::once(usize::MAX)));
+        while let Some(count) = polls.next() {
+            let (some, later) = rest.split_at(count.min(rest.len()));
+            rest = later;
+            for (step, late, series) in some {
+                // Nothing is written later than that after the newest.
+                now += step;
+                stored.insert((now - late, *series));
+            }
+            let from = cursor.from_us();
+            let read = stored.iter().filter(|(time, _)| *time >= from);
+            let read = read.map(|(time, series)| sample(&series.to_string(), *time, 0.0)).collect();
+            let new = cursor.unseen(read, now);
+            prop_assert!(new.is_sorted_by_key(|one| one.micros));
+            printed.extend(new.into_iter().map(|one| (one.micros, one.metric.parse::<usize>().unwrap())));
+        }
+        printed.sort_unstable();
+        prop_assert_eq!(printed, stored.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn so_many_samples_are_remembered_and_none_is_printed_again() {
+    let mut cursor = TailCursor::new(i64::MIN, 1_000_000, 10);
+    let all: Vec<TailSample> = (0..30).map(|n| sample(&(n % 3).to_string(), n / 3, 0.0)).collect();
+    assert_eq!(cursor.unseen(all.clone(), i64::MAX).len(), 30);
+    assert_eq!(cursor.from_us(), 7, "the last three times have nine samples");
+    assert_eq!(cursor.unseen(all, i64::MAX), []);
+}
+
+#[test]
+fn a_sample_from_the_future_does_not_make_those_of_now_old() {
+    let mut cursor = TailCursor::new(i64::MIN, 10, 100);
+    assert_eq!(cursor.unseen(vec![sample("a", 9_000, 1.0)], 100).len(), 1);
+    assert_eq!(cursor.unseen(vec![sample("a", 95, 1.0), sample("a", 9_000, 1.0)], 100).len(), 1);
 }
