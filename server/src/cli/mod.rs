@@ -76,8 +76,7 @@ pub fn command() -> clap::Command {
 
 const EXAMPLES: &str = "\
 Examples:
-  telem run -- python train.py
-  telem COMMAND -h        # --help has every option, and examples";
+  telem run -- python train.py        # telem COMMAND --help has more";
 
 /// How much is logged on stderr.
 #[derive(Clone, Copy, Debug, Args)]

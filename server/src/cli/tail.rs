@@ -30,6 +30,8 @@ const LINES_MAX: usize = 1_000_000;
 /// The last samples are looked for in this stretch before the end, then in longer ones.
 const FIRST_STRETCH_US: i64 = 10_000_000;
 const STRETCH_FACTOR: i64 = 8;
+/// About so many samples are read at once where there are many.
+const PART_SAMPLES: usize = 100_000;
 
 /// Print the samples of metrics as they come
 ///
@@ -123,7 +125,7 @@ pub fn run(args: &TailArgs) -> Result<(), CliFailure> {
         };
         let tail = async {
             let target = WatchTarget::find(args.from.as_deref())?;
-            Tail { args, target }.follow().await
+            Tail { args, target, missing: None }.follow().await
         };
         tokio::select! {
             done = tail => done,
@@ -136,6 +138,8 @@ pub fn run(args: &TailArgs) -> Result<(), CliFailure> {
 struct Tail<'a> {
     args: &'a TailArgs,
     target: WatchTarget,
+    /// The nodes that were named as missing.
+    missing: Option<String>,
 }
 
 /// The times of the metrics' samples.
@@ -152,6 +156,7 @@ impl Tail<'_> {
             return self.play(playing).await;
         }
         let (mut cursor, first) = self.first(kind).await?;
+        self.warn_of_missing();
         self.print(&first)?;
         if kind == WatchKind::Saved {
             return match self.bounds().await? {
@@ -163,9 +168,10 @@ impl Tail<'_> {
         let mut away_since = None;
         loop {
             tokio::time::sleep(self.args.interval).await;
-            match self.read(cursor.from_us(), None).await {
+            match self.read(cursor.floor_us(), None).await {
                 Ok((read, now_us)) => {
                     away_since = None;
+                    self.warn_of_missing();
                     let new = cursor.unseen(read, now_us);
                     self.print(&new)?;
                 }
@@ -218,9 +224,8 @@ impl Tail<'_> {
         if let Some(since) = self.args.since {
             let since_us = since.at(Timestamp::from_micros(now_us)).micros();
             let mut cursor = TailCursor::new(since_us, late_us, SEEN_MAX);
-            let (read, now_us) = self.read(since_us, None).await?;
-            let first = cursor.unseen(read, now_us);
-            return Ok((cursor, first));
+            self.read_up(&mut cursor, since_us, bounds).await?;
+            return Ok((cursor, Vec::new()));
         }
         let Some(TailBounds { first_us, last_us }) = bounds else {
             return Ok((TailCursor::new(i64::MIN, late_us, SEEN_MAX), Vec::new()));
@@ -237,6 +242,39 @@ impl Tail<'_> {
             }
             stretch_us = stretch_us.saturating_mul(STRETCH_FACTOR);
         }
+    }
+
+    /// Once for the same nodes.
+    fn warn_of_missing(&mut self) {
+        let missing = self.target.missing().map(str::to_owned);
+        if let Some(missing) = missing.as_ref().filter(|_| missing != self.missing) {
+            writeln!(io::stderr(), "warning: nodes are missing from the answer: {missing}").unwrap_or_default();
+        }
+        self.missing = missing;
+    }
+
+    /// Prints what there is from a time on: in parts, because all of it may not fit the memory.
+    async fn read_up(
+        &mut self,
+        cursor: &mut TailCursor,
+        since_us: i64,
+        bounds: Option<TailBounds>,
+    ) -> Result<(), CliFailure> {
+        let Some(TailBounds { first_us, last_us }) = bounds else { return Ok(()) };
+        let (mut from_us, mut stretch_us) = (since_us.max(first_us), FIRST_STRETCH_US);
+        while from_us <= last_us {
+            let until_us = from_us.saturating_add(stretch_us).min(last_us);
+            let (read, now_us) = self.read(from_us, Some(until_us)).await?;
+            if read.len() < PART_SAMPLES / STRETCH_FACTOR as usize {
+                stretch_us = stretch_us.saturating_mul(STRETCH_FACTOR);
+            } else if read.len() > PART_SAMPLES {
+                stretch_us = (stretch_us / STRETCH_FACTOR).max(1);
+            }
+            let new = cursor.unseen(read, now_us);
+            self.print(&new)?;
+            from_us = until_us.saturating_add(1);
+        }
+        Ok(())
     }
 
     async fn bounds(&mut self) -> Result<Option<TailBounds>, WatchError> {

@@ -58,7 +58,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(WIDTHS))]
     width: Option<u16>,
     /// Play from the beginning: 1 is as it was, 60 a minute a second
-    #[arg(long, value_name = "N", value_parser = playing)]
+    #[arg(long, value_name = "N", value_parser = playing, conflicts_with = "once")]
     speed: Option<Playing>,
     /// How often to look for what is new
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]

@@ -37,6 +37,7 @@ pub const NOW_US: &str = "CAST(arrow_cast(now(), 'Timestamp(Microsecond, Some(\"
 pub struct WatchTarget {
     label: String,
     place: WatchPlace,
+    missing: Option<String>,
 }
 
 enum WatchPlace {
@@ -110,7 +111,7 @@ impl WatchTarget {
                 (one.to_owned(), vec![Client::new(Address::parse(one).map_err(CliFailure::usage)?)])
             }
             Some(one) if Path::new(one).is_dir() => {
-                return Ok(Self { label: one.to_owned(), place: WatchPlace::Here(queries(one)?) });
+                return Ok(Self { label: one.to_owned(), place: WatchPlace::Here(queries(one)?), missing: None });
             }
             Some(file) => (file.to_owned(), of_file(Path::new(file))?),
             None => of_environment()?,
@@ -118,12 +119,17 @@ impl WatchTarget {
         let clients = addresses
             .into_iter()
             .map(|client: Client| client.with_silence(SILENCE_MAX).with_connect_timeout(CONNECT_MAX));
-        Ok(Self { label, place: WatchPlace::Server(clients.collect()) })
+        Ok(Self { label, place: WatchPlace::Server(clients.collect()), missing: None })
     }
 
     /// What the user calls it.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// The nodes that the last answer lacks, and why.
+    pub fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
     }
 
     /// # Errors
@@ -181,14 +187,18 @@ impl WatchTarget {
                 while let Some(batch) = rows.next().await? {
                     batches.push(batch);
                 }
-                Ok(batches)
+                Ok((batches, rows.missing().map(str::to_owned)))
             };
             let answer = within(answer).await;
             match (&mut self.place, answer) {
+                (_, Ok((batches, missing))) => {
+                    self.missing = missing;
+                    return Ok(batches);
+                }
                 (WatchPlace::Server(clients), Err(WatchError::Away(_))) if clients.len() > 1 => {
                     clients.remove(0);
                 }
-                (_, answer) => return answer,
+                (_, Err(error)) => return Err(error),
             }
         }
     }

@@ -33,18 +33,19 @@ pub struct TailCursor {
     /// Samples of earlier times are not read any more.
     floor_us: i64,
     /// Their times and series.
-    seen: BTreeSet<(i64, u32)>,
-    series: HashMap<(String, Vec<(String, String)>), u32>,
+    seen: BTreeSet<(i64, u64)>,
+    series: HashMap<(String, Vec<(String, String)>), u64>,
+    next: u64,
 }
 
 impl TailCursor {
     /// Reads from `floor_us` on. A sample may come so late; so many are remembered at most.
     pub fn new(floor_us: i64, late_us: i64, seen_max: usize) -> Self {
-        Self { late_us, seen_max, floor_us, seen: BTreeSet::new(), series: HashMap::new() }
+        Self { late_us, seen_max, floor_us, seen: BTreeSet::new(), series: HashMap::new(), next: 0 }
     }
 
     /// The time from which on the next samples are to be read.
-    pub fn from_us(&self) -> i64 {
+    pub fn floor_us(&self) -> i64 {
         self.floor_us
     }
 
@@ -58,9 +59,9 @@ impl TailCursor {
                 continue;
             }
             newest = newest.max(sample.micros);
-            let next = u32::try_from(self.series.len()).unwrap_or(u32::MAX);
             // Looked up with what is then kept: a clone for each new series alone would need a type of borrowed keys.
-            let series = *self.series.entry((sample.metric.clone(), sample.tags.clone())).or_insert(next);
+            let series = *self.series.entry((sample.metric.clone(), sample.tags.clone())).or_insert(self.next);
+            self.next = self.next.max(series + 1);
             if self.seen.insert((sample.micros, series)) {
                 new.push(sample);
             }
@@ -72,6 +73,10 @@ impl TailCursor {
             // Whole times go at once: what shares the time of the oldest would be printed again otherwise.
             let Some((oldest, _)) = self.seen.first().copied() else { break };
             self.forget_before(oldest.saturating_add(1));
+        }
+        if self.series.len() > self.seen_max {
+            let seen: BTreeSet<u64> = self.seen.iter().map(|(_, series)| *series).collect();
+            self.series.retain(|_, series| seen.contains(series));
         }
         new.sort_by(TailSample::by_time);
         new

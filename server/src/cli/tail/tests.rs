@@ -13,7 +13,7 @@ fn a_sample_that_is_late_or_read_again_is_printed_once() {
     let mut cursor = TailCursor::new(i64::MIN, 10, 100);
     let times = |samples: Vec<TailSample>| samples.iter().map(|one| one.micros).collect::<Vec<_>>();
     assert_eq!(times(cursor.unseen(vec![sample("a", 20, 1.0), sample("a", 15, 1.0)], 100)), [15, 20]);
-    assert_eq!(cursor.from_us(), 10);
+    assert_eq!(cursor.floor_us(), 10);
     let again = vec![sample("a", 15, 1.0), sample("a", 20, 1.0), sample("b", 20, 1.0), sample("a", 12, 1.0)];
     assert_eq!(times(cursor.unseen(again, 100)), [12, 20]);
     assert_eq!(times(cursor.unseen(vec![sample("a", 12, 1.0), sample("a", 9, 1.0)], 100)), [0_i64; 0]);
@@ -44,8 +44,8 @@ proptest! {
         let mut cursor = TailCursor::new(i64::MIN, LATE, SEEN_MAX);
         let mut stored: BTreeSet<(i64, usize)> = BTreeSet::new();
         let mut printed: Vec<(i64, usize)> = Vec::new();
-        let (mut now, mut rest, mut polls) = (1_000, &*writes, polls.into_iter().chain(std::iter::once(usize::MAX)));
-        while let Some(count) = polls.next() {
+        let (mut now, mut rest) = (1_000, &*writes);
+        for count in polls.into_iter().chain([usize::MAX]) {
             let (some, later) = rest.split_at(count.min(rest.len()));
             rest = later;
             for (step, late, series) in some {
@@ -53,7 +53,7 @@ proptest! {
                 now += step;
                 stored.insert((now - late, *series));
             }
-            let from = cursor.from_us();
+            let from = cursor.floor_us();
             let read = stored.iter().filter(|(time, _)| *time >= from);
             let read = read.map(|(time, series)| sample(&series.to_string(), *time, 0.0)).collect();
             let new = cursor.unseen(read, now);
@@ -70,8 +70,12 @@ fn so_many_samples_are_remembered_and_none_is_printed_again() {
     let mut cursor = TailCursor::new(i64::MIN, 1_000_000, 10);
     let all: Vec<TailSample> = (0..30).map(|n| sample(&(n % 3).to_string(), n / 3, 0.0)).collect();
     assert_eq!(cursor.unseen(all.clone(), i64::MAX).len(), 30);
-    assert_eq!(cursor.from_us(), 7, "the last three times have nine samples");
+    assert_eq!(cursor.floor_us(), 7, "the last three times have nine samples");
     assert_eq!(cursor.unseen(all, i64::MAX), []);
+    // Neither are series that came and went.
+    let others = (0..30).map(|n| sample(&format!("other{n}"), 100 + n, 0.0)).collect();
+    assert_eq!(cursor.unseen(others, i64::MAX).len(), 30);
+    assert!(format!("{cursor:?}").matches("other").count() <= 10, "{cursor:?}");
 }
 
 #[test]

@@ -168,8 +168,8 @@ fn tables(state: &TopState, view: &mut TopView, pen: &mut Pen<'_>) {
     if view.metric_order == MetricOrder::Value {
         metrics.sort_by(|a, b| down(a.last, b.last));
     }
-    // Two heads, an empty line before each, and the line of keys.
-    let room = pen.left().saturating_sub(5);
+    // Two heads, an empty line before each, and the line of keys; and that of metrics that are left out.
+    let room = pen.left().saturating_sub(5 + usize::from(state.metrics_left_out > 0));
     let few = nodes.len().min(room / 2);
     let for_metrics = metrics.len().min(room - few);
     let for_nodes = nodes.len().min(room - for_metrics);
@@ -187,6 +187,9 @@ fn tables(state: &TopState, view: &mut TopView, pen: &mut Pen<'_>) {
     }
     for line in shown(&metrics, &mut view.metrics, for_metrics) {
         metric_line(pen, &widths, line, state);
+    }
+    if state.metrics_left_out > 0 {
+        pen.line(&format!("and {} more metrics", grouped(state.metrics_left_out as u64)), dim());
     }
 }
 
@@ -295,6 +298,12 @@ fn node_line(pen: &mut Pen<'_>, widths: &NodeWidths, line: &NodeLine, state: &To
     for (figure, width, curve, scale) in cells {
         parts.push((format!("{}{figure:>width$} ", " ".repeat(GAP)), Style::new()));
         parts.push((bars(&curve.cells(state.now_us, state.window_us, widths.curve), scale), curve_style()));
+    }
+    if let Some(silent) = line.silent_us {
+        // In the place of figures that are old.
+        let told = format!(" has sent nothing for {}", human::stretch(silent));
+        parts.truncate(1);
+        parts.push((told, Style::new().fg(Color::Red)));
     }
     let parts: Vec<(&str, Style)> = parts.iter().map(|(text, style)| (&**text, *style)).collect();
     pen.parts(&parts);

@@ -45,6 +45,8 @@ pub struct TopPoll {
     bounds: Option<(i64, i64)>,
     metrics: Vec<String>,
     gpu: Vec<String>,
+    /// Metrics that are not asked for.
+    left_out: usize,
 }
 
 impl TopPoll {
@@ -66,6 +68,7 @@ impl TopPoll {
             bounds: None,
             metrics: Vec::new(),
             gpu: Vec::new(),
+            left_out: 0,
         })
     }
 
@@ -109,6 +112,8 @@ impl TopPoll {
         self.ask_nodes(from, &mut answer).await?;
         self.ask_metrics(from, &mut answer).await?;
         self.read_us = Some(answer.now_us);
+        answer.metrics_left_out = self.left_out;
+        answer.notice = self.target.missing().map(|missing| format!("nodes are missing from the answer: {missing}"));
         let counted = format!(
             "SELECT count(*) FROM samples WHERE ts > {} AND ts <= {}",
             time_literal(answer.now_us.saturating_sub(COUNTED_US)),
@@ -199,7 +204,8 @@ impl TopPoll {
             }
         }
         self.gpu.sort();
-        while known.len() > METRICS_MAX {
+        self.left_out = known.len().saturating_sub(METRICS_MAX);
+        for _ in 0..self.left_out {
             known.pop_last();
         }
         self.metrics = known.keys().cloned().collect();

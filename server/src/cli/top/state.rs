@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+/// A node that has sent nothing for so long, and for such a part of the window, is silent.
+const SILENT_US_MIN: i64 = 10_000_000;
+const SILENT_PART: i64 = 12;
+
 /// The job in a few words.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TopJob {
@@ -60,6 +64,7 @@ pub struct TopAnswer {
     pub job: Option<TopJob>,
     pub nodes: Option<Vec<String>>,
     pub metrics: Option<BTreeMap<String, TopMetric>>,
+    pub metrics_left_out: usize,
     pub samples_per_second: Option<f64>,
     /// By the start of its stretch, in microseconds.
     pub points: Vec<(TopSubject, i64, TopPoint)>,
@@ -77,6 +82,7 @@ pub struct TopState {
     pub job: TopJob,
     pub samples_per_second: Option<f64>,
     pub notice: Option<String>,
+    pub metrics_left_out: usize,
     metrics: BTreeMap<String, TopMetric>,
     nodes: BTreeMap<String, ()>,
     curves: BTreeMap<TopSubject, BTreeMap<i64, TopPoint>>,
@@ -92,6 +98,8 @@ pub struct NodeLine {
     pub network: TopCurve,
     pub disk: TopCurve,
     pub gpu: TopCurve,
+    /// How long it has sent nothing, where that is longer than usual.
+    pub silent_us: Option<i64>,
 }
 
 /// A line of the table of metrics.
@@ -134,7 +142,7 @@ impl TopState {
     }
 
     pub fn take(&mut self, answer: TopAnswer) {
-        let TopAnswer { now_us, job, nodes, metrics, samples_per_second, points, notice } = answer;
+        let TopAnswer { now_us, job, nodes, metrics, metrics_left_out, samples_per_second, points, notice } = answer;
         self.now_us = now_us;
         self.job = job.unwrap_or_else(|| std::mem::take(&mut self.job));
         if let Some(nodes) = nodes {
@@ -143,6 +151,7 @@ impl TopState {
         self.metrics = metrics.unwrap_or_else(|| std::mem::take(&mut self.metrics));
         self.samples_per_second = samples_per_second.or(self.samples_per_second);
         self.notice = notice;
+        self.metrics_left_out = metrics_left_out;
         for (subject, time, point) in points {
             if let TopSubject::Node { node, .. } = &subject
                 && !self.nodes.contains_key(node)
@@ -164,7 +173,12 @@ impl TopState {
         let line = |node: &String| {
             let curve = |figure| self.curves.get(&TopSubject::Node { node: node.clone(), figure });
             let (busy, idle) = (rates(curve(NodeFigure::Busy)), rates(curve(NodeFigure::Idle)));
+            let figures =
+                [NodeFigure::Busy, NodeFigure::Idle, NodeFigure::Memory, NodeFigure::Network, NodeFigure::Disk];
+            let last = |figure| curve(figure).and_then(|points| points.last_key_value()).map(|(time, _)| *time);
+            let silent = figures.into_iter().filter_map(last).max().map(|last| self.now_us.saturating_sub(last));
             NodeLine {
+                silent_us: silent.filter(|silent| *silent >= (self.window_us / SILENT_PART).max(SILENT_US_MIN)),
                 node: node.clone(),
                 cores_all: busy.last().zip(idle.last()).map(|(busy, idle)| (busy + idle).round()),
                 cores: busy,

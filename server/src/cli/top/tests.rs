@@ -61,6 +61,7 @@ fn answer() -> TopAnswer {
             ("requests_total".to_owned(), metric(true, Some("requests"), 1)),
             ("silent".to_owned(), TopMetric { last: Some(7.0), ..metric(false, Some("volts"), 1) }),
         ])),
+        metrics_left_out: 0,
         samples_per_second: Some(1234.0),
         points: points_of_all,
         notice: None,
@@ -198,6 +199,21 @@ fn what_is_older_than_the_window_goes() {
     assert!(state.nodes().iter().all(|line| line.cores == TopCurve::default()));
     assert_eq!(state.nodes().len(), 3, "nodes stay");
     assert_eq!(state.metrics().iter().filter_map(|line| line.last).collect::<Vec<_>>(), [7.0]);
+}
+
+#[test]
+fn a_node_that_sends_nothing_and_metrics_that_are_left_out_are_told_of() {
+    let mut answer = answer();
+    answer.metrics_left_out = 1200;
+    answer.points.retain(|(subject, time, _)| match subject {
+        TopSubject::Node { node, .. } => node == "n1" || *time < NOW - 20 * SECOND,
+        TopSubject::Metric(_) => true,
+    });
+    let mut state = TopState::new("", WINDOW);
+    state.take(answer);
+    let page = page(&state, 80);
+    assert_eq!(page.lines().find(|line| line.starts_with("n2")), Some("n2     has sent nothing for 21.0 s"), "{page}");
+    assert!(page.contains("n1        2.00/8") && page.contains("and 1,200 more metrics"), "{page}");
 }
 
 #[test]
