@@ -233,14 +233,14 @@ impl TopPoll {
         let sql = format!(
             "SELECT CASE WHEN metric = '{CPU}' AND tags['mode'] IN ('idle', 'iowait', 'steal') THEN 1 \
              WHEN metric = '{CPU}' THEN 0 WHEN metric = '{MEMORY}' THEN 2 WHEN metric IN ({}) THEN 3 \
-             WHEN metric IN ({}) THEN 4 ELSE 5 END AS figure, place, sum(each), avg(each), count(*), node \
+             WHEN metric IN ({}) THEN 4 ELSE 5 END AS figure, place, sum(each), avg(each), count(*), max(at), node \
              FROM ({}) GROUP BY node, figure, place",
             literals(NETWORK),
             literals(DISK),
             self.each(&metrics, from, answer.now_us)
         );
         for batch in self.target.ask(&sql).await? {
-            let (figures, nodes) = (watch::whole(&batch, 0)?, watch::texts(&batch, 5)?);
+            let (figures, nodes) = (watch::whole(&batch, 0)?, watch::texts(&batch, 6)?);
             for (row, (place, point)) in points(&batch)?.into_iter().enumerate() {
                 let figure = match figures.value(row) {
                     0 => NodeFigure::Busy,
@@ -263,7 +263,7 @@ impl TopPoll {
         }
         let metrics = literals(self.metrics.iter().map(String::as_str));
         let sql = format!(
-            "SELECT metric, place, sum(each), avg(each), count(*) FROM ({}) GROUP BY metric, place",
+            "SELECT metric, place, sum(each), avg(each), count(*), max(at) FROM ({}) GROUP BY metric, place",
             self.each(&metrics, from, answer.now_us)
         );
         for batch in self.target.ask(&sql).await? {
@@ -279,8 +279,8 @@ impl TopPoll {
     fn each(&self, metrics: &str, from: i64, until: i64) -> String {
         let width = self.point_us;
         format!(
-            "SELECT metric, node, tags, CAST(ts AS BIGINT) / {width} * {width} AS place, last(value, ts) AS each \
-             FROM samples WHERE metric IN ({metrics}) AND ts >= {} AND ts <= {} GROUP BY 1, 2, 3, 4",
+            "SELECT metric, node, tags, CAST(ts AS BIGINT) / {width} * {width} AS place, last(value, ts) AS each, \
+             CAST(max(ts) AS BIGINT) AS at FROM samples WHERE metric IN ({metrics}) AND ts >= {} AND ts <= {} GROUP BY 1, 2, 3, 4",
             time_literal(from),
             time_literal(until)
         )
@@ -288,10 +288,11 @@ impl TopPoll {
 }
 
 fn points(batch: &arrow::array::RecordBatch) -> Result<Vec<(i64, TopPoint)>, WatchError> {
-    let (places, counts) = (watch::whole(batch, 1)?, watch::whole(batch, 4)?);
+    let (places, counts, times) = (watch::whole(batch, 1)?, watch::whole(batch, 4)?, watch::whole(batch, 5)?);
     let (sums, means) = (watch::numbers(batch, 2)?, watch::numbers(batch, 3)?);
     let point = |row: usize| {
-        (places.value(row), TopPoint { sum: sums.value(row), mean: means.value(row), series: counts.value(row) })
+        let (sum, mean, series, at_us) = (sums.value(row), means.value(row), counts.value(row), times.value(row));
+        (places.value(row), TopPoint { sum, mean, series, at_us })
     };
     Ok((0..batch.num_rows()).map(point).collect())
 }

@@ -43,6 +43,8 @@ pub struct TopPoint {
     pub sum: f64,
     pub mean: f64,
     pub series: i64,
+    /// The time of the last of them.
+    pub at_us: i64,
 }
 
 /// A metric that the program sent.
@@ -175,7 +177,7 @@ impl TopState {
             let (busy, idle) = (rates(curve(NodeFigure::Busy)), rates(curve(NodeFigure::Idle)));
             let figures =
                 [NodeFigure::Busy, NodeFigure::Idle, NodeFigure::Memory, NodeFigure::Network, NodeFigure::Disk];
-            let last = |figure| curve(figure).and_then(|points| points.last_key_value()).map(|(time, _)| *time);
+            let last = |figure| curve(figure).and_then(|points| points.values().next_back()).map(|point| point.at_us);
             let silent = figures.into_iter().filter_map(last).max().map(|last| self.now_us.saturating_sub(last));
             NodeLine {
                 silent_us: silent.filter(|silent| *silent >= (self.window_us / SILENT_PART).max(SILENT_US_MIN)),
@@ -203,16 +205,17 @@ impl TopState {
 }
 
 fn means(points: Option<&BTreeMap<i64, TopPoint>>) -> TopCurve {
-    TopCurve(points.into_iter().flatten().map(|(time, point)| (*time, point.mean)).collect())
+    TopCurve(points.into_iter().flat_map(BTreeMap::values).map(|point| (point.at_us, point.mean)).collect())
 }
 
 /// The rise of a sum of counters per second. Where series came or went, or one began again, there is none.
 fn rates(points: Option<&BTreeMap<i64, TopPoint>>) -> TopCurve {
     let points: Vec<_> = points.into_iter().flatten().collect();
     let rate = |pair: &[(&i64, &TopPoint)]| {
-        let [(before, one), (after, other)] = pair else { return None };
-        let seconds = (**after - **before) as f64 / 1e6;
-        (one.series == other.series && other.sum >= one.sum).then(|| (**after, (other.sum - one.sum) / seconds))
+        let [(_, one), (_, other)] = pair else { return None };
+        let seconds = (other.at_us - one.at_us) as f64 / 1e6;
+        let is_rise = one.series == other.series && other.sum >= one.sum && seconds > 0.0;
+        is_rise.then(|| (other.at_us, (other.sum - one.sum) / seconds))
     };
     TopCurve(points.windows(2).filter_map(rate).collect())
 }

@@ -15,13 +15,14 @@ const SECOND: i64 = 1_000_000;
 const NOW: i64 = 1_767_225_720 * SECOND;
 const WINDOW: i64 = 120 * SECOND;
 
-fn point(sum: f64, series: i64) -> TopPoint {
-    TopPoint { sum, mean: sum / series as f64, series }
+fn point(at_us: i64, sum: f64, series: i64) -> TopPoint {
+    TopPoint { sum, mean: sum / series as f64, series, at_us }
 }
 
 /// `value` of the seconds until now, in the last minute.
 fn points(subject: &TopSubject, series: i64, value: impl Fn(i64) -> f64) -> Vec<(TopSubject, i64, TopPoint)> {
-    (0..60).map(|ago| (subject.clone(), NOW - ago * SECOND, point(value(60 - ago), series))).collect()
+    let point = |ago: i64| point(NOW - ago * SECOND, value(60 - ago), series);
+    (0..60).map(|ago| (subject.clone(), NOW - ago * SECOND, point(ago))).collect()
 }
 
 fn node(node: &str, figure: NodeFigure) -> TopSubject {
@@ -182,7 +183,7 @@ fn a_rate_skips_a_restart_and_a_series_that_comes() {
     let of = |series: i64, sums: &[f64]| {
         let subject = node("n1", NodeFigure::Disk);
         let at = (0..).map(|n| NOW + n * SECOND);
-        at.zip(sums).map(|(time, sum)| (subject.clone(), time, point(*sum, series))).collect::<Vec<_>>()
+        at.zip(sums).map(|(time, sum)| (subject.clone(), time, point(time, *sum, series))).collect::<Vec<_>>()
     };
     state.take(TopAnswer { now_us: NOW + 3 * SECOND, points: of(1, &[10.0, 30.0, 5.0, 6.0]), ..TopAnswer::default() });
     assert_eq!(state.nodes()[0].disk, TopCurve(vec![(NOW + SECOND, 20.0), (NOW + 3 * SECOND, 1.0)]));
@@ -190,6 +191,17 @@ fn a_rate_skips_a_restart_and_a_series_that_comes() {
     let again = of(2, &[10.0, 30.0]);
     state.take(TopAnswer { now_us: NOW + 3 * SECOND, points: again, ..TopAnswer::default() });
     assert_eq!(state.nodes()[0].disk, TopCurve(vec![(NOW + SECOND, 20.0), (NOW + 3 * SECOND, 1.0)]));
+}
+
+#[test]
+fn a_rate_is_that_of_the_times_of_the_samples() {
+    // The last sample of a job is taken when it ends, within the second.
+    let subject = node("n1", NodeFigure::Busy);
+    let at = NOW + SECOND + SECOND / 4;
+    let points = vec![(subject.clone(), NOW, point(NOW, 1.0, 1)), (subject, NOW + SECOND, point(at, 2.25, 1))];
+    let mut state = TopState::new("", WINDOW);
+    state.take(TopAnswer { now_us: NOW + 2 * SECOND, points, ..TopAnswer::default() });
+    assert_eq!(state.nodes()[0].cores, TopCurve(vec![(at, 1.0)]));
 }
 
 #[test]
