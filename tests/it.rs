@@ -42,6 +42,8 @@ mod script;
 mod slt_scripts;
 mod spread;
 mod strangers;
+mod tail;
+mod top;
 mod tsq_scripts;
 
 /// What drives the few asynchronous calls of these tests.

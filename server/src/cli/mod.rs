@@ -37,11 +37,14 @@ pub(crate) mod service;
 mod source;
 pub(crate) mod sql;
 pub(crate) mod table;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod tfrecord;
 mod times;
+mod top;
 mod units;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -77,9 +80,7 @@ pub fn command() -> clap::Command {
 
 const EXAMPLES: &str = "\
 Examples:
-  telem run -- python train.py
-  telem sql ./telem-4711 'SELECT metric, count(*) FROM samples GROUP BY metric'
-  telem COMMAND -h        # --help has every option, and examples";
+  telem run -- python train.py        # telem COMMAND --help has more";
 
 /// How much is logged on stderr.
 #[derive(Clone, Copy, Debug, Args)]
@@ -113,6 +114,8 @@ enum Command {
     Ls(ls::LsArgs),
     Diff(diff::DiffArgs),
     Report(report::ReportArgs),
+    Top(top::TopArgs),
+    Tail(tail::TailArgs),
     Mv(mv::MvArgs),
     Rm(rm::RmArgs),
     Check(check::CheckArgs),
@@ -222,6 +225,8 @@ pub fn main() -> ExitCode {
         Command::Ls(args) => ls::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Tail(args) => tail::run(&args),
         Command::Mv(args) => mv::run(&args),
         Command::Rm(args) => rm::run(&args),
         Command::Check(args) => check::run(&args),
