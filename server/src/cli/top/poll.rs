@@ -292,7 +292,8 @@ impl TopPoll {
         let width = self.point_us;
         format!(
             "SELECT metric, node, tags, CAST(ts AS BIGINT) / {width} * {width} AS place, last(value, ts) AS each, \
-             CAST(max(ts) AS BIGINT) AS at FROM samples WHERE metric IN ({metrics}) AND ts >= {} AND ts <= {} GROUP BY 1, 2, 3, 4",
+             CAST(max(ts) AS BIGINT) AS at FROM samples WHERE metric IN ({metrics}) AND ts >= {} AND ts <= {} \
+             GROUP BY 1, 2, 3, 4",
             time_literal(from),
             time_literal(until)
         )
