@@ -100,8 +100,8 @@ def top():
 def database(tmp_path, serve):
     """Two minutes of a metric, saved."""
     server = serve(tmp_path / "db")
-    samples = [{"metric": "train.loss", "timestamp": 1_767_225_600 + n, "value": n, "tags": {"r": "0"}} for n in range(120)]
-    server.put(samples)
+    at = {"metric": "train.loss", "tags": {"rank": "0"}}
+    server.put([{**at, "timestamp": 1_767_225_600 + n, "value": n} for n in range(120)])
     server.stop()
     return tmp_path / "db"
 

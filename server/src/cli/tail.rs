@@ -30,6 +30,8 @@ const LINES_MAX: usize = 1_000_000;
 /// The last samples are looked for in this stretch before the end, then in longer ones.
 const FIRST_STRETCH_US: i64 = 10_000_000;
 const STRETCH_FACTOR: i64 = 8;
+/// For new metrics that fit a pattern is looked once in so many times: their samples are late then, and not lost.
+const RARELY: u32 = 5;
 /// About so many samples are read at once where there are many.
 const PART_SAMPLES: usize = 100_000;
 
@@ -125,7 +127,7 @@ pub fn run(args: &TailArgs) -> Result<(), CliFailure> {
         };
         let tail = async {
             let target = WatchTarget::find(args.from.as_deref())?;
-            Tail { args, target, missing: None }.follow().await
+            Tail { args, target, missing: None, names: BTreeSet::new(), asked: 0 }.follow().await
         };
         tokio::select! {
             done = tail => done,
@@ -140,6 +142,9 @@ struct Tail<'a> {
     target: WatchTarget,
     /// The nodes that were named as missing.
     missing: Option<String>,
+    /// The metrics as they were found last, and how often they were needed.
+    names: BTreeSet<String>,
+    asked: u32,
 }
 
 /// The times of the metrics' samples.
@@ -295,7 +300,13 @@ impl Tail<'_> {
         let patterns = &self.args.metrics;
         let is_plain = |glob: &Glob| !glob.to_string().contains(['*', '?']);
         let mut names: BTreeSet<String> = patterns.iter().filter(|glob| is_plain(glob)).map(Glob::to_string).collect();
-        if !patterns.iter().all(is_plain) {
+        // Before their first samples are too late.
+        let is_soon = self.args.interval.saturating_mul(2 * RARELY) < self.args.late;
+        let is_due = !is_soon || self.asked.is_multiple_of(RARELY);
+        self.asked = self.asked.wrapping_add(1);
+        if !is_due {
+            names.clone_from(&self.names);
+        } else if !patterns.iter().all(is_plain) {
             for batch in self.target.ask("SELECT DISTINCT metric FROM metrics").await? {
                 let known = watch::texts(&batch, 0)?;
                 let known = known.iter().flatten();
@@ -303,8 +314,10 @@ impl Tail<'_> {
             }
         }
         if names.is_empty() {
+            self.asked = 0;
             return Ok(None);
         }
+        self.names.clone_from(&names);
         let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
         let mut which = format!("metric IN ({})", names.join(", "));
         for (key, value) in self.args.tags.iter().filter(|(_, value)| is_plain(value)) {

@@ -126,7 +126,7 @@ fn head(state: &TopState, pen: &mut Pen<'_>) {
     let mut facts: Vec<String> = Vec::new();
     facts.extend((!job.state.is_empty()).then(|| job.state.clone()));
     if let Some(begin) = job.begin_us {
-        facts.push(format!("since {}", clock_time(begin)));
+        facts.push(format!("since {}", clock_time(begin, "%Y-%m-%d %H:%M")));
         let until = job.end_us.map_or(state.now_us, |end| end.min(state.now_us));
         facts.push(human::stretch(until.saturating_sub(begin).max(0)));
     }
@@ -141,7 +141,7 @@ fn head(state: &TopState, pen: &mut Pen<'_>) {
         None => format!("job {}", job.id),
     };
     pen.parts(&[(&name, bold()), ("   ", Style::new()), (&facts.join(" · "), Style::new())]);
-    let at = format!("at {}", clock_time(state.now_us));
+    let at = format!("at {}", clock_time(state.now_us, "%Y-%m-%d %H:%M:%S"));
     let command = job.command.as_deref().map_or_else(|| at.clone(), |command| format!("{at}   {command}"));
     pen.line(&printable(&command), dim());
     if let Some(notice) = &state.notice {
@@ -149,9 +149,9 @@ fn head(state: &TopState, pen: &mut Pen<'_>) {
     }
 }
 
-fn clock_time(micros: i64) -> String {
+fn clock_time(micros: i64, format: &str) -> String {
     let time = DateTime::from_timestamp_micros(micros);
-    time.map_or_else(String::new, |time| time.format("%Y-%m-%d %H:%M:%S").to_string())
+    time.map_or_else(String::new, |time| time.format(format).to_string())
 }
 
 /// What others wrote, without what moves a cursor.

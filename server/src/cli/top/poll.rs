@@ -9,7 +9,7 @@ use telem_ingest::collect::catalog;
 use super::state::{NodeFigure, TopAnswer, TopJob, TopMetric, TopPoint, TopSubject};
 use crate::cli::glob::Glob;
 use crate::cli::watch::playing::Playing;
-use crate::cli::watch::{self, WatchError, WatchKind, WatchTarget, literal, time_literal};
+use crate::cli::watch::{self, NOW_US, WatchError, WatchKind, WatchTarget, literal, time_literal};
 
 /// Metrics that are asked for: more do not fit a screen.
 const METRICS_MAX: usize = 500;
@@ -103,8 +103,9 @@ impl TopPoll {
         answer.now_us = match (self.playing, self.kind) {
             (Some(playing), _) => playing.time_us(first, elapsed).min(last),
             (None, WatchKind::Saved) => last,
-            (None, WatchKind::Running) => self.target.now_us().await?,
+            (None, WatchKind::Running) => 0,
         };
+        self.ask_count(&mut answer).await?;
         let oldest = answer.now_us.saturating_sub(self.window_us);
         let from = self.read_us.map_or(oldest, |read| oldest.max(read.saturating_sub(AGAIN * self.point_us)));
         // From the start of a point on: half of one would take the place of the whole.
@@ -114,16 +115,27 @@ impl TopPoll {
         self.read_us = Some(answer.now_us);
         answer.metrics_left_out = self.left_out;
         answer.notice = self.target.missing().map(|missing| format!("nodes are missing from the answer: {missing}"));
-        let counted = format!(
-            "SELECT count(*) FROM samples WHERE ts > {} AND ts <= {}",
-            time_literal(answer.now_us.saturating_sub(COUNTED_US)),
-            time_literal(answer.now_us)
-        );
-        for batch in self.target.ask(&counted).await? {
-            let count = watch::whole(&batch, 0)?.iter().flatten().next();
-            answer.samples_per_second = count.map(|count| count as f64 / (COUNTED_US as f64 / 1e6));
-        }
         Ok(answer)
+    }
+
+    /// How many samples came lately; together with the time of a running job, for which that is up to now.
+    async fn ask_count(&mut self, answer: &mut TopAnswer) -> Result<(), WatchError> {
+        let is_running = self.kind == WatchKind::Running && self.playing.is_none();
+        let lately = if is_running {
+            format!("ts > '{COUNTED_US}us-ago'")
+        } else {
+            let from = time_literal(answer.now_us.saturating_sub(COUNTED_US));
+            format!("ts > {from} AND ts <= {}", time_literal(answer.now_us))
+        };
+        for batch in self.target.ask(&format!("SELECT count(*), {NOW_US} FROM samples WHERE {lately}")).await? {
+            let (counts, nows) = (watch::whole(&batch, 0)?, watch::whole(&batch, 1)?);
+            let count = counts.iter().flatten().next();
+            answer.samples_per_second = count.map(|count| count as f64 / (COUNTED_US as f64 / 1e6));
+            if let Some(now) = nows.iter().flatten().next().filter(|_| is_running) {
+                answer.now_us = now;
+            }
+        }
+        Ok(())
     }
 
     async fn ask_rarely(&mut self, answer: &mut TopAnswer) -> Result<(), WatchError> {
@@ -280,7 +292,8 @@ impl TopPoll {
         let width = self.point_us;
         format!(
             "SELECT metric, node, tags, CAST(ts AS BIGINT) / {width} * {width} AS place, last(value, ts) AS each, \
-             CAST(max(ts) AS BIGINT) AS at FROM samples WHERE metric IN ({metrics}) AND ts >= {} AND ts <= {} GROUP BY 1, 2, 3, 4",
+             CAST(max(ts) AS BIGINT) AS at FROM samples WHERE metric IN ({metrics}) AND ts >= {} AND ts <= {} \
+             GROUP BY 1, 2, 3, 4",
             time_literal(from),
             time_literal(until)
         )

@@ -88,7 +88,7 @@ fn nodes_and_metrics_are_on_one_screen_with_their_curves() {
         &mut TopView::default(),
         (100, 16),
         &expect![[r#"
-            lr 3e-4 (4711)   running · since 2025-12-31 23:00:20 · 1 h 1 min · 3 nodes · 1234 samples/s
+            lr 3e-4 (4711)   running · since 2025-12-31 23:00 · 1 h 1 min · 3 nodes · 1234 samples/s
             at 2026-01-01 00:02:00   python train.py
 
             NODES▼     CORES                 MEM                 NET B/s                DISK B/s
@@ -117,7 +117,7 @@ fn on_a_small_terminal_both_tables_have_lines_and_scroll() {
         &mut view,
         small,
         &expect![[r#"
-            lr 3e-4 (4711)   running · since 2025-12-31 23:00:20 · 1 h 1
+            lr 3e-4 (4711)   running · since 2025-12-31 23:00 · 1 h 1 mi
             at 2026-01-01 00:02:00   python train.py
 
             NODES▼     CORES       MEM       NET B/s      DISK B/s
@@ -137,7 +137,7 @@ fn on_a_small_terminal_both_tables_have_lines_and_scroll() {
         &mut view,
         small,
         &expect![[r#"
-            lr 3e-4 (4711)   running · since 2025-12-31 23:00:20 · 1 h 1
+            lr 3e-4 (4711)   running · since 2025-12-31 23:00 · 1 h 1 mi
             at 2026-01-01 00:02:00   python train.py
 
             NODES▼     CORES       MEM       NET B/s      DISK B/s
@@ -278,7 +278,7 @@ fn the_tables_are_filtered_and_sorted_by_keys() {
         &mut view,
         (70, 12),
         &expect![[r#"
-            lr 3e-4 (4711)   running · since 2025-12-31 23:00:20 · 1 h 1 min · 3 n
+            lr 3e-4 (4711)   running · since 2025-12-31 23:00 · 1 h 1 min · 3 node
             at 2026-01-01 00:02:00   python train.py
 
             NODES    CORES▼          MEM          NET B/s         DISK B/s
