@@ -5,6 +5,7 @@
 
 mod agreement;
 mod aligned;
+mod cells;
 mod check;
 mod collect;
 mod compact;
@@ -169,6 +170,13 @@ impl CliFailure {
             Self::ReaderGone | Self::BadNews => String::new(),
             Self::Usage(message) | Self::Failed(message) => message,
         }
+    }
+}
+
+/// For answers that are not what was asked for.
+impl From<arrow::error::ArrowError> for CliFailure {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        Self::Failed(format!("an unexpected answer: {error}"))
     }
 }
 

@@ -14,11 +14,12 @@ use serde_json::{Map, Value as Json, json};
 use telem_engine::{Clock, SystemClock, Timestamp};
 
 use self::cursor::{TailCursor, TailSample};
+use super::cells::{literal, numbers, texts, whole};
 use super::glob::Glob;
 use super::serve::stop_signals;
 use super::times::When;
 use super::watch::playing::{Playing, playing};
-use super::watch::{self, NOW_US, WatchError, WatchKind, WatchTarget, literal, time_literal};
+use super::watch::{self, NOW_US, WatchError, WatchKind, WatchTarget, time_literal};
 use super::{CliFailure, times, units};
 
 /// How long a server that does not answer any more is asked again.
@@ -287,7 +288,7 @@ impl Tail<'_> {
         let sql =
             format!("SELECT CAST(min(first_ts) AS BIGINT), CAST(max(last_ts) AS BIGINT) FROM series WHERE {which}");
         for batch in self.target.ask(&sql).await? {
-            let (first, last) = (watch::whole(&batch, 0)?, watch::whole(&batch, 1)?);
+            let (first, last) = (whole(&batch, 0)?, whole(&batch, 1)?);
             if batch.num_rows() > 0 && first.is_valid(0) && last.is_valid(0) {
                 return Ok(Some(TailBounds { first_us: first.value(0), last_us: last.value(0) }));
             }
@@ -308,7 +309,7 @@ impl Tail<'_> {
             names.clone_from(&self.names);
         } else if !patterns.iter().all(is_plain) {
             for batch in self.target.ask("SELECT DISTINCT metric FROM metrics").await? {
-                let known = watch::texts(&batch, 0)?;
+                let known = texts(&batch, 0)?;
                 let known = known.iter().flatten();
                 names.extend(known.filter(|name| patterns.iter().any(|glob| glob.matches(name))).map(str::to_owned));
             }
@@ -338,9 +339,9 @@ impl Tail<'_> {
             time_literal(from_us)
         );
         for batch in self.target.ask(&sql).await? {
-            let (metrics, tags) = (watch::texts(&batch, 0)?, watch::tags(&batch, 1)?);
-            let (times, values) = (watch::whole(&batch, 2)?, watch::numbers(&batch, 3)?);
-            let (wholes, nows) = (watch::whole(&batch, 4)?, watch::whole(&batch, 5)?);
+            let (metrics, tags) = (texts(&batch, 0)?, watch::tags(&batch, 1)?);
+            let (times, values) = (whole(&batch, 2)?, numbers(&batch, 3)?);
+            let (wholes, nows) = (whole(&batch, 4)?, whole(&batch, 5)?);
             for (row, tags) in tags.into_iter().enumerate() {
                 now_us = now_us.min(nows.value(row));
                 if !self.is_wanted(&tags) {

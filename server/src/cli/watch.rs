@@ -10,13 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use arrow::datatypes::DataType;
+use arrow::error::ArrowError;
 use telem_engine::SystemClock;
 use telem_query::{Queries, QueryOptions, RowOrder};
 
 use super::CliFailure;
+use super::cells::whole;
 use super::source::{RowsError, SourceBatches, StrictArg, open_read_only};
 use crate::client::{Address, Client, ClientError};
 use crate::config;
@@ -59,6 +61,12 @@ pub enum WatchError {
     /// The server cannot be reached or does not answer: it may come back.
     Away(String),
     Failed(String),
+}
+
+impl From<ArrowError> for WatchError {
+    fn from(error: ArrowError) -> Self {
+        Self::Failed(format!("an unexpected answer: {error}"))
+    }
 }
 
 impl fmt::Display for WatchError {
@@ -264,25 +272,6 @@ fn of_environment() -> Result<(String, Vec<Client>), CliFailure> {
     ))
 }
 
-/// A column of texts.
-pub fn texts(batch: &RecordBatch, column: usize) -> Result<StringArray, WatchError> {
-    Ok(as_type(batch, column, &DataType::Utf8)?.as_string::<i32>().clone())
-}
-
-/// A column of whole numbers.
-pub fn whole(batch: &RecordBatch, column: usize) -> Result<Int64Array, WatchError> {
-    Ok(as_type(batch, column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
-}
-
-/// A column of numbers.
-pub fn numbers(batch: &RecordBatch, column: usize) -> Result<Float64Array, WatchError> {
-    Ok(as_type(batch, column, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
-}
-
-fn as_type(batch: &RecordBatch, column: usize, wanted: &DataType) -> Result<Arc<dyn Array>, WatchError> {
-    cast(batch.column(column), wanted).map_err(|error| WatchError::Failed(format!("an unexpected answer: {error}")))
-}
-
 /// The tags of each row, as pairs in the order of their keys.
 pub fn tags(batch: &RecordBatch, column: usize) -> Result<Vec<Vec<(String, String)>>, WatchError> {
     let unexpected = || WatchError::Failed("an unexpected answer: its tags are no map".to_owned());
@@ -296,11 +285,6 @@ pub fn tags(batch: &RecordBatch, column: usize) -> Result<Vec<Vec<(String, Strin
         (place(row)..place(row + 1)).map(|at| (keys.value(at).to_owned(), values.value(at).to_owned())).collect()
     };
     Ok((0..batch.num_rows()).map(of_row).collect())
-}
-
-/// A text in SQL.
-pub fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// A time in SQL.

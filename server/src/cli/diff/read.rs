@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::{Array, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::Value as Json;
 use telem_ingest::collect::catalog;
@@ -16,6 +14,7 @@ use super::counter::{CounterRates, SeriesIntegral, SeriesStretch};
 use super::goal::MetricGoal;
 use super::stats::quantile;
 use crate::cli::CliFailure;
+use crate::cli::cells::{literal, numbers, texts, whole};
 use crate::cli::glob::Glob;
 use crate::cli::source::{RunSource, StrictArg};
 use crate::info::human;
@@ -240,8 +239,13 @@ impl RunReader {
             let [places, counts, firsts_us, lasts_us] =
                 [whole(&batch, 2)?, whole(&batch, 4)?, whole(&batch, 10)?, whole(&batch, 11)?];
             let is_nan = batch.column(3).as_boolean();
-            let [means, maxima, firsts, lasts, increases] =
-                [number(&batch, 5)?, number(&batch, 6)?, number(&batch, 7)?, number(&batch, 8)?, number(&batch, 9)?];
+            let [means, maxima, firsts, lasts, increases] = [
+                numbers(&batch, 5)?,
+                numbers(&batch, 6)?,
+                numbers(&batch, 7)?,
+                numbers(&batch, 8)?,
+                numbers(&batch, 9)?,
+            ];
             for row in 0..batch.num_rows() {
                 let count = u64::try_from(counts.value(row)).unwrap_or(0);
                 let of = found.entry(names.value(row).to_owned()).or_default();
@@ -281,7 +285,7 @@ impl RunReader {
         );
         let mut found = Vec::new();
         for batch in self.ask(&sql).await? {
-            let (names, medians, highs) = (texts(&batch, 0)?, number(&batch, 1)?, number(&batch, 2)?);
+            let (names, medians, highs) = (texts(&batch, 0)?, numbers(&batch, 1)?, numbers(&batch, 2)?);
             let value = |of: &Float64Array, row: usize| of.is_valid(row).then(|| of.value(row));
             found.extend(
                 (0..batch.num_rows())
@@ -303,7 +307,7 @@ impl RunReader {
                 literals(&names)
             );
             for batch in self.ask(&sql).await? {
-                let (names, steps, means) = (texts(&batch, 0)?, whole(&batch, 1)?, number(&batch, 2)?);
+                let (names, steps, means) = (texts(&batch, 0)?, whole(&batch, 1)?, numbers(&batch, 2)?);
                 for row in 0..batch.num_rows() {
                     let metric = found.entry(names.value(row).to_owned()).or_default();
                     metric.curve.insert(steps.value(row), means.value(row));
@@ -334,7 +338,7 @@ impl RunReader {
         );
         let mut means = Vec::new();
         for batch in self.ask(&sql).await? {
-            means.extend(number(&batch, 0)?.iter().flatten());
+            means.extend(numbers(&batch, 0)?.iter().flatten());
         }
         Ok(means)
     }
@@ -392,7 +396,7 @@ impl RunReader {
         while let Some(batch) = answer.next().await? {
             let options = FormatOptions::default();
             let tags = ArrayFormatter::try_new(batch.column(0), &options).map_err(CliFailure::failed)?;
-            let (times, values) = (whole(&batch, 1)?, number(&batch, 2)?);
+            let (times, values) = (whole(&batch, 1)?, numbers(&batch, 2)?);
             for row in 0..batch.num_rows() {
                 integral.add(&tags.value(row).to_string(), times.value(row), values.value(row));
             }
@@ -515,30 +519,11 @@ fn literals(texts: &[&str]) -> String {
     texts.iter().map(|text| literal(text)).collect::<Vec<_>>().join(", ")
 }
 
-fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
 fn one_number(batches: &[RecordBatch], column: usize) -> Result<Option<f64>, CliFailure> {
     for batch in batches {
-        if let Some(value) = number(batch, column)?.iter().flatten().next() {
+        if let Some(value) = numbers(batch, column)?.iter().flatten().next() {
             return Ok(Some(value));
         }
     }
     Ok(None)
-}
-
-fn texts(batch: &RecordBatch, column: usize) -> Result<StringArray, CliFailure> {
-    let array = cast(batch.column(column), &DataType::Utf8).map_err(CliFailure::failed)?;
-    Ok(array.as_string::<i32>().clone())
-}
-
-fn whole(batch: &RecordBatch, column: usize) -> Result<Int64Array, CliFailure> {
-    let array = cast(batch.column(column), &DataType::Int64).map_err(CliFailure::failed)?;
-    Ok(array.as_primitive::<Int64Type>().clone())
-}
-
-fn number(batch: &RecordBatch, column: usize) -> Result<Float64Array, CliFailure> {
-    let array = cast(batch.column(column), &DataType::Float64).map_err(CliFailure::failed)?;
-    Ok(array.as_primitive::<Float64Type>().clone())
 }

@@ -23,6 +23,7 @@ use telem_query::{Queries, QueryOptions, RowOrder};
 use super::choose::ExportMetric;
 use super::columns::{BEFORE_TAGS, JobColumn, answer_schema, quoted, select_list};
 use crate::cli::CliFailure;
+use crate::cli::cells::literal;
 use crate::cli::source::{Origin, RowsError, SourceBatches, StrictArg, open_read_only};
 use crate::client::{Client, ClientError};
 use crate::missing::Lacking;
@@ -283,7 +284,7 @@ impl ExportSource {
             return Ok(Vec::new());
         }
         let mut nodes =
-            self.names(&format!("SELECT DISTINCT node FROM series WHERE metric = {}", text(&metric.name))).await?;
+            self.names(&format!("SELECT DISTINCT node FROM series WHERE metric = {}", literal(&metric.name))).await?;
         nodes.sort_unstable();
         Ok(nodes)
     }
@@ -363,7 +364,7 @@ impl ExportSource {
 
     /// The times of the first and the last sample of `metric`.
     async fn bounds(&self, metric: &ExportMetric) -> Result<Option<(Timestamp, Timestamp)>, RowsError> {
-        let sql = format!("SELECT min(first_ts), max(last_ts) FROM series WHERE metric = {}", text(&metric.name));
+        let sql = format!("SELECT min(first_ts), max(last_ts) FROM series WHERE metric = {}", literal(&metric.name));
         let mut batches = self.ask(&sql, RowOrder::Any).await?;
         while let Some(batch) = batches.next().await? {
             let [first, last] = batch.columns() else { return Err(strange(&batch, 2).into()) };
@@ -376,11 +377,6 @@ impl ExportSource {
         }
         Ok(None)
     }
-}
-
-/// A text of SQL.
-fn text(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// Samples that one question asks for: of one node or wherever they are, and of one job or of all as one.
@@ -399,7 +395,7 @@ fn question(part: ExportPart<'_>, range: TimeRange) -> String {
     let mut word = "WHERE";
     for (column, name) in [("node", part.node), ("job", part.job)] {
         let Some(name) = name else { continue };
-        sql.push_str(&format!(" {word} {column} = {}", text(name)));
+        sql.push_str(&format!(" {word} {column} = {}", literal(name)));
         word = "AND";
     }
     if range.start != TimeRange::ALL.start {

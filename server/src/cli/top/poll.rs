@@ -7,9 +7,10 @@ use arrow::array::Array;
 use telem_ingest::collect::catalog;
 
 use super::state::{NodeFigure, TopAnswer, TopJob, TopMetric, TopPoint, TopSubject};
+use crate::cli::cells::{literal, numbers, texts, whole};
 use crate::cli::glob::Glob;
 use crate::cli::watch::playing::Playing;
-use crate::cli::watch::{self, NOW_US, WatchError, WatchKind, WatchTarget, literal, time_literal};
+use crate::cli::watch::{NOW_US, WatchError, WatchKind, WatchTarget, time_literal};
 
 /// Metrics that are asked for: more do not fit a screen.
 const METRICS_MAX: usize = 500;
@@ -128,7 +129,7 @@ impl TopPoll {
             format!("ts > {from} AND ts <= {}", time_literal(answer.now_us))
         };
         for batch in self.target.ask(&format!("SELECT count(*), {NOW_US} FROM samples WHERE {lately}")).await? {
-            let (counts, nows) = (watch::whole(&batch, 0)?, watch::whole(&batch, 1)?);
+            let (counts, nows) = (whole(&batch, 0)?, whole(&batch, 1)?);
             let count = counts.iter().flatten().next();
             answer.samples_per_second = count.map(|count| count as f64 / (COUNTED_US as f64 / 1e6));
             if let Some(now) = nows.iter().flatten().next().filter(|_| is_running) {
@@ -142,9 +143,8 @@ impl TopPoll {
         let mut jobs: Vec<TopJob> = Vec::new();
         let sql = "SELECT job, name, state, command, CAST(\"begin\" AS BIGINT), CAST(\"end\" AS BIGINT) FROM jobs";
         for batch in self.target.ask(sql).await? {
-            let [ids, names, states] = [watch::texts(&batch, 0)?, watch::texts(&batch, 1)?, watch::texts(&batch, 2)?];
-            let (commands, begins, ends) =
-                (watch::texts(&batch, 3)?, watch::whole(&batch, 4)?, watch::whole(&batch, 5)?);
+            let [ids, names, states] = [texts(&batch, 0)?, texts(&batch, 1)?, texts(&batch, 2)?];
+            let (commands, begins, ends) = (texts(&batch, 3)?, whole(&batch, 4)?, whole(&batch, 5)?);
             for row in 0..batch.num_rows() {
                 let text = |of: &arrow::array::StringArray| of.is_valid(row).then(|| of.value(row).to_owned());
                 let time = |of: &arrow::array::Int64Array| of.is_valid(row).then(|| of.value(row));
@@ -165,12 +165,12 @@ impl TopPoll {
         answer.job = jobs.into_iter().next();
         let mut nodes = Vec::new();
         for batch in self.target.ask("SELECT node FROM nodes").await? {
-            nodes.extend(watch::texts(&batch, 0)?.iter().flatten().map(str::to_owned));
+            nodes.extend(texts(&batch, 0)?.iter().flatten().map(str::to_owned));
         }
         answer.nodes = Some(nodes);
         let sql = "SELECT CAST(min(first_ts) AS BIGINT), CAST(max(last_ts) AS BIGINT) FROM series";
         for batch in self.target.ask(sql).await? {
-            let (firsts, lasts) = (watch::whole(&batch, 0)?, watch::whole(&batch, 1)?);
+            let (firsts, lasts) = (whole(&batch, 0)?, whole(&batch, 1)?);
             self.bounds = firsts.iter().flatten().next().zip(lasts.iter().flatten().next());
         }
         // The job's own time, where its samples have it.
@@ -192,8 +192,8 @@ impl TopPoll {
         let sql = "SELECT metric, max(\"type\"), max(unit), sum(series) FROM metrics GROUP BY 1";
         self.gpu.clear();
         for batch in self.target.ask(sql).await? {
-            let [names, kinds, units] = [watch::texts(&batch, 0)?, watch::texts(&batch, 1)?, watch::texts(&batch, 2)?];
-            let series = watch::whole(&batch, 3)?;
+            let [names, kinds, units] = [texts(&batch, 0)?, texts(&batch, 1)?, texts(&batch, 2)?];
+            let series = whole(&batch, 3)?;
             for row in 0..batch.num_rows() {
                 let name = names.value(row);
                 if is_gpu(name) {
@@ -228,7 +228,7 @@ impl TopPoll {
                 literals(self.metrics.iter().map(String::as_str))
             );
             for batch in self.target.ask(&sql).await? {
-                let (names, values) = (watch::texts(&batch, 0)?, watch::numbers(&batch, 1)?);
+                let (names, values) = (texts(&batch, 0)?, numbers(&batch, 1)?);
                 for row in 0..batch.num_rows() {
                     if let Some(metric) = known.get_mut(names.value(row)) {
                         metric.last = values.is_valid(row).then(|| values.value(row));
@@ -252,7 +252,7 @@ impl TopPoll {
             self.each(&metrics, from, answer.now_us)
         );
         for batch in self.target.ask(&sql).await? {
-            let (figures, nodes) = (watch::whole(&batch, 0)?, watch::texts(&batch, 6)?);
+            let (figures, nodes) = (whole(&batch, 0)?, texts(&batch, 6)?);
             for (row, (place, point)) in points(&batch)?.into_iter().enumerate() {
                 let figure = match figures.value(row) {
                     0 => NodeFigure::Busy,
@@ -279,7 +279,7 @@ impl TopPoll {
             self.each(&metrics, from, answer.now_us)
         );
         for batch in self.target.ask(&sql).await? {
-            let names = watch::texts(&batch, 0)?;
+            let names = texts(&batch, 0)?;
             for (row, (place, point)) in points(&batch)?.into_iter().enumerate() {
                 answer.points.push((TopSubject::Metric(names.value(row).to_owned()), place, point));
             }
@@ -301,8 +301,8 @@ impl TopPoll {
 }
 
 fn points(batch: &arrow::array::RecordBatch) -> Result<Vec<(i64, TopPoint)>, WatchError> {
-    let (places, counts, times) = (watch::whole(batch, 1)?, watch::whole(batch, 4)?, watch::whole(batch, 5)?);
-    let (sums, means) = (watch::numbers(batch, 2)?, watch::numbers(batch, 3)?);
+    let (places, counts, times) = (whole(batch, 1)?, whole(batch, 4)?, whole(batch, 5)?);
+    let (sums, means) = (numbers(batch, 2)?, numbers(batch, 3)?);
     let point = |row: usize| {
         let (sum, mean, series, at_us) = (sums.value(row), means.value(row), counts.value(row), times.value(row));
         (places.value(row), TopPoint { sum, mean, series, at_us })
