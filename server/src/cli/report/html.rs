@@ -47,10 +47,10 @@ fn write_page(report: &RunReport, page: &mut String) -> std::fmt::Result {
         picture(page, "Memory of the job's ranks (bytes)", &of_ranks(memory))?;
     }
     for section in report.shown() {
-        let (rows, more) = cells(&section.table);
+        let (rows, more) = cells(section.table);
         let mut rows = rows.into_iter();
         let head = rows.next().unwrap_or_default();
-        table(page, &escaped(&section.title), head, rows)?;
+        table(page, &escaped(section.title), head, rows)?;
         if more > 0 {
             writeln!(page, "<p>and {more} more rows</p>")?;
         }

@@ -26,8 +26,8 @@ pub fn text(report: &RunReport, width: Option<usize>) -> String {
         }
     }
     for section in report.shown() {
-        text.push_str(&format!("\n{}\n", printable(&section.title)));
-        let (rows, more) = cells(&section.table);
+        text.push_str(&format!("\n{}\n", printable(section.title)));
+        let (rows, more) = cells(section.table);
         text.push_str(&lines(&rows, ColumnSide::Right, width));
         if more > 0 {
             text.push_str(&format!("and {more} more rows: --json\n"));
@@ -51,8 +51,8 @@ pub fn markdown(report: &RunReport) -> String {
         }
     }
     for section in report.shown() {
-        text.push_str(&format!("\n## {}\n\n", escaped(&section.title)));
-        let (rows, more) = cells(&section.table);
+        text.push_str(&format!("\n## {}\n\n", escaped(section.title)));
+        let (rows, more) = cells(section.table);
         for (at, row) in rows.iter().enumerate() {
             let row: Vec<String> = row.iter().map(|cell| escaped(cell)).collect();
             text.push_str(&format!("| {} |\n", row.join(" | ")));
