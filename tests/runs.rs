@@ -166,7 +166,7 @@ fn of_two_runs_in_one_directory_the_one_that_is_named_is_removed() {
     let place = Place::new();
     saved_run(&place, "runs/a", &["--name", "good"], "1", 0);
     saved_run(&place, "runs/a", &["--name", "bad"], "2", 3);
-    let mut whole = telem(&["rm", "--yes", "runs/a"]);
+    let mut whole = telem(["rm", "--yes", "runs/a"]);
     place.at_home(&mut whole);
     let refused = whole.output().unwrap();
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
