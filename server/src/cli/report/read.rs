@@ -15,8 +15,6 @@ use crate::cli::source::RunSource;
 
 /// Views whose rows are metrics of the program alone.
 const OF_PROGRAM: [&str; 2] = ["report_metrics", "report_rank_metrics"];
-/// How names begin that exporters give, and telem.
-const OF_OTHERS: [&str; 5] = ["node_", "gpu_", "job_process", "process_", "telem_"];
 /// The metric of steps, which counts and says nothing itself.
 const STEP: &str = "step";
 const JOBS: &str = "SELECT job, name, state, exit_code, signal, user, command, CAST(\"begin\" AS BIGINT) AS begin_us, \
@@ -103,10 +101,6 @@ pub async fn answers(source: &mut RunSource, views: &[ReportView]) -> Result<Vie
 
 fn keep_program(table: &mut ReportTable) {
     let Some(at) = table.columns.iter().position(|name| name == "metric") else { return };
-    let is_own = |metric: &str| {
-        metric != STEP
-            && catalog::describe(metric).is_none()
-            && !OF_OTHERS.iter().any(|prefix| metric.starts_with(prefix))
-    };
+    let is_own = |metric: &str| metric != STEP && catalog::describe(metric).is_none();
     table.rows.retain(|row| row[at].as_str().is_some_and(is_own));
 }

@@ -91,12 +91,14 @@ ORDER BY rank, node;
 CREATE VIEW report_metrics AS
 SELECT metric, count(*) AS samples, min(value) AS least, avg(value) AS mean, max(value) AS greatest,
        last(value, ts) AS last
-FROM samples WHERE NOT isnan(value) GROUP BY metric ORDER BY metric;
+FROM samples WHERE NOT isnan(value) AND metric !~ '^(node_|gpu_|job_process|process_|telem_)'
+GROUP BY metric ORDER BY metric;
 
 -- Metrics of the program by rank
 CREATE VIEW report_rank_metrics AS
 SELECT metric, tags['rank'] AS rank, node, avg(value) AS mean, count(*) AS samples FROM samples
-WHERE tags['rank'] IS NOT NULL AND NOT isnan(value) GROUP BY metric, tags['rank'], node ORDER BY metric, rank;
+WHERE tags['rank'] IS NOT NULL AND NOT isnan(value) AND metric !~ '^(node_|gpu_|job_process|process_|telem_)'
+GROUP BY metric, tags['rank'], node ORDER BY metric, rank;
 
 -- Curves of the nodes, in two hundred stretches of the run
 CREATE VIEW report_curves AS

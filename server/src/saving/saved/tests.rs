@@ -50,16 +50,24 @@ fn a_database_that_is_named_twice_counts_once_and_stands_where_it_was_named_last
 }
 
 #[test]
+fn a_folder_of_runs_stands_for_the_databases_of_all_of_them() {
+    let dir = tree(&["runs/a/n1", "runs/a/n2", "runs/b/n1", "mixed/n1", "mixed/run/n1"]);
+    assert_eq!(found(dir.path(), &["runs"]).unwrap(), ["runs/a/n1", "runs/a/n2", "runs/b/n1"]);
+    // What lies deeper than a database of the directory itself is something else.
+    assert_eq!(found(dir.path(), &["mixed"]).unwrap(), ["mixed/n1"]);
+}
+
+#[test]
 fn what_is_no_database_is_named_with_what_was_looked_for() {
-    let dir = tree(&["empty/x/", "empty/y/", "deep/er/n1"]);
+    let dir = tree(&["empty/x/", "empty/y/", "deep/er/still/n1"]);
     fs::write(dir.path().join("file"), "").unwrap();
     for (name, expected) in [
         ("nowhere", "there is no directory"),
         ("file", "is a file"),
         ("http://localhost:4242", "is a server"),
-        ("empty", "neither it nor one of the 2 directories in it has a file MANIFEST"),
-        // One level, so that nobody's whole home is searched.
-        ("deep", "neither it nor one of the 1 directories"),
+        ("empty", "neither it, nor one of the 2 directories in it, nor one in those has a file MANIFEST"),
+        // Two levels, so that nobody's whole home is searched.
+        ("deep", "neither it, nor one of the 1 directories"),
     ] {
         let error = found(dir.path(), &[name]).unwrap_err().to_string();
         assert!(error.contains(expected) && error.contains(name), "{name}: {error}");
