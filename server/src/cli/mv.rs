@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -117,9 +117,12 @@ fn copy_beside(from: &Path, to: &Path, claims: &[DbClaim]) -> io::Result<Copied>
     hidden.push(to.file_name().unwrap_or_default());
     hidden.push(format!(".{}.moving", std::process::id()));
     let hidden = to.with_file_name(hidden);
-    fs::create_dir(&hidden)?;
+    // For nobody else until it may be seen by whoever saw the run.
+    fs::DirBuilder::new().mode(0o700).create(&hidden)?;
     let mut copied = Copied::new();
-    let done = copy(from, &hidden, claims, &mut copied).and_then(|()| rename(&hidden, to));
+    let done = copy(from, &hidden, claims, &mut copied)
+        .and_then(|()| fs::set_permissions(&hidden, fs::metadata(from)?.permissions()))
+        .and_then(|()| rename(&hidden, to));
     match done {
         Ok(()) => sync_parent(to).map(|()| copied),
         Err(error) => {
@@ -148,7 +151,9 @@ fn copy(from: &Path, to: &Path, claims: &[DbClaim], copied: &mut Copied) -> io::
             symlink(fs::read_link(&one)?, &other)?;
         } else if kind.is_file() {
             fs::copy(&one, &other)?;
-            File::open(&other)?.sync_all()?;
+            let copy = File::options().read(true).open(&other)?;
+            copy.set_modified(entry.metadata()?.modified()?)?;
+            copy.sync_all()?;
             compare(&one, &other)?;
         } else {
             let why = format!("{} is neither a file nor a directory", one.display());

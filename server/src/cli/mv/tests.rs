@@ -1,3 +1,5 @@
+use std::os::unix::fs::PermissionsExt;
+
 use telem_engine::{Db, Durability, SampleBatch, SeriesKey, TagSet, Timestamp, Value};
 
 use super::*;
@@ -20,6 +22,7 @@ fn held_run(dir: &Path) -> (PathBuf, Vec<DbClaim>) {
     fs::write(run.join("plots/old/WRITER"), "a file of this name").unwrap();
     fs::write(run.join("large"), "m".repeat(COMPARED_BYTES + 7)).unwrap();
     symlink("n1", run.join("latest")).unwrap();
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o750)).unwrap();
     let claims = SavedRun::find(&run).unwrap().claim(&Options::default()).unwrap();
     (run.canonicalize().unwrap(), claims)
 }
@@ -29,9 +32,12 @@ fn a_copied_run_has_everything_but_its_lock_and_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let (run, claims) = held_run(dir.path());
     let to = dir.path().join("kept");
+    let written = fs::metadata(run.join("large")).unwrap().modified().unwrap();
     let copied = copy_beside(&run, &to, &claims).unwrap();
     remove_copied(&copied, claims).unwrap();
     fs::remove_dir(&run).unwrap();
+    assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o750);
+    assert_eq!(fs::metadata(to.join("large")).unwrap().modified().unwrap(), written);
     assert_eq!(fs::read_to_string(to.join("plots/old/WRITER")).unwrap(), "a file of this name");
     assert_eq!(fs::read_link(to.join("latest")).unwrap(), Path::new("n1"));
     assert_eq!(fs::metadata(to.join("large")).unwrap().len() as usize, COMPARED_BYTES + 7);
