@@ -51,11 +51,11 @@ pub struct Unopened {
 }
 
 /// What equal keys of several databases are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EqualKeys {
     OneSeries,
-    /// One series of each job, with the id of the job as a tag.
-    SeriesOfJobs,
+    /// One series of each job, with the id of the job as a tag: that of each database.
+    SeriesOfJobs(Vec<Arc<str>>),
 }
 
 /// What to do about a database that cannot be opened.
@@ -90,7 +90,7 @@ impl Together {
         let mut ids = Vec::with_capacity(dirs.len());
         opening::each(dirs, options, |layout, recovered| {
             match (recovered, &mut unsound) {
-                (Ok(recovered), _) => ids.push(together.add(layout, recovered, options, cache, equal_keys)?),
+                (Ok(recovered), _) => ids.push(together.add(layout, recovered, options, cache, &equal_keys)?),
                 (Err(error), Unsound::Fail) => return Err(error),
                 (Err(error), Unsound::LeaveOut(unopened)) => {
                     unopened.push(Unopened { dir: layout.dir().to_path_buf(), error });
@@ -103,6 +103,9 @@ impl Together {
         {
             return Err(unopened.swap_remove(0).error);
         }
+        let first = |member: &Member| member.info.time_bounds.map(|(first, _)| first.micros());
+        let firsts: Vec<Option<i64>> = together.members.iter().map(first).collect();
+        PlacedPart::tell_runs_apart(&mut together.parts, &firsts);
         PlacedPart::complete(&mut together.parts);
         let nodes: Vec<String> = together.members.iter().map(|member| member.info.node.clone()).collect();
         together.nodes = Nodes::of_several(&ids, &nodes, together.index.len());
@@ -115,11 +118,14 @@ impl Together {
         recovered: Recovered,
         options: &Options,
         cache: &Arc<SegmentCache>,
-        equal_keys: EqualKeys,
+        equal_keys: &EqualKeys,
     ) -> Result<Arc<Ids>> {
         let Recovered { manifest, index, meta, memtable, report, .. } = recovered;
         let part = JobPart::after(&self.parts, &meta, Arc::from(&*manifest.node));
-        let job = (equal_keys == EqualKeys::SeriesOfJobs).then_some(&*part.job);
+        let job = match equal_keys {
+            EqualKeys::OneSeries => None,
+            EqualKeys::SeriesOfJobs(jobs) => Some(jobs.get(self.parts.len()).map_or(&*part.job, |job| &**job)),
+        };
         let ids = Arc::new(Ids::new(&index, &self.index, job)?);
         let info = DbInfo::new(&InfoParts {
             layout,

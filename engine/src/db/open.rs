@@ -118,7 +118,8 @@ impl Db {
             let dirs: Vec<PathBuf> = self.recoveries().iter().map(|(dir, _)| dir.to_path_buf()).collect();
             let options = inner.options.clone();
             let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
-            let together = Together::open(&dirs, &options, &cache, EqualKeys::SeriesOfJobs, Unsound::Fail)?;
+            let jobs = self.snapshot().job_parts().into_iter().map(|part| part.job).collect();
+            let together = Together::open(&dirs, &options, &cache, EqualKeys::SeriesOfJobs(jobs), Unsound::Fail)?;
             *by_job = Some(Db { inner: Arc::new(DbState::of_several(options, cache, together)) });
         }
         Ok(by_job.clone())

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use serde_json::Value as Json;
 
 use super::{Snapshot, Visible};
@@ -14,12 +15,14 @@ use crate::series::SeriesId;
 
 /// The id of a job that nobody described, as of what `serve` takes.
 const UNDESCRIBED: &str = "local";
+/// The nodes of one run begin within that time.
+const STARTS_APART_MAX_US: i64 = 60_000_000;
 
 /// What one node recorded of one job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobPart {
-    /// The id of the job, as its description has it; without a description `local`, and `local-2` of a second database
-    /// of the same node.
+    /// The id of the job, as its description has it. Of several runs with one id, as in one allocation of a scheduler,
+    /// the second is `ID-2`. Without a description it is `local`, and `local-2` of a second database of the same node.
     pub job: Arc<str>,
     pub node: Arc<str>,
     /// A JSON object whose fields are its writer's.
@@ -58,7 +61,66 @@ pub(crate) struct PlacedPart {
     pub segments: Range<usize>,
 }
 
+/// When a described run began, in microseconds; `None` where the description does not say so.
+fn start(description: &Json) -> Option<i64> {
+    Some(string_to_timestamp_nanos(description["start"].as_str()?).ok()? / 1_000)
+}
+
+/// One of several runs with one id.
+struct NumberedRun {
+    start: i64,
+    command: Json,
+    nodes: Vec<Arc<str>>,
+    job: Arc<str>,
+}
+
 impl PlacedPart {
+    /// Tells runs apart that have one id. `firsts` are the times of the first samples of each part, in microseconds: by
+    /// its own belongs a part to a run that knows the id alone.
+    pub(crate) fn tell_runs_apart(parts: &mut [PlacedPart], firsts: &[Option<i64>]) {
+        let mut described: BTreeMap<Arc<str>, Vec<(i64, usize)>> = BTreeMap::new();
+        for (at, placed) in parts.iter().enumerate() {
+            if let Some(start) = placed.part.description.as_deref().and_then(start) {
+                described.entry(Arc::clone(&placed.part.job)).or_default().push((start, at));
+            }
+        }
+        for (id, mut starts) in described {
+            starts.sort_unstable();
+            let mut runs: Vec<NumberedRun> = Vec::new();
+            let mut run_of: BTreeMap<usize, usize> = BTreeMap::new();
+            for (start, at) in starts {
+                let part = &parts[at].part;
+                let command = part.description.as_ref().map_or(Json::Null, |job| job["command"].clone());
+                // What is recovered after a crash may stand in a second database of its node.
+                let is_same = |run: &NumberedRun| {
+                    let is_close = start.saturating_sub(run.start) < STARTS_APART_MAX_US;
+                    start == run.start || is_close && run.command == command && !run.nodes.contains(&part.node)
+                };
+                if !runs.last().is_some_and(is_same) {
+                    let job = match runs.len() {
+                        0 => Arc::clone(&id),
+                        earlier => Arc::from(format!("{id}-{}", earlier + 1)),
+                    };
+                    runs.push(NumberedRun { start, command, nodes: Vec::new(), job });
+                }
+                let last = runs.len() - 1;
+                runs[last].nodes.push(Arc::clone(&part.node));
+                run_of.insert(at, last);
+            }
+            if runs.len() < 2 {
+                continue;
+            }
+            for (at, placed) in parts.iter_mut().enumerate().filter(|(_, placed)| placed.part.job == id) {
+                let run = run_of.get(&at).copied().unwrap_or_else(|| {
+                    let first = firsts.get(at).copied().flatten().unwrap_or(i64::MIN);
+                    let begun = runs.iter().rposition(|run| run.start <= first.saturating_add(STARTS_APART_MAX_US / 2));
+                    begun.unwrap_or(0)
+                });
+                placed.part.job = Arc::clone(&runs[run].job);
+            }
+        }
+    }
+
     /// Gives each part that knows the id of its job alone the description that says the most: that of the head.
     pub(crate) fn complete(parts: &mut [PlacedPart]) {
         let mut fullest: BTreeMap<Arc<str>, Arc<Json>> = BTreeMap::new();

@@ -422,3 +422,42 @@ fn a_node_that_knows_the_id_of_its_job_alone_has_the_description_of_the_head() {
     assert!(snapshot.job_parts().iter().all(|part| part.description.as_deref() == Some(&full)));
     assert_eq!(snapshot.meta().job(), Some(&full));
 }
+
+#[test]
+fn runs_with_one_id_are_numbered_by_their_start_and_nodes_belong_to_the_run_that_went_on_then() {
+    let mut bed = Bed::new();
+    let run = |start: &str| serde_json::json!({"id": "7", "command": ["train"], "start": start});
+    let id = serde_json::json!({"id": "7"});
+    let (first, second) = (run("1970-01-01T00:00:00Z"), run("1970-01-01T01:00:00+00:00"));
+    // Two runs of an hour in one allocation, each over two nodes; the later one's databases come first. What was recovered
+    // of the first stands in a second database. Then a node whose head came a little later, as with a launcher.
+    for (node, job, at) in [
+        ("n1", &second, 3_601),
+        ("n2", &id, 3_602),
+        ("n1", &first, 1),
+        ("n2", &id, 2),
+        ("n1", &first, 60),
+        ("n3", &run("1970-01-01T00:00:01Z"), 2),
+        ("n4", &serde_json::json!({"id": "8"}), 2),
+    ] {
+        let db = bed.database(node, &[append(&[(0, at * 1_000_000, 10)])]);
+        db.put_meta(MetaChange::Job(job.clone()), Durability::Buffered).unwrap();
+        db.flush().unwrap();
+    }
+    let db = bed.open();
+    let jobs =
+        |snapshot: &Snapshot| -> Vec<String> { snapshot.job_parts().iter().map(|part| part.job.to_string()).collect() };
+    let expected = ["7-2", "7-2", "7", "7", "7", "7", "8"];
+    assert_eq!(jobs(&db.snapshot()), expected);
+    // The description is that of its own run.
+    assert_eq!(db.snapshot().job_parts()[1].description.as_deref(), Some(&second));
+    // And so are the tags of whoever knows tags alone.
+    let by_job = db.by_job().unwrap().unwrap().snapshot();
+    let tags: std::collections::BTreeSet<String> = by_job
+        .metrics()
+        .iter()
+        .flat_map(|metric| by_job.select(metric, &[]))
+        .map(|series| by_job.index().key(series).unwrap().tags().get("job").unwrap().to_owned())
+        .collect();
+    assert_eq!(tags.into_iter().collect::<Vec<_>>(), ["7", "7-2", "8"]);
+}
