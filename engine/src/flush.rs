@@ -142,7 +142,7 @@ impl Flusher {
     /// `guard` is asked right before the manifest moves.
     ///
     /// # Errors
-    /// Io, or what `guard` says; nothing became true then.
+    /// Io, or what `guard` says; nothing became true then, or it is in doubt.
     pub fn write(
         &mut self,
         frozen: &Frozen,
@@ -160,7 +160,7 @@ impl Flusher {
     /// `guard` is asked right before the manifest moves.
     ///
     /// # Errors
-    /// Io, or what the two say; nothing became true then.
+    /// Io, or what the two say; nothing became true then, or it is in doubt.
     pub fn change<T>(
         &mut self,
         guard: impl FnOnce() -> Result<()>,

@@ -1,7 +1,7 @@
 //! Whose samples a snapshot has: a database is what one node recorded of one job, so of several databases that are read
 //! as one each sample belongs to the job of the database in which it lies. Nothing is stored with a sample for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -69,7 +69,8 @@ fn start(description: &Json) -> Option<i64> {
 /// One of several runs with one id.
 struct NumberedRun {
     start: i64,
-    command: Json,
+    /// Name, settings and command.
+    what: [Json; 3],
     nodes: Vec<Arc<str>>,
     job: Arc<str>,
 }
@@ -78,6 +79,7 @@ impl PlacedPart {
     /// Tells runs apart that have one id. `firsts` are the times of the first samples of each part, in microseconds: by
     /// its own belongs a part to a run that knows the id alone.
     pub(crate) fn tell_runs_apart(parts: &mut [PlacedPart], firsts: &[Option<i64>]) {
+        let taken: BTreeSet<Arc<str>> = parts.iter().map(|placed| Arc::clone(&placed.part.job)).collect();
         let mut described: BTreeMap<Arc<str>, Vec<(i64, usize)>> = BTreeMap::new();
         for (at, placed) in parts.iter().enumerate() {
             if let Some(start) = placed.part.description.as_deref().and_then(start) {
@@ -90,22 +92,26 @@ impl PlacedPart {
             let mut run_of: BTreeMap<usize, usize> = BTreeMap::new();
             for (start, at) in starts {
                 let part = &parts[at].part;
-                let command = part.description.as_ref().map_or(Json::Null, |job| job["command"].clone());
+                let description = part.description.as_deref().unwrap_or(&Json::Null);
+                let what = ["name", "settings", "command"].map(|field| description[field].clone());
                 // What is recovered after a crash may stand in a second database of its node.
                 let is_same = |run: &NumberedRun| {
                     let is_close = start.saturating_sub(run.start) < STARTS_APART_MAX_US;
-                    start == run.start || is_close && run.command == command && !run.nodes.contains(&part.node)
+                    run.what == what && (start == run.start || is_close && !run.nodes.contains(&part.node))
                 };
-                if !runs.last().is_some_and(is_same) {
+                let run = runs.iter().rposition(is_same).unwrap_or_else(|| {
+                    let numbered = |number: usize| Arc::from(format!("{id}-{number}"));
+                    let is_free =
+                        |job: &Arc<str>| !taken.contains(job) && runs.iter().all(|run: &NumberedRun| run.job != *job);
                     let job = match runs.len() {
                         0 => Arc::clone(&id),
-                        earlier => Arc::from(format!("{id}-{}", earlier + 1)),
+                        earlier => (earlier + 1..).map(numbered).find(is_free).unwrap_or_else(|| Arc::clone(&id)),
                     };
-                    runs.push(NumberedRun { start, command, nodes: Vec::new(), job });
-                }
-                let last = runs.len() - 1;
-                runs[last].nodes.push(Arc::clone(&part.node));
-                run_of.insert(at, last);
+                    runs.push(NumberedRun { start, what, nodes: Vec::new(), job });
+                    runs.len() - 1
+                });
+                runs[run].nodes.push(Arc::clone(&part.node));
+                run_of.insert(at, run);
             }
             if runs.len() < 2 {
                 continue;

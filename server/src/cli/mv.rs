@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::Args;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -53,8 +54,8 @@ pub fn run(args: &MvArgs) -> Result<(), CliFailure> {
     let failed =
         |error: io::Error| CliFailure::Failed(format!("{} to {}: {error}", run.dir.display(), target.display()));
     if let Some(parent) = target.parent() {
-        let unmade = |error| CliFailure::Failed(format!("cannot make {}: {error}", parent.display()));
-        fs::create_dir_all(parent).map_err(unmade)?;
+        make_durably(parent)
+            .map_err(|error| CliFailure::Failed(format!("cannot make {}: {error}", parent.display())))?;
     }
     match rename(&run.dir, &target) {
         Ok(()) => renamed(&run.dir, &target, claims)?,
@@ -65,7 +66,7 @@ pub fn run(args: &MvArgs) -> Result<(), CliFailure> {
         Err(error) => return Err(failed(error)),
     }
     run.clear();
-    let left = if run.dir.exists() { "; files that came meanwhile stay where they were" } else { "" };
+    let left = if run.dir.exists() { "; files that came or changed meanwhile stay where they were" } else { "" };
     writeln!(io::stdout(), "moved to {}{left}", shown(&target.display().to_string()))?;
     Ok(())
 }
@@ -85,6 +86,13 @@ fn target(run: &Path, given: &Path) -> Result<PathBuf, CliFailure> {
         return Err(CliFailure::Failed(format!("{} lies in the run itself", target.display())));
     }
     Ok(target)
+}
+
+/// Makes a directory and those around it that are not there, and their names durable.
+fn make_durably(dir: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    fs::create_dir_all(dir)?;
+    missing.into_iter().try_for_each(sync_parent)
 }
 
 /// Gives `from` the name `to`, which nothing has.
@@ -108,8 +116,8 @@ fn renamed(from: &Path, to: &Path, claims: Vec<DbClaim>) -> Result<(), CliFailur
     sync_parent(to).and_then(|()| sync_parent(from)).map_err(unsafe_yet)
 }
 
-/// What was copied, each thing before the directory it lies in.
-type Copied = Vec<PathBuf>;
+/// What was copied, each thing before the directory it lies in; of files the length and the time before that.
+type Copied = Vec<(PathBuf, Option<(u64, SystemTime)>)>;
 
 /// Copies `from` under a hidden name beside `to`, and gives it that name once it is whole and durable.
 fn copy_beside(from: &Path, to: &Path, claims: &[DbClaim]) -> io::Result<Copied> {
@@ -140,26 +148,28 @@ fn copy(from: &Path, to: &Path, claims: &[DbClaim], copied: &mut Copied) -> io::
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (kind, one, other) = (entry.file_type()?, entry.path(), to.join(entry.file_name()));
+        let found = entry.metadata()?;
         if is_claimed && entry.file_name() == WRITER {
             continue;
         }
         if kind.is_dir() {
             fs::create_dir(&other)?;
             copy(&one, &other, claims, copied)?;
-            fs::set_permissions(&other, entry.metadata()?.permissions())?;
+            fs::set_permissions(&other, found.permissions())?;
         } else if kind.is_symlink() {
             symlink(fs::read_link(&one)?, &other)?;
         } else if kind.is_file() {
             fs::copy(&one, &other)?;
             let copy = File::options().read(true).open(&other)?;
-            copy.set_modified(entry.metadata()?.modified()?)?;
+            copy.set_modified(found.modified()?)?;
             copy.sync_all()?;
             compare(&one, &other)?;
         } else {
             let why = format!("{} is neither a file nor a directory", one.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        copied.push(one);
+        let stamp = if kind.is_file() { Some((found.len(), found.modified()?)) } else { None };
+        copied.push((one, stamp));
     }
     File::open(to)?.sync_all()
 }
@@ -181,16 +191,22 @@ fn compare(one: &Path, other: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what was copied: the databases, which are none from then on, and then everything else, but no directory into
-/// which something came since.
+/// Removes what was copied: the databases, which are none from then on, and then everything else, but no file that changed
+/// and no directory into which something came since.
 fn remove_copied(copied: &Copied, claims: Vec<DbClaim>) -> Result<(), CliFailure> {
     for claim in claims {
         let dir = claim.dir().to_path_buf();
         let kept = |error| CliFailure::Failed(format!("copied, but {} is not removed: {error}", dir.display()));
         claim.remove().map_err(kept)?;
     }
-    for path in copied {
+    for (path, stamp) in copied {
         let is_directory = match path.symlink_metadata() {
+            // Somebody writes it still.
+            Ok(found)
+                if stamp.is_some_and(|stamp| found.modified().ok().map(|time| (found.len(), time)) != Some(stamp)) =>
+            {
+                continue;
+            }
             Ok(found) => found.is_dir(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(_) => false,

@@ -49,8 +49,8 @@ pub struct ReportArgs {
     html: Option<PathBuf>,
     /// Add a section for each view of a file
     ///
-    /// A view is `CREATE VIEW name AS` at the beginning of a line, a query, and `;` at the end of a line. A comment in the
-    /// line above is its title.
+    /// A view is `CREATE VIEW name AS` at the beginning of a line, a query, and `;` at the end of a line, which nothing else
+    /// in it may have. A comment in the line above is its title.
     #[arg(long, value_name = "FILE")]
     views: Vec<PathBuf>,
     /// Print the views of the report, and nothing else

@@ -18,6 +18,8 @@ pub struct SavedRun {
     pub dir: PathBuf,
     /// The databases that it stands for, those of each run together: into one directory several may be saved.
     pub runs: Vec<Vec<PathBuf>>,
+    /// Those beside them that cannot be opened: nobody knows of which run.
+    pub broken: Vec<PathBuf>,
     /// Other databases below it.
     pub others: Vec<PathBuf>,
     /// Of the databases of `runs`, as far as they can be read.
@@ -32,6 +34,8 @@ impl SavedRun {
     pub fn find(path: &Path) -> Result<Self, CliFailure> {
         let named = |why: String| CliFailure::Failed(format!("{}: {why}", path.display()));
         let unreadable = |error: io::Error| named(error.to_string());
+        // With a slash at its end a link would be what it leads to.
+        let path: &Path = &path.components().collect::<PathBuf>();
         if path.symlink_metadata().map_err(unreadable)?.is_symlink() {
             let target = path.read_link().map_err(unreadable)?;
             return Err(named(format!("it is a link to {}; name what it leads to", target.display())));
@@ -43,7 +47,7 @@ impl SavedRun {
             let around = info.as_ref().map(|info| ls::run_dir(&dir, &info.node)).filter(|around| *around != dir);
             let bytes = info.map_or(0, |info| info.bytes);
             let others = all.into_iter().filter(|other| *other != dir).collect();
-            return Ok(Self { runs: vec![vec![dir.clone()]], dir, others, bytes, around });
+            return Ok(Self { runs: vec![vec![dir.clone()]], dir, broken: Vec::new(), others, bytes, around });
         }
         let (mut list, mut broken, mut others, mut bytes) = (RunList::default(), Vec::new(), Vec::new(), 0);
         for database in all {
@@ -59,21 +63,15 @@ impl SavedRun {
             }
         }
         let rows = list.finish(&[]);
-        let mut runs: Vec<Vec<PathBuf>> = rows.into_iter().map(|row| row.databases.into_iter().collect()).collect();
-        match &mut *runs {
-            [] if broken.is_empty() && others.is_empty() => {
-                return Err(named("it is no saved run; `telem ls` lists those below a directory".to_owned()));
-            }
-            [] => {
-                broken.append(&mut others);
-                let held = listed(&broken);
-                return Err(named(format!("it is no saved run but holds {held}; name a run, or a database")));
-            }
-            // Beside the other nodes of a run it is one of them.
-            [only] => only.append(&mut broken),
-            _ => others.append(&mut broken),
+        let runs: Vec<Vec<PathBuf>> = rows.into_iter().map(|row| row.databases.into_iter().collect()).collect();
+        if runs.is_empty() {
+            broken.append(&mut others);
+            return Err(named(match &*broken {
+                [] => "it is no saved run; `telem ls` lists those below a directory".to_owned(),
+                held => format!("it is no saved run but holds {}; name a run, or a database", listed(held)),
+            }));
         }
-        Ok(Self { dir, runs, others, bytes, around: None })
+        Ok(Self { dir, runs, broken, others, bytes, around: None })
     }
 
     /// # Errors
@@ -88,9 +86,13 @@ impl SavedRun {
                 each.join("; ")
             ));
         }
-        match self.others.is_empty() {
-            true => Ok(()),
-            false => failed(format!("below it are databases that are not of this run: {}", listed(&self.others))),
+        match (&*self.broken, &*self.others) {
+            ([], []) => Ok(()),
+            ([], others) => failed(format!("below it are databases that are not of this run: {}", listed(others))),
+            (broken, _) => failed(format!(
+                "{} cannot be opened, so nobody knows of which run it is (`telem check` says why); name the databases",
+                listed(broken)
+            )),
         }
     }
 
@@ -99,7 +101,7 @@ impl SavedRun {
     /// # Errors
     /// Failed, naming who writes.
     pub fn claim(&self, options: &Options) -> Result<Vec<DbClaim>, CliFailure> {
-        let all = self.runs.iter().flatten().chain(&self.others);
+        let all = self.runs.iter().flatten().chain(&self.broken).chain(&self.others);
         let claims = all.map(|database| DbClaim::new(database, options));
         claims.collect::<Result<_, _>>().map_err(CliFailure::failed)
     }

@@ -223,6 +223,10 @@ fn directories_in(dir: &Path) -> Result<Vec<PathBuf>, SavedError> {
     let mut inside = Vec::new();
     for entry in fs::read_dir(dir).map_err(io_error("list", dir))? {
         let entry = entry.map_err(io_error("list", dir))?;
+        // Such as a copy that is not whole.
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
         // The list says what most are.
         let is_directory = match entry.file_type() {
             Ok(kind) if !kind.is_symlink() => kind.is_dir(),

@@ -225,6 +225,8 @@ impl RunRow {
 /// The rows of all runs.
 #[derive(Debug, Default)]
 pub struct RunList {
+    /// What nodes say that know the id of their job alone: of which run they are is known when all are there.
+    alone: Vec<RunRow>,
     rows: Vec<RunRow>,
     /// Those of each directory: several runs may be saved into one.
     of_dir: HashMap<PathBuf, Vec<usize>>,
@@ -233,6 +235,30 @@ pub struct RunList {
 impl RunList {
     /// Adds what a database says; those of one run in one directory are one row.
     pub fn add(&mut self, row: RunRow) {
+        match row.command.is_empty() && row.broken.is_none() {
+            true => self.alone.push(row),
+            false => self.put(row),
+        }
+    }
+
+    /// Adds the part of a node to the run that went on when its samples began.
+    fn attribute(&mut self, alone: RunRow) {
+        let of_dir = self.of_dir.get(&alone.dir).map(Vec::as_slice).unwrap_or_default();
+        let is_candidate = |at: &&usize| {
+            let row = &self.rows[**at];
+            let has_begun = row.begin.zip(alone.begin).is_none_or(|(run, node)| {
+                run <= node.saturating_add(i64::try_from(STARTS_APART_MAX_US / 2).unwrap_or(i64::MAX))
+            });
+            let is_described = !row.command.is_empty() && row.broken.is_none();
+            is_described && row.job == alone.job && has_begun && row.nodes.is_disjoint(&alone.nodes)
+        };
+        match of_dir.iter().filter(is_candidate).max_by_key(|at| self.rows[**at].begin).copied() {
+            Some(at) => self.rows[at].absorb(alone),
+            None => self.put(alone),
+        }
+    }
+
+    fn put(&mut self, row: RunRow) {
         let known = self.of_dir.entry(row.dir.clone()).or_default();
         let same = known.iter().rev().find(|at| {
             let known = &self.rows[**at];
@@ -249,6 +275,9 @@ impl RunList {
 
     /// The rows, with a value for each of `columns` that is no setting and no tag.
     pub fn finish(mut self, columns: &[String]) -> Vec<RunRow> {
+        for alone in std::mem::take(&mut self.alone) {
+            self.attribute(alone);
+        }
         for row in &mut self.rows {
             let values = columns.iter().filter(|name| row.label(name).is_none());
             row.values = values.filter_map(|name| Some((name.clone(), row.lasts.get(name)?.as_ref()?.1))).collect();

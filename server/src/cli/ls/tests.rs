@@ -212,3 +212,33 @@ fn a_cache_keeps_values_that_json_has_not_and_what_may_change_unseen_not_at_all(
     // No list fails over a name.
     assert!(serde_json::to_string(&listed(&runs, &[], &RunCache::none())).unwrap().contains("caf\u{fffd}"));
 }
+
+#[test]
+fn a_node_that_knows_the_id_alone_is_of_the_run_that_went_on_when_its_samples_began() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    // The job was put back into the queue and began again a day later.
+    let ran = |start: &str| json!({"id": "7", "command": ["train"], "start": start, "exit_code": 0});
+    let infos = [
+        saved_run(&out.join("n1"), "n1", &ran("1970-01-02T00:00:00Z"), 0.5),
+        saved_run(&out.join("n2"), "n2", &json!({"id": "7"}), 0.5),
+        saved_run(&out.join("n1-2"), "n1", &ran("1970-01-03T00:00:00Z"), 0.25),
+        saved_run(&out.join("n2-2"), "n2", &json!({"id": "7"}), 0.25),
+    ];
+    let mut rows = RunList::default();
+    for at in [3, 1, 2, 0] {
+        let mut row = RunRow::of(&infos[at], Timestamp::from_seconds(9 * DAY));
+        if at == 3 {
+            // The samples of these tests are all of one day.
+            row.begin = row.begin.map(|begin| begin + DAY * 1_000_000);
+        }
+        rows.add(row);
+    }
+    let mut found: Vec<Vec<String>> = rows
+        .finish(&[])
+        .iter()
+        .map(|row| row.databases.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect())
+        .collect();
+    found.sort();
+    assert_eq!(found, [["n1", "n2"], ["n1-2", "n2-2"]]);
+}

@@ -53,7 +53,9 @@ fn what_came_while_a_run_was_copied_stays() {
     let (run, claims) = held_run(dir.path());
     let copied = copy_beside(&run, &dir.path().join("kept"), &claims).unwrap();
     fs::write(run.join("plots/late.png"), "new").unwrap();
+    fs::write(run.join("large"), "a program wrote on").unwrap();
     remove_copied(&copied, claims).unwrap();
+    assert_eq!(fs::read_to_string(run.join("large")).unwrap(), "a program wrote on");
     assert!(run.join("plots/late.png").exists() && !run.join("plots/old").exists() && !run.join("n1").exists());
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::RunReport;
-use super::text::{cells, counted, facts, headline};
+use super::text::{cells, counted, facts, headline, told};
 use super::view::ReportTable;
 use crate::cli::page::{STYLE, colour, escaped, figure, table};
 
@@ -34,8 +34,8 @@ fn write_page(report: &RunReport, page: &mut String) -> std::fmt::Result {
         some => counted(some, "warning"),
     };
     write!(page, "</ul>\n<h2>{warnings}</h2>\n<ul>")?;
-    for warning in &report.warnings {
-        write!(page, "<li class=\"warning\">{}</li>", escaped(&warning.text))?;
+    for line in told(&report.warnings) {
+        write!(page, "<li class=\"warning\">{}</li>", escaped(&line))?;
     }
     writeln!(page, "</ul>")?;
     if let Some(curves) = report.answers.get("report_curves") {

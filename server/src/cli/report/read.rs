@@ -1,5 +1,7 @@
 //! Asks a run for its description and its views.
 
+use std::collections::BTreeSet;
+
 use arrow::array::{Array, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
@@ -15,6 +17,8 @@ use crate::cli::source::RunSource;
 
 /// Views whose rows are metrics of the program alone.
 const OF_PROGRAM: [&str; 2] = ["report_metrics", "report_rank_metrics"];
+/// Jobs that a message names at most.
+const JOBS_NAMED: usize = 4;
 /// The metric of steps, which counts and says nothing itself.
 const STEP: &str = "step";
 const JOBS: &str = "SELECT job, name, state, exit_code, signal, user, command, CAST(\"begin\" AS BIGINT) AS begin_us, \
@@ -55,7 +59,16 @@ pub async fn job(source: &mut RunSource) -> Result<ReportJob, CliFailure> {
     let (Some(first), Some(last)) = (first, last) else { return Err(CliFailure::failed("it has no samples")) };
     let described = ReportTable::of(&source.ask(JOBS).await?).map_err(CliFailure::failed)?;
     let mut rows: Vec<_> = described.rows().collect();
-    // The head's, which knows most; and of several jobs in one place the first.
+    let jobs: BTreeSet<&str> = rows.iter().filter_map(|row| row.text("job")).collect();
+    if jobs.len() > 1 {
+        let named: Vec<&str> = jobs.iter().take(JOBS_NAMED).copied().collect();
+        return Err(CliFailure::Failed(format!(
+            "it holds {} runs ({}); name one of them, `telem ls` lists them",
+            jobs.len(),
+            named.join(", ")
+        )));
+    }
+    // The head's, which knows most.
     rows.sort_by_key(|row| {
         (row.text("command").is_none(), row.number("begin_us").map_or(i64::MAX, |begin| begin as i64))
     });

@@ -79,6 +79,8 @@ fn record(dir: &Path, plant: Plant) {
                 put("step_seconds", &[("rank", &number)], at, 0.5 * slow * noise(20 + rank));
                 // Of no rank it is said that it is worse.
                 put("loss", &[("rank", &number)], at, (rank + 1) as f64);
+                put("train_mse", &[("rank", &number)], at, if rank == 3 { 0.7 } else { 0.5 });
+                put("wait_seconds", &[("rank", &number)], at, if rank == 1 { 1e-7 } else { 0.0 });
             }
         }
         db.append(&batch, Durability::Buffered).unwrap();
@@ -169,10 +171,10 @@ fn a_lower_clock_is_told_with_that_of_the_others() {
 }
 
 #[test]
-fn a_rank_that_waits_is_told_with_the_time_it_did_nothing() {
+fn a_rank_that_waits_is_told_with_how_much_less_it_did() {
     let found = warning(WarningCode::WaitingRank);
     close(found.value, 0.2);
-    assert!(found.text.contains("80 %"), "{}", found.text);
+    assert!(found.text.contains("80 % less"), "{}", found.text);
 }
 
 #[test]
@@ -200,7 +202,11 @@ fn the_facts_are_what_was_recorded_in_every_form() {
     assert_eq!(ranks.len(), 8);
     close(ranks[0].number("cores_used").unwrap(), 1.0);
     let metrics: Vec<_> = report.answers["report_metrics"].rows().filter_map(|row| row.text("metric")).collect();
-    assert_eq!(metrics, ["loss", "step_seconds"], "telem's own are left out, and those of exporters");
+    assert_eq!(
+        metrics,
+        ["loss", "step_seconds", "train_mse", "wait_seconds"],
+        "telem's own are left out, and those of exporters"
+    );
 
     let text = text::text(report, None);
     for expected in ["8 warnings\n  ! memory of node n4", "Nodes: cores and memory", "68.8 %", "64.0 GB"] {
@@ -247,6 +253,35 @@ fn a_file_of_views_that_is_none_is_refused_by_its_line() {
     assert!(
         view::parse(view::OWN).unwrap().iter().all(|view| view.title != view.name && view.name.starts_with("report_"))
     );
+}
+
+#[test]
+fn the_worst_of_each_code_are_told_and_the_others_counted() {
+    let one = planted().warnings[1].clone();
+    let many = vec![one.clone(); 300];
+    let lines = text::told(&many);
+    assert!(lines.len() == 6 && lines[5] == "and 295 more like these: --json", "{lines:?}");
+    assert_eq!(text::told(&[one.clone()]), [one.text]);
+}
+
+#[test]
+fn several_runs_are_not_reported_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    for (node, id) in [("n1", "7"), ("n2", "8")] {
+        let db = Db::open(&dir.path().join(node), Options { node: node.to_owned(), ..Options::default() }).unwrap();
+        let series = db.series(&SeriesKey::new("m", TagSet::new([("host", node)]).unwrap()).unwrap()).unwrap();
+        let mut batch = SampleBatch::default();
+        batch.push(series, Timestamp::from_seconds(1), Value::Int(1));
+        db.append(&batch, Durability::Buffered).unwrap();
+        db.put_meta(telem_engine::MetaChange::Job(json!({"id": id})), Durability::Buffered).unwrap();
+        db.close().unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let why = runtime.block_on(async {
+        let mut source = RunSource::open(dir.path().to_str().unwrap(), StrictArg { strict: false })?;
+        read::job(&mut source).await.map(drop)
+    });
+    assert!(matches!(&why, Err(CliFailure::Failed(why)) if why.contains("2 runs (7, 8)")), "{why:?}");
 }
 
 #[test]

@@ -3,12 +3,14 @@
 use serde_json::Value as Json;
 
 use super::RunReport;
+use super::warnings::ReportWarning;
 use crate::cli::aligned::{ColumnSide, lines, printable};
 use crate::info::{human, rfc3339};
 use telem_engine::Timestamp;
 
-/// Rows of a section; JSON has all.
+/// Rows of a section, and warnings of a code; JSON has all.
 const ROWS_MAX: usize = 24;
+const WARNINGS_MAX: usize = 5;
 
 pub fn text(report: &RunReport, width: Option<usize>) -> String {
     let mut text = format!("{}\n", headline(report));
@@ -20,8 +22,8 @@ pub fn text(report: &RunReport, width: Option<usize>) -> String {
         [] => text.push_str("No warnings\n"),
         warnings => {
             text.push_str(&format!("{}\n", counted(warnings.len(), "warning")));
-            for warning in warnings {
-                text.push_str(&format!("  ! {}\n", printable(&warning.text)));
+            for line in told(warnings) {
+                text.push_str(&format!("  ! {}\n", printable(&line)));
             }
         }
     }
@@ -45,8 +47,8 @@ pub fn markdown(report: &RunReport) -> String {
         [] => text.push_str("\nNo warnings.\n"),
         warnings => {
             text.push_str(&format!("\n## {}\n\n", counted(warnings.len(), "warning")));
-            for warning in warnings {
-                text.push_str(&format!("* {}\n", escaped(&warning.text)));
+            for line in told(warnings) {
+                text.push_str(&format!("* {}\n", escaped(&line)));
             }
         }
     }
@@ -101,6 +103,18 @@ pub fn facts(report: &RunReport) -> Vec<(&'static str, String)> {
         }
     }
     facts
+}
+
+/// The worst of each code, and how many more there are.
+pub fn told(warnings: &[ReportWarning]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for of_code in warnings.chunk_by(|a, b| a.code == b.code) {
+        lines.extend(of_code.iter().take(WARNINGS_MAX).map(|warning| warning.text.clone()));
+        if of_code.len() > WARNINGS_MAX {
+            lines.push(format!("and {} more like these: --json", of_code.len() - WARNINGS_MAX));
+        }
+    }
+    lines
 }
 
 pub fn counted(count: usize, what: &str) -> String {

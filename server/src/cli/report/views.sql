@@ -8,7 +8,7 @@ SELECT node, cores, cores_used, cores_used / cores AS used_share, memory_peak_by
 FROM (SELECT node, sum(each) AS cores, sum(each) FILTER (WHERE mode <> 'idle' AND mode <> 'iowait') AS cores_used
       FROM (SELECT node, tags, tags['mode'] AS mode, rate(value, ts) AS each FROM samples
             WHERE metric = 'node_cpu_seconds_total' GROUP BY node, tags) AS modes GROUP BY node) AS cpu
-JOIN (SELECT node, max(value) FILTER (WHERE metric = 'node_memory_MemTotal_bytes') AS memory_bytes,
+FULL JOIN (SELECT node, max(value) FILTER (WHERE metric = 'node_memory_MemTotal_bytes') AS memory_bytes,
              max(value) FILTER (WHERE metric = 'node_memory_MemTotal_bytes')
              - min(value) FILTER (WHERE metric = 'node_memory_MemAvailable_bytes') AS memory_peak_bytes,
              count(*) FILTER (WHERE metric = 'node_memory_MemAvailable_bytes') AS samples
@@ -26,8 +26,9 @@ SELECT node, sum(each) FILTER (WHERE metric = 'node_disk_read_bytes_total') AS r
        sum(each) FILTER (WHERE metric IN ('node_network_receive_bytes_total',
                                           'node_infiniband_port_data_received_bytes_total')) AS received_bytes,
        sum(each) FILTER (WHERE metric IN ('node_network_transmit_bytes_total',
-                                          'node_infiniband_port_data_transmitted_bytes_total')) AS sent_bytes
-FROM (SELECT node, metric, tags, increase(value, ts) AS each, rate(value, ts) AS pace FROM samples
+                                          'node_infiniband_port_data_transmitted_bytes_total')) AS sent_bytes,
+       max(count) AS samples
+FROM (SELECT node, metric, tags, increase(value, ts) AS each, rate(value, ts) AS pace, count(*) AS count FROM samples
       WHERE metric IN ('node_disk_read_bytes_total', 'node_disk_written_bytes_total', 'node_disk_writes_completed_total',
                        'node_network_receive_bytes_total', 'node_network_transmit_bytes_total',
                        'node_infiniband_port_data_received_bytes_total',
@@ -48,8 +49,8 @@ GROUP BY node ORDER BY node;
 
 -- Trouble: what kernels and hardware counted
 CREATE VIEW report_trouble AS
-SELECT node, metric, sum(each) AS count FROM
-     (SELECT node, metric, tags, increase(value, ts) AS each FROM samples
+SELECT node, metric, sum(each) AS count, max(readings) AS samples FROM
+     (SELECT node, metric, tags, increase(value, ts) AS each, count(*) AS readings FROM samples
       WHERE metric IN ('node_vmstat_pswpin', 'node_vmstat_pswpout', 'node_vmstat_oom_kill',
                        'node_cpu_core_throttles_total', 'node_cpu_package_throttles_total',
                        'gpu_throttled_seconds_total')
@@ -111,16 +112,20 @@ GROUP BY metric, node, place ORDER BY metric, node, place;
 
 -- Memory over time, in two hundred stretches of the run
 CREATE VIEW report_memory AS
-SELECT node, rank, place, avg(resident) AS resident_bytes, CAST(min(ts) AS BIGINT) - min(begins) AS since_us FROM
-     (SELECT node, rank, ts, resident, begins, (CAST(ts AS BIGINT) - begins) * 200 / (ends - begins + 1) AS place
-      FROM (SELECT node, tags['rank'] AS rank, ts, sum(value) AS resident FROM samples
-            WHERE metric = 'job_process_resident_memory_bytes' GROUP BY node, tags['rank'], ts
-            UNION ALL
-            SELECT total.node, NULL, available.ts, total.value - available.value
-            FROM (SELECT node, max(value) AS value FROM samples WHERE metric = 'node_memory_MemTotal_bytes'
-                  GROUP BY node) AS total
-            JOIN (SELECT node, ts, value FROM samples WHERE metric = 'node_memory_MemAvailable_bytes') AS available
-              ON total.node = available.node) AS amounts
-      CROSS JOIN (SELECT min(CAST(first_ts AS BIGINT)) AS begins, max(CAST(last_ts AS BIGINT)) AS ends
-                  FROM series) AS bounds) AS placed
+SELECT node, rank, place, sum(resident) AS resident_bytes, min(since_us) AS since_us FROM
+     (SELECT node, rank, pid, place, avg(resident) AS resident, CAST(min(ts) AS BIGINT) - min(begins) AS since_us FROM
+          (SELECT node, rank, pid, ts, resident, begins,
+                  (CAST(ts AS BIGINT) - begins) * 200 / (ends - begins + 1) AS place
+           FROM (SELECT node, tags['rank'] AS rank, tags['pid'] AS pid, ts, value AS resident FROM samples
+                 WHERE metric = 'job_process_resident_memory_bytes' AND tags['rank'] IS NOT NULL
+                 UNION ALL
+                 SELECT total.node, NULL, NULL, available.ts, total.value - available.value
+                 FROM (SELECT node, max(value) AS value FROM samples WHERE metric = 'node_memory_MemTotal_bytes'
+                       GROUP BY node) AS total
+                 JOIN (SELECT node, ts, value FROM samples
+                       WHERE metric = 'node_memory_MemAvailable_bytes') AS available
+                   ON total.node = available.node) AS amounts
+           CROSS JOIN (SELECT min(CAST(first_ts AS BIGINT)) AS begins, max(CAST(last_ts AS BIGINT)) AS ends
+                       FROM series) AS bounds) AS placed
+      GROUP BY node, rank, pid, place) AS processes
 GROUP BY node, rank, place ORDER BY node, rank, place;

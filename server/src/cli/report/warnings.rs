@@ -12,8 +12,9 @@ const SAMPLES_MIN: f64 = 10.0;
 const MEMORY_SHARE_MAX: f64 = 0.9;
 /// Memory grows in every phase of a start; a leak goes on. The first part of a run is not looked at.
 const WARM_UP: f64 = 0.25;
-/// Places of the curve that a judgement on growth needs: a fifth of the run at least has samples then.
+/// Places of the curve, and seconds, that a judgement on growth needs: programs fill their memory in less.
 const GROWTH_PLACES_MIN: usize = 12;
+const GROWTH_SECONDS_MIN: f64 = 60.0;
 /// Growth over what is looked at, of what was there: less is noise, or a cache that fills.
 const GROWTH_SHARE_MIN: f64 = 0.2;
 const GROWTH_BYTES_MIN: f64 = 32.0 * 1024.0 * 1024.0;
@@ -32,8 +33,8 @@ const CLOCK_SHARE_MIN: f64 = 0.85;
 const STRAGGLER_SHARE_MIN: f64 = 0.15;
 const WAITING_SHARE_MIN: f64 = 0.5;
 /// Words in names of metrics of which more is worse, and those of which less is worse.
-const SLOW_WORDS: [&str; 6] = ["time", "seconds", "duration", "latency", "elapsed", "_ms"];
-const FAST_WORDS: [&str; 5] = ["throughput", "per_sec", "per_second", "tokens_s", "flops"];
+const SLOW_WORDS: [&str; 7] = ["time", "seconds", "secs", "duration", "latency", "elapsed", "ms"];
+const FAST_WORDS: [&str; 3] = ["throughput", "flops", "per"];
 
 /// What a warning is about, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -61,6 +62,13 @@ pub struct ReportWarning {
     pub text: String,
 }
 
+impl ReportWarning {
+    /// From what is expected, relative to that where it is not 0.
+    fn distance(&self) -> f64 {
+        (self.value - self.expected).abs() / if self.expected == 0.0 { 1.0 } else { self.expected.abs() }
+    }
+}
+
 /// Those of a run, in the order of their codes, the worst of each first.
 pub fn of(answers: &ViewAnswers) -> Vec<ReportWarning> {
     let mut found = Vec::new();
@@ -72,7 +80,7 @@ pub fn of(answers: &ViewAnswers) -> Vec<ReportWarning> {
     waiting(answers, &mut found);
     gpus(answers, &mut found);
     writes(answers, &mut found);
-    found.sort_by(|a, b| a.code.cmp(&b.code).then_with(|| a.subject.cmp(&b.subject)));
+    found.sort_by(|a, b| a.code.cmp(&b.code).then_with(|| b.distance().total_cmp(&a.distance())));
     found
 }
 
@@ -148,12 +156,13 @@ fn leak(curve: &MemoryCurve) -> Option<ReportWarning> {
     let (first, last) = (curve.points.first()?.0, curve.points.last()?.0);
     let from = first + (last - first) * WARM_UP;
     let points: Vec<(f64, f64)> = curve.points.iter().copied().filter(|(at, _)| *at >= from).collect();
-    if points.len() < GROWTH_PLACES_MIN {
+    let (start, end) = (*points.first()?, *points.last()?);
+    if points.len() < GROWTH_PLACES_MIN || end.0 - start.0 < GROWTH_SECONDS_MIN {
         return None;
     }
     let per_second = slope(&points)?;
-    let (start, end) = (points[0], points[points.len() - 1]);
-    let grown = per_second * (end.0 - start.0);
+    // Along the line, and from end to end.
+    let grown = (per_second * (end.0 - start.0)).min(end.1 - start.1);
     let late = slope(&points[points.len() * 2 / 3..])?;
     if grown < GROWTH_BYTES_MIN || grown < start.1 * GROWTH_SHARE_MIN || late < per_second * GROWTH_LAST_MIN {
         return None;
@@ -188,7 +197,7 @@ fn trouble(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
             "node_vmstat_oom_kill" => (
                 WarningCode::OutOfMemory,
                 1.0,
-                format!("the kernel of node {node} killed {count} processes for want of memory"),
+                format!("the kernel of node {node} killed processes for want of memory: {count}"),
             ),
             "node_vmstat_pswpout" => {
                 (WarningCode::Swap, SWAPPED_PAGES_MIN, format!("node {node} swapped {count} pages out"))
@@ -203,7 +212,8 @@ fn trouble(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
             ),
             _ => continue,
         };
-        if count >= least {
+        // That processes were killed is told of the shortest run.
+        if count >= least && (has_samples(row) || code == WarningCode::OutOfMemory) {
             found.push(ReportWarning { code, subject: format!("node {node}"), value: count, expected: 0.0, text });
         }
     }
@@ -233,10 +243,19 @@ fn clocks(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
 }
 
 /// Which way a metric is worse.
-fn is_slow(metric: &str) -> Option<bool> {
-    let name = metric.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    if has(&FAST_WORDS) { Some(false) } else { has(&SLOW_WORDS).then_some(true) }
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WorseSide {
+    More,
+    Less,
+}
+
+impl WorseSide {
+    /// By the words of its name; `None` of a metric that is no measure of pace.
+    fn of(metric: &str) -> Option<Self> {
+        let name = metric.to_lowercase();
+        let has = |words: &[&str]| name.split(|c: char| !c.is_alphanumeric()).any(|word| words.contains(&word));
+        if has(&FAST_WORDS) { Some(Self::Less) } else { has(&SLOW_WORDS).then_some(Self::More) }
+    }
 }
 
 fn stragglers(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
@@ -244,7 +263,7 @@ fn stragglers(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
         rows(answers, "report_rank_metrics").into_iter().filter(|row| has_samples(*row)).collect();
     for of_metric in rows.chunk_by(|a, b| a.text("metric") == b.text("metric")) {
         let Some(metric) = of_metric[0].text("metric") else { continue };
-        let Some(more_is_worse) = is_slow(metric) else { continue };
+        let Some(side) = WorseSide::of(metric) else { continue };
         let named: Vec<(String, f64)> = of_metric
             .iter()
             .filter_map(|row| {
@@ -252,9 +271,10 @@ fn stragglers(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
             })
             .collect();
         let means: Vec<f64> = named.iter().map(|(_, mean)| *mean).collect();
-        let worse = |value: f64, median: f64| match more_is_worse {
-            true => value > median * (1.0 + STRAGGLER_SHARE_MIN),
-            false => value < median / (1.0 + STRAGGLER_SHARE_MIN),
+        // Of amounts around nothing none is a multiple of another.
+        let worse = |value: f64, median: f64| match side {
+            WorseSide::More => median > 0.0 && value > median * (1.0 + STRAGGLER_SHARE_MIN),
+            WorseSide::Less => median > 0.0 && value < median / (1.0 + STRAGGLER_SHARE_MIN),
         };
         let Some((at, median)) = outlier(&means, worse) else { continue };
         let (rank, mean) = &named[at];
@@ -290,7 +310,7 @@ fn waiting(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
         value: *cores,
         expected: median,
         text: format!(
-            "{rank} waited: it used {cores:.2} cores where the median of the ranks is {median:.2} ({} of the time without work)",
+            "{rank} waited: it used {cores:.2} cores where the median of the ranks is {median:.2} ({} less)",
             percent(1.0 - cores / median)
         ),
     });
@@ -313,7 +333,7 @@ fn gpus(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
 }
 
 fn writes(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
-    for row in rows(answers, "report_traffic") {
+    for row in rows(answers, "report_traffic").into_iter().filter(|row| has_samples(*row)) {
         let (Some(node), Some(size), Some(pace)) =
             (row.text("node"), row.number("write_size_bytes"), row.number("writes_per_second"))
         else {
