@@ -261,7 +261,7 @@ fn the_worst_of_each_code_are_told_and_the_others_counted() {
     let many = vec![one.clone(); 300];
     let lines = text::told(&many);
     assert!(lines.len() == 6 && lines[5] == "and 295 more like these: --json", "{lines:?}");
-    assert_eq!(text::told(&[one.clone()]), [one.text]);
+    assert_eq!(text::told(std::slice::from_ref(&one)), [one.text.as_str()]);
 }
 
 #[test]
