@@ -43,6 +43,8 @@ const BEGIN: &str = "SELECT min(first_ts) FROM series";
 const METRICS: &str = "SELECT metric, map_keys(tags), count(*) FROM series GROUP BY 1, 2";
 
 const JOBS: &str = "SELECT DISTINCT job FROM jobs ORDER BY job";
+/// Databases that nobody described are no runs of their own, as those of one server.
+const DESCRIBED_JOBS: &str = "SELECT DISTINCT job FROM jobs WHERE description IS NOT NULL";
 
 /// Rows of one metric, see [`answer_schema`].
 #[derive(Clone, Copy, Debug)]
@@ -126,8 +128,8 @@ impl ExportSource {
     /// # Errors
     /// As [`ExportSource::samples`].
     pub async fn tell_jobs_apart(&mut self) -> Result<(), CliFailure> {
-        let jobs = self.names(JOBS).await?;
-        self.jobs = if jobs.len() > 1 { jobs } else { Vec::new() };
+        let several = self.names(DESCRIBED_JOBS).await?.len() > 1;
+        self.jobs = if several { self.names(JOBS).await? } else { Vec::new() };
         Ok(())
     }
 
