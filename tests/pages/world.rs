@@ -37,7 +37,7 @@ for step in range(12):
     telemetry.log({'loss': 1.0 / (step + 1), 'lr': 0.01}, step=step)
     telemetry.add_data('train.loss', 1.0 / (step + 1), tags={'rank': '0'})
     telemetry.add_data('train/loss', 1.0 / (step + 1))
-    time.sleep(0.05)
+    time.sleep(0.1)
 telemetry.flush()
 ";
 
@@ -67,7 +67,7 @@ impl World {
         world
     }
 
-    /// A job of a second, as a reader would record it.
+    /// A job of more than a second, whose samples are in two seconds at least, as a reader would record it.
     fn record(&self) {
         let reader = self.reader_without_jobs("recorded");
         let script =
