@@ -90,7 +90,7 @@ pub use flush::FlushReport;
 pub use index::{JOB_TAG, MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::{CONNECTION as CONNECTION_FILE, SAVE_NOTE};
-pub use meta::{Annotation, Meta, MetaChange, MetricKind, MetricMeta};
+pub use meta::{Annotation, JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, Meta, MetaChange, MetricKind, MetricMeta};
 pub use mirror::{Mirror, MirrorReport};
 pub use options::Options;
 pub use recover::RecoveryReport;
@@ -98,7 +98,10 @@ pub use retention::Retention;
 pub use sample::SampleBatch;
 pub use segment::CacheFigures;
 pub use series::{SeriesId, SeriesKey, TagSet};
-pub use snapshot::{JobPart, ScanColumn, ScanRequest, SeriesPoints, Snapshot, ValueFigures};
+pub use snapshot::{
+    JobPart, JobPiece, JobSeries, RecordedJob, ScanColumn, ScanRequest, SeriesByJob, SeriesPoints, Snapshot,
+    ValueFigures,
+};
 pub use time::{Step, TimeRange, Timestamp};
 pub use together::Unopened;
 pub use value::{Value, ValueType, Values};
