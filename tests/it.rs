@@ -20,6 +20,7 @@ mod grafana;
 mod hostile;
 mod import;
 mod influx;
+mod jobs;
 mod kill;
 mod launch;
 mod limits;

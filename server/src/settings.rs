@@ -21,6 +21,46 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Of a file of git's: a reference, or the list of packed ones.
 const GIT_BYTES_MAX: u64 = 4 << 20;
 
+/// What schedulers and launchers say about a job.
+pub const SCHEDULER_VARIABLES: [&str; 36] = [
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_QOS",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_NTASKS",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_CPUS_ON_NODE",
+    "SLURM_GPUS",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_STEP_ID",
+    "SLURM_PROCID",
+    "SLURM_NODEID",
+    "SLURM_RESTART_COUNT",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_SUBMIT_DIR",
+    "PBS_JOBID",
+    "PBS_JOBNAME",
+    "PBS_QUEUE",
+    "PBS_ARRAY_INDEX",
+    "PBS_O_WORKDIR",
+    "LSB_JOBID",
+    "LSB_JOBNAME",
+    "LSB_JOBINDEX",
+    "LSB_QUEUE",
+    "LSB_DJOB_NUMPROC",
+    "FLUX_JOB_ID",
+    "FLUX_JOB_SIZE",
+    "FLUX_JOB_NNODES",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+];
+
 /// What its user calls a run, and started it with.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
