@@ -106,6 +106,13 @@ fn samples_of_jobs_that_share_a_server_belong_to_the_job_that_sent_them() {
     let goes_on = [&expected[..], &["first,6.0"]].concat();
     assert_eq!(rows(data.to_str().unwrap(), VALUES), goes_on);
     assert_eq!(rows(data.to_str().unwrap(), "SELECT count(*) FROM jobs WHERE job = 'first'"), ["1"], "one run");
+    let info = telem(["info", data.to_str().unwrap()]).output().unwrap();
+    let info = String::from_utf8(info.stdout).unwrap();
+    for line in
+        ["job        first: ", "job        77: ", "job        by header\nname       lr 3e-4\nsettings   lr=0.0003"]
+    {
+        assert!(info.contains(line), "{line}:\n{info}");
+    }
     assert_job_of_another_database_stays_apart(dir.path(), &data, &goes_on);
 }
 

@@ -54,6 +54,7 @@ mod flush;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod glance;
 mod guarded;
 pub mod index;
 pub mod info;
@@ -87,6 +88,7 @@ pub use db::{Db, DropReport, Durability, UpkeepReport};
 pub use error::{Error, ErrorKind, Result, is_out_of_room};
 pub use exact::ExactSum;
 pub use flush::FlushReport;
+pub use glance::DbGlance;
 pub use index::{JOB_TAG, MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::{CONNECTION as CONNECTION_FILE, SAVE_NOTE};
@@ -99,7 +101,7 @@ pub use sample::SampleBatch;
 pub use segment::CacheFigures;
 pub use series::{SeriesId, SeriesKey, TagSet};
 pub use snapshot::{
-    JobPart, JobPiece, JobSeries, RecordedJob, ScanColumn, ScanRequest, SeriesByJob, SeriesPoints, Snapshot,
+    JobPart, JobPiece, RecordedJob, ScanColumn, ScanRequest, SeriesByJob, SeriesOfJob, SeriesPoints, Snapshot,
     ValueFigures,
 };
 pub use time::{Step, TimeRange, Timestamp};

@@ -23,7 +23,7 @@ use crate::segment::{Run, Segment};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
-pub use by_job::{JobSeries, SeriesByJob};
+pub use by_job::{SeriesByJob, SeriesOfJob};
 pub use figures::ValueFigures;
 pub(crate) use jobs::PlacedPart;
 pub use jobs::{JobPart, JobPiece, RecordedJob};

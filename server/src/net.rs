@@ -293,7 +293,7 @@ impl Door {
             let (pid, environment) = pid.and_then(|pid| Some((pid, rank::environment_of(pid)?)))?;
             let seat = slots.and_then(|slots| {
                 let id = JobId::of_environment(&environment)?;
-                slots.seat(id, || slots::describe_process(pid, &environment))
+                slots.seat(id.clone(), || slots::describe_process(&id, pid, &environment))
             });
             Some((rank::of_environment(&environment), seat))
         });

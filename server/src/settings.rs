@@ -61,6 +61,12 @@ pub const SCHEDULER_VARIABLES: [&str; 36] = [
     "CUDA_VISIBLE_DEVICES",
 ];
 
+/// The job that a job is a part of: that of telem in which it was started, else the scheduler's array.
+pub fn parent(id: &str, env: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let named = ["TELEM_JOB", "SLURM_ARRAY_JOB_ID", "PBS_ARRAY_ID"].into_iter().filter_map(env);
+    named.into_iter().find(|parent| !parent.is_empty() && parent != id)
+}
+
 /// What its user calls a run, and started it with.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]

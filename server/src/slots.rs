@@ -341,7 +341,7 @@ fn described(mut interval: JobInterval, id: &JobId, describe: impl FnOnce() -> M
 }
 
 /// What a process of this user tells of its job: the first one that is heard of stands for all.
-pub fn describe_process(pid: u32, environment: &[u8]) -> Map<String, Json> {
+pub fn describe_process(id: &JobId, pid: u32, environment: &[u8]) -> Map<String, Json> {
     let proc = format!("/proc/{pid}");
     let text = |name: &str| rank::variable(environment, name).map(|value| String::from_utf8_lossy(value).into_owned());
     let variables = settings::SCHEDULER_VARIABLES.iter();
@@ -349,6 +349,7 @@ pub fn describe_process(pid: u32, environment: &[u8]) -> Map<String, Json> {
         variables.filter_map(|name| Some(((*name).to_owned(), Json::String(text(name)?)))).collect();
     let mut fields = Map::new();
     let mut add = |name: &str, value: Option<Json>| value.map(|value| fields.insert(name.to_owned(), value));
+    add("parent", settings::parent(&id.0, &text).map(Json::String));
     add("name", text("TELEM_NAME").map(Json::String));
     add("command", command(Path::new(&proc)));
     add("user", text("USER").or_else(|| text("LOGNAME")).map(Json::String));

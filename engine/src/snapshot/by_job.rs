@@ -18,18 +18,18 @@ pub struct SeriesByJob {
     names: Snapshot,
     pieces: Arc<[JobPiece]>,
     /// By the number of the series: the pieces that have some of it, and its number there.
-    places: Arc<[Vec<SeriesPlace>]>,
+    places: Arc<[Vec<PieceSeries>]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SeriesPlace {
+struct PieceSeries {
     piece: usize,
     series: SeriesId,
 }
 
 /// A series of a job that lies in one piece.
 #[derive(Clone, Copy, Debug)]
-pub struct JobSeries<'a> {
+pub struct SeriesOfJob<'a> {
     pub snapshot: &'a Snapshot,
     pub series: SeriesId,
     /// When its samples are the job's.
@@ -44,7 +44,7 @@ impl SeriesByJob {
     /// Internal ones only.
     pub fn new(snapshot: &Snapshot, metric: &str) -> Result<Self> {
         let index = SeriesIndex::default();
-        let (mut pieces, mut places): (Vec<JobPiece>, Vec<Vec<SeriesPlace>>) = (Vec::new(), Vec::new());
+        let (mut pieces, mut places): (Vec<JobPiece>, Vec<Vec<PieceSeries>>) = (Vec::new(), Vec::new());
         for recorded in snapshot.jobs(|_| true) {
             for piece in recorded.pieces {
                 let selected = piece.snapshot.select(metric, &[]);
@@ -58,7 +58,7 @@ impl SeriesByJob {
                     if is_new {
                         places.push(Vec::new());
                     }
-                    places[id.0 as usize].push(SeriesPlace { piece: pieces.len(), series });
+                    places[id.0 as usize].push(PieceSeries { piece: pieces.len(), series });
                 }
                 pieces.push(piece);
             }
@@ -82,16 +82,16 @@ impl SeriesByJob {
         &self.names
     }
 
-    fn of(&self, series: SeriesId) -> impl Iterator<Item = JobSeries<'_>> {
+    fn of(&self, series: SeriesId) -> impl Iterator<Item = SeriesOfJob<'_>> {
         let places = self.places.get(series.0 as usize).map_or(&[][..], |places| &places[..]);
         places.iter().map(|place| {
             let JobPiece { snapshot, ranges } = &self.pieces[place.piece];
-            JobSeries { snapshot, series: place.series, ranges }
+            SeriesOfJob { snapshot, series: place.series, ranges }
         })
     }
 
     /// Where `series` lies, and when; `None` if it is put together from several pieces.
-    pub fn single(&self, series: SeriesId) -> Option<(JobSeries<'_>, TimeRange)> {
+    pub fn single(&self, series: SeriesId) -> Option<(SeriesOfJob<'_>, TimeRange)> {
         let mut pieces = self.of(series);
         let piece = pieces.next().filter(|_| pieces.next().is_none())?;
         let [range] = piece.ranges else { return None };
@@ -119,7 +119,7 @@ impl SeriesByJob {
     /// Io and Corrupt, from the segments that must be read.
     pub fn points(&self, series: SeriesId, range: TimeRange) -> Result<Option<SeriesPoints>> {
         let mut pieces = Vec::new();
-        for JobSeries { snapshot, series, ranges } in self.of(series) {
+        for SeriesOfJob { snapshot, series, ranges } in self.of(series) {
             for range in ranges.iter().map(|own| range.intersect(*own)).filter(|range| !range.is_empty()) {
                 for points in snapshot.points(vec![series], range) {
                     let SeriesPoints { times, values, .. } = points?;

@@ -37,6 +37,7 @@ pub fn started(start: &Start, env: impl Fn(&str) -> Option<String>) -> Json {
         settings::SCHEDULER_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), Json::String(env(name)?))));
     json!({
         "id": start.id,
+        "parent": settings::parent(&start.id, &env),
         "name": start.labels.name,
         "tags": start.labels.tags,
         "settings": start.labels.settings,
@@ -101,6 +102,7 @@ mod tests {
     fn a_description_says_what_ran_where_and_how_it_ended_and_nothing_secret() {
         let env = |name: &str| match name {
             "SLURM_JOB_ID" => Some("77".to_owned()),
+            "SLURM_ARRAY_JOB_ID" => Some("70".to_owned()),
             "USER" => Some("ada".to_owned()),
             "TELEM_TOKEN" | "AWS_SECRET_ACCESS_KEY" => Some("hush".to_owned()),
             _ => None,
@@ -115,7 +117,8 @@ mod tests {
         };
         let job = started(&start, env);
         assert_eq!((&job["command"], &job["name"]), (&json!(["python", "train.py"]), &json!("trial")));
-        assert_eq!((&job["user"], &job["scheduler"]), (&json!("ada"), &json!({"SLURM_JOB_ID": "77"})));
+        let scheduler = json!({"SLURM_JOB_ID": "77", "SLURM_ARRAY_JOB_ID": "70"});
+        assert_eq!((&job["user"], &job["scheduler"], &job["parent"]), (&json!("ada"), &scheduler, &json!("70")));
         assert!(job["host"]["cores"].as_u64().unwrap() >= 1 && job["host"]["memory_bytes"].as_u64().unwrap() > 0);
         assert!(!job.to_string().contains("hush") && job.get("end").is_none());
 

@@ -206,7 +206,7 @@ fn a_process_says_its_job_telems_before_the_schedulers() {
 #[test]
 fn what_a_process_tells_of_its_job_holds_no_secret() {
     let environment = b"SLURM_JOB_ID=7\0SECRET=hush\0USER=ada\0TELEM_NAME=trial\0";
-    let told = describe_process(std::process::id(), environment);
+    let told = describe_process(&id("7"), std::process::id(), environment);
     assert_eq!(
         (&told["user"], &told["name"], &told["scheduler"]),
         (&json!("ada"), &json!("trial"), &json!({"SLURM_JOB_ID": "7"}))

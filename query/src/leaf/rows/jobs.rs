@@ -18,6 +18,8 @@ use crate::leaf::{Batches, JobOfRows, LeafContext, Part, time_type};
 /// What the description of a job says, as `telem run` writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobField {
+    /// The job that it is a part of.
+    Parent,
     Name,
     State,
     Begin,
@@ -34,7 +36,8 @@ pub enum JobField {
 }
 
 impl JobField {
-    pub const ALL: [JobField; 12] = [
+    pub const ALL: [JobField; 13] = [
+        JobField::Parent,
         JobField::Name,
         JobField::State,
         JobField::Begin,
@@ -52,6 +55,7 @@ impl JobField {
     /// Of its column.
     pub fn name(self) -> &'static str {
         match self {
+            JobField::Parent => "parent",
             JobField::Name => "name",
             JobField::State => "state",
             JobField::Begin => "begin",
@@ -85,6 +89,7 @@ impl JobField {
         };
         let field = |name: &str| texts(&|job| job[name].as_str().map(str::to_owned));
         Ok(match self {
+            JobField::Parent => field("parent"),
             JobField::Name => field("name"),
             JobField::User => field("user"),
             JobField::Cwd => field("cwd"),
