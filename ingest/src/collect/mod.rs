@@ -15,6 +15,7 @@ pub mod memory;
 pub(crate) mod mounts;
 pub mod network;
 mod own;
+mod pace;
 pub mod pressure;
 pub mod processes;
 mod sampler;

@@ -80,6 +80,9 @@ Every series has the tag `host`. `--level N` collects all rows up to level N. Th
 * Space is reported for each file system separately at every level, because sums over file systems mean little.
 * If a source takes more than 5 s to read, telem warns and leaves it out until it can be read again; the other sources
   go on.
+* Devices (GPUs, fabrics, sensors) are asked at most once a second, beside the other sources: a driver that is slow or
+  hangs costs samples of devices only. They are looked for once a minute. Of those that a node does not have, it has no
+  series; of those that it has and that may not be read, telem warns once and says what helps.
 * If the user has more than 1,000 processes, those with the most CPU time have series (among equals, those with the most
   memory). The others are counted (`telem_ingest_processes_skipped`). Processes are listed between ticks, and a process
   gets series when two lists in a row contain it.

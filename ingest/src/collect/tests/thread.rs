@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
+use crate::collect::sampler::Part;
 use crate::writer::WriterOptions;
 
 /// Both clocks stand still until a test moves them.
@@ -216,4 +217,70 @@ async fn what_is_shorter_than_an_interval_has_a_sample_at_its_start_and_one_at_i
     let points = snapshot.points(snapshot.select("node_load1", &[]), telem_engine::TimeRange::ALL).next();
     let millis: Vec<i64> = points.unwrap().unwrap().times.iter().map(|time| time.millis()).collect();
     assert_eq!(millis, [5_020, 7_345]);
+}
+
+fn infiniband(tree: &Path, lanes: u64) -> PathBuf {
+    let counters = tree.join("sys/class/infiniband/mlx5_0/ports/1/counters");
+    fs::create_dir_all(&counters).unwrap();
+    fs::write(counters.join("port_rcv_data"), format!("{lanes}\n")).unwrap();
+    counters.join("port_rcv_data")
+}
+
+#[tokio::test]
+async fn hardware_that_is_there_has_a_thread_from_the_first_tick_on_and_what_is_not_there_has_none() {
+    let tree = tempfile::tempdir().unwrap();
+    lay_over(&recording("first"), tree.path());
+    let mut running = Running::over(tree);
+    running.tick(101);
+    wait_for("the search", || running.collectors.stats().samples > 0 && !running.collectors.shared.is_in("processes"));
+    running.tick(102);
+    assert_eq!(running.collectors.shared.running(), [Part::Node, Part::Processes]);
+    running.seconds(["node_load1"]).await;
+
+    let tree = tempfile::tempdir().unwrap();
+    lay_over(&recording("first"), tree.path());
+    infiniband(tree.path(), 25);
+    let mut running = Running::over(tree);
+    running.tick(101);
+    wait_for("the part of devices", || running.collectors.shared.has_sampled(Part::Devices, 101));
+    running.tick(102);
+    wait_for("the second tick", || running.collectors.shared.has_sampled(Part::Devices, 102));
+    assert_eq!(running.collectors.shared.running(), [Part::Node, Part::Devices, Part::Processes]);
+    let [received] = running.seconds(["node_infiniband_port_data_received_bytes_total"]).await;
+    assert_eq!(received, [101, 102]);
+}
+
+#[tokio::test]
+async fn hardware_that_comes_later_is_found_within_a_minute() {
+    let tree = tempfile::tempdir().unwrap();
+    lay_over(&recording("first"), tree.path());
+    let mut running = Running::over(tree);
+    running.tick(101);
+    wait_for("the search", || running.collectors.stats().samples > 20 && !running.collectors.shared.is_in("processes"));
+    infiniband(running.tree.path(), 25);
+    running.tick(120);
+    wait_for("the part of devices", || running.collectors.shared.has_sampled(Part::Devices, 120));
+    let [received] = running.seconds(["node_infiniband_port_data_received_bytes_total"]).await;
+    assert_eq!(received, [120]);
+}
+
+#[tokio::test]
+async fn a_device_that_hangs_costs_no_tick_of_the_node_and_does_not_delay_the_end() {
+    let tree = tempfile::tempdir().unwrap();
+    lay_over(&recording("first"), tree.path());
+    let counter = infiniband(tree.path(), 25);
+    hanging(&counter);
+    let mut running = Running::over(tree);
+    running.tick(101);
+    wait_for("the device", || running.collectors.shared.is_in("InfiniBand"));
+    for second in 102..=105 {
+        running.tick(second);
+    }
+    assert!(running.collectors.shared.is_in("InfiniBand"));
+    assert_eq!(running.collectors.stats().ticks_skipped, 0);
+    running.collectors.shared.stop();
+    wait_for("all others to end", || running.collectors.shared.running() == [Part::Devices]);
+    assert_eq!(running.collectors.shared.wait_for_end(Duration::ZERO), Err(vec!["InfiniBand"]));
+    let_go(&counter);
+    wait_for("the device to end too", || running.collectors.shared.running().is_empty());
 }
