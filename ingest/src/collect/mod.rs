@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod cpu;
 pub(crate) mod devices;
 pub mod disk;
+pub(crate) mod gpu;
 pub(crate) mod infiniband;
 pub(crate) mod job;
 pub mod load;
