@@ -113,6 +113,8 @@ pub struct Answers {
     pub readings: Vec<NvidiaReading>,
     /// The GPUs were told anew.
     pub cards: Option<Vec<NvidiaCard>>,
+    /// A new question was asked.
+    pub asked: bool,
 }
 
 /// How a reader ended.
@@ -150,6 +152,15 @@ impl Reader {
             state: ReaderState::default(),
             told: Vec::new(),
         }
+    }
+
+    /// Whether there may be one at all.
+    pub fn is_possible(&self) -> bool {
+        self.how != VendorReader::Nobody
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.talk.is_some()
     }
 
     pub fn state(&self) -> &ReaderState {
@@ -192,6 +203,7 @@ impl Reader {
         match talk.round(question, self.patience(), &*self.clock, &mut answers) {
             Ok(asked) => {
                 self.questions += u64::from(asked);
+                answers.asked = asked;
                 self.talk = Some(talk);
             }
             Err(end) => self.ended(talk, end),
