@@ -1,14 +1,15 @@
 //! The reader: the process that calls NVIDIA's library, and answers telem's questions from its standard input.
 //!
 //! The one idea: it only answers. So it needs no clock of ticks, no log and no decision; whatever happens to it is seen
-//! by telem. Its standard input is a socket, which carries both directions and is closed when telem ends.
+//! by telem. Its standard input is a socket, which carries both directions and is closed when telem ends. While a call
+//! hangs nobody reads it, so its standard output is another one, on which a second thread waits for that end. (A signal
+//! at the end of the parent would come too early: the kernel sends it when the thread that started the process ends.)
 
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, Signal};
+use rustix::process::{Resource, Rlimit};
 use telem_engine::{Clock, SystemClock};
 
 use super::frames::{FrameBuffer, Question, ReaderOrder, Told, say};
@@ -16,20 +17,41 @@ use super::library::{NvmlLibrary, Off};
 
 /// How long it is silent at most while calls of the library return.
 pub const SILENCE_MAX: Duration = Duration::from_millis(500);
+/// How long it has to end by itself when telem is gone.
+const GRACE: Duration = Duration::from_secs(1);
 /// As the other threads that collect.
 const NICENESS: i32 = 10;
 
 /// What the hidden command of telem does. Returns when telem has no more questions.
 pub fn read_for_parent() {
-    // The kernel ends it with telem, also when a call of the library never returns.
-    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     // What a crash of a vendor's library leaves behind helps nobody here.
     let _ = rustix::process::setrlimit(Resource::Core, none);
     let _ = rustix::process::setpriority_process(None, NICENESS);
-    let Ok(socket) = rustix::io::dup(rustix::stdio::stdin()) else { return };
-    // An error is the end of telem.
-    let _ = answer(UnixStream::from(OwnedFd::from(socket)), &SystemClock::new());
+    let sockets = (rustix::io::dup(rustix::stdio::stdin()), rustix::io::dup(rustix::stdio::stdout()));
+    let (Ok(talk), Ok(life)) = sockets else { return };
+    let guard = std::thread::Builder::new().name("telem-guard".to_owned());
+    if guard.spawn(move || die_with_parent(UnixStream::from(life))).is_ok() {
+        // An error is the end of telem.
+        let _ = answer(UnixStream::from(talk), &SystemClock::new());
+    }
+}
+
+/// Waits for the end of telem, and ends this process, whatever its library does.
+fn die_with_parent(mut life: UnixStream) {
+    let mut nothing = [0; 64];
+    loop {
+        match life.read(&mut nothing) {
+            Ok(bytes) if bytes > 0 => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // That is no socket: nobody is to be waited for.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTSOCK.raw_os_error()) => return,
+            _ => break,
+        }
+    }
+    std::thread::park_timeout(GRACE);
+    // Not an exit: that would call the library once more, which may wait for the call that hangs.
+    std::process::abort();
 }
 
 /// Answers until the other side is gone, or nothing can be asked.

@@ -92,6 +92,8 @@ struct LeftOut {
 #[derive(Debug)]
 struct Talk {
     stream: UnixStream,
+    /// Nothing is said on it: its end is the end of telem.
+    life: Option<UnixStream>,
     child: Option<Child>,
     frames: FrameBuffer,
     began: Duration,
@@ -245,12 +247,13 @@ impl Reader {
 
     fn spawn(&self, now: Duration) -> io::Result<Talk> {
         let (mut stream, theirs) = UnixStream::pair()?;
+        let (life, their_life) = UnixStream::pair()?;
         let (child, library) = match &self.how {
             VendorReader::Nobody => return Err(io::ErrorKind::Unsupported.into()),
             VendorReader::Program { program, words, library } => {
                 let mut command = Command::new(program);
                 command.args(words).current_dir("/").stdin(OwnedFd::from(theirs));
-                command.stdout(Stdio::null()).stderr(Stdio::null());
+                command.stdout(OwnedFd::from(their_life)).stderr(Stdio::null());
                 // A signal of the terminal is not for it: telem ends it.
                 command.process_group(0);
                 (Some(command.spawn()?), library.clone())
@@ -264,6 +267,7 @@ impl Reader {
         };
         say(&mut stream, &ReaderOrder { level: self.level, library })?;
         Ok(Talk {
+            life: child.is_some().then_some(life),
             stream,
             child,
             frames: FrameBuffer::default(),
@@ -304,7 +308,7 @@ impl Reader {
     /// when its stream is closed.
     fn end(&mut self, talk: Talk) -> Option<String> {
         let mut child = talk.child?;
-        drop(talk.stream);
+        drop((talk.stream, talk.life));
         let status = exit_of(&mut child);
         if status.is_none() {
             let _ = child.kill();
@@ -332,6 +336,12 @@ impl Reader {
     #[cfg(test)]
     pub fn told(&self) -> &[&'static str] {
         &self.told
+    }
+
+    /// Closes all that ends when a process does, and kills nobody.
+    #[cfg(test)]
+    pub fn forget(&mut self) -> Option<Child> {
+        self.talk.take()?.child
     }
 
     #[cfg(test)]

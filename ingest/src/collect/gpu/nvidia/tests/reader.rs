@@ -212,6 +212,18 @@ fn a_reader_that_rests_ends_and_starts_again() {
     assert_eq!(desk.answers(160, 2).len(), 2);
 }
 
+/// As when telem is killed while a call never returns.
+#[test]
+fn a_reader_whose_call_hangs_ends_with_telem() {
+    let mut desk = Desk::new("");
+    desk.answers(1, 2);
+    desk.plays("* nvmlDeviceGetPowerUsage never\n");
+    desk.ask(2);
+    let (pid, child) = (desk.reader.pid().unwrap(), desk.reader.forget());
+    Desk::is_gone(pid);
+    child.unwrap().wait().unwrap();
+}
+
 #[test]
 fn a_program_that_is_not_there_is_told_once() {
     let clock = Arc::new(Hand::default());
