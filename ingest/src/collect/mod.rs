@@ -183,13 +183,23 @@ impl Collectors {
         writer: Writer,
         clock: Arc<dyn Clock>,
     ) -> Result<Option<Collectors>, CollectError> {
+        let sampler = Sampler::new(options, db.clone(), Arc::clone(&clock));
+        Self::start_sampler(options, sampler, db, writer, clock)
+    }
+
+    fn start_sampler(
+        options: &CollectOptions,
+        sampler: Sampler,
+        db: Db,
+        writer: Writer,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Option<Collectors>, CollectError> {
         if options.level < 2 {
             return Ok(None);
         }
         let schedule = Schedule::new(options.interval, clock.now(), clock.monotonic())?;
         describe_all(&db, options.level).map_err(CollectError::Describe)?;
         let shared = Arc::new(CollectState::default());
-        let sampler = Sampler::new(options, db, Arc::clone(&clock));
         let (at_ends, full) = (options.at_ends, AtomicBool::new(false));
         let end = at_ends.then(|| Arc::clone(&clock));
         CollectRun { sampler, writer, clock, shared: Arc::clone(&shared), at_ends, full }.start(schedule)?;

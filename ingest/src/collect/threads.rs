@@ -154,6 +154,12 @@ impl CollectState {
         Part::ALL.into_iter().filter(|part| state.parts[*part as usize].stage == Stage::Running).collect()
     }
 
+    /// Whether the newest tick of a part is that of that second.
+    #[cfg(test)]
+    pub fn has_taken(&self, part: Part, second: i64) -> bool {
+        self.lock().parts[part as usize].taken == Some(Timestamp::from_seconds(second))
+    }
+
     /// Whether a part is done with the tick of that second, which is its newest.
     #[cfg(test)]
     pub fn has_sampled(&self, part: Part, second: i64) -> bool {

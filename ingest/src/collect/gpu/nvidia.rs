@@ -9,11 +9,10 @@ mod frames;
 mod library;
 mod reader;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -180,6 +179,11 @@ impl NvidiaGpus {
     /// The driver's version; empty until it was asked.
     pub fn driver(&self) -> &str {
         self.reader.driver()
+    }
+
+    #[cfg(test)]
+    pub fn reader_pid(&self) -> Option<u32> {
+        self.reader.pid()
     }
 
     /// What is known of the GPUs that were seen.

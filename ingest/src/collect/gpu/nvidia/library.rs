@@ -234,6 +234,7 @@ impl NvmlLibrary {
             alive(None);
             // One that belongs to another job, or that is lost since before we came.
             let Ok(device) = self.nvml.device_by_index(index) else { continue };
+            alive(None);
             let about = describe(&device, index);
             self.cards.push(Card {
                 about,
@@ -421,11 +422,17 @@ impl Asking<'_, '_> {
             return None;
         }
         let places = self.ask(Call::Partitions, || device.mig_device_count())?;
-        let of_place = |place: u32| {
-            let memory = device.mig_device_by_index(place).ok()?.memory_info().ok()?;
-            Some((place, [memory.total.saturating_sub(memory.free), memory.total]))
-        };
-        Some((0..places.min(CARDS_MAX as u32)).filter_map(of_place).collect())
+        let mut instances = Vec::new();
+        for place in 0..places.min(CARDS_MAX as u32) {
+            (self.alive)(Some(self.about.index));
+            // Most places are empty.
+            let Ok(instance) = device.mig_device_by_index(place) else { continue };
+            (self.alive)(Some(self.about.index));
+            if let Ok(memory) = instance.memory_info() {
+                instances.push((place, [memory.total.saturating_sub(memory.free), memory.total]));
+            }
+        }
+        Some(instances)
     }
 
     fn level_3(&mut self, device: &Device<'static>, question: &Question, reading: &mut NvidiaReading) {

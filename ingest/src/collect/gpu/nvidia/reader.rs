@@ -26,7 +26,7 @@ use super::frames::{FrameBuffer, NvidiaCard, NvidiaReading, OffCause, Question, 
 pub const ANSWER_WAIT: Duration = Duration::from_millis(300);
 /// How long one call of the library may take.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
-/// How long its start may take: where no process holds the GPUs, each is initialised, for seconds.
+/// How long one call may take at the start: where no process holds the GPUs, each is initialised, for seconds.
 pub const START_DEADLINE: Duration = Duration::from_secs(30);
 /// A reader is started at most that often.
 pub const START_INTERVAL: Duration = Duration::from_secs(60);
@@ -96,7 +96,6 @@ struct Talk {
     life: Option<UnixStream>,
     child: Option<Child>,
     frames: FrameBuffer,
-    began: Duration,
     /// Of this reader; empty until it told them.
     cards: Option<Vec<NvidiaCard>>,
     driver: String,
@@ -271,7 +270,6 @@ impl Reader {
             stream,
             child,
             frames: FrameBuffer::default(),
-            began: now,
             cards: None,
             driver: String::new(),
             open: None,
@@ -475,10 +473,8 @@ impl Talk {
     }
 
     fn check(&self, now: Duration) -> Result<(), ReaderEnd> {
-        let hangs = match &self.cards {
-            None => now.saturating_sub(self.began) > START_DEADLINE,
-            Some(_) => self.open.is_some() && now.saturating_sub(self.sign) > CALL_DEADLINE,
-        };
+        let deadline = if self.cards.is_none() { START_DEADLINE } else { CALL_DEADLINE };
+        let hangs = !self.is_idle() && now.saturating_sub(self.sign) > deadline;
         if hangs { Err(ReaderEnd::Hung) } else { Ok(()) }
     }
 }

@@ -97,15 +97,16 @@ impl Desk {
         readings.sort_by_key(|reading| reading.card);
         readings
     }
+}
 
-    fn is_gone(pid: u32) {
-        let patience = SystemClock::new();
-        let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // One that nobody has waited for yet is a zombie.
-        while !state().is_empty() && !state().contains(") Z ") {
-            assert!(patience.monotonic() < Duration::from_secs(60), "process {pid} goes on");
-            std::thread::park_timeout(Duration::from_millis(2));
-        }
+/// Waits for the end of a process.
+pub fn is_gone(pid: u32) {
+    let patience = SystemClock::new();
+    let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // One that nobody has waited for yet is a zombie.
+    while !state().is_empty() && !state().contains(") Z ") {
+        assert!(patience.monotonic() < Duration::from_secs(60), "process {pid} goes on");
+        std::thread::park_timeout(Duration::from_millis(2));
     }
 }
 
@@ -123,7 +124,7 @@ fn a_process_answers_with_the_readings_of_all_gpus() {
     let pid = desk.reader.pid().unwrap();
     assert_ne!(pid, std::process::id());
     drop(desk);
-    Desk::is_gone(pid);
+    is_gone(pid);
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn a_call_that_never_returns_costs_its_gpu_and_the_others_go_on() {
     assert_eq!(desk.reader.state(), &ReaderState::Running);
     assert!(desk.ask(62 + CALL_DEADLINE.as_secs()).readings.is_empty());
     assert_eq!((desk.reader.state(), desk.reader.told()), (&ReaderState::Failed, &["hangs"][..]));
-    Desk::is_gone(pid);
+    is_gone(pid);
 
     // A minute after it was started it may be started again, without that GPU.
     assert_eq!(cards(&desk.answers(70, 1)), [(0, true)]);
@@ -206,7 +207,7 @@ fn a_reader_that_rests_ends_and_starts_again() {
     let pid = desk.reader.pid().unwrap();
     desk.clock.set(100);
     desk.reader.rest();
-    Desk::is_gone(pid);
+    is_gone(pid);
     assert_eq!(desk.reader.state(), &ReaderState::Resting);
     assert!(desk.ask(159).readings.is_empty());
     assert_eq!(desk.answers(160, 2).len(), 2);
@@ -220,7 +221,7 @@ fn a_reader_whose_call_hangs_ends_with_telem() {
     desk.plays("* nvmlDeviceGetPowerUsage never\n");
     desk.ask(2);
     let (pid, child) = (desk.reader.pid().unwrap(), desk.reader.forget());
-    Desk::is_gone(pid);
+    is_gone(pid);
     child.unwrap().wait().unwrap();
 }
 
