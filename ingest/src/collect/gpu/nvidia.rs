@@ -28,6 +28,12 @@ use crate::collect::series::Out;
 use crate::collect::source::Tree;
 use crate::collect::two_decimals;
 
+/// What is bounded, for the page of limits.
+pub mod limits {
+    pub use super::frames::{CARD_PROCESSES_MAX, CARDS_MAX};
+    pub use super::reader::{ANSWER_WAIT, CALL_DEADLINE};
+}
+
 /// The kernel module is loaded where this file is.
 pub const GATE: &str = "proc/driver/nvidia/version";
 /// How often limits, memory errors and partitions are asked for.

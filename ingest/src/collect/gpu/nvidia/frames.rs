@@ -13,7 +13,7 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Most GPUs of a node that are read; those beyond are left out.
 pub const CARDS_MAX: usize = 64;
 /// Most processes of a GPU, and most kinds of Xid in one answer.
-pub const PROCESSES_MAX: usize = 1_024;
+pub const CARD_PROCESSES_MAX: usize = 1_024;
 pub const XIDS_MAX: usize = 64;
 
 /// The first line that a reader gets.

@@ -20,7 +20,7 @@ use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper::{Device, EventSet, GpmSample, Nvml};
 
 use super::frames::{
-    CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, PROCESSES_MAX, Question, Throttled, XIDS_MAX,
+    CARD_PROCESSES_MAX, CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, Question, Throttled, XIDS_MAX,
 };
 
 /// How often a GPU that is lost is asked for, and the number of GPUs.
@@ -593,7 +593,7 @@ impl Asking<'_, '_> {
             UsedGpuMemory::Used(bytes) if process.pid > 0 => Some((process.pid, bytes)),
             _ => None,
         });
-        Some(known.take(PROCESSES_MAX).collect())
+        Some(known.take(CARD_PROCESSES_MAX).collect())
     }
 }
 
