@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use telem_engine::{Clock, Db, SampleBatch, Timestamp, Value};
 
+use super::gpu::nvidia::NvidiaGpus;
+use super::gpu::{GpuRoll, GpuVendor, GpuView, VendorGpus};
 use super::own::Own;
 use super::pace::Pace;
 use super::series::{Out, Tick};
@@ -151,13 +153,20 @@ impl Sampler {
         add(Part::Node, "pressure", Box::new(pressure::Pressure::new(&tree)));
         add(Part::Node, "disks", Box::new(disk::Disks::new(&tree, level)));
         add(Part::Node, "network interfaces", Box::new(network::Network::new(&tree, level)));
-        add(Part::Node, "file systems", Box::new(space::Space::new(&tree, Arc::clone(&options.space), clock)));
+        let space = space::Space::new(&tree, Arc::clone(&options.space), Arc::clone(&clock));
+        add(Part::Node, "file systems", Box::new(space));
         if level >= 4 {
             add(Part::Node, "telem itself", Box::new(Own::new(options.own.clone())));
         }
 
         // Fabrics.
         add(Part::Devices, "InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level)));
+
+        // GPUs; those whose reader is waited for come last.
+        let roll = GpuRoll::default();
+        let view = GpuView { tree: tree.clone(), uid: options.uid, level };
+        let nvidia = Box::new(NvidiaGpus::new(&tree, level, options.vendor_reader.clone(), clock));
+        add(Part::Gpu, "NVIDIA's GPUs", Box::new(VendorGpus::new(GpuVendor::Nvidia, nvidia, &view, &roll)));
 
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();
