@@ -11,6 +11,7 @@ use crate::accept::lines::LINES_TOLD_MAX;
 use crate::accept::{Limits, REJECTS_TOLD_MAX};
 use crate::collect::cpu::CPUS_MAX;
 use crate::collect::devices::DEVICES_MAX;
+use crate::collect::gpu::nvidia::limits::{ANSWER_WAIT, CALL_DEADLINE, CARD_PROCESSES_MAX, CARDS_MAX};
 use crate::collect::infiniband::PORTS_MAX;
 use crate::collect::job::JOB_EVERY_TICK_MAX;
 use crate::collect::job::members::NAMES_MAX;
@@ -143,6 +144,18 @@ pub fn collected() -> Vec<LimitRow> {
             "wait for the space of a file system (`SPACE_DEADLINE`), and threads that wait (`HUNG_MAX`)",
             format!("{}, {}", time(SPACE_DEADLINE), count(HUNG_MAX)),
             "the others are asked without it; none while so many wait",
+        ),
+        LimitRow::new("GPUs of NVIDIA (`CARDS_MAX`)", count(CARDS_MAX), LEFT_OUT),
+        LimitRow::new("processes of a GPU of NVIDIA (`CARD_PROCESSES_MAX`)", count(CARD_PROCESSES_MAX), LEFT_OUT),
+        LimitRow::new(
+            "wait for an answer about GPUs at a tick (`ANSWER_WAIT`)",
+            time(ANSWER_WAIT),
+            "it is taken at a later tick",
+        ),
+        LimitRow::new(
+            "time of one call of a vendor's library (`CALL_DEADLINE`)",
+            time(CALL_DEADLINE),
+            "the process that made it is killed, and its GPU left out at first",
         ),
         LimitRow::new(
             "processes of the job with series of their own at a tick (`JOB_PROCESSES_MAX`)",

@@ -5,20 +5,15 @@
 use std::fs;
 use std::time::Duration;
 
-use telem_engine::Timestamp;
-
-use super::sampler::Subject;
+use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
 use super::text::{fields, number};
-use crate::schedule::first_of;
 
 /// Most ports that are read; those beyond it are left out.
 pub const PORTS_MAX: usize = 64;
 /// How often counters are read.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
-/// How often ports are looked for.
-const SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 /// The unit of the counters, in bytes.
 const LANES: u64 = 4;
 
@@ -31,8 +26,6 @@ pub struct InfiniBand {
     each: bool,
     ports: Vec<Port>,
     sum: [Slot; 2],
-    searched: Option<Timestamp>,
-    read: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -44,16 +37,11 @@ struct Port {
 
 impl InfiniBand {
     pub fn new(tree: &Tree, level: u8) -> Self {
-        Self {
-            tree: tree.clone(),
-            each: level >= 3,
-            ports: Vec::new(),
-            sum: [RECEIVED, TRANSMITTED].map(Slot::new),
-            searched: None,
-            read: None,
-        }
+        Self { tree: tree.clone(), each: level >= 3, ports: Vec::new(), sum: [RECEIVED, TRANSMITTED].map(Slot::new) }
     }
+}
 
+impl Subject for InfiniBand {
     fn search(&mut self) {
         let class = self.tree.path("sys/class/infiniband");
         let names = |path| -> Vec<String> {
@@ -83,18 +71,16 @@ impl InfiniBand {
             });
         }
     }
-}
 
-impl Subject for InfiniBand {
+    fn found(&self) -> Vec<Found> {
+        vec![if self.ports.is_empty() { Found::Absent } else { Found::Present }]
+    }
+
+    fn interval(&self) -> Duration {
+        READ_INTERVAL
+    }
+
     fn sample(&mut self, out: &mut Out<'_>) {
-        if first_of(SEARCH_INTERVAL, out.time(), self.searched) {
-            self.searched = Some(out.time());
-            self.search();
-        }
-        if self.ports.is_empty() || !first_of(READ_INTERVAL, out.time(), self.read) {
-            return;
-        }
-        self.read = Some(out.time());
         let mut sums = [None; 2];
         for Port { counters, slots, .. } in &mut self.ports {
             for ((counter, slot), sum) in counters.iter_mut().zip(slots).zip(&mut sums) {

@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod cpu;
 pub(crate) mod devices;
 pub mod disk;
+pub(crate) mod gpu;
 pub(crate) mod infiniband;
 pub(crate) mod job;
 pub mod load;
@@ -15,6 +16,7 @@ pub mod memory;
 pub(crate) mod mounts;
 pub mod network;
 mod own;
+mod pace;
 pub mod pressure;
 pub mod processes;
 mod sampler;
@@ -34,6 +36,7 @@ use std::time::Duration;
 use telem_engine::{Clock, Db, Durability, MetaChange};
 
 pub use self::catalog::{Described, catalog, describe, is_tag_key};
+pub use self::gpu::nvidia::{VendorReader, read_for_parent as read_gpus_for_parent};
 pub use self::job::JobTarget;
 pub use self::own::OwnMetrics;
 pub use self::sampler::Sampler;
@@ -63,6 +66,8 @@ pub struct CollectOptions {
     pub job: Option<JobTarget>,
     /// What others tell of themselves at level 4.
     pub own: OwnMetrics,
+    /// Who calls the libraries of vendors of GPUs; nobody by default.
+    pub vendor_reader: VendorReader,
     /// Whether samples are also taken at the start and at the end: what is recorded may be shorter than an interval.
     pub at_ends: bool,
 }
@@ -78,6 +83,7 @@ impl CollectOptions {
             space: space::ask_system(),
             job: None,
             own: OwnMetrics::default(),
+            vendor_reader: VendorReader::Nobody,
             at_ends: false,
         }
     }
@@ -88,11 +94,23 @@ impl CollectOptions {
     pub fn follow(&mut self, job: JobTarget) {
         self.job = (self.sysroot == Path::new("/")).then_some(job);
     }
+
+    /// Lets a program read GPUs by the libraries of their vendors: it calls [`read_gpus_for_parent`] when it is started
+    /// with `words`. Not where what is read is a recording: such a library knows this system only.
+    pub fn read_gpus_by(&mut self, program: impl Into<PathBuf>, words: &[&str]) {
+        let driver = |root: &Path| std::fs::read(root.join(gpu::nvidia::GATE)).ok();
+        // A container sees the host's root elsewhere, and the same driver.
+        let is_this_system = self.sysroot == Path::new("/") || driver(&self.sysroot) == driver(Path::new("/"));
+        if is_this_system {
+            let words = words.iter().map(Into::into).collect();
+            self.vendor_reader = VendorReader::Program { program: program.into(), words, library: None };
+        }
+    }
 }
 
 impl std::fmt::Debug for CollectOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { level, interval, sysroot, host, uid, job, own, at_ends, space: _ } = self;
+        let Self { level, interval, sysroot, host, uid, job, own, vendor_reader, at_ends, space: _ } = self;
         f.debug_struct("CollectOptions")
             .field("level", level)
             .field("interval", interval)
@@ -101,6 +119,7 @@ impl std::fmt::Debug for CollectOptions {
             .field("uid", uid)
             .field("job", job)
             .field("own", own)
+            .field("vendor_reader", vendor_reader)
             .field("at_ends", at_ends)
             .finish_non_exhaustive()
     }
@@ -164,13 +183,23 @@ impl Collectors {
         writer: Writer,
         clock: Arc<dyn Clock>,
     ) -> Result<Option<Collectors>, CollectError> {
+        let sampler = Sampler::new(options, db.clone(), Arc::clone(&clock));
+        Self::start_sampler(options, sampler, db, writer, clock)
+    }
+
+    fn start_sampler(
+        options: &CollectOptions,
+        sampler: Sampler,
+        db: Db,
+        writer: Writer,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Option<Collectors>, CollectError> {
         if options.level < 2 {
             return Ok(None);
         }
         let schedule = Schedule::new(options.interval, clock.now(), clock.monotonic())?;
         describe_all(&db, options.level).map_err(CollectError::Describe)?;
         let shared = Arc::new(CollectState::default());
-        let sampler = Sampler::new(options, db, Arc::clone(&clock));
         let (at_ends, full) = (options.at_ends, AtomicBool::new(false));
         let end = at_ends.then(|| Arc::clone(&clock));
         CollectRun { sampler, writer, clock, shared: Arc::clone(&shared), at_ends, full }.start(schedule)?;

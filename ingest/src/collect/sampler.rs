@@ -2,45 +2,114 @@
 //!
 //! The one idea: each subject has a lock of its own, and a sampling thread skips a subject whose lock is taken. So a
 //! subject whose file hangs costs only the thread that waits for it.
+//!
+//! Whatever asks a driver stands in a part of its own, so that a slow driver costs no tick of the others. Such a part
+//! exists only where one of its subjects found something.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use telem_engine::{Clock, Db, SampleBatch, Timestamp, Value};
 
+use super::gpu::nvidia::NvidiaGpus;
+use super::gpu::{GpuRoll, GpuVendor, GpuView, VendorGpus};
 use super::own::Own;
-use super::series::Out;
+use super::pace::Pace;
+use super::series::{Out, Tick};
 use super::source::Tree;
 use super::{CollectOptions, cpu, disk, infiniband, job, load, memory, network, pressure, processes, space};
 
 /// From which level on the processes of the job have series.
 const JOB_LEVEL: u8 = 3;
+/// How often sources are looked for: hardware hardly comes and goes, and who has none should not pay for it.
+pub const SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a thread samples in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All that is quick, at every tick.
     Node,
+    /// What asks a driver: fabrics, sensors, energy, parallel file systems.
+    Devices,
+    /// What asks the driver of a GPU, the slowest of all.
+    Gpu,
     /// The walk over all processes, which may take longer than a tick.
     Processes,
 }
 
 impl Part {
-    pub const ALL: [Part; 2] = [Part::Node, Part::Processes];
+    pub const ALL: [Part; 4] = [Part::Node, Part::Devices, Part::Gpu, Part::Processes];
+    /// Looks for the sources of parts that have no thread. It is the one whose ticks may take long.
+    pub const SEARCHER: Part = Part::Processes;
+
+    /// Whether it is there on every node. The others are once a source of theirs was found.
+    pub fn is_on_every_node(self) -> bool {
+        match self {
+            Part::Node | Part::Processes => true,
+            Part::Devices | Part::Gpu => false,
+        }
+    }
+}
+
+/// What a subject knows of one of its sources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// This node does not have it.
+    Absent,
+    /// The node has it, and it may not or cannot be read.
+    Refused {
+        path: PathBuf,
+        /// Such as the error of the system, without the path.
+        why: String,
+        /// What somebody can do about it, such as `an administrator can ...`.
+        remedy: &'static str,
+    },
+    Present,
 }
 
 /// What one file of this folder samples; [`Sampler::new`] lists them.
 pub trait Subject: std::fmt::Debug + Send {
+    /// Puts the samples of a tick.
     fn sample(&mut self, out: &mut Out<'_>);
+
+    /// Looks for its sources: before the first tick, and then every [`SEARCH_INTERVAL`]. Costs one `stat` or one listing
+    /// for each source that is absent, and neither opens nor wakes a device.
+    fn search(&mut self) {}
+
+    /// What it knows of its sources since the last search.
+    fn found(&self) -> Vec<Found> {
+        vec![Found::Present]
+    }
+
+    /// The shortest time between two samples, however short the interval of the collectors; zero for every tick.
+    fn interval(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 #[derive(Debug)]
 struct Seat {
     /// For people.
     name: &'static str,
-    subject: Mutex<Box<dyn Subject>>,
+    held: Mutex<Seated>,
+}
+
+/// A subject, and when it has its turns.
+#[derive(Debug)]
+struct Seated {
+    subject: Box<dyn Subject>,
+    searches: Pace,
+    samples: Pace,
+}
+
+impl Seat {
+    fn new(name: &'static str, subject: Box<dyn Subject>) -> Self {
+        let (searches, samples) = (Pace::every(SEARCH_INTERVAL), Pace::every(subject.interval()));
+        Self { name, held: Mutex::new(Seated { subject, searches, samples }) }
+    }
 }
 
 /// All subjects of a level.
@@ -49,12 +118,20 @@ pub struct Sampler {
     db: Db,
     host: String,
     proc: PathBuf,
-    node: Vec<Seat>,
-    processes: Vec<Seat>,
+    /// By part.
+    seats: [Vec<Seat>; Part::ALL.len()],
     follows_job: bool,
     expected: [AtomicUsize; Part::ALL.len()],
     refused: AtomicU64,
     lacks: Mutex<Lacks>,
+    refusals: Mutex<Refusals>,
+}
+
+/// What this node has and does not let us read.
+#[derive(Debug, Default)]
+struct Refusals {
+    known: BTreeSet<(&'static str, PathBuf)>,
+    untold: Vec<String>,
 }
 
 /// What the node does not tell.
@@ -68,38 +145,47 @@ impl Sampler {
     pub fn new(options: &CollectOptions, db: Db, clock: Arc<dyn Clock>) -> Self {
         let tree = Tree::new(&options.sysroot);
         let level = options.level;
-        let seat = |name, subject: Box<dyn Subject>| Seat { name, subject: Mutex::new(subject) };
-        let mut node = vec![
-            seat("CPU times", Box::new(cpu::Cpu::new(&tree, level))),
-            seat("the load average", Box::new(load::Load::new(&tree))),
-            seat("memory", Box::new(memory::Memory::new(&tree))),
-            seat("pressure", Box::new(pressure::Pressure::new(&tree))),
-            seat("disks", Box::new(disk::Disks::new(&tree, level))),
-            seat("network interfaces", Box::new(network::Network::new(&tree, level))),
-            seat("InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level))),
-            seat("file systems", Box::new(space::Space::new(&tree, Arc::clone(&options.space), clock))),
-        ];
+        let mut seats: [Vec<Seat>; Part::ALL.len()] = Default::default();
+        let mut add = |part: Part, name, subject| seats[part as usize].push(Seat::new(name, subject));
+        add(Part::Node, "CPU times", Box::new(cpu::Cpu::new(&tree, level)));
+        add(Part::Node, "the load average", Box::new(load::Load::new(&tree)));
+        add(Part::Node, "memory", Box::new(memory::Memory::new(&tree)));
+        add(Part::Node, "pressure", Box::new(pressure::Pressure::new(&tree)));
+        add(Part::Node, "disks", Box::new(disk::Disks::new(&tree, level)));
+        add(Part::Node, "network interfaces", Box::new(network::Network::new(&tree, level)));
+        let space = space::Space::new(&tree, Arc::clone(&options.space), Arc::clone(&clock));
+        add(Part::Node, "file systems", Box::new(space));
         if level >= 4 {
-            node.push(seat("telem itself", Box::new(Own::new(options.own.clone()))));
+            add(Part::Node, "telem itself", Box::new(Own::new(options.own.clone())));
         }
-        let mut processes = vec![seat("processes", Box::new(processes::Processes::new(&tree, options.uid, level)))];
+
+        // Fabrics.
+        add(Part::Devices, "InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level)));
+
+        // GPUs; those whose reader is waited for come last.
+        let roll = GpuRoll::default();
+        let view = GpuView { tree: tree.clone(), uid: options.uid, level };
+        let nvidia = Box::new(NvidiaGpus::new(&tree, level, options.vendor_reader.clone(), clock));
+        add(Part::Gpu, "NVIDIA's GPUs", Box::new(VendorGpus::new(GpuVendor::Nvidia, nvidia, &view, &roll)));
+
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();
         if let Some(target) = target {
             // Before the others: reading them at level 4 takes longer.
             let subject = job::JobProcesses::new(&tree, options.uid, target);
-            processes.insert(0, seat("the job's processes", Box::new(subject)));
+            add(Part::Processes, "the job's processes", Box::new(subject));
         }
+        add(Part::Processes, "processes", Box::new(processes::Processes::new(&tree, options.uid, level)));
         Self {
             db,
             host: options.host.clone(),
             proc: tree.path("proc"),
-            node,
-            processes,
+            seats,
             follows_job,
             expected: Default::default(),
             refused: AtomicU64::new(0),
             lacks: Mutex::default(),
+            refusals: Mutex::default(),
         }
     }
 
@@ -110,10 +196,63 @@ impl Sampler {
 
     /// The samples of all parts at one tick, of the processes last.
     pub fn sample(&mut self, time: Timestamp, ours: &[(&'static str, Value)]) -> SampleBatch {
-        let parts = Part::ALL.map(|part| self.sample_part(part, time, ours, &mut |_| true));
+        let parts = Part::ALL.map(|part| self.sample_part(part, Tick::regular(time), ours, &mut |_| true));
         let mut all = SampleBatch::default();
         parts.iter().flatten().flat_map(SampleBatch::iter).for_each(|(id, time, value)| all.push(id, time, value));
         all
+    }
+
+    /// Looks for the sources of a part that has no thread, where that is due; whether one is there. `enter` as in
+    /// [`Sampler::sample_part`].
+    pub(super) fn search_part(
+        &self,
+        part: Part,
+        time: Timestamp,
+        enter: &mut dyn FnMut(&'static str) -> bool,
+    ) -> Option<bool> {
+        let mut is_there = false;
+        for Seat { name, held } in &self.seats[part as usize] {
+            let Ok(mut seated) = held.try_lock() else { continue };
+            if seated.searches.is_due_at(time) {
+                if !enter(name) {
+                    return None;
+                }
+                is_there |= self.search(name, &mut *seated.subject);
+            }
+        }
+        Some(is_there)
+    }
+
+    /// Whether the subject found something to sample.
+    fn search(&self, name: &'static str, subject: &mut dyn Subject) -> bool {
+        subject.search();
+        let mut is_there = false;
+        for found in subject.found() {
+            match found {
+                Found::Absent => {}
+                Found::Present => is_there = true,
+                Found::Refused { path, why, remedy } => {
+                    let told = format!("{name} cannot be read: {}: {why}; {remedy}", path.display());
+                    let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+                    if refusals.known.insert((name, path)) {
+                        refusals.untold.push(told);
+                    }
+                }
+            }
+        }
+        is_there
+    }
+
+    /// Seats one more subject.
+    #[cfg(test)]
+    pub(super) fn add(&mut self, part: Part, name: &'static str, subject: Box<dyn Subject>) {
+        self.seats[part as usize].push(Seat::new(name, subject));
+    }
+
+    /// What the subjects of a part know of their sources.
+    #[cfg(test)]
+    pub(super) fn found(&self, part: Part) -> Vec<(&'static str, Vec<Found>)> {
+        self.seats[part as usize].iter().map(|seat| (seat.name, seat.held.lock().unwrap().subject.found())).collect()
     }
 
     /// The samples of one tick. `ours`: what the collectors tell of themselves at level 4. `enter` hears the name of
@@ -121,22 +260,26 @@ impl Sampler {
     pub(super) fn sample_part(
         &self,
         part: Part,
-        time: Timestamp,
+        tick: Tick,
         ours: &[(&'static str, Value)],
         enter: &mut dyn FnMut(&'static str) -> bool,
     ) -> Option<SampleBatch> {
-        let (seats, expected) = match part {
-            Part::Node => (&self.node, &self.expected[0]),
-            Part::Processes => (&self.processes, &self.expected[1]),
-        };
-        let mut out = Out::new(&self.db, &self.host, time, expected.load(Ordering::Relaxed)).telling(ours);
-        for Seat { name, subject } in seats {
+        let (seats, expected) = (&self.seats[part as usize], &self.expected[part as usize]);
+        let out = Out::new(&self.db, &self.host, tick.time, expected.load(Ordering::Relaxed));
+        let mut out = out.of_kind(tick.kind).telling(ours);
+        for Seat { name, held } in seats {
             // Taken by a thread that hangs in it, or that panicked in it.
-            let Ok(mut subject) = subject.try_lock() else { continue };
+            let Ok(mut seated) = held.try_lock() else { continue };
+            let Seated { subject, searches, samples } = &mut *seated;
             if !enter(name) {
                 return None;
             }
-            subject.sample(&mut out);
+            if searches.is_due_at(tick.time) {
+                self.search(name, &mut **subject);
+            }
+            if samples.is_due(&out) {
+                subject.sample(&mut out);
+            }
         }
         let sampled = out.finish();
         self.refused.fetch_add(sampled.refused, Ordering::Relaxed);
@@ -160,5 +303,10 @@ impl Sampler {
         let untold = std::mem::take(&mut self.lacks.lock().unwrap_or_else(PoisonError::into_inner).untold);
         let list = untold.iter().map(|lack| format!("no {lack}")).collect::<Vec<_>>().join(", ");
         (!untold.is_empty()).then(|| format!("{list} in {}", self.proc.display()))
+    }
+
+    /// Which sources of this node cannot be read, why, and what helps, each once.
+    pub fn take_refusals(&self) -> Vec<String> {
+        std::mem::take(&mut self.refusals.lock().unwrap_or_else(PoisonError::into_inner).untold)
     }
 }

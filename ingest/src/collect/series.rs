@@ -48,12 +48,34 @@ fn clean(value: &str) -> Box<str> {
     if cleaned.is_empty() { "_".into() } else { cleaned.into() }
 }
 
+/// A time at which samples are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    pub time: Timestamp,
+    pub kind: TickKind,
+}
+
+impl Tick {
+    pub fn regular(time: Timestamp) -> Self {
+        Self { time, kind: TickKind::Regular }
+    }
+}
+
+/// Which tick it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TickKind {
+    Regular,
+    /// At the end of what is recorded: nothing is read after it.
+    Last,
+}
+
 /// The samples of one tick.
 #[derive(Debug)]
 pub struct Out<'a> {
     db: &'a Db,
     host: &'a str,
     time: Timestamp,
+    kind: TickKind,
     /// What the collectors tell of themselves.
     ours: &'a [(&'static str, Value)],
     sampled: Sampled,
@@ -73,7 +95,11 @@ impl<'a> Out<'a> {
     /// `expected`: about how many samples will come.
     pub fn new(db: &'a Db, host: &'a str, time: Timestamp, expected: usize) -> Self {
         let sampled = Sampled { batch: SampleBatch::with_capacity(expected), ..Sampled::default() };
-        Self { db, host, time, ours: &[], sampled }
+        Self { db, host, time, kind: TickKind::Regular, ours: &[], sampled }
+    }
+
+    pub fn of_kind(self, kind: TickKind) -> Self {
+        Self { kind, ..self }
     }
 
     pub fn telling(self, ours: &'a [(&'static str, Value)]) -> Self {
@@ -86,6 +112,11 @@ impl<'a> Out<'a> {
 
     pub fn time(&self) -> Timestamp {
         self.time
+    }
+
+    /// Whether this is the tick at the end of what is recorded.
+    pub fn is_last(&self) -> bool {
+        self.kind == TickKind::Last
     }
 
     /// A series has one sample per tick, the first: a damaged file may name it twice.

@@ -4,6 +4,9 @@
 //! part still busy is skipped. If a part is busy with one subject for [`HANG_AFTER`], it goes on without that subject
 //! on a new thread; the old thread keeps the subject's lock, and ends when the subject returns. So at most as many
 //! threads hang as there are subjects.
+//!
+//! A part of hardware that this node may lack has no thread until one of its sources was found. [`Part::SEARCHER`]
+//! looks for them, beside the ticks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,6 +16,7 @@ use telem_engine::{Clock, Timestamp, Value};
 
 use super::processes::WALK_INTERVAL;
 use super::sampler::{Part, Sampler};
+use super::series::{Tick, TickKind};
 use super::{CollectError, CollectStats};
 use crate::schedule::{Due, Schedule, first_of};
 use crate::writer::Writer;
@@ -52,7 +56,7 @@ pub struct CollectState {
 #[derive(Debug, Default)]
 struct CollectProgress {
     stopping: bool,
-    /// The newest tick.
+    /// The time of the newest tick.
     last: Option<Timestamp>,
     parts: [Work; Part::ALL.len()],
 }
@@ -62,10 +66,28 @@ struct CollectProgress {
 struct Work {
     /// Which of its threads is in charge; those before it were left behind.
     worker: u64,
-    wanted: Option<Timestamp>,
+    wanted: Option<Tick>,
+    /// The tick that its thread took last.
+    taken: Option<Timestamp>,
     /// With which subject, and since when (monotonic).
     busy: Option<(&'static str, Duration)>,
-    ended: bool,
+    stage: Stage,
+}
+
+/// How far a part is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// It has no thread.
+    #[default]
+    Unstarted,
+    Running,
+    Ended,
+}
+
+impl Work {
+    fn is_free(&self) -> bool {
+        self.stage == Stage::Running && self.wanted.is_none() && self.busy.is_none()
+    }
 }
 
 impl CollectState {
@@ -98,8 +120,8 @@ impl CollectState {
             let is_later = state.last.is_none_or(|last| end > last);
             for part in Part::ALL.into_iter().filter(|part| is_apart || (is_later && *part == Part::Processes)) {
                 let work = &mut state.parts[part as usize];
-                if !work.ended && work.wanted.is_none() && work.busy.is_none() {
-                    work.wanted = Some(end);
+                if work.is_free() {
+                    work.wanted = Some(Tick { time: end, kind: TickKind::Last });
                 }
             }
         }
@@ -111,10 +133,10 @@ impl CollectState {
 
     /// Waits until no part samples any more; the subjects that hang when that took too long.
     pub fn wait_for_end(&self, longest: Duration) -> Result<(), Vec<&'static str>> {
-        let goes_on = |state: &mut CollectProgress| state.parts.iter().any(|work| !work.ended);
+        let goes_on = |state: &mut CollectProgress| state.parts.iter().any(|work| work.stage == Stage::Running);
         let waited = self.changed.wait_timeout_while(self.lock(), longest, goes_on);
         let state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let going = state.parts.iter().filter(|work| !work.ended);
+        let going = state.parts.iter().filter(|work| work.stage == Stage::Running);
         let names: Vec<&'static str> = going.map(|work| work.busy.map_or("samples", |(name, _)| name)).collect();
         if names.is_empty() { Ok(()) } else { Err(names) }
     }
@@ -123,6 +145,26 @@ impl CollectState {
     #[cfg(test)]
     pub fn is_in(&self, subject: &str) -> bool {
         self.lock().parts.iter().any(|work| work.busy.is_some_and(|(name, _)| name == subject))
+    }
+
+    /// Which parts have a thread.
+    #[cfg(test)]
+    pub fn running(&self) -> Vec<Part> {
+        let state = self.lock();
+        Part::ALL.into_iter().filter(|part| state.parts[*part as usize].stage == Stage::Running).collect()
+    }
+
+    /// Whether the newest tick of a part is that of that second.
+    #[cfg(test)]
+    pub fn has_taken(&self, part: Part, second: i64) -> bool {
+        self.lock().parts[part as usize].taken == Some(Timestamp::from_seconds(second))
+    }
+
+    /// Whether a part is done with the tick of that second, which is its newest.
+    #[cfg(test)]
+    pub fn has_sampled(&self, part: Part, second: i64) -> bool {
+        let work = &self.lock().parts[part as usize];
+        work.is_free() && work.taken == Some(Timestamp::from_seconds(second))
     }
 
     /// Waits at most that long; whether to go on.
@@ -156,7 +198,8 @@ impl CollectRun {
     pub fn start(self, schedule: Schedule) -> Result<(), CollectError> {
         let run = Arc::new(self);
         let start = || -> std::io::Result<()> {
-            for part in Part::ALL {
+            for part in Part::ALL.into_iter().filter(|part| part.is_on_every_node()) {
+                run.shared.lock().parts[part as usize].stage = Stage::Running;
                 run.spawn(part, 0)?;
             }
             let keeper = Arc::clone(&run);
@@ -190,10 +233,14 @@ impl CollectRun {
             let wait = match schedule.ask(self.clock.now(), self.clock.monotonic()) {
                 Due::In(wait) => wait.min(WAIT_MAX),
                 Due::Now(time) => {
-                    busy += u64::from(!self.hand(Part::Node, time));
-                    if self.sampler.follows_job() || first_of(WALK_INTERVAL, time, walked) {
+                    let walks = self.sampler.follows_job() || first_of(WALK_INTERVAL, time, walked);
+                    for part in Part::ALL.into_iter().filter(|part| walks || *part != Part::Processes) {
+                        let is_free = self.hand(part, time);
+                        // Ticks that other parts miss are theirs alone.
+                        busy += u64::from(part == Part::Node && !is_free);
+                    }
+                    if walks {
                         walked = Some(time);
-                        self.hand(Part::Processes, time);
                     }
                     Duration::ZERO
                 }
@@ -210,13 +257,46 @@ impl CollectRun {
     fn hand(&self, part: Part, time: Timestamp) -> bool {
         let mut state = self.shared.lock();
         let work = &mut state.parts[part as usize];
-        let free = work.wanted.is_none() && work.busy.is_none();
+        let free = work.is_free();
         if free {
-            work.wanted = Some(time);
+            work.wanted = Some(Tick::regular(time));
             state.last = Some(time);
             self.shared.handed[part as usize].notify_one();
         }
         free
+    }
+
+    /// Starts the parts whose sources are found now, with this tick; whether this thread is still in charge.
+    fn start_found(self: &Arc<Self>, tick: Tick, enter: &mut dyn FnMut(&'static str) -> bool) -> bool {
+        for part in Part::ALL {
+            if self.shared.lock().parts[part as usize].stage != Stage::Unstarted {
+                continue;
+            }
+            match self.sampler.search_part(part, tick.time, enter) {
+                None => return false,
+                Some(false) => {}
+                Some(true) => self.start_part(part, tick),
+            }
+        }
+        true
+    }
+
+    fn start_part(self: &Arc<Self>, part: Part, tick: Tick) {
+        let mut state = self.shared.lock();
+        let is_newest = state.last == Some(tick.time);
+        let stopping = state.stopping;
+        let work = &mut state.parts[part as usize];
+        if stopping || work.stage != Stage::Unstarted {
+            return;
+        }
+        match self.spawn(part, 0) {
+            Ok(()) => {
+                work.stage = Stage::Running;
+                // Else a newer tick comes too soon after it.
+                work.wanted = is_newest.then_some(tick);
+            }
+            Err(error) => tracing::debug!(%error, "no thread for the part {part:?}"),
+        }
     }
 
     /// Gives parts that hang another thread.
@@ -242,17 +322,19 @@ impl CollectRun {
         }
     }
 
-    fn work(&self, part: Part, number: u64) {
+    fn work(self: &Arc<Self>, part: Part, number: u64) {
         // Of this thread only: that is what "this process" means to Linux here. Where it is refused
         // collecting is merely less polite.
         let _ = rustix::process::setpriority_process(None, NICENESS);
-        while let Some(time) = self.next(part, number) {
+        while let Some(tick) = self.next(part, number) {
             let began = self.clock.monotonic();
             let mut hangs_in = None;
-            let batch = self.sampler.sample_part(part, time, &self.ours(), &mut |name| {
+            let mut enter = |name| {
                 hangs_in = Some(name);
                 self.enter(part, number, Some(name))
-            });
+            };
+            let in_charge = part != Part::SEARCHER || self.start_found(tick, &mut enter);
+            let batch = if in_charge { self.sampler.sample_part(part, tick, &self.ours(), &mut enter) } else { None };
             // Not in charge any more: what was read is too old for its time.
             let Some(batch) = batch.filter(|_| self.enter(part, number, Some("the writer"))) else {
                 self.shared.counters.hanging.fetch_sub(1, Ordering::Relaxed);
@@ -264,6 +346,9 @@ impl CollectRun {
             self.offer(batch);
             if let Some(lacks) = self.sampler.take_lacks() {
                 tracing::warn!("{lacks}; these metrics are not recorded");
+            }
+            for refusal in self.sampler.take_refusals() {
+                tracing::warn!("{refusal}");
             }
             let took = self.clock.monotonic().saturating_sub(began);
             let in_charge = self.enter(part, number, None);
@@ -280,7 +365,7 @@ impl CollectRun {
     }
 
     /// The next tick; `None` when this thread is to end.
-    fn next(&self, part: Part, number: u64) -> Option<Timestamp> {
+    fn next(&self, part: Part, number: u64) -> Option<Tick> {
         let waits = |state: &mut CollectProgress| {
             let work = &state.parts[part as usize];
             !state.stopping && work.worker == number && work.wanted.is_none()
@@ -291,14 +376,15 @@ impl CollectRun {
         if work.worker != number {
             return None;
         }
-        let time = work.wanted.take();
-        if time.is_some() {
+        let tick = work.wanted.take();
+        if let Some(tick) = tick {
+            work.taken = Some(tick.time);
             work.busy = Some(("samples", self.clock.monotonic()));
         } else {
-            work.ended = true;
+            work.stage = Stage::Ended;
             self.shared.changed.notify_all();
         }
-        time
+        tick
     }
 
     /// Tells what this thread does now; whether it is still in charge.

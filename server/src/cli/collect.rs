@@ -9,6 +9,9 @@ use telem_ingest::schedule::check_interval;
 
 use super::{CliFailure, units};
 
+/// The hidden command that asks the libraries of vendors of GPUs.
+pub const READ_GPUS: &str = "read-gpus";
+
 /// How the node is sampled at level 2 and above.
 #[derive(Debug, Args)]
 pub struct CollectArgs {
@@ -39,7 +42,9 @@ impl CollectArgs {
             )));
         }
         let (interval, sysroot) = (self.interval, self.sysroot.clone());
-        Ok(CollectOptions { interval, sysroot, ..CollectOptions::new(level, host) })
+        let mut options = CollectOptions { interval, sysroot, ..CollectOptions::new(level, host) };
+        options.read_gpus_by("/proc/self/exe", &[READ_GPUS]);
+        Ok(options)
     }
 }
 

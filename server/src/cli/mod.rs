@@ -83,6 +83,10 @@ const EXAMPLES: &str = "\
 Examples:
   telem run -- python train.py        # telem COMMAND --help has more";
 
+const READ_GPUS_EXAMPLES: &str = "\
+Examples:
+  telem read-gpus < /dev/null         # nobody asks, so it ends";
+
 /// How much is logged on stderr.
 #[derive(Clone, Copy, Debug, Args)]
 struct Verbosity {
@@ -108,6 +112,9 @@ enum Command {
     /// The process of `telem run` that records; it is started by that one
     #[command(hide = true)]
     Record(Box<run::RunArgs>),
+    /// The process that asks the libraries of vendors of GPUs; it is started by collectors, and ends with them
+    #[command(hide = true, after_help = READ_GPUS_EXAMPLES)]
+    ReadGpus,
     Serve(Box<serve::ServeArgs>),
     Replay(replay::ReplayArgs),
     Sql(sql::SqlArgs),
@@ -210,6 +217,10 @@ fn words(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 pub fn main() -> ExitCode {
     let cli = Cli::parse_from(words(std::env::args_os()));
+    if matches!(cli.command, Command::ReadGpus) {
+        telem_ingest::collect::read_gpus_for_parent();
+        return ExitCode::SUCCESS;
+    }
     let style = if matches!(cli.command, Command::Run(_) | Command::Record(_)) {
         log::Style::Named
     } else {
@@ -226,6 +237,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => return run::run(*args, cli.verbosity),
         Command::Record(args) => return run::record(*args, cli.verbosity),
+        Command::ReadGpus => return ExitCode::SUCCESS,
         Command::Serve(args) => serve::run(*args),
         Command::Replay(args) => replay::run(args),
         Command::Sql(args) => sql::run(args),

@@ -47,6 +47,12 @@ fn short_help_fits_a_screen_and_long_help_has_everything() {
 }
 
 #[test]
+fn collectors_start_a_command_that_reads_gpus() {
+    let cli = Cli::try_parse_from(["telem", collect::READ_GPUS]).unwrap();
+    assert!(matches!(cli.command, Command::ReadGpus));
+}
+
+#[test]
 fn telemetry_level_is_level_and_levels_end_at_4() {
     for args in [["serve", "--level", "4"], ["serve", "--telemetry-level", "0"]] {
         assert!(Cli::try_parse_from(["telem"].into_iter().chain(args)).is_ok(), "{args:?}");

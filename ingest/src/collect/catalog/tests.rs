@@ -30,10 +30,11 @@ fn names_say_their_unit_and_whether_they_only_grow() {
         let total = metric.name.ends_with("_total");
         assert_eq!(total, metric.kind == MetricKind::Counter, "{}", metric.name);
         let unit = metric.name.trim_end_matches("_total").rsplit('_').next().unwrap();
-        if ["bytes", "seconds"].contains(&unit) || ["bytes", "seconds"].contains(&metric.unit) {
-            // node_exporter's one name with its unit in the middle.
-            let weighted = metric.name == "node_disk_io_time_weighted_seconds_total";
-            assert!(weighted || unit == metric.unit, "{} is in '{}'", metric.name, metric.unit);
+        let units = ["bytes", "seconds", "joules", "watts", "celsius", "hertz"];
+        if units.contains(&unit) || units.contains(&metric.unit) {
+            // node_exporter's one name with its unit in the middle, and names of others.
+            let of_others = ["node_disk_io_time_weighted_seconds_total", "DevicePowerUsage"];
+            assert!(of_others.contains(&metric.name) || unit == metric.unit, "{} is in '{}'", metric.name, metric.unit);
         }
     }
 }
@@ -42,6 +43,8 @@ fn names_say_their_unit_and_whether_they_only_grow() {
 fn the_tags_of_all_metrics_are_known() {
     for known in
         ["host", "mode", "cpu", "device", "port", "mountpoint", "fstype", "pid", "comm", "parent", "rank", "counted"]
+            .into_iter()
+            .chain(["gpu", "mig", "partition", "clock", "reason", "severity", "xid"])
     {
         assert!(is_tag_key(known), "{known}");
     }
@@ -80,6 +83,9 @@ Every series has the tag `host`. `--level N` collects all rows up to level N. Th
 * Space is reported for each file system separately at every level, because sums over file systems mean little.
 * If a source takes more than 5 s to read, telem warns and leaves it out until it can be read again; the other sources
   go on.
+* Devices (GPUs, fabrics, sensors) are asked at most once a second, beside the other sources: a driver that is slow or
+  hangs costs samples of devices only. They are looked for once a minute. Of those that a node does not have, it has no
+  series; of those that it has and that may not be read, telem warns once and says what helps.
 * If the user has more than 1,000 processes, those with the most CPU time have series (among equals, those with the most
   memory). The others are counted (`telem_ingest_processes_skipped`). Processes are listed between ticks, and a process
   gets series when two lists in a row contain it.

@@ -3,6 +3,12 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
+use crate::collect::gpu::GpuSource;
+use crate::collect::gpu::nvidia::NvidiaGpus;
+use crate::collect::gpu::nvidia::tests::{Driver, H100, StandIn, as_child, is_gone};
+use crate::collect::sampler::{Found, Part, Subject};
+use crate::collect::series::Out;
+use crate::collect::source::Tree;
 use crate::writer::WriterOptions;
 
 /// Both clocks stand still until a test moves them.
@@ -111,13 +117,21 @@ struct Running {
 
 impl Running {
     fn over(tree: TempDir) -> Self {
+        Self::with(tree, |_, _| {})
+    }
+
+    /// With more subjects than there are.
+    fn with(tree: TempDir, more: impl FnOnce(&mut Sampler, Arc<dyn Clock>)) -> Self {
         let database = tempfile::tempdir().unwrap();
         let db = Db::open(database.path(), Options::default()).unwrap();
         let writer = Writer::start(db.clone(), WriterOptions::default()).unwrap();
         let clock = Arc::new(Hands { wall_millis: AtomicI64::new(100_900) });
         let options = CollectOptions { sysroot: tree.path().to_path_buf(), ..CollectOptions::new(4, "n1") };
-        let collectors =
-            Collectors::start(&options, db.clone(), writer.clone(), Arc::<Hands>::clone(&clock)).unwrap().unwrap();
+        let shared: Arc<dyn Clock> = Arc::<Hands>::clone(&clock);
+        let mut sampler = Sampler::new(&options, db.clone(), Arc::clone(&shared));
+        more(&mut sampler, Arc::clone(&shared));
+        let collectors = Collectors::start_sampler(&options, sampler, db.clone(), writer.clone(), shared);
+        let collectors = collectors.unwrap().unwrap();
         Self { tree, database, db, writer, clock, collectors, ticks: 0 }
     }
 
@@ -216,4 +230,171 @@ async fn what_is_shorter_than_an_interval_has_a_sample_at_its_start_and_one_at_i
     let points = snapshot.points(snapshot.select("node_load1", &[]), telem_engine::TimeRange::ALL).next();
     let millis: Vec<i64> = points.unwrap().unwrap().times.iter().map(|time| time.millis()).collect();
     assert_eq!(millis, [5_020, 7_345]);
+}
+
+fn infiniband(tree: &Path, lanes: u64) -> PathBuf {
+    let counters = tree.join("sys/class/infiniband/mlx5_0/ports/1/counters");
+    fs::create_dir_all(&counters).unwrap();
+    fs::write(counters.join("port_rcv_data"), format!("{lanes}\n")).unwrap();
+    counters.join("port_rcv_data")
+}
+
+#[tokio::test]
+async fn hardware_that_is_there_has_a_thread_from_the_first_tick_on_and_what_is_not_there_has_none() {
+    let tree = tempfile::tempdir().unwrap();
+    lay_over(&recording("first"), tree.path());
+    let mut running = Running::over(tree);
+    running.tick(101);
+    wait_for("the search", || running.collectors.stats().samples > 0 && !running.collectors.shared.is_in("processes"));
+    running.tick(102);
+    assert_eq!(running.collectors.shared.running(), [Part::Node, Part::Processes]);
+    running.seconds(["node_load1"]).await;
+
+    let tree = tempfile::tempdir().unwrap();
+    lay_over(&recording("first"), tree.path());
+    infiniband(tree.path(), 25);
+    let mut running = Running::over(tree);
+    running.tick(101);
+    wait_for("the part of devices", || running.collectors.shared.has_sampled(Part::Devices, 101));
+    running.tick(102);
+    wait_for("the second tick", || running.collectors.shared.has_sampled(Part::Devices, 102));
+    assert_eq!(running.collectors.shared.running(), [Part::Node, Part::Devices, Part::Processes]);
+    let [received] = running.seconds(["node_infiniband_port_data_received_bytes_total"]).await;
+    assert_eq!(received, [101, 102]);
+}
+
+#[tokio::test]
+async fn hardware_that_comes_later_is_found_within_a_minute() {
+    let tree = tempfile::tempdir().unwrap();
+    lay_over(&recording("first"), tree.path());
+    let mut running = Running::over(tree);
+    running.tick(101);
+    wait_for("the search", || running.collectors.stats().samples > 20 && !running.collectors.shared.is_in("processes"));
+    infiniband(running.tree.path(), 25);
+    running.tick(120);
+    wait_for("the part of devices", || running.collectors.shared.has_sampled(Part::Devices, 120));
+    let [received] = running.seconds(["node_infiniband_port_data_received_bytes_total"]).await;
+    assert_eq!(received, [120]);
+}
+
+#[tokio::test]
+async fn a_device_that_hangs_costs_no_tick_of_the_node_and_does_not_delay_the_end() {
+    let tree = tempfile::tempdir().unwrap();
+    lay_over(&recording("first"), tree.path());
+    let counter = infiniband(tree.path(), 25);
+    hanging(&counter);
+    let mut running = Running::over(tree);
+    running.tick(101);
+    wait_for("the device", || running.collectors.shared.is_in("InfiniBand"));
+    for second in 102..=105 {
+        running.tick(second);
+    }
+    assert!(running.collectors.shared.is_in("InfiniBand"));
+    assert_eq!(running.collectors.stats().ticks_skipped, 0);
+    running.collectors.shared.stop();
+    wait_for("all others to end", || running.collectors.shared.running() == [Part::Devices]);
+    assert_eq!(running.collectors.shared.wait_for_end(Duration::ZERO), Err(vec!["InfiniBand"]));
+    let_go(&counter);
+    wait_for("the device to end too", || running.collectors.shared.running().is_empty());
+}
+
+/// GPUs whose library is played; how often one of them answered, and the process that reads them.
+#[derive(Debug)]
+struct Played {
+    gpus: NvidiaGpus,
+    answers: Arc<AtomicI64>,
+    reader: Arc<AtomicI64>,
+}
+
+const PLAYED: &str = "played GPUs";
+
+impl Subject for Played {
+    fn search(&mut self) {
+        self.gpus.search();
+    }
+
+    fn found(&self) -> Vec<Found> {
+        self.gpus.found()
+    }
+
+    fn sample(&mut self, out: &mut Out<'_>) {
+        let up = self.gpus.sample(out).iter().filter(|(_, sample)| sample.up).count();
+        self.answers.fetch_add(up as i64, Ordering::Relaxed);
+        if let Some(pid) = self.gpus.reader_pid() {
+            self.reader.store(i64::from(pid), Ordering::Relaxed);
+        }
+    }
+}
+
+struct RunningGpus {
+    running: Running,
+    stand_in: StandIn,
+    answers: Arc<AtomicI64>,
+    reader: Arc<AtomicI64>,
+}
+
+impl RunningGpus {
+    fn new() -> Self {
+        let tree = tempfile::tempdir().unwrap();
+        lay_over(&recording("first"), tree.path());
+        fs::create_dir_all(tree.path().join("proc/driver/nvidia")).unwrap();
+        fs::write(tree.path().join("proc/driver/nvidia/version"), "").unwrap();
+        let stand_in = StandIn::new(Driver::New, H100);
+        let [answers, reader]: [Arc<AtomicI64>; 2] = Default::default();
+        let (how, root) = (as_child(&stand_in), Tree::new(tree.path()));
+        let (counted, pid) = (Arc::clone(&answers), Arc::clone(&reader));
+        let running = Running::with(tree, |sampler, clock| {
+            let gpus = NvidiaGpus::new(&root, 4, how, clock);
+            sampler.add(Part::Gpu, PLAYED, Box::new(Played { gpus, answers: counted, reader: pid }));
+        });
+        Self { running, stand_in, answers, reader }
+    }
+
+    fn answers(&self) -> i64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Lets the part have that tick too.
+    fn tick(&mut self, second: i64) {
+        self.running.tick(second);
+        wait_for("the part", || self.running.collectors.shared.has_taken(Part::Gpu, second));
+        wait_for("the GPUs", || !self.running.collectors.shared.is_in(PLAYED));
+    }
+}
+
+#[tokio::test]
+async fn calls_that_take_800_ms_cost_no_tick_of_another_subject() {
+    let mut node = RunningGpus::new();
+    node.stand_in.plays(&format!("{H100}* nvmlDeviceGetPowerUsage sleep_ms 800\n"));
+    let mut second = 100;
+    while node.answers() < 4 {
+        second += 1;
+        // The node's own tick is over while a GPU is asked: it waits for no answer.
+        node.tick(second);
+    }
+    let stats = node.running.collectors.stats();
+    assert_eq!((stats.ticks, stats.ticks_skipped, stats.hanging), ((second - 100) as u64, 0, 0));
+    let [load] = node.running.seconds(["node_load1"]).await;
+    assert_eq!(load, (101..=second).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_call_that_never_returns_costs_no_tick_and_does_not_delay_the_end() {
+    let mut node = RunningGpus::new();
+    let mut second = 100;
+    while node.answers() < 2 {
+        second += 1;
+        node.tick(second);
+    }
+    node.stand_in.plays(&format!("{H100}* nvmlDeviceGetPowerUsage never\n"));
+    for _ in 0..3 {
+        second += 1;
+        node.tick(second);
+    }
+    let reader = u32::try_from(node.reader.load(Ordering::Relaxed)).unwrap();
+    assert_eq!(node.running.collectors.stats().ticks_skipped, 0);
+    node.running.collectors.shared.stop();
+    assert_eq!(node.running.collectors.shared.wait_for_end(STOP_TIMEOUT), Ok(()), "nothing is left behind");
+    drop(node);
+    is_gone(reader);
 }

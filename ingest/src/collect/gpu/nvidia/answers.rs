@@ -1,0 +1,151 @@
+//! The reader: the process that calls NVIDIA's library, and answers telem's questions from its standard input.
+//!
+//! The one idea: it only answers. So it needs no clock of ticks, no log and no decision; whatever happens to it is seen
+//! by telem. Its standard input is a socket, which carries both directions and is closed when telem ends. While a call
+//! hangs nobody reads it, so its standard output is another one, on which a second thread waits for that end. (A signal
+//! at the end of the parent would come too early: the kernel sends it when the thread that started the process ends.)
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit};
+use telem_engine::{Clock, SystemClock};
+
+use super::frames::{FrameBuffer, Question, ReaderOrder, Told, say};
+use super::library::{NvmlLibrary, Off};
+
+/// How long it is silent at most while calls of the library return.
+pub const SILENCE_MAX: Duration = Duration::from_millis(500);
+/// How long it has to end by itself when telem is gone.
+const GRACE: Duration = Duration::from_secs(1);
+/// As the other threads that collect.
+const NICENESS: i32 = 10;
+
+/// What the hidden command of telem does. Returns when telem has no more questions.
+pub fn read_for_parent() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    // What a crash of a vendor's library leaves behind helps nobody here.
+    let _ = rustix::process::setrlimit(Resource::Core, none);
+    let _ = rustix::process::setpriority_process(None, NICENESS);
+    let sockets = (rustix::io::dup(rustix::stdio::stdin()), rustix::io::dup(rustix::stdio::stdout()));
+    let (Ok(talk), Ok(life)) = sockets else { return };
+    let guard = std::thread::Builder::new().name("telem-guard".to_owned());
+    if guard.spawn(move || die_with_parent(UnixStream::from(life))).is_ok() {
+        // An error is the end of telem.
+        let _ = answer(UnixStream::from(talk), &SystemClock::new());
+    }
+}
+
+/// Waits for the end of telem, and ends this process, whatever its library does.
+fn die_with_parent(mut life: UnixStream) {
+    let mut nothing = [0; 64];
+    loop {
+        match life.read(&mut nothing) {
+            Ok(bytes) if bytes > 0 => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // That is no socket: nobody is to be waited for.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTSOCK.raw_os_error()) => return,
+            _ => break,
+        }
+    }
+    std::thread::park_timeout(GRACE);
+    // Not an exit: that would call the library once more, which may wait for the call that hangs.
+    std::process::abort();
+}
+
+/// Answers until the other side is gone, or nothing can be asked.
+///
+/// # Errors
+/// Those of the stream.
+pub fn answer(mut stream: UnixStream, clock: &dyn Clock) -> io::Result<()> {
+    let mut frames = FrameBuffer::default();
+    let order: ReaderOrder = next(&mut frames, &mut stream)?;
+    let mut voice = Voice { stream: stream.try_clone()?, clock, spoke: clock.monotonic(), failed: None };
+    let loaded =
+        NvmlLibrary::load(order.library.as_deref(), order.level, clock.monotonic(), &mut |card| voice.alive(card));
+    let mut library = match loaded {
+        Ok(library) => library,
+        Err(off) => return voice.off(off),
+    };
+    voice.cards(&library)?;
+    loop {
+        let question: Question = next(&mut frames, &mut stream)?;
+        if let Err(off) = answer_one(&mut library, &question, &mut voice)? {
+            return voice.off(off);
+        }
+    }
+}
+
+fn answer_one(library: &mut NvmlLibrary, question: &Question, voice: &mut Voice<'_>) -> io::Result<Result<(), Off>> {
+    let now = voice.clock.monotonic();
+    let mut is_new = match library.search_again(now, &mut |card| voice.alive(card)) {
+        Ok(is_new) => is_new,
+        Err(off) => return Ok(Err(off)),
+    };
+    for at in 0..library.len() {
+        if question.left_out.contains(&library.index(at)) {
+            continue;
+        }
+        let now = voice.clock.monotonic();
+        match library.read(at, question, now, &mut |card| voice.alive(card)) {
+            Ok(answer) => {
+                is_new |= answer.is_refused;
+                voice.say(&Told::Reading(Box::new(answer.reading)))?;
+            }
+            Err(off) => return Ok(Err(off)),
+        }
+    }
+    if is_new {
+        voice.cards(library)?;
+    }
+    voice.say(&Told::Done { number: question.number })?;
+    Ok(Ok(()))
+}
+
+fn next<T: serde::de::DeserializeOwned>(frames: &mut FrameBuffer, stream: &mut impl Read) -> io::Result<T> {
+    loop {
+        if let Some(said) = frames.next()? {
+            return Ok(said);
+        }
+        frames.fill(stream)?;
+    }
+}
+
+/// What is said to telem, and when last.
+struct Voice<'a> {
+    stream: UnixStream,
+    clock: &'a dyn Clock,
+    spoke: Duration,
+    /// In a place that could not return it.
+    failed: Option<io::Error>,
+}
+
+impl Voice<'_> {
+    fn say(&mut self, told: &Told) -> io::Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        say(&mut self.stream, told)?;
+        self.spoke = self.clock.monotonic();
+        Ok(())
+    }
+
+    fn alive(&mut self, card: Option<u32>) {
+        let silent = self.clock.monotonic().saturating_sub(self.spoke);
+        if silent > SILENCE_MAX
+            && let Err(error) = self.say(&Told::Alive { card })
+        {
+            self.failed = Some(error);
+        }
+    }
+
+    fn cards(&mut self, library: &NvmlLibrary) -> io::Result<()> {
+        self.say(&Told::Cards { driver: library.driver(), cards: library.cards() })
+    }
+
+    fn off(&mut self, Off { why, cause }: Off) -> io::Result<()> {
+        self.say(&Told::Off { why, cause })?;
+        self.stream.flush()
+    }
+}

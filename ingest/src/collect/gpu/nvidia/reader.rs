@@ -1,0 +1,480 @@
+//! telem's side of the reader: when it is started and asked, and what is done when it hangs or dies.
+//!
+//! The one idea: telem never waits for more than [`ANSWER_WAIT`]. An answer that takes longer is taken at a later tick,
+//! and no question is asked until then. A reader without a sign of life is killed and left behind: where a call hangs in
+//! the kernel it does not even die, and nobody waits for it. The GPU in whose turn that happened is left out at first,
+//! so that the others go on.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use telem_engine::Clock;
+
+use super::answers::answer;
+use super::frames::{FrameBuffer, NvidiaCard, NvidiaReading, OffCause, Question, ReaderOrder, Told, say};
+
+/// How long a tick waits for an answer; 8 GPUs answer in some 20 ms.
+pub const ANSWER_WAIT: Duration = Duration::from_millis(300);
+/// How long one call of the library may take.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
+/// How long one call may take at the start: where no process holds the GPUs, each is initialised, for seconds.
+pub const START_DEADLINE: Duration = Duration::from_secs(30);
+/// A reader is started at most that often.
+pub const START_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a GPU is left out in whose turn the reader hung or died. At the second time it is for good.
+pub const LEFT_OUT_FOR: Duration = Duration::from_secs(600);
+/// Most readers that were killed and have not died. Then no other is started.
+pub const UNDEAD_MAX: usize = 2;
+
+/// How often it is seen whether a reader has ended that may have, a millisecond apart.
+const EXIT_LOOKS: u32 = 10;
+
+/// Who calls the libraries of vendors of GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum VendorReader {
+    /// Nobody: those GPUs are not read.
+    #[default]
+    Nobody,
+    /// A child process: a program that calls [`super::read_for_parent`] when it is started with these words.
+    Program { program: PathBuf, words: Vec<OsString>, library: Option<String> },
+    /// A thread of this process, which waits for its answers: for tests.
+    Thread { library: String, patience: Duration },
+}
+
+/// The reader, whether it runs or not.
+pub struct Reader {
+    how: VendorReader,
+    level: u8,
+    clock: Arc<dyn Clock>,
+    talk: Option<Talk>,
+    questions: u64,
+    /// When a reader may be started again.
+    again: Duration,
+    undead: Vec<Child>,
+    left_out: BTreeMap<u32, LeftOut>,
+    state: ReaderState,
+    /// What was told of it at least once.
+    told: Vec<&'static str>,
+}
+
+/// What is known of the reader besides its readings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ReaderState {
+    /// It was not started, or rests.
+    #[default]
+    Resting,
+    Running,
+    /// It hung or died, and is started again later.
+    Failed,
+    /// It said that nothing can be asked.
+    Off {
+        why: String,
+        cause: OffCause,
+    },
+}
+
+#[derive(Debug)]
+struct LeftOut {
+    times: u32,
+    until: Option<Duration>,
+}
+
+/// A reader that runs.
+#[derive(Debug)]
+struct Talk {
+    stream: UnixStream,
+    /// Nothing is said on it: its end is the end of telem.
+    life: Option<UnixStream>,
+    child: Option<Child>,
+    frames: FrameBuffer,
+    /// Of this reader; empty until it told them.
+    cards: Option<Vec<NvidiaCard>>,
+    driver: String,
+    /// The question that is not answered yet.
+    open: Option<Question>,
+    /// In whose turn it is.
+    turn: Option<u32>,
+    /// When it gave a sign of life, or was asked.
+    sign: Duration,
+}
+
+/// What came of asking.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Of each GPU the newest.
+    pub readings: Vec<NvidiaReading>,
+    /// The GPUs were told anew.
+    pub cards: Option<Vec<NvidiaCard>>,
+    /// A new question was asked.
+    pub asked: bool,
+}
+
+/// How a reader ended.
+#[derive(Debug)]
+enum ReaderEnd {
+    Hung,
+    Died(io::Error),
+    Off { why: String, cause: OffCause },
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { how, talk, state, left_out, undead, .. } = self;
+        f.debug_struct("Reader")
+            .field("how", how)
+            .field("talk", talk)
+            .field("state", state)
+            .field("left_out", left_out)
+            .field("undead", undead)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    pub fn new(how: VendorReader, level: u8, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            how,
+            level,
+            clock,
+            talk: None,
+            questions: 0,
+            again: Duration::ZERO,
+            undead: Vec::new(),
+            left_out: BTreeMap::new(),
+            state: ReaderState::default(),
+            told: Vec::new(),
+        }
+    }
+
+    /// Whether there may be one at all.
+    pub fn is_possible(&self) -> bool {
+        self.how != VendorReader::Nobody
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.talk.is_some()
+    }
+
+    pub fn state(&self) -> &ReaderState {
+        &self.state
+    }
+
+    pub fn driver(&self) -> &str {
+        self.talk.as_ref().map_or("", |talk| &talk.driver)
+    }
+
+    /// GPUs that are not asked because a call hung or crashed in their turn.
+    pub fn left_out(&self) -> impl Iterator<Item = u32> {
+        self.left_out
+            .iter()
+            .filter(|(_, left)| left.until.is_none_or(|until| until > self.clock.monotonic()))
+            .map(|(card, _)| *card)
+    }
+
+    /// Ends it; it is started again at the next question, but not before [`START_INTERVAL`] is over.
+    pub fn rest(&mut self) {
+        if let Some(talk) = self.talk.take() {
+            self.end(talk);
+            self.again = self.clock.monotonic() + START_INTERVAL;
+            self.state = ReaderState::Resting;
+        }
+    }
+
+    /// Takes what was answered since the tick before, and asks again if that was all. Starts a reader where there is
+    /// none and may be one.
+    pub fn ask(&mut self, rare: bool) -> Answers {
+        let mut answers = Answers::default();
+        self.bury();
+        if self.talk.is_none() && !self.start() {
+            return answers;
+        }
+        let left_out: Vec<u32> = self.left_out().collect();
+        let Some(mut talk) = self.talk.take() else { return answers };
+        let number = self.questions + 1;
+        let question = Question { number, rare, left_out };
+        match talk.round(question, self.patience(), &*self.clock, &mut answers) {
+            Ok(asked) => {
+                self.questions += u64::from(asked);
+                answers.asked = asked;
+                self.talk = Some(talk);
+            }
+            Err(end) => self.ended(talk, end),
+        }
+        answers
+    }
+
+    fn patience(&self) -> Duration {
+        match &self.how {
+            VendorReader::Thread { patience, .. } => *patience,
+            _ => ANSWER_WAIT,
+        }
+    }
+
+    /// Whether one runs now.
+    fn start(&mut self) -> bool {
+        let now = self.clock.monotonic();
+        if now < self.again {
+            return false;
+        }
+        if self.undead.len() >= UNDEAD_MAX {
+            self.tell_once("undead", "readers of NVIDIA's library hang and cannot be ended; its GPUs are not read");
+            return false;
+        }
+        self.again = now + START_INTERVAL;
+        match self.spawn(now) {
+            Ok(talk) => {
+                self.talk = Some(talk);
+                self.state = ReaderState::Running;
+                true
+            }
+            Err(error) => {
+                self.tell_once("start", &format!("the reader of NVIDIA's library cannot be started: {error}"));
+                self.state = ReaderState::Failed;
+                false
+            }
+        }
+    }
+
+    fn spawn(&self, now: Duration) -> io::Result<Talk> {
+        let (mut stream, theirs) = UnixStream::pair()?;
+        let (life, their_life) = UnixStream::pair()?;
+        let (child, library) = match &self.how {
+            VendorReader::Nobody => return Err(io::ErrorKind::Unsupported.into()),
+            VendorReader::Program { program, words, library } => {
+                let mut command = Command::new(program);
+                command.args(words).current_dir("/").stdin(OwnedFd::from(theirs));
+                command.stdout(OwnedFd::from(their_life)).stderr(Stdio::null());
+                // A signal of the terminal is not for it: telem ends it.
+                command.process_group(0);
+                (Some(command.spawn()?), library.clone())
+            }
+            VendorReader::Thread { library, .. } => {
+                let clock = Arc::clone(&self.clock);
+                let thread = std::thread::Builder::new().name("telem-nvml".to_owned());
+                thread.spawn(move || answer(theirs, &*clock))?;
+                (None, Some(library.clone()))
+            }
+        };
+        say(&mut stream, &ReaderOrder { level: self.level, library })?;
+        Ok(Talk {
+            life: child.is_some().then_some(life),
+            stream,
+            child,
+            frames: FrameBuffer::default(),
+            cards: None,
+            driver: String::new(),
+            open: None,
+            turn: None,
+            sign: now,
+        })
+    }
+
+    fn ended(&mut self, talk: Talk, end: ReaderEnd) {
+        let now = self.clock.monotonic();
+        let turn = talk.turn.filter(|_| talk.open.is_some());
+        let status = self.end(talk);
+        let at = turn.map(|card| format!(" in the turn of its GPU {card}")).unwrap_or_default();
+        match end {
+            ReaderEnd::Off { why, cause } => {
+                self.state = ReaderState::Off { why, cause };
+                return;
+            }
+            ReaderEnd::Hung => self.tell_once("hangs", &format!("a call of NVIDIA's library hangs{at}")),
+            ReaderEnd::Died(error) => {
+                let how = status.unwrap_or_else(|| error.to_string());
+                self.tell_once("died", &format!("NVIDIA's library ended its reader{at} ({how})"));
+            }
+        }
+        self.state = ReaderState::Failed;
+        if let Some(card) = turn {
+            let left = self.left_out.entry(card).or_insert(LeftOut { times: 0, until: None });
+            left.times += 1;
+            left.until = (left.times < 2).then_some(now + LEFT_OUT_FOR);
+        }
+    }
+
+    /// Kills it, and hardly waits; how it had ended, if it had. One that is not in a call of the library ends by itself
+    /// when its stream is closed.
+    fn end(&mut self, talk: Talk) -> Option<String> {
+        let mut child = talk.child?;
+        drop((talk.stream, talk.life));
+        let status = exit_of(&mut child);
+        if status.is_none() {
+            let _ = child.kill();
+            self.undead.push(child);
+        }
+        status.map(|status| match status.signal() {
+            Some(signal) => format!("signal {signal}"),
+            None => status.to_string(),
+        })
+    }
+
+    fn bury(&mut self) {
+        self.undead.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    }
+
+    fn tell_once(&mut self, what: &'static str, text: &str) {
+        if self.told.contains(&what) {
+            tracing::debug!("{text}");
+        } else {
+            self.told.push(what);
+            tracing::warn!("{text}; the node's other sources go on");
+        }
+    }
+
+    #[cfg(test)]
+    pub fn told(&self) -> &[&'static str] {
+        &self.told
+    }
+
+    /// Closes all that ends when a process does, and kills nobody.
+    #[cfg(test)]
+    pub fn forget(&mut self) -> Option<Child> {
+        self.talk.take()?.child
+    }
+
+    #[cfg(test)]
+    pub fn pid(&self) -> Option<u32> {
+        self.talk.as_ref()?.child.as_ref().map(Child::id)
+    }
+}
+
+/// Its stream ends a little before it does.
+fn exit_of(child: &mut Child) -> Option<ExitStatus> {
+    for _ in 0..EXIT_LOOKS {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    None
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some(talk) = self.talk.take() {
+            self.end(talk);
+        }
+        self.bury();
+    }
+}
+
+impl Talk {
+    /// Takes what is there, asks where all was answered, and takes what comes in time; whether it asked.
+    fn round(
+        &mut self,
+        question: Question,
+        longest: Duration,
+        clock: &dyn Clock,
+        answers: &mut Answers,
+    ) -> Result<bool, ReaderEnd> {
+        let began = clock.monotonic();
+        self.take(answers, Duration::ZERO, clock)?;
+        let mut question = Some(question);
+        loop {
+            if self.is_idle() {
+                let Some(question) = question.take() else { break };
+                self.ask(question, clock.monotonic())?;
+            }
+            let passed = clock.monotonic().saturating_sub(began);
+            if passed >= longest {
+                break;
+            }
+            self.take(answers, longest - passed, clock)?;
+            if !self.is_idle() {
+                break;
+            }
+        }
+        self.check(clock.monotonic())?;
+        Ok(question.is_none())
+    }
+
+    fn ask(&mut self, question: Question, now: Duration) -> Result<(), ReaderEnd> {
+        // The socket of a reader that hangs has room for this one question: it had answered the one before.
+        say(&mut self.stream, &question).map_err(ReaderEnd::Died)?;
+        self.sign = now;
+        self.turn = self.after(None, &question.left_out);
+        self.open = Some(question);
+        Ok(())
+    }
+
+    /// The GPU after this one.
+    fn after(&self, card: Option<u32>, left_out: &[u32]) -> Option<u32> {
+        let indices = self.cards.iter().flatten().map(|card| card.index);
+        indices.filter(|index| !left_out.contains(index) && card.is_none_or(|card| *index > card)).min()
+    }
+
+    /// Takes lines until there is none within `longest`, or the question is answered.
+    fn take(&mut self, answers: &mut Answers, longest: Duration, clock: &dyn Clock) -> Result<(), ReaderEnd> {
+        let began = clock.monotonic();
+        let waits = !longest.is_zero();
+        loop {
+            while let Some(told) = self.frames.next().map_err(ReaderEnd::Died)? {
+                self.sign = clock.monotonic();
+                self.hear(told, answers)?;
+            }
+            let passed = clock.monotonic().saturating_sub(began);
+            // Without a wait, until there is nothing more.
+            if waits && (self.is_idle() || passed >= longest) || passed > ANSWER_WAIT {
+                return Ok(());
+            }
+            self.stream.set_nonblocking(!waits).map_err(ReaderEnd::Died)?;
+            if waits {
+                self.stream.set_read_timeout(Some(longest - passed)).map_err(ReaderEnd::Died)?;
+            }
+            match self.frames.fill(&mut self.stream) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(ReaderEnd::Died(error)),
+            }
+        }
+    }
+
+    /// Whether it has answered all.
+    fn is_idle(&self) -> bool {
+        self.cards.is_some() && self.open.is_none()
+    }
+
+    fn hear(&mut self, told: Told, answers: &mut Answers) -> Result<(), ReaderEnd> {
+        match told {
+            Told::Cards { driver, cards } => {
+                self.driver = driver;
+                answers.cards = Some(cards.clone());
+                self.cards = Some(cards);
+            }
+            Told::Reading(reading) => {
+                if let Some(open) = &self.open {
+                    self.turn = self.after(Some(reading.card), &open.left_out);
+                }
+                answers.readings.retain(|known| known.card != reading.card);
+                answers.readings.push(*reading);
+            }
+            Told::Alive { card } => self.turn = card.or(self.turn),
+            Told::Done { number } => {
+                if self.open.as_ref().is_some_and(|open| open.number == number) {
+                    (self.open, self.turn) = (None, None);
+                }
+            }
+            Told::Off { why, cause } => return Err(ReaderEnd::Off { why, cause }),
+        }
+        Ok(())
+    }
+
+    fn check(&self, now: Duration) -> Result<(), ReaderEnd> {
+        let deadline = if self.cards.is_none() { START_DEADLINE } else { CALL_DEADLINE };
+        let hangs = !self.is_idle() && now.saturating_sub(self.sign) > deadline;
+        if hangs { Err(ReaderEnd::Hung) } else { Ok(()) }
+    }
+}
