@@ -1,8 +1,9 @@
 //! What a run was started with, as its user tells it: settings, tags, and the commit that its directory stands at.
 
+mod yaml;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
@@ -122,8 +123,8 @@ pub fn turn() -> MutexGuard<'static, ()> {
     CHANGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Settings from `--config`: each text is `KEY=VALUE` or the name of a JSON file with an object. What comes later wins.
-/// Objects in objects become names with dots between; lists stay JSON.
+/// Settings from `--config`: each text is `KEY=VALUE` or the name of a file with an object, in JSON, YAML (`.yaml`, `.yml`)
+/// or TOML (`.toml`). What comes later wins. Objects in objects become names with dots between; lists stay JSON.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -189,10 +190,40 @@ fn read(path: &Path) -> Result<Map<String, Json>, String> {
         return Err(format!("--config {name} has {} bytes; at most {FILE_BYTES_MAX} are read", found.len()));
     }
     let text = fs::read_to_string(path).map_err(|error| format!("--config {name} cannot be read: {error}"))?;
-    match serde_json::from_str(&text) {
+    let (language, parsed) = parse(path, &text);
+    match parsed {
         Ok(Json::Object(object)) => Ok(object),
-        Ok(_) => Err(format!("--config {name} holds JSON that is no object: expected {{\"lr\": 0.1, ...}}")),
-        Err(error) => Err(format!("--config {name} is no JSON: {error}")),
+        Ok(_) => Err(format!("--config {name} holds {language} that is no object: expected {{\"lr\": 0.1, ...}}")),
+        Err(error) => Err(format!("--config {name} is no {language}: {error}")),
+    }
+}
+
+/// What a file holds, by the end of its name.
+fn parse(path: &Path, text: &str) -> (&'static str, Result<Json, String>) {
+    match path.extension().and_then(|end| end.to_str()) {
+        Some("yaml" | "yml") => ("YAML", yaml::parse(text)),
+        Some("toml") => {
+            let table = toml::from_str::<toml::Table>(text).map_err(|error| error.to_string());
+            ("TOML", table.map(|table| of_toml(toml::Value::Table(table))))
+        }
+        _ => ("JSON", serde_json::from_str(text).map_err(|error| error.to_string())),
+    }
+}
+
+/// Times, and numbers that JSON has not, become text.
+fn of_toml(value: toml::Value) -> Json {
+    match value {
+        toml::Value::String(text) => Json::String(text),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => {
+            serde_json::Number::from_f64(number).map_or_else(|| Json::String(number.to_string()), Json::Number)
+        }
+        toml::Value::Boolean(value) => Json::Bool(value),
+        toml::Value::Datetime(time) => Json::String(time.to_string()),
+        toml::Value::Array(items) => Json::Array(items.into_iter().map(of_toml).collect()),
+        toml::Value::Table(table) => {
+            Json::Object(table.into_iter().map(|(key, value)| (key, of_toml(value))).collect())
+        }
     }
 }
 
