@@ -9,15 +9,19 @@ use telem_engine::limits::{LimitRow, bytes, count, time};
 
 use crate::accept::lines::LINES_TOLD_MAX;
 use crate::accept::{Limits, REJECTS_TOLD_MAX};
+use crate::collect::cores::CPU_DIRECTORIES_MAX;
 use crate::collect::cpu::CPUS_MAX;
 use crate::collect::devices::DEVICES_MAX;
+use crate::collect::energy::{ACCELERATORS_MAX, ZONES_MAX};
 use crate::collect::gpu::nvidia::limits::{ANSWER_WAIT, CALL_DEADLINE, CARD_PROCESSES_MAX, CARDS_MAX};
 use crate::collect::infiniband::PORTS_MAX;
 use crate::collect::job::JOB_EVERY_TICK_MAX;
 use crate::collect::job::members::NAMES_MAX;
 use crate::collect::job::series::{GROUPS_MAX, JOB_PROCESSES_MAX, SETTLED_AFTER, SHORT_ALL_MAX, SHORT_MAX};
+use crate::collect::memory_errors::CONTROLLERS_MAX;
 use crate::collect::mounts::FILE_SYSTEMS_MAX;
 use crate::collect::processes::{PROCESSES_MAX, WALK_INTERVAL};
+use crate::collect::sensors::FIGURES_MAX;
 use crate::collect::source::FILE_BYTES_MAX;
 use crate::collect::space::{HUNG_MAX, SPACE_DEADLINE};
 use crate::collect::threads::HANG_AFTER;
@@ -145,6 +149,15 @@ pub fn collected() -> Vec<LimitRow> {
             format!("{}, {}", time(SPACE_DEADLINE), count(HUNG_MAX)),
             "the others are asked without it; none while so many wait",
         ),
+        LimitRow::new("zones of RAPL (`ZONES_MAX`)", count(ZONES_MAX), LEFT_OUT),
+        LimitRow::new("accelerators of Cray's counters (`ACCELERATORS_MAX`)", count(ACCELERATORS_MAX), LEFT_OUT),
+        LimitRow::new("sensors, and their figures (`SENSORS_MAX`, `FIGURES_MAX`)", count(FIGURES_MAX), LEFT_OUT),
+        LimitRow::new(
+            "CPUs whose clocks and throttling are read (`CPU_DIRECTORIES_MAX`)",
+            count(CPU_DIRECTORIES_MAX),
+            LEFT_OUT,
+        ),
+        LimitRow::new("controllers of memory (`CONTROLLERS_MAX`)", count(CONTROLLERS_MAX), LEFT_OUT),
         LimitRow::new("GPUs of NVIDIA (`CARDS_MAX`)", count(CARDS_MAX), LEFT_OUT),
         LimitRow::new("processes of a GPU of NVIDIA (`CARD_PROCESSES_MAX`)", count(CARD_PROCESSES_MAX), LEFT_OUT),
         LimitRow::new(

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::slots::GpuSlots;
+use super::energy::PowerBoard;
 use super::sampler::{Found, Subject};
 use super::series::Out;
 use super::source::Tree;
@@ -271,6 +272,8 @@ pub struct VendorGpus {
     level: u8,
     /// By number.
     slots: BTreeMap<usize, GpuSlots>,
+    /// Where their power counts towards that of the node.
+    power: Option<PowerBoard>,
 }
 
 /// Whose processes are told of, from which tree, at which level.
@@ -284,14 +287,23 @@ pub struct GpuView {
 impl VendorGpus {
     pub fn new(vendor: GpuVendor, source: Box<dyn GpuSource>, view: &GpuView, roll: &GpuRoll) -> Self {
         let GpuView { tree, uid, level } = view.clone();
-        Self { vendor, source, roll: roll.clone(), tree, uid, level, slots: BTreeMap::new() }
+        Self { vendor, source, roll: roll.clone(), tree, uid, level, slots: BTreeMap::new(), power: None }
+    }
+
+    /// The same, whose power counts towards that of the node.
+    pub fn counted_on(self, board: &PowerBoard) -> Self {
+        Self { power: Some(board.clone()), ..self }
     }
 }
 
 impl Subject for VendorGpus {
     fn search(&mut self) {
         self.source.search();
-        self.roll.enter(self.source.cards());
+        let cards = self.source.cards();
+        if let Some(board) = self.power.as_ref().filter(|_| !cards.is_empty()) {
+            board.expect_gpus();
+        }
+        self.roll.enter(cards);
     }
 
     fn found(&self) -> Vec<Found> {
@@ -312,6 +324,9 @@ impl Subject for VendorGpus {
             let Some(number) = self.roll.number(self.vendor, *pci) else { continue };
             let slots = self.slots.entry(number).or_insert_with(|| GpuSlots::new(number, self.level));
             slots.put(reading, out);
+            if let Some(board) = &self.power {
+                board.put_gpu(number, out.time(), reading.power_watts, reading.energy_joules);
+            }
             if self.level >= slots::PROCESS_LEVEL {
                 slots.put_processes(&reading.processes, &self.tree, self.uid, out);
             }

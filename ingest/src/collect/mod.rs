@@ -5,14 +5,17 @@
 //! the threads that run it.
 
 pub mod catalog;
+pub(crate) mod cores;
 pub mod cpu;
 pub(crate) mod devices;
 pub mod disk;
+pub(crate) mod energy;
 pub(crate) mod gpu;
 pub(crate) mod infiniband;
 pub(crate) mod job;
 pub mod load;
 pub mod memory;
+pub(crate) mod memory_errors;
 pub(crate) mod mounts;
 pub mod network;
 mod own;
@@ -20,6 +23,7 @@ mod pace;
 pub mod pressure;
 pub mod processes;
 mod sampler;
+pub(crate) mod sensors;
 mod series;
 pub(crate) mod source;
 pub mod space;
@@ -27,6 +31,7 @@ pub mod space;
 mod tests;
 mod text;
 pub(crate) mod threads;
+mod unwrapped;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

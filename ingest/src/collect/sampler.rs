@@ -14,13 +14,17 @@ use std::time::Duration;
 
 use telem_engine::{Clock, Db, SampleBatch, Timestamp, Value};
 
+use super::energy::{NodePower, PmCounters, PowerBoard, PowerMeters, PowerTicks, Rapl};
 use super::gpu::nvidia::NvidiaGpus;
 use super::gpu::{GpuRoll, GpuVendor, GpuView, VendorGpus};
 use super::own::Own;
 use super::pace::Pace;
 use super::series::{Out, Tick};
 use super::source::Tree;
-use super::{CollectOptions, cpu, disk, infiniband, job, load, memory, network, pressure, processes, space};
+use super::{
+    CollectOptions, cores, cpu, disk, infiniband, job, load, memory, memory_errors, network, pressure, processes,
+    sensors, space,
+};
 
 /// From which level on the processes of the job have series.
 const JOB_LEVEL: u8 = 3;
@@ -162,11 +166,29 @@ impl Sampler {
         // Fabrics.
         add(Part::Devices, "InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level)));
 
+        // Power, energy and heat. The power of the node comes after all that it is made of.
+        let board = PowerBoard::new(options.interval);
+        add(Part::Devices, "Cray's power counters", Box::new(PmCounters::new(&tree, &board)));
+        add(Part::Devices, "power meters", Box::new(PowerMeters::new(&tree, &board)));
+        add(Part::Devices, "the energy of CPUs", Box::new(Rapl::new(&tree, level, &board)));
+        add(Part::Devices, "the power of the node", Box::new(NodePower::new(&board, PowerTicks::OfDevices)));
+        add(Part::Devices, "sensors", Box::new(sensors::Sensors::new(&tree, level)));
+        add(Part::Devices, "throttled CPUs", Box::new(cores::Throttling::new(&tree, level)));
+        if level >= 3 {
+            add(Part::Devices, "the clocks of CPUs", Box::new(cores::CpuClocks::new(&tree)));
+        }
+        add(Part::Devices, "errors of memory", Box::new(memory_errors::MemoryErrors::new(&tree, level)));
+
         // GPUs; those whose reader is waited for come last.
         let roll = GpuRoll::default();
         let view = GpuView { tree: tree.clone(), uid: options.uid, level };
         let nvidia = Box::new(NvidiaGpus::new(&tree, level, options.vendor_reader.clone(), clock));
-        add(Part::Gpu, "NVIDIA's GPUs", Box::new(VendorGpus::new(GpuVendor::Nvidia, nvidia, &view, &roll)));
+        add(
+            Part::Gpu,
+            "NVIDIA's GPUs",
+            Box::new(VendorGpus::new(GpuVendor::Nvidia, nvidia, &view, &roll).counted_on(&board)),
+        );
+        add(Part::Gpu, "the power of the node by GPUs", Box::new(NodePower::new(&board, PowerTicks::OfGpus)));
 
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();

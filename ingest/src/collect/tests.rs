@@ -100,7 +100,9 @@ impl World {
             if time < Timestamp::from_seconds(second) && key.metric() == "job_process_cpu_seconds_total" {
                 continue;
             }
-            assert_eq!(time, Timestamp::from_seconds(second));
+            // Measured by somebody else, a moment before.
+            let is_own_time = key.metric().starts_with("cray_pm_") && time > Timestamp::from_seconds(second - 1);
+            assert!(time == Timestamp::from_seconds(second) || is_own_time, "{key} at {time}");
             assert_eq!(key.tags().get("host"), Some("n1"));
             if !key.metric().starts_with("telem_") {
                 let twice = samples.insert(label(&key), value);

@@ -33,7 +33,14 @@ fn names_say_their_unit_and_whether_they_only_grow() {
         let units = ["bytes", "seconds", "joules", "watts", "celsius", "hertz"];
         if units.contains(&unit) || units.contains(&metric.unit) {
             // node_exporter's one name with its unit in the middle, and names of others.
-            let of_others = ["node_disk_io_time_weighted_seconds_total", "DevicePowerUsage"];
+            let of_others = [
+                "node_disk_io_time_weighted_seconds_total",
+                "node_hwmon_power_watt",
+                "node_hwmon_power_average_watt",
+                "node_hwmon_energy_joule_total",
+                "node_thermal_zone_temp",
+                "DevicePowerUsage",
+            ];
             assert!(of_others.contains(&metric.name) || unit == metric.unit, "{} is in '{}'", metric.name, metric.unit);
         }
     }
@@ -45,6 +52,7 @@ fn the_tags_of_all_metrics_are_known() {
         ["host", "mode", "cpu", "device", "port", "mountpoint", "fstype", "pid", "comm", "parent", "rank", "counted"]
             .into_iter()
             .chain(["gpu", "mig", "partition", "clock", "reason", "severity", "xid"])
+            .chain(["source", "index", "accel", "chip", "sensor", "zone", "type", "package", "core", "controller"])
     {
         assert!(is_tag_key(known), "{known}");
     }

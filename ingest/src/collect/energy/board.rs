@@ -1,0 +1,276 @@
+//! What sources say of the power of this node, and the best of it.
+//!
+//! From the best to the least: Cray's counters and power meters measure the whole node; then packages, memory and GPUs
+//! together, GPUs alone, and packages and memory alone. The tag `source` says which it is, and so what the figure covers.
+//! A better source that appears is taken at once. One that is silent is given up after [`SILENCE_MAX`], so that a missed
+//! reading starts no other series.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use telem_engine::Timestamp;
+
+use crate::collect::sampler::{Found, Subject};
+use crate::collect::series::{Out, Slot};
+use crate::collect::unwrapped::Unwrapped;
+
+/// How long a source may say nothing.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Power is integrated over so many intervals between two readings; over longer gaps it is unknown.
+const GAP_INTERVALS: u32 = 3;
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+
+const WATTS: &str = "node_power_watts";
+const JOULES: &str = "node_energy_joules_total";
+
+/// Where the power of the node is known from, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PowerSource {
+    PmCounters,
+    Meter,
+    RaplAndGpus,
+    Gpus,
+    Rapl,
+}
+
+impl PowerSource {
+    const ALL: [PowerSource; 5] = [Self::PmCounters, Self::Meter, Self::RaplAndGpus, Self::Gpus, Self::Rapl];
+
+    /// The value of the tag.
+    fn name(self) -> &'static str {
+        match self {
+            Self::PmCounters => "pm_counters",
+            Self::Meter => "acpi_power_meter",
+            Self::RaplAndGpus => "rapl_gpu",
+            Self::Gpus => "gpu",
+            Self::Rapl => "rapl",
+        }
+    }
+}
+
+/// The latest of one source.
+#[derive(Clone, Copy, Debug)]
+struct PowerReading {
+    time: Timestamp,
+    watts: Option<f64>,
+    /// A counter.
+    joules: Option<f64>,
+}
+
+/// The energy of a source that tells its power alone: trapezoids between readings.
+#[derive(Clone, Copy, Debug, Default)]
+struct EnergyIntegral {
+    last: Option<(Timestamp, f64)>,
+    joules: f64,
+}
+
+impl EnergyIntegral {
+    fn next(&mut self, time: Timestamp, watts: f64, gap_max: Duration) -> f64 {
+        if let Some((before, from)) = self.last.replace((time, watts)) {
+            let micros = time.micros().saturating_sub(before.micros());
+            if (0..=i64::try_from(gap_max.as_micros()).unwrap_or(i64::MAX)).contains(&micros) {
+                self.joules += (from + watts) / 2.0 * (micros as f64 / 1e6);
+            }
+        }
+        self.joules
+    }
+}
+
+/// What is known of the power of this node. Clones share it.
+#[derive(Clone, Debug)]
+pub struct PowerBoard {
+    shared: Arc<Mutex<PowerReadings>>,
+    gap_max: Duration,
+}
+
+#[derive(Debug, Default)]
+struct PowerReadings {
+    /// Something other than GPUs was found.
+    has_devices: bool,
+    /// Some GPU was found, whether or not it has answered.
+    has_gpus: bool,
+    pm: Option<PowerReading>,
+    meter: Option<PowerReading>,
+    meter_energy: EnergyIntegral,
+    rapl: Option<PowerReading>,
+    /// By the number of the GPU.
+    gpus: BTreeMap<usize, GpuPower>,
+}
+
+#[derive(Debug)]
+struct GpuPower {
+    counter: Unwrapped,
+    integral: EnergyIntegral,
+    reading: PowerReading,
+}
+
+impl PowerBoard {
+    /// `interval`: that of the collectors.
+    pub fn new(interval: Duration) -> Self {
+        Self { shared: Arc::default(), gap_max: interval.max(READ_INTERVAL) * GAP_INTERVALS }
+    }
+
+    /// A source other than a GPU was found.
+    pub(super) fn expect_devices(&self) {
+        self.lock().has_devices = true;
+    }
+
+    /// A GPU was found.
+    pub fn expect_gpus(&self) {
+        self.lock().has_gpus = true;
+    }
+
+    /// What Cray's counters say of the whole node.
+    pub(super) fn put_pm(&self, time: Timestamp, watts: Option<f64>, joules: Option<f64>) {
+        self.lock().pm = Some(PowerReading { time, watts, joules });
+    }
+
+    /// What the meters of the node say together.
+    pub(super) fn put_meter(&self, time: Timestamp, watts: f64) {
+        let mut readings = self.lock();
+        let joules = readings.meter_energy.next(time, watts, self.gap_max);
+        readings.meter = Some(PowerReading { time, watts: Some(watts), joules: Some(joules) });
+    }
+
+    /// The energy of all packages and their memory, a counter.
+    pub(super) fn put_rapl(&self, time: Timestamp, joules: f64) {
+        let mut readings = self.lock();
+        let watts = readings.rapl.and_then(|before| {
+            let seconds = time.micros().saturating_sub(before.time.micros()) as f64 / 1e6;
+            Some((joules - before.joules?) / seconds).filter(|_| seconds > 0.0)
+        });
+        readings.rapl = Some(PowerReading { time, watts, joules: Some(joules) });
+    }
+
+    /// What a GPU says. Its counter is its energy where it has one; else its power is integrated.
+    pub fn put_gpu(&self, number: usize, time: Timestamp, watts: Option<f64>, joules: Option<f64>) {
+        let mut readings = self.lock();
+        let gpu = readings.gpus.entry(number).or_insert_with(|| GpuPower {
+            counter: Unwrapped::new(None),
+            integral: EnergyIntegral::default(),
+            reading: PowerReading { time, watts: None, joules: None },
+        });
+        let counted = joules.filter(|joules| (0.0..1e15).contains(joules));
+        let joules = match (counted, watts) {
+            // To a thousandth, as it is stored.
+            (Some(joules), _) => Some(gpu.counter.next((joules * 1e3).round() as u64) as f64 / 1e3),
+            (None, Some(watts)) => Some(gpu.integral.next(time, watts, self.gap_max)),
+            (None, None) => None,
+        };
+        gpu.reading = PowerReading { time, watts, joules };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PowerReadings> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PowerReadings {
+    /// What a source says now, if it said something not long ago.
+    fn of(&self, source: PowerSource, now: Timestamp) -> Option<PowerReading> {
+        match source {
+            PowerSource::PmCounters => self.pm,
+            PowerSource::Meter => self.meter,
+            PowerSource::Rapl => self.rapl,
+            PowerSource::Gpus => self.gpus(now),
+            PowerSource::RaplAndGpus => {
+                let (rapl, gpus) = (self.rapl?, self.gpus(now)?);
+                Some(PowerReading {
+                    time: rapl.time.min(gpus.time),
+                    watts: rapl.watts.zip(gpus.watts).map(|(rapl, gpus)| rapl + gpus),
+                    joules: rapl.joules.zip(gpus.joules).map(|(rapl, gpus)| rapl + gpus),
+                })
+            }
+        }
+        .filter(|reading| is_fresh(reading.time, now))
+    }
+
+    /// All GPUs together: a sleeping one draws about nothing, and its energy stays what it was.
+    fn gpus(&self, now: Timestamp) -> Option<PowerReading> {
+        let readings = || self.gpus.values().map(|gpu| gpu.reading);
+        let awake = || readings().filter(|reading| is_fresh(reading.time, now));
+        let time = awake().map(|reading| reading.time).max()?;
+        let watts: Vec<f64> = awake().filter_map(|reading| reading.watts).collect();
+        let joules: Vec<f64> = readings().filter_map(|reading| reading.joules).collect();
+        Some(PowerReading {
+            time,
+            watts: (!watts.is_empty()).then(|| watts.iter().sum()),
+            joules: (!joules.is_empty()).then(|| joules.iter().sum()),
+        })
+    }
+}
+
+fn is_fresh(time: Timestamp, now: Timestamp) -> bool {
+    now.micros().saturating_sub(time.micros()) <= i64::try_from(SILENCE_MAX.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Among whose ticks the power of the node is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerTicks {
+    OfDevices,
+    /// Where GPUs alone tell it: there are no ticks of devices then.
+    OfGpus,
+}
+
+/// The power and energy of the node, from the best source.
+#[derive(Debug)]
+pub struct NodePower {
+    ticks: PowerTicks,
+    board: PowerBoard,
+    first: Option<Timestamp>,
+    slots: BTreeMap<PowerSource, [Slot; 2]>,
+    chosen: Option<PowerSource>,
+    /// The reading that was stored last: one that is repeated is none.
+    stored: Option<Timestamp>,
+}
+
+impl NodePower {
+    pub fn new(board: &PowerBoard, ticks: PowerTicks) -> Self {
+        Self { ticks, board: board.clone(), first: None, slots: BTreeMap::new(), chosen: None, stored: None }
+    }
+}
+
+impl Subject for NodePower {
+    /// What it shows is found by others.
+    fn found(&self) -> Vec<Found> {
+        vec![Found::Absent]
+    }
+
+    fn interval(&self) -> Duration {
+        READ_INTERVAL
+    }
+
+    fn sample(&mut self, out: &mut Out<'_>) {
+        let now = out.time();
+        let begun = *self.first.get_or_insert(now);
+        let readings = self.board.lock();
+        if readings.has_devices != (self.ticks == PowerTicks::OfDevices) {
+            return;
+        }
+        let best = PowerSource::ALL.into_iter().find_map(|source| Some((source, readings.of(source, now)?)));
+        // GPUs answer a moment later than files: a series of the packages alone would end with that.
+        let is_early = readings.has_gpus && readings.gpus.is_empty() && is_fresh(begun, now);
+        drop(readings);
+        let Some((source, reading)) = best.filter(|(source, _)| !is_early || *source != PowerSource::Rapl) else {
+            return;
+        };
+        if self.chosen.replace(source) != Some(source) {
+            self.stored = None;
+        }
+        if self.stored.replace(reading.time) == Some(reading.time) {
+            return;
+        }
+        let slots = self
+            .slots
+            .entry(source)
+            .or_insert_with(|| [WATTS, JOULES].map(|metric| Slot::tagged(metric, &[("source", source.name())])));
+        let [watts, joules] = slots;
+        if let Some(value) = reading.watts {
+            out.float(watts, (value * 1e3).round() / 1e3);
+        }
+        if let Some(value) = reading.joules {
+            out.float(joules, (value * 1e3).round() / 1e3);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Counters of hardware that begin anew: after their largest value, after a reset, with a driver that is loaded again.
+//!
+//! The one idea: what is stored only grows. A small step back is noise, and adds nothing; a large one is a counter that
+//! began anew. Whether it went once around or several times nobody can tell, so a counter must be read more often than
+//! it takes to go around.
+
+/// A counter that only grows, made of readings of one that may not.
+#[derive(Clone, Debug, Default)]
+pub struct Unwrapped {
+    /// The value behind which it begins at 0 again, where it has one.
+    range: Option<u64>,
+    last: Option<u64>,
+    total: u64,
+}
+
+impl Unwrapped {
+    pub fn new(range: Option<u64>) -> Self {
+        Self { range: range.filter(|range| *range > 0), last: None, total: 0 }
+    }
+
+    /// The counter after this reading. It begins with the first one as it is.
+    pub fn next(&mut self, reading: u64) -> u64 {
+        let grown = match self.last {
+            None => reading,
+            Some(last) if reading >= last => reading - last,
+            Some(last) => match self.range.filter(|range| last <= *range) {
+                // The shorter way around: a counter that goes back a little did not go around.
+                Some(range) if range - last + reading < range / 2 => range - last + reading,
+                _ if reading < last / 2 => reading,
+                // Noise: the highest value counts until it is passed.
+                _ => return self.total,
+            },
+        };
+        self.last = Some(reading);
+        self.total = self.total.saturating_add(grown);
+        self.total
+    }
+
+    /// The source says that the next reading begins anew, however large it is.
+    pub fn begin_anew(&mut self) {
+        if self.last.is_some() {
+            self.last = Some(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
