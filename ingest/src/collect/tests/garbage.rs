@@ -31,6 +31,8 @@ fn parse_as_everything(text: &[u8]) {
     assert!(disk::parse(text).filter(|(name, _)| disk::is_disk(name)).count() <= text.len());
     network::parse(text).for_each(drop);
     mounts::parse(text);
+    inventory::processors(text);
+    inventory::memory(text);
     processes::parse_stat(text);
     processes::parse_io(text);
     processes::parse_page_bytes(text);
