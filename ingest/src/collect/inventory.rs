@@ -135,19 +135,19 @@ impl InventoryBook {
 
 /// The processors and the memory of the node. They are looked at once: they do not change while telem runs.
 #[derive(Debug)]
-pub struct Machine {
+pub struct NodeHardware {
     tree: Tree,
     found: Option<Vec<InventoryEntry>>,
     searched: bool,
 }
 
-impl Machine {
+impl NodeHardware {
     pub fn new(tree: &Tree) -> Self {
         Self { tree: tree.clone(), found: None, searched: false }
     }
 }
 
-impl Subject for Machine {
+impl Subject for NodeHardware {
     fn sample(&mut self, _: &mut Out<'_>) {}
 
     fn search(&mut self) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use telem_engine::{Clock, Db, Durability, SampleBatch, Timestamp, Value};
 
-use super::inventory::{DeviceKind, InventoryBook, InventoryEntry, Machine};
+use super::inventory::{DeviceKind, InventoryBook, InventoryEntry, NodeHardware};
 use super::own::Own;
 use super::pace::Pace;
 use super::series::{Out, Tick};
@@ -166,7 +166,7 @@ impl Sampler {
         add(Part::Node, "disks", Box::new(disk::Disks::new(&tree, level)));
         add(Part::Node, "network interfaces", Box::new(network::Network::new(&tree, level)));
         add(Part::Node, "file systems", Box::new(space::Space::new(&tree, Arc::clone(&options.space), clock)));
-        add(Part::Node, "the inventory", Box::new(Machine::new(&tree)));
+        add(Part::Node, "the inventory", Box::new(NodeHardware::new(&tree)));
         if level >= 4 {
             add(Part::Node, "telem itself", Box::new(Own::new(options.own.clone())));
         }
