@@ -27,6 +27,8 @@ fn info(segments: &[&str]) -> Info {
         job: None,
         storage: None,
         by_metric: Vec::new(),
+        inventory: Vec::new(),
+        energy: Vec::new(),
         databases: Vec::new(),
         unopened: Vec::new(),
     }
