@@ -5,7 +5,12 @@
 //! process told since the tick before is a reading too. Each vendor has a seat of its own, so that a driver that hangs
 //! costs no samples of the others.
 
+pub mod amd;
+pub mod clients;
+pub mod drm;
+pub mod intel;
 pub mod nvidia;
+pub mod sleep;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -269,6 +274,8 @@ pub struct VendorGpus {
     tree: Tree,
     uid: u32,
     level: u8,
+    /// More is known of GPUs after their first answer than after a search.
+    searched: bool,
     /// By number.
     slots: BTreeMap<usize, GpuSlots>,
 }
@@ -284,7 +291,7 @@ pub struct GpuView {
 impl VendorGpus {
     pub fn new(vendor: GpuVendor, source: Box<dyn GpuSource>, view: &GpuView, roll: &GpuRoll) -> Self {
         let GpuView { tree, uid, level } = view.clone();
-        Self { vendor, source, roll: roll.clone(), tree, uid, level, slots: BTreeMap::new() }
+        Self { vendor, source, roll: roll.clone(), tree, uid, level, searched: false, slots: BTreeMap::new() }
     }
 }
 
@@ -292,6 +299,7 @@ impl Subject for VendorGpus {
     fn search(&mut self) {
         self.source.search();
         self.roll.enter(self.source.cards());
+        self.searched = true;
     }
 
     fn found(&self) -> Vec<Found> {
@@ -304,8 +312,9 @@ impl Subject for VendorGpus {
 
     fn sample(&mut self, out: &mut Out<'_>) {
         let readings = self.source.sample(out);
-        // A source that is told what is there, such as by another process, knows its first ones only now.
-        if readings.iter().any(|(pci, _)| self.roll.number(self.vendor, *pci).is_none()) {
+        let is_news =
+            |(pci, reading): &(PciAddress, GpuReading)| !reading.up || self.roll.number(self.vendor, *pci).is_none();
+        if std::mem::take(&mut self.searched) || readings.iter().any(is_news) {
             self.roll.enter(self.source.cards());
         }
         for (pci, reading) in &readings {

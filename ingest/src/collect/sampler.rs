@@ -14,6 +14,11 @@ use std::time::Duration;
 
 use telem_engine::{Clock, Db, SampleBatch, Timestamp, Value};
 
+use super::gpu::amd::amd_driver;
+use super::gpu::clients::GpuClients;
+use super::gpu::drm::DrmGpus;
+use super::gpu::intel::intel_driver;
+use super::gpu::{GpuRoll, GpuVendor, GpuView, VendorGpus};
 use super::own::Own;
 use super::pace::Pace;
 use super::series::{Out, Tick};
@@ -159,6 +164,13 @@ impl Sampler {
         // Fabrics.
         add(Part::Devices, "InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level)));
 
+        // GPUs, in the order in which they are numbered.
+        let (view, roll) = (GpuView { tree: tree.clone(), uid: options.uid, level }, GpuRoll::default());
+        let cards = |vendor, make| Box::new(DrmGpus::new(&tree, vendor, level, make));
+        let gpus = |vendor, source| Box::new(VendorGpus::new(vendor, source, &view, &roll));
+        add(Part::Gpu, "GPUs of AMD", gpus(GpuVendor::Amd, cards(GpuVendor::Amd, amd_driver)));
+        add(Part::Gpu, "GPUs of Intel", gpus(GpuVendor::Intel, cards(GpuVendor::Intel, intel_driver)));
+
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();
         if let Some(target) = target {
@@ -167,6 +179,7 @@ impl Sampler {
             add(Part::Processes, "the job's processes", Box::new(subject));
         }
         add(Part::Processes, "processes", Box::new(processes::Processes::new(&tree, options.uid, level)));
+        add(Part::Processes, "memory of GPUs", Box::new(GpuClients::new(&view, &roll)));
         Self {
             db,
             host: options.host.clone(),

@@ -1,0 +1,1 @@
+//! Idle time as utilisation, energy as power, and reasons as time.
