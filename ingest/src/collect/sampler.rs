@@ -18,6 +18,7 @@ use super::gpu::amd::amd_driver;
 use super::gpu::clients::GpuClients;
 use super::gpu::drm::DrmGpus;
 use super::gpu::intel::intel_driver;
+use super::gpu::nvidia::NvidiaGpus;
 use super::gpu::{GpuRoll, GpuVendor, GpuView, VendorGpus};
 use super::own::Own;
 use super::pace::Pace;
@@ -156,7 +157,8 @@ impl Sampler {
         add(Part::Node, "pressure", Box::new(pressure::Pressure::new(&tree)));
         add(Part::Node, "disks", Box::new(disk::Disks::new(&tree, level)));
         add(Part::Node, "network interfaces", Box::new(network::Network::new(&tree, level)));
-        add(Part::Node, "file systems", Box::new(space::Space::new(&tree, Arc::clone(&options.space), clock)));
+        let space = space::Space::new(&tree, Arc::clone(&options.space), Arc::clone(&clock));
+        add(Part::Node, "file systems", Box::new(space));
         if level >= 4 {
             add(Part::Node, "telem itself", Box::new(Own::new(options.own.clone())));
         }
@@ -168,8 +170,10 @@ impl Sampler {
         let (view, roll) = (GpuView { tree: tree.clone(), uid: options.uid, level }, GpuRoll::default());
         let cards = |vendor, make| Box::new(DrmGpus::new(&tree, vendor, level, make));
         let gpus = |vendor, source| Box::new(VendorGpus::new(vendor, source, &view, &roll));
-        add(Part::Gpu, "GPUs of AMD", gpus(GpuVendor::Amd, cards(GpuVendor::Amd, amd_driver)));
-        add(Part::Gpu, "GPUs of Intel", gpus(GpuVendor::Intel, cards(GpuVendor::Intel, intel_driver)));
+        let nvidia = Box::new(NvidiaGpus::new(&tree, level, options.vendor_reader.clone(), clock));
+        add(Part::Gpu, "NVIDIA's GPUs", gpus(GpuVendor::Nvidia, nvidia));
+        add(Part::Gpu, "AMD's GPUs", gpus(GpuVendor::Amd, cards(GpuVendor::Amd, amd_driver)));
+        add(Part::Gpu, "Intel's GPUs", gpus(GpuVendor::Intel, cards(GpuVendor::Intel, intel_driver)));
 
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();
