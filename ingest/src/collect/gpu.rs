@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::slots::GpuSlots;
+use super::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
 use super::sampler::{Found, Subject};
 use super::series::Out;
 use super::source::Tree;
@@ -92,7 +93,7 @@ pub struct GpuIdentity {
     /// The kernel's driver, with its version where it has one.
     pub driver: String,
     pub firmware: String,
-    pub status: GpuStatus,
+    pub status: DeviceStatus,
 }
 
 impl GpuIdentity {
@@ -107,22 +108,33 @@ impl GpuIdentity {
             limit_watts: None,
             driver: String::new(),
             firmware: String::new(),
-            status: GpuStatus::Ok,
+            status: DeviceStatus::Ok,
         }
     }
-}
 
-/// How a GPU is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GpuStatus {
-    #[default]
-    Ok,
-    /// It sleeps, and is not asked.
-    Asleep,
-    /// It does not answer any more, or needs a reset.
-    Lost,
-    /// It may not be asked.
-    Refused,
+    fn entry(&self, number: usize) -> InventoryEntry {
+        let Self { vendor, pci, model, uuid, numa, memory_bytes, limit_watts, driver, firmware, status } = self.clone();
+        let reason = match status {
+            DeviceStatus::Ok => "",
+            DeviceStatus::Asleep => "it sleeps, and is not woken",
+            DeviceStatus::Lost => "it does not answer any more",
+            DeviceStatus::Refused => "its files may not be read",
+        };
+        InventoryEntry {
+            vendor: vendor.to_string(),
+            model,
+            serial_or_uuid: uuid,
+            pci: pci.to_string(),
+            numa,
+            memory_bytes,
+            limit_watts,
+            driver,
+            firmware,
+            status,
+            reason: reason.to_owned(),
+            ..InventoryEntry::new(DeviceKind::Gpu, number.to_string())
+        }
+    }
 }
 
 /// What a GPU tells at one tick; nothing of what it does not know.
@@ -278,6 +290,8 @@ pub struct VendorGpus {
     searched: bool,
     /// By number.
     slots: BTreeMap<usize, GpuSlots>,
+    /// The inventory has not heard of it yet.
+    is_news: bool,
 }
 
 /// Whose processes are told of, from which tree, at which level.
@@ -291,19 +305,45 @@ pub struct GpuView {
 impl VendorGpus {
     pub fn new(vendor: GpuVendor, source: Box<dyn GpuSource>, view: &GpuView, roll: &GpuRoll) -> Self {
         let GpuView { tree, uid, level } = view.clone();
-        Self { vendor, source, roll: roll.clone(), tree, uid, level, searched: false, slots: BTreeMap::new() }
+        Self {
+            vendor,
+            source,
+            roll: roll.clone(),
+            tree,
+            uid,
+            level,
+            searched: false,
+            slots: BTreeMap::new(),
+            is_news: false,
+        }
+    }
+}
+
+impl VendorGpus {
+    fn enter(&mut self) {
+        self.roll.enter(self.source.cards());
+        self.is_news = true;
     }
 }
 
 impl Subject for VendorGpus {
     fn search(&mut self) {
         self.source.search();
-        self.roll.enter(self.source.cards());
+        self.enter();
         self.searched = true;
     }
 
     fn found(&self) -> Vec<Found> {
         self.source.found()
+    }
+
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        let entries = || self.roll.of(self.vendor).iter().map(|(number, card)| card.entry(*number)).collect();
+        std::mem::take(&mut self.is_news).then(entries)
+    }
+
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Gpu)
     }
 
     fn interval(&self) -> Duration {
@@ -315,7 +355,7 @@ impl Subject for VendorGpus {
         let is_news =
             |(pci, reading): &(PciAddress, GpuReading)| !reading.up || self.roll.number(self.vendor, *pci).is_none();
         if std::mem::take(&mut self.searched) || readings.iter().any(is_news) {
-            self.roll.enter(self.source.cards());
+            self.enter();
         }
         for (pci, reading) in &readings {
             let Some(number) = self.roll.number(self.vendor, *pci) else { continue };

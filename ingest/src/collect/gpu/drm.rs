@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use telem_engine::Timestamp;
 
 use super::sleep::{QuietWatch, Wakefulness, wakefulness};
-use super::{GpuIdentity, GpuReading, GpuSource, GpuStatus, GpuVendor, PciAddress};
+use super::{DeviceStatus, GpuIdentity, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
 use crate::collect::sampler::Found;
 use crate::collect::series::Out;
@@ -212,13 +212,13 @@ impl AskedCard {
         let device = &self.card.device;
         match wakefulness(device) {
             Wakefulness::Asleep => {
-                self.identity.status = GpuStatus::Asleep;
+                self.identity.status = DeviceStatus::Asleep;
                 self.watch.forget();
                 self.driver.rest();
                 return None;
             }
             Wakefulness::Gone => {
-                self.identity.status = GpuStatus::Lost;
+                self.identity.status = DeviceStatus::Lost;
                 return Some(GpuReading::default());
             }
             Wakefulness::Awake if !self.watch.may_ask(turn.time) => {
@@ -233,18 +233,18 @@ impl AskedCard {
         self.refused.clear();
         self.refused.extend(refused);
         if heard {
-            self.identity.status = GpuStatus::Ok;
+            self.identity.status = DeviceStatus::Ok;
             self.driver.tell(&mut self.identity);
             self.watch.hear(reading.utilization_percent, device, turn.time);
             return Some(GpuReading { up: true, ..reading });
         }
         if failed {
-            self.identity.status = GpuStatus::Lost;
+            self.identity.status = DeviceStatus::Lost;
             self.driver.rest();
             return Some(GpuReading::default());
         }
         if !self.refused.is_empty() {
-            self.identity.status = GpuStatus::Refused;
+            self.identity.status = DeviceStatus::Refused;
         }
         None
     }
@@ -253,7 +253,7 @@ impl AskedCard {
 impl GpuSource for DrmGpus {
     fn search(&mut self) {
         // One that was lost is looked at as if it were new: its files are not those of before.
-        self.cards.retain(|known| known.identity.status != GpuStatus::Lost);
+        self.cards.retain(|known| known.identity.status != DeviceStatus::Lost);
         for card in cards_of(&self.tree, self.vendor) {
             if self.cards.iter().any(|known| known.card.device == card.device) {
                 continue;
@@ -261,7 +261,7 @@ impl GpuSource for DrmGpus {
             let Some(driver) = (self.make)(&card, self.level) else { continue };
             let mut asked = AskedCard::new(card, self.vendor, driver);
             if wakefulness(&asked.card.device) == Wakefulness::Asleep {
-                asked.identity.status = GpuStatus::Asleep;
+                asked.identity.status = DeviceStatus::Asleep;
             }
             asked.driver.tell(&mut asked.identity);
             self.cards.push(asked);
@@ -289,7 +289,7 @@ impl GpuSource for DrmGpus {
         let mut readings = Vec::with_capacity(self.cards.len());
         for card in &mut self.cards {
             // A card that is lost says so once; a search may find it again.
-            if card.identity.status == GpuStatus::Lost {
+            if card.identity.status == DeviceStatus::Lost {
                 continue;
             }
             if let Some(reading) = card.sample(turn) {
