@@ -155,6 +155,22 @@ def number(title, targets, help, unit, width=3, height=4, calc="lastNotNull", sp
     return panel("stat", title, targets, help, unit, width, height, options=options, **more)
 
 
+def states(title, targets, help, unit, width=24, height=10, **more):
+    """A row for each series and a colour for each value: what lines cannot say of hundreds of series."""
+    options = {
+        "alignValue": "left",
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False},
+        "mergeValues": False,
+        "rowHeight": 0.95,
+        "showValue": "never",
+        "tooltip": {"mode": "single", "sort": "none"},
+    }
+    more.setdefault("color", {"mode": "continuous-BlPu"})
+    style = {"fillOpacity": 90, "hideFrom": {"legend": False, "tooltip": False, "viz": False}, "insertNulls": False,
+             "lineWidth": 0, "spanNulls": False}
+    return panel("state-timeline", title, targets, help, unit, width, height, custom=style, options=options, **more)
+
+
 def bars(title, targets, help, unit, width=8, height=8, calc="lastNotNull", **more):
     options = {
         "displayMode": "gradient",
@@ -323,6 +339,100 @@ def node():
                "Bytes a second that the network interfaces of the chosen hosts send, loopback left out.", "Bps",
                color=in_blue),
     ]
+    # Hosts without such hardware show a dash.
+    none = {"noValue": "-", "sparkline": False, "width": 3}
+    glance += [
+        number("GPUs that answer", [ask("gpu_up", all_hosts)],
+               "GPUs of the chosen hosts that answer. One that is lost or needs a reset is missing here; one that sleeps "
+               "is not counted.", "none", color=in_blue, decimals=0, **none),
+        number("GPUs lost", [ask("gpu_up", all_hosts, by="min", within="min")],
+               "0 where a GPU of the chosen hosts does not answer, else 1.", "none", decimals=0,
+               thresholds=steps((1, GREEN), base=RED), **none),
+        number("GPU", [ask("gpu_utilization_percent", all_hosts, by="avg")],
+               "Share of time in which the GPUs computed, the mean of the chosen hosts. It says nothing of how full "
+               "they were.", "percent", color=in_blue, min=0, max=100, decimals=0, **none),
+        number("GPU memory, fullest", [ask("gpu_memory_used_bytes", all_hosts, by="max")],
+               "Memory in use of the GPU where that is largest, or of its fullest part.", "bytes", color=in_blue, **none),
+        number("GPU power", [ask("gpu_power_watts", all_hosts)], "What the GPUs of the chosen hosts draw together.",
+               "watt", color=in_blue, **none),
+        number("GPU energy", [ask("gpu_energy_joules_total", all_hosts, within="last")],
+               "What the GPUs of the chosen hosts used in this time range. A driver that was loaded again begins anew: "
+               "the table job_energy knows of that.", "joule", calc="diff", color=in_blue, **none),
+        number("Hottest GPU", [ask("gpu_temperature_celsius", all_hosts, by="max", within="max")],
+               "Temperature of the hottest GPU of the chosen hosts.", "celsius",
+               thresholds=steps((80, YELLOW), (90, RED)), **none),
+        number("Idlest GPU", [ask("gpu_utilization_percent", all_hosts, by="min")],
+               "Share of time in which the GPU computed that did so least: others wait for it, or it has no work.",
+               "percent", color=in_blue, min=0, max=100, decimals=0, **none),
+    ]
+    of_gpu = [host, each("gpu")]
+    named = "${tag_host} GPU ${tag_gpu}"
+    gpus = [
+        states("GPU utilisation, a row for each GPU", [ask("gpu_utilization_percent", *of_gpu, by="avg", name=named)],
+               "Share of time in which each GPU computed, by colour. A straggler, or a GPU without work, is a row that "
+               "differs from the others.", "percent", min=0, max=100),
+        graph("GPU utilisation", [ask("gpu_utilization_percent", *of_gpu, by="avg", name=named)],
+              "Share of time in which each GPU computed; says nothing of how full it was.", "percent", max=100,
+              legend="table", fill=0, width=12),
+        graph("GPU memory", [ask("gpu_memory_used_bytes", *of_gpu, name=named)],
+              "Memory of each GPU that is in use.", "bytes", legend="table", fill=0, width=12),
+        graph("GPU power", [ask("gpu_power_watts", *of_gpu, name=named)],
+              "What each GPU draws. Many average it over about 1 s.", "watt", fill=0),
+        graph("GPU temperature", [ask("gpu_temperature_celsius", *of_gpu, by="max", name=named)],
+              "Temperature of each GPU, of its hottest place where it tells that.", "celsius", fill=0,
+              thresholds=steps((90, RED))),
+        graph("GPU power by energy", [ask("gpu_energy_joules_total", *of_gpu, name=named, counter=True)],
+              "Joules a second that the energy counter of each GPU grows: its power without the spikes that fall between "
+              "samples. Far from the panel of power, one of the two is wrong.", "watt", fill=0),
+        bars("Idlest GPUs", [ask("gpu_utilization_percent", *of_gpu, by="avg", name=named)],
+             "The mean utilisation of each GPU in this time range.", "percent", calc="mean", min=0, max=100, width=12),
+        bars("Hottest GPUs", [ask("gpu_temperature_celsius", *of_gpu, by="max", within="max", name=named)],
+             "The highest temperature of each GPU in this time range.", "celsius", calc="max", width=12),
+    ]
+    gpus_in_detail = [
+        text("Kept from `--level 3` on. What a GPU does not tell stays empty."),
+        graph("GPU clocks", [ask("gpu_clock_hertz", *of_gpu, each("clock"), name=f"{named} ${{tag_clock}}")],
+              "Clocks of the processors (sm) and of the memory of each GPU.", "hertz", fill=0),
+        graph("GPU power limit", [ask("gpu_power_limit_watts", *of_gpu, name=f"{named} limit"),
+                                  ask("gpu_power_watts", *of_gpu, name=named)],
+              "What each GPU draws beside what it may draw.", "watt", fill=0),
+        graph("GPUs held back", [ask("gpu_throttled_seconds_total", *of_gpu, each("reason"),
+                                     name=f"{named} ${{tag_reason}}", counter=True)],
+              "Share of time in which the clocks of a GPU were held down, by reason.", "percentunit", max=1, fill=0),
+        graph("Tensor cores and multiprocessors",
+              [ask("gpu_tensor_active_percent", *of_gpu, by="avg", name=f"{named} tensor cores"),
+               ask("gpu_sm_active_percent", *of_gpu, by="avg", name=f"{named} multiprocessors"),
+               ask("gpu_sm_occupancy_percent", *of_gpu, by="avg", name=f"{named} occupancy")],
+              "Share of time in which parts of each GPU had work: a GPU that is busy all the time may still be nearly "
+              "empty.", "percent", max=100, fill=0),
+        graph("GPU memory traffic",
+              [ask("gpu_memory_bandwidth_percent", *of_gpu, by="avg", name=f"{named} of what is possible"),
+               ask("gpu_memory_activity_percent", *of_gpu, by="avg", name=f"{named} of the time")],
+              "How much the memory of each GPU is read and written.", "percent", max=100, fill=0),
+        graph("Links between GPUs",
+              [ask("gpu_link_received_bytes_total", *of_gpu, name=f"{named} received", counter=True),
+               ask("gpu_link_transmitted_bytes_total", *of_gpu, name=f"{named} sent", counter=True)],
+              "Bytes a second over all links of each GPU to other GPUs: received above zero, sent below.", "Bps", min=None,
+              fill=0, overrides=[below(" sent$")]),
+        graph("Errors of GPUs",
+              [ask("gpu_ecc_errors_total", *of_gpu, each("severity"), name=f"{named} ${{tag_severity}}", counter=True),
+               ask("gpu_pcie_replays_total", *of_gpu, name=f"{named} PCI Express", counter=True),
+               ask("gpu_xid_errors_total", *of_gpu, each("xid"), name=f"{named} Xid ${{tag_xid}}", counter=True)],
+              "Errors a second of the memory, of the PCI Express link and of the driver. Uncorrected ones end programs.",
+              "cps", fill=0),
+        graph("GPU memory temperature",
+              [ask("gpu_memory_temperature_celsius", *of_gpu, by="max", name=named)],
+              "Temperature of the memory of each GPU.", "celsius", fill=0),
+    ]
+    dragon = [
+        text("What Dragon's telemetry has of GPUs, under its own names. Kept from `--level 3` on."),
+        graph("Device Utilization", [ask("DeviceUtilization", *of_gpu, by="avg", name=named)],
+              "Share of time in which each GPU computed.", "percent", max=100, fill=0),
+        graph("Device Memory Utilization", [ask("DeviceMemoryUtilization", *of_gpu, by="avg", name=named)],
+              "Share of the memory of each GPU that is in use.", "percent", max=100, fill=0),
+        graph("Device Power Usage", [ask("DevicePowerUsage", *of_gpu, name=named)], "What each GPU draws.", "watt",
+              fill=0),
+    ]
     cpu = [
         graph("CPU by host", [ask("cpu_percent", host, name="${tag_host}")],
               "How busy all cores of a host are together. A host below the others waits for them, or slows them.",
@@ -482,18 +592,25 @@ def node():
     ]
     return dashboard(
         "telem-node", "telem: nodes",
-        "CPU, memory, disks and network of the nodes of a job, live or replayed. "
+        "CPU, memory, disks, network and GPUs of the nodes of a job, live or replayed. "
         "From level 2 on; cores, disks, interfaces and the processes of the job from level 3 on, other processes at level 4.",
         [variable("host", "Host", "tag_values(load_average,host)",
                   "The nodes to show; those that write later join by themselves.", several=True),
          finest()],
         [("", False, glance), ("CPU", False, cpu), ("Memory", False, memory), ("Disks", False, disk),
-         ("Network", False, network), ("Each core, disk and interface (level 3)", True, detail),
+         ("Network", False, network), ("GPUs", True, gpus), ("GPUs in detail (level 3)", True, gpus_in_detail),
+         ("GPUs as Dragon has them (level 3)", True, dragon), ("Each core, disk and interface (level 3)", True, detail),
          ("Processes of the job (level 3)", True, job), ("Processes of the user (level 4)", True, processes)])
 
 
 # What telem's own collectors write; everything else is a custom metric.
 COLLECTED = ("load_average$|used_RAM$|cpu_percent$|num_running_processes$|db_size$|node_|telem_"
+             "|Device(MemoryUtilization|PowerUsage|Utilization)$|cgroup_|cray_pm_|cxi_|lustre_client_"
+             "|gpu_(clock_hertz|ecc_errors_total|energy_joules_total|link_(received|transmitted)_bytes_total"
+             "|memory_(activity_percent|bandwidth_percent|size_bytes|temperature_celsius|used_bytes)"
+             "|pcie_replays_total|power_(limit_)?watts|process_memory_bytes|sm_(active|occupancy)_percent"
+             "|temperature_celsius|tensor_active_percent|throttled_seconds_total|up|utilization_percent"
+             "|xid_errors_total)$"
              "|job_process(es(_together)?|_(cpu_seconds_total|resident_memory_bytes|threads))$"
              "|process_(cpu_seconds_total|(resident|virtual)_memory_bytes|threads|open_fds|major_page_faults_total"
              "|(read|written)_bytes_total)$")

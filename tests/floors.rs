@@ -44,7 +44,7 @@ const HOUSES: [House; 4] = [
     House {
         krate: "query",
         floors: &[
-            &["answer", "operator", "question"],
+            &["answer", "energy", "operator", "question"],
             &["error", "options", "pipeline"],
             &["guard", "relative", "selection"],
             &["lanes", "leaf"],

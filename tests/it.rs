@@ -17,6 +17,7 @@ mod disk;
 mod export;
 mod floors;
 mod grafana;
+mod hardware;
 mod hostile;
 mod import;
 mod influx;

@@ -5,6 +5,7 @@
 
 mod exact;
 mod interval;
+pub mod inventory;
 
 use std::collections::BTreeMap;
 
@@ -155,11 +156,13 @@ impl Meta {
 
     /// Takes in what another database knows, which wins where both know something. What that one notes on
     /// single series stays out: it calls them by numbers of its own. So do intervals of jobs, each of which is one
-    /// database's.
+    /// database's. Devices are called by their
+    /// nodes.
     pub(crate) fn absorb(&mut self, later: Meta) {
         self.job_intervals.clear();
         self.metrics.extend(later.metrics);
-        for annotation in later.annotations.into_iter().filter(|annotation| annotation.tsuid.is_none()) {
+        let is_for_all = |annotation: &Annotation| annotation.tsuid.is_none() || inventory::is_device(annotation);
+        for annotation in later.annotations.into_iter().filter(is_for_all) {
             self.apply(MetaChange::Annotate(annotation));
         }
         self.job = match (self.job.take(), later.job) {

@@ -21,7 +21,7 @@ use crate::view::View;
 /// The schema of metrics alone.
 pub const METRIC_SCHEMA: &str = "metric";
 /// The tables that are there whatever the data, in the order in which they are listed.
-pub const FIXED_TABLES: [&str; 5] = ["samples", "series", "metrics", "nodes", "jobs"];
+pub const FIXED_TABLES: [&str; 7] = ["samples", "series", "metrics", "nodes", "jobs", "inventory", "job_energy"];
 
 /// All names a query may use for tables, as one snapshot has them.
 #[derive(Clone, Debug)]
@@ -87,6 +87,8 @@ impl Tables {
             "metrics" => Some(Table::metrics(view)),
             "nodes" => Some(Table::nodes(view)),
             "jobs" => Some(Table::jobs(view)),
+            "inventory" => Some(Table::inventory(view)),
+            "job_energy" => Some(Table::job_energy(view)),
             metric => Table::metric(view, metric),
         }
     }

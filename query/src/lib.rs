@@ -29,6 +29,7 @@
 pub mod answer;
 pub mod catalog;
 pub mod cluster;
+pub mod energy;
 pub mod error;
 pub mod functions;
 mod guard;

@@ -21,7 +21,7 @@ use telem_engine::TimeRange;
 
 use crate::leaf::Request;
 use crate::leaf::names::{NameSubject, NameTest};
-use crate::leaf::rows::{Column, JobField, RowKind, RowsRequest, has_steps};
+use crate::leaf::rows::{Column, DeviceField, EnergyField, JobField, RowKind, RowsRequest, has_steps};
 use crate::options::RowOrder;
 use crate::view::View;
 use pushdown::Pushed;
@@ -128,6 +128,20 @@ impl Table {
         let mut columns = vec![("job".to_owned(), Column::Job), ("node".to_owned(), Column::Node)];
         columns.extend(JobField::ALL.map(|field| (field.name().to_owned(), Column::OfJob(field))));
         Self::new(view, RowKind::Job, columns, Vec::new())
+    }
+
+    /// One row a device and node; also of what is there and cannot be read.
+    pub fn inventory(view: &View) -> Self {
+        let mut columns = vec![("node".to_owned(), Column::Node)];
+        columns.extend(DeviceField::ALL.map(|field| (field.name().to_owned(), Column::OfDevice(field))));
+        Self::new(view, RowKind::Device, columns, Vec::new())
+    }
+
+    /// One row a job and node, and one a GPU: what it took of energy, as far as that is known.
+    pub fn job_energy(view: &View) -> Self {
+        let mut columns = vec![("job".to_owned(), Column::Job), ("node".to_owned(), Column::Node)];
+        columns.extend(EnergyField::ALL.map(|field| (field.name().to_owned(), Column::OfEnergy(field))));
+        Self::new(view, RowKind::Energy, columns, Vec::new())
     }
 
     fn new(view: &View, rows: RowKind, columns: Vec<(String, Column)>, tests: Vec<(NameSubject, NameTest)>) -> Self {

@@ -1,7 +1,9 @@
 //! The contents of databases, as JSON and as text; and the view through which DuckDB reads them without telem.
 
 pub mod duckdb;
+pub mod energy;
 pub mod human;
+mod inventory;
 mod job;
 mod metrics;
 mod storage;
@@ -13,12 +15,14 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, SecondsFormat};
 pub use human::grouped;
+pub use inventory::DeviceFacts;
 pub use job::shown;
 pub use metrics::{MetricFigures, MetricLines};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 pub use storage::Storage;
 use telem_engine::{Db, DbInfo, Timestamp, Unopened};
+use telem_query::energy::{JobEnergy, of_jobs};
 
 use crate::launch::hostlist;
 
@@ -70,6 +74,13 @@ pub struct Info {
     /// What each metric has, where that was asked for. Older servers do not say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_metric: Vec<MetricFigures>,
+    /// The devices of its nodes, where metrics were asked for. Older servers do not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inventory: Vec<DeviceFacts>,
+    /// What jobs took of energy, in the words of the table `job_energy`, where metrics were asked for. Older servers do
+    /// not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub energy: Vec<JobEnergy>,
     /// Every database, in the order in which they were named; those have no such list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<Info>,
@@ -94,12 +105,18 @@ impl Info {
         Ok(info)
     }
 
-    /// As [`Info::of`], with what each metric has.
+    /// As [`Info::of`], with what each metric has, the inventory, and the energy of jobs.
     ///
     /// # Errors
     /// Those of the engine.
     pub fn with_metrics(db: &Db) -> telem_engine::Result<Info> {
-        Ok(Info { by_metric: MetricFigures::all(db)?, ..Info::of(db)? })
+        let snapshot = db.snapshot();
+        Ok(Info {
+            by_metric: MetricFigures::all(db)?,
+            inventory: DeviceFacts::all(snapshot.meta()),
+            energy: of_jobs(&snapshot, &|| false)?,
+            ..Info::of(db)?
+        })
     }
 
     /// Says of which databases nothing is in it.
@@ -186,6 +203,8 @@ impl From<DbInfo> for Info {
             shared_jobs: info.shared_jobs,
             storage,
             by_metric: Vec::new(),
+            inventory: Vec::new(),
+            energy: Vec::new(),
             databases: Vec::new(),
             unopened: Vec::new(),
         }
@@ -222,6 +241,15 @@ impl fmt::Display for Info {
         writeln!(f, "samples    {}, {} on disk", grouped(self.samples), human::bytes(self.bytes as f64))?;
         writeln!(f, "series     {} of {} metrics", grouped(self.series), grouped(self.metrics))?;
         writeln!(f, "time       {}", self.time())?;
+        if let Some(energy) = energy::of_nodes(&self.energy) {
+            writeln!(f, "energy     {energy}")?;
+        }
+        if let Some(gpus) = energy::of_gpus(&self.energy) {
+            writeln!(f, "gpus       {gpus}")?;
+        }
+        for (at, line) in inventory::lines(&self.inventory).iter().enumerate() {
+            writeln!(f, "{:<10} {line}", if at == 0 { "hardware" } else { "" })?;
+        }
         let mode = if self.read_only { " (read-only)" } else { "" };
         match &*self.databases {
             [] | [_] => write!(f, "database   {}{mode}", self.data.display())?,

@@ -5,7 +5,12 @@
 //! process told since the tick before is a reading too. Each vendor has a seat of its own, so that a driver that hangs
 //! costs no samples of the others.
 
+pub mod amd;
+pub mod clients;
+pub mod drm;
+pub mod intel;
 pub mod nvidia;
+pub mod sleep;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -17,6 +22,7 @@ use std::time::Duration;
 
 use self::slots::GpuSlots;
 use super::energy::PowerBoard;
+use super::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
 use super::sampler::{Found, Subject};
 use super::series::Out;
 use super::source::Tree;
@@ -88,7 +94,7 @@ pub struct GpuIdentity {
     /// The kernel's driver, with its version where it has one.
     pub driver: String,
     pub firmware: String,
-    pub status: GpuStatus,
+    pub status: DeviceStatus,
 }
 
 impl GpuIdentity {
@@ -103,22 +109,33 @@ impl GpuIdentity {
             limit_watts: None,
             driver: String::new(),
             firmware: String::new(),
-            status: GpuStatus::Ok,
+            status: DeviceStatus::Ok,
         }
     }
-}
 
-/// How a GPU is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GpuStatus {
-    #[default]
-    Ok,
-    /// It sleeps, and is not asked.
-    Asleep,
-    /// It does not answer any more, or needs a reset.
-    Lost,
-    /// It may not be asked.
-    Refused,
+    fn entry(&self, number: usize) -> InventoryEntry {
+        let Self { vendor, pci, model, uuid, numa, memory_bytes, limit_watts, driver, firmware, status } = self.clone();
+        let reason = match status {
+            DeviceStatus::Ok => "",
+            DeviceStatus::Asleep => "it sleeps, and is not woken",
+            DeviceStatus::Lost => "it does not answer any more",
+            DeviceStatus::Refused => "its files may not be read",
+        };
+        InventoryEntry {
+            vendor: vendor.to_string(),
+            model,
+            serial_or_uuid: uuid,
+            pci: pci.to_string(),
+            numa,
+            memory_bytes,
+            limit_watts,
+            driver,
+            firmware,
+            status,
+            reason: reason.to_owned(),
+            ..InventoryEntry::new(DeviceKind::Gpu, number.to_string())
+        }
+    }
 }
 
 /// What a GPU tells at one tick; nothing of what it does not know.
@@ -270,10 +287,14 @@ pub struct VendorGpus {
     tree: Tree,
     uid: u32,
     level: u8,
+    /// More is known of GPUs after their first answer than after a search.
+    searched: bool,
     /// By number.
     slots: BTreeMap<usize, GpuSlots>,
     /// Where their power counts towards that of the node.
     power: Option<PowerBoard>,
+    /// The inventory has not heard of it yet.
+    is_news: bool,
 }
 
 /// Whose processes are told of, from which tree, at which level.
@@ -287,27 +308,53 @@ pub struct GpuView {
 impl VendorGpus {
     pub fn new(vendor: GpuVendor, source: Box<dyn GpuSource>, view: &GpuView, roll: &GpuRoll) -> Self {
         let GpuView { tree, uid, level } = view.clone();
-        Self { vendor, source, roll: roll.clone(), tree, uid, level, slots: BTreeMap::new(), power: None }
+        Self {
+            vendor,
+            source,
+            roll: roll.clone(),
+            tree,
+            uid,
+            level,
+            searched: false,
+            slots: BTreeMap::new(),
+            power: None,
+            is_news: false,
+        }
     }
 
     /// The same, whose power counts towards that of the node.
     pub fn counted_on(self, board: &PowerBoard) -> Self {
         Self { power: Some(board.clone()), ..self }
     }
-}
 
-impl Subject for VendorGpus {
-    fn search(&mut self) {
-        self.source.search();
+    fn enter(&mut self) {
         let cards = self.source.cards();
         if let Some(board) = self.power.as_ref().filter(|_| !cards.is_empty()) {
             board.expect_gpus();
         }
         self.roll.enter(cards);
+        self.is_news = true;
+    }
+}
+
+impl Subject for VendorGpus {
+    fn search(&mut self) {
+        self.source.search();
+        self.enter();
+        self.searched = true;
     }
 
     fn found(&self) -> Vec<Found> {
         self.source.found()
+    }
+
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        let entries = || self.roll.of(self.vendor).iter().map(|(number, card)| card.entry(*number)).collect();
+        std::mem::take(&mut self.is_news).then(entries)
+    }
+
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Gpu)
     }
 
     fn interval(&self) -> Duration {
@@ -316,9 +363,10 @@ impl Subject for VendorGpus {
 
     fn sample(&mut self, out: &mut Out<'_>) {
         let readings = self.source.sample(out);
-        // A source that is told what is there, such as by another process, knows its first ones only now.
-        if readings.iter().any(|(pci, _)| self.roll.number(self.vendor, *pci).is_none()) {
-            self.roll.enter(self.source.cards());
+        let is_news =
+            |(pci, reading): &(PciAddress, GpuReading)| !reading.up || self.roll.number(self.vendor, *pci).is_none();
+        if std::mem::take(&mut self.searched) || readings.iter().any(is_news) {
+            self.enter();
         }
         for (pci, reading) in &readings {
             let Some(number) = self.roll.number(self.vendor, *pci) else { continue };

@@ -12,6 +12,7 @@ pub mod disk;
 pub(crate) mod energy;
 pub(crate) mod gpu;
 pub(crate) mod infiniband;
+pub mod inventory;
 pub(crate) mod job;
 pub mod load;
 pub mod memory;

@@ -1,8 +1,11 @@
-//! Rows of the tables that SQL sees: samples, and the descriptions of series, metrics, nodes and jobs.
+//! Rows of the tables that SQL sees: samples, and the descriptions of series, metrics, nodes,
+//! devices and jobs.
 //!
 //! The request lists its columns by meaning, and only those are built. The index decides which series are read, before
 //! a single sample is touched ([`RowsRequest::select`]).
 
+mod energy;
+mod inventory;
 mod jobs;
 mod known;
 mod samples;
@@ -21,6 +24,8 @@ use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, Tim
 use super::names::{Accepts, NameSubject, NameTest};
 use super::{Batches, LeafContext, Part, time_type};
 use crate::question::serial;
+pub use energy::EnergyField;
+pub use inventory::DeviceField;
 pub use jobs::JobField;
 pub use steps::has_steps;
 
@@ -47,6 +52,10 @@ pub enum RowKind {
     Node,
     /// What a node recorded of a job.
     Job,
+    /// A device of a node.
+    Device,
+    /// What a job took of energy on a node, or on one GPU of it.
+    Energy,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +66,9 @@ pub enum Column {
     Job,
     /// What the description of a job says.
     OfJob(JobField),
+    /// What the inventory says of a device.
+    OfDevice(DeviceField),
+    OfEnergy(EnergyField),
     /// The value of this tag, or NULL.
     Tag(String),
     /// All tags, as a map.
@@ -98,6 +110,8 @@ impl RowsRequest {
             RowKind::Sample => samples::batches(self, context, schema, part),
             RowKind::Series => known::series(self, context, schema, part),
             RowKind::Job => jobs::jobs(self, context, schema, part),
+            RowKind::Device => inventory::devices(self, context, schema, part),
+            RowKind::Energy => energy::energies(self, context, schema, part),
             RowKind::Metric => known::metrics(self, context, schema, part),
             RowKind::Node => known::nodes(self, context, schema, part),
         };
@@ -265,6 +279,8 @@ impl Column {
         let (data_type, nullable) = match self {
             Column::Metric | Column::Node | Column::Job => (DataType::Utf8View, false),
             Column::OfJob(field) => (field.data_type(), true),
+            Column::OfDevice(field) => (field.data_type(), true),
+            Column::OfEnergy(field) => (field.data_type(), true),
             Column::Tag(_) | Column::Kind | Column::Unit | Column::Help => (DataType::Utf8View, true),
             Column::Tags => (tags_type(), false),
             Column::Ts => (time_type(), false),
@@ -334,6 +350,8 @@ impl fmt::Display for Column {
             Column::Node => f.write_str("node"),
             Column::Job => f.write_str("job"),
             Column::OfJob(field) => f.write_str(field.name()),
+            Column::OfDevice(field) => f.write_str(field.name()),
+            Column::OfEnergy(field) => f.write_str(field.name()),
             Column::Tags => f.write_str("tags"),
             Column::Ts => f.write_str("ts"),
             Column::Value => f.write_str("value"),

@@ -157,7 +157,7 @@ async fn what_writes_is_refused() {
 
             Invalid: the SQL is empty; expected one statement
         SELECT * FROM '/etc/passwd'
-            NotFound: there is no table or metric '/etc/passwd'; tables are samples, series, metrics, nodes, jobs and one for every metric (SHOW TABLES)
+            NotFound: there is no table or metric '/etc/passwd'; tables are samples, series, metrics, nodes, jobs, inventory, job_energy and one for every metric (SHOW TABLES)
     "#]].assert_eq(&refused);
 }
 
@@ -191,7 +191,7 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         SELECT * FROM NODE_LOAD1
             NotFound: there is no table or metric 'NODE_LOAD1'; is node_load1 meant? Names are case-sensitive
         SELECT * FROM nothing_like_it
-            NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes, jobs and one for every metric (SHOW TABLES)
+            NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes, jobs, inventory, job_energy and one for every metric (SHOW TABLES)
         SELECT * FROM sys.cpu.user
             NotFound: there is no table or metric 'sys.cpu.user'; a name with dots needs quotes: "sys.cpu.user"
         SELECT hots FROM node_load1
@@ -306,6 +306,8 @@ async fn names_keep_their_case_and_may_be_anything() {
             | telem         | public             | metrics       | BASE TABLE |
             | telem         | public             | nodes         | BASE TABLE |
             | telem         | public             | jobs          | BASE TABLE |
+            | telem         | public             | inventory     | BASE TABLE |
+            | telem         | public             | job_energy    | BASE TABLE |
             | telem         | public             | Load          | BASE TABLE |
             | telem         | public             | it's "quoted" | BASE TABLE |
             | telem         | public             | odd           | BASE TABLE |

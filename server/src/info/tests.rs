@@ -28,6 +28,8 @@ fn info(segments: &[&str]) -> Info {
         shared_jobs: Vec::new(),
         storage: None,
         by_metric: Vec::new(),
+        inventory: Vec::new(),
+        energy: Vec::new(),
         databases: Vec::new(),
         unopened: Vec::new(),
     }

@@ -21,6 +21,7 @@ use rustix::process::setsid;
 use serde_json::Value as Json;
 use telem_engine::Clock;
 use telem_ingest::collect::JobTarget;
+use telem_query::energy::{JobEnergy, of_jobs};
 use tokio::runtime::Runtime;
 
 pub use self::event::Event;
@@ -38,10 +39,13 @@ use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, tunnel};
 use crate::config;
 use crate::footprint;
 use crate::saving::save::{Saved, Saver};
+use crate::service::Ready;
 use crate::settings::RunLabels;
 
 /// How long something takes before it is worth a word.
 const SLOW: Duration = Duration::from_secs(1);
+/// How long the energy of the job may be looked for at its end, before nothing is said of it.
+const ENERGY_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a command without a parent is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -277,11 +281,21 @@ impl Job {
         let complete = self.stopped && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
         let tally = Tally::of(&ready);
         let queries = self.usage.take().map(|watch| watch.query_cpu_seconds());
-        JobSummary::of(&ready, self.stopped, saved).with(tally).after(course).beside(queries).tell(self.notes);
+        let energy = if self.stopped { self.energy(&ready) } else { None };
+        let summary = JobSummary::of(&ready, self.stopped, saved).with(tally).after(course).beside(queries);
+        summary.costing(energy).tell(self.notes);
         if complete {
             places.remove_live();
         }
         self.company.leave();
+    }
+
+    /// What the job took of energy on this node; `None` where that takes too long to find out.
+    fn energy(&self, ready: &Ready) -> Option<Vec<JobEnergy>> {
+        let until = self.clock.monotonic() + ENERGY_TIMEOUT;
+        let is_over = || self.hurry.load(Ordering::Relaxed) || self.clock.monotonic() >= until;
+        let energy = of_jobs(&ready.db.snapshot(), &is_over).ok()?;
+        (!is_over()).then_some(energy)
     }
 
     /// The command's usage is only reported at the end; without a thread for it less is known.

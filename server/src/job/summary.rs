@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use telem_engine::DbInfo;
 use telem_ingest::writer::{Lost, WriterStats};
+use telem_query::energy::JobEnergy;
 
 use super::child::Ending;
 use super::company::Tally;
 use super::notes::Notes;
 use super::usage::{JobUsage, NamedUsage};
 use crate::footprint::Footprint;
-use crate::info::{grouped, rfc3339};
+use crate::info::{energy, grouped, rfc3339};
 use crate::launch::hostlist;
 use crate::saving::save::Saved;
 use crate::service::Ready;
@@ -58,6 +59,8 @@ pub struct JobSummary {
     footprint: Option<Footprint>,
     /// Of the processor time in it what queries took, in seconds.
     query_cpu_seconds: f64,
+    /// What this node took of energy, for people.
+    energy: Vec<String>,
     /// What other nodes said of theirs.
     others: Option<Tally>,
     course: Option<CommandCourse>,
@@ -77,6 +80,7 @@ impl JobSummary {
             saved,
             footprint: Footprint::now(),
             query_cpu_seconds: 0.0,
+            energy: Vec::new(),
             others: None,
             course: None,
         }
@@ -97,6 +101,19 @@ impl JobSummary {
         Self { query_cpu_seconds: query_cpu_seconds.unwrap_or_default(), ..self }
     }
 
+    /// With what this node took of energy, where that is known in time.
+    pub fn costing(self, energy: Option<Vec<JobEnergy>>) -> Self {
+        let energy = energy.unwrap_or_default();
+        let on_this_node = |text| match self.others {
+            Some(Tally { nodes: 1.., .. }) => format!("{text} · on this node"),
+            _ => text,
+        };
+        // One line, and so that of nodes also says what of it are GPUs.
+        let told = [energy::of_nodes(&energy), energy::of_gpus(&energy)].into_iter().flatten();
+        let line = told.collect::<Vec<_>>().join(" · ");
+        Self { energy: (!line.is_empty()).then(|| on_this_node(line)).into_iter().collect(), ..self }
+    }
+
     /// Says all of it: a line each for what is of one kind.
     pub fn tell(&self, notes: Notes) {
         for line in self.course.iter().flat_map(CommandCourse::lines) {
@@ -105,6 +122,9 @@ impl JobSummary {
         match &self.saved {
             Some(Saved { failed: Some(_), .. }) => notes.error(self.recorded()),
             _ => notes.say(labelled("recorded", self.recorded())),
+        }
+        for energy in &self.energy {
+            notes.say(labelled("energy", energy.clone()));
         }
         if let Some(cost) = self.cost() {
             notes.say(labelled("telem", cost));

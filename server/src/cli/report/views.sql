@@ -57,6 +57,15 @@ SELECT node, metric, sum(each) AS count, max(readings) AS samples FROM
       GROUP BY node, metric, tags) AS counters
 GROUP BY node, metric HAVING sum(each) > 0 ORDER BY node, metric;
 
+-- Energy: of nodes while the job ran, and of their GPUs
+CREATE VIEW report_energy AS
+SELECT node, gpu, source, kwh, mean_watts, peak_watts, unknown_seconds, gpu_hours, idle_gpu_hours, held_idle_gpu_hours,
+       coalesce(doubt, reason) AS remark
+FROM job_energy
+WHERE joules IS NOT NULL OR gpu IS NOT NULL
+   OR reason <> 'unknown, because nothing on this node tells power or energy'
+ORDER BY node, gpu NULLS FIRST;
+
 -- Clocks of the CPUs
 CREATE VIEW report_clocks AS
 SELECT node, avg(value) AS clock_hertz, min(value) AS slowest_hertz, count(*) AS samples FROM samples

@@ -75,6 +75,7 @@ fn summary(live: &Path, saved: Option<Saved>) -> JobSummary {
         saved,
         footprint: Some(Footprint { cpu_seconds: 4.9, memory_bytes_max: 101_000_000 }),
         query_cpu_seconds: 0.0,
+        energy: Vec::new(),
         others: None,
         course: None,
     }

@@ -1,0 +1,167 @@
+//! The energy of jobs for people: one line for nodes, and one for GPUs.
+
+use telem_query::energy::JobEnergy;
+
+use super::{grouped, human};
+
+/// Less of the job's time that nothing is known of is not worth a word.
+const UNKNOWN_TOLD: f64 = 0.01;
+
+/// What the nodes took; `None` where nothing is known, and nothing was refused either.
+pub fn of_nodes(rows: &[JobEnergy]) -> Option<String> {
+    let nodes: Vec<&JobEnergy> = rows.iter().filter(|row| row.gpu.is_none()).collect();
+    let known: Vec<(&JobEnergy, f64)> = nodes.iter().filter_map(|row| Some((*row, row.joules?))).collect();
+    if known.is_empty() {
+        return nodes.iter().find(|row| row.is_refused()).and_then(|row| row.reason.clone());
+    }
+    let joules: f64 = known.iter().map(|(_, joules)| joules).sum();
+    let seconds: f64 = known.iter().map(|(row, _)| row.seconds).sum();
+    let mut text = joules_text(joules);
+    if known.len() > 1 {
+        text += &format!(" on {} nodes", grouped(known.len() as u64));
+    }
+    text += &format!(", mean {} W", human::short((joules / seconds).round()));
+    if let [(one, _)] = &*known {
+        text += &one.peak_watts.map(|peak| format!(", peak {} W", human::short(peak.round()))).unwrap_or_default();
+    } else {
+        text += " a node";
+    }
+    let mut sources: Vec<&str> = known.iter().filter_map(|(row, _)| row.source.as_deref()).collect();
+    sources.sort_unstable();
+    sources.dedup();
+    text += &format!(", by {}", sources.join(" and "));
+    let unknown: f64 = known.iter().map(|(row, _)| row.unknown_seconds).sum();
+    if unknown > (seconds + unknown) * UNKNOWN_TOLD {
+        text += &format!("; covers {:.0} % of the time", seconds / (seconds + unknown) * 100.0);
+    }
+    if nodes.len() > known.len() {
+        text += &format!("; unknown on {} nodes", grouped((nodes.len() - known.len()) as u64));
+    }
+    Some(text + &doubts(&nodes))
+}
+
+/// What GPUs took and how long they idled; `None` without GPUs.
+pub fn of_gpus(rows: &[JobEnergy]) -> Option<String> {
+    let gpus: Vec<&JobEnergy> = rows.iter().filter(|row| row.gpu.is_some()).collect();
+    if gpus.is_empty() {
+        return None;
+    }
+    let mut text = format!("{} GPU{}", grouped(gpus.len() as u64), if gpus.len() == 1 { "" } else { "s" });
+    let known: Vec<f64> = gpus.iter().filter_map(|row| row.joules).collect();
+    if !known.is_empty() {
+        text += &format!(", {}", joules_text(known.iter().sum()));
+    }
+    let hours = |of: fn(&JobEnergy) -> Option<f64>| -> Option<f64> {
+        let known: Vec<f64> = gpus.iter().filter_map(|row| of(row)).collect();
+        (!known.is_empty()).then(|| known.iter().sum())
+    };
+    if let Some(all) = hours(|row| row.gpu_hours) {
+        text += &format!(", {} GPU-hours", human::short(all));
+    }
+    if let Some(idle) = hours(|row| row.idle_gpu_hours) {
+        text += &format!(", {} of them idle", human::short(idle));
+    }
+    if let Some(held) = hours(|row| row.held_idle_gpu_hours).filter(|held| *held > 0.0) {
+        text += &format!(" ({} with memory held)", human::short(held));
+    }
+    Some(text + &doubts(&gpus))
+}
+
+fn doubts(rows: &[&JobEnergy]) -> String {
+    let doubted: Vec<&JobEnergy> = rows.iter().copied().filter(|row| row.doubt.is_some()).collect();
+    let Some(JobEnergy { node, gpu, doubt: Some(doubt), .. }) = doubted.first() else { return String::new() };
+    let what = gpu.as_ref().map_or_else(|| node.to_string(), |gpu| format!("GPU {gpu} of {node}"));
+    match doubted.len() - 1 {
+        0 => format!("; DOUBTED of {what}: {doubt}"),
+        others => format!("; DOUBTED of {what}: {doubt}, and {} more so", grouped(others as u64)),
+    }
+}
+
+/// `12.3 MJ (3.42 kWh)`
+fn joules_text(joules: f64) -> String {
+    let (mut value, mut unit) = (joules, 0);
+    let units = ["J", "kJ", "MJ", "GJ", "TJ"];
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1e3;
+        unit += 1;
+    }
+    let decimals = if value >= 99.95 || unit == 0 { 0 } else { 1 };
+    let kwh = joules / 3.6e6;
+    let kwh_decimals = if kwh >= 100.0 {
+        0
+    } else if kwh >= 0.1 {
+        2
+    } else {
+        4
+    };
+    format!("{value:.decimals$} {} ({kwh:.kwh_decimals$} kWh)", units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn row(node: &str, gpu: Option<&str>, joules: Option<f64>) -> JobEnergy {
+        JobEnergy {
+            job: Arc::from("7"),
+            node: Arc::from(node),
+            host: None,
+            gpu: gpu.map(str::to_owned),
+            source: joules.map(|_| "pm_counters".to_owned()),
+            method: joules.map(|_| "counter".to_owned()),
+            joules,
+            kwh: joules.map(|joules| joules / 3.6e6),
+            mean_watts: joules.map(|joules| joules / 100.0),
+            peak_watts: joules.map(|joules| joules / 50.0),
+            seconds: if joules.is_some() { 100.0 } else { 0.0 },
+            unknown_seconds: 0.0,
+            gpu_hours: None,
+            idle_gpu_hours: None,
+            held_idle_gpu_hours: None,
+            doubt: None,
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn the_energy_of_nodes_is_one_line() {
+        let one = row("n1", None, Some(50_000.0));
+        let told = of_nodes(std::slice::from_ref(&one)).unwrap();
+        assert_eq!(told, "50.0 kJ (0.0139 kWh), mean 500 W, peak 1000 W, by pm_counters");
+        let silent = row("n3", None, None);
+        let half = JobEnergy { unknown_seconds: 100.0, doubt: Some("it stands still".to_owned()), ..one.clone() };
+        let told = of_nodes(&[one, half, silent]).unwrap();
+        assert_eq!(
+            told,
+            "100 kJ (0.0278 kWh) on 2 nodes, mean 500 W a node, by pm_counters; covers 67 % of the time; unknown on 1 \
+             nodes; DOUBTED of n1: it stands still"
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_where_there_is_nothing_and_the_reason_where_it_was_refused() {
+        let nothing =
+            JobEnergy { reason: Some(telem_query::energy::NOTHING_TELLS.to_owned()), ..row("n1", None, None) };
+        assert_eq!(of_nodes(std::slice::from_ref(&nothing)), None);
+        assert_eq!(of_gpus(std::slice::from_ref(&nothing)), None);
+        let refused = JobEnergy { reason: Some("unknown, because /sys/x: no".to_owned()), ..nothing.clone() };
+        assert_eq!(of_nodes(&[nothing, refused]).as_deref(), Some("unknown, because /sys/x: no"));
+    }
+
+    #[test]
+    fn the_hours_of_gpus_are_one_line() {
+        let gpu = |number| JobEnergy {
+            gpu_hours: Some(1.5),
+            idle_gpu_hours: Some(0.25),
+            held_idle_gpu_hours: Some(0.1),
+            ..row("n1", Some(number), Some(2_700_000.0))
+        };
+        assert_eq!(
+            of_gpus(&[row("n1", None, Some(1.0)), gpu("0"), gpu("1")]).unwrap(),
+            "2 GPUs, 5.4 MJ (1.50 kWh), 3 GPU-hours, 0.5 of them idle (0.2 with memory held)"
+        );
+        assert_eq!(of_gpus(&[row("n1", Some("0"), None)]).unwrap(), "1 GPU");
+    }
+}
