@@ -11,8 +11,12 @@ use crate::accept::lines::LINES_TOLD_MAX;
 use crate::accept::{Limits, REJECTS_TOLD_MAX};
 use crate::collect::cpu::CPUS_MAX;
 use crate::collect::devices::DEVICES_MAX;
+use crate::collect::gpu::GPUS_MAX;
+use crate::collect::gpu::clients::{CLIENT_FILES_MAX, CLIENT_PROCESSES_MAX, CLIENTS_MAX};
+use crate::collect::gpu::drm::DRM_CARDS_MAX;
 use crate::collect::gpu::nvidia::limits::{ANSWER_WAIT, CALL_DEADLINE, CARD_PROCESSES_MAX, CARDS_MAX};
 use crate::collect::infiniband::PORTS_MAX;
+use crate::collect::inventory::INVENTORY_MAX;
 use crate::collect::job::JOB_EVERY_TICK_MAX;
 use crate::collect::job::members::NAMES_MAX;
 use crate::collect::job::series::{GROUPS_MAX, JOB_PROCESSES_MAX, SETTLED_AFTER, SHORT_ALL_MAX, SHORT_MAX};
@@ -134,6 +138,7 @@ pub fn collected() -> Vec<LimitRow> {
         LimitRow::new("bytes of a file that is read (`FILE_BYTES_MAX`)", bytes(FILE_BYTES_MAX), "the rest is left out"),
         LimitRow::new("CPUs with series of their own at level 3 (`CPUS_MAX`)", count(CPUS_MAX), LEFT_OUT),
         LimitRow::new("devices of a kind (`DEVICES_MAX`)", count(DEVICES_MAX), LEFT_OUT),
+        LimitRow::new("devices of a node in the inventory (`INVENTORY_MAX`)", count(INVENTORY_MAX), LEFT_OUT),
         LimitRow::new("ports of InfiniBand (`PORTS_MAX`)", count(PORTS_MAX), LEFT_OUT),
         LimitRow::new(
             "file systems that are asked for their space (`FILE_SYSTEMS_MAX`)",
@@ -144,6 +149,14 @@ pub fn collected() -> Vec<LimitRow> {
             "wait for the space of a file system (`SPACE_DEADLINE`), and threads that wait (`HUNG_MAX`)",
             format!("{}, {}", time(SPACE_DEADLINE), count(HUNG_MAX)),
             "the others are asked without it; none while so many wait",
+        ),
+        LimitRow::new("GPUs with series (`GPUS_MAX`), those that went included", count(GPUS_MAX), LEFT_OUT),
+        LimitRow::new("GPUs of AMD, and of Intel (`DRM_CARDS_MAX`)", count(DRM_CARDS_MAX), LEFT_OUT),
+        LimitRow::new(
+            "processes, open files of each, and handles of all that are looked through for memory of GPUs \
+             (`CLIENT_PROCESSES_MAX`, `CLIENT_FILES_MAX`, `CLIENTS_MAX`)",
+            format!("{}; {}; {}", count(CLIENT_PROCESSES_MAX), count(CLIENT_FILES_MAX), count(CLIENTS_MAX)),
+            LEFT_OUT,
         ),
         LimitRow::new("GPUs of NVIDIA (`CARDS_MAX`)", count(CARDS_MAX), LEFT_OUT),
         LimitRow::new("processes of a GPU of NVIDIA (`CARD_PROCESSES_MAX`)", count(CARD_PROCESSES_MAX), LEFT_OUT),

@@ -5,6 +5,7 @@
 use std::fs;
 use std::time::Duration;
 
+use super::inventory::DeviceKind;
 use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
@@ -74,6 +75,10 @@ impl Subject for InfiniBand {
 
     fn found(&self) -> Vec<Found> {
         vec![if self.ports.is_empty() { Found::Absent } else { Found::Present }]
+    }
+
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Nic)
     }
 
     fn interval(&self) -> Duration {

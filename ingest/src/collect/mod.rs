@@ -10,6 +10,7 @@ pub(crate) mod devices;
 pub mod disk;
 pub(crate) mod gpu;
 pub(crate) mod infiniband;
+pub mod inventory;
 pub(crate) mod job;
 pub mod load;
 pub mod memory;

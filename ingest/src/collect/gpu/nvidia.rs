@@ -22,7 +22,7 @@ pub use self::answers::read_for_parent;
 use self::frames::{CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, Throttled, XIDS_MAX};
 pub use self::reader::VendorReader;
 use self::reader::{Reader, ReaderState};
-use super::{GpuIdentity, GpuPart, GpuPartKind, GpuReading, GpuSource, GpuStatus, GpuVendor, PciAddress};
+use super::{DeviceStatus, GpuIdentity, GpuPart, GpuPartKind, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
 use crate::collect::sampler::Found;
 use crate::collect::series::Out;
@@ -165,10 +165,10 @@ impl NvidiaGpus {
             driver: format!("nvidia {}", self.driver).trim_end().to_owned(),
             firmware: vbios.clone(),
             status: match self.reader.state() {
-                ReaderState::Off { .. } => GpuStatus::Refused,
-                ReaderState::Resting => GpuStatus::Asleep,
-                _ if gpu.is_down => GpuStatus::Lost,
-                _ => GpuStatus::Ok,
+                ReaderState::Off { .. } => DeviceStatus::Refused,
+                ReaderState::Resting => DeviceStatus::Asleep,
+                _ if gpu.is_down => DeviceStatus::Lost,
+                _ => DeviceStatus::Ok,
             },
             ..GpuIdentity::new(GpuVendor::Nvidia, pci)
         })
@@ -227,7 +227,7 @@ impl GpuSource for NvidiaGpus {
                 if cards.iter().all(|card| card.pci != pci) {
                     let driver = "nvidia".to_owned();
                     let asleep = GpuIdentity::new(GpuVendor::Nvidia, pci);
-                    cards.push(GpuIdentity { driver, status: GpuStatus::Asleep, ..asleep });
+                    cards.push(GpuIdentity { driver, status: DeviceStatus::Asleep, ..asleep });
                 }
             }
         }

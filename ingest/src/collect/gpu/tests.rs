@@ -1,5 +1,7 @@
 //! Numbers, names and levels of what any vendor's GPUs tell.
 
+mod cards;
+
 use std::collections::BTreeMap;
 use std::fs;
 

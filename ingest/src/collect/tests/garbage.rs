@@ -31,9 +31,16 @@ fn parse_as_everything(text: &[u8]) {
     assert!(disk::parse(text).filter(|(name, _)| disk::is_disk(name)).count() <= text.len());
     network::parse(text).for_each(drop);
     mounts::parse(text);
+    inventory::processors(text);
+    inventory::memory(text);
     processes::parse_stat(text);
     processes::parse_io(text);
     processes::parse_page_bytes(text);
+    gpu::amd::table::parse(text);
+    gpu::amd::parse_errors(text);
+    gpu::clients::parse_fdinfo(text);
+    gpu::clients::parse_place(text);
+    gpu::sleep::of_status(text);
 }
 
 proptest! {

@@ -1,14 +1,15 @@
 //! Machines in `fixtures/machines/`, one folder each: what is sampled of their hardware, exactly.
 //!
 //! A machine is a tree of files as its kernel writes them (`sys`, `proc`), and what is laid over it for the second tick
-//! (`second`), ten seconds later; `gone.txt` lists, line by line, what is not there any more by then. Beside them stand
+//! (`second`), ten seconds later; `gone.txt` lists, line by line, what is not there any more by then.
 //! Where there is an `nvml.txt`, it is the script of a stand-in for NVIDIA's library, and `second` may have another one.
 //! Beside them stand
 //! the samples of both ticks at levels 2 and 3, at level 4 where there is a `level4.txt`, and what was found of its
-//! sources. UPDATE_EXPECT=1 writes these anew.
+//! sources and is in the inventory. UPDATE_EXPECT=1 writes these anew.
 
 use super::*;
 use crate::collect::gpu::nvidia::tests::{Driver, Hand, StandIn};
+use crate::collect::inventory::InventoryEntry;
 use crate::collect::sampler::{Found, Part};
 
 /// Every subject has had a turn since.
@@ -97,6 +98,35 @@ fn found(world: &World) -> String {
     text
 }
 
+/// What the database has of the machine's devices, a line each.
+fn inventory(world: &World) -> String {
+    world.sampler.store_inventory(Timestamp::from_seconds(SECONDS[1]));
+    let mut text = String::new();
+    for (_, entry) in world.db.snapshot().meta().inventory() {
+        let InventoryEntry { kind, device, status, .. } = &entry;
+        write!(text, "{} {device}: {}", kind.name(), status.name()).unwrap();
+        let number = |number: Option<String>| number.unwrap_or_default();
+        for (name, value) in [
+            ("vendor", entry.vendor.clone()),
+            ("model", entry.model.clone()),
+            ("serial_or_uuid", entry.serial_or_uuid.clone()),
+            ("pci", entry.pci.clone()),
+            ("numa", number(entry.numa.map(|numa| numa.to_string()))),
+            ("memory_bytes", number(entry.memory_bytes.map(|bytes| bytes.to_string()))),
+            ("limit_watts", number(entry.limit_watts.map(|watts| watts.to_string()))),
+            ("driver", entry.driver.clone()),
+            ("firmware", entry.firmware.clone()),
+            ("reason", entry.reason.clone()),
+        ] {
+            if !value.is_empty() {
+                write!(text, ", {name}={value}").unwrap();
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
 #[test]
 fn two_ticks_of_each_machine() {
     for path in machines() {
@@ -111,6 +141,7 @@ fn two_ticks_of_each_machine() {
             // What is refused may depend on the level.
             if level == 3 {
                 expect_file![path.join("found.txt")].assert_eq(&found(&machine.world));
+                expect_file![path.join("inventory.txt")].assert_eq(&inventory(&machine.world));
             }
         }
     }

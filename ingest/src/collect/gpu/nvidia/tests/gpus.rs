@@ -11,7 +11,7 @@ use super::reader::{Hand, program};
 use super::stand_in::{Driver, H100, StandIn};
 use crate::collect::gpu::nvidia::reader::VendorReader;
 use crate::collect::gpu::nvidia::{GATE, NvidiaGpus};
-use crate::collect::gpu::{GpuPart, GpuPartKind, GpuReading, GpuSource, GpuStatus};
+use crate::collect::gpu::{DeviceStatus, GpuPart, GpuPartKind, GpuReading, GpuSource};
 use crate::collect::sampler::Found;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
@@ -156,15 +156,18 @@ fn identities_tell_what_the_library_and_the_kernel_know() {
     node.tick(1);
     let cards = node.gpus.cards();
     let told = |at: usize| (cards[at].pci.to_string(), cards[at].numa, cards[at].limit_watts, cards[at].status);
-    assert_eq!(told(0), ("0000:1b:00.0".to_owned(), None, Some(700.0), GpuStatus::Ok));
-    assert_eq!(told(1), ("0000:43:00.0".to_owned(), Some(1), Some(700.0), GpuStatus::Ok));
+    assert_eq!(told(0), ("0000:1b:00.0".to_owned(), None, Some(700.0), DeviceStatus::Ok));
+    assert_eq!(told(1), ("0000:43:00.0".to_owned(), Some(1), Some(700.0), DeviceStatus::Ok));
     let texts = [&cards[1].model, &cards[1].uuid, &cards[1].driver, &cards[1].firmware].map(|text| &**text);
     let uuid = "GPU-66666666-7777-8888-9999-aaaaaaaaaaaa";
     assert_eq!(texts, ["NVIDIA H100 80GB HBM3", uuid, "nvidia 550.54.15", "96.00.89.00.01"]);
     assert_eq!(cards[1].memory_bytes, Some(85_520_809_984));
     node.plays("0 * return 16\n");
     node.tick(2);
-    assert_eq!(node.gpus.cards().iter().map(|card| card.status).collect::<Vec<_>>(), [GpuStatus::Lost, GpuStatus::Ok]);
+    assert_eq!(
+        node.gpus.cards().iter().map(|card| card.status).collect::<Vec<_>>(),
+        [DeviceStatus::Lost, DeviceStatus::Ok]
+    );
 }
 
 #[test]
@@ -284,7 +287,7 @@ fn a_gpu_that_sleeps_is_not_woken() {
         assert_eq!(node.tick(1), [], "{status}");
         assert!(!node.gpus.reader.is_running());
         let cards = node.gpus.cards();
-        assert_eq!((cards.len(), cards[0].status, cards[0].pci.bus), (1, GpuStatus::Asleep, 1));
+        assert_eq!((cards.len(), cards[0].status, cards[0].pci.bus), (1, DeviceStatus::Asleep, 1));
     }
     assert_eq!(node.gpus.found(), [Found::Present]);
     laptop(&node, "auto\n", "active\n");
