@@ -2,7 +2,8 @@
 //! `fixtures/nvml`, built here, whose own time is subtracted.
 //!
 //! It measures levels 2 and 3, ticks whose times are 1 s apart and that follow each other faster, but not faster than
-//! GPM allows. Own CPU is that of the sampling thread (waiting costs nothing) and of the reader, a process of its own.
+//! GPM allows. Own CPU is that of the sampling thread, less what a tick without GPUs takes, and of the reader, a process of
+//! its own.
 //! CPU time is the kernel's (`schedstat`, ns). Memory is how much this process grew, and what the reader has for itself
 //! (`smaps_rollup`, private and dirty), which is this binary, smaller than telem.
 
@@ -82,9 +83,20 @@ fn measure(level: u8, ticks: u64) {
     let vendor_reader = VendorReader::Program { program, words: vec![MARK.into()], library: Some(library) };
     let options =
         CollectOptions { vendor_reader, sysroot: dir.path().to_path_buf(), ..CollectOptions::new(level, "n1") };
+    let mut second = 0;
+    // The same tree without a reader: what all other subjects do with nothing.
+    let nobody = CollectOptions { vendor_reader: VendorReader::Nobody, ..options.clone() };
+    let mut others = Sampler::new(&nobody, db.clone(), Arc::new(SystemClock::new()));
+    let mut of_others = 0;
+    for tick in 0..ticks / 10 + 1 {
+        thread::sleep(PAUSE);
+        let began = cpu_nanos(Path::new("/proc/thread-self/schedstat"));
+        others.sample(Timestamp::from_seconds(tick as i64), &[]);
+        of_others += cpu_nanos(Path::new("/proc/thread-self/schedstat")) - began;
+    }
+    let of_others = of_others / (ticks / 10 + 1);
     let before = status_bytes(Path::new("/proc/self/status"), "VmRSS:");
     let mut sampler = Sampler::new(&options, db, Arc::new(SystemClock::new()));
-    let mut second = 0;
     let mut tick = |sampler: &mut Sampler| {
         second += 1;
         sampler.sample(Timestamp::from_seconds(second), &[]).len() as u64
@@ -95,14 +107,14 @@ fn measure(level: u8, ticks: u64) {
     }
     let reader = child().expect("a reader");
     let (mut own, mut samples) = (0, 0);
-    let reader_before = cpu_nanos(Path::new(&format!("/proc/{reader}/schedstat")));
+    let reader_before = process_nanos(reader);
     for _ in 0..ticks {
         thread::sleep(PAUSE);
         let began = cpu_nanos(Path::new("/proc/thread-self/schedstat"));
         samples += tick(&mut sampler);
-        own += cpu_nanos(Path::new("/proc/thread-self/schedstat")) - began;
+        own += (cpu_nanos(Path::new("/proc/thread-self/schedstat")) - began).saturating_sub(of_others);
     }
-    let reader_cpu = cpu_nanos(Path::new(&format!("/proc/{reader}/schedstat"))) - reader_before;
+    let reader_cpu = process_nanos(reader) - reader_before;
     let grew = status_bytes(Path::new("/proc/self/status"), "VmRSS:").saturating_sub(before);
     let reader_has = status_bytes(Path::new(&format!("/proc/{reader}/smaps_rollup")), "Private_Dirty:");
     drop(sampler);
@@ -143,6 +155,12 @@ fn build(library: &Path) {
 fn child() -> Option<u32> {
     let children = fs::read_to_string("/proc/thread-self/children").ok()?;
     children.split_whitespace().next()?.parse().ok()
+}
+
+/// Of all its threads.
+fn process_nanos(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.map(|task| cpu_nanos(&task.path().join("schedstat"))).sum()
 }
 
 fn cpu_nanos(path: &Path) -> u64 {

@@ -368,6 +368,7 @@ async fn calls_that_take_800_ms_cost_no_tick_of_another_subject() {
     node.stand_in.plays(&format!("{H100}* nvmlDeviceGetPowerUsage sleep_ms 800\n"));
     let mut second = 100;
     while node.answers() < 4 {
+        assert!(second < 200, "no answer");
         second += 1;
         // The node's own tick is over while a GPU is asked: it waits for no answer.
         node.tick(second);
@@ -383,6 +384,7 @@ async fn a_call_that_never_returns_costs_no_tick_and_does_not_delay_the_end() {
     let mut node = RunningGpus::new();
     let mut second = 100;
     while node.answers() < 2 {
+        assert!(second < 200, "no answer");
         second += 1;
         node.tick(second);
     }

@@ -4,6 +4,10 @@
 //! by telem. Its standard input is a socket, which carries both directions and is closed when telem ends. While a call
 //! hangs nobody reads it, so its standard output is another one, on which a second thread waits for that end. (A signal
 //! at the end of the parent would come too early: the kernel sends it when the thread that started the process ends.)
+//!
+//! An answer is sent as a whole, since each piece would wake telem, unless it takes long. So that telem knows in whose
+//! turn a call hung or crashed, the number of a GPU is written to the second socket when its turn begins, where nobody
+//! waits for it.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,6 +21,8 @@ use super::library::{NvmlLibrary, Off};
 
 /// How long it is silent at most while calls of the library return.
 pub const SILENCE_MAX: Duration = Duration::from_millis(500);
+/// How long what was read waits for the rest of the answer.
+const WHOLE_AFTER: Duration = Duration::from_millis(50);
 /// How long it has to end by itself when telem is gone.
 const GRACE: Duration = Duration::from_secs(1);
 /// As the other threads that collect.
@@ -30,10 +36,12 @@ pub fn read_for_parent() {
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let sockets = (rustix::io::dup(rustix::stdio::stdin()), rustix::io::dup(rustix::stdio::stdout()));
     let (Ok(talk), Ok(life)) = sockets else { return };
+    let life = UnixStream::from(life);
+    let Ok(turns) = life.try_clone() else { return };
     let guard = std::thread::Builder::new().name("telem-guard".to_owned());
-    if guard.spawn(move || die_with_parent(UnixStream::from(life))).is_ok() {
+    if guard.spawn(move || die_with_parent(life)).is_ok() {
         // An error is the end of telem.
-        let _ = answer(UnixStream::from(talk), &SystemClock::new());
+        let _ = answer(UnixStream::from(talk), turns, &SystemClock::new());
     }
 }
 
@@ -54,14 +62,15 @@ fn die_with_parent(mut life: UnixStream) {
     std::process::abort();
 }
 
-/// Answers until the other side is gone, or nothing can be asked.
+/// Answers until the other side is gone, or nothing can be asked. `turns` hears whose turn it is.
 ///
 /// # Errors
 /// Those of the stream.
-pub fn answer(mut stream: UnixStream, clock: &dyn Clock) -> io::Result<()> {
+pub fn answer(mut stream: UnixStream, turns: UnixStream, clock: &dyn Clock) -> io::Result<()> {
     let mut frames = FrameBuffer::default();
     let order: ReaderOrder = next(&mut frames, &mut stream)?;
-    let mut voice = Voice { stream: stream.try_clone()?, clock, spoke: clock.monotonic(), failed: None };
+    let spoke = clock.monotonic();
+    let mut voice = Voice { stream: stream.try_clone()?, turns, unsaid: Vec::new(), clock, spoke, failed: None };
     let loaded =
         NvmlLibrary::load(order.library.as_deref(), order.level, clock.monotonic(), &mut |card| voice.alive(card));
     let mut library = match loaded {
@@ -69,8 +78,10 @@ pub fn answer(mut stream: UnixStream, clock: &dyn Clock) -> io::Result<()> {
         Err(off) => return voice.off(off),
     };
     voice.cards(&library)?;
+    voice.send()?;
     loop {
         let question: Question = next(&mut frames, &mut stream)?;
+        voice.spoke = clock.monotonic();
         if let Err(off) = answer_one(&mut library, &question, &mut voice)? {
             return voice.off(off);
         }
@@ -88,6 +99,7 @@ fn answer_one(library: &mut NvmlLibrary, question: &Question, voice: &mut Voice<
             continue;
         }
         let now = voice.clock.monotonic();
+        voice.turn(library.index(at))?;
         match library.read(at, question, now, &mut |card| voice.alive(card)) {
             Ok(answer) => {
                 is_new |= answer.is_refused;
@@ -100,6 +112,7 @@ fn answer_one(library: &mut NvmlLibrary, question: &Question, voice: &mut Voice<
         voice.cards(library)?;
     }
     voice.say(&Told::Done { number: question.number })?;
+    voice.send()?;
     Ok(Ok(()))
 }
 
@@ -115,6 +128,8 @@ fn next<T: serde::de::DeserializeOwned>(frames: &mut FrameBuffer, stream: &mut i
 /// What is said to telem, and when last.
 struct Voice<'a> {
     stream: UnixStream,
+    turns: UnixStream,
+    unsaid: Vec<u8>,
     clock: &'a dyn Clock,
     spoke: Duration,
     /// In a place that could not return it.
@@ -122,20 +137,35 @@ struct Voice<'a> {
 }
 
 impl Voice<'_> {
+    /// Says it with what comes next.
     fn say(&mut self, told: &Told) -> io::Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        say(&mut self.stream, told)?;
+        say(&mut self.unsaid, told)
+    }
+
+    fn send(&mut self) -> io::Result<()> {
         self.spoke = self.clock.monotonic();
+        self.stream.write_all(&self.unsaid)?;
+        self.unsaid.clear();
         Ok(())
+    }
+
+    fn turn(&mut self, card: u32) -> io::Result<()> {
+        self.turns.write_all(&card.to_ne_bytes())
     }
 
     fn alive(&mut self, card: Option<u32>) {
         let silent = self.clock.monotonic().saturating_sub(self.spoke);
-        if silent > SILENCE_MAX
-            && let Err(error) = self.say(&Told::Alive { card })
-        {
+        let sent = if silent > SILENCE_MAX {
+            self.say(&Told::Alive { card }).and_then(|()| self.send())
+        } else if silent > WHOLE_AFTER && !self.unsaid.is_empty() {
+            self.send()
+        } else {
+            Ok(())
+        };
+        if let Err(error) = sent {
             self.failed = Some(error);
         }
     }
@@ -146,6 +176,6 @@ impl Voice<'_> {
 
     fn off(&mut self, Off { why, cause }: Off) -> io::Result<()> {
         self.say(&Told::Off { why, cause })?;
-        self.stream.flush()
+        self.send()
     }
 }

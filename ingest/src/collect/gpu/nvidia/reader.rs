@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -37,6 +37,9 @@ pub const UNDEAD_MAX: usize = 2;
 
 /// How often it is seen whether a reader has ended that may have, a millisecond apart.
 const EXIT_LOOKS: u32 = 10;
+
+/// How often what was told of turns is read.
+const TURN_READS_MAX: usize = 1_024;
 
 /// Who calls the libraries of vendors of GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,8 +95,10 @@ struct LeftOut {
 #[derive(Debug)]
 struct Talk {
     stream: UnixStream,
-    /// Nothing is said on it: its end is the end of telem.
-    life: Option<UnixStream>,
+    /// Its end is the end of telem, and it tells whose turn it is.
+    turns: UnixStream,
+    /// Until when a read of `stream` waits now.
+    waits: Waits,
     child: Option<Child>,
     frames: FrameBuffer,
     /// Of this reader; empty until it told them.
@@ -101,10 +106,16 @@ struct Talk {
     driver: String,
     /// The question that is not answered yet.
     open: Option<Question>,
-    /// In whose turn it is.
-    turn: Option<u32>,
     /// When it gave a sign of life, or was asked.
     sign: Duration,
+}
+
+/// How long reading from a reader waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    No,
+    /// As long as a tick waits for an answer.
+    Long,
 }
 
 /// What came of asking.
@@ -246,13 +257,15 @@ impl Reader {
 
     fn spawn(&self, now: Duration) -> io::Result<Talk> {
         let (mut stream, theirs) = UnixStream::pair()?;
-        let (life, their_life) = UnixStream::pair()?;
+        let (turns, their_turns) = UnixStream::pair()?;
+        turns.set_nonblocking(true)?;
+        stream.set_read_timeout(Some(self.patience()))?;
         let (child, library) = match &self.how {
             VendorReader::Nobody => return Err(io::ErrorKind::Unsupported.into()),
             VendorReader::Program { program, words, library } => {
                 let mut command = Command::new(program);
                 command.args(words).current_dir("/").stdin(OwnedFd::from(theirs));
-                command.stdout(OwnedFd::from(their_life)).stderr(Stdio::null());
+                command.stdout(OwnedFd::from(their_turns)).stderr(Stdio::null());
                 // A signal of the terminal is not for it: telem ends it.
                 command.process_group(0);
                 (Some(command.spawn()?), library.clone())
@@ -260,27 +273,27 @@ impl Reader {
             VendorReader::Thread { library, .. } => {
                 let clock = Arc::clone(&self.clock);
                 let thread = std::thread::Builder::new().name("telem-nvml".to_owned());
-                thread.spawn(move || answer(theirs, &*clock))?;
+                thread.spawn(move || answer(theirs, their_turns, &*clock))?;
                 (None, Some(library.clone()))
             }
         };
         say(&mut stream, &ReaderOrder { level: self.level, library })?;
         Ok(Talk {
-            life: child.is_some().then_some(life),
+            turns,
+            waits: Waits::Long,
             stream,
             child,
             frames: FrameBuffer::default(),
             cards: None,
             driver: String::new(),
             open: None,
-            turn: None,
             sign: now,
         })
     }
 
-    fn ended(&mut self, talk: Talk, end: ReaderEnd) {
+    fn ended(&mut self, mut talk: Talk, end: ReaderEnd) {
         let now = self.clock.monotonic();
-        let turn = talk.turn.filter(|_| talk.open.is_some());
+        let turn = talk.turn();
         let status = self.end(talk);
         let at = turn.map(|card| format!(" in the turn of its GPU {card}")).unwrap_or_default();
         match end {
@@ -306,7 +319,7 @@ impl Reader {
     /// when its stream is closed.
     fn end(&mut self, talk: Talk) -> Option<String> {
         let mut child = talk.child?;
-        drop((talk.stream, talk.life));
+        drop((talk.stream, talk.turns));
         let status = exit_of(&mut child);
         if status.is_none() {
             let _ = child.kill();
@@ -378,7 +391,10 @@ impl Talk {
         answers: &mut Answers,
     ) -> Result<bool, ReaderEnd> {
         let began = clock.monotonic();
-        self.take(answers, Duration::ZERO, clock)?;
+        // It speaks only when it is asked.
+        if !self.is_idle() {
+            self.take(answers, Waits::No, longest, clock)?;
+        }
         let mut question = Some(question);
         loop {
             if self.is_idle() {
@@ -389,7 +405,7 @@ impl Talk {
             if passed >= longest {
                 break;
             }
-            self.take(answers, longest - passed, clock)?;
+            self.take(answers, Waits::Long, longest - passed, clock)?;
             if !self.is_idle() {
                 break;
             }
@@ -402,34 +418,49 @@ impl Talk {
         // The socket of a reader that hangs has room for this one question: it had answered the one before.
         say(&mut self.stream, &question).map_err(ReaderEnd::Died)?;
         self.sign = now;
-        self.turn = self.after(None, &question.left_out);
         self.open = Some(question);
         Ok(())
     }
 
-    /// The GPU after this one.
-    fn after(&self, card: Option<u32>, left_out: &[u32]) -> Option<u32> {
-        let indices = self.cards.iter().flatten().map(|card| card.index);
-        indices.filter(|index| !left_out.contains(index) && card.is_none_or(|card| *index > card)).min()
+    /// In whose turn a question is, which it has told last.
+    fn turn(&mut self) -> Option<u32> {
+        self.open.as_ref()?;
+        let mut told = [0; 4 << 10];
+        let (mut filled, mut turn) = (0, None);
+        // Never more than it can write into a socket.
+        for _ in 0..TURN_READS_MAX {
+            let Ok(bytes @ 1..) = self.turns.read(&mut told[filled..]) else { break };
+            let whole = (filled + bytes) / 4 * 4;
+            if let Some(last) = told[..whole].last_chunk::<4>() {
+                turn = Some(u32::from_ne_bytes(*last));
+            }
+            told.copy_within(whole..filled + bytes, 0);
+            filled = filled + bytes - whole;
+        }
+        turn.filter(|turn| self.cards.iter().flatten().any(|card| card.index == *turn))
     }
 
-    /// Takes lines until there is none within `longest`, or the question is answered.
-    fn take(&mut self, answers: &mut Answers, longest: Duration, clock: &dyn Clock) -> Result<(), ReaderEnd> {
+    /// Takes lines until the question is answered, or there is none for now.
+    fn take(
+        &mut self,
+        answers: &mut Answers,
+        waits: Waits,
+        longest: Duration,
+        clock: &dyn Clock,
+    ) -> Result<(), ReaderEnd> {
         let began = clock.monotonic();
-        let waits = !longest.is_zero();
         loop {
             while let Some(told) = self.frames.next().map_err(ReaderEnd::Died)? {
                 self.sign = clock.monotonic();
                 self.hear(told, answers)?;
             }
-            let passed = clock.monotonic().saturating_sub(began);
-            // Without a wait, until there is nothing more.
-            if waits && (self.is_idle() || passed >= longest) || passed > ANSWER_WAIT {
+            // One that talks without end is not listened to for longer either.
+            if self.is_idle() || clock.monotonic().saturating_sub(began) >= longest {
                 return Ok(());
             }
-            self.stream.set_nonblocking(!waits).map_err(ReaderEnd::Died)?;
-            if waits {
-                self.stream.set_read_timeout(Some(longest - passed)).map_err(ReaderEnd::Died)?;
+            if self.waits != waits {
+                self.stream.set_nonblocking(waits == Waits::No).map_err(ReaderEnd::Died)?;
+                self.waits = waits;
             }
             match self.frames.fill(&mut self.stream) {
                 Ok(()) => {}
@@ -455,16 +486,15 @@ impl Talk {
                 self.cards = Some(cards);
             }
             Told::Reading(reading) => {
-                if let Some(open) = &self.open {
-                    self.turn = self.after(Some(reading.card), &open.left_out);
-                }
                 answers.readings.retain(|known| known.card != reading.card);
                 answers.readings.push(*reading);
             }
-            Told::Alive { card } => self.turn = card.or(self.turn),
+            Told::Alive { .. } => {}
             Told::Done { number } => {
                 if self.open.as_ref().is_some_and(|open| open.number == number) {
-                    (self.open, self.turn) = (None, None);
+                    self.open = None;
+                    // What it told of turns is not needed, and would fill the socket.
+                    while matches!(self.turns.read(&mut [0; 1 << 10]), Ok(1..)) {}
                 }
             }
             Told::Off { why, cause } => return Err(ReaderEnd::Off { why, cause }),

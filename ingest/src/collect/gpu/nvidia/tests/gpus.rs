@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use telem_engine::{Clock, Db, Options};
+use telem_engine::{Clock, Db, Options, SystemClock};
 use tempfile::TempDir;
 
 use super::reader::{Hand, program};
@@ -68,6 +68,14 @@ impl Node {
 
     fn first(&mut self, second: u64) -> GpuReading {
         self.tick(second).remove(0).1
+    }
+
+    /// Ticks until that is told.
+    fn wait_for(&mut self, second: u64, up: &[(u32, bool)]) {
+        let patience = SystemClock::new();
+        while self.up(second) != up {
+            assert!(patience.monotonic() < PATIENCE, "{:?}", self.gpus);
+        }
     }
 
     /// Whether each GPU answered.
@@ -217,13 +225,12 @@ fn a_lost_gpu_is_down_beside_others_that_go_on() {
 fn gpus_are_down_while_their_reader_is_and_until_then_nothing_is_said() {
     let mut node = Node::of(Driver::New, 2, "", program);
     node.gpus.search();
-    while node.up(1).len() < 2 {}
+    node.wait_for(1, &[(0, true), (1, true)]);
     node.plays("1 nvmlDeviceGetPowerUsage never\n");
-    while !node.up(2).contains(&(0, true)) {}
     assert_eq!(node.up(3), [], "it may come yet");
     assert_eq!(node.up(9), [(0, false), (1, false)]);
     assert_eq!(node.up(20), [(0, false), (1, false)]);
-    while node.up(61) != [(0, true), (1, false)] {}
+    node.wait_for(61, &[(0, true), (1, false)]);
 }
 
 #[test]

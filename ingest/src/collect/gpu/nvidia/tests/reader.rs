@@ -132,7 +132,7 @@ fn a_call_that_never_returns_costs_its_gpu_and_the_others_go_on() {
     let mut desk = Desk::new("");
     desk.answers(1, 2);
     desk.plays("1 nvmlDeviceGetPowerUsage never\n");
-    assert_eq!(cards(&desk.answers(61, 1)), [(0, true)]);
+    assert!(desk.ask(61).readings.is_empty());
     let pid = desk.reader.pid().unwrap();
     assert!(desk.ask(61 + CALL_DEADLINE.as_secs()).readings.is_empty(), "it is waited for");
     assert_eq!(desk.reader.state(), &ReaderState::Running);
@@ -147,7 +147,7 @@ fn a_call_that_never_returns_costs_its_gpu_and_the_others_go_on() {
 
     // Once more, and not again after that.
     let later = 67 + LEFT_OUT_FOR.as_secs() + 1;
-    assert_eq!(cards(&desk.answers(later, 1)), [(0, true)]);
+    assert!(desk.ask(later).readings.is_empty());
     desk.ask(later + CALL_DEADLINE.as_secs() + 1);
     assert_eq!(cards(&desk.answers(later + 100, 1)), [(0, true)]);
     assert_eq!(cards(&desk.answers(later + 100_000, 1)), [(0, true)]);
