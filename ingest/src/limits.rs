@@ -11,12 +11,14 @@ use crate::accept::lines::LINES_TOLD_MAX;
 use crate::accept::{Limits, REJECTS_TOLD_MAX};
 use crate::collect::cpu::CPUS_MAX;
 use crate::collect::devices::DEVICES_MAX;
+use crate::collect::fabric::infiniband::PORTS_MAX;
 use crate::collect::gpu::nvidia::limits::{ANSWER_WAIT, CALL_DEADLINE, CARD_PROCESSES_MAX, CARDS_MAX};
-use crate::collect::infiniband::PORTS_MAX;
 use crate::collect::job::JOB_EVERY_TICK_MAX;
 use crate::collect::job::members::NAMES_MAX;
 use crate::collect::job::series::{GROUPS_MAX, JOB_PROCESSES_MAX, SETTLED_AFTER, SHORT_ALL_MAX, SHORT_MAX};
+use crate::collect::lustre::LUSTRE_MAX;
 use crate::collect::mounts::FILE_SYSTEMS_MAX;
+use crate::collect::nfs::NFS_MOUNTS_MAX;
 use crate::collect::processes::{PROCESSES_MAX, WALK_INTERVAL};
 use crate::collect::source::FILE_BYTES_MAX;
 use crate::collect::space::{HUNG_MAX, SPACE_DEADLINE};
@@ -135,6 +137,11 @@ pub fn collected() -> Vec<LimitRow> {
         LimitRow::new("CPUs with series of their own at level 3 (`CPUS_MAX`)", count(CPUS_MAX), LEFT_OUT),
         LimitRow::new("devices of a kind (`DEVICES_MAX`)", count(DEVICES_MAX), LEFT_OUT),
         LimitRow::new("ports of InfiniBand (`PORTS_MAX`)", count(PORTS_MAX), LEFT_OUT),
+        LimitRow::new(
+            "mounts of Lustre (`LUSTRE_MAX`) and of NFS (`NFS_MOUNTS_MAX`)",
+            format!("{}, {}", count(LUSTRE_MAX), count(NFS_MOUNTS_MAX)),
+            LEFT_OUT,
+        ),
         LimitRow::new(
             "file systems that are asked for their space (`FILE_SYSTEMS_MAX`)",
             format!("{}, local ones first", count(FILE_SYSTEMS_MAX)),

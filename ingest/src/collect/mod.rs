@@ -5,24 +5,30 @@
 //! the threads that run it.
 
 pub mod catalog;
+pub(crate) mod cgroup;
 pub mod cpu;
 pub(crate) mod devices;
 pub mod disk;
+pub(crate) mod fabric;
 pub(crate) mod gpu;
-pub(crate) mod infiniband;
 pub(crate) mod job;
 pub mod load;
+pub(crate) mod lustre;
 pub mod memory;
 pub(crate) mod mounts;
 pub mod network;
+pub(crate) mod nfs;
+mod numa;
 mod own;
 mod pace;
 pub mod pressure;
 pub mod processes;
 mod sampler;
+mod schedstat;
 mod series;
 pub(crate) mod source;
 pub mod space;
+mod tcp;
 #[cfg(test)]
 mod tests;
 mod text;

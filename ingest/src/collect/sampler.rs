@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use telem_engine::{Clock, Db, SampleBatch, Timestamp, Value};
 
+use super::fabric::{cxi, infiniband};
 use super::own::Own;
 use super::pace::Pace;
 use super::series::{Out, Tick};
 use super::source::Tree;
-use super::{CollectOptions, cpu, disk, infiniband, job, load, memory, network, pressure, processes, space};
+use super::{CollectOptions, cgroup, cpu, disk, job, load, lustre, memory, network, nfs, numa, pressure, processes};
+use super::{schedstat, space, tcp};
 
 /// From which level on the processes of the job have series.
 const JOB_LEVEL: u8 = 3;
@@ -158,6 +160,17 @@ impl Sampler {
 
         // Fabrics.
         add(Part::Devices, "InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level)));
+        add(Part::Devices, "Slingshot", Box::new(cxi::Cxi::new(&tree, level)));
+        // Parallel file systems; the statistics of NFS are memory of the kernel.
+        add(Part::Devices, "Lustre", Box::new(lustre::Lustre::new(&tree, level)));
+        add(Part::Node, "NFS", Box::new(nfs::Nfs::new(&tree, level)));
+        // The job, and what every node has and level 2 leaves out.
+        add(Part::Node, "the job's control group", Box::new(cgroup::Cgroup::new(&tree, level)));
+        if level >= 3 {
+            add(Part::Node, "NUMA nodes", Box::new(numa::Numa::new(&tree)));
+            add(Part::Node, "waits for CPUs", Box::new(schedstat::SchedStat::new(&tree)));
+            add(Part::Node, "TCP", Box::new(tcp::Tcp::new(&tree)));
+        }
 
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();

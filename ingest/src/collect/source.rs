@@ -3,9 +3,11 @@
 //! A file that does not exist or cannot be read is not an error, because kernels and containers differ. It is logged
 //! once and tried again at the next tick.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use super::text::{fields, number};
 
 /// The longest file that is read; the rest of a longer one is left out. The interrupt table of a node
 /// with 1,024 CPUs has about a megabyte.
@@ -68,6 +70,23 @@ impl Source {
         }
     }
 
+    /// Why it cannot be read.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn check(&mut self) -> std::io::Result<()> {
+        self.try_read().map(drop).inspect_err(|_| self.file = None)
+    }
+
+    /// The first number in it.
+    pub fn number(&mut self) -> Option<u64> {
+        number(fields(self.read()?).next()?)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn try_read(&mut self) -> std::io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -92,4 +111,12 @@ impl Source {
             }
         }
     }
+}
+
+/// What is in a directory, sorted; nothing where there is none.
+pub fn names_in(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
