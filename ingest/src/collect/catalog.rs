@@ -264,8 +264,8 @@ const CATALOG: &[Described] = &[
     counter(4, "process_major_page_faults_total", "faults", "pid, comm", "Page faults of the process that had to read from a disk; every 5 s"),
     counter(4, "process_read_bytes_total", "bytes", "pid, comm", "Data that the process caused to be read from disks; every 5 s"),
     counter(4, "process_written_bytes_total", "bytes", "pid, comm", "Data that the process caused to be written to disks; every 5 s"),
-    counter(4, "process_io_read_chars_total", "bytes", "pid, comm", "Data that the process read by system calls from anything: disks, caches, Lustre, NFS, GPFS, pipes; every 5 s"),
-    counter(4, "process_io_written_chars_total", "bytes", "pid, comm", "Data that the process wrote by system calls to anything: disks, caches, Lustre, NFS, GPFS, pipes; every 5 s"),
+    counter(4, "process_io_read_chars_total", "characters", "pid, comm", "Bytes that the process read by system calls from anything: disks, caches, Lustre, NFS, GPFS, pipes; every 5 s"),
+    counter(4, "process_io_written_chars_total", "characters", "pid, comm", "Bytes that the process wrote by system calls to anything: disks, caches, Lustre, NFS, GPFS, pipes; every 5 s"),
     gauge(4, "gpu_process_memory_bytes", "bytes", "gpu, pid, comm", "Memory of the GPU that the process holds; every 5 s but for NVIDIA"),
     // telem itself.
     gauge(4, "db_size", "mebibytes", "", "Size of the database on disk, under Dragon's name"),

@@ -27,6 +27,8 @@ use super::source::{Source, Tree};
 use super::text::{fields, lines, number};
 pub(super) use path::scheduler_level;
 use path::{CgroupDirectories, Sight, directories};
+#[cfg(test)]
+pub(super) use tests::parse_as_everything;
 
 /// `memory.stat` adds up all groups below, which may take milliseconds on a large node; limits and CPUs hardly change.
 const SLOW_INTERVAL: Duration = Duration::from_secs(5);

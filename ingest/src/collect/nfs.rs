@@ -115,7 +115,7 @@ pub struct Nfs {
 
 impl Nfs {
     pub fn new(tree: &Tree, level: u8) -> Self {
-        Self { file: tree.file_of_view("mountstats"), each: level >= 3, found: Found::Absent, mounts: Vec::new() }
+        Self { file: tree.file_of_self("mountstats"), each: level >= 3, found: Found::Absent, mounts: Vec::new() }
     }
 }
 

@@ -36,9 +36,18 @@ impl Tree {
     /// A file of `proc` that differs by the process that reads it: `mounts`, `net/dev`. Of ourselves below `/`. Below
     /// another root, where we may be in a container and see the host's `proc`, of the host's first process.
     pub fn file_of_view(&self, name: &str) -> Source {
+        self.file_of("proc", name)
+    }
+
+    /// A file about a process that `proc` has for each process only: `cgroup`, `mountstats`. Of whom as above.
+    pub fn file_of_self(&self, name: &str) -> Source {
+        self.file_of("proc/self", name)
+    }
+
+    fn file_of(&self, here: &str, name: &str) -> Source {
         let of_first = Path::new("proc/1").join(name);
         let elsewhere = self.root != Path::new("/") && self.path(&of_first).is_file();
-        self.file(if elsewhere { of_first } else { Path::new("proc").join(name) })
+        self.file(if elsewhere { of_first } else { Path::new(here).join(name) })
     }
 }
 

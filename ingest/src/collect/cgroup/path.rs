@@ -89,7 +89,7 @@ fn below<'a>(path: &'a str, root: &str) -> Option<&'a str> {
 /// Looks where the job's groups are. Below a root other than `/` the view is that of the host's first process, as for
 /// everything that differs by process: that one is in no job, and the own path would not be one of that tree.
 pub(super) fn directories(tree: &Tree) -> (CgroupDirectories, Sight) {
-    let mut own = tree.file_of_view("cgroup");
+    let mut own = tree.file_of_self("cgroup");
     let own: Vec<(String, String)> = own
         .read()
         .map(|text| parse_paths(text).map(|(controllers, path)| (controllers.to_owned(), path.to_owned())).collect())
@@ -98,7 +98,7 @@ pub(super) fn directories(tree: &Tree) -> (CgroupDirectories, Sight) {
     if own.is_empty() {
         return (found, Sight::InNoJob);
     }
-    let mounts = tree.file_of_view("mountinfo").read().map(parse_mounts).filter(|mounts| !mounts.is_empty());
+    let mounts = tree.file_of_self("mountinfo").read().map(parse_mounts).filter(|mounts| !mounts.is_empty());
     let mut hidden = None;
     for (controllers, path) in &own {
         let mount = match &mounts {

@@ -1,6 +1,6 @@
 //! Machines in `fixtures/machines/`, one folder each: what is sampled of their hardware, exactly.
 //!
-//! A machine is a tree of files as its kernel writes them (`sys`, `proc`), and what is laid over it for the second tick
+//! A machine is a tree of files as its kernel writes them (`sys`, `proc`, `run`), and what is laid over it for the second tick
 //! (`second`), ten seconds later; `gone.txt` lists, line by line, what is not there any more by then. Beside them stand
 //! the samples of both ticks at levels 2 and 3, at level 4 where there is a `level4.txt`, and what was found of its
 //! sources. UPDATE_EXPECT=1 writes these anew.
@@ -26,7 +26,7 @@ fn machines() -> Vec<PathBuf> {
 /// The machine before its first tick.
 fn machine(path: &Path, level: u8) -> World {
     let (tree, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for part in ["sys", "proc"].into_iter().filter(|part| path.join(part).is_dir()) {
+    for part in ["sys", "proc", "run"].into_iter().filter(|part| path.join(part).is_dir()) {
         lay_over(&path.join(part), &tree.path().join(part));
     }
     World::over(level, tree, database)
