@@ -90,6 +90,7 @@ pub use flush::FlushReport;
 pub use index::{JOB_TAG, MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::{CONNECTION as CONNECTION_FILE, SAVE_NOTE};
+pub use meta::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
 pub use meta::{Annotation, Meta, MetaChange, MetricKind, MetricMeta};
 pub use mirror::{Mirror, MirrorReport};
 pub use options::Options;

@@ -4,6 +4,7 @@
 //! The first-seen order of names is not here: it follows from the order of series ids.
 
 mod exact;
+pub mod inventory;
 
 use std::collections::BTreeMap;
 
@@ -127,10 +128,11 @@ impl Meta {
     }
 
     /// Takes in what another database knows, which wins where both know something. What that one notes on
-    /// single series stays out: it calls them by numbers of its own.
+    /// single series stays out: it calls them by numbers of its own. Devices are called by their nodes.
     pub(crate) fn absorb(&mut self, later: Meta) {
         self.metrics.extend(later.metrics);
-        for annotation in later.annotations.into_iter().filter(|annotation| annotation.tsuid.is_none()) {
+        let is_for_all = |annotation: &Annotation| annotation.tsuid.is_none() || inventory::is_device(annotation);
+        for annotation in later.annotations.into_iter().filter(is_for_all) {
             self.apply(MetaChange::Annotate(annotation));
         }
         self.job = match (self.job.take(), later.job) {

@@ -13,6 +13,7 @@ use crate::collect::cpu::CPUS_MAX;
 use crate::collect::devices::DEVICES_MAX;
 use crate::collect::fabric::infiniband::PORTS_MAX;
 use crate::collect::gpu::nvidia::limits::{ANSWER_WAIT, CALL_DEADLINE, CARD_PROCESSES_MAX, CARDS_MAX};
+use crate::collect::inventory::INVENTORY_MAX;
 use crate::collect::job::JOB_EVERY_TICK_MAX;
 use crate::collect::job::members::NAMES_MAX;
 use crate::collect::job::series::{GROUPS_MAX, JOB_PROCESSES_MAX, SETTLED_AFTER, SHORT_ALL_MAX, SHORT_MAX};
@@ -136,6 +137,7 @@ pub fn collected() -> Vec<LimitRow> {
         LimitRow::new("bytes of a file that is read (`FILE_BYTES_MAX`)", bytes(FILE_BYTES_MAX), "the rest is left out"),
         LimitRow::new("CPUs with series of their own at level 3 (`CPUS_MAX`)", count(CPUS_MAX), LEFT_OUT),
         LimitRow::new("devices of a kind (`DEVICES_MAX`)", count(DEVICES_MAX), LEFT_OUT),
+        LimitRow::new("devices of a node in the inventory (`INVENTORY_MAX`)", count(INVENTORY_MAX), LEFT_OUT),
         LimitRow::new("ports of InfiniBand (`PORTS_MAX`)", count(PORTS_MAX), LEFT_OUT),
         LimitRow::new(
             "mounts of Lustre (`LUSTRE_MAX`) and of NFS (`NFS_MOUNTS_MAX`)",

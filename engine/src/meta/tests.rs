@@ -1,3 +1,4 @@
+use super::inventory::{DEVICE_TEXT_BYTES_MAX, DeviceKind, DeviceStatus, InventoryEntry};
 use super::*;
 
 fn note(start: i64, tsuid: Option<&str>, description: &str) -> Annotation {
@@ -46,4 +47,56 @@ fn a_text_at_its_limit_is_taken_and_one_byte_more_is_refused() {
     };
     assert!(help(TEXT_BYTES_MAX).check().is_ok());
     assert!(help(TEXT_BYTES_MAX + 1).check().is_err());
+}
+
+fn gpu(device: &str) -> InventoryEntry {
+    InventoryEntry {
+        vendor: "NVIDIA".to_owned(),
+        serial_or_uuid: "GPU-1".to_owned(),
+        numa: Some(1),
+        memory_bytes: Some(150_754_820_096),
+        limit_watts: Some(700.5),
+        ..InventoryEntry::new(DeviceKind::Gpu, device)
+    }
+}
+
+#[test]
+fn a_device_is_read_back_as_it_was_stored_and_replaced_by_what_is_told_later() {
+    let mut meta = Meta::default();
+    for device in ["10", "2"] {
+        meta.apply(gpu(device).change("n1"));
+    }
+    meta.apply(InventoryEntry::refused(DeviceKind::Energy, "/sys/x", "no", "ask").change("n1"));
+    let read: Meta = serde_json::from_slice(&serde_json::to_vec(&meta).unwrap()).unwrap();
+    let refused = InventoryEntry::refused(DeviceKind::Energy, "/sys/x", "no", "ask");
+    let expected = [gpu("2"), gpu("10"), refused].map(|entry| ("n1".to_owned(), entry));
+    assert_eq!(read.inventory(), expected);
+    let lost = InventoryEntry { status: DeviceStatus::Lost, ..gpu("2") };
+    meta.apply(lost.change("n1"));
+    assert_eq!(meta.inventory()[0].1, lost);
+    assert_eq!(meta.inventory().len(), 3);
+}
+
+#[test]
+fn devices_of_several_databases_are_those_of_all_their_nodes() {
+    let mut one = Meta::default();
+    one.apply(gpu("0").change("n1"));
+    let mut other = Meta::default();
+    other.apply(gpu("0").change("n2"));
+    other.apply(MetaChange::Annotate(note(0, Some("01"), "of a series")));
+    one.absorb(other);
+    let nodes: Vec<String> = one.inventory().into_iter().map(|(node, _)| node).collect();
+    assert_eq!(nodes, ["n1", "n2"]);
+    assert_eq!(one.annotations().len(), 2);
+}
+
+#[test]
+fn texts_of_devices_are_cut_and_hold_no_control_characters() {
+    let long = InventoryEntry {
+        model: format!("a\nb{}", "é".repeat(DEVICE_TEXT_BYTES_MAX)),
+        ..InventoryEntry::new(DeviceKind::Gpu, "0")
+    };
+    let bounded = long.bounded();
+    assert!(bounded.model.starts_with("a bé"));
+    assert_eq!(bounded.model.len(), DEVICE_TEXT_BYTES_MAX - 1);
 }

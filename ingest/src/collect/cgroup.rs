@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::devices::DEVICES_MAX;
+use super::inventory::{DeviceKind, InventoryEntry};
 use super::pace::Pace;
 use super::pressure;
 use super::sampler::{Found, Subject};
@@ -61,6 +62,7 @@ struct CgroupKey {
 #[derive(Debug)]
 enum CgroupContent {
     Number(Slot),
+    Limit(Slot),
     Keys(Vec<CgroupKey>),
     /// A list of CPUs.
     Cpus(Slot),
@@ -104,6 +106,16 @@ pub struct Cgroup {
     pace: Pace,
     devices: Vec<IoDevice>,
     io: [Slot; 2],
+    limits: JobLimits,
+    limits_told: JobLimits,
+}
+
+/// What the job may use of the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct JobLimits {
+    /// As a list: `0-31,64-95`.
+    cpus: Option<String>,
+    memory_bytes: Option<u64>,
 }
 
 impl Cgroup {
@@ -118,6 +130,8 @@ impl Cgroup {
             pace: Pace::every(SLOW_INTERVAL),
             devices: Vec::new(),
             io: [READ, WRITTEN].map(Slot::new),
+            limits: JobLimits::default(),
+            limits_told: JobLimits::default(),
         }
     }
 
@@ -177,8 +191,8 @@ impl Cgroup {
                 .or_else(|| blkio_file("blkio.throttle.io_service_bytes")),
         );
         let mut slowly = vec![
-            file(unified, "memory.max", number("cgroup_memory_limit_bytes")),
-            file(memory, "memory.limit_in_bytes", number("cgroup_memory_limit_bytes")),
+            file(unified, "memory.max", CgroupContent::Limit(Slot::new("cgroup_memory_limit_bytes"))),
+            file(memory, "memory.limit_in_bytes", CgroupContent::Limit(Slot::new("cgroup_memory_limit_bytes"))),
         ];
         let cpus = |directory, name| file(directory, name, CgroupContent::Cpus(Slot::new("cgroup_cpus")));
         slowly.push(
@@ -233,6 +247,7 @@ impl Subject for Cgroup {
             },
         };
         if directories != self.directories {
+            self.limits = JobLimits::default();
             self.open(directories);
         }
     }
@@ -241,23 +256,48 @@ impl Subject for Cgroup {
         vec![self.found.clone()]
     }
 
+    /// What the node has is told beside it: these are called `job`.
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        if self.limits == self.limits_told {
+            return None;
+        }
+        self.limits_told = self.limits.clone();
+        let JobLimits { cpus, memory_bytes } = &self.limits;
+        let cpus = cpus.as_ref().map(|cpus| InventoryEntry {
+            model: format!("CPUs {cpus}"),
+            ..InventoryEntry::new(DeviceKind::Cpu, "job")
+        });
+        let memory = memory_bytes.map(|bytes| InventoryEntry {
+            memory_bytes: Some(bytes),
+            ..InventoryEntry::new(DeviceKind::Memory, "job")
+        });
+        Some(cpus.into_iter().chain(memory).collect())
+    }
+
     fn sample(&mut self, out: &mut Out<'_>) {
         if self.directories == CgroupDirectories::default() {
             return;
         }
-        let Self { tree, level, at_ticks, slowly, pace, devices, io, .. } = self;
+        let Self { tree, level, at_ticks, slowly, pace, devices, io, limits, .. } = self;
         let due = pace.is_due(out);
         let slowly = if due { slowly.as_mut_slice() } else { &mut [] };
         for CgroupFile { source, content } in at_ticks.iter_mut().chain(slowly) {
             let Some(text) = source.read() else { continue };
             match content {
                 CgroupContent::Number(slot) => {
-                    if let Some(value) = fields(text).next().and_then(number).filter(|value| *value < NO_LIMIT) {
+                    if let Some(value) = fields(text).next().and_then(number) {
                         out.int(slot, value);
+                    }
+                }
+                CgroupContent::Limit(slot) => {
+                    limits.memory_bytes = fields(text).next().and_then(number).filter(|value| *value < NO_LIMIT);
+                    if let Some(bytes) = limits.memory_bytes {
+                        out.int(slot, bytes);
                     }
                 }
                 CgroupContent::Keys(keys) => put_keys(keys, text, out),
                 CgroupContent::Cpus(slot) => {
+                    limits.cpus = count_cpus(text).map(|_| String::from_utf8_lossy(text).trim().to_owned());
                     if let Some(cpus) = count_cpus(text) {
                         out.int(slot, cpus);
                     }

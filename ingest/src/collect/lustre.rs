@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::inventory::{DeviceKind, InventoryEntry};
 use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree, names_in};
@@ -161,11 +162,13 @@ pub struct Lustre {
     known: Vec<PathBuf>,
     file_systems: Vec<LustreFileSystem>,
     found: Vec<Found>,
+    /// As of the last search, until they are told.
+    told: Option<Vec<InventoryEntry>>,
 }
 
 impl Lustre {
     pub fn new(tree: &Tree, level: u8) -> Self {
-        Self { tree: tree.clone(), level, known: Vec::new(), file_systems: Vec::new(), found: Vec::new() }
+        Self { tree: tree.clone(), level, known: Vec::new(), file_systems: Vec::new(), found: Vec::new(), told: None }
     }
 
     fn file_system(&mut self, name: &str) -> &mut LustreFileSystem {
@@ -192,6 +195,14 @@ impl Subject for Lustre {
         names.sort();
         names.dedup();
         names.truncate(LUSTRE_MAX);
+        let mut file_systems: Vec<&str> = names.iter().map(|name| file_system_of(name)).collect();
+        file_systems.dedup();
+        let entry = |fs: &str| InventoryEntry {
+            model: "Lustre".to_owned(),
+            driver: "lustre".to_owned(),
+            ..InventoryEntry::new(DeviceKind::Filesystem, fs)
+        };
+        self.told = Some(file_systems.into_iter().map(entry).collect());
         self.found.clear();
         let mut readable = Vec::new();
         for name in names {
@@ -239,6 +250,14 @@ impl Subject for Lustre {
 
     fn found(&self) -> Vec<Found> {
         if self.found.is_empty() { vec![Found::Absent] } else { self.found.clone() }
+    }
+
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        self.told.take()
+    }
+
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Filesystem)
     }
 
     fn interval(&self) -> Duration {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::inventory::{DeviceKind, InventoryEntry};
 use super::mounts::unescape;
 use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
@@ -110,19 +111,40 @@ pub struct Nfs {
     each: bool,
     /// As of the last search: without a mount the file is not read at ticks.
     found: Found,
+    /// As of the last search, until they are told.
+    told: Option<Vec<InventoryEntry>>,
     mounts: Vec<NfsSlots>,
 }
 
 impl Nfs {
     pub fn new(tree: &Tree, level: u8) -> Self {
-        Self { file: tree.file_of_self("mountstats"), each: level >= 3, found: Found::Absent, mounts: Vec::new() }
+        Self {
+            file: tree.file_of_self("mountstats"),
+            each: level >= 3,
+            found: Found::Absent,
+            told: None,
+            mounts: Vec::new(),
+        }
     }
 }
 
 impl Subject for Nfs {
     fn search(&mut self) {
-        let is_there = self.file.read().is_some_and(|text| !parse(text).is_empty());
-        self.found = if is_there { Found::Present } else { Found::Absent };
+        let mounts = self.file.read().map(parse).unwrap_or_default();
+        self.found = if mounts.is_empty() { Found::Absent } else { Found::Present };
+        let mut exports: Vec<&[u8]> = mounts.iter().map(|mount| mount.export).collect();
+        exports.sort();
+        exports.dedup();
+        let entry = |export: &[u8]| InventoryEntry {
+            model: "NFS".to_owned(),
+            driver: "nfs".to_owned(),
+            ..InventoryEntry::new(DeviceKind::Filesystem, String::from_utf8_lossy(&unescape(export)))
+        };
+        self.told = Some(exports.into_iter().map(entry).collect());
+    }
+
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        self.told.take()
     }
 
     fn found(&self) -> Vec<Found> {

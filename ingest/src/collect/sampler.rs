@@ -9,17 +9,26 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use telem_engine::{Clock, Db, SampleBatch, Timestamp, Value};
+use telem_engine::{Clock, Db, Durability, SampleBatch, Timestamp, Value};
 
 use super::fabric::{cxi, infiniband};
+use super::gpu::amd::amd_driver;
+use super::gpu::clients::GpuClients;
+use super::gpu::drm::DrmGpus;
+use super::gpu::intel::intel_driver;
+use super::gpu::nvidia::NvidiaGpus;
+use super::gpu::{GpuRoll, GpuVendor, GpuView, VendorGpus};
+use super::inventory::{DeviceKind, InventoryBook, InventoryEntry, Machine};
 use super::own::Own;
 use super::pace::Pace;
 use super::series::{Out, Tick};
 use super::source::Tree;
-use super::{CollectOptions, cgroup, cpu, disk, job, load, lustre, memory, network, nfs, numa, pressure, processes};
+use super::{
+    CollectOptions, cgroup, cpu, disk, gpfs, job, load, lustre, memory, network, nfs, numa, pressure, processes,
+};
 use super::{schedstat, space, tcp};
 
 /// From which level on the processes of the job have series.
@@ -84,6 +93,17 @@ pub trait Subject: std::fmt::Debug + Send {
         vec![Found::Present]
     }
 
+    /// What it knows of all its devices, where that may have changed since it was asked before. It is asked after each
+    /// search and each sample, so most answers should be `None`, at no cost. One that is left out is lost from then on.
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        None
+    }
+
+    /// As what the inventory has those of its sources that cannot be read; `None` leaves them out.
+    fn device_kind(&self) -> Option<DeviceKind> {
+        None
+    }
+
     /// The shortest time between two samples, however short the interval of the collectors; zero for every tick.
     fn interval(&self) -> Duration {
         Duration::ZERO
@@ -125,6 +145,8 @@ pub struct Sampler {
     refused: AtomicU64,
     lacks: Mutex<Lacks>,
     refusals: Mutex<Refusals>,
+    inventory: Mutex<InventoryBook>,
+    root: PathBuf,
 }
 
 /// What this node has and does not let us read.
@@ -153,7 +175,9 @@ impl Sampler {
         add(Part::Node, "pressure", Box::new(pressure::Pressure::new(&tree)));
         add(Part::Node, "disks", Box::new(disk::Disks::new(&tree, level)));
         add(Part::Node, "network interfaces", Box::new(network::Network::new(&tree, level)));
-        add(Part::Node, "file systems", Box::new(space::Space::new(&tree, Arc::clone(&options.space), clock)));
+        let space = space::Space::new(&tree, Arc::clone(&options.space), Arc::clone(&clock));
+        add(Part::Node, "file systems", Box::new(space));
+        add(Part::Node, "the inventory", Box::new(Machine::new(&tree)));
         if level >= 4 {
             add(Part::Node, "telem itself", Box::new(Own::new(options.own.clone())));
         }
@@ -164,6 +188,7 @@ impl Sampler {
         // Parallel file systems; the statistics of NFS are memory of the kernel.
         add(Part::Devices, "Lustre", Box::new(lustre::Lustre::new(&tree, level)));
         add(Part::Node, "NFS", Box::new(nfs::Nfs::new(&tree, level)));
+        add(Part::Node, "GPFS and BeeGFS", Box::new(gpfs::SilentFileSystems::new(&tree)));
         // The job, and what every node has and level 2 leaves out.
         add(Part::Node, "the job's control group", Box::new(cgroup::Cgroup::new(&tree, level)));
         if level >= 3 {
@@ -171,6 +196,15 @@ impl Sampler {
             add(Part::Node, "waits for CPUs", Box::new(schedstat::SchedStat::new(&tree)));
             add(Part::Node, "TCP", Box::new(tcp::Tcp::new(&tree)));
         }
+
+        // GPUs, in the order in which they are numbered.
+        let (view, roll) = (GpuView { tree: tree.clone(), uid: options.uid, level }, GpuRoll::default());
+        let cards = |vendor, make| Box::new(DrmGpus::new(&tree, vendor, level, make));
+        let gpus = |vendor, source| Box::new(VendorGpus::new(vendor, source, &view, &roll));
+        let nvidia = Box::new(NvidiaGpus::new(&tree, level, options.vendor_reader.clone(), clock));
+        add(Part::Gpu, "NVIDIA's GPUs", gpus(GpuVendor::Nvidia, nvidia));
+        add(Part::Gpu, "AMD's GPUs", gpus(GpuVendor::Amd, cards(GpuVendor::Amd, amd_driver)));
+        add(Part::Gpu, "Intel's GPUs", gpus(GpuVendor::Intel, cards(GpuVendor::Intel, intel_driver)));
 
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();
@@ -180,6 +214,12 @@ impl Sampler {
             add(Part::Processes, "the job's processes", Box::new(subject));
         }
         add(Part::Processes, "processes", Box::new(processes::Processes::new(&tree, options.uid, level)));
+        add(Part::Processes, "memory of GPUs", Box::new(GpuClients::new(&view, &roll)));
+        let stored = {
+            let snapshot = db.snapshot();
+            let ours = snapshot.meta().inventory().into_iter().filter(|(node, _)| node == snapshot.node());
+            ours.map(|(_, entry)| entry).collect()
+        };
         Self {
             db,
             host: options.host.clone(),
@@ -190,6 +230,8 @@ impl Sampler {
             refused: AtomicU64::new(0),
             lacks: Mutex::default(),
             refusals: Mutex::default(),
+            inventory: Mutex::new(InventoryBook::new(stored)),
+            root: options.sysroot.clone(),
         }
     }
 
@@ -231,7 +273,12 @@ impl Sampler {
     fn search(&self, name: &'static str, subject: &mut dyn Subject) -> bool {
         subject.search();
         let mut is_there = false;
-        for found in subject.found() {
+        let found = subject.found();
+        if let Some(kind) = subject.device_kind() {
+            self.book().tell_found(name, kind, &found, &self.root);
+        }
+        self.take_inventory(name, subject);
+        for found in found {
             match found {
                 Found::Absent => {}
                 Found::Present => is_there = true,
@@ -245,6 +292,36 @@ impl Sampler {
             }
         }
         is_there
+    }
+
+    fn take_inventory(&self, name: &'static str, subject: &mut dyn Subject) {
+        if let Some(devices) = subject.inventory() {
+            self.book().tell(name, devices);
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, InventoryBook> {
+        self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores what changed in the inventory. `time`: of the newest tick.
+    pub fn store_inventory(&self, time: Timestamp) {
+        let changed = {
+            let mut book = self.book();
+            book.settle(time);
+            book.take_unstored()
+        };
+        if changed.is_empty() {
+            return;
+        }
+        let node = self.db.snapshot().node().to_owned();
+        for entry in changed {
+            // The disk may be full for a while; the samples say so.
+            if let Err(error) = self.db.put_meta(entry.change(&node), Durability::Buffered) {
+                tracing::debug!(%error, "a device of the inventory is not stored yet");
+                self.book().keep(&entry);
+            }
+        }
     }
 
     /// Seats one more subject.
@@ -283,6 +360,7 @@ impl Sampler {
             }
             if samples.is_due(&out) {
                 subject.sample(&mut out);
+                self.take_inventory(name, &mut **subject);
             }
         }
         let sampled = out.finish();

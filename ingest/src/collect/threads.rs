@@ -350,6 +350,7 @@ impl CollectRun {
             for refusal in self.sampler.take_refusals() {
                 tracing::warn!("{refusal}");
             }
+            self.sampler.store_inventory(tick.time);
             let took = self.clock.monotonic().saturating_sub(began);
             let in_charge = self.enter(part, number, None);
             let counters = &self.shared.counters;

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
+use super::card;
 use crate::collect::devices::DEVICES_MAX;
+use crate::collect::inventory::{DeviceKind, InventoryEntry};
 use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree, names_in};
@@ -166,11 +168,13 @@ pub struct Cxi {
     level: u8,
     cards: Vec<CxiCard>,
     found: Vec<Found>,
+    /// As of the last search, until they are told.
+    told: Option<Vec<InventoryEntry>>,
 }
 
 impl Cxi {
     pub fn new(tree: &Tree, level: u8) -> Self {
-        Self { tree: tree.clone(), level, cards: Vec::new(), found: Vec::new() }
+        Self { tree: tree.clone(), level, cards: Vec::new(), found: Vec::new(), told: None }
     }
 }
 
@@ -185,6 +189,20 @@ impl Subject for Cxi {
             }
         }
         self.found = self.cards.iter_mut().map(|card| card.found(&self.tree)).collect();
+        let class = self.tree.path("sys/class/cxi");
+        let entries = self.cards.iter().map(|known| InventoryEntry {
+            model: "Slingshot".to_owned(),
+            ..card(&known.name, &class.join(&known.name).join("device"))
+        });
+        self.told = Some(entries.collect());
+    }
+
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        self.told.take()
+    }
+
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Nic)
     }
 
     fn found(&self) -> Vec<Found> {

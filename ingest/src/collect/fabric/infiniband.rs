@@ -3,10 +3,11 @@
 //! Reading a counter is a request to the card, so it is read at most once a second, however short the interval. Old
 //! ports stop at 4294967295 instead of beginning anew: nothing grows there any more, and telem says what they say.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use super::{card, word};
+use crate::collect::inventory::{DeviceKind, InventoryEntry};
 use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree, names_in};
@@ -74,18 +75,17 @@ struct Port {
 impl Port {
     fn new(class: &Path, device: String, port: String, level: u8) -> Self {
         let dir = class.join(&device).join("ports").join(&port);
-        let uevent = fs::read_to_string(class.join(&device).join("device/uevent")).unwrap_or_default();
-        let driver = uevent.lines().find_map(|line| line.strip_prefix("DRIVER="));
+        let driver = card(&device, &class.join(&device).join("device")).driver;
         // Cards whose counters of lanes stay empty.
-        let (unit, files): (u64, [&[&str]; 2]) = match driver {
-            Some("ionic" | "ionic_rdma") => (
+        let (unit, files): (u64, [&[&str]; 2]) = match driver.as_str() {
+            "ionic" | "ionic_rdma" => (
                 1,
                 [
                     &["hw_counters/rx_rdma_ucast_bytes", "hw_counters/rx_rdma_mcast_bytes"],
                     &["hw_counters/tx_rdma_ucast_bytes", "hw_counters/tx_rdma_mcast_bytes"],
                 ],
             ),
-            Some("bnxt_en" | "bnxt_re") => (1, [&["hw_counters/rx_bytes"], &["hw_counters/tx_bytes"]]),
+            "bnxt_en" | "bnxt_re" => (1, [&["hw_counters/rx_bytes"], &["hw_counters/tx_bytes"]]),
             _ => (LANES, [&["counters/port_rcv_data"], &["counters/port_xmit_data"]]),
         };
         let tags = [("device", &*device), ("port", &*port)];
@@ -114,17 +114,33 @@ pub struct InfiniBand {
     level: u8,
     ports: Vec<Port>,
     sum: [Slot; 2],
+    /// As of the last search, until they are told.
+    cards: Option<Vec<InventoryEntry>>,
 }
 
 impl InfiniBand {
     pub fn new(tree: &Tree, level: u8) -> Self {
-        Self { tree: tree.clone(), level, ports: Vec::new(), sum: [RECEIVED, TRANSMITTED].map(Slot::new) }
+        Self { tree: tree.clone(), level, ports: Vec::new(), sum: [RECEIVED, TRANSMITTED].map(Slot::new), cards: None }
     }
 }
 
 /// The number of `4: ACTIVE`.
 pub(in crate::collect) fn parse_state(text: &[u8]) -> Option<u64> {
     number(text.split(|byte| *byte == b':').next()?)
+}
+
+/// A card with the rates of its ports, such as `MT4129, 400 Gb/sec (4X NDR)`.
+fn describe_card(class: &Path, name: &str) -> InventoryEntry {
+    let dir = class.join(name);
+    let mut model = vec![word(&dir, "hca_type")];
+    model.extend(names_in(&dir.join("ports")).iter().map(|port| word(&dir.join("ports").join(port), "rate")));
+    model.retain(|part| !part.is_empty());
+    InventoryEntry {
+        model: model.join(", "),
+        serial_or_uuid: word(&dir, "node_guid"),
+        firmware: word(&dir, "fw_ver"),
+        ..card(name, &dir.join("device"))
+    }
 }
 
 impl Subject for InfiniBand {
@@ -143,6 +159,17 @@ impl Subject for InfiniBand {
                 self.ports.push(Port::new(&class, device, port, self.level));
             }
         }
+        let mut names: Vec<&str> = self.ports.iter().map(|port| port.name.0.as_str()).collect();
+        names.dedup();
+        self.cards = Some(names.into_iter().map(|name| describe_card(&class, name)).collect());
+    }
+
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        self.cards.take()
+    }
+
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Nic)
     }
 
     fn found(&self) -> Vec<Found> {

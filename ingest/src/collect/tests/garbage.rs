@@ -31,6 +31,8 @@ fn parse_as_everything(text: &[u8]) {
     assert!(disk::parse(text).filter(|(name, _)| disk::is_disk(name)).count() <= text.len());
     network::parse(text).for_each(drop);
     mounts::parse(text);
+    inventory::processors(text);
+    inventory::memory(text);
     processes::parse_stat(text);
     processes::parse_io(text);
     processes::parse_page_bytes(text);
@@ -44,6 +46,11 @@ fn parse_as_everything(text: &[u8]) {
     numa::parse_sizes(text).for_each(drop);
     schedstat::parse(text).for_each(drop);
     tcp::parse(text);
+    gpu::amd::table::parse(text);
+    gpu::amd::parse_errors(text);
+    gpu::clients::parse_fdinfo(text);
+    gpu::clients::parse_place(text);
+    gpu::sleep::of_status(text);
 }
 
 proptest! {
