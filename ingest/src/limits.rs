@@ -13,17 +13,19 @@ use crate::collect::cores::CPU_DIRECTORIES_MAX;
 use crate::collect::cpu::CPUS_MAX;
 use crate::collect::devices::DEVICES_MAX;
 use crate::collect::energy::{ACCELERATORS_MAX, ZONES_MAX};
+use crate::collect::fabric::infiniband::PORTS_MAX;
 use crate::collect::gpu::GPUS_MAX;
 use crate::collect::gpu::clients::{CLIENT_FILES_MAX, CLIENT_PROCESSES_MAX, CLIENTS_MAX};
 use crate::collect::gpu::drm::DRM_CARDS_MAX;
 use crate::collect::gpu::nvidia::limits::{ANSWER_WAIT, CALL_DEADLINE, CARD_PROCESSES_MAX, CARDS_MAX};
-use crate::collect::infiniband::PORTS_MAX;
 use crate::collect::inventory::INVENTORY_MAX;
 use crate::collect::job::JOB_EVERY_TICK_MAX;
 use crate::collect::job::members::NAMES_MAX;
 use crate::collect::job::series::{GROUPS_MAX, JOB_PROCESSES_MAX, SETTLED_AFTER, SHORT_ALL_MAX, SHORT_MAX};
+use crate::collect::lustre::LUSTRE_MAX;
 use crate::collect::memory_errors::CONTROLLERS_MAX;
 use crate::collect::mounts::FILE_SYSTEMS_MAX;
+use crate::collect::nfs::NFS_MOUNTS_MAX;
 use crate::collect::processes::{PROCESSES_MAX, WALK_INTERVAL};
 use crate::collect::sensors::FIGURES_MAX;
 use crate::collect::source::FILE_BYTES_MAX;
@@ -144,6 +146,11 @@ pub fn collected() -> Vec<LimitRow> {
         LimitRow::new("devices of a kind (`DEVICES_MAX`)", count(DEVICES_MAX), LEFT_OUT),
         LimitRow::new("devices of a node in the inventory (`INVENTORY_MAX`)", count(INVENTORY_MAX), LEFT_OUT),
         LimitRow::new("ports of InfiniBand (`PORTS_MAX`)", count(PORTS_MAX), LEFT_OUT),
+        LimitRow::new(
+            "mounts of Lustre (`LUSTRE_MAX`) and of NFS (`NFS_MOUNTS_MAX`)",
+            format!("{}, {}", count(LUSTRE_MAX), count(NFS_MOUNTS_MAX)),
+            LEFT_OUT,
+        ),
         LimitRow::new(
             "file systems that are asked for their space (`FILE_SYSTEMS_MAX`)",
             format!("{}, local ones first", count(FILE_SYSTEMS_MAX)),

@@ -5,29 +5,36 @@
 //! the threads that run it.
 
 pub mod catalog;
+pub(crate) mod cgroup;
 pub(crate) mod cores;
 pub mod cpu;
 pub(crate) mod devices;
 pub mod disk;
 pub(crate) mod energy;
+pub(crate) mod fabric;
+mod gpfs;
 pub(crate) mod gpu;
-pub(crate) mod infiniband;
 pub mod inventory;
 pub(crate) mod job;
 pub mod load;
+pub(crate) mod lustre;
 pub mod memory;
 pub(crate) mod memory_errors;
 pub(crate) mod mounts;
 pub mod network;
+pub(crate) mod nfs;
+mod numa;
 mod own;
 mod pace;
 pub mod pressure;
 pub mod processes;
 mod sampler;
+mod schedstat;
 pub(crate) mod sensors;
 mod series;
 pub(crate) mod source;
 pub mod space;
+mod tcp;
 #[cfg(test)]
 mod tests;
 mod text;

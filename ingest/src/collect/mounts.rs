@@ -71,7 +71,7 @@ fn matters(point: &std::path::Path, kind: &str) -> bool {
 }
 
 /// Blanks and backslashes are written as three octal digits.
-fn unescape(text: &[u8]) -> Vec<u8> {
+pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, after)) = rest.split_first() {

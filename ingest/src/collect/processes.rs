@@ -79,15 +79,31 @@ pub fn parse_stat(text: &[u8]) -> Option<Stat> {
     })
 }
 
-/// `read_bytes` and `write_bytes` of `io`.
-pub fn parse_io(text: &[u8]) -> Option<[u64; 2]> {
+/// What a process read and wrote, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessIo {
+    /// Of disks.
+    pub read: u64,
+    pub written: u64,
+    /// By system calls, whatever is behind them.
+    pub read_chars: Option<u64>,
+    pub written_chars: Option<u64>,
+}
+
+/// `read_bytes`, `write_bytes`, `rchar` and `wchar` of `io`.
+pub fn parse_io(text: &[u8]) -> Option<ProcessIo> {
     let find = |name: &[u8]| {
         lines(text).find_map(|line| {
             let mut fields = fields(line);
             (fields.next() == Some(name)).then(|| number(fields.next()?))?
         })
     };
-    Some([find(b"read_bytes:")?, find(b"write_bytes:")?])
+    Some(ProcessIo {
+        read: find(b"read_bytes:")?,
+        written: find(b"write_bytes:")?,
+        read_chars: find(b"rchar:"),
+        written_chars: find(b"wchar:"),
+    })
 }
 
 /// The size of a page as the kernel reported it to this process, in `auxv`.
@@ -99,7 +115,7 @@ pub fn parse_page_bytes(auxv: &[u8]) -> Option<u64> {
     found.map(|(_, value)| u64::from_ne_bytes(value)).filter(|bytes| *bytes > 0)
 }
 
-const METRICS: [&str; 8] = [
+const METRICS: [&str; 10] = [
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",
     "process_virtual_memory_bytes",
@@ -108,6 +124,8 @@ const METRICS: [&str; 8] = [
     "process_open_fds",
     "process_read_bytes_total",
     "process_written_bytes_total",
+    "process_io_read_chars_total",
+    "process_io_written_chars_total",
 ];
 
 /// A process that was met.
@@ -196,7 +214,18 @@ impl Processes {
                 let pid = pid.to_string();
                 METRICS.map(|metric| Slot::tagged(metric, &[("comm", &stat.comm), ("pid", &pid)]))
             });
-            let [cpu, resident, virtual_memory, threads, faults, fds, read_bytes, written_bytes] = slots;
+            let [
+                cpu,
+                resident,
+                virtual_memory,
+                threads,
+                faults,
+                fds,
+                read_bytes,
+                written_bytes,
+                read_chars,
+                written_chars,
+            ] = slots;
             out.float(cpu, stat.ticks as f64 / TICKS_PER_SECOND);
             out.int(resident, stat.resident_pages.saturating_mul(self.page_bytes));
             out.int(virtual_memory, stat.virtual_bytes);
@@ -205,9 +234,14 @@ impl Processes {
             if let Some(open) = entries(&dir.join("fd"), &mut buffers.directory) {
                 out.int(fds, open);
             }
-            if let Some([read, written]) = read(&dir.join("io"), &mut buffers.file).and_then(parse_io) {
-                out.int(read_bytes, read);
-                out.int(written_bytes, written);
+            if let Some(io) = read(&dir.join("io"), &mut buffers.file).and_then(parse_io) {
+                out.int(read_bytes, io.read);
+                out.int(written_bytes, io.written);
+                for (slot, chars) in [(read_chars, io.read_chars), (written_chars, io.written_chars)] {
+                    if let Some(chars) = chars {
+                        out.int(slot, chars);
+                    }
+                }
             }
         }
         let walk = self.walk;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use telem_engine::{Clock, Db, Durability, SampleBatch, Timestamp, Value};
 
 use super::energy::{NodePower, PmCounters, PowerBoard, PowerMeters, PowerTicks, Rapl};
+use super::fabric::{cxi, infiniband};
 use super::gpu::amd::amd_driver;
 use super::gpu::clients::GpuClients;
 use super::gpu::drm::DrmGpus;
@@ -27,8 +28,8 @@ use super::pace::Pace;
 use super::series::{Out, Tick};
 use super::source::Tree;
 use super::{
-    CollectOptions, cores, cpu, disk, infiniband, job, load, memory, memory_errors, network, pressure, processes,
-    sensors, space,
+    CollectOptions, cgroup, cores, cpu, disk, gpfs, job, load, lustre, memory, memory_errors, network, nfs, numa,
+    pressure, processes, schedstat, sensors, space, tcp,
 };
 
 /// From which level on the processes of the job have series.
@@ -184,6 +185,18 @@ impl Sampler {
 
         // Fabrics.
         add(Part::Devices, "InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level)));
+        add(Part::Devices, "Slingshot", Box::new(cxi::Cxi::new(&tree, level)));
+        // Parallel file systems; the statistics of NFS are memory of the kernel.
+        add(Part::Devices, "Lustre", Box::new(lustre::Lustre::new(&tree, level)));
+        add(Part::Node, "NFS", Box::new(nfs::Nfs::new(&tree, level)));
+        add(Part::Node, "GPFS and BeeGFS", Box::new(gpfs::SilentFileSystems::new(&tree)));
+        // The job, and what every node has and level 2 leaves out.
+        add(Part::Node, "the job's control group", Box::new(cgroup::Cgroup::new(&tree, level)));
+        if level >= 3 {
+            add(Part::Node, "NUMA nodes", Box::new(numa::Numa::new(&tree)));
+            add(Part::Node, "waits for CPUs", Box::new(schedstat::SchedStat::new(&tree)));
+            add(Part::Node, "TCP", Box::new(tcp::Tcp::new(&tree)));
+        }
 
         // Power, energy and heat. The power of the node comes after all that it is made of.
         let board = PowerBoard::new(options.interval);

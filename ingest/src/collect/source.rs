@@ -3,9 +3,11 @@
 //! A file that does not exist or cannot be read is not an error, because kernels and containers differ. It is logged
 //! once and tried again at the next tick.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use super::text::{fields, number};
 
 /// The longest file that is read; the rest of a longer one is left out. The interrupt table of a node
 /// with 1,024 CPUs has about a megabyte.
@@ -34,9 +36,18 @@ impl Tree {
     /// A file of `proc` that differs by the process that reads it: `mounts`, `net/dev`. Of ourselves below `/`. Below
     /// another root, where we may be in a container and see the host's `proc`, of the host's first process.
     pub fn file_of_view(&self, name: &str) -> Source {
+        self.file_of("proc", name)
+    }
+
+    /// A file about a process that `proc` has for each process only: `cgroup`, `mountstats`. Of whom as above.
+    pub fn file_of_self(&self, name: &str) -> Source {
+        self.file_of("proc/self", name)
+    }
+
+    fn file_of(&self, here: &str, name: &str) -> Source {
         let of_first = Path::new("proc/1").join(name);
         let elsewhere = self.root != Path::new("/") && self.path(&of_first).is_file();
-        self.file(if elsewhere { of_first } else { Path::new("proc").join(name) })
+        self.file(if elsewhere { of_first } else { Path::new(here).join(name) })
     }
 }
 
@@ -76,6 +87,23 @@ impl Source {
         }
     }
 
+    /// Why it cannot be read.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn check(&mut self) -> std::io::Result<()> {
+        self.try_read().map(drop).inspect_err(|_| self.file = None)
+    }
+
+    /// The first number in it.
+    pub fn number(&mut self) -> Option<u64> {
+        number(fields(self.read()?).next()?)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn try_read(&mut self) -> std::io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -100,4 +128,12 @@ impl Source {
             }
         }
     }
+}
+
+/// What is in a directory, sorted; nothing where there is none.
+pub fn names_in(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }

@@ -1,6 +1,7 @@
 //! Recorded trees in, samples out: what each level collects, and that nothing in a tree can do harm.
 
 mod garbage;
+mod job_and_files;
 mod machines;
 mod parts;
 mod thread;

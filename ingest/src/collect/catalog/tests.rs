@@ -26,7 +26,9 @@ fn every_metric_has_a_name_of_its_own_a_kind_and_help() {
 
 #[test]
 fn names_say_their_unit_and_whether_they_only_grow() {
-    for metric in catalog().iter().filter(|metric| !metric.name.starts_with("node_vmstat_")) {
+    // Those are called as the kernel calls them.
+    let is_kernels = |name: &str| name.starts_with("node_vmstat_") || name.starts_with("node_netstat_");
+    for metric in catalog().iter().filter(|metric| !is_kernels(metric.name)) {
         let total = metric.name.ends_with("_total");
         assert_eq!(total, metric.kind == MetricKind::Counter, "{}", metric.name);
         let unit = metric.name.trim_end_matches("_total").rsplit('_').next().unwrap();
@@ -53,6 +55,7 @@ fn the_tags_of_all_metrics_are_known() {
             .into_iter()
             .chain(["gpu", "mig", "partition", "clock", "reason", "severity", "xid"])
             .chain(["source", "index", "accel", "chip", "sensor", "zone", "type", "package", "core", "controller"])
+            .chain(["fs", "operation", "export", "node"])
     {
         assert!(is_tag_key(known), "{known}");
     }
@@ -94,6 +97,10 @@ Every series has the tag `host`. `--level N` collects all rows up to level N. Th
 * Devices (GPUs, fabrics, sensors) are asked at most once a second, beside the other sources: a driver that is slow or
   hangs costs samples of devices only. They are looked for once a minute. Of those that a node does not have, it has no
   series; of those that it has and that may not be read, telem warns once and says what helps.
+* `cgroup_*` is the control group that the scheduler (Slurm, PBS, LSF) made for the job in which telem runs, with all its
+  steps, or that of the container. It is found from telem's own path, never by a name. Outside of a job (a login session,
+  a service, a plain virtual machine) and with a `--sysroot` other than `/` of a host there are no such series.
+* In SQL the tag `node` of `node_memory_numa_*` is the column `tag_node`.
 * If the user has more than 1,000 processes, those with the most CPU time have series (among equals, those with the most
   memory). The others are counted (`telem_ingest_processes_skipped`). Processes are listed between ticks, and a process
   gets series when two lists in a row contain it.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs::read_link;
 use std::path::PathBuf;
 
+use crate::collect::cgroup::scheduler_level;
 use crate::collect::processes::{parse_stat, read};
 use crate::collect::source::Tree;
 use crate::collect::text::lines;
@@ -99,19 +100,9 @@ fn path_of(line: &[u8]) -> Option<&str> {
     std::str::from_utf8(line).ok()?.splitn(3, ':').nth(2)
 }
 
-/// The control group of the scheduler's job that a process stands in: below a directory by which schedulers are known,
-/// the first. What the directory of the job is called is not looked at: versions of Slurm differ.
+/// The control group of the scheduler's job that a process stands in: of the first line that leads into one.
 fn job_cgroup(text: &[u8]) -> Option<String> {
-    lines(text).find_map(|line| {
-        let parts: Vec<&str> = path_of(line)?.split('/').collect();
-        let is_schedulers = |part: &&str| {
-            *part == "slurmstepd.scope" || part.ends_with("_slurmstepd.scope") || part.starts_with("uid_")
-        };
-        let slurm = parts.iter().position(is_schedulers).map(|at| at + 2);
-        let pbs = parts.windows(2).position(|pair| pair == ["pbs_jobs.service", "jobid"]).map(|at| at + 3);
-        let end = slurm.or(pbs).filter(|end| *end <= parts.len())?;
-        Some(parts[..end].join("/"))
-    })
+    lines(text).find_map(|line| scheduler_level(path_of(line)?))
 }
 
 fn is_within(text: &[u8], cgroup: &str) -> bool {

@@ -36,6 +36,16 @@ fn parse_as_everything(text: &[u8]) {
     processes::parse_stat(text);
     processes::parse_io(text);
     processes::parse_page_bytes(text);
+    cgroup::parse_as_everything(text);
+    fabric::infiniband::parse_state(text);
+    fabric::cxi::parse_item(text);
+    fabric::cxi::least_size(&String::from_utf8_lossy(text), "hni_tx_ok_");
+    lustre::parse(text).for_each(drop);
+    nfs::parse(text);
+    numa::parse_pages(text).for_each(drop);
+    numa::parse_sizes(text).for_each(drop);
+    schedstat::parse(text).for_each(drop);
+    tcp::parse(text);
     gpu::amd::table::parse(text);
     gpu::amd::parse_errors(text);
     gpu::clients::parse_fdinfo(text);
@@ -53,6 +63,7 @@ proptest! {
     fn words_and_numbers_in_any_order_are_read(
         words in proptest::collection::vec(
             prop_oneof![
+                "[0-9]{0,3}-[0-9]{0,20},|259:0|rbytes=|Read|samples|\\[bytes\\]|device|nfs4|bytes:|per-op|Tcp:|RetransSegs|@",
                 "cpu[0-9]{0,12}|some|full|total=|MemTotal:|kB|sda|nvme|eth0:|\\(|\\)|\\n|:|lo:|\\\\777|\\\\040|/",
                 any::<u64>().prop_map(|number| number.to_string()),
                 any::<f64>().prop_map(|number| number.to_string()),

@@ -1,6 +1,6 @@
 //! Machines in `fixtures/machines/`, one folder each: what is sampled of their hardware, exactly.
 //!
-//! A machine is a tree of files as its kernel writes them (`sys`, `proc`), and what is laid over it for the second tick
+//! A machine is a tree of files as its kernel writes them (`sys`, `proc`, `run`), and what is laid over it for the second tick
 //! (`second`), ten seconds later; `gone.txt` lists, line by line, what is not there any more by then.
 //! Where there is an `nvml.txt`, it is the script of a stand-in for NVIDIA's library, and `second` may have another one.
 //! Beside them stand
@@ -39,7 +39,7 @@ struct Machine {
 /// The machine before its first tick.
 fn machine(path: &Path, level: u8) -> Machine {
     let (tree, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for part in ["sys", "proc"].into_iter().filter(|part| path.join(part).is_dir()) {
+    for part in ["sys", "proc", "run"].into_iter().filter(|part| path.join(part).is_dir()) {
         lay_over(&path.join(part), &tree.path().join(part));
     }
     let nvml = fs::read_to_string(path.join("nvml.txt")).ok().map(|script| StandIn::new(Driver::New, &script));
