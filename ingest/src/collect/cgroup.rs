@@ -115,7 +115,8 @@ pub struct Cgroup {
 struct JobLimits {
     /// As a list: `0-31,64-95`.
     cpus: Option<String>,
-    memory_bytes: Option<u64>,
+    /// `None` inside where it has no limit.
+    memory_bytes: Option<Option<u64>>,
 }
 
 impl Cgroup {
@@ -247,7 +248,6 @@ impl Subject for Cgroup {
             },
         };
         if directories != self.directories {
-            self.limits = JobLimits::default();
             self.open(directories);
         }
     }
@@ -268,7 +268,8 @@ impl Subject for Cgroup {
             ..InventoryEntry::new(DeviceKind::Cpu, "job")
         });
         let memory = memory_bytes.map(|bytes| InventoryEntry {
-            memory_bytes: Some(bytes),
+            memory_bytes: bytes,
+            model: if bytes.is_none() { "no limit".to_owned() } else { String::new() },
             ..InventoryEntry::new(DeviceKind::Memory, "job")
         });
         Some(cpus.into_iter().chain(memory).collect())
@@ -290,8 +291,9 @@ impl Subject for Cgroup {
                     }
                 }
                 CgroupContent::Limit(slot) => {
-                    limits.memory_bytes = fields(text).next().and_then(number).filter(|value| *value < NO_LIMIT);
-                    if let Some(bytes) = limits.memory_bytes {
+                    let limit = fields(text).next().and_then(number).filter(|value| *value < NO_LIMIT);
+                    limits.memory_bytes = Some(limit);
+                    if let Some(bytes) = limit {
                         out.int(slot, bytes);
                     }
                 }
