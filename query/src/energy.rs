@@ -17,7 +17,7 @@ use arrow::datatypes::{Float64Type, TimestampMicrosecondType};
 use serde::{Deserialize, Serialize};
 use telem_engine::{
     DeviceKind, DeviceStatus, JobPart, JobPiece, RecordedJob, Result, ScanColumn, ScanRequest, SeriesId, Snapshot,
-    TimeRange,
+    TimeRange, Timestamp,
 };
 
 use self::meter::{EnergyMeter, IdleMeter, MeterReading, interval_us};
