@@ -9,6 +9,7 @@ pub mod amd;
 pub mod clients;
 pub mod drm;
 pub mod intel;
+pub mod mask;
 pub mod nvidia;
 pub mod sleep;
 mod slots;
@@ -20,6 +21,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use self::mask::GpuMasks;
 use self::slots::GpuSlots;
 use super::energy::PowerBoard;
 use super::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
@@ -287,6 +289,7 @@ pub struct VendorGpus {
     tree: Tree,
     uid: u32,
     level: u8,
+    masks: GpuMasks,
     /// More is known of GPUs after their first answer than after a search.
     searched: bool,
     /// By number.
@@ -297,17 +300,18 @@ pub struct VendorGpus {
     is_news: bool,
 }
 
-/// Whose processes are told of, from which tree, at which level.
+/// Whose processes are told of, from which tree, at which level, and what their job was given.
 #[derive(Clone, Debug)]
 pub struct GpuView {
     pub tree: Tree,
     pub uid: u32,
     pub level: u8,
+    pub masks: GpuMasks,
 }
 
 impl VendorGpus {
     pub fn new(vendor: GpuVendor, source: Box<dyn GpuSource>, view: &GpuView, roll: &GpuRoll) -> Self {
-        let GpuView { tree, uid, level } = view.clone();
+        let GpuView { tree, uid, level, masks } = view.clone();
         Self {
             vendor,
             source,
@@ -315,6 +319,7 @@ impl VendorGpus {
             tree,
             uid,
             level,
+            masks,
             searched: false,
             slots: BTreeMap::new(),
             power: None,
@@ -349,8 +354,18 @@ impl Subject for VendorGpus {
     }
 
     fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
-        let entries = || self.roll.of(self.vendor).iter().map(|(number, card)| card.entry(*number)).collect();
-        std::mem::take(&mut self.is_news).then(entries)
+        if !std::mem::take(&mut self.is_news) {
+            return None;
+        }
+        let (numbers, cards): (Vec<usize>, Vec<GpuIdentity>) = self.roll.of(self.vendor).into_iter().unzip();
+        let entry = |(number, card): (usize, &GpuIdentity)| {
+            let mut entry = card.entry(number);
+            if let Some(variable) = self.masks.leaves_out(card, &cards).filter(|_| entry.reason.is_empty()) {
+                entry.reason = format!("not in the job: {variable} leaves it out");
+            }
+            entry
+        };
+        Some(numbers.into_iter().zip(&cards).map(entry).collect())
     }
 
     fn device_kind(&self) -> Option<DeviceKind> {

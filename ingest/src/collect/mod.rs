@@ -49,6 +49,7 @@ use std::time::Duration;
 use telem_engine::{Clock, Db, Durability, MetaChange};
 
 pub use self::catalog::{Described, catalog, describe, is_tag_key};
+pub use self::gpu::mask::GpuMasks;
 pub use self::gpu::nvidia::{VendorReader, read_for_parent as read_gpus_for_parent};
 pub use self::job::JobTarget;
 pub use self::own::OwnMetrics;
@@ -81,6 +82,8 @@ pub struct CollectOptions {
     pub own: OwnMetrics,
     /// Who calls the libraries of vendors of GPUs; nobody by default.
     pub vendor_reader: VendorReader,
+    /// Which GPUs the job was given.
+    pub gpu_masks: GpuMasks,
     /// Whether samples are also taken at the start and at the end: what is recorded may be shorter than an interval.
     pub at_ends: bool,
 }
@@ -97,6 +100,7 @@ impl CollectOptions {
             job: None,
             own: OwnMetrics::default(),
             vendor_reader: VendorReader::Nobody,
+            gpu_masks: GpuMasks::default(),
             at_ends: false,
         }
     }
@@ -105,7 +109,12 @@ impl CollectOptions {
 impl CollectOptions {
     /// Follows the processes of a job, unless what is read is not this system: there its processes have other numbers.
     pub fn follow(&mut self, job: JobTarget) {
-        self.job = (self.sysroot == Path::new("/")).then_some(job);
+        let is_this_system = self.sysroot == Path::new("/");
+        self.job = is_this_system.then_some(job);
+        if is_this_system {
+            // The recorder of a job was started in the environment of its command.
+            self.gpu_masks = GpuMasks::of(|name| std::env::var(name).ok());
+        }
     }
 
     /// Lets a program read GPUs by the libraries of their vendors: it calls [`read_gpus_for_parent`] when it is started
@@ -123,7 +132,7 @@ impl CollectOptions {
 
 impl std::fmt::Debug for CollectOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { level, interval, sysroot, host, uid, job, own, vendor_reader, at_ends, space: _ } = self;
+        let Self { level, interval, sysroot, host, uid, job, own, vendor_reader, gpu_masks, at_ends, space: _ } = self;
         f.debug_struct("CollectOptions")
             .field("level", level)
             .field("interval", interval)
@@ -133,6 +142,7 @@ impl std::fmt::Debug for CollectOptions {
             .field("job", job)
             .field("own", own)
             .field("vendor_reader", vendor_reader)
+            .field("gpu_masks", gpu_masks)
             .field("at_ends", at_ends)
             .finish_non_exhaustive()
     }

@@ -213,7 +213,8 @@ impl Sampler {
         add(Part::Devices, "errors of memory", Box::new(memory_errors::MemoryErrors::new(&tree, level)));
 
         // GPUs, in the order in which they are numbered.
-        let (view, roll) = (GpuView { tree: tree.clone(), uid: options.uid, level }, GpuRoll::default());
+        let masks = options.gpu_masks.clone();
+        let (view, roll) = (GpuView { tree: tree.clone(), uid: options.uid, level, masks }, GpuRoll::default());
         let cards = |vendor, make| Box::new(DrmGpus::new(&tree, vendor, level, make));
         let gpus = |vendor, source| Box::new(VendorGpus::new(vendor, source, &view, &roll).counted_on(&board));
         let nvidia = Box::new(NvidiaGpus::new(&tree, level, options.vendor_reader.clone(), clock));

@@ -1,6 +1,7 @@
 //! Numbers, names and levels of what any vendor's GPUs tell.
 
 mod cards;
+mod mask;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,7 +50,7 @@ impl Stage {
 
     fn view(&self, level: u8) -> GpuView {
         let uid = rustix::process::getuid().as_raw();
-        GpuView { tree: Tree::new(self.tree.path()), uid, level }
+        GpuView { tree: Tree::new(self.tree.path()), uid, level, masks: GpuMasks::default() }
     }
 
     /// The samples of a tick without the host.
