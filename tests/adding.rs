@@ -23,6 +23,7 @@ const RECIPES: [Recipe; 7] = [
             ("ingest/src/collect/sampler.rs", "Box::new(pressure::Pressure::new(&tree))"),
             ("ingest/src/collect/catalog.rs", "node_pressure_cpu_waiting_seconds_total"),
             ("fixtures/proc/", ""),
+            ("fixtures/machines/", ""),
             ("docs/metrics.md", "node_pressure_cpu_waiting_seconds_total"),
             ("ingest/src/collect/tests/garbage.rs", "pressure::parse"),
         ],

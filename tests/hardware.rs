@@ -123,7 +123,7 @@ fn the_energy_of_a_node_and_its_gpus_is_the_same_live_saved_and_of_several_datab
     let energy = "energy     143 kJ (0.0397 kWh) on 2 nodes, mean 600 W a node, by rapl_gpu\n";
     assert!(told.contains(energy), "{told}");
     assert!(
-        told.contains("gpus       2 GPUs, 72.0 kJ (0.0200 kWh), 0.066667 GPU-hours, 0.066667 of them idle"),
+        told.contains("gpus       2 GPUs, 72.0 kJ (0.0200 kWh), 0.0666667 GPU-hours, 0.0666667 of them idle"),
         "{told}"
     );
 }

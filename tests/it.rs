@@ -21,6 +21,7 @@ mod hardware;
 mod hostile;
 mod import;
 mod influx;
+mod jobs;
 mod kill;
 mod launch;
 mod limits;

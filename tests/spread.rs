@@ -136,6 +136,7 @@ fn router(queries: &Queries) -> Router {
         limits: ServerLimits::default(),
         cors: Cors::default(),
         refusal: telem_server::state::Refusal::Saved,
+        slots: None,
         version: VERSION,
     };
     router::services(&Arc::new(state), &ProtocolOptions::default(), Router::new()).http

@@ -28,7 +28,7 @@ use crate::layout::Layout;
 use crate::lock::WriterLock;
 use crate::manifest::Manifest;
 use crate::memtable::{Memtable, SAMPLE_BYTES};
-use crate::meta::{Meta, MetaChange};
+use crate::meta::{Meta, MetaChange, SeriesOwner};
 use crate::options::Options;
 use crate::recover::RecoveryReport;
 use crate::sample::SampleBatch;
@@ -77,8 +77,6 @@ struct DbState {
     view: RwLock<DbView>,
     /// `None` when the database is open read-only.
     write: Option<Write>,
-    /// The same with series by job, see [`Db::by_job`].
-    by_job: Mutex<Option<Db>>,
 }
 
 /// What a snapshot copies.
@@ -533,6 +531,7 @@ impl DbState {
             memtables,
             parts: self.parts.clone(),
             is_narrowed: false,
+            owner: SeriesOwner::Any,
         }
     }
 

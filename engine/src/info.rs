@@ -40,6 +40,8 @@ pub struct DbInfo {
     pub series_files: Vec<PathBuf>,
     /// The description of the job, a JSON object whose fields are its writer's.
     pub job: Option<serde_json::Value>,
+    /// The descriptions of jobs that shared the database, as they began.
+    pub shared_jobs: Vec<serde_json::Value>,
     pub storage: StorageFigures,
 }
 
@@ -148,6 +150,7 @@ impl DbInfo {
             segment_files,
             series_files: manifest.series.iter().map(|entry| layout.named(&entry.file.file)).collect(),
             job: parts.meta.job().cloned(),
+            shared_jobs: parts.meta.job_intervals().iter().map(|interval| interval.job.clone()).collect(),
             storage,
         }
     }
@@ -167,6 +170,7 @@ impl DbInfo {
         self.segment_files.extend_from_slice(&other.segment_files);
         self.series_files.extend_from_slice(&other.series_files);
         self.job = other.job.clone().or_else(|| self.job.take());
+        self.shared_jobs.extend_from_slice(&other.shared_jobs);
         let (storage, more) = (&mut self.storage, &other.storage);
         storage.segments_hour += more.segments_hour;
         storage.segments_day += more.segments_day;
@@ -176,6 +180,7 @@ impl DbInfo {
     }
 }
 
-fn wider(a: (Timestamp, Timestamp), b: (Timestamp, Timestamp)) -> (Timestamp, Timestamp) {
+/// Both stretches, and what lies between.
+pub(crate) fn wider(a: (Timestamp, Timestamp), b: (Timestamp, Timestamp)) -> (Timestamp, Timestamp) {
     (a.0.min(b.0), a.1.max(b.1))
 }

@@ -54,6 +54,7 @@ mod flush;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod glance;
 mod guarded;
 pub mod index;
 pub mod info;
@@ -87,11 +88,12 @@ pub use db::{Db, DropReport, Durability, UpkeepReport};
 pub use error::{Error, ErrorKind, Result, is_out_of_room};
 pub use exact::ExactSum;
 pub use flush::FlushReport;
+pub use glance::DbGlance;
 pub use index::{JOB_TAG, MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::{CONNECTION as CONNECTION_FILE, SAVE_NOTE};
 pub use meta::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
-pub use meta::{Annotation, Meta, MetaChange, MetricKind, MetricMeta};
+pub use meta::{Annotation, JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, Meta, MetaChange, MetricKind, MetricMeta};
 pub use mirror::{Mirror, MirrorReport};
 pub use options::Options;
 pub use recover::RecoveryReport;
@@ -99,7 +101,10 @@ pub use retention::Retention;
 pub use sample::SampleBatch;
 pub use segment::CacheFigures;
 pub use series::{SeriesId, SeriesKey, TagSet};
-pub use snapshot::{JobPart, ScanColumn, ScanRequest, SeriesPoints, Snapshot, ValueFigures};
+pub use snapshot::{
+    JobPart, JobPiece, RecordedJob, ScanColumn, ScanRequest, SeriesByJob, SeriesOfJob, SeriesPoints, Snapshot,
+    ValueFigures,
+};
 pub use time::{Step, TimeRange, Timestamp};
 pub use together::Unopened;
 pub use value::{Value, ValueType, Values};

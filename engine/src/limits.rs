@@ -8,7 +8,7 @@ mod tests;
 use std::time::Duration;
 
 use crate::memtable::SAMPLE_BYTES;
-use crate::meta::{JOB_BYTES_MAX, TEXT_BYTES_MAX};
+use crate::meta::{JOB_BYTES_MAX, JOB_INTERVALS_MAX, TEXT_BYTES_MAX};
 use crate::options::Options;
 use crate::retention::Retention;
 use crate::series::{METRIC_BYTES_MAX, TAG_KEY_BYTES_MAX, TAG_VALUE_BYTES_MAX, TAGS_MAX};
@@ -98,7 +98,12 @@ pub fn names() -> Vec<LimitRow> {
         )
         .flag("--series-max"),
         LimitRow::new("bytes of a text of metadata (`TEXT_BYTES_MAX`)", bytes(TEXT_BYTES_MAX as u64), "refused"),
-        LimitRow::new("bytes of the job's description (`JOB_BYTES_MAX`)", bytes(JOB_BYTES_MAX as u64), "refused"),
+        LimitRow::new("bytes of a job's description (`JOB_BYTES_MAX`)", bytes(JOB_BYTES_MAX as u64), "refused"),
+        LimitRow::new(
+            "jobs that shared a database (`JOB_INTERVALS_MAX`)",
+            count(JOB_INTERVALS_MAX),
+            "the one that ended first is forgotten, and its samples belong to no job",
+        ),
     ]
 }
 

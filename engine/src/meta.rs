@@ -1,9 +1,10 @@
-//! Data other than samples: metric metadata, annotations, and the description of the job.
+//! Data other than samples: metric metadata, annotations, and the descriptions of jobs.
 //!
 //! Every change is one record of the WAL; a flush writes all of it into one immutable JSON file.
 //! The first-seen order of names is not here: it follows from the order of series ids.
 
 mod exact;
+mod interval;
 pub mod inventory;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::time::Timestamp;
+pub(crate) use interval::stretches;
+pub use interval::{JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, JobStretch, SeriesOwner};
 
 /// Longest text of any field, in bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -76,6 +79,8 @@ pub enum MetaChange {
     },
     /// The description of the job, a JSON object whose fields are its writer's.
     Job(#[serde(deserialize_with = "exact::deserialize")] serde_json::Value),
+    /// Replaces the interval with the same slot and begin.
+    JobInterval(JobInterval),
 }
 
 /// Everything that [`MetaChange`]s made.
@@ -88,6 +93,9 @@ pub struct Meta {
     annotations: Vec<Annotation>,
     #[serde(default, deserialize_with = "exact::deserialize_or_none")]
     job: Option<serde_json::Value>,
+    /// Sorted by begin and slot, every pair once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    job_intervals: Vec<JobInterval>,
 }
 
 impl Meta {
@@ -109,6 +117,11 @@ impl Meta {
         self.job.as_ref()
     }
 
+    /// The jobs among which the samples are divided, sorted by begin; none where all are of one job.
+    pub fn job_intervals(&self) -> &[JobInterval] {
+        &self.job_intervals
+    }
+
     pub(crate) fn apply(&mut self, change: MetaChange) {
         match change {
             MetaChange::Metric { name, meta } => {
@@ -124,12 +137,29 @@ impl Meta {
                 }
             }
             MetaChange::Job(job) => self.job = Some(job),
+            MetaChange::JobInterval(interval) => self.put_interval(interval),
+        }
+    }
+
+    fn put_interval(&mut self, interval: JobInterval) {
+        match self.job_intervals.binary_search_by_key(&interval.place(), JobInterval::place) {
+            Ok(at) => self.job_intervals[at] = interval,
+            Err(at) => self.job_intervals.insert(at, interval),
+        }
+        if self.job_intervals.len() > JOB_INTERVALS_MAX {
+            let ended = self.job_intervals.iter().enumerate().filter(|(_, interval)| interval.end.is_some());
+            if let Some((oldest, _)) = ended.min_by_key(|(_, interval)| interval.end) {
+                self.job_intervals.remove(oldest);
+            }
         }
     }
 
     /// Takes in what another database knows, which wins where both know something. What that one notes on
-    /// single series stays out: it calls them by numbers of its own. Devices are called by their nodes.
+    /// single series stays out: it calls them by numbers of its own. So do intervals of jobs, each of which is one
+    /// database's. Devices are called by their
+    /// nodes.
     pub(crate) fn absorb(&mut self, later: Meta) {
+        self.job_intervals.clear();
         self.metrics.extend(later.metrics);
         let is_for_all = |annotation: &Annotation| annotation.tsuid.is_none() || inventory::is_device(annotation);
         for annotation in later.annotations.into_iter().filter(is_for_all) {
@@ -167,7 +197,9 @@ impl MetaChange {
             MetaChange::RemoveAnnotation { tsuid, .. } => {
                 check_text("tsuid", tsuid.as_deref().map_or(0, str::len), TEXT_BYTES_MAX)?;
             }
-            MetaChange::Job(job) => check_text("job", job.to_string().len(), JOB_BYTES_MAX)?,
+            MetaChange::Job(job) | MetaChange::JobInterval(JobInterval { job, .. }) => {
+                check_text("job", job.to_string().len(), JOB_BYTES_MAX)?;
+            }
         }
         Ok(())
     }

@@ -277,22 +277,26 @@ fn load(disk: &dyn Disk, layout: &Layout, manifest: Manifest) -> Result<Recovere
             Err(Error::Corrupt { path: path.clone(), what, found: id.0.to_string(), expected: found.0.to_string() })
         })?;
     }
-    let meta = match &manifest.meta {
-        None => Meta::default(),
-        Some(entry) => {
-            let bytes = read_entry(disk, layout, entry)?;
-            serde_json::from_slice(&bytes).map_err(|error| Error::Corrupt {
-                path: layout.named(&entry.file),
-                what: "its JSON".to_owned(),
-                found: error.to_string(),
-                expected: "metadata".to_owned(),
-            })?
-        }
-    };
+    let meta = read_meta(disk, layout, &manifest)?;
     let memtable = Memtable::default();
     let next_wal = manifest.first_wal;
     let report = RecoveryReport::default();
     Ok(Recovered { manifest, index, meta, meta_changed: false, memtable, next_wal, wal: Vec::new(), report })
+}
+
+/// The metadata that the manifest names.
+///
+/// # Errors
+/// Io; Corrupt.
+pub fn read_meta(disk: &dyn Disk, layout: &Layout, manifest: &Manifest) -> Result<Meta> {
+    let Some(entry) = &manifest.meta else { return Ok(Meta::default()) };
+    let bytes = read_entry(disk, layout, entry)?;
+    serde_json::from_slice(&bytes).map_err(|error| Error::Corrupt {
+        path: layout.named(&entry.file),
+        what: "its JSON".to_owned(),
+        found: error.to_string(),
+        expected: "metadata".to_owned(),
+    })
 }
 
 /// The bytes of a file that the manifest names, checked against it.

@@ -2,6 +2,7 @@
 //!
 //! It is owned and cheap: nothing is copied, and everything it needs lives until it is dropped.
 
+mod by_job;
 mod figures;
 mod jobs;
 mod scan;
@@ -16,15 +17,16 @@ use crate::error::{Error, Result};
 
 use crate::index::{Nodes, SeriesIndex, TagPredicate};
 use crate::memtable::{Memtable, Rows, keep_last_writes};
-use crate::meta::Meta;
+use crate::meta::{Meta, SeriesOwner};
 use crate::segment::read::{Loaded, Piece};
 use crate::segment::{Run, Segment};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
+pub use by_job::{SeriesByJob, SeriesOfJob};
 pub use figures::ValueFigures;
-pub use jobs::JobPart;
 pub(crate) use jobs::PlacedPart;
+pub use jobs::{JobPart, JobPiece, RecordedJob};
 pub use scan::{Scan, ScanColumn, ScanRequest};
 use sources::Sources;
 
@@ -47,6 +49,8 @@ pub struct Snapshot {
     pub(crate) parts: Option<Arc<[PlacedPart]>>,
     /// Whether these are some databases of those whose series the index has.
     pub(crate) is_narrowed: bool,
+    /// Of these alone it selects series.
+    pub(crate) owner: SeriesOwner,
 }
 
 /// What a snapshot sees of a memtable.
@@ -101,6 +105,9 @@ impl Snapshot {
         let mut series = self.index.select_before(self.series_end, metric, predicates);
         if self.is_narrowed {
             series.retain(|series| self.holds(*series));
+        }
+        if self.owner != SeriesOwner::Any {
+            series.retain(|series| self.index.key(*series).is_some_and(|key| self.owner.owns(&key)));
         }
         series
     }

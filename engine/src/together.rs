@@ -17,7 +17,7 @@ use crate::meta::Meta;
 use crate::options::Options;
 use crate::recover::{Recovered, RecoveryReport};
 use crate::segment::{self, CacheFigures, Segment, SegmentCache};
-use crate::snapshot::{JobPart, PlacedPart, Visible};
+use crate::snapshot::{PlacedPart, Visible};
 
 /// One of several databases.
 #[derive(Debug)]
@@ -50,14 +50,6 @@ pub struct Unopened {
     pub error: Error,
 }
 
-/// What equal keys of several databases are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EqualKeys {
-    OneSeries,
-    /// One series of each job, with the id of the job as a tag: that of each database.
-    SeriesOfJobs(Vec<Arc<str>>),
-}
-
 /// What to do about a database that cannot be opened.
 #[derive(Debug)]
 pub enum Unsound<'a> {
@@ -74,7 +66,6 @@ impl Together {
         dirs: &[PathBuf],
         options: &Options,
         cache: &Arc<SegmentCache>,
-        equal_keys: EqualKeys,
         mut unsound: Unsound<'_>,
     ) -> Result<Self> {
         let mut together = Self {
@@ -90,7 +81,7 @@ impl Together {
         let mut ids = Vec::with_capacity(dirs.len());
         opening::each(dirs, options, |layout, recovered| {
             match (recovered, &mut unsound) {
-                (Ok(recovered), _) => ids.push(together.add(layout, recovered, options, cache, &equal_keys)?),
+                (Ok(recovered), _) => ids.push(together.add(layout, recovered, options, cache)?),
                 (Err(error), Unsound::Fail) => return Err(error),
                 (Err(error), Unsound::LeaveOut(unopened)) => {
                     unopened.push(Unopened { dir: layout.dir().to_path_buf(), error });
@@ -105,8 +96,7 @@ impl Together {
         }
         let first = |member: &Member| member.info.time_bounds.map(|(first, _)| first.micros());
         let firsts: Vec<Option<i64>> = together.members.iter().map(first).collect();
-        PlacedPart::tell_runs_apart(&mut together.parts, &firsts);
-        PlacedPart::complete(&mut together.parts);
+        PlacedPart::name_all(&mut together.parts, &firsts);
         let nodes: Vec<String> = together.members.iter().map(|member| member.info.node.clone()).collect();
         together.nodes = Nodes::of_several(&ids, &nodes, together.index.len());
         Ok(together)
@@ -118,15 +108,9 @@ impl Together {
         recovered: Recovered,
         options: &Options,
         cache: &Arc<SegmentCache>,
-        equal_keys: &EqualKeys,
     ) -> Result<Arc<Ids>> {
         let Recovered { manifest, index, meta, memtable, report, .. } = recovered;
-        let part = JobPart::after(&self.parts, &meta, Arc::from(&*manifest.node));
-        let job = match equal_keys {
-            EqualKeys::OneSeries => None,
-            EqualKeys::SeriesOfJobs(jobs) => Some(jobs.get(self.parts.len()).map_or(&*part.job, |job| &**job)),
-        };
-        let ids = Arc::new(Ids::new(&index, &self.index, job)?);
+        let ids = Arc::new(Ids::new(&index, &self.index)?);
         let info = DbInfo::new(&InfoParts {
             layout,
             manifest: &manifest,
@@ -140,10 +124,6 @@ impl Together {
             cache: CacheFigures::default(),
             written: None,
         });
-        match self.members.is_empty() {
-            true => self.meta = meta,
-            false => self.meta.absorb(meta),
-        }
         self.members.push(Member { info, recovery: report });
         let segments = manifest.segments.iter().map(|entry| {
             let disk = Arc::clone(&options.disk);
@@ -151,13 +131,13 @@ impl Together {
         });
         let first_segment = self.segments.len();
         self.segments.extend(segment::by_age(segments.map(Arc::new).collect()));
-        let number = self.parts.len();
-        self.parts.push(PlacedPart {
-            part,
-            number,
-            ids: Arc::clone(&ids),
-            segments: first_segment..self.segments.len(),
-        });
+        let number = self.members.len() - 1;
+        let segments = first_segment..self.segments.len();
+        PlacedPart::push_all(&mut self.parts, &meta, &Arc::from(&*manifest.node), &ids, segments);
+        match number {
+            0 => self.meta = meta,
+            _ => self.meta.absorb(meta),
+        }
         if !memtable.is_empty() {
             let memtable = memtable.renamed(&ids).map_err(|series| Error::UnknownSeries { id: series.0 })?;
             let (rows, segments_before) = (memtable.rows(), self.segments.len());

@@ -1,9 +1,10 @@
 //! Default tags, which samples get from the connection they came over unless they have their own: the `host` and `rank`
-//! of a process on this node, if the connection identifies the process.
+//! of a process on this node, if the connection identifies the process, and the slot of its job where jobs share a
+//! database.
 
 use std::sync::Arc;
 
-use telem_engine::{Result, TagSet};
+use telem_engine::{JOB_SLOT_TAG, Result, TagSet};
 
 pub const HOST: &str = "host";
 pub const RANK: &str = "rank";
@@ -13,12 +14,25 @@ pub const RANK: &str = "rank";
 pub struct DefaultTags {
     host: Option<Arc<str>>,
     rank: Option<u32>,
+    slot: Option<u32>,
 }
 
 impl DefaultTags {
     /// Those of a process of the node `host`; of a rank, where its launcher said one.
     pub fn of_process(host: Arc<str>, rank: Option<u32>) -> Self {
-        Self { host: Some(host), rank }
+        Self { host: Some(host), rank, slot: None }
+    }
+
+    /// The same, of a job that has this slot.
+    #[must_use]
+    pub fn in_slot(self, slot: Option<u32>) -> Self {
+        Self { slot, ..self }
+    }
+
+    /// Those without `host` and `rank`, which the sender says itself.
+    #[must_use]
+    pub fn of_slot_alone(self) -> Self {
+        Self { slot: self.slot, ..Self::default() }
     }
 
     /// Whether samples stay as they were sent.
@@ -27,13 +41,14 @@ impl DefaultTags {
     }
 
     /// The tags that were sent, and those of these that are missing among them. What was sent comes first: beyond
-    /// `tags_max` nothing is added, `host` before `rank`.
+    /// `tags_max` nothing is added; the slot comes before `host`, and `host` before `rank`.
     ///
     /// # Errors
     /// As [`TagSet::new`].
     pub fn complete<K: AsRef<str>, V: AsRef<str>>(&self, sent: &[(K, V)], tags_max: usize) -> Result<TagSet> {
         let rank = self.rank.map(|rank| rank.to_string());
-        let own = [(HOST, self.host.as_deref()), (RANK, rank.as_deref())];
+        let slot = self.slot.map(|slot| slot.to_string());
+        let own = [(JOB_SLOT_TAG, slot.as_deref()), (HOST, self.host.as_deref()), (RANK, rank.as_deref())];
         let missing = own.into_iter().filter_map(|(key, value)| Some((key, value?)));
         let missing = missing.filter(|(key, _)| !sent.iter().any(|(sent, _)| sent.as_ref() == *key));
         let sent_tags = sent.iter().map(|(key, value)| (key.as_ref(), value.as_ref()));
@@ -57,6 +72,14 @@ mod tests {
         assert_eq!(completed(Some(3), &[("host", "mine")], 64), "host=mine,rank=3");
         assert_eq!(completed(Some(3), &[("rank", "x"), ("host", "y")], 64), "host=y,rank=x");
         assert_eq!(DefaultTags::default().complete(&[("a", "b")], 64).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_a_job_among_several_sends_is_marked_with_its_slot() {
+        let tags = DefaultTags::of_process("n7".into(), Some(3)).in_slot(Some(2));
+        let completed = |tags_max| tags.complete(&[("a", "b")], tags_max).unwrap();
+        assert_eq!(completed(64).get(JOB_SLOT_TAG), Some("2"));
+        assert_eq!((completed(2).get(JOB_SLOT_TAG), completed(2).get(HOST)), (Some("2"), None));
     }
 
     #[test]

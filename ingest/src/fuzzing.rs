@@ -5,6 +5,7 @@
 //! one: with and without the memory of earlier input, the fast path and the complete one, our number parser and the
 //! standard library's.
 
+mod gpu_metrics;
 mod line_protocol;
 mod memory_disk;
 mod numbers;
@@ -21,6 +22,7 @@ use telem_engine::{Db, Options, SampleBatch, Timestamp};
 
 use memory_disk::MemoryDisk;
 
+pub use gpu_metrics::gpu_metrics;
 pub use line_protocol::line_protocol;
 pub use numbers::numbers;
 pub use put_json::put_json;
@@ -29,8 +31,8 @@ pub use put_json::put_json;
 pub type Target = fn(&[u8]);
 
 /// By the name of their folders in `tests/fuzz`.
-pub const TARGETS: [(&str, Target); 3] =
-    [("line_protocol", line_protocol), ("numbers", numbers), ("put_json", put_json)];
+pub const TARGETS: [(&str, Target); 4] =
+    [("gpu_metrics", gpu_metrics), ("line_protocol", line_protocol), ("numbers", numbers), ("put_json", put_json)];
 
 /// The clock of the receiver: later than most times that are sent.
 const NOW: Timestamp = Timestamp::from_seconds(4_000_000_000);

@@ -11,6 +11,9 @@ use crate::accept::lines::LINES_TOLD_MAX;
 use crate::accept::{Limits, REJECTS_TOLD_MAX};
 use crate::collect::cpu::CPUS_MAX;
 use crate::collect::devices::DEVICES_MAX;
+use crate::collect::gpu::GPUS_MAX;
+use crate::collect::gpu::clients::{CLIENT_FILES_MAX, CLIENT_PROCESSES_MAX, CLIENTS_MAX};
+use crate::collect::gpu::drm::DRM_CARDS_MAX;
 use crate::collect::gpu::nvidia::limits::{ANSWER_WAIT, CALL_DEADLINE, CARD_PROCESSES_MAX, CARDS_MAX};
 use crate::collect::infiniband::PORTS_MAX;
 use crate::collect::inventory::INVENTORY_MAX;
@@ -146,6 +149,14 @@ pub fn collected() -> Vec<LimitRow> {
             "wait for the space of a file system (`SPACE_DEADLINE`), and threads that wait (`HUNG_MAX`)",
             format!("{}, {}", time(SPACE_DEADLINE), count(HUNG_MAX)),
             "the others are asked without it; none while so many wait",
+        ),
+        LimitRow::new("GPUs with series (`GPUS_MAX`), those that went included", count(GPUS_MAX), LEFT_OUT),
+        LimitRow::new("GPUs of AMD, and of Intel (`DRM_CARDS_MAX`)", count(DRM_CARDS_MAX), LEFT_OUT),
+        LimitRow::new(
+            "processes, open files of each, and handles of all that are looked through for memory of GPUs \
+             (`CLIENT_PROCESSES_MAX`, `CLIENT_FILES_MAX`, `CLIENTS_MAX`)",
+            format!("{}; {}; {}", count(CLIENT_PROCESSES_MAX), count(CLIENT_FILES_MAX), count(CLIENTS_MAX)),
+            LEFT_OUT,
         ),
         LimitRow::new("GPUs of NVIDIA (`CARDS_MAX`)", count(CARDS_MAX), LEFT_OUT),
         LimitRow::new("processes of a GPU of NVIDIA (`CARD_PROCESSES_MAX`)", count(CARD_PROCESSES_MAX), LEFT_OUT),

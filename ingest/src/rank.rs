@@ -43,9 +43,9 @@ pub fn of_environment(environment: &[u8]) -> Option<u32> {
     })
 }
 
-/// The rank of a process of this user that runs now; none where its environment cannot be read.
-pub fn of_process(pid: u32) -> Option<u32> {
+/// The environment of a process of this user that runs now; none where it cannot be read.
+pub fn environment_of(pid: u32) -> Option<Vec<u8>> {
     let mut environment = Vec::new();
     read_environment(Path::new(&format!("/proc/{pid}/environ")), &mut environment).ok()?;
-    of_environment(&environment)
+    Some(environment)
 }

@@ -17,7 +17,7 @@ use arrow::datatypes::{Float64Type, TimestampMicrosecondType};
 use serde::{Deserialize, Serialize};
 use telem_engine::{DeviceKind, DeviceStatus, JobPart, Result, ScanColumn, ScanRequest, SeriesId, Snapshot, TimeRange};
 
-use self::meter::{EnergyMeter, IdleMeter, Reading, interval_us};
+use self::meter::{EnergyMeter, IdleMeter, MeterReading, interval_us};
 
 const NODE_ENERGY: &str = "node_energy_joules_total";
 const NODE_POWER: &str = "node_power_watts";
@@ -106,7 +106,7 @@ pub fn of_jobs(snapshot: &Snapshot, is_stopped: &dyn Fn() -> bool) -> Result<Vec
         for node in own.nodes().to_vec() {
             let part = parts.iter().rev().find(|part| part.job == **job && part.node == node);
             let part = part.or_else(|| parts.iter().find(|part| part.job == **job));
-            let reader = Reader { snapshot: &own, node: &node, is_stopped };
+            let reader = EnergyReader { snapshot: &own, node: &node, is_stopped };
             rows.extend(reader.rows(job, part)?);
         }
     }
@@ -115,14 +115,14 @@ pub fn of_jobs(snapshot: &Snapshot, is_stopped: &dyn Fn() -> bool) -> Result<Vec
 
 /// How much a source is trusted, the most first: measured at the supply of the node, then counted by hardware, then
 /// integrated; what covers more before what covers less.
-fn trust(source: &str, reading: Reading) -> usize {
+fn trust(source: &str, reading: MeterReading) -> usize {
     let known = ["pm_counters", "rapl_gpu", "acpi_power_meter", GPU_SOURCE, "rapl"];
     let at = known.iter().position(|known| *known == source).unwrap_or(known.len());
-    2 * at + usize::from(reading == Reading::Power)
+    2 * at + usize::from(reading == MeterReading::Power)
 }
 
 /// Reads what one node recorded of one job.
-struct Reader<'a> {
+struct EnergyReader<'a> {
     snapshot: &'a Snapshot,
     node: &'a Arc<str>,
     is_stopped: &'a dyn Fn() -> bool,
@@ -137,7 +137,7 @@ struct HostSeries {
     gpus: BTreeMap<String, BTreeMap<&'static str, Vec<SeriesId>>>,
 }
 
-impl Reader<'_> {
+impl EnergyReader<'_> {
     fn rows(&self, job: &Arc<str>, part: Option<&JobPart>) -> Result<Vec<JobEnergy>> {
         let mut hosts: BTreeMap<Option<String>, HostSeries> = BTreeMap::new();
         let mut all = Vec::new();
@@ -203,7 +203,7 @@ impl Reader<'_> {
         for (gpu, metrics) in &series.gpus {
             let mut row = JobEnergy { gpu: Some(gpu.clone()), ..self.row(job, host, range) };
             let mut meters = BTreeMap::new();
-            for (metric, reading) in [(GPU_ENERGY, Reading::Counter), (GPU_POWER, Reading::Power)] {
+            for (metric, reading) in [(GPU_ENERGY, MeterReading::Counter), (GPU_POWER, MeterReading::Power)] {
                 let Some(meter) = self.meter(metrics.get(metric), reading, range)? else { continue };
                 match together.get_mut(metric) {
                     Some(all) => all.join(&meter),
@@ -217,7 +217,7 @@ impl Reader<'_> {
         }
         let mut meters = BTreeMap::new();
         for ((source, metric), series) in &series.node {
-            let reading = if *metric == NODE_ENERGY { Reading::Counter } else { Reading::Power };
+            let reading = if *metric == NODE_ENERGY { MeterReading::Counter } else { MeterReading::Power };
             if let Some(meter) = self.meter(Some(series), reading, range)? {
                 meters.insert((source.clone(), *metric), meter);
             }
@@ -270,7 +270,7 @@ impl Reader<'_> {
     fn meter(
         &self,
         series: Option<&Vec<SeriesId>>,
-        reading: Reading,
+        reading: MeterReading,
         range: &Range<i64>,
     ) -> Result<Option<EnergyMeter>> {
         let mut all: Option<EnergyMeter> = None;
@@ -382,7 +382,7 @@ fn tell_best(
     metrics: &[&'static str; 2],
     range: &Range<i64>,
 ) {
-    let reading = |metric: &str| if metric == metrics[0] { Reading::Counter } else { Reading::Power };
+    let reading = |metric: &str| if metric == metrics[0] { MeterReading::Counter } else { MeterReading::Power };
     let longest = meters.values().map(|meter| meter.covered_us).max().unwrap_or(0);
     let covers = |meter: &EnergyMeter| meter.covered_us > 0 && meter.covered_us.saturating_mul(2) >= longest;
     let best = meters.iter().filter(|(_, meter)| covers(meter));
@@ -401,12 +401,12 @@ fn tell_best(
     row.unknown_seconds = (range.end - range.start - meter.covered_us).max(0) as f64 / 1e6;
     row.method = Some(
         match reading(metric) {
-            Reading::Counter => "counter",
-            Reading::Power => "integrated",
+            MeterReading::Counter => "counter",
+            MeterReading::Power => "integrated",
         }
         .to_owned(),
     );
-    if reading(metric) == Reading::Counter {
+    if reading(metric) == MeterReading::Counter {
         row.doubt = power.and_then(|power| meter.doubt(power));
     }
 }

@@ -1,51 +1,43 @@
-//! Series that carry their job as a tag, for questions that know tags alone and name that one. Nothing is stored for it:
-//! saved databases are opened once more.
+//! Series that carry their job as a tag, for questions that know tags alone and name that one. Nothing is stored for it.
 
-use telem_engine::{Db, JOB_TAG, SeriesIndex, Snapshot};
+use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use telem_engine::{JOB_TAG, SeriesByJob, Snapshot};
+
+use crate::error::Result;
+use crate::leaf::LeafContext;
 use crate::question::TsQuery;
 
-/// What can be asked by job: saved databases without other nodes.
-#[derive(Clone, Debug)]
-pub(crate) struct JobsOfDb {
-    db: Option<Db>,
+/// Whether series may have their job as a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobTags {
+    /// Where a question names it.
+    Known,
+    /// Not over the nodes of a job that runs.
+    Unknown,
 }
 
-impl JobsOfDb {
-    pub fn saved(db: &Db) -> Self {
-        Self { db: db.is_read_only().then(|| db.clone()) }
-    }
-
-    /// Of one job that runs, which is no tag of anything.
-    pub fn none() -> Self {
-        Self { db: None }
-    }
-
-    /// Whether `query` names the tag of jobs, which no series of its metric carries in `index`.
-    pub fn are_asked_for(&self, query: &TsQuery, index: &SeriesIndex) -> bool {
-        query.filters.iter().any(|filter| filter.key == JOB_TAG) && self.can_be_tags(&query.metric, index)
+impl JobTags {
+    /// Whether `query` names the tag of jobs, which no series of its metric carries.
+    pub fn are_asked_for(self, query: &TsQuery, snapshot: &Snapshot) -> bool {
+        query.filters.iter().any(|filter| filter.key == JOB_TAG) && self.can_be_of(&query.metric, snapshot)
     }
 
     /// Whether the series of `metric` can have their job as a tag.
-    pub fn can_be_tags(&self, metric: &str, index: &SeriesIndex) -> bool {
-        self.db.is_some() && !index.tag_keys(metric).iter().any(|key| &**key == JOB_TAG)
+    pub fn can_be_of(self, metric: &str, snapshot: &Snapshot) -> bool {
+        self == JobTags::Known && snapshot.can_have_jobs(metric)
     }
 
-    /// The same samples in series that have their job as a tag, where `query` asks for it.
+    /// What sees the same samples in series that have their job as a tag, where `query` asks for it.
     ///
     /// # Errors
-    /// Those of the engine, where the databases went away.
-    pub async fn snapshot(&self, query: &TsQuery, index: &SeriesIndex) -> Result<Option<Snapshot>> {
-        let Some(db) = self.db.clone().filter(|_| self.are_asked_for(query, index)) else { return Ok(None) };
-        // The first such question opens the databases again.
-        let opened = tokio::task::spawn_blocking(move || db.by_job()).await;
-        let opened = opened.map_err(|error| Error::Internal(format!("opening by job: {error}")))?;
-        // It was there when it was opened first.
-        let gone = |error| match error {
-            telem_engine::Error::NotADatabase { path, .. } => telem_engine::Error::Gone { path },
-            error => error,
-        };
-        Ok(opened.map_err(gone)?.map(|db| db.snapshot()))
+    /// Those of the engine.
+    pub fn context(self, query: &TsQuery, context: &LeafContext) -> Result<Option<LeafContext>> {
+        if !self.are_asked_for(query, &context.snapshot) {
+            return Ok(None);
+        }
+        let by_job = Arc::new(SeriesByJob::new(&context.snapshot, &query.metric)?);
+        let snapshot = by_job.names().clone();
+        Ok(Some(LeafContext { snapshot, by_job: Some(by_job), ..context.clone() }))
     }
 }

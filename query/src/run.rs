@@ -19,7 +19,7 @@ use crate::answer::{LastAnswer, SqlAnswer, TsAnswer};
 use crate::cluster::head::Head;
 use crate::cluster::{Members, Wire, WorkerService};
 use crate::error::Result;
-use crate::jobs::JobsOfDb;
+use crate::jobs::JobTags;
 use crate::leaf::LeafContext;
 use crate::options::{QueryOptions, QueryStats, RowOrder};
 use crate::plan;
@@ -231,7 +231,7 @@ impl Round {
     /// Invalid, UnknownName.
     pub fn check(&self, query: &TsQuery) -> Result<()> {
         let inner = &self.queries.inner;
-        if inner.jobs().are_asked_for(query, self.snapshot.index()) {
+        if inner.job_tags().are_asked_for(query, &self.snapshot) {
             // Which jobs there are is known when it is answered.
             let filters = query.filters.iter().filter(|filter| filter.key != JOB_TAG).cloned().collect();
             return plan::check(&TsQuery { filters, ..query.clone() }, &inner.view(self.snapshot.clone()));
@@ -254,9 +254,8 @@ impl Round {
 }
 
 impl QueryService {
-    /// What can be asked by job.
-    fn jobs(&self) -> JobsOfDb {
-        if self.head.is_some() { JobsOfDb::none() } else { JobsOfDb::saved(&self.db) }
+    fn job_tags(&self) -> JobTags {
+        if self.head.is_some() { JobTags::Unknown } else { JobTags::Known }
     }
 
     /// What a question that begins now sees.

@@ -65,6 +65,9 @@ pub struct Info {
     /// The description of the job, if there is one; of several databases the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Json>,
+    /// The descriptions of jobs that shared the database, as they began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_jobs: Vec<Json>,
     /// What storing them costs. Older servers do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
@@ -197,6 +200,7 @@ impl From<DbInfo> for Info {
             segment_files: info.segment_files.into_iter().map(absolute).collect(),
             series_files: info.series_files.into_iter().map(absolute).collect(),
             job: info.job,
+            shared_jobs: info.shared_jobs,
             storage,
             by_metric: Vec::new(),
             inventory: Vec::new(),

@@ -34,6 +34,7 @@ pub mod self_metrics;
 pub mod service;
 pub mod settings;
 pub mod shell;
+pub mod slots;
 pub mod startup;
 pub mod state;
 #[cfg(test)]

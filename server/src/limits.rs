@@ -15,16 +15,16 @@ use crate::cli::service::MEMORY_BYTES_MAX;
 use crate::cli::sql::{COUNT_WAIT, MORE_MAX};
 use crate::cli::table::TERMINAL_ROWS;
 use crate::http::body::BodyLimits;
-use crate::net::access::RANK_TIMEOUT;
 use crate::net::datagrams::{DATAGRAM_BYTES_MAX, KNOWN_FOR, LAST_DATAGRAMS_MAX, SENDERS_MAX};
 use crate::net::guest::{KEPT_MAX, KEPT_SHARE, STRANGERS_SHARE};
 use crate::net::owner::TABLE_READERS_MAX;
-use crate::net::{HANDSHAKE_TIMEOUT, HEAD_BYTES_MAX, KEEP_ALIVE_INTERVAL, STREAMS_MAX, UNKNOWN_MAX};
+use crate::net::{HANDSHAKE_TIMEOUT, HEAD_BYTES_MAX, KEEP_ALIVE_INTERVAL, PROCESS_TIMEOUT, STREAMS_MAX, UNKNOWN_MAX};
 use crate::protocols::job::BODY_BYTES_MAX;
 use crate::protocols::opentsdb::TelnetLimits;
 use crate::service::parts::HEAD_CONNECTIONS_MAX;
 use crate::service::room::{FREE_BYTES_MIN, TRY_ANYWAY_EVERY, TRY_EVERY};
 use crate::settings::{SETTING_BYTES_MAX, SETTING_NAME_BYTES_MAX, SETTINGS_BYTES_MAX, SETTINGS_MAX};
+use crate::slots::{JOB_ID_BYTES_MAX, LINGER, SLOTS_MAX};
 use crate::state::ServerLimits;
 use crate::walks::WalkLimits;
 
@@ -167,10 +167,13 @@ pub fn http() -> Vec<LimitRow> {
         LimitRow::new("wait for the head of a request (`header_timeout`)", time(header_timeout), HUNG_UP_ON),
         LimitRow::new("bytes of a head over HTTP/2 (`HEAD_BYTES_MAX`)", bytes(HEAD_BYTES_MAX), "431"),
         LimitRow::new(
-            "wait for the rank of a process on the socket (`RANK_TIMEOUT`)",
-            time(RANK_TIMEOUT),
-            "its samples get none",
+            "wait to know the process at the other end of the socket (`PROCESS_TIMEOUT`)",
+            time(PROCESS_TIMEOUT),
+            "its samples get no rank and belong to no job",
         ),
+        LimitRow::new("jobs at once that share a server (`SLOTS_MAX`)", count(SLOTS_MAX), "samples belong to no job"),
+        LimitRow::new("bytes of the id of a job (`JOB_ID_BYTES_MAX`)", count(JOB_ID_BYTES_MAX as u64), "400"),
+        LimitRow::new("silence after which a job is over (`LINGER`)", time(LINGER), "it ended with its last word"),
         LimitRow::new("silence within a body (`BodyLimits::idle_timeout`)", time(idle_timeout), "408"),
         LimitRow::new(
             "silence of a reader (`write_idle_timeout`)",

@@ -39,7 +39,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
+use telem_engine::ErrorKind;
 use telem_ingest::default_tags::DefaultTags;
+use telem_ingest::rank;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -48,15 +50,17 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use self::access::{Access, FirstLook, Rules};
-use self::guest::{ConnectionPlaces, Guest, WrongTokens};
+use self::guest::{ConnectionPlaces, Guest, GuestProcess, WrongTokens};
 use self::listen::BoundListener;
 use self::owner::OwnerLookup;
 use self::shared::SharedStream;
 use self::sniff::{FirstByte, Whole};
 use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
+use crate::http::ApiError;
 use crate::http::asker::{Asker, Presence};
 use crate::protocol::{LineClient, LineService, OwnListener};
+use crate::slots::{self, JobId, JobSlots};
 use crate::state::ServerLimits;
 
 /// How long accepting rests after the operating system had no descriptor for one more connection.
@@ -65,6 +69,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const NO_PLACE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; charset=UTF-8\r\n\
     Retry-After: 1\r\nConnection: close\r\nContent-Length: 94\r\n\r\n\
     {\"error\":{\"code\":503,\"message\":\"too many connections are open; close some or try again soon\"}}";
+
+/// Longest that a connection waits to know its process; then its samples have no rank and no job.
+pub(crate) const PROCESS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Most connections over TCP of which it is not known yet whose they are. Others wait in the kernel's queue, and those
 /// over the Unix socket do not wait for them.
@@ -93,6 +100,8 @@ pub struct Listeners {
     pub socket: Option<Socket>,
     /// The tag `host` of samples that come over the socket without one.
     pub node: Arc<str>,
+    /// Where jobs share the server.
+    pub slots: Option<Arc<JobSlots>>,
     /// Ports of protocols' own.
     pub own: Vec<BoundListener>,
 }
@@ -132,7 +141,7 @@ pub async fn serve(
     let (stopping, stopped) = watch::channel(false);
     let tls = listeners.tls.clone().map(TlsAcceptor::from);
     let owners = listeners.tcp.local_addr().map_or_else(|_| OwnerLookup::of_tables(), OwnerLookup::new);
-    let (node, socket) = (Arc::clone(&listeners.node), listeners.socket);
+    let (node, slots, socket) = (Arc::clone(&listeners.node), listeners.slots, listeners.socket);
     let wrong = WrongTokens::default();
     let answers = Arc::new(Answers { http: Some(services.http), lines: services.lines });
     let graceful = GracefulShutdown::new();
@@ -156,7 +165,7 @@ pub async fn serve(
             }
         }
     }
-    let door = Door { answers, rules, limits: limits.clone(), places, owners, tls, node, stopped, wrong };
+    let door = Door { answers, rules, limits: limits.clone(), places, owners, tls, node, slots, stopped, wrong };
     let door = Arc::new(door);
     let unknown = Arc::new(Semaphore::new(UNKNOWN_MAX));
     tokio::pin!(stop);
@@ -223,6 +232,7 @@ struct Door {
     owners: OwnerLookup,
     tls: Option<TlsAcceptor>,
     node: Arc<str>,
+    slots: Option<Arc<JobSlots>>,
     /// True once the server stops.
     stopped: watch::Receiver<bool>,
     wrong: WrongTokens,
@@ -258,20 +268,64 @@ impl Door {
                     tracing::debug!(%error, "a connection keeps Nagle's algorithm");
                 }
                 let (peer, stream) = (stream.peer_addr().ok(), SharedStream::new(stream));
-                let guest = self.seat(access, peer, stream.presence(), DefaultTags::default());
+                let guest = self.seat(access, peer, stream.presence(), GuestProcess::default());
                 let Some(guest) = guest else { return turn_away(stream).await };
                 self.open(stream, Visit { guest, answers, watcher }).await;
             }
             IncomingStream::Unix(stream) => {
                 let access = self.rules.of_unix(&stream);
-                let tags = DefaultTags::of_process(Arc::clone(&self.node), self.rules.rank_of(&stream).await);
+                let process = self.process(self.rules.own_process(&stream)).await;
                 let stream = SharedStream::new(stream);
-                let guest = self.seat(access, None, stream.presence(), tags);
+                let guest = self.seat(access, None, stream.presence(), process);
                 let Some(guest) = guest else { return turn_away(stream).await };
                 let answers = Arc::clone(&self.answers);
                 self.converse(stream, BytesMut::new(), Visit { guest, answers, watcher }).await;
             }
         }
+    }
+
+    /// What the process tells of itself, if it is our user's. That says whose the samples are and gives no right: a
+    /// process may put what it likes into its environment.
+    async fn process(&self, pid: Option<u32>) -> GuestProcess {
+        let (node, slots) = (Arc::clone(&self.node), self.slots.clone());
+        // The kernel takes a lock of the process for that, which may be busy with its own memory.
+        let read = tokio::task::spawn_blocking(move || {
+            let (pid, environment) = pid.and_then(|pid| Some((pid, rank::environment_of(pid)?)))?;
+            let seat = slots.and_then(|slots| {
+                let id = JobId::of_environment(&environment)?;
+                slots.seat(id.clone(), || slots::describe_process(&id, pid, &environment))
+            });
+            Some((rank::of_environment(&environment), seat))
+        });
+        let read = tokio::time::timeout(PROCESS_TIMEOUT, read).await;
+        let (rank, seat) = read.ok().and_then(Result::ok).flatten().unwrap_or_default();
+        GuestProcess { tags: DefaultTags::of_process(node, rank), seat }
+    }
+
+    /// The job that a request belongs to, and what its samples get: a header says more than the connection.
+    ///
+    /// # Errors
+    /// Invalid, for a header that names no job.
+    async fn job_of(
+        &self,
+        named: Option<HeaderValue>,
+        guest: &Guest,
+    ) -> Result<(DefaultTags, Option<JobId>), ApiError> {
+        let (Some(slots), Some(named)) = (&self.slots, named) else {
+            return Ok((guest.tags.clone(), guest.seat.as_ref().map(|seat| seat.id.clone())));
+        };
+        let invalid =
+            |why: String| ApiError::of_kind(ErrorKind::Invalid, format!("the header {}: {why}", slots::HEADER));
+        let id = named.to_str().map_err(|_| "it is no plain text".to_owned()).and_then(JobId::new).map_err(invalid)?;
+        let slot = match slots.hear_again(&id) {
+            Some(slot) => Some(slot),
+            None => {
+                // A job that begins is written down.
+                let (slots, id) = (Arc::clone(slots), id.clone());
+                tokio::task::spawn_blocking(move || slots.hear(&id, Default::default)).await.ok().flatten()
+            }
+        };
+        Ok((guest.tags.clone().in_slot(slot), slot.map(|_| id)))
     }
 
     /// Gives a connection its place, if there is one.
@@ -280,10 +334,10 @@ impl Door {
         access: Access,
         peer: Option<SocketAddr>,
         presence: Arc<dyn Presence>,
-        tags: DefaultTags,
+        process: GuestProcess,
     ) -> Option<Arc<Guest>> {
         let place = self.places.take(self.rules.place_for(&access))?;
-        Some(Arc::new(Guest::new(access, peer, place, Asker::new(Some(presence))).with_tags(tags)))
+        Some(Arc::new(Guest::new(access, peer, place, Asker::new(Some(presence))).with_process(process)))
     }
 
     /// TLS comes before everything else.
@@ -417,7 +471,15 @@ impl Door {
             }
         }
         request.extensions_mut().insert(guest.asker.clone());
-        request.extensions_mut().insert(guest.tags.clone());
+        let named = request.headers().get(slots::HEADER).cloned();
+        let (tags, job) = match self.job_of(named, guest).await {
+            Ok(known) => known,
+            Err(refusal) => return refusal.into_response(),
+        };
+        request.extensions_mut().insert(tags);
+        if let Some(job) = job {
+            request.extensions_mut().insert(job);
+        }
         // Without it, all input is treated as lines.
         let http = answers.http.clone().unwrap_or_default();
         match http.oneshot(request).await {

@@ -33,6 +33,7 @@ use crate::net;
 use crate::net::listen::{ListenError, listen};
 use crate::net::socket::{SocketError, SocketPlace};
 use crate::saving::upload::Uploads;
+use crate::slots;
 use crate::state::ServerLimits;
 use crate::tls::{Certificate, TlsError};
 use crate::token::{Token, TokenError};
@@ -61,6 +62,16 @@ pub enum ServiceSource {
     NoRoom(Db),
 }
 
+/// Whose samples a server takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobSharing {
+    /// Of one job, whoever sends them.
+    #[default]
+    One,
+    /// Of every job whose processes say that they belong to another one.
+    Several,
+}
+
 /// What a server is started with.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
@@ -68,6 +79,7 @@ pub struct ServiceOptions {
     /// The directory of the database, which exists; of saved ones the directory around them.
     pub data: PathBuf,
     pub job: String,
+    pub job_sharing: JobSharing,
     pub node: String,
     /// `None`: loopback, the default port or the next free one.
     pub listen: Option<SocketAddr>,
@@ -248,12 +260,25 @@ async fn serve(
 async fn run_parts(parts: ServiceParts, ready: impl FnOnce(&Ready), stop: impl Future<Output = ()>) {
     ready(&parts.ready);
     let serving = net::serve(parts.listeners, parts.services, parts.rules, &parts.limits, stop);
-    match parts.ready.nodes {
-        Some(nodes) => tokio::select! {
-            () = serving => {}
-            () = membership::watch(nodes, parts.ready.queries) => {}
-        },
-        None => serving.await,
+    let watching = async {
+        match parts.ready.nodes {
+            Some(nodes) => membership::watch(nodes, parts.ready.queries).await,
+            None => std::future::pending().await,
+        }
+    };
+    let sweeping = async {
+        match parts.slots.clone() {
+            Some(slots) => slots::watch(slots).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        () = watching => {}
+        () = sweeping => {}
+    }
+    if let Some(slots) = parts.slots {
+        slots.close();
     }
     if let Some(join_file) = parts.join_file {
         join_file.withdraw().await;

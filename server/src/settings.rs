@@ -1,8 +1,9 @@
 //! What a run was started with, as its user tells it: settings, tags, and the commit that its directory stands at.
 
+mod yaml;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
@@ -20,6 +21,52 @@ pub const SETTINGS_BYTES_MAX: usize = 1 << 20;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Of a file of git's: a reference, or the list of packed ones.
 const GIT_BYTES_MAX: u64 = 4 << 20;
+
+/// What schedulers and launchers say about a job.
+pub const SCHEDULER_VARIABLES: [&str; 36] = [
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_QOS",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_JOB_NODELIST",
+    "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_NTASKS",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_CPUS_ON_NODE",
+    "SLURM_GPUS",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_STEP_ID",
+    "SLURM_PROCID",
+    "SLURM_NODEID",
+    "SLURM_RESTART_COUNT",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_SUBMIT_DIR",
+    "PBS_JOBID",
+    "PBS_JOBNAME",
+    "PBS_QUEUE",
+    "PBS_ARRAY_INDEX",
+    "PBS_O_WORKDIR",
+    "LSB_JOBID",
+    "LSB_JOBNAME",
+    "LSB_JOBINDEX",
+    "LSB_QUEUE",
+    "LSB_DJOB_NUMPROC",
+    "FLUX_JOB_ID",
+    "FLUX_JOB_SIZE",
+    "FLUX_JOB_NNODES",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+];
+
+/// The job that a job is a part of: that of telem in which it was started, else the scheduler's array.
+pub fn parent(id: &str, env: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let named = ["TELEM_JOB", "SLURM_ARRAY_JOB_ID", "PBS_ARRAY_ID"].into_iter().filter_map(env);
+    named.into_iter().find(|parent| !parent.is_empty() && parent != id)
+}
 
 /// What its user calls a run, and started it with.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -76,8 +123,8 @@ pub fn turn() -> MutexGuard<'static, ()> {
     CHANGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Settings from `--config`: each text is `KEY=VALUE` or the name of a JSON file with an object. What comes later wins.
-/// Objects in objects become names with dots between; lists stay JSON.
+/// Settings from `--config`: each text is `KEY=VALUE` or the name of a file with an object, in JSON, YAML (`.yaml`, `.yml`)
+/// or TOML (`.toml`). What comes later wins. Objects in objects become names with dots between; lists stay JSON.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -143,10 +190,40 @@ fn read(path: &Path) -> Result<Map<String, Json>, String> {
         return Err(format!("--config {name} has {} bytes; at most {FILE_BYTES_MAX} are read", found.len()));
     }
     let text = fs::read_to_string(path).map_err(|error| format!("--config {name} cannot be read: {error}"))?;
-    match serde_json::from_str(&text) {
+    let (language, parsed) = parse(path, &text);
+    match parsed {
         Ok(Json::Object(object)) => Ok(object),
-        Ok(_) => Err(format!("--config {name} holds JSON that is no object: expected {{\"lr\": 0.1, ...}}")),
-        Err(error) => Err(format!("--config {name} is no JSON: {error}")),
+        Ok(_) => Err(format!("--config {name} holds {language} that is no object: expected {{\"lr\": 0.1, ...}}")),
+        Err(error) => Err(format!("--config {name} is no {language}: {error}")),
+    }
+}
+
+/// What a file holds, by the end of its name.
+fn parse(path: &Path, text: &str) -> (&'static str, Result<Json, String>) {
+    match path.extension().and_then(|end| end.to_str()) {
+        Some("yaml" | "yml") => ("YAML", yaml::parse(text)),
+        Some("toml") => {
+            let table = toml::from_str::<toml::Table>(text).map_err(|error| error.to_string());
+            ("TOML", table.map(|table| of_toml(toml::Value::Table(table))))
+        }
+        _ => ("JSON", serde_json::from_str(text).map_err(|error| error.to_string())),
+    }
+}
+
+/// Times, and numbers that JSON has not, become text.
+fn of_toml(value: toml::Value) -> Json {
+    match value {
+        toml::Value::String(text) => Json::String(text),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => {
+            serde_json::Number::from_f64(number).map_or_else(|| Json::String(number.to_string()), Json::Number)
+        }
+        toml::Value::Boolean(value) => Json::Bool(value),
+        toml::Value::Datetime(time) => Json::String(time.to_string()),
+        toml::Value::Array(items) => Json::Array(items.into_iter().map(of_toml).collect()),
+        toml::Value::Table(table) => {
+            Json::Object(table.into_iter().map(|(key, value)| (key, of_toml(value))).collect())
+        }
     }
 }
 

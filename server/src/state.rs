@@ -15,6 +15,7 @@ use telem_query::tsq::Fidelity;
 use crate::answers::AnswerBudget;
 use crate::cors::Cors;
 use crate::http::body::BodyLimits;
+use crate::slots::JobSlots;
 use crate::walks::Walks;
 
 /// The state of one running server.
@@ -34,6 +35,8 @@ pub struct State {
     pub cors: Cors,
     /// Why nothing is written, where there is no writer.
     pub refusal: Refusal,
+    /// Where jobs share the server.
+    pub slots: Option<Arc<JobSlots>>,
     /// The version of telem, as in `telem --version`.
     pub version: &'static str,
 }

@@ -65,6 +65,7 @@ impl Served {
             limits: ServerLimits { bodies: BodyLimits::default().at_most(64 << 10), ..ServerLimits::default() },
             cors: Cors::default(),
             refusal: crate::state::Refusal::Saved,
+            slots: None,
             version: VERSION,
         };
         change(&mut state);

@@ -360,6 +360,16 @@ def test_each_reason_is_told_once_and_no_more_of_a_kind_than_the_limit_says(serv
     assert len(told) == _sender.REASONS_MAX and "not reported" in told[-1] and "not told" not in told[-2]
 
 
+def test_processes_of_several_jobs_share_a_service_and_stay_apart(served):
+    script = "import sys, telem\nwith telem.Telemetry(address=sys.argv[1], name='of ' + sys.argv[2]) as t: t.log({'loss': 1.5})"
+    url = f"http://{served.address}"
+    for job, address in [({"TELEM_JOB": "first", "SLURM_JOB_ID": "7"}, url), ({"TELEM_JOB": "second"}, served.file), ({"SLURM_JOB_ID": "77"}, url)]:
+        done = python(script, address, next(iter(job.values())), **job)
+        assert done.returncode == 0, done.stderr
+    rows = served.sql("SELECT job, name, value FROM loss JOIN jobs USING (job, node) ORDER BY job")
+    assert [tuple(row.values()) for row in rows] == [("77", "of 77", 1.5), ("first", "of first", 1.5), ("second", "of second", 1.5)]
+
+
 def test_a_service_is_found_wherever_the_process_goes(served, tmp_path):
     script = """
 import os

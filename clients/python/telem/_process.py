@@ -10,6 +10,9 @@ RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PR
 """Variables in which launchers set a process's rank, the innermost first: under ``srun torchrun`` SLURM_PROCID is that of
 torchrun, which all of its workers share, and RANK is the worker's own."""
 
+JOB_NAMES = ("TELEM_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
+"""Variables that say which job a process was started for, where several share a service."""
+
 
 def rank(environment: Mapping[str, str]) -> Tuple[Optional[str], bool]:
     """The rank of this process as its launcher set it, and whether no other process can have it.
@@ -28,6 +31,12 @@ def is_multiprocessing_child() -> bool:
     """Whether :mod:`multiprocessing` started this process: it inherits the rank of the one that did."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
+
+
+def job(environment: Mapping[str, str]) -> Optional[str]:
+    """The job that a process was started for: telem's own word before the scheduler's; none that no header can carry."""
+    named = next((environment[name] for name in JOB_NAMES if environment.get(name)), None)
+    return named if named and named.isascii() and named.isprintable() else None
 
 
 def tags(environment: Mapping[str, str], is_forked: bool) -> List[Tuple[str, object]]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401: connecting to a host by name would import it, in the thread
 import http.client
+import os
 import socket
 from typing import List, NamedTuple, Optional
 
+from . import _process
 from ._service import Address, Service
 
 CONNECT_S = 5.0
@@ -69,6 +71,9 @@ class Wire:
             headers = {"Content-Type": "application/json"}
             if self._address.token:
                 headers["Authorization"] = f"Bearer {self._address.token}"
+            job = _process.job(os.environ)
+            if job is not None:
+                headers["X-Telem-Job"] = job
             connection.request("POST", self._address.prefix + path, body, headers)
             response = connection.getresponse()
             read = response.read() if bytes_max is None else response.read(bytes_max)

@@ -20,7 +20,7 @@ use crate::manifest::Manifest;
 use crate::options::Options;
 use crate::recover::{self, Recovered, RecoveryReport};
 use crate::segment::SegmentCache;
-use crate::together::{EqualKeys, Together, Unopened, Unsound};
+use crate::together::{Together, Unopened, Unsound};
 use crate::wal::Wal;
 
 impl Db {
@@ -97,32 +97,10 @@ impl Db {
             [dir] => Self::open_read_only(dir, options),
             dirs => {
                 let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
-                let together = Together::open(dirs, &options, &cache, EqualKeys::OneSeries, unsound)?;
+                let together = Together::open(dirs, &options, &cache, unsound)?;
                 Ok(Db { inner: Arc::new(DbState::of_several(options, cache, together)) })
             }
         }
-    }
-
-    /// The same databases, opened once more: every series has the id of its job as the tag `job`, unless it has such a
-    /// tag. So runs with equal keys are told apart by whoever knows tags alone. `None` of a database that is written to.
-    ///
-    /// # Errors
-    /// As [`Db::open_together`], where the databases went away meanwhile.
-    pub fn by_job(&self) -> Result<Option<Db>> {
-        if !self.is_read_only() {
-            return Ok(None);
-        }
-        let inner = &self.inner;
-        let mut by_job = inner.by_job.lock().unwrap_or_else(PoisonError::into_inner);
-        if by_job.is_none() {
-            let dirs: Vec<PathBuf> = self.recoveries().iter().map(|(dir, _)| dir.to_path_buf()).collect();
-            let options = inner.options.clone();
-            let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
-            let jobs = self.snapshot().job_parts().into_iter().map(|part| part.job).collect();
-            let together = Together::open(&dirs, &options, &cache, EqualKeys::SeriesOfJobs(jobs), Unsound::Fail)?;
-            *by_job = Some(Db { inner: Arc::new(DbState::of_several(options, cache, together)) });
-        }
-        Ok(by_job.clone())
     }
 
     /// What opening found; of several databases everything that opening any of them found.
@@ -179,7 +157,6 @@ impl DbState {
                 manifest: Arc::new(Manifest::new(String::new(), String::new())),
             }),
             write,
-            by_job: Mutex::default(),
             options,
             layout,
         };
@@ -213,7 +190,6 @@ impl DbState {
             members,
             parts: Some(parts.into()),
             write: None,
-            by_job: Mutex::default(),
             options,
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::SeriesIndex;
 use crate::error::{Error, Result};
-use crate::series::{SeriesId, SeriesKey, TagSet};
+use crate::series::SeriesId;
 
 /// The tag that tells the series of several jobs apart. It is never stored.
 pub const JOB_TAG: &str = "job";
@@ -21,14 +21,13 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Gives every series of `own` its id in `common`: by its key, or by its key and the id of its job.
-    pub fn new(own: &SeriesIndex, common: &SeriesIndex, job: Option<&str>) -> Result<Self> {
+    /// Gives every series of `own` its id in `common`, by its key.
+    pub fn new(own: &SeriesIndex, common: &SeriesIndex) -> Result<Self> {
         let series = own.len();
         let before = count(common);
         let (mut ids, mut shared) = (Vec::with_capacity(series), Vec::new());
         for id in (0..count(own)).map(SeriesId) {
             let key = own.key(id).ok_or(Error::UnknownSeries { id: id.0 })?;
-            let key = job.and_then(|job| with_job(&key, job)).unwrap_or(key);
             let (id, is_new) = common.get_or_insert(&key, u32::MAX)?;
             ids.push(id);
             if !is_new {
@@ -64,15 +63,6 @@ impl Ids {
     pub fn series_count(&self) -> usize {
         self.common.len()
     }
-}
-
-/// The key with the tag `job`; `None` where it has one, or can have no further tag.
-fn with_job(key: &SeriesKey, job: &str) -> Option<SeriesKey> {
-    if key.tags().get(JOB_TAG).is_some() {
-        return None;
-    }
-    let tags = TagSet::new(key.tags().iter().chain([(JOB_TAG, job)])).ok()?;
-    SeriesKey::new(key.metric(), tags).ok()
 }
 
 fn count(index: &SeriesIndex) -> u32 {

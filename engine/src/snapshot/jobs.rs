@@ -1,5 +1,8 @@
-//! Whose samples a snapshot has: a database is what one node recorded of one job, so of several databases that are read
-//! as one each sample belongs to the job of the database in which it lies. Nothing is stored with a sample for that.
+//! Whose samples a snapshot has. Nothing is stored with a sample for that.
+//!
+//! A database is what one node recorded, mostly of one job: then each sample belongs to the job of the database in which
+//! it lies. Where several jobs shared a database, it knows when each ran and which series were its own
+//! ([`crate::meta::JobInterval`]); what the node itself told belongs to all that ran then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,8 +13,9 @@ use serde_json::Value as Json;
 
 use super::{Snapshot, Visible};
 use crate::index::{Ids, Nodes};
-use crate::meta::{Meta, is_fuller};
+use crate::meta::{JobInterval, JobStretch, Meta, is_fuller, stretches};
 use crate::series::SeriesId;
+use crate::time::{TimeRange, Timestamp};
 
 /// The id of a job that nobody described, as of what `serve` takes.
 const UNDESCRIBED: &str = "local";
@@ -30,35 +34,73 @@ pub struct JobPart {
 }
 
 impl JobPart {
-    pub(crate) fn new(meta: &Meta, node: Arc<str>) -> Self {
-        let description = meta.job().cloned().map(Arc::new);
+    fn new(job: Option<&Json>, node: Arc<str>) -> Self {
+        let description = job.cloned().map(Arc::new);
         let id = description.as_ref().and_then(|job| job["id"].as_str()).filter(|id| !id.is_empty());
         Self { job: Arc::from(id.unwrap_or(UNDESCRIBED)), node, description }
     }
+}
 
-    /// Of a database that comes after those of `before`.
-    pub(crate) fn after(before: &[PlacedPart], meta: &Meta, node: Arc<str>) -> Self {
-        let mut part = Self::new(meta, node);
-        if &*part.job == UNDESCRIBED {
-            let is_same = |other: &&PlacedPart| other.part.node == part.node && other.part.description.is_none();
-            let earlier = before.iter().filter(is_same).count();
-            if earlier > 0 {
-                part.job = Arc::from(format!("{UNDESCRIBED}-{}", earlier + 1));
-            }
+/// What a database has of one job.
+#[derive(Clone, Debug)]
+pub(crate) struct JobShare {
+    pub part: JobPart,
+    /// When the job was first heard of, where it shares the database.
+    begin: Option<Timestamp>,
+    /// What is its own of the database; `None` is all of it.
+    stretches: Option<Arc<[JobStretch]>>,
+}
+
+impl JobShare {
+    /// Of each job of a database: those that shared it as they began, and last what is of none of them.
+    pub fn all(meta: &Meta, node: &Arc<str>) -> Vec<Self> {
+        let whole = || JobPart::new(meta.job(), Arc::clone(node));
+        let intervals = meta.job_intervals();
+        if intervals.is_empty() {
+            return vec![Self { part: whole(), begin: None, stretches: None }];
         }
-        part
+        let mut stretches = stretches(intervals).into_iter().map(Arc::from);
+        let mut shares: Vec<Self> = Vec::with_capacity(intervals.len() + 1);
+        for (JobInterval { job, begin, .. }, stretches) in intervals.iter().zip(&mut stretches) {
+            let part = JobPart::new(Some(job), Arc::clone(node));
+            shares.push(Self { part, begin: Some(*begin), stretches: Some(stretches) });
+        }
+        shares.extend(stretches.map(|rest| Self { part: whole(), begin: None, stretches: Some(rest) }));
+        shares
+    }
+
+    /// When its run began, in microseconds; `None` where nobody said so.
+    fn start(&self) -> Option<i64> {
+        self.begin.map(Timestamp::micros).or_else(|| self.part.description.as_deref().and_then(start))
     }
 }
 
-/// Where the part of a job lies among several databases.
+/// Where the share of a job lies among several databases.
 #[derive(Clone, Debug)]
 pub(crate) struct PlacedPart {
-    pub part: JobPart,
+    pub share: JobShare,
     /// The place of its database among all.
     pub number: usize,
     pub ids: Arc<Ids>,
     /// Of all segments of the snapshot those of its database.
     pub segments: Range<usize>,
+}
+
+/// A job, and what a snapshot has of it.
+#[derive(Clone, Debug)]
+pub struct RecordedJob {
+    pub job: Arc<str>,
+    pub pieces: Vec<JobPiece>,
+}
+
+/// Samples of one job. Of two pieces of a job, those that come later count where both have a sample of one series and
+/// time.
+#[derive(Clone, Debug)]
+pub struct JobPiece {
+    /// Selects its series, with samples of others before and after.
+    pub snapshot: Snapshot,
+    /// When they are its own: ascending, without overlap.
+    pub ranges: Arc<[TimeRange]>,
 }
 
 /// When a described run began, in microseconds; `None` where the description does not say so.
@@ -76,14 +118,44 @@ struct NumberedRun {
 }
 
 impl PlacedPart {
-    /// Tells runs apart that have one id. `firsts` are the times of the first samples of each part, in microseconds: by
-    /// its own belongs a part to a run that knows the id alone.
-    pub(crate) fn tell_runs_apart(parts: &mut [PlacedPart], firsts: &[Option<i64>]) {
-        let taken: BTreeSet<Arc<str>> = parts.iter().map(|placed| Arc::clone(&placed.part.job)).collect();
+    /// Adds what the next database has of which jobs.
+    pub(crate) fn push_all(
+        parts: &mut Vec<PlacedPart>,
+        meta: &Meta,
+        node: &Arc<str>,
+        ids: &Arc<Ids>,
+        segments: Range<usize>,
+    ) {
+        let number = parts.last().map_or(0, |last| last.number + 1);
+        let is_undescribed = |share: &JobShare| share.part.node == *node && share.part.description.is_none();
+        let earlier = parts.iter().filter(|placed| is_undescribed(&placed.share)).count();
+        for mut share in JobShare::all(meta, node) {
+            if &*share.part.job == UNDESCRIBED && earlier > 0 {
+                share.part.job = Arc::from(format!("{UNDESCRIBED}-{}", earlier + 1));
+            }
+            parts.push(PlacedPart { share, number, ids: Arc::clone(ids), segments: segments.clone() });
+        }
+    }
+
+    /// Names them once all are there. `firsts` are the times of the first samples of each database, in microseconds.
+    pub(crate) fn name_all(parts: &mut [PlacedPart], firsts: &[Option<i64>]) {
+        let firsts: Vec<Option<i64>> =
+            parts.iter().map(|placed| firsts.get(placed.number).copied().flatten()).collect();
+        let mut shares: Vec<&mut JobShare> = parts.iter_mut().map(|placed| &mut placed.share).collect();
+        JobShare::tell_runs_apart(&mut shares, &firsts);
+        JobShare::complete(&mut shares);
+    }
+}
+
+impl JobShare {
+    /// Tells runs apart that have one id. `firsts` are the times of the first samples of each share, in microseconds: by
+    /// its own belongs a share to a run that knows the id alone.
+    fn tell_runs_apart(shares: &mut [&mut JobShare], firsts: &[Option<i64>]) {
+        let taken: BTreeSet<Arc<str>> = shares.iter().map(|share| Arc::clone(&share.part.job)).collect();
         let mut described: BTreeMap<Arc<str>, Vec<(i64, usize)>> = BTreeMap::new();
-        for (at, placed) in parts.iter().enumerate() {
-            if let Some(start) = placed.part.description.as_deref().and_then(start) {
-                described.entry(Arc::clone(&placed.part.job)).or_default().push((start, at));
+        for (at, share) in shares.iter().enumerate() {
+            if let Some(start) = share.start() {
+                described.entry(Arc::clone(&share.part.job)).or_default().push((start, at));
             }
         }
         for (id, mut starts) in described {
@@ -91,7 +163,7 @@ impl PlacedPart {
             let mut runs: Vec<NumberedRun> = Vec::new();
             let mut run_of: BTreeMap<usize, usize> = BTreeMap::new();
             for (start, at) in starts {
-                let part = &parts[at].part;
+                let part = &shares[at].part;
                 let description = part.description.as_deref().unwrap_or(&Json::Null);
                 let what = ["name", "settings", "command"].map(|field| description[field].clone());
                 // What is recovered after a crash may stand in a second database of its node.
@@ -116,21 +188,21 @@ impl PlacedPart {
             if runs.len() < 2 {
                 continue;
             }
-            for (at, placed) in parts.iter_mut().enumerate().filter(|(_, placed)| placed.part.job == id) {
+            for (at, share) in shares.iter_mut().enumerate().filter(|(_, share)| share.part.job == id) {
                 let run = run_of.get(&at).copied().unwrap_or_else(|| {
                     let first = firsts.get(at).copied().flatten().unwrap_or(i64::MIN);
                     let begun = runs.iter().rposition(|run| run.start <= first.saturating_add(STARTS_APART_MAX_US / 2));
                     begun.unwrap_or(0)
                 });
-                placed.part.job = Arc::clone(&runs[run].job);
+                share.part.job = Arc::clone(&runs[run].job);
             }
         }
     }
 
     /// Gives each part that knows the id of its job alone the description that says the most: that of the head.
-    pub(crate) fn complete(parts: &mut [PlacedPart]) {
+    fn complete(shares: &mut [&mut JobShare]) {
         let mut fullest: BTreeMap<Arc<str>, Arc<Json>> = BTreeMap::new();
-        for part in parts.iter().map(|placed| &placed.part) {
+        for part in shares.iter().map(|share| &share.part) {
             let Some(description) = &part.description else { continue };
             match fullest.get_mut(&part.job) {
                 Some(known) if is_fuller(description, known) => *known = Arc::clone(description),
@@ -139,7 +211,7 @@ impl PlacedPart {
             }
         }
         let is_id_alone = |job: &Arc<Json>| job.as_object().is_some_and(|fields| fields.len() == 1);
-        for part in parts.iter_mut().map(|placed| &mut placed.part) {
+        for part in shares.iter_mut().map(|share| &mut share.part) {
             if part.description.as_ref().is_some_and(is_id_alone) {
                 part.description = fullest.get(&part.job).cloned();
             }
@@ -148,22 +220,68 @@ impl PlacedPart {
 }
 
 impl Snapshot {
-    /// What each database holds, in the order in which they were named; several of one job where it ran on several nodes.
+    /// What each database has of which job, in the order in which they were named.
     pub fn job_parts(&self) -> Vec<JobPart> {
         match &self.parts {
-            Some(parts) => parts.iter().map(|placed| placed.part.clone()).collect(),
-            None => vec![JobPart::new(&self.meta, Arc::from(self.node()))],
+            Some(parts) => parts.iter().map(|placed| placed.share.part.clone()).collect(),
+            None => self.shares().into_iter().map(|share| share.part).collect(),
         }
     }
 
-    /// The samples of `job` alone: nothing of it, where no database is of that job.
-    #[must_use]
-    pub fn of_job(&self, job: &str) -> Snapshot {
-        let Some(parts) = &self.parts else {
-            let is_ours = self.job_parts().iter().any(|part| &*part.job == job);
-            return if is_ours { self.clone() } else { self.of_parts(Vec::new()) };
+    /// Of a single database.
+    fn shares(&self) -> Vec<JobShare> {
+        let mut shares = JobShare::all(&self.meta, &Arc::from(self.node()));
+        let firsts = vec![None; shares.len()];
+        JobShare::tell_runs_apart(&mut shares.iter_mut().collect::<Vec<_>>(), &firsts);
+        shares
+    }
+
+    /// The jobs whose ids are wanted, in the order of [`Snapshot::job_parts`], each with what there is of it.
+    pub fn jobs(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<RecordedJob> {
+        let mut jobs: Vec<RecordedJob> = Vec::new();
+        let mut places: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        let mut pieces_of = |job: &Arc<str>, pieces: Vec<JobPiece>| {
+            let at = *places.entry(Arc::clone(job)).or_insert_with(|| {
+                jobs.push(RecordedJob { job: Arc::clone(job), pieces: Vec::new() });
+                jobs.len() - 1
+            });
+            jobs[at].pieces.extend(pieces);
         };
-        self.of_parts(parts.iter().filter(|placed| &*placed.part.job == job).collect())
+        let Some(parts) = &self.parts else {
+            for share in self.shares().iter().filter(|share| is_wanted(&share.part.job)) {
+                pieces_of(&share.part.job, self.pieces(share.stretches.as_deref()));
+            }
+            return jobs;
+        };
+        // Databases that are wholly of one job are read as one.
+        let mut whole: BTreeMap<&Arc<str>, Vec<&PlacedPart>> = BTreeMap::new();
+        for placed in parts.iter().filter(|placed| is_wanted(&placed.share.part.job)) {
+            let JobShare { part, stretches, .. } = &placed.share;
+            match stretches {
+                Some(stretches) => {
+                    pieces_of(&part.job, self.of_parts(vec![placed]).pieces(Some(stretches)));
+                }
+                None => {
+                    pieces_of(&part.job, Vec::new());
+                    whole.entry(&part.job).or_default().push(placed);
+                }
+            }
+        }
+        for (job, chosen) in whole {
+            pieces_of(job, self.of_parts(chosen).pieces(None));
+        }
+        jobs
+    }
+
+    fn pieces(&self, stretches: Option<&[JobStretch]>) -> Vec<JobPiece> {
+        let Some(stretches) = stretches else {
+            return vec![JobPiece { snapshot: self.clone(), ranges: Arc::new([TimeRange::ALL]) }];
+        };
+        let piece = |JobStretch { owner, ranges }: &JobStretch| JobPiece {
+            snapshot: Snapshot { owner: owner.clone(), ..self.clone() },
+            ranges: Arc::from(&**ranges),
+        };
+        stretches.iter().map(piece).collect()
     }
 
     fn of_parts(&self, chosen: Vec<&PlacedPart>) -> Snapshot {
@@ -178,10 +296,10 @@ impl Snapshot {
             Visible { segments_before, ..visible.clone() }
         });
         let nodes = match &*chosen {
-            [one] => Nodes::One(Arc::clone(&one.part.node)),
+            [one] => Nodes::One(Arc::clone(&one.share.part.node)),
             several => {
                 let ids: Vec<Arc<Ids>> = several.iter().map(|placed| Arc::clone(&placed.ids)).collect();
-                let names: Vec<String> = several.iter().map(|placed| placed.part.node.to_string()).collect();
+                let names: Vec<String> = several.iter().map(|placed| placed.share.part.node.to_string()).collect();
                 Nodes::of_several(&ids, &names, self.index.len())
             }
         };

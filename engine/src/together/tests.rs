@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use crate::meta::{Annotation, MetaChange, MetricKind, MetricMeta};
+use crate::meta::{Annotation, JOB_SLOT_TAG, JobInterval, MetaChange, MetricKind, MetricMeta};
 use crate::series::{SeriesId, SeriesKey, TagSet};
-use crate::snapshot::{ScanRequest, Snapshot};
+use crate::snapshot::{ScanRequest, SeriesByJob, Snapshot};
 use crate::time::{HOUR, TimeRange, Timestamp};
 use crate::value::Value;
 use crate::{Db, Durability, ErrorKind, Options, SampleBatch};
@@ -351,6 +351,14 @@ fn all(snapshot: &Snapshot) -> BTreeMap<SeriesKey, (String, Vec<(Timestamp, Valu
     found
 }
 
+/// A job that has its databases to itself.
+fn of_job(snapshot: &Snapshot, job: &str) -> Option<Snapshot> {
+    let jobs = snapshot.jobs(|id| id == job);
+    let pieces = &jobs.first()?.pieces;
+    assert_eq!((jobs.len(), pieces.len(), &*pieces[0].ranges), (1, 1, &[TimeRange::ALL][..]));
+    Some(pieces[0].snapshot.clone())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 40 } else { 400 }))]
 
@@ -370,11 +378,10 @@ proptest! {
         for job in ["job-0", "job-1", "job-2", "job-3"] {
             let dirs: Vec<PathBuf> =
                 bed.dirs.iter().zip(&parts).filter(|(_, of)| *of == job).map(|(dir, _)| dir.clone()).collect();
-            let of_job = snapshot.of_job(job);
-            if dirs.is_empty() {
-                prop_assert!(all(&of_job).is_empty() && of_job.job_parts().is_empty());
+            let Some(of_job) = of_job(&snapshot, job) else {
+                prop_assert!(dirs.is_empty());
                 continue;
-            }
+            };
             let alone = Db::open_together(&dirs, Options::default()).unwrap().snapshot();
             prop_assert_eq!(all(&of_job), all(&alone));
             prop_assert_eq!(of_job.job_parts(), alone.job_parts());
@@ -393,8 +400,8 @@ fn a_database_that_is_read_alone_is_its_own_job_and_no_other() {
     let parts = snapshot.job_parts();
     assert_eq!((&*parts[0].job, &*parts[0].node, parts.len()), ("4711", "n1", 1));
     assert_eq!(parts[0].description.as_ref().unwrap()["name"], "trial");
-    assert_eq!(all(&snapshot.of_job("4711")), all(&snapshot));
-    assert!(all(&snapshot.of_job("4712")).is_empty());
+    assert_eq!(all(&of_job(&snapshot, "4711").unwrap()), all(&snapshot));
+    assert!(of_job(&snapshot, "4712").is_none());
 }
 
 #[test]
@@ -452,12 +459,97 @@ fn runs_with_one_id_are_numbered_by_their_start_and_nodes_belong_to_the_run_that
     // The description is that of its own run.
     assert_eq!(db.snapshot().job_parts()[1].description.as_deref(), Some(&second));
     // And so are the tags of whoever knows tags alone.
-    let by_job = db.by_job().unwrap().unwrap().snapshot();
-    let tags: std::collections::BTreeSet<String> = by_job
+    let snapshot = db.snapshot();
+    let tags: std::collections::BTreeSet<String> = snapshot
         .metrics()
         .iter()
-        .flat_map(|metric| by_job.select(metric, &[]))
-        .map(|series| by_job.index().key(series).unwrap().tags().get("job").unwrap().to_owned())
+        .flat_map(|metric| {
+            let by_job = SeriesByJob::new(&snapshot, metric).unwrap();
+            let names = by_job.names();
+            let tag = |series| names.index().key(series).unwrap().tags().get("job").unwrap().to_owned();
+            names.select(metric, &[]).into_iter().map(tag).collect::<Vec<_>>()
+        })
         .collect();
     assert_eq!(tags.into_iter().collect::<Vec<_>>(), ["7", "7-2", "8"]);
+}
+
+/// What each job has of the metrics `loss` and `power`, as `job metric: time=value ...`, with the tag `job` alone.
+fn by_jobs(snapshot: &Snapshot) -> Vec<String> {
+    let mut lines = Vec::new();
+    for metric in ["loss", "power"] {
+        let by_job = SeriesByJob::new(snapshot, metric).unwrap();
+        for series in by_job.names().select(metric, &[]) {
+            let key = by_job.names().index().key(series).unwrap();
+            let tags: Vec<String> = key.tags().iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let points = by_job.points(series, TimeRange::ALL).unwrap();
+            assert_eq!(points.is_some(), by_job.has_points(series, TimeRange::ALL).unwrap());
+            let Some(points) = points else { continue };
+            let at = |(at, time): (usize, &Timestamp)| format!("{}={}", time.micros(), points.values.get(at).as_f64());
+            let points: Vec<String> = points.times.iter().enumerate().map(at).collect();
+            lines.push(format!("{metric} {}: {}", tags.join(","), points.join(" ")));
+        }
+    }
+    lines
+}
+
+#[test]
+fn jobs_that_share_a_database_are_told_apart_while_it_is_written_saved_and_beside_others() {
+    let mut bed = Bed::new();
+    let db = bed.database("n1", &[]);
+    let append = |metric: &str, slot: Option<&str>, samples: &[(i64, i64)]| {
+        let tags = slot.map(|slot| (JOB_SLOT_TAG, slot));
+        let key = SeriesKey::new(metric, TagSet::new(tags).unwrap()).unwrap();
+        let series = db.series(&key).unwrap();
+        let mut batch = SampleBatch::default();
+        for (time, value) in samples {
+            batch.push(series, Timestamp::from_micros(*time), Value::Int(*value));
+        }
+        db.append(&batch, Durability::Buffered).unwrap();
+    };
+    let job = |slot, since: Option<i64>, begin, end: Option<i64>, id: &str| {
+        let at = Timestamp::from_micros;
+        let job = serde_json::json!({ "id": id });
+        let interval = JobInterval { slot, since: since.map(at), begin: at(begin), end: end.map(at), job };
+        db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered).unwrap();
+    };
+    append("power", None, &[(5, 100), (15, 101), (35, 103)]);
+    job(0, None, 10, None, "a");
+    append("loss", Some("0"), &[(11, 1), (12, 2)]);
+    job(1, None, 11, None, "b");
+    append("loss", Some("1"), &[(12, 20)]);
+    db.flush().unwrap();
+    // The first one ends, and the same id runs again in its place.
+    job(0, None, 10, Some(20), "a");
+    job(0, Some(21), 30, None, "a");
+    append("loss", Some("0"), &[(31, 3)]);
+    append("power", None, &[(25, 102)]);
+    let expected = [
+        "loss job=a: 11=1 12=2",
+        "loss job=a-2: 31=3",
+        "loss job=b: 12=20",
+        "power job=a: 15=101",
+        "power job=a-2: 35=103",
+        "power job=b: 15=101 25=102 35=103",
+        "power job=local: 5=100",
+    ];
+    assert_eq!(by_jobs(&db.snapshot()), expected);
+    let ids =
+        |snapshot: &Snapshot| -> Vec<String> { snapshot.job_parts().iter().map(|part| part.job.to_string()).collect() };
+    assert_eq!(ids(&db.snapshot()), ["a", "b", "a-2", "local"]);
+    drop(db);
+    assert_eq!(by_jobs(&Db::open_read_only(&bed.dirs[0], Options::default()).unwrap().snapshot()), expected);
+
+    // Beside a run that has its database to itself.
+    let other = bed.database("n2", &[]);
+    other.put_meta(MetaChange::Job(serde_json::json!({"id": "c"})), Durability::Buffered).unwrap();
+    let series = other.series(&SeriesKey::new("loss", TagSet::default()).unwrap()).unwrap();
+    let mut batch = SampleBatch::default();
+    batch.push(series, Timestamp::from_micros(12), Value::Int(7));
+    other.append(&batch, Durability::Buffered).unwrap();
+    drop(other);
+    let together = bed.open().snapshot();
+    let mut with_other = expected.map(str::to_owned).to_vec();
+    with_other.insert(3, "loss job=c: 12=7".to_owned());
+    assert_eq!(by_jobs(&together), with_other);
+    assert_eq!(ids(&together), ["a", "b", "a-2", "local", "c"]);
 }

@@ -5,7 +5,12 @@
 //! process told since the tick before is a reading too. Each vendor has a seat of its own, so that a driver that hangs
 //! costs no samples of the others.
 
+pub mod amd;
+pub mod clients;
+pub mod drm;
+pub mod intel;
 pub mod nvidia;
+pub mod sleep;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -16,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::slots::GpuSlots;
+use super::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
 use super::sampler::{Found, Subject};
 use super::series::Out;
 use super::source::Tree;
@@ -87,7 +93,7 @@ pub struct GpuIdentity {
     /// The kernel's driver, with its version where it has one.
     pub driver: String,
     pub firmware: String,
-    pub status: GpuStatus,
+    pub status: DeviceStatus,
 }
 
 impl GpuIdentity {
@@ -102,22 +108,33 @@ impl GpuIdentity {
             limit_watts: None,
             driver: String::new(),
             firmware: String::new(),
-            status: GpuStatus::Ok,
+            status: DeviceStatus::Ok,
         }
     }
-}
 
-/// How a GPU is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GpuStatus {
-    #[default]
-    Ok,
-    /// It sleeps, and is not asked.
-    Asleep,
-    /// It does not answer any more, or needs a reset.
-    Lost,
-    /// It may not be asked.
-    Refused,
+    fn entry(&self, number: usize) -> InventoryEntry {
+        let Self { vendor, pci, model, uuid, numa, memory_bytes, limit_watts, driver, firmware, status } = self.clone();
+        let reason = match status {
+            DeviceStatus::Ok => "",
+            DeviceStatus::Asleep => "it sleeps, and is not woken",
+            DeviceStatus::Lost => "it does not answer any more",
+            DeviceStatus::Refused => "its files may not be read",
+        };
+        InventoryEntry {
+            vendor: vendor.to_string(),
+            model,
+            serial_or_uuid: uuid,
+            pci: pci.to_string(),
+            numa,
+            memory_bytes,
+            limit_watts,
+            driver,
+            firmware,
+            status,
+            reason: reason.to_owned(),
+            ..InventoryEntry::new(DeviceKind::Gpu, number.to_string())
+        }
+    }
 }
 
 /// What a GPU tells at one tick; nothing of what it does not know.
@@ -269,8 +286,12 @@ pub struct VendorGpus {
     tree: Tree,
     uid: u32,
     level: u8,
+    /// More is known of GPUs after their first answer than after a search.
+    searched: bool,
     /// By number.
     slots: BTreeMap<usize, GpuSlots>,
+    /// The inventory has not heard of it yet.
+    is_news: bool,
 }
 
 /// Whose processes are told of, from which tree, at which level.
@@ -284,18 +305,45 @@ pub struct GpuView {
 impl VendorGpus {
     pub fn new(vendor: GpuVendor, source: Box<dyn GpuSource>, view: &GpuView, roll: &GpuRoll) -> Self {
         let GpuView { tree, uid, level } = view.clone();
-        Self { vendor, source, roll: roll.clone(), tree, uid, level, slots: BTreeMap::new() }
+        Self {
+            vendor,
+            source,
+            roll: roll.clone(),
+            tree,
+            uid,
+            level,
+            searched: false,
+            slots: BTreeMap::new(),
+            is_news: false,
+        }
+    }
+}
+
+impl VendorGpus {
+    fn enter(&mut self) {
+        self.roll.enter(self.source.cards());
+        self.is_news = true;
     }
 }
 
 impl Subject for VendorGpus {
     fn search(&mut self) {
         self.source.search();
-        self.roll.enter(self.source.cards());
+        self.enter();
+        self.searched = true;
     }
 
     fn found(&self) -> Vec<Found> {
         self.source.found()
+    }
+
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        let entries = || self.roll.of(self.vendor).iter().map(|(number, card)| card.entry(*number)).collect();
+        std::mem::take(&mut self.is_news).then(entries)
+    }
+
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Gpu)
     }
 
     fn interval(&self) -> Duration {
@@ -304,9 +352,10 @@ impl Subject for VendorGpus {
 
     fn sample(&mut self, out: &mut Out<'_>) {
         let readings = self.source.sample(out);
-        // A source that is told what is there, such as by another process, knows its first ones only now.
-        if readings.iter().any(|(pci, _)| self.roll.number(self.vendor, *pci).is_none()) {
-            self.roll.enter(self.source.cards());
+        let is_news =
+            |(pci, reading): &(PciAddress, GpuReading)| !reading.up || self.roll.number(self.vendor, *pci).is_none();
+        if std::mem::take(&mut self.searched) || readings.iter().any(is_news) {
+            self.enter();
         }
         for (pci, reading) in &readings {
             let Some(number) = self.roll.number(self.vendor, *pci) else { continue };

@@ -257,7 +257,7 @@ fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Collects into `ours` the processes whose directory belongs to `uid`. Returns how many processes all users have.
-fn walk(proc: &Path, uid: u32, buffer: &mut Vec<u8>, ours: &mut Vec<u32>) -> rustix::io::Result<usize> {
+pub(super) fn walk(proc: &Path, uid: u32, buffer: &mut Vec<u8>, ours: &mut Vec<u32>) -> rustix::io::Result<usize> {
     let mut all = 0;
     let dir = open_directory(proc)?;
     let mut listing = RawDir::new(dir.as_fd(), space_in(buffer));

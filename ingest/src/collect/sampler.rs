@@ -14,6 +14,12 @@ use std::time::Duration;
 
 use telem_engine::{Clock, Db, Durability, SampleBatch, Timestamp, Value};
 
+use super::gpu::amd::amd_driver;
+use super::gpu::clients::GpuClients;
+use super::gpu::drm::DrmGpus;
+use super::gpu::intel::intel_driver;
+use super::gpu::nvidia::NvidiaGpus;
+use super::gpu::{GpuRoll, GpuVendor, GpuView, VendorGpus};
 use super::inventory::{DeviceKind, InventoryBook, InventoryEntry, NodeHardware};
 use super::own::Own;
 use super::pace::Pace;
@@ -165,7 +171,8 @@ impl Sampler {
         add(Part::Node, "pressure", Box::new(pressure::Pressure::new(&tree)));
         add(Part::Node, "disks", Box::new(disk::Disks::new(&tree, level)));
         add(Part::Node, "network interfaces", Box::new(network::Network::new(&tree, level)));
-        add(Part::Node, "file systems", Box::new(space::Space::new(&tree, Arc::clone(&options.space), clock)));
+        let space = space::Space::new(&tree, Arc::clone(&options.space), Arc::clone(&clock));
+        add(Part::Node, "file systems", Box::new(space));
         add(Part::Node, "the inventory", Box::new(NodeHardware::new(&tree)));
         if level >= 4 {
             add(Part::Node, "telem itself", Box::new(Own::new(options.own.clone())));
@@ -173,6 +180,15 @@ impl Sampler {
 
         // Fabrics.
         add(Part::Devices, "InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level)));
+
+        // GPUs, in the order in which they are numbered.
+        let (view, roll) = (GpuView { tree: tree.clone(), uid: options.uid, level }, GpuRoll::default());
+        let cards = |vendor, make| Box::new(DrmGpus::new(&tree, vendor, level, make));
+        let gpus = |vendor, source| Box::new(VendorGpus::new(vendor, source, &view, &roll));
+        let nvidia = Box::new(NvidiaGpus::new(&tree, level, options.vendor_reader.clone(), clock));
+        add(Part::Gpu, "NVIDIA's GPUs", gpus(GpuVendor::Nvidia, nvidia));
+        add(Part::Gpu, "AMD's GPUs", gpus(GpuVendor::Amd, cards(GpuVendor::Amd, amd_driver)));
+        add(Part::Gpu, "Intel's GPUs", gpus(GpuVendor::Intel, cards(GpuVendor::Intel, intel_driver)));
 
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();
@@ -182,6 +198,7 @@ impl Sampler {
             add(Part::Processes, "the job's processes", Box::new(subject));
         }
         add(Part::Processes, "processes", Box::new(processes::Processes::new(&tree, options.uid, level)));
+        add(Part::Processes, "memory of GPUs", Box::new(GpuClients::new(&view, &roll)));
         let stored = {
             let snapshot = db.snapshot();
             let ours = snapshot.meta().inventory().into_iter().filter(|(node, _)| node == snapshot.node());

@@ -56,14 +56,22 @@ impl Source {
 
     /// Everything in the file as it is now; `None` when it cannot be read.
     pub fn read(&mut self) -> Option<&[u8]> {
+        self.read_or_why().ok()
+    }
+
+    /// As [`Source::read`].
+    ///
+    /// # Errors
+    /// With the path, those of opening and reading.
+    pub fn read_or_why(&mut self) -> Result<&[u8], (&Path, std::io::Error)> {
         match self.try_read() {
-            Ok(bytes) => Some(&self.buffer[..bytes]),
+            Ok(bytes) => Ok(&self.buffer[..bytes]),
             Err(error) => {
                 self.file = None;
                 if !std::mem::replace(&mut self.absence_told, true) {
                     tracing::debug!(path = %self.path.display(), %error, "a file of the system cannot be read");
                 }
-                None
+                Err((&self.path, error))
             }
         }
     }

@@ -28,9 +28,9 @@ fn what_is_no_rank_is_none() {
 fn the_environment_of_a_process_is_that_of_its_start() {
     let mut child = std::process::Command::new("sleep").arg("600").env_clear().env("PMIX_RANK", "12").spawn().unwrap();
     // It is spawned when the program runs, so its environment is its own.
-    let found = of_process(child.id());
+    let found = environment_of(child.id()).and_then(|environment| of_environment(&environment));
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(found, Some(12));
-    assert_eq!(of_process(u32::MAX), None);
+    assert_eq!(environment_of(u32::MAX), None);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use expect_test::expect;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use telem_engine::{Clock, Db, SystemClock};
+use telem_engine::{Clock, Db, DeviceKind, Durability, InventoryEntry, SystemClock};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use url::Url;
@@ -266,6 +266,28 @@ async fn an_answer_is_made_of_the_parts_of_all_nodes() {
         assert_eq!(cluster.sum().await, ("0:1111111 60:1111111".to_owned(), vec![]));
         let (text, missing) = cluster.sql("SELECT sum(value), count(*), min(node), max(node) FROM m").await.unwrap();
         assert_eq!((text.as_str(), missing), ("2222222.0 14 n1 n7", vec![]));
+    }
+}
+
+#[tokio::test]
+async fn devices_and_energy_are_those_of_all_nodes() {
+    for flat_max in [16, 2] {
+        let lines = ["0:0 10:1000", "0:0 10:200", "0:0 10:30", "0:0 10:4"].map(|samples| {
+            let series = "node_energy_joules_total{source=pm_counters}";
+            format!("{series} {samples}")
+        });
+        let lines: Vec<&str> = lines.iter().map(|line| &**line).collect();
+        let cluster = Cluster::with(&lines, QueryOptions { flat_max, ..options() });
+        for db in cluster.databases() {
+            let gpu = InventoryEntry::new(DeviceKind::Gpu, "0");
+            db.put_meta(gpu.change(db.snapshot().node()), Durability::Buffered).unwrap();
+        }
+        let (text, missing) = cluster.sql("SELECT node, joules, seconds FROM job_energy ORDER BY node").await.unwrap();
+        assert_eq!((&*text, missing), ("n1 1000.0 10.0\nn2 200.0 10.0\nn3 30.0 10.0\nn4 4.0 10.0", vec![]));
+        let (text, _) = cluster.sql("SELECT sum(joules) FROM job_energy WHERE node <> 'n2'").await.unwrap();
+        assert_eq!(text, "1034.0");
+        let (text, _) = cluster.sql("SELECT node, kind, device FROM inventory ORDER BY node").await.unwrap();
+        assert_eq!(text, "n1 gpu 0\nn2 gpu 0\nn3 gpu 0\nn4 gpu 0");
     }
 }
 

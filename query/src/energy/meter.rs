@@ -29,7 +29,7 @@ pub fn interval_us(times: &[i64]) -> i64 {
 
 /// What joules are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum MeterReading {
     /// Joules since some time.
     Counter,
     /// Watts.
@@ -39,7 +39,7 @@ pub enum Reading {
 /// Adds up one series of readings.
 #[derive(Clone, Debug)]
 pub struct EnergyMeter {
-    reading: Reading,
+    reading: MeterReading,
     /// The job's time, in microseconds.
     range: Range<i64>,
     gap_us: i64,
@@ -52,7 +52,7 @@ pub struct EnergyMeter {
 }
 
 impl EnergyMeter {
-    pub fn new(reading: Reading, range: Range<i64>, interval_us: i64) -> Self {
+    pub fn new(reading: MeterReading, range: Range<i64>, interval_us: i64) -> Self {
         Self {
             reading,
             range,
@@ -70,7 +70,7 @@ impl EnergyMeter {
         if !value.is_finite() || value < 0.0 {
             return;
         }
-        if self.reading == Reading::Power && self.range.contains(&time) {
+        if self.reading == MeterReading::Power && self.range.contains(&time) {
             self.reach(value);
         }
         let Some((from, before)) = self.before.replace((time, value)) else { return };
@@ -81,16 +81,16 @@ impl EnergyMeter {
         let whole = (time - from) as f64;
         let joules = match self.reading {
             // It began anew: what it counted before that is not known.
-            Reading::Counter if value < before => return,
-            Reading::Counter => (value - before) * ((end - start) as f64 / whole),
-            Reading::Power if time - from > self.gap_us => return,
-            Reading::Power => {
+            MeterReading::Counter if value < before => return,
+            MeterReading::Counter => (value - before) * ((end - start) as f64 / whole),
+            MeterReading::Power if time - from > self.gap_us => return,
+            MeterReading::Power => {
                 let at = |time: i64| before + (value - before) * ((time - from) as f64 / whole);
                 (at(start) + at(end)) / 2.0 * ((end - start) as f64 / 1e6)
             }
         };
         let seconds = (end - start) as f64 / 1e6;
-        if self.reading == Reading::Counter && end - start >= INTERVAL_MIN_US / 2 {
+        if self.reading == MeterReading::Counter && end - start >= INTERVAL_MIN_US / 2 {
             self.reach(joules / seconds);
         }
         self.joules += joules;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use serde::{Deserialize, Serialize};
-use telem_engine::Snapshot;
+use telem_engine::{SeriesByJob, Snapshot, TimeRange};
 
 pub use exec::{NodeLeafExec, Owner};
 pub use numbers::KnownSeries;
@@ -76,13 +76,30 @@ impl fmt::Display for Request {
 pub struct LeafContext {
     pub snapshot: Snapshot,
     /// Whose samples alone those are, where jobs are told apart.
-    pub job: Option<Arc<str>>,
+    pub job: Option<JobOfRows>,
+    /// Where series have their job as a tag: then the snapshot knows their names alone, and this their samples.
+    pub by_job: Option<Arc<SeriesByJob>>,
     /// Checked between series: whether a client still waits for the answer.
     pub stop: Stop,
     /// The series that the head knows by number.
     pub told: Option<KnownSeries>,
     /// Where leaves are counted while they read.
     pub reading: Reading,
+}
+
+/// The job of all rows, where jobs are told apart.
+#[derive(Clone, Debug)]
+pub struct JobOfRows {
+    pub job: Arc<str>,
+    /// When the samples of the snapshot are its own: ascending, without overlap.
+    pub ranges: Arc<[TimeRange]>,
+}
+
+impl JobOfRows {
+    /// Whether all samples of the snapshot are its own.
+    pub fn is_always(&self) -> bool {
+        *self.ranges == [TimeRange::ALL]
+    }
 }
 
 impl LeafContext {
@@ -92,7 +109,7 @@ impl LeafContext {
 
     /// One whose leaves are counted with those of other queries.
     pub fn counted(snapshot: Snapshot, reading: Reading) -> Self {
-        Self { snapshot, job: None, stop: Stop::default(), told: None, reading }
+        Self { snapshot, job: None, by_job: None, stop: Stop::default(), told: None, reading }
     }
 }
 

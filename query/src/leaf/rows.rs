@@ -242,7 +242,11 @@ struct SeriesNames {
 impl SeriesNames {
     fn of(context: &LeafContext, series: SeriesId) -> Option<SeriesNames> {
         let LeafContext { snapshot, job, .. } = context;
-        Some(SeriesNames { key: snapshot.index().key(series)?, node: snapshot.node_of(series), job: job.clone() })
+        Some(SeriesNames {
+            key: snapshot.index().key(series)?,
+            node: snapshot.node_of(series),
+            job: job.as_ref().map(|of| Arc::clone(&of.job)),
+        })
     }
 
     /// The value of `column`, where it is a name.

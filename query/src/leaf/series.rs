@@ -19,7 +19,7 @@ use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use serde::{Deserialize, Serialize};
 use telem_engine::downsample::{DownsampleRequest, SeriesBuckets};
-use telem_engine::{SeriesId, SeriesKey, SeriesPoints, Timestamp, Values};
+use telem_engine::{SeriesByJob, SeriesId, SeriesKey, SeriesPoints, TimeRange, Timestamp, Values};
 
 use super::{Batches, LeafContext, Part};
 use crate::error::Error;
@@ -140,14 +140,32 @@ type SeriesLines = Box<dyn Iterator<Item = telem_engine::Result<(SeriesId, Line)
 impl SeriesSource {
     /// The samples in the window of every series that has any.
     fn raw_lines(&self, pipeline: &Pipeline) -> SeriesLines {
+        if let Some(by_job) = &self.context.by_job {
+            let (by_job, window) = (Arc::clone(by_job), pipeline.window);
+            let points = move |series| by_job.points(series, window).transpose();
+            return Box::new(self.series.clone().into_iter().filter_map(points).map(|points| points.map(line)));
+        }
         let points = self.context.snapshot.points(self.series.clone(), pipeline.window);
-        let line = |points: SeriesPoints| (points.series, Line { times: points.times, values: points.values });
-        Box::new(points.map(move |points| points.map(line)))
+        Box::new(points.map(|points| points.map(line)))
+    }
+
+    /// Whether a series has samples in `window`.
+    fn has_points(&self, series: SeriesId, window: TimeRange) -> telem_engine::Result<bool> {
+        match &self.context.by_job {
+            Some(by_job) => by_job.has_points(series, window),
+            None => self.context.snapshot.has_points(series, window),
+        }
     }
 
     /// Every series that has a sample in the window, downsampled if it is to be: by the engine, where it can.
     fn lines(&self, pipeline: &Pipeline) -> SeriesLines {
         let (pipeline, snapshot, series) = (*pipeline, &self.context.snapshot, self.series.clone());
+        if let Some(by_job) = &self.context.by_job {
+            let by_job = Arc::clone(by_job);
+            return Box::new(
+                series.into_iter().filter_map(move |series| of_job(&by_job, series, &pipeline).transpose()),
+            );
+        }
         if let Some((step, function)) = pipeline.in_engine() {
             let request = DownsampleRequest { series, range: pipeline.window, step, function };
             let line =
@@ -171,6 +189,30 @@ impl SeriesSource {
         }
         Ok(())
     }
+}
+
+fn line(points: SeriesPoints) -> (SeriesId, Line) {
+    (points.series, Line { times: points.times, values: points.values })
+}
+
+/// A series of a job, downsampled if it is to be; `None` if it has no sample in the window.
+fn of_job(
+    by_job: &SeriesByJob,
+    series: SeriesId,
+    pipeline: &Pipeline,
+) -> telem_engine::Result<Option<(SeriesId, Line)>> {
+    if let (Some((step, function)), Some((own, range))) = (pipeline.in_engine(), by_job.single(series)) {
+        let range = pipeline.window.intersect(range);
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let request = DownsampleRequest { series: vec![own.series], range, step, function };
+        let made = own.snapshot.downsample(request).next().transpose()?;
+        let line = |made: SeriesBuckets| Line { times: made.starts, values: Values::Float(made.values) };
+        return Ok(made.map(|made| (series, line(made))));
+    }
+    let points = by_job.points(series, pipeline.window)?;
+    Ok(points.map(line).map(|(series, line)| (series, pipeline.downsample(line))))
 }
 
 /// An error of ours on its way through DataFusion.

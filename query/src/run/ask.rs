@@ -51,10 +51,7 @@ pub(super) async fn timeseries(
 ) -> Result<TsAnswer> {
     let options = &inner.options;
     let mut asked_for_names = false;
-    let context = match inner.jobs().snapshot(query, context.snapshot.index()).await? {
-        Some(snapshot) => LeafContext { snapshot, ..context },
-        None => context,
-    };
+    let context = inner.job_tags().context(query, &context)?.unwrap_or(context);
     for _ in 0..ATTEMPTS_MAX {
         let view = inner.view(context.snapshot.clone());
         let attempt = inner.head.as_ref().map(|_| attempt(Delivery::Held, due));
@@ -169,7 +166,7 @@ async fn planned(
     let now = inner.options.clock.now();
     let mut state = inner.session.state(context, &view, now, order);
     state.config_mut().set_extension(Arc::new(Anchor::new(inner.db.clone(), now)));
-    state.config_mut().set_extension(Arc::new(inner.jobs()));
+    state.config_mut().set_extension(Arc::new(inner.job_tags()));
     let planned = sql::plan(text, &mut state, &view).await?;
     Ok((view, state, planned))
 }

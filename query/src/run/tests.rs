@@ -841,8 +841,10 @@ async fn saved_runs_with_equal_series_are_told_apart_by_a_tag_that_is_not_stored
 }
 
 #[tokio::test]
-async fn what_is_still_recorded_has_no_tag_of_jobs() {
+async fn what_is_still_recorded_is_of_its_job_too() {
     let asked = Asked::load("loss{rank=0} 0:9");
-    let expected = expect!["NotFound: no series has the tag key 'job'"];
+    let expected = expect![[r#"{"job": "local", "rank": "0"} [] 9"#]];
     expected.assert_eq(&by_job(&asked, "loss", Matcher::Wildcard("*".to_owned()), true).await);
+    let expected = expect!["NotFound: no series has the tag value 'c'"];
+    expected.assert_eq(&by_job(&asked, "loss", Matcher::LiteralOr(vec!["c".to_owned()]), true).await);
 }

@@ -33,7 +33,7 @@ use futures::StreamExt;
 use telem_engine::{JOB_TAG, NameKind, TimeRange, Timestamp};
 
 use crate::error::Error;
-use crate::jobs::JobsOfDb;
+use crate::jobs::JobTags;
 use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::leaf::{Request, time_type};
@@ -73,8 +73,8 @@ impl TableFunctionImpl for DownsampleFunction {
             Aggregator::None => index.tag_keys(&arguments.metric).iter().map(|key| key.to_string()).collect(),
             _ => arguments.by.clone(),
         };
-        let jobs = config.get_extension::<JobsOfDb>();
-        let has_jobs = jobs.is_some_and(|jobs| jobs.can_be_tags(&arguments.metric, index));
+        let jobs = config.get_extension::<JobTags>();
+        let has_jobs = jobs.is_some_and(|jobs| jobs.can_be_of(&arguments.metric, &view.snapshot));
         let named = tags.into_iter().map(|key| match has_jobs && key == JOB_TAG {
             true => (key.clone(), key),
             false => (tag_column(&key), key),

@@ -17,7 +17,7 @@ use clap::Args;
 use serde_json::{Map, json};
 
 use self::read::ReportJob;
-use self::view::{ReportTable, ReportView, ViewAnswers};
+use self::view::{ReportTable, ReportView, ViewAnswers, ViewAuthor};
 use self::warnings::ReportWarning;
 use super::CliFailure;
 use super::source::{RunSource, StrictArg};
@@ -141,11 +141,11 @@ pub fn run(args: &ReportArgs) -> Result<(), CliFailure> {
 }
 
 async fn report(named: &str, args: &ReportArgs) -> Result<RunReport, CliFailure> {
-    let mut views = view::parse(view::OWN).map_err(CliFailure::failed)?;
+    let mut views = view::parse(view::OWN, ViewAuthor::Telem).map_err(CliFailure::failed)?;
     for file in &args.views {
         let of_file = |why: String| CliFailure::Failed(format!("{}: {why}", file.display()));
         let text = std::fs::read_to_string(file).map_err(|error| of_file(error.to_string()))?;
-        for view in view::parse(&text).map_err(of_file)? {
+        for view in view::parse(&text, ViewAuthor::User).map_err(of_file)? {
             // A view of the same name takes the place of telem's.
             views.retain(|known| known.name != view.name);
             views.push(view);
@@ -154,10 +154,10 @@ async fn report(named: &str, args: &ReportArgs) -> Result<RunReport, CliFailure>
     let open = async {
         let mut source = RunSource::open(named, args.strict)?;
         let job = read::job(&mut source).await?;
-        let answers = read::answers(&mut source, &views).await?;
-        Ok((source, job, answers))
+        let (answers, unanswered) = read::answers(&mut source, &views).await?;
+        Ok((source, job, answers, unanswered))
     };
-    let (source, job, answers) = open.await.map_err(|failure: CliFailure| match failure {
+    let (source, job, answers, unanswered) = open.await.map_err(|failure: CliFailure| match failure {
         CliFailure::Usage(message) => CliFailure::Usage(message),
         other => CliFailure::Failed(format!("cannot report on '{named}': {}", other.into_message())),
     })?;
@@ -168,6 +168,7 @@ async fn report(named: &str, args: &ReportArgs) -> Result<RunReport, CliFailure>
             false => writeln!(io::stderr(), "warning: {text}").unwrap_or_default(),
         }
     }
-    let warnings = warnings::of(&answers);
+    let mut warnings = warnings::of(&answers);
+    warnings.extend(unanswered);
     Ok(RunReport { run: named.to_owned(), job, views, answers, warnings })
 }

@@ -58,9 +58,9 @@ pub struct RunArgs {
     /// A word to find the run by; may be repeated
     #[arg(long, value_name = "KEY=VALUE", hide_short_help = true)]
     tag: Vec<String>,
-    /// A setting of the run, or a JSON file of them; may be repeated
+    /// A setting of the run, or a file of them; may be repeated
     ///
-    /// What comes later wins. Objects in objects become names with dots, as in model.depth.
+    /// A file is JSON, YAML (.yaml, .yml) or TOML (.toml). What comes later wins. Objects in objects become names with dots, as in model.depth.
     #[arg(long, value_name = "KEY=VALUE|FILE", hide_short_help = true)]
     config: Vec<String>,
     /// Where to save it, as DIR/NODE [default: ./telem-JOB]

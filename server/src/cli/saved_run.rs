@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use telem_engine::{Clock, Db, DbClaim, DbInfo, Options, SystemClock};
+use telem_engine::{Clock, Db, DbClaim, DbGlance, DbInfo, Options, SystemClock};
 
 use super::CliFailure;
 use super::ls::{self, RunList, RunRow};
@@ -55,7 +55,7 @@ impl SavedRun {
             match is_direct.then(|| info(&database)) {
                 Some(Some(info)) if ls::run_dir(&database, &info.node) == dir => {
                     bytes += info.bytes;
-                    list.add(RunRow::of(&info, SystemClock::new().now()));
+                    list.add(RunRow::of(&DbGlance::from(info), SystemClock::new().now()));
                 }
                 // Of one that is damaged nobody knows the node.
                 Some(None) => broken.push(database),

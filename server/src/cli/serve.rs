@@ -13,7 +13,7 @@ use super::{CliFailure, units};
 use crate::config;
 use crate::footprint::raise_descriptor_limit;
 use crate::saving::upload::Sharing;
-use crate::service::{self, HeadOptions, Ready};
+use crate::service::{self, HeadOptions, JobSharing, Ready};
 
 /// Store samples and answer queries until stopped
 ///
@@ -106,6 +106,7 @@ pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
     let job = config::job(job.as_deref(), config::environment).map_err(CliFailure::usage)?;
     let interval = wanted.interval();
     let mut options = wanted.options(Purpose { job, level }, args::standing_data)?;
+    options.job_sharing = JobSharing::Several;
     options.head = join_file.map(|file| HeadOptions {
         join_file: Some(file),
         advertise,

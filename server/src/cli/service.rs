@@ -27,7 +27,7 @@ use crate::net::socket::SocketPlace;
 use crate::private_dir::{self, Privacy};
 use crate::saving::saved::Opened;
 use crate::service::router::ProtocolOptions;
-use crate::service::{ServiceOptions, ServiceSource, TlsOptions};
+use crate::service::{JobSharing, ServiceOptions, ServiceSource, TlsOptions};
 use crate::state::ServerLimits;
 use crate::tls::Certificate;
 use crate::token::Token;
@@ -402,6 +402,7 @@ fn options(
         source: ServiceSource::Live,
         data,
         job,
+        job_sharing: JobSharing::One,
         collect: CollectOptions::new(0, &node),
         node,
         listen: reach.listen,

@@ -14,9 +14,9 @@ const PAIRS_MAX: usize = 20;
 
 /// A line for every job whose databases these are, the same job of several nodes once.
 pub fn jobs(info: &Info) -> Vec<String> {
-    let of_databases = info.databases.iter().filter_map(|database| database.job.as_ref());
+    let of_databases = info.databases.iter().flat_map(|database| database.job.iter().chain(&database.shared_jobs));
     let mut lines: Vec<String> = Vec::new();
-    let described: Vec<&Json> = of_databases.chain(&info.job).collect();
+    let described: Vec<&Json> = of_databases.chain(&info.job).chain(&info.shared_jobs).collect();
     let is_part =
         |job: &Json| is_id_alone(job) && described.iter().any(|other| !is_id_alone(other) && is_same(job, other));
     for line in described.iter().filter(|job| !is_part(job)).map(|job| line(job)) {
@@ -52,7 +52,7 @@ pub fn with_nodes(info: &Info) -> Vec<JobNodes<'_>> {
     let databases: Vec<&Info> =
         if info.databases.is_empty() { alone.to_vec() } else { info.databases.iter().collect() };
     for database in databases {
-        if let Some(job) = &database.job {
+        for job in database.job.iter().chain(&database.shared_jobs) {
             add(job, &database.node);
         }
     }
@@ -61,7 +61,9 @@ pub fn with_nodes(info: &Info) -> Vec<JobNodes<'_>> {
 
 /// Whether two databases are of one job. Other nodes than the head know its id alone.
 fn is_same(one: &Json, other: &Json) -> bool {
-    line(one) == line(other) || one["id"] == other["id"] && (is_id_alone(one) || is_id_alone(other))
+    let has_start = |job: &Json| job["start"].is_string();
+    line(one) == line(other)
+        || one["id"] == other["id"] && (is_id_alone(one) && !has_start(one) || is_id_alone(other) && !has_start(other))
 }
 
 fn is_id_alone(job: &Json) -> bool {

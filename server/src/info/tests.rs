@@ -25,6 +25,7 @@ fn info(segments: &[&str]) -> Info {
         segment_files: segments.iter().map(|name| format!("/d/segments/{name}.parquet").into()).collect(),
         series_files: vec!["/d/series/000001.parquet".into()],
         job: None,
+        shared_jobs: Vec::new(),
         storage: None,
         by_metric: Vec::new(),
         inventory: Vec::new(),

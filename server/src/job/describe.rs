@@ -16,46 +16,6 @@ use crate::info::rfc3339;
 use crate::settings::{self, RunLabels};
 use crate::state::VERSION;
 
-/// What schedulers and launchers say about a job.
-const VARIABLES: [&str; 36] = [
-    "SLURM_JOB_ID",
-    "SLURM_JOB_NAME",
-    "SLURM_JOB_PARTITION",
-    "SLURM_JOB_QOS",
-    "SLURM_JOB_NUM_NODES",
-    "SLURM_JOB_NODELIST",
-    "SLURM_JOB_CPUS_PER_NODE",
-    "SLURM_NTASKS",
-    "SLURM_CPUS_PER_TASK",
-    "SLURM_CPUS_ON_NODE",
-    "SLURM_GPUS",
-    "SLURM_GPUS_ON_NODE",
-    "SLURM_MEM_PER_NODE",
-    "SLURM_ARRAY_JOB_ID",
-    "SLURM_ARRAY_TASK_ID",
-    "SLURM_STEP_ID",
-    "SLURM_PROCID",
-    "SLURM_NODEID",
-    "SLURM_RESTART_COUNT",
-    "SLURM_CLUSTER_NAME",
-    "SLURM_SUBMIT_DIR",
-    "PBS_JOBID",
-    "PBS_JOBNAME",
-    "PBS_QUEUE",
-    "PBS_ARRAY_INDEX",
-    "PBS_O_WORKDIR",
-    "LSB_JOBID",
-    "LSB_JOBNAME",
-    "LSB_JOBINDEX",
-    "LSB_QUEUE",
-    "LSB_DJOB_NUMPROC",
-    "FLUX_JOB_ID",
-    "FLUX_JOB_SIZE",
-    "FLUX_JOB_NNODES",
-    "OMP_NUM_THREADS",
-    "CUDA_VISIBLE_DEVICES",
-];
-
 /// How long a job waits for what git knows of its directory.
 const GIT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -73,9 +33,11 @@ pub struct Start {
 /// The description of a job that has started.
 pub fn started(start: &Start, env: impl Fn(&str) -> Option<String>) -> Json {
     let command: Vec<_> = start.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let variables = VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), Json::String(env(name)?))));
+    let variables =
+        settings::SCHEDULER_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), Json::String(env(name)?))));
     json!({
         "id": start.id,
+        "parent": settings::parent(&start.id, &env),
         "name": start.labels.name,
         "tags": start.labels.tags,
         "settings": start.labels.settings,
@@ -140,6 +102,7 @@ mod tests {
     fn a_description_says_what_ran_where_and_how_it_ended_and_nothing_secret() {
         let env = |name: &str| match name {
             "SLURM_JOB_ID" => Some("77".to_owned()),
+            "SLURM_ARRAY_JOB_ID" => Some("70".to_owned()),
             "USER" => Some("ada".to_owned()),
             "TELEM_TOKEN" | "AWS_SECRET_ACCESS_KEY" => Some("hush".to_owned()),
             _ => None,
@@ -154,7 +117,8 @@ mod tests {
         };
         let job = started(&start, env);
         assert_eq!((&job["command"], &job["name"]), (&json!(["python", "train.py"]), &json!("trial")));
-        assert_eq!((&job["user"], &job["scheduler"]), (&json!("ada"), &json!({"SLURM_JOB_ID": "77"})));
+        let scheduler = json!({"SLURM_JOB_ID": "77", "SLURM_ARRAY_JOB_ID": "70"});
+        assert_eq!((&job["user"], &job["scheduler"], &job["parent"]), (&json!("ada"), &scheduler, &json!("70")));
         assert!(job["host"]["cores"].as_u64().unwrap() >= 1 && job["host"]["memory_bytes"].as_u64().unwrap() > 0);
         assert!(!job.to_string().contains("hush") && job.get("end").is_none());
 

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use axum::http::{HeaderMap, Method, StatusCode, header};
-use telem_ingest::rank;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::guest::{PlaceFor, StrangerSource};
@@ -16,9 +14,6 @@ use crate::http::ApiError;
 use crate::token::Token;
 
 const ROOT: u32 = 0;
-
-/// Longest that a connection waits to know the rank of its process; then its samples get none.
-pub(crate) const RANK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Of a client that disconnected before its owner could be determined.
 const HUNG_UP: &str = "its client hung up at once, and this kernel does not say whose it was: let the client wait \
@@ -120,14 +115,10 @@ impl Rules {
         }
     }
 
-    /// The rank of the process at the other end of the socket, where that is our user's and its launcher said one. It
-    /// says whose the samples are and gives no right: a process may put what it likes into its environment.
-    pub async fn rank_of(&self, stream: &UnixStream) -> Option<u32> {
+    /// The process at the other end of the socket, where that is our user's.
+    pub fn own_process(&self, stream: &UnixStream) -> Option<u32> {
         let peer = stream.peer_cred().ok().filter(|peer| peer.uid() == self.own_uid)?;
-        let pid = u32::try_from(peer.pid()?).ok()?;
-        // The kernel takes a lock of the process for that, which may be busy with its own memory.
-        let read = tokio::task::spawn_blocking(move || rank::of_process(pid));
-        tokio::time::timeout(RANK_TIMEOUT, read).await.ok()?.ok()?
+        u32::try_from(peer.pid()?).ok()
     }
 
     /// The decision about a loopback connection whose client end belongs to `owner`.

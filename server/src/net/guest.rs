@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::access::Access;
 use crate::http::asker::Asker;
+use crate::slots::JobSeat;
 
 /// How often the log reports wrong tokens.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
@@ -137,6 +138,13 @@ impl Drop for SourceShare {
     }
 }
 
+/// What is known of the process at the other end of a connection.
+#[derive(Debug, Default)]
+pub struct GuestProcess {
+    pub tags: DefaultTags,
+    pub seat: Option<JobSeat>,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub struct Guest {
@@ -147,6 +155,8 @@ pub struct Guest {
     pub asker: Asker,
     /// What its samples get where they lack it.
     pub tags: DefaultTags,
+    /// Its place in a job, where jobs share the server.
+    pub seat: Option<JobSeat>,
     /// Something that it asked was let in.
     is_admitted: AtomicBool,
     place: ConnectionPlace,
@@ -155,11 +165,12 @@ pub struct Guest {
 impl Guest {
     pub fn new(access: Access, peer: Option<SocketAddr>, place: ConnectionPlace, asker: Asker) -> Self {
         let tags = DefaultTags::default();
-        Self { access, peer, asker, tags, is_admitted: AtomicBool::new(false), place }
+        Self { access, peer, asker, tags, seat: None, is_admitted: AtomicBool::new(false), place }
     }
 
-    pub fn with_tags(self, tags: DefaultTags) -> Self {
-        Self { tags, ..self }
+    pub fn with_process(self, process: GuestProcess) -> Self {
+        let slot = process.seat.as_ref().map(|seat| seat.slot);
+        Self { tags: process.tags.in_slot(slot), seat: process.seat, ..self }
     }
 
     /// It asked something that it may.

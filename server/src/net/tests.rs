@@ -349,8 +349,14 @@ async fn start_at(protocols: Services, own: Vec<BoundListener>, rules: Rules, li
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        serve(Listeners { tcp, tls: None, socket: None, node: "n1".into(), own }, protocols, rules, &limits, stopped)
-            .await;
+        serve(
+            Listeners { tcp, tls: None, socket: None, node: "n1".into(), slots: None, own },
+            protocols,
+            rules,
+            &limits,
+            stopped,
+        )
+        .await;
     });
     Running { address, stop, task }
 }
@@ -540,7 +546,7 @@ async fn the_socket_serves_the_same_router() {
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
         serve(
-            Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into(), own: Vec::new() },
+            Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into(), slots: None, own: Vec::new() },
             protocols,
             own_rules(),
             &ServerLimits::default(),

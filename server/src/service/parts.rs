@@ -13,7 +13,7 @@ use telem_query::cluster::Members;
 use tokio::net::TcpListener;
 
 use super::head::{self, Published, ServiceHead, ServiceKeys};
-use super::{Ready, ServiceError, ServiceOptions, ServiceSource, noteworthy, router};
+use super::{JobSharing, Ready, ServiceError, ServiceOptions, ServiceSource, noteworthy, router};
 use crate::config;
 use crate::connection::{Connection, ConnectionFile, FILE_NAME};
 use crate::membership::forward;
@@ -25,6 +25,7 @@ use crate::net::socket::{self, Socket, SocketError};
 use crate::net::{self, Listeners, Services};
 use crate::saving::upload::{self, Uploads};
 use crate::self_metrics;
+use crate::slots::JobSlots;
 use crate::state::{Refusal, ServerLimits, State, VERSION};
 use crate::tls::UrlScheme;
 
@@ -44,6 +45,8 @@ pub(super) struct ServiceParts {
     pub connection_file: ConnectionFile,
     /// `None` where this is no head, or is to write none.
     pub join_file: Option<Published>,
+    /// Where jobs share the server.
+    pub slots: Option<Arc<JobSlots>>,
 }
 
 /// Everything between a database that is open and the first request. Clients that come meanwhile wait at `tcp`.
@@ -70,7 +73,10 @@ pub(super) async fn build(
     };
     let nodes = head.as_ref().map(|head| head.nodes.clone());
     let uploads = head.as_ref().and_then(|head| head.uploads(keys.token.clone()));
-    let state = state(options, &db, writer.clone(), &queries);
+    let is_shared = options.job_sharing == JobSharing::Several && writer.is_some();
+    let slots = is_shared.then(|| JobSlots::resume(db.clone(), Arc::clone(&options.clock), &options.job));
+    let mut state = state(options, &db, writer.clone(), &queries);
+    state.slots.clone_from(&slots);
     let membership = membership(options, &url, nodes.clone(), &queries, &keys);
     let mut services = router::services(&Arc::new(state), &options.protocols, routes::routes(membership));
     services.http = paths_of_nodes(services.http, options, &queries, uploads.clone(), &keys);
@@ -102,13 +108,14 @@ pub(super) async fn build(
     let node = options.node.as_str().into();
     Ok(ServiceParts {
         ready,
-        listeners: Listeners { tcp, tls, socket: Some(socket), node, own },
+        listeners: Listeners { tcp, tls, socket: Some(socket), node, slots: slots.clone(), own },
         services,
         rules: Rules::new(keys.token, options.uid, options.allowed_uids.clone()).with_pages(options.cors.clone()),
         limits,
         collectors,
         connection_file,
         join_file,
+        slots,
     })
 }
 
@@ -151,6 +158,7 @@ fn state(options: &ServiceOptions, db: &Db, writer: Option<Writer>, queries: &Qu
         limits: options.limits.clone(),
         cors: options.cors.clone(),
         refusal: if matches!(options.source, ServiceSource::NoRoom(_)) { Refusal::NoRoom } else { Refusal::Saved },
+        slots: None,
         version: VERSION,
     }
 }

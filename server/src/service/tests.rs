@@ -20,6 +20,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         source: ServiceSource::Live,
         data,
         job: "7".to_owned(),
+        job_sharing: JobSharing::One,
         node: "n1".to_owned(),
         listen: Some("127.0.0.1:0".parse().unwrap()),
         connection_file: None,

@@ -20,6 +20,22 @@ fn settings_are_pairs_and_files_and_the_later_wins() {
 }
 
 #[test]
+fn files_of_settings_are_json_yaml_or_toml() {
+    let dir = tempfile::tempdir().unwrap();
+    let expected = json!({"lr": 3e-4, "model.depth": 12, "sizes": "[1,2]", "day": "2026-01-02", "most": "inf"});
+    for (name, text) in [
+        ("a.yaml", "lr: 3e-4\nmodel: {depth: 12}\nsizes:\n- 1\n- 2\nday: 2026-01-02\nmost: inf\n"),
+        ("a.toml", "lr = 3e-4\nsizes = [1, 2]\nday = 2026-01-02\nmost = inf\n[model]\ndepth = 12\n"),
+        ("a.conf", r#"{"lr": 3e-4, "model": {"depth": 12}, "sizes": [1, 2], "day": "2026-01-02", "most": "inf"}"#),
+    ] {
+        let file = dir.path().join(name);
+        fs::write(&file, text).unwrap();
+        let found = settings(&texts(&[file.to_str().unwrap()])).unwrap();
+        assert_eq!(Json::Object(found), expected, "{name}");
+    }
+}
+
+#[test]
 fn what_is_no_setting_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str, text: &str| {
@@ -31,6 +47,8 @@ fn what_is_no_setting_is_named() {
     assert!(refused("nowhere.json".to_owned()).contains("neither KEY=VALUE nor a file"));
     assert!(refused(at("list.json", "[1]")).contains("no object"));
     assert!(refused(at("half.json", "{\"lr\": ")).contains("no JSON"));
+    assert!(refused(at("bad.yml", "a: [\n")).contains("no YAML: "));
+    assert!(refused(at("bad.toml", "a = \n")).contains("no TOML: "));
     assert!(refused("=3".to_owned()).contains("without a name"));
     assert!(refused(format!("k={}", "x".repeat(SETTING_BYTES_MAX + 1))).contains("at most 4096"));
     assert!(settings(&[format!("k={}", "x".repeat(SETTING_BYTES_MAX))]).is_ok());

@@ -23,6 +23,7 @@ fn main() {
     lines(&corpus, &root.join("../../fixtures/influx/lines.json"));
     puts(&corpus, &root.join("../../fixtures/opentsdb/12-put.json"));
     numbers(&corpus);
+    tables(&corpus, &root.join("../../fixtures/machines/mi300x"));
 }
 
 struct Corpus {
@@ -246,5 +247,13 @@ fn numbers(corpus: &Corpus) {
     ];
     for (at, text) in texts.iter().enumerate() {
         corpus.put("numbers", &format!("{at:02}"), text.as_bytes());
+    }
+}
+
+/// The tables of a machine's GPUs at its first tick.
+fn tables(corpus: &Corpus, machine: &Path) {
+    for bus in ["05", "15", "95", "e5", "f5"] {
+        let table = machine.join(format!("sys/devices/pci0000:00/0000:{bus}:00.0/gpu_metrics"));
+        corpus.put("gpu_metrics", &format!("mi300x-{bus}"), &fs::read(table).unwrap());
     }
 }

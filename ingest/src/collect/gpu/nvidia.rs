@@ -1,4 +1,4 @@
-//! GPUs of NVIDIA, by NVML: who is asked when, and what its answers are in base units.
+//! GPUs of NVIDIA, by NVML: when they are asked, and what their answers are in base units.
 //!
 //! The one idea: nothing of NVIDIA is touched unless its kernel module is loaded, which [`GATE`] tells, and a GPU is
 //! awake. A library that is loaded without need may start a setuid program, and a GPU of a laptop whose driver is asked
@@ -22,6 +22,7 @@ pub use self::answers::read_for_parent;
 use self::frames::{CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, Throttled, XIDS_MAX};
 pub use self::reader::VendorReader;
 use self::reader::{Reader, ReaderState};
+use super::{DeviceStatus, GpuIdentity, GpuPart, GpuPartKind, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
 use crate::collect::sampler::Found;
 use crate::collect::series::Out;
@@ -52,6 +53,8 @@ pub struct NvidiaGpus {
     rare_waits: bool,
     is_open: bool,
     power: PowerManagement,
+    /// Its version, once it was told.
+    driver: String,
     /// Since when no GPU does anything.
     quiet_since: Option<Duration>,
     /// All that were ever seen, by their number in the library.
@@ -72,6 +75,8 @@ enum PowerManagement {
 #[derive(Debug, Default)]
 struct NvidiaGpu {
     about: NvidiaCard,
+    /// It did not answer when it was asked last.
+    is_down: bool,
     totals: NvidiaTotals,
 }
 
@@ -81,39 +86,6 @@ struct NvidiaTotals {
     throttled_micros: [u64; 3],
     link_bytes: [Option<u64>; 2],
     xids: BTreeMap<u64, u64>,
-}
-
-/// What one GPU tells at one tick, in base units.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NvidiaSample {
-    pub up: bool,
-    pub utilization_percent: Option<f64>,
-    pub memory_activity_percent: Option<f64>,
-    /// Used, and all.
-    pub memory_bytes: Option<[u64; 2]>,
-    /// Of each instance of a partitioned GPU: its number, used, and all.
-    pub instances: Vec<(u32, [u64; 2])>,
-    pub power_watts: Option<f64>,
-    pub energy_joules: Option<f64>,
-    pub temperature_celsius: Option<f64>,
-    pub sm_hertz: Option<u64>,
-    pub memory_hertz: Option<u64>,
-    pub memory_temperature_celsius: Option<f64>,
-    pub limit_watts: Option<f64>,
-    /// By power, heat and hardware.
-    pub throttled_seconds: [Option<f64>; 3],
-    /// Corrected and not.
-    pub memory_errors: [Option<u64>; 2],
-    pub replays: Option<u64>,
-    /// Received and transmitted.
-    pub link_bytes: [Option<u64>; 2],
-    pub sm_active_percent: Option<f64>,
-    pub sm_occupancy_percent: Option<f64>,
-    pub tensor_active_percent: Option<f64>,
-    pub memory_bandwidth_percent: Option<f64>,
-    pub xids: Vec<(u64, u64)>,
-    /// Process and bytes, of all users.
-    pub processes: Vec<(u32, u64)>,
 }
 
 impl NvidiaGpus {
@@ -126,25 +98,21 @@ impl NvidiaGpus {
             rare_waits: false,
             is_open: false,
             power: PowerManagement::default(),
+            driver: String::new(),
             quiet_since: None,
             gpus: BTreeMap::new(),
         }
     }
 
-    /// Whether the kernel module is loaded, and what it lets sleep. Neither opens nor wakes a GPU.
-    pub fn search(&mut self) {
-        self.is_open = self.reader.is_possible() && self.tree.path(GATE).is_file();
-        if self.is_open {
-            self.power = self.power_management();
-        } else {
-            self.reader.rest();
-        }
+    /// The GPUs that the kernel module knows.
+    fn plugged(&self) -> Vec<PciAddress> {
+        let gpus = fs::read_dir(self.tree.path("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();
+        gpus.take(CARDS_MAX).filter_map(|gpu| PciAddress::parse(gpu.file_name().to_str()?)).collect()
     }
 
     fn power_management(&self) -> PowerManagement {
-        let gpus = fs::read_dir(self.tree.path("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();
-        let states = gpus.take(CARDS_MAX).map(|gpu| {
-            let power = self.tree.path("sys/bus/pci/devices").join(gpu.file_name()).join("power");
+        let states = self.plugged().into_iter().map(|pci| {
+            let power = self.tree.path(format!("sys/bus/pci/devices/{pci}/power"));
             let says = |file| fs::read_to_string(power.join(file)).unwrap_or_default();
             match (says("control").trim(), says("runtime_status").trim()) {
                 (_, "suspended" | "suspending" | "resuming") => PowerManagement::Asleep,
@@ -164,75 +132,46 @@ impl NvidiaGpus {
         }
     }
 
-    pub fn found(&self) -> Vec<Found> {
-        if !self.is_open {
-            return vec![Found::Absent];
-        }
-        if let ReaderState::Off { why, cause } = self.reader.state() {
-            return vec![Found::Refused { path: self.tree.path(GATE), why: why.clone(), remedy: remedy(*cause) }];
-        }
-        let mut found = vec![Found::Present];
-        for gpu in self.gpus.values().filter(|gpu| !gpu.about.refused.is_empty()) {
-            found.push(Found::Refused {
-                path: self.tree.path("sys/bus/pci/devices").join(&gpu.about.pci),
-                why: format!("no permission to ask for {}", gpu.about.refused.join(", ")),
-                remedy: "an administrator can load the module nvidia with NVreg_RestrictProfilingToAdminUsers=0",
-            });
-        }
-        found
-    }
-
-    /// The driver's version; empty until it was asked.
-    pub fn driver(&self) -> &str {
-        self.reader.driver()
-    }
-
     #[cfg(test)]
     pub fn reader_pid(&self) -> Option<u32> {
         self.reader.pid()
     }
 
-    /// What is known of the GPUs that were seen.
-    pub fn cards(&self) -> impl Iterator<Item = &NvidiaCard> {
-        self.gpus.values().map(|gpu| &gpu.about)
+    /// Where a GPU that was seen is plugged in.
+    fn address(&self, card: u32) -> Option<PciAddress> {
+        PciAddress::parse(&self.gpus.get(&card)?.about.pci)
     }
 
-    /// What each GPU told since the tick before, by its number in the library. One that sleeps, or that has not answered
-    /// yet, is not among them.
-    pub fn sample(&mut self, out: &Out<'_>) -> Vec<(u32, NvidiaSample)> {
-        if !self.is_open || (self.power == PowerManagement::Asleep && !self.reader.is_running()) {
-            return Vec::new();
-        }
-        let rare = self.rare.is_due(out) || self.rare_waits;
-        let answers = self.reader.ask(rare);
-        self.rare_waits = rare && !answers.asked;
-        for about in answers.cards.into_iter().flatten().take(CARDS_MAX) {
-            let gpu = self.gpus.entry(about.index).or_default();
-            if gpu.about.uuid != about.uuid {
-                // Another GPU has its number now.
-                gpu.totals = NvidiaTotals::default();
-            }
-            gpu.about = about;
-        }
-        self.let_go(&answers.readings);
-        let mut samples = Vec::new();
-        for reading in answers.readings {
-            if let Some(gpu) = self.gpus.get_mut(&reading.card) {
-                samples.push((reading.card, gpu.totals.sample(reading)));
-            }
-        }
-        let in_vain: Vec<u32> = match self.reader.state() {
+    /// GPUs of which nothing may be asked now, or was asked in vain.
+    fn in_vain(&self) -> Vec<u32> {
+        match self.reader.state() {
             ReaderState::Failed | ReaderState::Off { .. } => self.gpus.keys().copied().collect(),
             ReaderState::Running => self.reader.left_out().filter(|card| self.gpus.contains_key(card)).collect(),
             ReaderState::Resting => Vec::new(),
-        };
-        for card in in_vain {
-            if samples.iter().all(|(known, _)| *known != card) {
-                samples.push((card, NvidiaSample::default()));
-            }
         }
-        samples.sort_by_key(|(card, _)| *card);
-        samples
+    }
+
+    fn identity(&self, gpu: &NvidiaGpu) -> Option<GpuIdentity> {
+        let NvidiaCard { uuid, serial, name, vbios, memory_bytes, limit_milliwatts, .. } = &gpu.about;
+        let pci = PciAddress::parse(&gpu.about.pci)?;
+        let numa = fs::read_to_string(self.tree.path(format!("sys/bus/pci/devices/{pci}/numa_node"))).ok();
+        Some(GpuIdentity {
+            model: name.clone(),
+            uuid: if uuid.is_empty() { serial.clone() } else { uuid.clone() },
+            // Without nodes the kernel says -1.
+            numa: numa.and_then(|node| node.trim().parse().ok()),
+            memory_bytes: *memory_bytes,
+            limit_watts: limit_milliwatts.map(|milli| f64::from(milli) / 1_000.0),
+            driver: format!("nvidia {}", self.driver).trim_end().to_owned(),
+            firmware: vbios.clone(),
+            status: match self.reader.state() {
+                ReaderState::Off { .. } => DeviceStatus::Refused,
+                ReaderState::Resting => DeviceStatus::Asleep,
+                _ if gpu.is_down => DeviceStatus::Lost,
+                _ => DeviceStatus::Ok,
+            },
+            ..GpuIdentity::new(GpuVendor::Nvidia, pci)
+        })
     }
 
     /// Ends the reader where all GPUs may sleep and none does anything: it holds them awake.
@@ -251,6 +190,85 @@ impl NvidiaGpus {
     }
 }
 
+impl GpuSource for NvidiaGpus {
+    /// Whether the kernel module is loaded, and what it lets sleep. Neither opens nor wakes a GPU.
+    fn search(&mut self) {
+        self.is_open = self.reader.is_possible() && self.tree.path(GATE).is_file();
+        if self.is_open {
+            self.power = self.power_management();
+        } else {
+            self.reader.rest();
+        }
+    }
+
+    fn found(&self) -> Vec<Found> {
+        if !self.is_open {
+            return vec![Found::Absent];
+        }
+        if let ReaderState::Off { why, cause } = self.reader.state() {
+            return vec![Found::Refused { path: self.tree.path(GATE), why: why.clone(), remedy: remedy(*cause) }];
+        }
+        let mut found = vec![Found::Present];
+        for gpu in self.gpus.values().filter(|gpu| !gpu.about.refused.is_empty()) {
+            found.push(Found::Refused {
+                path: self.tree.path("sys/bus/pci/devices").join(&gpu.about.pci),
+                why: format!("no permission to ask for {}", gpu.about.refused.join(", ")),
+                remedy: "an administrator can load the module nvidia with NVreg_RestrictProfilingToAdminUsers=0",
+            });
+        }
+        found
+    }
+
+    fn cards(&self) -> Vec<GpuIdentity> {
+        let mut cards: Vec<GpuIdentity> = self.gpus.values().filter_map(|gpu| self.identity(gpu)).collect();
+        // Of those that sleep since before we came, only where they are is known.
+        if self.is_open && self.power == PowerManagement::Asleep {
+            for pci in self.plugged() {
+                if cards.iter().all(|card| card.pci != pci) {
+                    let driver = "nvidia".to_owned();
+                    let asleep = GpuIdentity::new(GpuVendor::Nvidia, pci);
+                    cards.push(GpuIdentity { driver, status: DeviceStatus::Asleep, ..asleep });
+                }
+            }
+        }
+        cards
+    }
+
+    fn sample(&mut self, out: &Out<'_>) -> Vec<(PciAddress, GpuReading)> {
+        if !self.is_open || (self.power == PowerManagement::Asleep && !self.reader.is_running()) {
+            return Vec::new();
+        }
+        let rare = self.rare.is_due(out) || self.rare_waits;
+        let answers = self.reader.ask(rare);
+        self.rare_waits = rare && !answers.asked;
+        if let Some(cards) = answers.cards {
+            self.driver = self.reader.driver().to_owned();
+            for about in cards.into_iter().take(CARDS_MAX) {
+                let gpu = self.gpus.entry(about.index).or_default();
+                if gpu.about.uuid != about.uuid {
+                    // Another GPU has its number now.
+                    gpu.totals = NvidiaTotals::default();
+                }
+                gpu.about = about;
+            }
+        }
+        self.let_go(&answers.readings);
+        let mut samples: BTreeMap<u32, GpuReading> =
+            self.in_vain().into_iter().map(|card| (card, GpuReading::default())).collect();
+        for reading in answers.readings {
+            if let Some(gpu) = self.gpus.get_mut(&reading.card) {
+                samples.insert(reading.card, gpu.totals.reading(reading));
+            }
+        }
+        for (card, sample) in &samples {
+            if let Some(gpu) = self.gpus.get_mut(card) {
+                gpu.is_down = !sample.up;
+            }
+        }
+        samples.into_iter().filter_map(|(card, sample)| Some((self.address(card)?, sample))).collect()
+    }
+}
+
 fn remedy(cause: OffCause) -> &'static str {
     match cause {
         OffCause::NoLibrary => {
@@ -265,7 +283,7 @@ fn remedy(cause: OffCause) -> &'static str {
 }
 
 impl NvidiaTotals {
-    fn sample(&mut self, reading: NvidiaReading) -> NvidiaSample {
+    fn reading(&mut self, reading: NvidiaReading) -> GpuReading {
         let mega = |mega: u32| u64::from(mega) * 1_000_000;
         let milli = |milli: u32| f64::from(milli) / 1_000.0;
         let GpmProfile { sm_active, sm_occupancy, tensor_active, memory_bandwidth, link_bytes } =
@@ -281,22 +299,29 @@ impl NvidiaTotals {
                 *total = total.saturating_add(times);
             }
         }
-        NvidiaSample {
+        let part = |(number, [used, size]): (u32, [u64; 2])| GpuPart {
+            kind: GpuPartKind::Mig,
+            number,
+            utilization_percent: None,
+            memory_used_bytes: Some(used),
+            memory_size_bytes: Some(size),
+        };
+        GpuReading {
             up: reading.up,
             utilization_percent: reading.utilization.map(f64::from),
-            memory_activity_percent: reading.memory_activity.map(f64::from),
-            memory_bytes: reading.memory,
-            instances: reading.instances.unwrap_or_default(),
+            memory_used_bytes: reading.memory.map(|[used, _]| used),
+            memory_size_bytes: reading.memory.map(|[_, size]| size),
             power_watts: reading.power_milliwatts.map(milli),
             energy_joules: reading.energy_millijoules.map(|millis| millis as f64 / 1_000.0),
             temperature_celsius: reading.temperature.map(f64::from),
-            sm_hertz: reading.sm_megahertz.map(mega),
-            memory_hertz: reading.memory_megahertz.map(mega),
+            memory_activity_percent: reading.memory_activity.map(f64::from),
+            sm_clock_hertz: reading.sm_megahertz.map(mega),
+            memory_clock_hertz: reading.memory_megahertz.map(mega),
             memory_temperature_celsius: reading.memory_temperature.map(f64::from),
-            limit_watts: reading.limit_milliwatts.map(milli),
+            power_limit_watts: reading.limit_milliwatts.map(milli),
             throttled_seconds: self.throttled(reading.throttled.unwrap_or_default()),
-            memory_errors: reading.memory_errors.unwrap_or_default(),
-            replays: reading.replays.map(u64::from),
+            ecc_errors: reading.memory_errors.unwrap_or_default(),
+            pcie_replays: reading.replays.map(u64::from),
             link_bytes: if reading.up { self.link_bytes } else { [None; 2] },
             sm_active_percent: sm_active.map(two_decimals),
             sm_occupancy_percent: sm_occupancy.map(two_decimals),
@@ -304,6 +329,7 @@ impl NvidiaTotals {
             memory_bandwidth_percent: memory_bandwidth.map(two_decimals),
             xids: self.xids.iter().map(|(xid, times)| (*xid, *times)).collect(),
             processes: reading.processes.unwrap_or_default(),
+            parts: reading.instances.unwrap_or_default().into_iter().map(part).collect(),
         }
     }
 

@@ -122,7 +122,13 @@ impl GpuSlots {
     }
 
     pub fn put(&mut self, reading: &GpuReading, out: &mut Out<'_>) {
-        // A GPU that is down tells nothing but that.
+        let with_xids = describe(XIDS).is_some_and(|metric| metric.level <= self.level);
+        for (xid, times) in reading.xids.iter().filter(|_| with_xids).take(XIDS_MAX) {
+            let tags = [("gpu", &*self.number), ("xid", &*xid.to_string())];
+            let slot = self.xids.entry(*xid).or_insert_with(|| Slot::tagged(XIDS, &tags));
+            out.int(slot, *times);
+        }
+        // A GPU that is down tells nothing but that and why.
         let told = if reading.up { FIGURES.len() } else { 1 };
         for (figure, slot) in FIGURES.iter().zip(&mut self.figures).take(told) {
             if let (Some(slot), Some(value)) = (slot, (figure.of)(reading)) {
@@ -134,12 +140,6 @@ impl GpuSlots {
         }
         for part in reading.parts.iter().take(PARTS_MAX) {
             self.put_part(part, out);
-        }
-        let with_xids = describe(XIDS).is_some_and(|metric| metric.level <= self.level);
-        for (xid, times) in reading.xids.iter().filter(|_| with_xids).take(XIDS_MAX) {
-            let tags = [("gpu", &*self.number), ("xid", &*xid.to_string())];
-            let slot = self.xids.entry(*xid).or_insert_with(|| Slot::tagged(XIDS, &tags));
-            out.int(slot, *times);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Numbers, names and levels of what any vendor's GPUs tell.
 
+mod cards;
+
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -179,14 +181,16 @@ fn dragons_names_have_no_tag_but_the_number_and_begin_at_level_3() {
 }
 
 #[test]
-fn a_gpu_that_is_down_tells_nothing_else() {
+fn a_gpu_that_is_down_tells_that_and_its_xids_and_nothing_else() {
     let stage = Stage::new();
     let source = PlayedSource::default();
     *source.cards.lock().unwrap() = vec![card(GpuVendor::Nvidia, "0000:07:00.0", "a")];
     let lost = GpuReading { power_watts: Some(1.0), xids: vec![(79, 1)], ..GpuReading::default() };
     *source.readings.lock().unwrap() = vec![(at("0000:07:00.0"), lost)];
     let mut gpus = VendorGpus::new(GpuVendor::Nvidia, Box::new(source), &stage.view(4), &stage.roll);
-    assert_eq!(stage.tick(&mut gpus, 1), BTreeMap::from([("gpu_up{gpu=0}".to_owned(), "0".to_owned())]));
+    // The Xid is why it is down.
+    let told = [("gpu_up{gpu=0}", "0"), ("gpu_xid_errors_total{gpu=0,xid=79}", "1")];
+    assert_eq!(stage.tick(&mut gpus, 1), told.map(|(series, value)| (series.to_owned(), value.to_owned())).into());
 }
 
 #[test]

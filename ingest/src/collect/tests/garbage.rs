@@ -36,6 +36,11 @@ fn parse_as_everything(text: &[u8]) {
     processes::parse_stat(text);
     processes::parse_io(text);
     processes::parse_page_bytes(text);
+    gpu::amd::table::parse(text);
+    gpu::amd::parse_errors(text);
+    gpu::clients::parse_fdinfo(text);
+    gpu::clients::parse_place(text);
+    gpu::sleep::of_status(text);
 }
 
 proptest! {

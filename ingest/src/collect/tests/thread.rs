@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
+use crate::collect::gpu::GpuSource;
 use crate::collect::gpu::nvidia::NvidiaGpus;
 use crate::collect::gpu::nvidia::tests::{Driver, H100, StandIn, as_child, is_gone};
 use crate::collect::sampler::{Found, Part, Subject};

@@ -9,15 +9,17 @@ use chrono::DateTime;
 use datafusion::error::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use telem_engine::JobPart;
+use telem_engine::{JobPart, JobPiece, RecordedJob};
 
 use super::known::{batch, names};
 use super::{Column, RowKind, RowsRequest, Tests, tags_type, unanswerable};
-use crate::leaf::{Batches, LeafContext, Part, time_type};
+use crate::leaf::{Batches, JobOfRows, LeafContext, Part, time_type};
 
 /// What the description of a job says, as `telem run` writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobField {
+    /// The job that it is a part of.
+    Parent,
     Name,
     State,
     Begin,
@@ -34,7 +36,8 @@ pub enum JobField {
 }
 
 impl JobField {
-    pub const ALL: [JobField; 12] = [
+    pub const ALL: [JobField; 13] = [
+        JobField::Parent,
         JobField::Name,
         JobField::State,
         JobField::Begin,
@@ -52,6 +55,7 @@ impl JobField {
     /// Of its column.
     pub fn name(self) -> &'static str {
         match self {
+            JobField::Parent => "parent",
             JobField::Name => "name",
             JobField::State => "state",
             JobField::Begin => "begin",
@@ -85,6 +89,7 @@ impl JobField {
         };
         let field = |name: &str| texts(&|job| job[name].as_str().map(str::to_owned));
         Ok(match self {
+            JobField::Parent => field("parent"),
             JobField::Name => field("name"),
             JobField::User => field("user"),
             JobField::Cwd => field("cwd"),
@@ -145,17 +150,6 @@ fn map<'a>(objects: impl Iterator<Item = &'a Json>) -> Result<ArrayRef> {
     Ok(Arc::new(arrow::array::MapArray::try_new(field, offsets, entries, nulls, is_sorted)?))
 }
 
-/// The jobs that pass, each once, in the order of their databases.
-fn passing(tests: &Tests, parts: &[JobPart]) -> Vec<Arc<str>> {
-    let mut jobs: Vec<Arc<str>> = Vec::new();
-    for part in parts {
-        if tests.job.iter().all(|accepts| accepts(&part.job)) && !jobs.contains(&part.job) {
-            jobs.push(Arc::clone(&part.job));
-        }
-    }
-    jobs
-}
-
 /// Answers the request from the samples of one job after the other.
 pub(super) fn one_by_one(
     request: &RowsRequest,
@@ -163,10 +157,17 @@ pub(super) fn one_by_one(
     schema: &SchemaRef,
     part: Part,
 ) -> Result<Batches> {
-    let jobs = passing(&Tests::new(&request.tests)?, &context.snapshot.job_parts());
+    let tests = Tests::new(&request.tests)?;
+    let jobs = context.snapshot.jobs(|job| tests.job.iter().all(|accepts| accepts(job)));
     let (request, context, schema) = (request.clone(), context.clone(), Arc::clone(schema));
-    Ok(Box::new(jobs.into_iter().flat_map(move |job| {
-        let context = LeafContext { snapshot: context.snapshot.of_job(&job), job: Some(job), ..context.clone() };
+    let pieces = jobs.into_iter().flat_map(|recorded| {
+        let RecordedJob { job, pieces } = recorded;
+        pieces
+            .into_iter()
+            .map(move |JobPiece { snapshot, ranges }| (JobOfRows { job: Arc::clone(&job), ranges }, snapshot))
+    });
+    Ok(Box::new(pieces.flat_map(move |(job, snapshot)| {
+        let context = LeafContext { snapshot, job: Some(job), ..context.clone() };
         request.of_one_job(&context, &schema, part)
     })))
 }

@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use telem_engine::meta::MetricKind;
-use telem_engine::{SeriesId, Snapshot, Timestamp, Value};
+use telem_engine::{SeriesId, SeriesPoints, Snapshot, TimeRange, Timestamp, Value};
 
 use super::samples::engine_error;
 use super::{Column, RowKind, RowsRequest, SeriesNames, Tests, column_of_names, unanswerable};
@@ -20,6 +20,9 @@ use crate::options::BATCH_ROWS;
 pub(super) fn series(request: &RowsRequest, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches> {
     let selected = request.select(&context.snapshot)?;
     let mut series = part.of(&selected).to_vec();
+    if let Some(job) = context.job.as_ref().filter(|job| !job.is_always()) {
+        series = with_points(series, context, &job.ranges)?;
+    }
     series.truncate(request.limit.unwrap_or(usize::MAX));
     let chunks: Vec<Vec<SeriesId>> = series.chunks(BATCH_ROWS).map(<[SeriesId]>::to_vec).collect();
     let (columns, schema, context) = (request.columns.clone(), Arc::clone(schema), context.clone());
@@ -35,15 +38,17 @@ fn series_batch(
     let snapshot = &context.snapshot;
     let named: Vec<SeriesNames> = ids.iter().filter_map(|id| SeriesNames::of(context, *id)).collect();
     let wants = |column: Column| columns.contains(&column);
-    let last = if wants(Column::LastValue) || wants(Column::LastInt) {
-        let last = waited_for(ids, &context.stop).map(|id| snapshot.last(*id));
-        last.collect::<Result<Vec<_>, _>>().map_err(engine_error)?
-    } else {
-        Vec::new()
-    };
-    let bounds = match wants(Column::FirstTs) || wants(Column::LastTs) {
-        true => snapshot.time_bounds(ids).map_err(engine_error)?,
-        false => Vec::new(),
+    let wants_last = wants(Column::LastValue) || wants(Column::LastInt);
+    let wants_bounds = wants(Column::FirstTs) || wants(Column::LastTs);
+    let (bounds, last) = match context.job.as_ref().filter(|job| !job.is_always()) {
+        Some(job) if wants_last || wants_bounds => read_ends(ids, context, &job.ranges)?,
+        Some(_) => Default::default(),
+        None => {
+            let last = wants_last.then(|| waited_for(ids, &context.stop).map(|id| snapshot.last(*id)));
+            let last = last.into_iter().flatten().collect::<Result<Vec<_>, _>>().map_err(engine_error)?;
+            let bounds = wants_bounds.then(|| snapshot.time_bounds(ids)).transpose().map_err(engine_error)?;
+            (bounds.unwrap_or_default(), last)
+        }
     };
     let mut arrays = Vec::with_capacity(columns.len());
     for column in columns {
@@ -66,6 +71,41 @@ fn series_batch(
         });
     }
     batch(schema, arrays, ids.len())
+}
+
+/// Those of `series` that have samples in any of `ranges`.
+fn with_points(series: Vec<SeriesId>, context: &LeafContext, ranges: &[TimeRange]) -> Result<Vec<SeriesId>> {
+    let mut found = Vec::with_capacity(series.len());
+    for id in waited_for(&series, &context.stop) {
+        for range in ranges {
+            if context.snapshot.has_points(*id, *range).map_err(engine_error)? {
+                found.push(*id);
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+type SeriesEnds = (Vec<Option<(Timestamp, Timestamp)>>, Vec<Option<(Timestamp, Value)>>);
+
+/// The first and last times of each series in `ranges`, and its last samples there. Summaries know only whole series, so
+/// that its samples are read.
+fn read_ends(ids: &[SeriesId], context: &LeafContext, ranges: &[TimeRange]) -> Result<SeriesEnds> {
+    let mut bounds: Vec<Option<(Timestamp, Timestamp)>> = vec![None; ids.len()];
+    let mut last: Vec<Option<(Timestamp, Value)>> = vec![None; ids.len()];
+    let places: BTreeMap<SeriesId, usize> = ids.iter().copied().zip(0..).collect();
+    for range in ranges {
+        for points in context.snapshot.points(ids.to_vec(), *range) {
+            let SeriesPoints { series, times, values } = points.map_err(engine_error)?;
+            let (Some(at), Some(first), Some(newest)) = (places.get(&series), times.first(), times.last()) else {
+                continue;
+            };
+            bounds[*at] = Some((bounds[*at].map_or(*first, |(known, _)| known), *newest));
+            last[*at] = Some((*newest, values.get(times.len() - 1)));
+        }
+    }
+    Ok((bounds, last))
 }
 
 /// Stops early when no client waits; the leaf then ends in an error, so the rest is never missed.

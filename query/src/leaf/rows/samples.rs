@@ -19,12 +19,14 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
     }
     let selected = request.select(&context.snapshot)?;
     let columns = scanned(&request.columns);
-    let scan = context.snapshot.scan(ScanRequest {
-        series: part.of(&selected).to_vec(),
-        range: request.range,
-        columns: columns.clone(),
-        batch_rows: BATCH_ROWS,
-        limit: request.limit,
+    let ranges = context.job.as_ref().map_or(vec![request.range], |of| {
+        of.ranges.iter().map(|own| own.intersect(request.range)).filter(|range| !range.is_empty()).collect()
+    });
+    let (snapshot, scan_columns) = (context.snapshot.clone(), columns.clone());
+    let (series, limit) = (part.of(&selected).to_vec(), request.limit);
+    let scan = ranges.into_iter().flat_map(move |range| {
+        let (series, columns) = (series.clone(), scan_columns.clone());
+        snapshot.scan(ScanRequest { series, range, columns, batch_rows: BATCH_ROWS, limit })
     });
     let named = SampleRows {
         context: context.clone(),

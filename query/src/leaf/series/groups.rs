@@ -30,7 +30,7 @@ impl GroupBatches {
             let series = self.source.series[self.next];
             self.next += 1;
             let context = &self.source.context;
-            let there = context.snapshot.has_points(series, self.pipeline.window);
+            let there = self.source.has_points(series, self.pipeline.window);
             if there.map_err(|error| external(error.into()))? && !self.numbered.take(series, context) {
                 names.push(&encode_tags(self.source.key(series)?.tags()), 1)?;
             }

@@ -19,11 +19,11 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::TryStreamExt;
-use telem_engine::{Snapshot, Timestamp, Value};
+use telem_engine::{Timestamp, Value};
 
 use super::arguments::GapFill;
 use crate::answer::{TsAnswer, TsGroup};
-use crate::jobs::JobsOfDb;
+use crate::jobs::JobTags;
 use crate::leaf::LeafContext;
 use crate::leaf::rows::Column;
 use crate::operator::rebuilt;
@@ -83,15 +83,10 @@ impl ExecutionPlan for DownsampleExec {
         let memory = MemoryConsumer::new(self.name()).register(task.memory_pool());
         let (query, fill) = (self.query.clone(), self.fill);
         let (columns, schema) = (self.columns.clone(), self.schema());
-        let jobs = config.get_extension::<JobsOfDb>();
+        let jobs = config.get_extension::<JobTags>();
         let batches = futures::stream::once(async move {
-            let by_job = match &jobs {
-                Some(jobs) => jobs.snapshot(&query, view.index()).await,
-                None => Ok(None),
-            };
-            let by_job = by_job.map_err(|error| DataFusionError::External(Box::new(error)))?;
-            let (view, task_ctx) = match by_job {
-                Some(snapshot) => seen(snapshot, &task)?,
+            let (view, task_ctx) = match by_job(jobs.as_deref(), &query, &task)? {
+                Some(context) => seen(context, &task),
                 None => (View::clone(&view), task),
             };
             let context = PlanContext { view, task_ctx, options: &options };
@@ -109,19 +104,25 @@ impl ExecutionPlan for DownsampleExec {
     }
 }
 
-/// What sees `snapshot` alone.
-fn seen(snapshot: Snapshot, task: &TaskContext) -> Result<(View, Arc<TaskContext>)> {
+/// The leaf's context, if `query` names the tag of jobs.
+fn by_job(jobs: Option<&JobTags>, query: &TsQuery, task: &TaskContext) -> Result<Option<LeafContext>> {
+    let Some(jobs) = jobs else { return Ok(None) };
     let Some(context) = task.session_config().get_extension::<LeafContext>() else {
         return internal_err!("downsample is executed where leaves have nothing to read");
     };
-    let context = LeafContext { snapshot: snapshot.clone(), ..LeafContext::clone(&context) };
+    jobs.context(query, &context).map_err(|error| DataFusionError::External(Box::new(error)))
+}
+
+/// What sees nothing but `context`.
+fn seen(context: LeafContext, task: &TaskContext) -> (View, Arc<TaskContext>) {
+    let snapshot = context.snapshot.clone();
     let config = task.session_config().clone().with_extension(Arc::new(context));
     // Plans of time series carry their functions.
     let (scalar, higher_order) = (HashMap::new(), HashMap::new());
     let (aggregate, window) = (HashMap::new(), HashMap::new());
     let (session, runtime) = (task.session_id(), task.runtime_env());
     let task = TaskContext::new(task.task_id(), session, config, scalar, higher_order, aggregate, window, runtime);
-    Ok((View::alone(snapshot), Arc::new(task)))
+    (View::alone(snapshot), Arc::new(task))
 }
 
 /// Makes batches of an answer as they are asked for.

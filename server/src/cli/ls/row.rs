@@ -8,7 +8,7 @@ use std::str::FromStr;
 use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
-use telem_engine::{DbInfo, Snapshot, Timestamp};
+use telem_engine::{DbGlance, Snapshot, Timestamp};
 
 use crate::cli::glob::Glob;
 
@@ -95,7 +95,7 @@ impl RunRow {
     }
 
     /// What one node's database says.
-    pub fn of(info: &DbInfo, now: Timestamp) -> Self {
+    pub fn of(info: &DbGlance, now: Timestamp) -> Self {
         let job = info.job.as_ref().unwrap_or(&Json::Null);
         let text = |name: &str| job[name].as_str().map(str::to_owned);
         let object = |name: &str| job[name].as_object().cloned().unwrap_or_default();

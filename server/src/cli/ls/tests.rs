@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use telem_engine::{Db, Durability, MetaChange, Options, SampleBatch, SeriesKey, TagSet, Value};
+use telem_engine::{Db, DbGlance, Durability, MetaChange, Options, SampleBatch, SeriesKey, TagSet, Value};
 
 use telem_engine::Timestamp;
 
@@ -41,7 +41,7 @@ fn the_nodes_of_a_run_are_one_row_and_two_runs_into_one_directory_are_two() {
     for turn in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
         let mut rows = RunList::default();
         for at in turn {
-            rows.add(RunRow::of(&infos[at], Timestamp::from_seconds(3 * DAY)));
+            rows.add(RunRow::of(&DbGlance::from(infos[at].clone()), Timestamp::from_seconds(3 * DAY)));
         }
         let mut rows = rows.finish(&[]);
         rows.sort_by(|a, b| a.job.cmp(&b.job));
@@ -57,7 +57,7 @@ fn states_say_how_a_run_ended_or_that_nothing_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let state = |at: usize, job: Json, now: i64| {
         let info = saved_run(&dir.path().join(at.to_string()), "n", &job, 0.5);
-        RunRow::of(&info, Timestamp::from_seconds(now)).state
+        RunRow::of(&DbGlance::from(info.clone()), Timestamp::from_seconds(now)).state
     };
     let start = "1970-01-02T00:00:00Z";
     assert_eq!(state(0, json!({"id": "0", "start": start, "exit_code": 3, "end": start}), 9 * DAY), "failed");
@@ -78,7 +78,7 @@ fn runs_are_found_to_the_depth_that_is_asked_for_and_filtered_by_what_they_say()
     assert_eq!([found(1), found(2), found(3), found(4)], [0, 1, 1, 2]);
     assert!(find::databases(&[dir.path().join("nowhere")], 4).unwrap_err().to_string().contains("nowhere"));
 
-    let row = RunRow::of(&info, Timestamp::from_seconds(DAY));
+    let row = RunRow::of(&DbGlance::from(info.clone()), Timestamp::from_seconds(DAY));
     let passes = |filter: &str| filter.parse::<RunFilter>().unwrap().passes(&row);
     assert!(passes("lr=0.1") && passes("name=with*") && passes("job=0.1") && !passes("lr=0.01") && !passes("x=*"));
     assert!("lr".parse::<RunFilter>().unwrap_err().contains("KEY=VALUE"));
@@ -124,8 +124,11 @@ fn samples_of_any_node_say_that_a_run_goes_on() {
     );
     let agent = saved_run(&dir.path().join("n2"), "n2", &json!({"id": "7"}), 0.5);
     // The head's samples are old.
-    let head = || RunRow { state: "unfinished".to_owned(), ..RunRow::of(&head, Timestamp::from_seconds(DAY + 9)) };
-    let agent = || RunRow::of(&agent, Timestamp::from_seconds(DAY + 9));
+    let head = || RunRow {
+        state: "unfinished".to_owned(),
+        ..RunRow::of(&DbGlance::from(head.clone()), Timestamp::from_seconds(DAY + 9))
+    };
+    let agent = || RunRow::of(&DbGlance::from(agent.clone()), Timestamp::from_seconds(DAY + 9));
     assert_eq!(agent().state, "running");
     for turn in [[head(), agent()], [agent(), head()]] {
         let mut rows = RunList::default();
@@ -227,7 +230,7 @@ fn a_node_that_knows_the_id_alone_is_of_the_run_that_went_on_when_its_samples_be
     ];
     let mut rows = RunList::default();
     for at in [3, 1, 2, 0] {
-        let mut row = RunRow::of(&infos[at], Timestamp::from_seconds(9 * DAY));
+        let mut row = RunRow::of(&DbGlance::from(infos[at].clone()), Timestamp::from_seconds(9 * DAY));
         if at == 3 {
             // The samples of these tests are all of one day.
             row.begin = row.begin.map(|begin| begin + DAY * 1_000_000);

@@ -10,7 +10,8 @@ use serde_json::Value as Json;
 use telem_engine::{Clock, SystemClock};
 use telem_ingest::collect::catalog;
 
-use super::view::{ReportTable, ReportView, ViewAnswers};
+use super::view::{ReportTable, ReportView, ViewAnswers, ViewAuthor};
+use super::warnings::ReportWarning;
 use crate::cli::CliFailure;
 use crate::cli::ls::RUNNING_MAX_US;
 use crate::cli::source::RunSource;
@@ -95,21 +96,34 @@ pub async fn job(source: &mut RunSource) -> Result<ReportJob, CliFailure> {
     })
 }
 
+/// The answers to all views, and what is to be said of those of telem that have none: on a very large run one may pass
+/// the deadline, and the others are worth having.
+///
 /// # Errors
-/// Failed where a view cannot be answered: names it.
-pub async fn answers(source: &mut RunSource, views: &[ReportView]) -> Result<ViewAnswers, CliFailure> {
-    let mut answers = ViewAnswers::new();
+/// Failed where a view of the user cannot be answered: names it.
+pub async fn answers(
+    source: &mut RunSource,
+    views: &[ReportView],
+) -> Result<(ViewAnswers, Vec<ReportWarning>), CliFailure> {
+    let (mut answers, mut unanswered) = (ViewAnswers::new(), Vec::new());
     for view in views {
-        let named =
-            |failure: CliFailure| CliFailure::Failed(format!("the view {}: {}", view.name, failure.into_message()));
-        let batches = source.ask(&view.sql).await.map_err(named)?;
+        let batches = match source.ask(&view.sql).await {
+            Ok(batches) => batches,
+            Err(failure) if view.author == ViewAuthor::Telem => {
+                unanswered.push(ReportWarning::not_answered(&view.title, &failure.into_message()));
+                continue;
+            }
+            Err(failure) => {
+                return Err(CliFailure::Failed(format!("the view {}: {}", view.name, failure.into_message())));
+            }
+        };
         let mut table = ReportTable::of(&batches).map_err(CliFailure::failed)?;
         if OF_PROGRAM.contains(&&*view.name) {
             keep_program(&mut table);
         }
         answers.insert(view.name.clone(), table);
     }
-    Ok(answers)
+    Ok((answers, unanswered))
 }
 
 fn keep_program(table: &mut ReportTable) {

@@ -246,13 +246,41 @@ fn a_file_of_views_that_is_none_is_refused_by_its_line() {
         ("CREATE VIEW a AS\nSELECT 1", "the view 'a' does not end"),
         ("CREATE VIEW é", "line 1"),
     ] {
-        let why = view::parse(text).unwrap_err();
+        let why = view::parse(text, ViewAuthor::User).unwrap_err();
         assert!(why.contains(expected), "{why}");
     }
-    assert_eq!(view::parse("").unwrap(), []);
+    assert_eq!(view::parse("", ViewAuthor::User).unwrap(), []);
     assert!(
-        view::parse(view::OWN).unwrap().iter().all(|view| view.title != view.name && view.name.starts_with("report_"))
+        view::parse(view::OWN, ViewAuthor::Telem)
+            .unwrap()
+            .iter()
+            .all(|view| view.title != view.name && view.name.starts_with("report_"))
     );
+}
+
+#[test]
+fn a_section_that_cannot_be_made_is_named_and_the_others_are_there() {
+    let dir = tempfile::tempdir().unwrap();
+    record(&dir.path().join("run"), Plant::Nothing);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let view = |name: &str, sql: &str, author| ReportView {
+        name: name.to_owned(),
+        title: format!("of {name}"),
+        sql: sql.to_owned(),
+        author,
+    };
+    let ask = |author| {
+        let views = [view("bad", "SELECT nothing FROM nodes", author), view("good", "SELECT node FROM nodes", author)];
+        let mut source =
+            RunSource::open(dir.path().join("run").to_str().unwrap(), StrictArg { strict: false }).unwrap();
+        runtime.block_on(read::answers(&mut source, &views))
+    };
+    let (answers, unanswered) = ask(ViewAuthor::Telem).unwrap();
+    assert_eq!(answers.keys().collect::<Vec<_>>(), ["good"]);
+    assert_eq!(unanswered[0].code, WarningCode::NotAnswered);
+    assert!(unanswered[0].text.starts_with("the section 'of bad' is missing: "), "{}", unanswered[0].text);
+    // A mistake in a view of the user's is for the user to mend.
+    assert!(ask(ViewAuthor::User).unwrap_err().into_message().starts_with("the view bad: "));
 }
 
 #[test]

@@ -18,6 +18,14 @@ pub struct ReportView {
     pub name: String,
     pub title: String,
     pub sql: String,
+    pub author: ViewAuthor,
+}
+
+/// Who wrote a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewAuthor {
+    Telem,
+    User,
 }
 
 /// The views in a file: each begins a line with `CREATE VIEW name AS`, and ends with a `;` at the end of a line. A comment
@@ -25,7 +33,7 @@ pub struct ReportView {
 ///
 /// # Errors
 /// A sentence that names the line where something else stands.
-pub fn parse(text: &str) -> Result<Vec<ReportView>, String> {
+pub fn parse(text: &str, author: ViewAuthor) -> Result<Vec<ReportView>, String> {
     let mut views: Vec<ReportView> = Vec::new();
     let mut title = None;
     let mut open: Option<ReportView> = None;
@@ -45,7 +53,7 @@ pub fn parse(text: &str) -> Result<Vec<ReportView>, String> {
                 return Err(format!("line {number}: a view '{name}' is there already"));
             }
             let title = title.take().unwrap_or_else(|| name.to_owned());
-            open = Some(ReportView { name: name.to_owned(), title, sql: rest.to_owned() });
+            open = Some(ReportView { name: name.to_owned(), title, sql: rest.to_owned(), author });
         }
         if line.trim_end().ends_with(';')
             && let Some(mut view) = open.take()

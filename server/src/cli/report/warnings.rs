@@ -49,6 +49,8 @@ pub enum WarningCode {
     WaitingRank,
     IdleGpu,
     SmallWrites,
+    /// Of the report, not of the run.
+    NotAnswered,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,6 +65,12 @@ pub struct ReportWarning {
 }
 
 impl ReportWarning {
+    /// A section that is missing.
+    pub fn not_answered(title: &str, why: &str) -> Self {
+        let text = format!("the section '{title}' is missing: {why}");
+        Self { code: WarningCode::NotAnswered, subject: title.to_owned(), value: 0.0, expected: 0.0, text }
+    }
+
     /// From what is expected, relative to that where it is not 0.
     fn distance(&self) -> f64 {
         (self.value - self.expected).abs() / if self.expected == 0.0 { 1.0 } else { self.expected.abs() }

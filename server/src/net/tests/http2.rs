@@ -101,7 +101,7 @@ async fn tls_comes_before_everything_else_and_nobody_here_needs_it() {
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
         let protocols = Services { http: hello(), lines: None, listeners: Vec::new() };
-        let listeners = Listeners { tcp, tls, socket: None, node: "n1".into(), own: Vec::new() };
+        let listeners = Listeners { tcp, tls, socket: None, node: "n1".into(), slots: None, own: Vec::new() };
         serve(listeners, protocols, own_rules(), &ServerLimits::default(), stopped).await;
     });
     assert!(ask(address, GET).await.ends_with("hello"));

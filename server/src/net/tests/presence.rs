@@ -48,7 +48,8 @@ async fn a_client_of_the_socket_that_left_is_noticed() {
     let (http, mut inside, mut gone) = until_gone();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        let listeners = Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into(), own: Vec::new() };
+        let listeners =
+            Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into(), slots: None, own: Vec::new() };
         serve(
             listeners,
             Services { http, lines: None, listeners: Vec::new() },

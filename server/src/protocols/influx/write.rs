@@ -10,7 +10,6 @@ use serde_json::{Value as Json, json};
 use telem_engine::Durability;
 use telem_ingest::accept::lines::{AcceptedLines, LineReason, LineReject, LineRules};
 use telem_ingest::decode::line::LinePrecision;
-use telem_ingest::default_tags::DefaultTags;
 
 use super::answer::{Dialect, InfluxError, respond};
 use crate::http::{self, Params, body};
@@ -123,7 +122,8 @@ async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), 
     let params = Params::parse(request.uri().query().unwrap_or_default());
     let wishes = WriteWishes::of(&params, dialect)?;
     let rules = LineRules { precision: wishes.precision, keep: state.level >= LEVEL };
-    let tags = if params.has(AS_SENT) { DefaultTags::default() } else { http::default_tags(&request) };
+    let tags = http::default_tags(&request);
+    let tags = if params.has(AS_SENT) { tags.of_slot_alone() } else { tags };
     let decoder = writer.clone();
     let decode = move |body: &[u8]| {
         let accepted = decoder.accept_lines(&tags, rules, body);

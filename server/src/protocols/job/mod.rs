@@ -1,5 +1,8 @@
 //! `/api/job`: the description of the job, which the job itself may add to: its name, settings and tags.
 //!
+//! Where jobs share the server, the job is that of the connection, or of the header `X-Telem-Job`. `POST /api/job/end`
+//! then says that it is over, with `{"exit_code": N}` or `{"signal": N}`, and `GET /api/jobs` lists all of them.
+//!
 //! `GET` answers with all of it. `POST` takes `{"name": TEXT, "settings": {...}, "tags": {...}}`, each of which may be
 //! missing, adds them to what is there, and answers with all of it. They are durable when the answer is sent. An agent
 //! passes both on to the head of its job.
@@ -13,14 +16,15 @@ use axum::Router;
 use axum::extract::{Request, State as Of};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use telem_engine::{Db, Durability, ErrorKind, MetaChange};
+use telem_engine::{Db, Durability, ErrorKind, JobPart, MetaChange};
 
 use crate::http::{ApiError, body};
 use crate::protocol::Protocol;
 use crate::settings::{self, RunLabels};
+use crate::slots::{JobId, JobSlots};
 use crate::state::State;
 
 /// Longest body.
@@ -40,19 +44,34 @@ impl JobApi {
 
 impl Protocol for JobApi {
     fn routes(self: Arc<Self>) -> Router {
-        Router::new().route("/api/job", get(described).post(change)).with_state(Arc::clone(&self.state))
+        Router::new()
+            .route("/api/job", get(described).post(change))
+            .route("/api/job/end", post(end))
+            .route("/api/jobs", get(all))
+            .with_state(Arc::clone(&self.state))
     }
 }
 
-async fn described(Of(state): Of<Arc<State>>) -> Result<Response, ApiError> {
+/// The job among several that a request belongs to.
+fn shared(state: &State, request: &Request) -> Option<(Arc<JobSlots>, JobId)> {
+    Some((state.slots.clone()?, request.extensions().get::<JobId>()?.clone()))
+}
+
+async fn described(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
+    let not_found = |what: &str| ApiError::new(StatusCode::NOT_FOUND, what);
+    if let Some((slots, id)) = shared(&state, &request) {
+        let job = slots.description(&id).ok_or_else(|| not_found("this job is over"))?;
+        return Ok(answer(&job));
+    }
     match state.db.snapshot().meta().job() {
         Some(job) => Ok(answer(job)),
-        None => Err(ApiError::new(StatusCode::NOT_FOUND, "nothing describes the job: it was not started by telem run")),
+        None => Err(not_found("nothing describes the job: it was not started by telem run")),
     }
 }
 
 async fn change(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
     let bad = |why: String| ApiError::of_kind(ErrorKind::Invalid, why);
+    let shared = shared(&state, &request);
     let text = body::read(request, &state.limits.bodies.at_most(BODY_BYTES_MAX)).await?;
     // Not at once: a list would be taken for the fields in their order.
     let labels = serde_json::from_slice::<Map<String, Json>>(&text)
@@ -61,17 +80,63 @@ async fn change(Of(state): Of<Arc<State>>, request: Request) -> Result<Response,
         bad(format!("the body is no {{\"name\":\"...\",\"settings\":{{...}},\"tags\":{{...}}}}: {error}"))
     })?;
     let db = state.db.clone();
-    let changed = tokio::task::spawn_blocking(move || apply(&db, labels)).await;
-    let job = changed.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))??;
-    Ok(answer(&job))
+    Ok(answer(&written(move || apply(&db, shared, labels)).await?))
 }
 
-fn apply(db: &Db, labels: RunLabels) -> Result<Json, ApiError> {
+/// What `write` answers, on a thread that may wait for a disk.
+async fn written<T: Send + 'static>(
+    write: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let written = tokio::task::spawn_blocking(write).await;
+    written.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))?
+}
+
+fn apply(db: &Db, shared: Option<(Arc<JobSlots>, JobId)>, labels: RunLabels) -> Result<Json, ApiError> {
+    let labelled = |job: Json| labels.onto(job).map_err(|why| ApiError::of_kind(ErrorKind::Invalid, why));
+    if let Some((slots, id)) = shared {
+        let changed = slots.describe(&id, labelled)?;
+        return changed.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "this job is over"));
+    }
     let _turn = settings::turn();
-    let current = db.snapshot().meta().job().cloned().unwrap_or_else(|| json!({}));
-    let changed = labels.onto(current).map_err(|why| ApiError::of_kind(ErrorKind::Invalid, why))?;
+    let changed = labelled(db.snapshot().meta().job().cloned().unwrap_or_else(|| json!({})))?;
     db.put_meta(MetaChange::Job(changed.clone()), Durability::Synced)?;
     Ok(changed)
+}
+
+/// How a job ended, as `/api/job/end` takes it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobEnding {
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+}
+
+async fn end(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
+    let shared = shared(&state, &request);
+    let text = body::read(request, &state.limits.bodies.at_most(BODY_BYTES_MAX)).await?;
+    let bad = |error| {
+        let why = format!("the body is neither empty nor {{\"exit_code\":N}} or {{\"signal\":N}}: {error}");
+        ApiError::of_kind(ErrorKind::Invalid, why)
+    };
+    let ending = match &*text {
+        [] => JobEnding::default(),
+        text => serde_json::from_slice(text).map_err(bad)?,
+    };
+    let Some((slots, id)) = shared else {
+        let what = "the request belongs to no job among several: send X-Telem-Job: ID";
+        return Err(ApiError::new(StatusCode::NOT_FOUND, what));
+    };
+    let fields = [("exit_code", ending.exit_code), ("signal", ending.signal)];
+    let how = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
+    let told = written(move || Ok(slots.end(&id, how)?)).await?;
+    Ok(answer(&told.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "this job is over"))?))
+}
+
+/// Of this node.
+async fn all(Of(state): Of<Arc<State>>) -> Response {
+    let part = |JobPart { job, node, description }: JobPart| json!({ "job": *job, "node": *node, "description": description.as_deref() });
+    let parts: Vec<Json> = state.db.snapshot().job_parts().into_iter().map(part).collect();
+    answer(&Json::Array(parts))
 }
 
 fn answer(job: &Json) -> Response {

@@ -74,6 +74,7 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
         limits: ServerLimits { bodies: BodyLimits::default().at_most(4_096), ..ServerLimits::default() },
         cors: Cors::default(),
         refusal: crate::state::Refusal::Saved,
+        slots: None,
         version: "1.2.3",
     };
     Server { state: Arc::new(state), _dir: dir }

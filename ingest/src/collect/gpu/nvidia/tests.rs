@@ -5,5 +5,5 @@ mod library;
 mod reader;
 mod stand_in;
 
-pub use self::reader::{is_gone, program as as_child};
+pub use self::reader::{Hand, is_gone, program as as_child};
 pub use self::stand_in::{Driver, H100, StandIn};

@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use super::reader::{Hand, program};
 use super::stand_in::{Driver, H100, StandIn};
 use crate::collect::gpu::nvidia::reader::VendorReader;
-use crate::collect::gpu::nvidia::{GATE, NvidiaGpus, NvidiaSample};
+use crate::collect::gpu::nvidia::{GATE, NvidiaGpus};
+use crate::collect::gpu::{DeviceStatus, GpuPart, GpuPartKind, GpuReading, GpuSource};
 use crate::collect::sampler::Found;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
@@ -57,12 +58,15 @@ impl Node {
         fs::write(path, text).unwrap();
     }
 
-    fn tick(&mut self, second: u64) -> Vec<(u32, NvidiaSample)> {
+    /// By the number that the library gives to the GPU.
+    fn tick(&mut self, second: u64) -> Vec<(u32, GpuReading)> {
         self.clock.set(second);
-        self.gpus.sample(&Out::new(&self.db, "n1", self.clock.now(), 0))
+        let samples = self.gpus.sample(&Out::new(&self.db, "n1", self.clock.now(), 0));
+        let number = |bus| [0x1b, 0x43].iter().position(|known| *known == bus).unwrap() as u32;
+        samples.into_iter().map(|(pci, sample)| (number(pci.bus), sample)).collect()
     }
 
-    fn first(&mut self, second: u64) -> NvidiaSample {
+    fn first(&mut self, second: u64) -> GpuReading {
         self.tick(second).remove(0).1
     }
 
@@ -76,29 +80,30 @@ impl Node {
 fn values_are_told_in_base_units() {
     let mut node = Node::new(3, "0 nvmlEventSetWait_v2 value 79\n");
     node.gpus.search();
-    let expected = NvidiaSample {
+    let expected = GpuReading {
         up: true,
         utilization_percent: Some(87.0),
-        memory_activity_percent: Some(33.0),
-        memory_bytes: Some([21_096_300_544, 85_520_809_984]),
+        memory_used_bytes: Some(21_096_300_544),
+        memory_size_bytes: Some(85_520_809_984),
         power_watts: Some(412.345),
         energy_joules: Some(110_000.25),
         temperature_celsius: Some(61.0),
-        sm_hertz: Some(1_980_000_000),
-        memory_hertz: Some(2_619_000_000),
+        memory_activity_percent: Some(33.0),
+        sm_clock_hertz: Some(1_980_000_000),
+        memory_clock_hertz: Some(2_619_000_000),
         memory_temperature_celsius: Some(54.0),
-        limit_watts: Some(700.0),
+        power_limit_watts: Some(700.0),
         throttled_seconds: [Some(1.5), Some(0.25), Some(0.0)],
-        memory_errors: [Some(12), Some(1)],
-        replays: Some(3),
+        ecc_errors: [Some(12), Some(1)],
+        pcie_replays: Some(3),
         xids: vec![(79, 1)],
-        ..NvidiaSample::default()
+        ..GpuReading::default()
     };
     assert_eq!(node.first(10), expected);
-    let second = NvidiaSample {
-        limit_watts: None,
-        memory_errors: [None, None],
-        replays: None,
+    let second = GpuReading {
+        power_limit_watts: None,
+        ecc_errors: [None, None],
+        pcie_replays: None,
         link_bytes: [Some(2_000 << 20), Some(4_000 << 20)],
         sm_active_percent: Some(71.5),
         sm_occupancy_percent: Some(40.25),
@@ -107,9 +112,54 @@ fn values_are_told_in_base_units() {
         ..expected
     };
     assert_eq!(node.first(12), second, "what changes rarely is asked every 5 s");
-    assert_eq!(node.first(15).limit_watts, Some(700.0));
-    assert_eq!(node.gpus.driver(), "550.54.15");
-    assert_eq!(node.gpus.cards().map(|card| &*card.pci).collect::<Vec<_>>(), ["0000:1b:00.0", "0000:43:00.0"]);
+    assert_eq!(node.first(15).power_limit_watts, Some(700.0));
+}
+
+#[test]
+fn instances_of_a_partitioned_gpu_are_its_parts() {
+    let mut node = Node::new(
+        2,
+        "0 nvmlDeviceGetMigMode value 1
+0 nvmlDeviceGetMaxMigDeviceCount value 7
+0:5 nvmlDeviceGetMigDeviceHandleByIndex return 0
+0:5 nvmlDeviceGetMemoryInfo_v2 value 2000 0 500 1500
+",
+    );
+    node.gpus.search();
+    let part = GpuPart {
+        kind: GpuPartKind::Mig,
+        number: 5,
+        utilization_percent: None,
+        memory_used_bytes: Some(1_500),
+        memory_size_bytes: Some(2_000),
+    };
+    assert_eq!(node.first(10).parts, std::slice::from_ref(&part));
+    assert_eq!(node.first(11).parts, [part], "at every tick");
+    assert_eq!(node.tick(12)[1].1.parts, []);
+}
+
+#[test]
+fn identities_tell_what_the_library_and_the_kernel_know() {
+    let mut node = Node::new(2, "");
+    node.write("sys/bus/pci/devices/0000:43:00.0/numa_node", "1\n");
+    node.write("sys/bus/pci/devices/0000:1b:00.0/numa_node", "-1\n");
+    node.gpus.search();
+    assert_eq!(node.gpus.cards(), [], "nobody was asked");
+    node.tick(1);
+    let cards = node.gpus.cards();
+    let told = |at: usize| (cards[at].pci.to_string(), cards[at].numa, cards[at].limit_watts, cards[at].status);
+    assert_eq!(told(0), ("0000:1b:00.0".to_owned(), None, Some(700.0), DeviceStatus::Ok));
+    assert_eq!(told(1), ("0000:43:00.0".to_owned(), Some(1), Some(700.0), DeviceStatus::Ok));
+    let texts = [&cards[1].model, &cards[1].uuid, &cards[1].driver, &cards[1].firmware].map(|text| &**text);
+    let uuid = "GPU-66666666-7777-8888-9999-aaaaaaaaaaaa";
+    assert_eq!(texts, ["NVIDIA H100 80GB HBM3", uuid, "nvidia 550.54.15", "96.00.89.00.01"]);
+    assert_eq!(cards[1].memory_bytes, Some(85_520_809_984));
+    node.plays("0 * return 16\n");
+    node.tick(2);
+    assert_eq!(
+        node.gpus.cards().iter().map(|card| card.status).collect::<Vec<_>>(),
+        [DeviceStatus::Lost, DeviceStatus::Ok]
+    );
 }
 
 #[test]
@@ -158,7 +208,7 @@ fn a_lost_gpu_is_down_beside_others_that_go_on() {
     assert_eq!(node.up(1), [(0, true), (1, true)]);
     node.plays("0 * return 15\n");
     assert_eq!(node.up(2), [(0, false), (1, true)]);
-    assert_eq!(node.first(3), NvidiaSample::default(), "nothing but that it is down");
+    assert_eq!(node.first(3), GpuReading::default(), "nothing but that it is down");
     node.plays("");
     assert_eq!(node.up(70), [(0, true), (1, true)]);
 }
@@ -229,6 +279,8 @@ fn a_gpu_that_sleeps_is_not_woken() {
         node.gpus.search();
         assert_eq!(node.tick(1), [], "{status}");
         assert!(!node.gpus.reader.is_running());
+        let cards = node.gpus.cards();
+        assert_eq!((cards.len(), cards[0].status, cards[0].pci.bus), (1, DeviceStatus::Asleep, 1));
     }
     assert_eq!(node.gpus.found(), [Found::Present]);
     laptop(&node, "auto\n", "active\n");

@@ -1,0 +1,150 @@
+//! Jobs that share one server: each sample belongs to the job whose process sent it, those of the node to all jobs that
+//! ran then: in SQL, for OpenTSDB's clients, after a crash, and in what is saved.
+
+use std::path::Path;
+
+use serde_json::{Value as Json, json};
+
+use crate::process::{Server, poll, telem};
+
+/// Puts a value as a process of a job does, over the Unix socket.
+fn put(server: &mut Server, job: &[(&str, &str)], metric: &str, value: &str) {
+    let mut command = telem(["put", metric, value]);
+    command.env("TELEM_SOCKET", server.socket()).envs(job.iter().copied());
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A request of a job that comes over TCP.
+fn of_job(server: &Server, job: &str, method: &str, path: &str, body: &str) -> (u16, Json) {
+    let answer = server.connect().request(method, path, &[("X-Telem-Job", job)], body.as_bytes()).unwrap();
+    (answer.status, serde_json::from_str(&answer.text()).unwrap_or(Json::Null))
+}
+
+/// The rows of an answer as CSV, from a server or from saved databases.
+fn rows(from: &str, sql: &str) -> Vec<String> {
+    let done = telem(["sql", "--format", "csv", from, sql]).output().unwrap();
+    assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().lines().skip(1).map(str::to_owned).collect()
+}
+
+fn url(server: &Server) -> String {
+    format!("http://{}", server.address)
+}
+
+const VALUES: &str = "SELECT job, value FROM loss ORDER BY value";
+
+/// Two jobs that send at once, one without a job, and one that says so in a header.
+fn send(server: &mut Server) {
+    put(server, &[("TELEM_JOB", "first"), ("RANK", "0")], "loss", "1");
+    put(server, &[("SLURM_JOB_ID", "77"), ("SLURM_JOB_NAME", "trial"), ("RANK", "0")], "loss", "2");
+    put(server, &[], "room_celsius", "21");
+    let body = json!({"metric": "loss", "timestamp": "now", "value": 4, "tags": {"rank": "0"}}).to_string();
+    let body = body.replace("\"now\"", &now_ms().to_string());
+    assert_eq!(of_job(server, "by header", "POST", "/api/put", &body).0, 204);
+    put(server, &[("TELEM_JOB", "first"), ("RANK", "0")], "loss", "5");
+}
+
+fn now_ms() -> u128 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis()
+}
+
+#[test]
+fn samples_of_jobs_that_share_a_server_belong_to_the_job_that_sent_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("db");
+    let mut serve = telem(["serve", "--level", "2", "--interval", "100ms", "--listen", "127.0.0.1:0", "--data"]);
+    serve.arg(&data);
+    let mut server = Server::start(serve);
+    send(&mut server);
+    let expected = ["first,1.0", "77,2.0", "by header,4.0", "first,5.0"];
+    assert_eq!(rows(&url(&server), VALUES), expected);
+    assert_eq!(rows(&url(&server), "SELECT count(*) FROM loss WHERE job = 'first'"), ["2"]);
+    // What describes a job: the first process that was heard of, the scheduler, and the job itself.
+    let labels = json!({"name": "lr 3e-4", "settings": {"lr": 3e-4}}).to_string();
+    assert_eq!(of_job(&server, "by header", "POST", "/api/job", &labels).0, 200);
+    let sql = "SELECT job, name, state, command, settings['lr'] FROM jobs ORDER BY job";
+    let jobs = rows(&url(&server), sql);
+    assert_eq!((jobs.len(), &*jobs[1]), (4, "by header,lr 3e-4,unfinished,,0.0003"), "{jobs:?}");
+    assert!(jobs[2].starts_with("first,,unfinished,") && jobs[2].contains(" put loss 1"), "{jobs:?}");
+    // What comes from no job, as from an exporter, is the node's own.
+    assert_eq!(rows(&url(&server), "SELECT job, value FROM room_celsius ORDER BY job"), ["77,21.0", "first,21.0"]);
+    // The node's own belong to all that ran.
+    poll("samples of the node while the jobs run", || {
+        let jobs = rows(&url(&server), "SELECT DISTINCT job FROM node_load1 WHERE job <> 'local' ORDER BY job");
+        jobs == ["77", "by header", "first"]
+    });
+    // OpenTSDB's clients know tags alone.
+    let answer = server.get("/api/query?start=1h-ago&m=max:loss%7Bjob=*%7D").expect(200).json();
+    let mut lines: Vec<(String, f64)> = answer
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| {
+            let last = line["dps"].as_object().unwrap().values().filter_map(Json::as_f64).fold(0.0, f64::max);
+            (line["tags"]["job"].as_str().unwrap().to_owned(), last)
+        })
+        .collect();
+    lines.sort_by(|a, b| a.0.cmp(&b.0));
+    let expected_lines = [("77", 2.0), ("by header", 4.0), ("first", 5.0)];
+    assert_eq!(lines, expected_lines.map(|(job, last)| (job.to_owned(), last)));
+
+    // A job that is said to be over.
+    let (status, told) = of_job(&server, "by header", "POST", "/api/job/end", r#"{"exit_code": 3}"#);
+    assert_eq!((status, &told["exit_code"]), (200, &json!(3)));
+    assert_eq!(rows(&url(&server), "SELECT state FROM jobs WHERE job = 'by header'"), ["failed"]);
+    assert_eq!(of_job(&server, "by header", "POST", "/api/job/end", "{\"code\": 3}").0, 400);
+    assert_eq!(of_job(&server, "local", "GET", "/api/job", "").0, 400, "that is what no job sent");
+
+    // The same after a crash, saved, and beside the database of another job.
+    server.kill();
+    assert_eq!(rows(data.to_str().unwrap(), VALUES), expected);
+    let mut server = Server::serve(&data, &[]);
+    put(&mut server, &[("TELEM_JOB", "first"), ("RANK", "0")], "loss", "6");
+    let (status, _) = server.terminate();
+    assert!(status.success());
+    let goes_on = [&expected[..], &["first,6.0"]].concat();
+    assert_eq!(rows(data.to_str().unwrap(), VALUES), goes_on);
+    assert_eq!(rows(data.to_str().unwrap(), "SELECT count(*) FROM jobs WHERE job = 'first'"), ["1"], "one run");
+    let info = telem(["info", data.to_str().unwrap()]).output().unwrap();
+    let info = String::from_utf8(info.stdout).unwrap();
+    for line in
+        ["job        first: ", "job        77: ", "job        by header\nname       lr 3e-4\nsettings   lr=0.0003"]
+    {
+        assert!(info.contains(line), "{line}:\n{info}");
+    }
+    assert_job_of_another_database_stays_apart(dir.path(), &data, &goes_on);
+}
+
+fn assert_job_of_another_database_stays_apart(dir: &Path, data: &Path, known: &[&str]) {
+    let saved = dir.join("saved");
+    let script = "\"$TELEM\" put loss 7 rank=0";
+    let mut run = telem(["run", "--quiet", "--job", "alone", "--save"]);
+    run.arg(&saved).args(["--", "sh", "-c", script]).env("TELEM", env!("CARGO_BIN_EXE_telem"));
+    run.env("XDG_RUNTIME_DIR", dir).env("TELEM_DATA", dir.join("live"));
+    let done = run.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let mut sql = telem(["sql", "--format", "csv"]);
+    sql.arg(data).arg(&saved).arg(VALUES);
+    let done = sql.output().unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
+    let found: Vec<&str> = text.lines().skip(1).collect();
+    assert_eq!(found, [known, &["alone,7.0"]].concat(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn a_server_that_nobody_shares_stores_what_it_did_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::serve(&dir.path().join("db"), &[]);
+    put(&mut server, &[("RANK", "0")], "loss", "3");
+    assert_eq!(rows(&url(&server), "SELECT array_to_string(map_keys(tags), ' ') FROM series"), ["host rank"]);
+    // A job of telem run has its database to itself.
+    let sql = "SELECT array_to_string(map_keys(tags), ' '), job FROM series";
+    let script = format!("\"$TELEM\" put loss 7 && \"$TELEM\" sql --format csv unix:$TELEM_SOCKET \"{sql}\"");
+    let mut run = telem(["run", "--quiet", "--job", "alone", "--save"]);
+    run.arg(dir.path().join("saved")).args(["--", "sh", "-c", &script]).env("TELEM", env!("CARGO_BIN_EXE_telem"));
+    run.env("XDG_RUNTIME_DIR", dir.path()).env("TELEM_DATA", dir.path().join("live"));
+    let done = run.output().unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
+    assert!(text.contains("host,alone"), "{text}{}", String::from_utf8_lossy(&done.stderr));
+}
