@@ -164,7 +164,9 @@ fn every_collector_has_its_line() {
         assert!(sampler.contains(&format!("{subject}::new(")), "{subject} has no line in Sampler::new");
         found += 1;
     }
-    assert_eq!(sampler.matches("seat(\"").count(), found, "a line for each");
+    // Some subjects have several: one for each vendor.
+    let lines = sampler.matches("        add(Part::").count();
+    assert!(found >= 13 && lines >= found, "{lines} lines for {found} subjects");
 }
 
 #[test]

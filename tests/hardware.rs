@@ -79,6 +79,51 @@ fn the_devices_of_a_node_are_in_sql_in_info_and_in_the_saved_database() {
     assert!(told.contains("hardware   2 x cpu: GenuineIntel Xeon 8480\n           memory: 68.7 GB\n"), "{told}");
 }
 
+/// Links as they are: they lead to drivers.
+fn lay_over(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(entry.path()).unwrap(), to).unwrap();
+        } else if entry.path().is_dir() {
+            lay_over(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_gpus_of_a_recorded_machine_join_with_their_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, data) = (dir.path().join("root"), dir.path().join("db"));
+    machine(&root);
+    lay_over(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/machines/mi300x/sys"), &root.join("sys"));
+    let mut command = telem(["serve", "--level", "3", "--listen", "127.0.0.1:0", "--node", "n7", "--sysroot"]);
+    command.arg(&root).arg("--data").arg(&data);
+    let server = Server::start(command);
+    let sql = "SELECT count(DISTINCT device) AS gpus, min(model) AS model, sum(up.value) > 0 AS up FROM inventory \
+               JOIN gpu_up AS up ON inventory.device = up.gpu AND inventory.node = up.node \
+               WHERE kind = 'gpu' AND status = 'ok' HAVING count(*) > 0";
+    let expected = json!([{"gpus": 8, "model": "AMD Instinct MI300X OAM", "up": true}]);
+    let mut told = Json::Null;
+    poll("the GPUs", || {
+        let answer = server.sql(sql);
+        // Their table is there once they have samples.
+        if answer.status == 200 {
+            told = answer.json();
+        }
+        told == expected
+    });
+    let dragon = server.sql("SELECT DISTINCT gpu FROM \"DeviceUtilization\"").expect(200).json();
+    assert_eq!(dragon.as_array().unwrap().len(), 8, "{dragon}");
+    assert!(server.terminate().0.success());
+    let told = text(&["info", data.to_str().unwrap()]);
+    assert!(told.contains("8 x gpu: AMD Instinct MI300X OAM, 206 GB, 750 W, driver amdgpu"), "{told}");
+    assert!(told.contains("gpus       8 GPUs"), "{told}");
+}
+
 #[test]
 fn the_energy_of_a_node_and_its_gpus_is_the_same_live_saved_and_of_several_databases() {
     let dir = tempfile::tempdir().unwrap();

@@ -156,8 +156,7 @@ impl Meta {
 
     /// Takes in what another database knows, which wins where both know something. What that one notes on
     /// single series stays out: it calls them by numbers of its own. So do intervals of jobs, each of which is one
-    /// database's. Devices are called by their
-    /// nodes.
+    /// database's. Devices are called by their nodes.
     pub(crate) fn absorb(&mut self, later: Meta) {
         self.job_intervals.clear();
         self.metrics.extend(later.metrics);

@@ -15,7 +15,10 @@ use arrow::array::AsArray;
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use arrow::datatypes::{Float64Type, TimestampMicrosecondType};
 use serde::{Deserialize, Serialize};
-use telem_engine::{DeviceKind, DeviceStatus, JobPart, Result, ScanColumn, ScanRequest, SeriesId, Snapshot, TimeRange};
+use telem_engine::{
+    DeviceKind, DeviceStatus, JobPart, JobPiece, RecordedJob, Result, ScanColumn, ScanRequest, SeriesId, Snapshot,
+    TimeRange,
+};
 
 use self::meter::{EnergyMeter, IdleMeter, MeterReading, interval_us};
 
@@ -99,16 +102,29 @@ impl JobEnergy {
 /// Those of the engine, from the segments that are read.
 pub fn of_jobs(snapshot: &Snapshot, is_stopped: &dyn Fn() -> bool) -> Result<Vec<JobEnergy>> {
     let parts = snapshot.job_parts();
-    let jobs: BTreeSet<&Arc<str>> = parts.iter().map(|part| &part.job).collect();
     let mut rows = Vec::new();
-    for job in &jobs {
-        let own = if jobs.len() == 1 { snapshot.clone() } else { snapshot.of_job(job) };
-        for node in own.nodes().to_vec() {
-            let part = parts.iter().rev().find(|part| part.job == **job && part.node == node);
-            let part = part.or_else(|| parts.iter().find(|part| part.job == **job));
-            let reader = EnergyReader { snapshot: &own, node: &node, is_stopped };
-            rows.extend(reader.rows(job, part)?);
+    for RecordedJob { job, pieces } in snapshot.jobs(|_| true) {
+        let mut of_job = Vec::new();
+        for JobPiece { snapshot, ranges } in &pieces {
+            // Several are what no job had of a database that jobs share.
+            let [range] = &**ranges else { continue };
+            for node in snapshot.nodes() {
+                let part = parts.iter().rev().find(|part| part.job == job && part.node == *node);
+                let part = part.or_else(|| parts.iter().find(|part| part.job == job));
+                let reader = EnergyReader { snapshot, node, is_stopped };
+                of_job.extend(reader.rows(&job, part, *range)?);
+            }
         }
+        // A job that shares its node has the series of its programs beside those of the node.
+        let is_known = |row: &JobEnergy| row.joules.is_some() || row.gpu.is_some();
+        let known: BTreeSet<Arc<str>> =
+            of_job.iter().filter(|row| is_known(row)).map(|row| Arc::clone(&row.node)).collect();
+        let mut told = BTreeSet::new();
+        of_job.retain(|row| match known.contains(&row.node) {
+            true => is_known(row) || row.host.is_some(),
+            false => told.insert(Arc::clone(&row.node)),
+        });
+        rows.extend(of_job);
     }
     Ok(rows)
 }
@@ -138,7 +154,7 @@ struct HostSeries {
 }
 
 impl EnergyReader<'_> {
-    fn rows(&self, job: &Arc<str>, part: Option<&JobPart>) -> Result<Vec<JobEnergy>> {
+    fn rows(&self, job: &Arc<str>, part: Option<&JobPart>, ran: TimeRange) -> Result<Vec<JobEnergy>> {
         let mut hosts: BTreeMap<Option<String>, HostSeries> = BTreeMap::new();
         let mut all = Vec::new();
         for metric in [NODE_ENERGY, NODE_POWER, GPU_ENERGY, GPU_POWER, GPU_UTILIZATION, GPU_MEMORY] {
@@ -158,7 +174,7 @@ impl EnergyReader<'_> {
                 }
             }
         }
-        let range = self.range(part, all)?;
+        let range = self.range(part, ran, all)?;
         let mut rows = Vec::new();
         for (host, series) in &hosts {
             rows.extend(self.of_host(job, host.as_ref(), series, &range)?);
@@ -172,13 +188,16 @@ impl EnergyReader<'_> {
         Ok(rows)
     }
 
-    /// The job's time: as its description has it, else that of the samples.
-    fn range(&self, part: Option<&JobPart>, mut series: Vec<SeriesId>) -> Result<Range<i64>> {
+    /// The job's time: that for which it shared the database, else as its description has it, else that of the samples.
+    fn range(&self, part: Option<&JobPart>, ran: TimeRange, mut series: Vec<SeriesId>) -> Result<Range<i64>> {
         let described = |field: &str| {
             let text = part?.description.as_ref()?[field].as_str()?;
             Some(string_to_timestamp_nanos(text).ok()? / 1_000)
         };
-        let (begin, end) = (described("start"), described("end"));
+        let shared = |time: Timestamp| (![Timestamp::MIN, Timestamp::MAX].contains(&time)).then(|| time.micros());
+        let begin = shared(ran.start).or_else(|| described("start"));
+        // Half-open: its last moment is one before.
+        let end = shared(ran.end).map(|end| end - 1).or_else(|| described("end"));
         let (mut first, mut last) = (i64::MAX, i64::MIN);
         if begin.is_none() || end.is_none() {
             series.extend(self.series(ALIVE));

@@ -1,4 +1,4 @@
-use telem_engine::{Db, Durability, InventoryEntry, MetaChange, Value};
+use telem_engine::{Db, Durability, InventoryEntry, JobInterval, MetaChange, Value};
 use tempfile::TempDir;
 
 use super::*;
@@ -249,4 +249,17 @@ async fn sql_tells_the_devices_of_each_node() {
         +------+
         +------+"#]];
     expected.assert_eq(&asked.answer("SELECT kind FROM inventory WHERE node = 'n9'").await);
+}
+
+#[test]
+fn jobs_that_share_a_node_have_the_energy_of_the_node_while_they_ran() {
+    let (_dir, db) = recorded(None, "node_energy_joules_total{host=n1,source=rapl} 0:0 10:1000 20:3000 30:3600");
+    let time = |second: i64| Timestamp::from_seconds(crate::testing::EPOCH_SECONDS + second);
+    for (slot, (begin, end)) in [(0, (5, Some(20))), (1, (15, None))] {
+        let job = serde_json::json!({"id": format!("j{slot}")});
+        let interval = JobInterval { slot, since: None, begin: time(begin), end: end.map(time), job };
+        db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered).unwrap();
+    }
+    let told: Vec<_> = rows(&db).into_iter().map(|row| (row.job.to_string(), row.joules, row.seconds)).collect();
+    assert_eq!(told, [("j0".to_owned(), Some(2_500.0), 15.0), ("j1".to_owned(), Some(1_600.0), 15.0)]);
 }

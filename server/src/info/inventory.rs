@@ -71,7 +71,9 @@ impl DeviceFacts {
 
     /// What equal devices have in common.
     fn text(&self) -> String {
-        let mut words: Vec<String> = [&self.vendor, &self.model].map(|text| shown(text)).to_vec();
+        // Many models begin with their vendor.
+        let vendor = if self.model.starts_with(&*self.vendor) { "" } else { &*self.vendor };
+        let mut words: Vec<String> = [vendor, &self.model].map(shown).to_vec();
         words.retain(|word| !word.is_empty());
         let mut facts = vec![words.join(" ")];
         facts.extend(self.memory_bytes.map(|bytes| human::bytes(bytes as f64)));
