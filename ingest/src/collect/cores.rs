@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::energy::word;
 use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
@@ -64,9 +65,8 @@ impl Subject for Throttling {
         }
         let (mut cores, mut packages) = (BTreeSet::new(), BTreeSet::new());
         for (_, directory) in cpus(&self.tree) {
-            let id = |file: &str| fs::read_to_string(directory.join("topology").join(file)).ok();
+            let id = |file: &str| word(&directory.join("topology").join(file));
             let (Some(package), Some(core)) = (id("physical_package_id"), id("core_id")) else { continue };
-            let (package, core) = (package.trim().to_owned(), core.trim().to_owned());
             let file = |name: &str| Source::new(directory.join("thermal_throttle").join(name));
             if packages.insert(package.clone()) {
                 let slot = Slot::tagged(PACKAGE, &[("package", &package)]);

@@ -14,7 +14,7 @@ pub use telem_engine::{DeviceKind, DeviceStatus, InventoryEntry};
 use super::sampler::{Found, SEARCH_INTERVAL, Subject};
 use super::series::Out;
 use super::source::Tree;
-use super::text::{lines, number};
+use super::text::lines;
 
 /// Most devices of a node that the inventory has; those beyond it are left out.
 pub const INVENTORY_MAX: usize = 1_024;
@@ -156,7 +156,6 @@ impl Subject for NodeHardware {
         }
         let read = |path: &str| self.tree.file(path).read().map(<[u8]>::to_vec).unwrap_or_default();
         let mut devices = processors(&read("proc/cpuinfo"));
-        devices.extend(memory(&read("proc/meminfo")));
         devices.extend(plugged(&self.tree));
         self.found = Some(devices);
     }
@@ -201,14 +200,6 @@ pub(crate) fn processors(cpuinfo: &[u8]) -> Vec<InventoryEntry> {
         }
     }
     sockets.into_values().collect()
-}
-
-/// All memory, as `/proc/meminfo` has it.
-pub(crate) fn memory(meminfo: &[u8]) -> Option<InventoryEntry> {
-    let total = lines(meminfo).find_map(|line| pair(line).filter(|(key, _)| *key == "MemTotal"))?.1;
-    let kibibytes = number(total.strip_suffix("kB")?.trim().as_bytes())?;
-    let memory_bytes = kibibytes.checked_mul(1_024)?;
-    Some(InventoryEntry { memory_bytes: Some(memory_bytes), ..InventoryEntry::new(DeviceKind::Memory, "memory") })
 }
 
 /// Network interfaces and disks that have a device: not those that the kernel makes up.
@@ -342,14 +333,5 @@ mod tests {
         assert_eq!(found[0].firmware, "0x2b");
         assert_eq!(processors(b"processor: 0\nCPU implementer: 0x41\nCPU part: 0xd4f\n\n").len(), 1);
         assert_eq!(processors(b""), []);
-    }
-
-    #[test]
-    fn memory_is_told_in_bytes() {
-        let told = memory(b"MemFree: 1 kB\nMemTotal:       16777216 kB\n").unwrap();
-        assert_eq!(told.memory_bytes, Some(16 << 30));
-        for bad in ["", "MemTotal: x kB", "MemTotal: 18446744073709551615 kB"] {
-            assert_eq!(memory(bad.as_bytes()), None, "{bad}");
-        }
     }
 }

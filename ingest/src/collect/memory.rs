@@ -1,5 +1,6 @@
 //! `/proc/meminfo` and `/proc/vmstat`: memory, swap, faults.
 
+use super::inventory::{DeviceKind, InventoryEntry};
 use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
@@ -94,6 +95,10 @@ pub struct Memory {
     sizes: MemoryFields,
     events: MemoryFields,
     used: Slot,
+    /// In bytes, as the inventory has it.
+    size: Option<u64>,
+    /// The inventory has not heard of it.
+    news: Option<u64>,
 }
 
 impl Memory {
@@ -104,11 +109,18 @@ impl Memory {
             sizes: MemoryFields::new(MEMINFO),
             events: MemoryFields::new(VMSTAT),
             used: Slot::new("used_RAM"),
+            size: None,
+            news: None,
         }
     }
 }
 
 impl Subject for Memory {
+    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
+        let bytes = self.news.take()?;
+        Some(vec![InventoryEntry { memory_bytes: Some(bytes), ..InventoryEntry::new(DeviceKind::Memory, "memory") }])
+    }
+
     fn sample(&mut self, out: &mut Out<'_>) {
         let mut told = false;
         if let Some(text) = self.meminfo.read() {
@@ -123,6 +135,9 @@ impl Subject for Memory {
                     told = true;
                     out.int(slot, bytes);
                 }
+            }
+            if total > 0 && self.size.replace(total) != Some(total) {
+                self.news = Some(total);
             }
             if let Some(percent) = available.and_then(|available| used_percent(total, available)) {
                 out.float(&mut self.used, percent);

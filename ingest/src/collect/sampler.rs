@@ -178,8 +178,7 @@ impl Sampler {
         add(Part::Node, "network interfaces", Box::new(network::Network::new(&tree, level)));
         let space = space::Space::new(&tree, Arc::clone(&options.space), Arc::clone(&clock));
         add(Part::Node, "file systems", Box::new(space));
-        // It reads files that others read too: what hangs there must not hang twice.
-        add(Part::Processes, "the inventory", Box::new(NodeHardware::new(&tree)));
+        add(Part::Node, "the inventory", Box::new(NodeHardware::new(&tree)));
         if level >= 4 {
             add(Part::Node, "telem itself", Box::new(Own::new(options.own.clone())));
         }

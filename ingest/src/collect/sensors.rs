@@ -55,7 +55,8 @@ impl Sensors {
 
     fn of_sensor(&self, directory: &Path) -> Vec<Figure> {
         let name = word(&directory.join("name")).unwrap_or_default();
-        if OF_GPUS.contains(&&*name) {
+        // Those of parts of a card are called by them, as in i915_gt0.
+        if OF_GPUS.contains(&name.split('_').next().unwrap_or_default()) {
             return Vec::new();
         }
         let chip = chip(directory, &name);

@@ -1,8 +1,11 @@
 //! Counters of hardware that begin anew: after their largest value, after a reset, with a driver that is loaded again.
 //!
-//! The one idea: what is stored only grows. A small step back is noise, and adds nothing; a large one is a counter that
-//! began anew. Whether it went once around or several times nobody can tell, so a counter must be read more often than
-//! it takes to go around.
+//! The one idea: what is stored only grows. A small step back is noise, and adds nothing; a larger one is a counter that
+//! went around, or that began anew if it has no range. Whether it went once around or several times nobody can tell, so
+//! a counter must be read more often than it takes to go around.
+
+/// A step back by less than one of so many parts of the range, or of the counter, is noise.
+const NOISE_SHARE: u64 = 100;
 
 /// A counter that only grows, made of readings of one that may not.
 #[derive(Clone, Debug, Default)]
@@ -23,12 +26,11 @@ impl Unwrapped {
         let grown = match self.last {
             None => reading,
             Some(last) if reading >= last => reading - last,
+            // Noise: the highest value counts until it is passed.
+            Some(last) if last - reading <= self.range.unwrap_or(last) / NOISE_SHARE => return self.total,
             Some(last) => match self.range.filter(|range| last <= *range) {
-                // The shorter way around: a counter that goes back a little did not go around.
-                Some(range) if range - last + reading < range / 2 => range - last + reading,
-                _ if reading < last / 2 => reading,
-                // Noise: the highest value counts until it is passed.
-                _ => return self.total,
+                Some(range) => range - last + reading,
+                None => reading,
             },
         };
         self.last = Some(reading);

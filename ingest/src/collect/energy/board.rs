@@ -2,8 +2,8 @@
 //!
 //! From the best to the least: Cray's counters and power meters measure the whole node; then packages, memory and GPUs
 //! together, GPUs alone, and packages and memory alone. The tag `source` says which it is, and so what the figure covers.
-//! A better source that appears is taken at once. One that is silent is given up after [`SILENCE_MAX`], so that a missed
-//! reading starts no other series.
+//! A better source that appears is taken at once. One that is silent is given up after a while ([`SILENCE_MIN`]), so that a
+//! missed reading starts no other series.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::unwrapped::Unwrapped;
 
-/// How long a source may say nothing.
-const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// How long a source may say nothing, at the least.
+const SILENCE_MIN: Duration = Duration::from_secs(15);
 /// Power is integrated over so many intervals between two readings; over longer gaps it is unknown.
 const GAP_INTERVALS: u32 = 3;
 const READ_INTERVAL: Duration = Duration::from_secs(1);
@@ -82,6 +82,7 @@ impl EnergyIntegral {
 pub struct PowerBoard {
     shared: Arc<Mutex<PowerReadings>>,
     gap_max: Duration,
+    silence_max: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -98,17 +99,38 @@ struct PowerReadings {
     gpus: BTreeMap<usize, GpuPower>,
 }
 
+/// What one GPU says. Its energy counts from its first reading: a GPU that answers later than the others, or that is
+/// silent for a while, must not change the sum by what it used in its life.
 #[derive(Debug)]
 struct GpuPower {
+    time: Timestamp,
+    watts: Option<f64>,
     counter: Unwrapped,
+    /// Of the counter, where it has one.
+    first: Option<u64>,
     integral: EnergyIntegral,
-    reading: PowerReading,
+    /// In joules.
+    grown: Option<f64>,
+}
+
+impl GpuPower {
+    fn new(time: Timestamp) -> Self {
+        Self {
+            time,
+            watts: None,
+            counter: Unwrapped::new(None),
+            first: None,
+            integral: EnergyIntegral::default(),
+            grown: None,
+        }
+    }
 }
 
 impl PowerBoard {
     /// `interval`: that of the collectors.
     pub fn new(interval: Duration) -> Self {
-        Self { shared: Arc::default(), gap_max: interval.max(READ_INTERVAL) * GAP_INTERVALS }
+        let gap_max = interval.max(READ_INTERVAL) * GAP_INTERVALS;
+        Self { shared: Arc::default(), gap_max, silence_max: gap_max.max(SILENCE_MIN) }
     }
 
     /// A source other than a GPU was found.
@@ -146,19 +168,15 @@ impl PowerBoard {
     /// What a GPU says. Its counter is its energy where it has one; else its power is integrated.
     pub fn put_gpu(&self, number: usize, time: Timestamp, watts: Option<f64>, joules: Option<f64>) {
         let mut readings = self.lock();
-        let gpu = readings.gpus.entry(number).or_insert_with(|| GpuPower {
-            counter: Unwrapped::new(None),
-            integral: EnergyIntegral::default(),
-            reading: PowerReading { time, watts: None, joules: None },
-        });
-        let counted = joules.filter(|joules| (0.0..1e15).contains(joules));
-        let joules = match (counted, watts) {
+        let gpu = readings.gpus.entry(number).or_insert_with(|| GpuPower::new(time));
+        if let Some(joules) = joules.filter(|joules| (0.0..1e15).contains(joules)) {
             // To a thousandth, as it is stored.
-            (Some(joules), _) => Some(gpu.counter.next((joules * 1e3).round() as u64) as f64 / 1e3),
-            (None, Some(watts)) => Some(gpu.integral.next(time, watts, self.gap_max)),
-            (None, None) => None,
-        };
-        gpu.reading = PowerReading { time, watts, joules };
+            let total = gpu.counter.next((joules * 1e3).round() as u64);
+            gpu.grown = Some((total - *gpu.first.get_or_insert(total)) as f64 / 1e3);
+        } else if let (Some(watts), None) = (watts, gpu.first) {
+            gpu.grown = Some(gpu.integral.next(time, watts, self.gap_max));
+        }
+        (gpu.time, gpu.watts) = (time, watts);
     }
 
     fn lock(&self) -> MutexGuard<'_, PowerReadings> {
@@ -168,14 +186,14 @@ impl PowerBoard {
 
 impl PowerReadings {
     /// What a source says now, if it said something not long ago.
-    fn of(&self, source: PowerSource, now: Timestamp) -> Option<PowerReading> {
+    fn of(&self, source: PowerSource, now: Timestamp, silence_max: Duration) -> Option<PowerReading> {
         match source {
             PowerSource::PmCounters => self.pm,
             PowerSource::Meter => self.meter,
             PowerSource::Rapl => self.rapl,
-            PowerSource::Gpus => self.gpus(now),
+            PowerSource::Gpus => self.gpus(now, silence_max),
             PowerSource::RaplAndGpus => {
-                let (rapl, gpus) = (self.rapl?, self.gpus(now)?);
+                let (rapl, gpus) = (self.rapl?, self.gpus(now, silence_max)?);
                 Some(PowerReading {
                     time: rapl.time.min(gpus.time),
                     watts: rapl.watts.zip(gpus.watts).map(|(rapl, gpus)| rapl + gpus),
@@ -183,16 +201,15 @@ impl PowerReadings {
                 })
             }
         }
-        .filter(|reading| is_fresh(reading.time, now))
+        .filter(|reading| is_fresh(reading.time, now, silence_max))
     }
 
     /// All GPUs together: a sleeping one draws about nothing, and its energy stays what it was.
-    fn gpus(&self, now: Timestamp) -> Option<PowerReading> {
-        let readings = || self.gpus.values().map(|gpu| gpu.reading);
-        let awake = || readings().filter(|reading| is_fresh(reading.time, now));
-        let time = awake().map(|reading| reading.time).max()?;
-        let watts: Vec<f64> = awake().filter_map(|reading| reading.watts).collect();
-        let joules: Vec<f64> = readings().filter_map(|reading| reading.joules).collect();
+    fn gpus(&self, now: Timestamp, silence_max: Duration) -> Option<PowerReading> {
+        let awake = || self.gpus.values().filter(|gpu| is_fresh(gpu.time, now, silence_max));
+        let time = awake().map(|gpu| gpu.time).max()?;
+        let watts: Vec<f64> = awake().filter_map(|gpu| gpu.watts).collect();
+        let joules: Vec<f64> = self.gpus.values().filter_map(|gpu| gpu.grown).collect();
         Some(PowerReading {
             time,
             watts: (!watts.is_empty()).then(|| watts.iter().sum()),
@@ -201,8 +218,8 @@ impl PowerReadings {
     }
 }
 
-fn is_fresh(time: Timestamp, now: Timestamp) -> bool {
-    now.micros().saturating_sub(time.micros()) <= i64::try_from(SILENCE_MAX.as_micros()).unwrap_or(i64::MAX)
+fn is_fresh(time: Timestamp, now: Timestamp, silence_max: Duration) -> bool {
+    now.micros().saturating_sub(time.micros()) <= i64::try_from(silence_max.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Among whose ticks the power of the node is stored.
@@ -248,9 +265,11 @@ impl Subject for NodePower {
         if readings.has_devices != (self.ticks == PowerTicks::OfDevices) {
             return;
         }
-        let best = PowerSource::ALL.into_iter().find_map(|source| Some((source, readings.of(source, now)?)));
+        let best = PowerSource::ALL
+            .into_iter()
+            .find_map(|source| Some((source, readings.of(source, now, self.board.silence_max)?)));
         // GPUs answer a moment later than files: a series of the packages alone would end with that.
-        let is_early = readings.has_gpus && readings.gpus.is_empty() && is_fresh(begun, now);
+        let is_early = readings.has_gpus && readings.gpus.is_empty() && is_fresh(begun, now, self.board.silence_max);
         drop(readings);
         let Some((source, reading)) = best.filter(|(source, _)| !is_early || *source != PowerSource::Rapl) else {
             return;

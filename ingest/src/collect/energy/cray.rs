@@ -10,6 +10,7 @@ use std::time::Duration;
 use telem_engine::Timestamp;
 
 use super::PowerBoard;
+use crate::collect::inventory::DeviceKind;
 use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree};
@@ -31,6 +32,8 @@ struct PmFile {
     source: Source,
     unit: &'static str,
     slot: Slot,
+    /// It is of the whole node.
+    is_whole: bool,
     /// Of energy.
     counter: Option<Unwrapped>,
     last: Option<Timestamp>,
@@ -50,7 +53,6 @@ pub struct PmCounters {
     freshness: Source,
     startup: Source,
     known_startup: Option<u64>,
-    /// The first two are those of the whole node.
     files: Vec<PmFile>,
     /// How old the figures are, where they are too old.
     stale: Option<Duration>,
@@ -78,6 +80,7 @@ impl PmCounters {
                 source: Source::new(path),
                 unit: if is_energy { "J" } else { "W" },
                 slot: Slot::tagged(metric, tags),
+                is_whole: metric.starts_with("cray_pm_node_"),
                 counter: is_energy.then(|| Unwrapped::new(None)),
                 last: None,
             });
@@ -149,6 +152,10 @@ impl Subject for PmCounters {
         }
     }
 
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Energy)
+    }
+
     fn interval(&self) -> Duration {
         READ_INTERVAL
     }
@@ -164,12 +171,12 @@ impl Subject for PmCounters {
         };
         let youngest = readings.iter().flatten().map(|reading| age(reading.time)).min();
         self.stale = youngest.filter(|age| *age > AGE_MAX);
-        let mut node = [None; 2];
-        for (at, (file, reading)) in self.files.iter_mut().zip(readings).enumerate() {
-            let Some(PmReading { value, time }) = reading else { continue };
+        let (mut watts, mut joules) = (None, None);
+        for (file, reading) in self.files.iter_mut().zip(readings) {
             if let Some(counter) = file.counter.as_mut().filter(|_| is_new) {
                 counter.begin_anew();
             }
+            let Some(PmReading { value, time }) = reading else { continue };
             // The old one is no new sample.
             if age(time) > AGE_MAX || file.last.is_some_and(|last| time <= last) {
                 continue;
@@ -177,11 +184,10 @@ impl Subject for PmCounters {
             file.last = Some(time);
             let value = file.counter.as_mut().map_or(value, |counter| counter.next(value)) as f64;
             out.float_at(time, &mut file.slot, value);
-            if let Some(place) = node.get_mut(at) {
-                *place = Some(value);
+            if file.is_whole {
+                *(if file.counter.is_some() { &mut joules } else { &mut watts }) = Some(value);
             }
         }
-        let [watts, joules] = node;
         if watts.is_some() || joules.is_some() {
             self.board.put_pm(out.time(), watts, joules);
         }

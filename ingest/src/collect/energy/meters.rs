@@ -3,11 +3,13 @@
 //! Most nodes that have one have one, for all of the node. Grace has several, and says of each what it measures: those
 //! of modules are the node, and lie around those of the CPU and of its parts.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::PowerBoard;
+use crate::collect::inventory::DeviceKind;
 use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::Out;
 use crate::collect::source::{Source, Tree};
@@ -15,6 +17,8 @@ use crate::collect::text::{fields, number};
 
 /// Most sensors that are looked at; those beyond it are left out.
 pub const SENSORS_MAX: usize = 512;
+/// Longest name or label.
+const WORD_BYTES_MAX: u64 = 4 << 10;
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// What meters of parts of a node say of themselves.
 const PARTS: [&str; 5] = ["cpu", "sysio", "grace", "dram", "gpu"];
@@ -48,9 +52,19 @@ pub fn sensors(tree: &Tree) -> Vec<PathBuf> {
     found
 }
 
-/// What a file of a sensor says, without its line break.
+/// What a short file says, without its line break; `None` where it cannot be read.
 pub fn word(path: &Path) -> Option<String> {
-    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+    try_word(path).ok()
+}
+
+/// As [`word`].
+///
+/// # Errors
+/// Those of the system.
+pub fn try_word(path: &Path) -> io::Result<String> {
+    let mut text = Vec::new();
+    File::open(path)?.take(WORD_BYTES_MAX).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 impl Subject for PowerMeters {
@@ -89,6 +103,10 @@ impl Subject for PowerMeters {
 
     fn found(&self) -> Vec<Found> {
         vec![if self.meters.is_empty() { Found::Absent } else { Found::Present }]
+    }
+
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Energy)
     }
 
     fn interval(&self) -> Duration {

@@ -7,7 +7,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::meters::{try_word, word};
 use super::{PowerBoard, joules};
+use crate::collect::inventory::DeviceKind;
 use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree};
@@ -62,7 +64,8 @@ pub struct Rapl {
     board: PowerBoard,
     each: bool,
     zones: Vec<RaplZone>,
-    refused: Option<(PathBuf, String)>,
+    /// Zones that may not be read, with the reason.
+    refused: Vec<(PathBuf, RaplDomain, String)>,
     sums: [Slot; RaplDomain::ALL.len()],
 }
 
@@ -72,8 +75,6 @@ struct RaplZone {
     domain: RaplDomain,
     energy: Source,
     counter: Unwrapped,
-    /// The last one in microjoules: a zone that misses a tick takes nothing from the sum.
-    last: Option<u64>,
     slot: Slot,
 }
 
@@ -81,17 +82,16 @@ impl Rapl {
     pub fn new(tree: &Tree, level: u8, board: &PowerBoard) -> Self {
         let sums = RaplDomain::ALL.map(|domain| Slot::new(domain.metric()));
         let (tree, board) = (tree.clone(), board.clone());
-        Self { tree, board, each: level >= 3, zones: Vec::new(), refused: None, sums }
+        Self { tree, board, each: level >= 3, zones: Vec::new(), refused: Vec::new(), sums }
     }
 
     fn zone(directory: PathBuf, domain: RaplDomain, index: &str) -> RaplZone {
-        let text = fs::read(directory.join("max_energy_range_uj")).unwrap_or_default();
-        let range = fields(&text).next().and_then(number);
+        let text = word(&directory.join("max_energy_range_uj")).unwrap_or_default();
+        let range = number(text.as_bytes());
         RaplZone {
             domain,
             energy: Source::new(directory.join("energy_uj")),
             counter: Unwrapped::new(range),
-            last: None,
             slot: Slot::tagged(domain.metric(), &[("index", index)]),
             directory,
         }
@@ -106,19 +106,20 @@ impl Subject for Rapl {
         found.sort();
         found.truncate(ZONES_MAX);
         self.zones.retain(|zone| found.iter().any(|(_, path)| *path == zone.directory));
-        self.refused = None;
+        self.refused.clear();
         for (name, directory) in found {
-            if self.zones.iter().any(|zone| zone.directory == directory) {
-                continue;
-            }
-            let text = fs::read_to_string(directory.join("name")).unwrap_or_default();
-            let Some(domain) = RaplDomain::of(text.trim()) else { continue };
+            let Some(domain) = RaplDomain::of(&word(&directory.join("name")).unwrap_or_default()) else { continue };
             // `intel-rapl:0:1` is a part of the package 0.
             let index = name.trim_start_matches("intel-rapl:").split(':').next().unwrap_or_default().to_owned();
             let path = directory.join("energy_uj");
-            match fs::read(&path) {
+            match try_word(&path) {
+                Ok(_) if self.zones.iter().any(|zone| zone.directory == directory) => {}
                 Ok(_) => self.zones.push(Self::zone(directory, domain, &index)),
-                Err(error) => drop(self.refused.get_or_insert((path, error.to_string()))),
+                // It may have been readable before.
+                Err(error) => {
+                    self.zones.retain(|zone| zone.directory != directory);
+                    self.refused.push((path, domain, error.to_string()));
+                }
             }
         }
         if !self.zones.is_empty() {
@@ -131,10 +132,14 @@ impl Subject for Rapl {
         if !self.zones.is_empty() {
             found.push(Found::Present);
         }
-        if let Some((path, why)) = &self.refused {
+        if let Some((path, _, why)) = self.refused.first() {
             found.push(Found::Refused { path: path.clone(), why: why.clone(), remedy: REMEDY });
         }
         if found.is_empty() { vec![Found::Absent] } else { found }
+    }
+
+    fn device_kind(&self) -> Option<DeviceKind> {
+        Some(DeviceKind::Energy)
     }
 
     fn interval(&self) -> Duration {
@@ -142,17 +147,20 @@ impl Subject for Rapl {
     }
 
     fn sample(&mut self, out: &mut Out<'_>) {
+        let mut totals: Vec<(RaplDomain, Option<u64>)> = Vec::with_capacity(self.zones.len());
         for zone in &mut self.zones {
-            let Some(reading) = zone.energy.read().and_then(|text| number(fields(text).next()?)) else { continue };
-            let total = zone.counter.next(reading);
-            zone.last = Some(total);
-            if self.each {
+            let reading = zone.energy.read().and_then(|text| number(fields(text).next()?));
+            let total = reading.map(|reading| zone.counter.next(reading));
+            totals.push((zone.domain, total));
+            if let Some(total) = total.filter(|_| self.each) {
                 out.float(&mut zone.slot, joules(total));
             }
         }
+        // A part of the zones is no sum.
         let sum = |domain: RaplDomain| {
-            let of_domain = self.zones.iter().filter(|zone| zone.domain == domain).filter_map(|zone| zone.last);
-            of_domain.reduce(u64::saturating_add)
+            let mut of_domain = totals.iter().filter(|(of, _)| *of == domain).map(|(_, total)| *total);
+            let first = of_domain.next()??;
+            of_domain.try_fold(first, |sum, total| Some(sum.saturating_add(total?)))
         };
         let sums = RaplDomain::ALL.map(sum);
         if !self.each {
@@ -162,8 +170,12 @@ impl Subject for Rapl {
                 }
             }
         }
+        let is_whole = |domain: RaplDomain| {
+            let is_read = totals.iter().all(|(of, total)| *of != domain || total.is_some());
+            is_read && self.refused.iter().all(|(_, of, _)| *of != domain)
+        };
         let [packages, memory, ..] = sums;
-        if let Some(packages) = packages {
+        if let Some(packages) = packages.filter(|_| is_whole(RaplDomain::Package) && is_whole(RaplDomain::Dram)) {
             self.board.put_rapl(out.time(), joules(packages.saturating_add(memory.unwrap_or(0))));
         }
     }

@@ -85,12 +85,18 @@ fn energy_is_exact_to_the_millijoule_over_wraps_and_the_nodes_is_that_of_package
     zone(&stage, "intel-rapl:0:0", "dram", 65_712_999_613, 105_000_000);
     stage.tick(&mut rapl, 12);
     assert_eq!(stage.tick(&mut node, 12), ["node_power_watts[rapl] 200".to_owned(), energy(262_557.328)]);
-    // A reading that is missed takes nothing away, and repeats nothing.
-    fs::remove_file(stage.root.path().join("sys/class/powercap/intel-rapl:1/energy_uj")).unwrap();
+    // A part of the zones is no sum.
+    let path = stage.root.path().join("sys/class/powercap/intel-rapl:1/energy_uj");
+    fs::write(&path, "\n").unwrap();
     zone(&stage, "intel-rapl:0", "package-0", range, 301_000_000);
-    stage.tick(&mut rapl, 13);
-    assert_eq!(stage.tick(&mut node, 13), ["node_power_watts[rapl] 2".to_owned(), energy(262_559.328)]);
-    assert_eq!(stage.tick(&mut node, 14), [""; 0], "the old reading is no new one");
+    assert_eq!(stage.tick(&mut rapl, 13), ["node_rapl_dram_joules_total[] 105"]);
+    assert_eq!(stage.tick(&mut node, 13), [""; 0], "the old reading is no new one");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    rapl.search();
+    assert!(matches!(&rapl.found()[..], [Found::Present, Found::Refused { .. }]), "{:?}", rapl.found());
+    stage.tick(&mut rapl, 14);
+    assert_eq!(stage.tick(&mut node, 14), [""; 0], "nor is one package the node");
 }
 
 #[test]
@@ -212,12 +218,12 @@ fn the_best_source_is_taken_at_once_and_one_that_falls_silent_is_given_up_after_
     board.put_rapl(at(11), 1_100.0);
     board.put_gpu(0, at(11), Some(300.0), Some(50.0));
     board.put_gpu(1, at(11), Some(200.0), None);
-    assert_eq!(said(11), "node_power_watts[rapl_gpu] 600 node_energy_joules_total[rapl_gpu] 1150");
+    assert_eq!(said(11), "node_power_watts[rapl_gpu] 600 node_energy_joules_total[rapl_gpu] 1100");
     // Another one began; of a GPU without a counter the power counts.
     board.put_rapl(at(12), 1_200.0);
     board.put_gpu(0, at(12), Some(300.0), Some(10.0));
     board.put_gpu(1, at(12), Some(400.0), None);
-    assert_eq!(said(12), "node_power_watts[rapl_gpu] 800 node_energy_joules_total[rapl_gpu] 1560");
+    assert_eq!(said(12), "node_power_watts[rapl_gpu] 800 node_energy_joules_total[rapl_gpu] 1510");
     board.put_pm(at(13), Some(900.0), Some(70_000.0));
     assert_eq!(said(13), "node_power_watts[pm_counters] 900 node_energy_joules_total[pm_counters] 70000");
     board.put_rapl(at(20), 2_000.0);
@@ -233,7 +239,28 @@ fn where_gpus_alone_tell_their_power_it_is_the_nodes_among_their_ticks() {
     let mut of_devices = NodePower::new(&stage.board, PowerTicks::OfDevices);
     assert_eq!(stage.tick(&mut of_devices, 1), [""; 0]);
     let mut of_gpus = NodePower::new(&stage.board, PowerTicks::OfGpus);
-    assert_eq!(stage.tick(&mut of_gpus, 1), ["node_power_watts[gpu] 50", "node_energy_joules_total[gpu] 7.5"]);
+    assert_eq!(stage.tick(&mut of_gpus, 1), ["node_power_watts[gpu] 50", "node_energy_joules_total[gpu] 0"]);
     stage.board.expect_devices();
     assert_eq!(stage.tick(&mut of_gpus, 2), [""; 0]);
+}
+
+#[test]
+fn what_a_gpu_used_in_its_life_is_never_the_nodes() {
+    let stage = Stage::new();
+    let (board, at) = (&stage.board, Timestamp::from_seconds);
+    let mut node = NodePower::new(board, PowerTicks::OfGpus);
+    let mut joules = |second: i64| stage.tick(&mut node, second).last().unwrap().clone();
+    board.put_gpu(0, at(1), Some(100.0), Some(5_000_000.0));
+    assert_eq!(joules(1), "node_energy_joules_total[gpu] 0");
+    // Another answers later, and the first one fails for a while.
+    board.put_gpu(0, at(2), None, None);
+    board.put_gpu(1, at(2), Some(100.0), Some(7_000_000.0));
+    assert_eq!(joules(2), "node_energy_joules_total[gpu] 0");
+    board.put_gpu(0, at(3), Some(100.0), Some(5_000_200.0));
+    board.put_gpu(1, at(3), Some(100.0), None);
+    assert_eq!(joules(3), "node_energy_joules_total[gpu] 200");
+    // Its driver is loaded again.
+    board.put_gpu(0, at(4), Some(100.0), Some(3.5));
+    board.put_gpu(1, at(4), Some(100.0), Some(7_000_150.0));
+    assert_eq!(joules(4), "node_energy_joules_total[gpu] 353.5");
 }

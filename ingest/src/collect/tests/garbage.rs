@@ -32,7 +32,6 @@ fn parse_as_everything(text: &[u8]) {
     network::parse(text).for_each(drop);
     mounts::parse(text);
     inventory::processors(text);
-    inventory::memory(text);
     processes::parse_stat(text);
     processes::parse_io(text);
     processes::parse_page_bytes(text);
