@@ -11,7 +11,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use self::table::{AmdMetrics, AmdResidencies};
-use super::drm::{Asked, DrmCard, DrmDriver, Turn, line_of, number_of, sensors_of};
+use super::drm::{CardTurn, DrmCard, DrmDriver, FileOutcome, line_of, number_of, sensors_of};
 use super::{GpuIdentity, GpuPart, GpuPartKind, GpuReading};
 use crate::collect::source::Source;
 use crate::collect::text::{fields, lines, number};
@@ -93,7 +93,7 @@ impl AmdGpu {
 }
 
 impl DrmDriver for AmdGpu {
-    fn read(&mut self, turn: Turn, asked: &mut Asked) -> GpuReading {
+    fn read(&mut self, turn: CardTurn, asked: &mut FileOutcome) -> GpuReading {
         let table = asked.read(&mut self.metrics).and_then(table::parse).unwrap_or_default();
         let sensors = self.sensors.get_or_insert_with(|| AmdSensors::of(&self.device));
         let details = self.has_details;
@@ -125,7 +125,7 @@ impl DrmDriver for AmdGpu {
             reading.memory_activity_percent = table.memory_activity.map(f64::from);
             reading.memory_temperature_celsius =
                 celsius(table.memory_temperature).or_else(|| asked.number(&mut sensors.temperatures[1]).map(degrees));
-            let clock = |megahertz: Option<u16>, file: &mut Source, asked: &mut Asked| {
+            let clock = |megahertz: Option<u16>, file: &mut Source, asked: &mut FileOutcome| {
                 megahertz.map(|clock| u64::from(clock) * 1_000_000).or_else(|| asked.number(file))
             };
             let [compute, memory] = &mut sensors.clocks;
@@ -188,7 +188,7 @@ impl AmdAbout {
             uuid: first_of(text("unique_id"), text("serial_number")),
             firmware: text("vbios_version"),
             memory_bytes: number_of(&device.join("mem_info_vram_total")),
-            limit_watts: Asked::default().number(&mut sensors.limit).filter(|micros| *micros > 0).map(watts),
+            limit_watts: FileOutcome::default().number(&mut sensors.limit).filter(|micros| *micros > 0).map(watts),
         }
     }
 }

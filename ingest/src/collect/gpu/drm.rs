@@ -32,7 +32,7 @@ const NUMBERED_MAX: usize = 256;
 /// One card, as a kernel driver tells of it.
 pub trait DrmDriver: fmt::Debug + Send {
     /// Asks an awake card. Fields stay empty where it does not answer.
-    fn read(&mut self, turn: Turn, asked: &mut Asked) -> GpuReading;
+    fn read(&mut self, turn: CardTurn, asked: &mut FileOutcome) -> GpuReading;
 
     /// Fills in what only an awake card tells. Called after a reading.
     fn tell(&self, identity: &mut GpuIdentity);
@@ -43,7 +43,7 @@ pub trait DrmDriver: fmt::Debug + Send {
 
 /// When a card is asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn {
+pub struct CardTurn {
     pub time: Timestamp,
     /// What changes rarely is asked too.
     pub rare: bool,
@@ -65,7 +65,7 @@ pub struct DrmCard {
 
 /// What became of the files that one card was asked for.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct FileOutcome {
     /// Some file was read.
     heard: bool,
     /// The card is gone, or its driver in trouble.
@@ -73,7 +73,7 @@ pub struct Asked {
     refused: Option<(PathBuf, String)>,
 }
 
-impl Asked {
+impl FileOutcome {
     pub fn read<'a>(&mut self, source: &'a mut Source) -> Option<&'a [u8]> {
         match source.read_or_why() {
             Ok(bytes) => {
@@ -208,7 +208,7 @@ impl AskedCard {
     }
 
     /// Its reading, unless there is none.
-    fn sample(&mut self, turn: Turn) -> Option<GpuReading> {
+    fn sample(&mut self, turn: CardTurn) -> Option<GpuReading> {
         let device = &self.card.device;
         match wakefulness(device) {
             Wakefulness::Asleep => {
@@ -227,9 +227,9 @@ impl AskedCard {
             }
             Wakefulness::Awake => {}
         }
-        let mut asked = Asked::default();
+        let mut asked = FileOutcome::default();
         let reading = self.driver.read(turn, &mut asked);
-        let Asked { heard, failed, refused } = asked;
+        let FileOutcome { heard, failed, refused } = asked;
         self.refused.clear();
         self.refused.extend(refused);
         if heard {
@@ -285,7 +285,7 @@ impl GpuSource for DrmGpus {
     }
 
     fn sample(&mut self, out: &Out<'_>) -> Vec<(PciAddress, GpuReading)> {
-        let turn = Turn { time: out.time(), rare: self.rare.is_due(out) };
+        let turn = CardTurn { time: out.time(), rare: self.rare.is_due(out) };
         let mut readings = Vec::with_capacity(self.cards.len());
         for card in &mut self.cards {
             // A card that is lost says so once; a search may find it again.

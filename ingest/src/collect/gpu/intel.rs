@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use telem_engine::Timestamp;
 
-use super::drm::{Asked, DrmCard, DrmDriver, Turn, line_of, numbered, sensors_of};
+use super::drm::{CardTurn, DrmCard, DrmDriver, FileOutcome, line_of, numbered, sensors_of};
 use super::{GpuIdentity, GpuReading};
 use crate::collect::source::Source;
 use crate::collect::two_decimals;
@@ -105,7 +105,7 @@ pub fn intel_driver(card: &DrmCard, level: u8) -> Option<Box<dyn DrmDriver>> {
 }
 
 impl DrmDriver for IntelGpu {
-    fn read(&mut self, turn: Turn, asked: &mut Asked) -> GpuReading {
+    fn read(&mut self, turn: CardTurn, asked: &mut FileOutcome) -> GpuReading {
         let files = self.files.get_or_insert_with(|| IntelFiles::of(self.driver, &self.device, &self.card));
         let energy_micros = files.energy.iter_mut().find_map(|energy| asked.number(energy));
         let idle_millis = files.units.iter_mut().map(|unit| asked.number(&mut unit.idle)).collect();
@@ -173,7 +173,7 @@ impl IntelFiles {
         let mut limit_file = sensor("power1_max");
         Self {
             energy: [sensor("energy1_input"), sensor("energy2_input")],
-            limit_watts: limit(&mut Asked::default(), &mut limit_file),
+            limit_watts: limit(&mut FileOutcome::default(), &mut limit_file),
             limit: limit_file,
             temperature: sensor("temp2_input"),
             memory_temperature: sensor("temp3_input"),
@@ -183,7 +183,7 @@ impl IntelFiles {
     }
 
     /// Which reasons some part gives now; `None` where none tells.
-    fn reasons(&mut self, asked: &mut Asked) -> Option<[bool; 3]> {
+    fn reasons(&mut self, asked: &mut FileOutcome) -> Option<[bool; 3]> {
         let mut all = None;
         for IntelGt { throttled, reasons, .. } in &mut self.units {
             let Some(is_throttled) = asked.number(throttled) else { continue };
@@ -252,7 +252,7 @@ fn degrees(millis: u64) -> f64 {
 }
 
 /// 0 is no limit.
-fn limit(asked: &mut Asked, file: &mut Source) -> Option<f64> {
+fn limit(asked: &mut FileOutcome, file: &mut Source) -> Option<f64> {
     asked.number(file).filter(|micros| *micros > 0).map(|micros| (micros / 1_000) as f64 / 1_000.0)
 }
 

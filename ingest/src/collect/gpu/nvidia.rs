@@ -21,7 +21,7 @@ use telem_engine::Clock;
 pub use self::answers::read_for_parent;
 use self::frames::{CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, Throttled, XIDS_MAX};
 pub use self::reader::VendorReader;
-use self::reader::{Reader, ReaderState};
+use self::reader::{NvidiaReader, ReaderState};
 use super::{DeviceStatus, GpuIdentity, GpuPart, GpuPartKind, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
 use crate::collect::sampler::Found;
@@ -47,7 +47,7 @@ const QUIET_FOR: Duration = Duration::from_secs(30);
 pub struct NvidiaGpus {
     tree: Tree,
     clock: Arc<dyn Clock>,
-    reader: Reader,
+    reader: NvidiaReader,
     rare: Pace,
     /// Rare values were due at a tick at which nothing could be asked.
     rare_waits: bool,
@@ -92,7 +92,7 @@ impl NvidiaGpus {
     pub fn new(tree: &Tree, level: u8, reader: VendorReader, clock: Arc<dyn Clock>) -> Self {
         Self {
             tree: tree.clone(),
-            reader: Reader::new(reader, level, Arc::clone(&clock)),
+            reader: NvidiaReader::new(reader, level, Arc::clone(&clock)),
             clock,
             rare: Pace::every(RARE_INTERVAL),
             rare_waits: false,

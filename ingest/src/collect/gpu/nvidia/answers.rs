@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit};
 use telem_engine::{Clock, SystemClock};
 
-use super::frames::{FrameBuffer, Question, ReaderOrder, Told, say};
+use super::frames::{FrameBuffer, ReaderOrder, ReaderQuestion, ReaderWord, say};
 use super::library::{NvmlLibrary, Off};
 
 /// How long it is silent at most while calls of the library return.
@@ -62,7 +62,7 @@ fn die_with_parent(mut life: UnixStream) {
     std::process::abort();
 }
 
-/// Answers until the other side is gone, or nothing can be asked. `turns` hears whose turn it is.
+/// ReaderAnswers until the other side is gone, or nothing can be asked. `turns` hears whose turn it is.
 ///
 /// # Errors
 /// Those of the stream.
@@ -80,7 +80,7 @@ pub fn answer(mut stream: UnixStream, turns: UnixStream, clock: &dyn Clock) -> i
     voice.cards(&library)?;
     voice.send()?;
     loop {
-        let question: Question = next(&mut frames, &mut stream)?;
+        let question: ReaderQuestion = next(&mut frames, &mut stream)?;
         voice.spoke = clock.monotonic();
         if let Err(off) = answer_one(&mut library, &question, &mut voice)? {
             return voice.off(off);
@@ -88,7 +88,11 @@ pub fn answer(mut stream: UnixStream, turns: UnixStream, clock: &dyn Clock) -> i
     }
 }
 
-fn answer_one(library: &mut NvmlLibrary, question: &Question, voice: &mut Voice<'_>) -> io::Result<Result<(), Off>> {
+fn answer_one(
+    library: &mut NvmlLibrary,
+    question: &ReaderQuestion,
+    voice: &mut Voice<'_>,
+) -> io::Result<Result<(), Off>> {
     let now = voice.clock.monotonic();
     let mut is_new = match library.search_again(now, &mut |card| voice.alive(card)) {
         Ok(is_new) => is_new,
@@ -103,7 +107,7 @@ fn answer_one(library: &mut NvmlLibrary, question: &Question, voice: &mut Voice<
         match library.read(at, question, now, &mut |card| voice.alive(card)) {
             Ok(answer) => {
                 is_new |= answer.is_refused;
-                voice.say(&Told::Reading(Box::new(answer.reading)))?;
+                voice.say(&ReaderWord::Reading(Box::new(answer.reading)))?;
             }
             Err(off) => return Ok(Err(off)),
         }
@@ -111,7 +115,7 @@ fn answer_one(library: &mut NvmlLibrary, question: &Question, voice: &mut Voice<
     if is_new {
         voice.cards(library)?;
     }
-    voice.say(&Told::Done { number: question.number })?;
+    voice.say(&ReaderWord::Done { number: question.number })?;
     voice.send()?;
     Ok(Ok(()))
 }
@@ -138,7 +142,7 @@ struct Voice<'a> {
 
 impl Voice<'_> {
     /// Says it with what comes next.
-    fn say(&mut self, told: &Told) -> io::Result<()> {
+    fn say(&mut self, told: &ReaderWord) -> io::Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -159,7 +163,7 @@ impl Voice<'_> {
     fn alive(&mut self, card: Option<u32>) {
         let silent = self.clock.monotonic().saturating_sub(self.spoke);
         let sent = if silent > SILENCE_MAX {
-            self.say(&Told::Alive { card }).and_then(|()| self.send())
+            self.say(&ReaderWord::Alive { card }).and_then(|()| self.send())
         } else if silent > WHOLE_AFTER && !self.unsaid.is_empty() {
             self.send()
         } else {
@@ -171,11 +175,11 @@ impl Voice<'_> {
     }
 
     fn cards(&mut self, library: &NvmlLibrary) -> io::Result<()> {
-        self.say(&Told::Cards { driver: library.driver(), cards: library.cards() })
+        self.say(&ReaderWord::Cards { driver: library.driver(), cards: library.cards() })
     }
 
     fn off(&mut self, Off { why, cause }: Off) -> io::Result<()> {
-        self.say(&Told::Off { why, cause })?;
+        self.say(&ReaderWord::Off { why, cause })?;
         self.send()
     }
 }

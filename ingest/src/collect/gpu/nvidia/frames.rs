@@ -26,7 +26,7 @@ pub struct ReaderOrder {
 
 /// Asks for the readings of all GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
+pub struct ReaderQuestion {
     pub number: u64,
     /// What changes rarely is asked too: limits, memory errors, partitions.
     pub rare: bool,
@@ -36,7 +36,7 @@ pub struct Question {
 
 /// What a reader says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Told {
+pub enum ReaderWord {
     /// What is there: at the start, and when it changed.
     Cards { driver: String, cards: Vec<NvidiaCard> },
     /// Of one GPU, in the order of their numbers.

@@ -20,7 +20,7 @@ use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper::{Device, EventSet, GpmSample, Nvml};
 
 use super::frames::{
-    CARD_PROCESSES_MAX, CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, Question, Throttled, XIDS_MAX,
+    CARD_PROCESSES_MAX, CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, ReaderQuestion, Throttled, XIDS_MAX,
 };
 
 /// How often a GPU that is lost is asked for, and the number of GPUs.
@@ -65,7 +65,7 @@ impl Off {
 
 /// What a failed call means for its GPU.
 #[derive(Debug, PartialEq, Eq)]
-enum Failure {
+enum CallFailure {
     /// This GPU never has it.
     Never,
     /// This user may not ask for it.
@@ -77,25 +77,25 @@ enum Failure {
     Off(Off),
 }
 
-fn meaning(error: &NvmlError) -> Failure {
+fn meaning(error: &NvmlError) -> CallFailure {
     if let Some(off) = Off::of(error) {
-        return Failure::Off(off);
+        return CallFailure::Off(off);
     }
     match error {
         NvmlError::NotSupported
         | NvmlError::FailedToLoadSymbol(_)
         | NvmlError::FunctionNotFound
         | NvmlError::InvalidArg
-        | NvmlError::UnexpectedVariant(VERSION_UNKNOWN) => Failure::Never,
-        NvmlError::NoPermission => Failure::Refused,
-        NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::IrqIssue => Failure::Lost,
-        _ => Failure::Passing,
+        | NvmlError::UnexpectedVariant(VERSION_UNKNOWN) => CallFailure::Never,
+        NvmlError::NoPermission => CallFailure::Refused,
+        NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::IrqIssue => CallFailure::Lost,
+        _ => CallFailure::Passing,
     }
 }
 
 /// The calls whose outcome is remembered for each GPU.
 #[derive(Clone, Copy, Debug)]
-enum Call {
+enum LibraryCall {
     Utilization,
     Memory,
     Power,
@@ -115,7 +115,7 @@ enum Call {
     Partitions,
 }
 
-/// By [`Call`], for people.
+/// By [`LibraryCall`], for people.
 const CALLS: [&str; 17] = [
     "utilization",
     "memory",
@@ -174,7 +174,7 @@ impl NvmlLibrary {
     ///
     /// # Errors
     /// Why nothing can be asked.
-    pub fn load(library: Option<&str>, level: u8, now: Duration, alive: Alive<'_>) -> Result<Self, Off> {
+    pub fn load(library: Option<&str>, level: u8, now: Duration, alive: AliveSign<'_>) -> Result<Self, Off> {
         let loaded = match library {
             Some(path) => Nvml::builder().lib_path(path.as_ref()).init(),
             None => Nvml::init(),
@@ -208,7 +208,7 @@ impl NvmlLibrary {
     ///
     /// # Errors
     /// Why nothing can be asked any more.
-    pub fn search_again(&mut self, now: Duration, alive: Alive<'_>) -> Result<bool, Off> {
+    pub fn search_again(&mut self, now: Duration, alive: AliveSign<'_>) -> Result<bool, Off> {
         if now.saturating_sub(self.searched) < SEARCH_INTERVAL {
             return Ok(false);
         }
@@ -217,12 +217,12 @@ impl NvmlLibrary {
         Ok(self.cards.len() != before)
     }
 
-    fn search(&mut self, now: Duration, alive: Alive<'_>) -> Result<(), Off> {
+    fn search(&mut self, now: Duration, alive: AliveSign<'_>) -> Result<(), Off> {
         self.searched = now;
         let count = match self.nvml.device_count() {
             Ok(count) => count,
             Err(error) => match meaning(&error) {
-                Failure::Off(off) => return Err(off),
+                CallFailure::Off(off) => return Err(off),
                 _ => self.count,
             },
         };
@@ -266,7 +266,13 @@ impl NvmlLibrary {
     ///
     /// # Errors
     /// Why nothing can be asked any more.
-    pub fn read(&mut self, at: usize, question: &Question, now: Duration, alive: Alive<'_>) -> Result<CardAnswer, Off> {
+    pub fn read(
+        &mut self,
+        at: usize,
+        question: &ReaderQuestion,
+        now: Duration,
+        alive: AliveSign<'_>,
+    ) -> Result<CardAnswer, Off> {
         let (nvml, level) = (self.nvml, self.level);
         let card = &mut self.cards[at];
         let refused = card.about.refused.len();
@@ -279,7 +285,7 @@ impl NvmlLibrary {
             let device = match nvml.device_by_index(card.about.index) {
                 Ok(device) => device,
                 Err(error) => match meaning(&error) {
-                    Failure::Off(off) => return Err(off),
+                    CallFailure::Off(off) => return Err(off),
                     _ => return Ok(CardAnswer { reading, is_refused: false }),
                 },
             };
@@ -289,7 +295,7 @@ impl NvmlLibrary {
             let Card { about, state, unasked, uncounted, has_memory_temperature, is_partitioned, asked, gpm, events } =
                 card;
             let CardState::Ready(device) = state else { return Ok(CardAnswer { reading, is_refused: false }) };
-            let mut asking = Asking { about, unasked, alive, answered: false, lost: false, off: None };
+            let mut asking = CardRound { about, unasked, alive, answered: false, lost: false, off: None };
             asking.level_2(device, &mut reading);
             reading.instances = asking.instances(device, question, is_partitioned);
             if level >= 3 {
@@ -317,7 +323,7 @@ impl NvmlLibrary {
 }
 
 /// Called before each call of the library, with the GPU whose turn it is.
-pub type Alive<'a> = &'a mut dyn FnMut(Option<u32>);
+pub type AliveSign<'a> = &'a mut dyn FnMut(Option<u32>);
 
 /// What was read of a GPU.
 #[derive(Debug)]
@@ -354,17 +360,17 @@ pub fn pci_address(of_library: &str) -> String {
 }
 
 /// One round of questions to one GPU.
-struct Asking<'a, 'b> {
+struct CardRound<'a, 'b> {
     about: &'a mut NvidiaCard,
-    alive: Alive<'b>,
+    alive: AliveSign<'b>,
     unasked: &'a mut [bool; CALLS.len()],
     answered: bool,
     lost: bool,
     off: Option<Off>,
 }
 
-impl Asking<'_, '_> {
-    fn ask<T>(&mut self, call: Call, answer: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
+impl CardRound<'_, '_> {
+    fn ask<T>(&mut self, call: LibraryCall, answer: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
         if self.lost || self.off.is_some() || self.unasked[call as usize] {
             return None;
         }
@@ -381,47 +387,48 @@ impl Asking<'_, '_> {
         }
     }
 
-    fn failed(&mut self, call: Call, error: &NvmlError) {
+    fn failed(&mut self, call: LibraryCall, error: &NvmlError) {
         match meaning(error) {
             // It did answer.
-            Failure::Never => (self.unasked[call as usize], self.answered) = (true, true),
-            Failure::Refused => {
+            CallFailure::Never => (self.unasked[call as usize], self.answered) = (true, true),
+            CallFailure::Refused => {
                 (self.unasked[call as usize], self.answered) = (true, true);
                 self.about.refused.push(CALLS[call as usize].to_owned());
             }
-            Failure::Lost => self.lost = true,
-            Failure::Passing => {}
-            Failure::Off(off) => self.off = Some(off),
+            CallFailure::Lost => self.lost = true,
+            CallFailure::Passing => {}
+            CallFailure::Off(off) => self.off = Some(off),
         }
     }
 
     fn level_2(&mut self, device: &Device<'static>, reading: &mut NvidiaReading) {
-        if let Some(rates) = self.ask(Call::Utilization, || device.utilization_rates()) {
+        if let Some(rates) = self.ask(LibraryCall::Utilization, || device.utilization_rates()) {
             reading.utilization = Some(rates.gpu);
             reading.memory_activity = Some(rates.memory);
         }
         // What it calls used includes in some versions what the driver keeps for itself, and in others not.
-        let memory = self.ask(Call::Memory, || device.memory_info());
+        let memory = self.ask(LibraryCall::Memory, || device.memory_info());
         reading.memory = memory.map(|memory| [memory.total.saturating_sub(memory.free), memory.total]);
-        reading.power_milliwatts = self.ask(Call::Power, || device.power_usage());
-        reading.energy_millijoules = self.ask(Call::Energy, || device.total_energy_consumption());
-        reading.temperature = self.ask(Call::Temperature, || device.temperature(TemperatureSensor::Gpu));
+        reading.power_milliwatts = self.ask(LibraryCall::Power, || device.power_usage());
+        reading.energy_millijoules = self.ask(LibraryCall::Energy, || device.total_energy_consumption());
+        reading.temperature = self.ask(LibraryCall::Temperature, || device.temperature(TemperatureSensor::Gpu));
     }
 
     /// Where the GPU is partitioned now. Of instances NVML tells memory, but no utilisation, power or temperature.
     fn instances(
         &mut self,
         device: &Device<'static>,
-        question: &Question,
+        question: &ReaderQuestion,
         is_partitioned: &mut bool,
     ) -> Option<Vec<(u32, [u64; 2])>> {
         if question.rare {
-            *is_partitioned = self.ask(Call::Partitions, || device.mig_mode()).is_some_and(|mode| mode.current != 0);
+            *is_partitioned =
+                self.ask(LibraryCall::Partitions, || device.mig_mode()).is_some_and(|mode| mode.current != 0);
         }
         if !*is_partitioned {
             return None;
         }
-        let places = self.ask(Call::Partitions, || device.mig_device_count())?;
+        let places = self.ask(LibraryCall::Partitions, || device.mig_device_count())?;
         let mut instances = Vec::new();
         for place in 0..places.min(CARDS_MAX as u32) {
             (self.alive)(Some(self.about.index));
@@ -435,17 +442,18 @@ impl Asking<'_, '_> {
         Some(instances)
     }
 
-    fn level_3(&mut self, device: &Device<'static>, question: &Question, reading: &mut NvidiaReading) {
-        reading.sm_megahertz = self.ask(Call::SmClock, || device.clock_info(ClockKind::SM));
-        reading.memory_megahertz = self.ask(Call::MemoryClock, || device.clock_info(ClockKind::Memory));
+    fn level_3(&mut self, device: &Device<'static>, question: &ReaderQuestion, reading: &mut NvidiaReading) {
+        reading.sm_megahertz = self.ask(LibraryCall::SmClock, || device.clock_info(ClockKind::SM));
+        reading.memory_megahertz = self.ask(LibraryCall::MemoryClock, || device.clock_info(ClockKind::Memory));
         if !question.rare {
             return;
         }
-        reading.limit_milliwatts = self.ask(Call::Limit, || device.enforced_power_limit());
-        let errors = [(Call::Corrected, MemoryError::Corrected), (Call::Uncorrected, MemoryError::Uncorrected)]
-            .map(|(call, kind)| self.ask(call, || device.total_ecc_errors(kind, EccCounter::Volatile)));
+        reading.limit_milliwatts = self.ask(LibraryCall::Limit, || device.enforced_power_limit());
+        let errors =
+            [(LibraryCall::Corrected, MemoryError::Corrected), (LibraryCall::Uncorrected, MemoryError::Uncorrected)]
+                .map(|(call, kind)| self.ask(call, || device.total_ecc_errors(kind, EccCounter::Volatile)));
         reading.memory_errors = errors.iter().any(Option::is_some).then_some(errors);
-        reading.replays = self.ask(Call::Replays, || device.pcie_replay_counter());
+        reading.replays = self.ask(LibraryCall::Replays, || device.pcie_replay_counter());
     }
 
     /// As the driver counts it; what it does not count is estimated from the reasons that it gives now.
@@ -468,16 +476,16 @@ impl Asking<'_, '_> {
         let mut nanos: [Option<u64>; 3] = [None; 3];
         if ids.is_empty() {
             // Nothing of it is there.
-        } else if let Some(values) = self.ask(Call::Fields, || device.field_values_for(&ids)) {
+        } else if let Some(values) = self.ask(LibraryCall::Fields, || device.field_values_for(&ids)) {
             let mut values = values.into_iter().map(|value| value.and_then(|sample| sample.value));
             for ((reason, _), value) in counted.iter().zip(&mut values) {
                 match value {
                     Ok(value) => nanos[*reason] = unsigned(&value).map(|n| n + nanos[*reason].unwrap_or(0)),
-                    Err(error) if meaning(&error) == Failure::Passing => {}
+                    Err(error) if meaning(&error) == CallFailure::Passing => {}
                     Err(error) => {
                         // Of two parts of a reason both must be there.
                         uncounted[*reason] = true;
-                        if meaning(&error) == Failure::Lost {
+                        if meaning(&error) == CallFailure::Lost {
                             self.lost = true;
                         }
                     }
@@ -488,11 +496,11 @@ impl Asking<'_, '_> {
                     reading.memory_temperature =
                         unsigned(&value).and_then(|celsius| u32::try_from(celsius).ok()).filter(|celsius| *celsius > 0);
                 }
-                Some(Err(error)) if meaning(&error) != Failure::Passing => *has_memory_temperature = false,
+                Some(Err(error)) if meaning(&error) != CallFailure::Passing => *has_memory_temperature = false,
                 _ => {}
             }
         }
-        if self.unasked[Call::Fields as usize] {
+        if self.unasked[LibraryCall::Fields as usize] {
             *uncounted = [true; 3];
         }
         let mut throttled = [Throttled::Unknown; 3];
@@ -504,7 +512,7 @@ impl Asking<'_, '_> {
             }
         }
         if uncounted.contains(&true)
-            && let Some(reasons) = self.ask(Call::ThrottleReasons, || device.current_throttle_reasons())
+            && let Some(reasons) = self.ask(LibraryCall::ThrottleReasons, || device.current_throttle_reasons())
         {
             let since = asked.replace(now).map_or(Duration::ZERO, |before| now.saturating_sub(before));
             for (reason, place) in throttled.iter_mut().enumerate().filter(|(reason, _)| uncounted[*reason]) {
@@ -523,16 +531,16 @@ impl Asking<'_, '_> {
         before: &mut Option<(GpmSample<'static>, Duration)>,
     ) -> Option<GpmProfile> {
         if before.is_none() {
-            let supported = self.ask(Call::Profile, || device.gpm_support())?;
+            let supported = self.ask(LibraryCall::Profile, || device.gpm_support())?;
             if !supported {
-                self.unasked[Call::Profile as usize] = true;
+                self.unasked[LibraryCall::Profile as usize] = true;
                 return None;
             }
         }
         if before.as_ref().is_some_and(|(_, at)| now.saturating_sub(*at) < PROFILE_INTERVAL_MIN) {
             return None;
         }
-        let sample = self.ask(Call::Profile, || device.gpm_sample())?;
+        let sample = self.ask(LibraryCall::Profile, || device.gpm_sample())?;
         let profile = before.as_ref().and_then(|(first, at)| {
             let seconds = now.saturating_sub(*at).as_secs_f64();
             let ids = [
@@ -543,7 +551,7 @@ impl Asking<'_, '_> {
                 GpmMetricId::NvlinkTotalRxPerSec,
                 GpmMetricId::NvlinkTotalTxPerSec,
             ];
-            let values = self.ask(Call::Profile, || gpm_metrics_get(nvml, first, &sample, &ids))?;
+            let values = self.ask(LibraryCall::Profile, || gpm_metrics_get(nvml, first, &sample, &ids))?;
             let mut values = values.into_iter().map(|value| Some(value.ok()?.value).filter(|value| value.is_finite()));
             let mut next = || values.next().flatten();
             let (sm_active, sm_occupancy, tensor_active, memory_bandwidth) = (next(), next(), next(), next());
@@ -562,12 +570,12 @@ impl Asking<'_, '_> {
         events: &mut Option<EventSet<'static>>,
     ) -> Vec<(u64, u64)> {
         if events.is_none() {
-            let registered = self.ask(Call::Events, || {
+            let registered = self.ask(LibraryCall::Events, || {
                 let set = nvml.create_event_set()?;
                 device.register_events(EventTypes::CRITICAL_XID_ERROR, set).map_err(|error| error.error)
             });
             // Where it fails for whatever reason, it is not asked again: the set costs the driver memory.
-            self.unasked[Call::Events as usize] |= registered.is_none();
+            self.unasked[LibraryCall::Events as usize] |= registered.is_none();
             *events = registered;
         }
         let Some(events) = events else { return Vec::new() };
@@ -587,7 +595,7 @@ impl Asking<'_, '_> {
     }
 
     fn processes(&mut self, device: &Device<'static>) -> Option<Vec<(u32, u64)>> {
-        let processes = self.ask(Call::Processes, || device.running_compute_processes())?;
+        let processes = self.ask(LibraryCall::Processes, || device.running_compute_processes())?;
         // Of processes in other containers there is neither number nor memory.
         let known = processes.iter().filter_map(|process| match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) if process.pid > 0 => Some((process.pid, bytes)),

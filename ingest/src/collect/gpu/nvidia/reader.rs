@@ -20,7 +20,7 @@ use std::time::Duration;
 use telem_engine::Clock;
 
 use super::answers::answer;
-use super::frames::{FrameBuffer, NvidiaCard, NvidiaReading, OffCause, Question, ReaderOrder, Told, say};
+use super::frames::{FrameBuffer, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion, ReaderWord, say};
 
 /// How long a tick waits for an answer; 8 GPUs answer in some 20 ms.
 pub const ANSWER_WAIT: Duration = Duration::from_millis(300);
@@ -54,7 +54,7 @@ pub enum VendorReader {
 }
 
 /// The reader, whether it runs or not.
-pub struct Reader {
+pub struct NvidiaReader {
     how: VendorReader,
     level: u8,
     clock: Arc<dyn Clock>,
@@ -63,7 +63,7 @@ pub struct Reader {
     /// When a reader may be started again.
     again: Duration,
     undead: Vec<Child>,
-    left_out: BTreeMap<u32, LeftOut>,
+    left_out: BTreeMap<u32, LeftOutCard>,
     state: ReaderState,
     /// What was told of it at least once.
     told: Vec<&'static str>,
@@ -86,7 +86,7 @@ pub enum ReaderState {
 }
 
 #[derive(Debug)]
-struct LeftOut {
+struct LeftOutCard {
     times: u32,
     until: Option<Duration>,
 }
@@ -105,7 +105,7 @@ struct Talk {
     cards: Option<Vec<NvidiaCard>>,
     driver: String,
     /// The question that is not answered yet.
-    open: Option<Question>,
+    open: Option<ReaderQuestion>,
     /// When it gave a sign of life, or was asked.
     sign: Duration,
 }
@@ -120,7 +120,7 @@ enum Waits {
 
 /// What came of asking.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct ReaderAnswers {
     /// Of each GPU the newest.
     pub readings: Vec<NvidiaReading>,
     /// The GPUs were told anew.
@@ -137,10 +137,10 @@ enum ReaderEnd {
     Off { why: String, cause: OffCause },
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for NvidiaReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { how, talk, state, left_out, undead, .. } = self;
-        f.debug_struct("Reader")
+        f.debug_struct("NvidiaReader")
             .field("how", how)
             .field("talk", talk)
             .field("state", state)
@@ -150,7 +150,7 @@ impl fmt::Debug for Reader {
     }
 }
 
-impl Reader {
+impl NvidiaReader {
     pub fn new(how: VendorReader, level: u8, clock: Arc<dyn Clock>) -> Self {
         Self {
             how,
@@ -202,8 +202,8 @@ impl Reader {
 
     /// Takes what was answered since the tick before, and asks again if that was all. Starts a reader where there is
     /// none and may be one.
-    pub fn ask(&mut self, rare: bool) -> Answers {
-        let mut answers = Answers::default();
+    pub fn ask(&mut self, rare: bool) -> ReaderAnswers {
+        let mut answers = ReaderAnswers::default();
         self.bury();
         if self.talk.is_none() && !self.start() {
             return answers;
@@ -211,7 +211,7 @@ impl Reader {
         let left_out: Vec<u32> = self.left_out().collect();
         let Some(mut talk) = self.talk.take() else { return answers };
         let number = self.questions + 1;
-        let question = Question { number, rare, left_out };
+        let question = ReaderQuestion { number, rare, left_out };
         match talk.round(question, self.patience(), &*self.clock, &mut answers) {
             Ok(asked) => {
                 self.questions += u64::from(asked);
@@ -309,7 +309,7 @@ impl Reader {
         }
         self.state = ReaderState::Failed;
         if let Some(card) = turn {
-            let left = self.left_out.entry(card).or_insert(LeftOut { times: 0, until: None });
+            let left = self.left_out.entry(card).or_insert(LeftOutCard { times: 0, until: None });
             left.times += 1;
             left.until = (left.times < 2).then_some(now + LEFT_OUT_FOR);
         }
@@ -372,7 +372,7 @@ fn exit_of(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
-impl Drop for Reader {
+impl Drop for NvidiaReader {
     fn drop(&mut self) {
         if let Some(talk) = self.talk.take() {
             self.end(talk);
@@ -385,10 +385,10 @@ impl Talk {
     /// Takes what is there, asks where all was answered, and takes what comes in time; whether it asked.
     fn round(
         &mut self,
-        question: Question,
+        question: ReaderQuestion,
         longest: Duration,
         clock: &dyn Clock,
-        answers: &mut Answers,
+        answers: &mut ReaderAnswers,
     ) -> Result<bool, ReaderEnd> {
         let began = clock.monotonic();
         // It speaks only when it is asked.
@@ -414,7 +414,7 @@ impl Talk {
         Ok(question.is_none())
     }
 
-    fn ask(&mut self, question: Question, now: Duration) -> Result<(), ReaderEnd> {
+    fn ask(&mut self, question: ReaderQuestion, now: Duration) -> Result<(), ReaderEnd> {
         // The socket of a reader that hangs has room for this one question: it had answered the one before.
         say(&mut self.stream, &question).map_err(ReaderEnd::Died)?;
         self.sign = now;
@@ -443,7 +443,7 @@ impl Talk {
     /// Takes lines until the question is answered, or there is none for now.
     fn take(
         &mut self,
-        answers: &mut Answers,
+        answers: &mut ReaderAnswers,
         waits: Waits,
         longest: Duration,
         clock: &dyn Clock,
@@ -478,26 +478,26 @@ impl Talk {
         self.cards.is_some() && self.open.is_none()
     }
 
-    fn hear(&mut self, told: Told, answers: &mut Answers) -> Result<(), ReaderEnd> {
+    fn hear(&mut self, told: ReaderWord, answers: &mut ReaderAnswers) -> Result<(), ReaderEnd> {
         match told {
-            Told::Cards { driver, cards } => {
+            ReaderWord::Cards { driver, cards } => {
                 self.driver = driver;
                 answers.cards = Some(cards.clone());
                 self.cards = Some(cards);
             }
-            Told::Reading(reading) => {
+            ReaderWord::Reading(reading) => {
                 answers.readings.retain(|known| known.card != reading.card);
                 answers.readings.push(*reading);
             }
-            Told::Alive { .. } => {}
-            Told::Done { number } => {
+            ReaderWord::Alive { .. } => {}
+            ReaderWord::Done { number } => {
                 if self.open.as_ref().is_some_and(|open| open.number == number) {
                     self.open = None;
                     // What it told of turns is not needed, and would fill the socket.
                     while matches!(self.turns.read(&mut [0; 1 << 10]), Ok(1..)) {}
                 }
             }
-            Told::Off { why, cause } => return Err(ReaderEnd::Off { why, cause }),
+            ReaderWord::Off { why, cause } => return Err(ReaderEnd::Off { why, cause }),
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::stand_in::{Driver, H100, StandIn};
-use crate::collect::gpu::nvidia::frames::{GpmProfile, NvidiaReading, OffCause, Question, Throttled};
+use crate::collect::gpu::nvidia::frames::{GpmProfile, NvidiaReading, OffCause, ReaderQuestion, Throttled};
 use crate::collect::gpu::nvidia::library::{NvmlLibrary, Off, pci_address};
 
 struct Player {
@@ -28,12 +28,12 @@ impl Player {
     }
 
     fn read(&mut self, card: usize, second: u64) -> NvidiaReading {
-        let question = Question { number: second, rare: true, left_out: Vec::new() };
+        let question = ReaderQuestion { number: second, rare: true, left_out: Vec::new() };
         self.library.read(card, &question, Duration::from_secs(second), &mut |_| {}).unwrap().reading
     }
 
     fn off(&mut self) -> Off {
-        self.library.read(0, &Question::default(), Duration::from_secs(1), &mut |_| {}).unwrap_err()
+        self.library.read(0, &ReaderQuestion::default(), Duration::from_secs(1), &mut |_| {}).unwrap_err()
     }
 }
 
@@ -205,7 +205,7 @@ fn a_gpu_that_answers_nothing_is_not_up() {
 #[test]
 fn what_a_user_may_not_ask_is_told() {
     let mut player = Player::new(3, "0 nvmlGpmSampleGet return 4\n");
-    let question = Question { number: 1, rare: true, left_out: Vec::new() };
+    let question = ReaderQuestion { number: 1, rare: true, left_out: Vec::new() };
     let answer = player.library.read(0, &question, Duration::ZERO, &mut |_| {}).unwrap();
     assert!(answer.is_refused);
     assert_eq!(player.library.cards()[0].refused, ["GPM"]);

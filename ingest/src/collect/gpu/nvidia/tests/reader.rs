@@ -12,10 +12,10 @@ use proptest::prelude::*;
 use telem_engine::{Clock, SystemClock, Timestamp};
 
 use super::stand_in::{Driver, H100, StandIn};
-use crate::collect::gpu::nvidia::frames::{FrameBuffer, LINE_BYTES_MAX, NvidiaReading, OffCause, Told, say};
+use crate::collect::gpu::nvidia::frames::{FrameBuffer, LINE_BYTES_MAX, NvidiaReading, OffCause, ReaderWord, say};
 use crate::collect::gpu::nvidia::read_for_parent;
 use crate::collect::gpu::nvidia::reader::{
-    Answers, CALL_DEADLINE, LEFT_OUT_FOR, Reader, ReaderState, START_INTERVAL, VendorReader,
+    CALL_DEADLINE, LEFT_OUT_FOR, NvidiaReader, ReaderAnswers, ReaderState, START_INTERVAL, VendorReader,
 };
 
 const MARK: &str = "as-a-reader";
@@ -64,14 +64,14 @@ impl Clock for Hand {
 struct Desk {
     stand_in: StandIn,
     clock: Arc<Hand>,
-    reader: Reader,
+    reader: NvidiaReader,
 }
 
 impl Desk {
     fn new(more: &str) -> Self {
         let stand_in = StandIn::new(Driver::New, &format!("{H100}{more}"));
         let clock = Arc::new(Hand::default());
-        let reader = Reader::new(program(&stand_in), 2, Arc::<Hand>::clone(&clock));
+        let reader = NvidiaReader::new(program(&stand_in), 2, Arc::<Hand>::clone(&clock));
         Self { stand_in, clock, reader }
     }
 
@@ -79,7 +79,7 @@ impl Desk {
         self.stand_in.plays(&format!("{H100}{more}"));
     }
 
-    fn ask(&mut self, second: u64) -> Answers {
+    fn ask(&mut self, second: u64) -> ReaderAnswers {
         self.clock.set(second);
         self.reader.ask(false)
     }
@@ -229,7 +229,7 @@ fn a_reader_whose_call_hangs_ends_with_telem() {
 fn a_program_that_is_not_there_is_told_once() {
     let clock = Arc::new(Hand::default());
     let how = VendorReader::Program { program: "/nowhere/telem".into(), words: Vec::new(), library: None };
-    let mut reader = Reader::new(how, 2, Arc::<Hand>::clone(&clock));
+    let mut reader = NvidiaReader::new(how, 2, Arc::<Hand>::clone(&clock));
     for second in [1, 62] {
         clock.set(second);
         assert!(reader.ask(true).readings.is_empty());
@@ -244,7 +244,7 @@ fn a_program_that_talks_nonsense_is_ended() {
         let clock = Arc::new(Hand::default());
         let path = ["/bin", "/usr/bin"].map(|dir| Path::new(dir).join(program)).into_iter().find(|path| path.exists());
         let how = VendorReader::Program { program: path.unwrap(), words: Vec::new(), library: None };
-        let mut reader = Reader::new(how, 2, clock);
+        let mut reader = NvidiaReader::new(how, 2, clock);
         reader.ask(true);
         let died = program == "true";
         let patience = SystemClock::new();
@@ -256,7 +256,7 @@ fn a_program_that_talks_nonsense_is_ended() {
     }
 }
 
-fn lines(bytes: &[u8]) -> Vec<Result<Told, std::io::ErrorKind>> {
+fn lines(bytes: &[u8]) -> Vec<Result<ReaderWord, std::io::ErrorKind>> {
     let (mut ours, mut theirs) = UnixStream::pair().unwrap();
     let mut frames = FrameBuffer::default();
     let mut told = Vec::new();
@@ -303,10 +303,10 @@ proptest! {
         let reading = NvidiaReading {
             power_milliwatts: power, xids: vec![(xid, 1)], profile: Some(profile), ..NvidiaReading::default()
         };
-        let told = [Told::Reading(Box::new(reading)), Told::Done { number: xid }];
+        let told = [ReaderWord::Reading(Box::new(reading)), ReaderWord::Done { number: xid }];
         let mut bytes = Vec::new();
         told.iter().for_each(|one| say(&mut bytes, one).unwrap());
-        let heard: Vec<Told> = lines(&bytes).into_iter().map(Result::unwrap).collect();
+        let heard: Vec<ReaderWord> = lines(&bytes).into_iter().map(Result::unwrap).collect();
         prop_assert_eq!(&heard[..], &told[..]);
     }
 
