@@ -125,7 +125,9 @@ fn runs_of_one_and_of_three_nodes_and_a_server_compare() {
     let series = [0, 1].map(|at| load["figures"][at]["series"].as_u64().unwrap());
     // An agent may have come too late for a tick of its own.
     assert!(series[0] == 1 && (2..=3).contains(&series[1]), "{load}");
-    assert_eq!(metric("loss")["changes"][0]["relative"], json!(0.0));
+    // Both have the same values; where their samples fall among the stretches of time rounds their means.
+    let relative = metric("loss")["changes"][0]["relative"].as_f64().unwrap();
+    assert!(relative.abs() < 1e-12, "{relative}");
     assert_eq!(metric("node_context_switches_total")["measured"], json!("rate"));
 
     let replay = Server::replay([place.path().join("three")], &[]);

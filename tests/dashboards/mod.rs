@@ -58,7 +58,7 @@ fn values_of(tag: &str) -> Vec<&'static str> {
         "source" => vec!["pm_counters"],
         "accel" | "index" | "core" | "package" | "controller" | "node" => vec!["0", "1"],
         "fs" => vec!["home", "scratch"],
-        "export" => vec!["srv:/home"],
+        "export" => vec!["srv/home"],
         "operation" => vec!["open", "close"],
         "chip" | "sensor" | "zone" | "type" => vec!["x"],
         other => panic!("the catalog has a tag '{other}' that this test gives no values"),

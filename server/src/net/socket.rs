@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use tokio::net::UnixListener;
 
@@ -13,6 +14,9 @@ use crate::private_dir::{self, Privacy, PrivateDirError};
 
 /// The kernel takes 107 bytes; scripts put a prefix like `unix:` before it.
 const PATH_BYTES_MAX: usize = 99;
+
+/// How often a name is tried that others take at the same moment.
+const NAMING_TRIES: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
@@ -120,11 +124,16 @@ impl Socket {
         if bytes > PATH_BYTES_MAX {
             return Err(SocketError::LongPath { path, found: bytes });
         }
-        clear(&path)?;
-        let listener = UnixListener::bind(&path).map_err(io_error("listen on", &path))?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(io_error("set the mode of", &path))?;
-        let identity = fs::symlink_metadata(&path).map(|m| (m.dev(), m.ino())).map_err(io_error("look at", &path))?;
-        Ok(Socket { listener, path, identity })
+        // A socket that is bound and does not listen yet looks dead. So it gets its name when it listens, and only if
+        // nobody has that name.
+        static NUMBER: AtomicU16 = AtomicU16::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed) % 1_000;
+        let unnamed = path.with_extension(format!("{}.{number}", std::process::id()));
+        clear(&unnamed)?;
+        let listener = UnixListener::bind(&unnamed).map_err(io_error("listen on", &unnamed))?;
+        let named = name_it(&unnamed, &path);
+        let _ = fs::remove_file(&unnamed);
+        Ok(Socket { listener, identity: named?, path })
     }
 
     pub fn listener(&self) -> &UnixListener {
@@ -143,6 +152,23 @@ impl Drop for Socket {
             tracing::debug!(%error, path = %self.path.display(), "the socket file stays");
         }
     }
+}
+
+/// Gives a socket that listens its name, in place of a dead one. Returns its device and inode.
+fn name_it(unnamed: &Path, path: &Path) -> Result<(u64, u64), SocketError> {
+    fs::set_permissions(unnamed, Permissions::from_mode(0o600)).map_err(io_error("set the mode of", unnamed))?;
+    for tries_left in (0..NAMING_TRIES).rev() {
+        clear(path)?;
+        match fs::hard_link(unnamed, path) {
+            // Somebody was faster, who may be dead by now.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries_left > 0 => {}
+            linked => {
+                linked.map_err(io_error("make", path))?;
+                break;
+            }
+        }
+    }
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino())).map_err(io_error("look at", path))
 }
 
 /// Removes a dead socket at `path`. It is first taken aside and asked again there, so that one which a

@@ -248,6 +248,34 @@ fn uid() -> u32 {
 }
 
 #[tokio::test]
+async fn of_many_that_want_one_name_at_the_same_moment_one_gets_it() {
+    for _ in 0..20 {
+        let dir = private_dir();
+        let start = Arc::new(std::sync::Barrier::new(8));
+        let asked: Vec<_> = (0..8)
+            .map(|_| {
+                let (dir, start) = (dir.path().to_path_buf(), Arc::clone(&start));
+                tokio::task::spawn_blocking(move || {
+                    start.wait();
+                    Socket::bind(&dir, "a.sock", uid())
+                })
+            })
+            .collect();
+        let (mut named, mut refused) = (Vec::new(), 0);
+        for asked in asked {
+            match asked.await.unwrap() {
+                Ok(socket) => named.push(socket),
+                Err(SocketError::Alive { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!((named.len(), refused), (1, 7));
+        drop(named);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+    }
+}
+
+#[tokio::test]
 async fn a_socket_takes_the_place_of_a_dead_one_but_not_of_a_living_one() {
     let dir = private_dir();
     let name = socket::file_name("job 17");

@@ -97,9 +97,9 @@ Every series has the tag `host`. `--level N` collects all rows up to level N. Th
 * Devices (GPUs, fabrics, sensors) are asked at most once a second, beside the other sources: a driver that is slow or
   hangs costs samples of devices only. They are looked for once a minute. Of those that a node does not have, it has no
   series; of those that it has and that may not be read, telem warns once and says what helps.
-* `cgroup_*` is the control group that the scheduler (Slurm, PBS, LSF) made for the job in which telem runs, with all its
-  steps, or that of the container. It is found from telem's own path, never by a name. Outside of a job (a login session,
-  a service, a plain virtual machine) and with a `--sysroot` other than `/` of a host there are no such series.
+* `cgroup_*` is the control group that the scheduler (Slurm, PBS, LSF) made for the job in which telem runs, with all
+  its steps, or that of the container. It is found from telem's own path, never by a name. Outside of a job (a login
+  session, a service, a plain virtual machine) and with a `--sysroot` other than `/` of a host there are no such series.
 * In SQL the tag `node` of `node_memory_numa_*` is the column `tag_node`.
 * If the user has more than 1,000 processes, those with the most CPU time have series (among equals, those with the most
   memory). The others are counted (`telem_ingest_processes_skipped`). Processes are listed between ticks, and a process
