@@ -349,7 +349,7 @@ pub fn describe_process(id: &JobId, pid: u32, environment: &[u8]) -> Map<String,
         variables.filter_map(|name| Some(((*name).to_owned(), Json::String(text(name)?)))).collect();
     let mut fields = Map::new();
     let mut add = |name: &str, value: Option<Json>| value.map(|value| fields.insert(name.to_owned(), value));
-    add("parent", settings::parent(&id.0, &text).map(Json::String));
+    add("parent", settings::parent(&id.0, text).map(Json::String));
     add("name", text("TELEM_NAME").map(Json::String));
     add("command", command(Path::new(&proc)));
     add("user", text("USER").or_else(|| text("LOGNAME")).map(Json::String));

@@ -93,13 +93,14 @@ impl DeviceFacts {
 /// A line for equal devices, those that are not ok by name. Interfaces and disks that are ok are left out: there may be
 /// many, and their samples tell of them.
 pub fn lines(devices: &[DeviceFacts]) -> Vec<String> {
-    let mut groups: BTreeMap<(bool, usize, String), (usize, BTreeSet<&str>, &DeviceFacts)> = BTreeMap::new();
+    // In the order of their lines: how many there are, and on which nodes.
+    let mut groups: BTreeMap<(bool, usize, String), (usize, BTreeSet<&str>)> = BTreeMap::new();
     let order = ["gpu", "energy", "nic", "filesystem", "cpu", "memory", "disk"];
     for device in devices.iter().filter(|one| !(one.is_ok() && ["nic", "disk"].contains(&&*one.kind))) {
         let place = order.iter().position(|kind| *kind == device.kind).unwrap_or(order.len());
         let name = if device.is_ok() { String::new() } else { format!(" {}", shown(&device.device)) };
         let key = (device.is_ok(), place, format!("{}{name}: {}", device.kind, device.text()));
-        let (count, nodes, _) = groups.entry(key).or_insert((0, BTreeSet::new(), device));
+        let (count, nodes) = groups.entry(key).or_default();
         *count += 1;
         nodes.insert(&device.node);
     }
@@ -107,7 +108,7 @@ pub fn lines(devices: &[DeviceFacts]) -> Vec<String> {
     let mut lines: Vec<String> = groups
         .into_iter()
         .take(LINES_MAX)
-        .map(|((_, _, text), (count, nodes, _))| {
+        .map(|((_, _, text), (count, nodes))| {
             let text = text.trim_end_matches([':', ' ']).to_owned();
             let times = if count > 1 { format!("{} x ", grouped(count as u64)) } else { String::new() };
             let on =

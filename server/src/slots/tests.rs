@@ -142,7 +142,8 @@ fn a_slot_stays_taken_while_somebody_may_write_to_it() {
 #[test]
 fn a_server_that_dies_and_comes_back_soon_finds_its_jobs_going_on() {
     let bed = Bed::new();
-    (bed.hear("a"), bed.hear("b"));
+    bed.hear("a");
+    bed.hear("b");
     bed.clock.wait(100);
     let bed = bed.die();
     assert_eq!((bed.hear("a"), bed.hear("c")), (Some(0), Some(2)));
