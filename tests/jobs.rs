@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use serde_json::{Value as Json, json};
+use telem_engine::{Clock, SystemClock};
 
 use crate::process::{Server, poll, telem};
 
@@ -40,13 +41,9 @@ fn send(server: &mut Server) {
     put(server, &[("SLURM_JOB_ID", "77"), ("SLURM_JOB_NAME", "trial"), ("RANK", "0")], "loss", "2");
     put(server, &[], "room_celsius", "21");
     let body = json!({"metric": "loss", "timestamp": "now", "value": 4, "tags": {"rank": "0"}}).to_string();
-    let body = body.replace("\"now\"", &now_ms().to_string());
+    let body = body.replace("\"now\"", &(SystemClock::new().now().micros() / 1_000).to_string());
     assert_eq!(of_job(server, "by header", "POST", "/api/put", &body).0, 204);
     put(server, &[("TELEM_JOB", "first"), ("RANK", "0")], "loss", "5");
-}
-
-fn now_ms() -> u128 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis()
 }
 
 #[test]
