@@ -124,6 +124,47 @@ fn the_gpus_of_a_recorded_machine_join_with_their_samples() {
     assert!(told.contains("gpus       8 GPUs"), "{told}");
 }
 
+/// A stand-in for NVIDIA's library beside its script.
+fn stand_in(dir: &Path, script: &str) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/nvml/nvml.c");
+    let mut cc = std::process::Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o"]).arg(dir.join("libnvidia-ml.so.1"));
+    let made = cc.arg(source).arg("-ldl").output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    write(dir, "nvml.txt", script);
+}
+
+/// Of a machine that has no GPUs of NVIDIA of its own: the library knows only those.
+#[test]
+fn a_job_has_its_gpus_of_nvidia_and_ends_as_ever_where_the_driver_never_answers() {
+    if Path::new("/proc/driver/nvidia/version").exists() {
+        println!("not run: this machine has GPUs of NVIDIA");
+        return;
+    }
+    let place = Place::new();
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/machines/h100");
+    let root = place.path().join("root");
+    for part in ["proc", "sys"] {
+        lay_over(&recorded.join(part), &root.join(part));
+    }
+    machine(&root);
+    let script = fs::read_to_string(recorded.join("nvml.txt")).unwrap();
+    let run = |save: &str, script: &str| {
+        stand_in(place.path(), script);
+        let options = ["--level", "2", "--sysroot", root.to_str().unwrap(), "--save", save];
+        let mut command = place.run(&options, &["sh", "-c", "sleep 3; exit 5"]);
+        command.env("LD_LIBRARY_PATH", place.path());
+        let done = command.output().unwrap();
+        assert_eq!(done.status.code(), Some(5), "{}", said(&done));
+        let dir = place.path().join(save);
+        text(&["sql", "--format", "csv", dir.to_str().unwrap(), "SELECT DISTINCT metric FROM series ORDER BY metric"])
+    };
+    let metrics = run("well", &script);
+    assert!(metrics.contains("gpu_power_watts") && metrics.contains("node_power_watts"), "{metrics}");
+    let metrics = run("hangs", &format!("{script}* nvmlDeviceGetPowerUsage never\n"));
+    assert!(!metrics.contains("gpu_power_watts") && metrics.contains("load_average"), "{metrics}");
+}
+
 #[test]
 fn the_energy_of_a_node_and_its_gpus_is_the_same_live_saved_and_of_several_databases() {
     let dir = tempfile::tempdir().unwrap();

@@ -118,12 +118,14 @@ impl CollectOptions {
     }
 
     /// Lets a program read GPUs by the libraries of their vendors: it calls [`read_gpus_for_parent`] when it is started
-    /// with `words`. Not where what is read is a recording: such a library knows this system only.
+    /// with `words`. Not where what is read is a recording and this system has such GPUs: a library knows those only.
     pub fn read_gpus_by(&mut self, program: impl Into<PathBuf>, words: &[&str]) {
         let driver = |root: &Path| std::fs::read(root.join(gpu::nvidia::GATE)).ok();
-        // A container sees the host's root elsewhere, and the same driver.
-        let is_this_system = self.sysroot == Path::new("/") || driver(&self.sysroot) == driver(Path::new("/"));
-        if is_this_system {
+        let ours = driver(Path::new("/"));
+        // A container sees the host's root elsewhere, and the same driver. Without a driver here, the library cannot tell
+        // of GPUs of ours.
+        let is_possible = self.sysroot == Path::new("/") || ours.is_none() || driver(&self.sysroot) == ours;
+        if is_possible {
             let words = words.iter().map(Into::into).collect();
             self.vendor_reader = VendorReader::Program { program: program.into(), words, library: None };
         }
