@@ -148,7 +148,7 @@ fn hours_of_gpus_are_idle_where_a_whole_minute_was_and_held_where_memory_was_in_
     let used = |second: i64| if second < 250 { 2_i64 << 30 } else { 1 << 30 };
     put_into(&db, "gpu_utilization_percent", &[("gpu", "3")], (0..=400).map(|at| (at, Value::Float(busy(at)))));
     put_into(&db, "gpu_memory_used_bytes", &[("gpu", "3")], (0..=400).map(|at| (at, Value::Int(used(at)))));
-    let gpu = rows(&db).remove(1);
+    let gpu = rows(&db).into_iter().find(|row| row.gpu.is_some()).unwrap();
     // Whole minutes of the job: from 60, 120, 180 and 240 s; idle from 60 and 240, held from 60.
     assert_eq!((gpu.gpu_hours, gpu.idle_gpu_hours), (Some(300.0 / 3_600.0), Some(2.0 / 60.0)));
     assert_eq!(gpu.held_idle_gpu_hours, Some(1.0 / 60.0));
@@ -260,6 +260,9 @@ fn jobs_that_share_a_node_have_the_energy_of_the_node_while_they_ran() {
         let interval = JobInterval { slot, since: None, begin: time(begin), end: end.map(time), job };
         db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered).unwrap();
     }
-    let told: Vec<_> = rows(&db).into_iter().map(|row| (row.job.to_string(), row.joules, row.seconds)).collect();
+    let mut told: Vec<_> = rows(&db).into_iter().map(|row| (row.job.to_string(), row.joules, row.seconds)).collect();
+    // What it used while no job ran, up to the last microsecond before the first one.
+    let (job, joules, seconds) = told.pop().unwrap();
+    assert_eq!((&*job, joules.unwrap().round(), seconds.round()), ("local", 500.0, 5.0));
     assert_eq!(told, [("j0".to_owned(), Some(2_500.0), 15.0), ("j1".to_owned(), Some(1_600.0), 15.0)]);
 }
