@@ -94,12 +94,12 @@ fn statements_that_multiply_what_they_take_stay_within_the_memory_of_queries() {
         );
         answers(&server);
     }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-    let kibibytes = |name: &str| -> u64 {
-        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    };
     // Without the pages of the program, which are many in a debug build and nobody's memory.
-    let resident = kibibytes("RssAnon:") >> 10;
-    assert!(resident <= MEMORY_MIB + BESIDE_MIB, "{resident} MiB are resident");
+    let resident = || -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+    };
+    // On a busy machine the last statement may still be giving back what it took.
+    poll("what the statements took to be given back", || resident() <= MEMORY_MIB + BESIDE_MIB);
 }
