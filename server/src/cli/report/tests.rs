@@ -61,6 +61,8 @@ fn record(dir: &Path, plant: Plant) {
             put("gpu_utilization_percent", &[("gpu", "0")], at, 80.0 * idle * noise(4));
             let swapped = if is_planted && node == 1 { seconds * 10.0 } else { 0.0 };
             put("node_vmstat_pswpout", &[], at, swapped);
+            // A GPU that works is at its limit of power.
+            put("gpu_throttled_seconds_total", &[("gpu", "0"), ("reason", "power")], at, seconds * 0.9);
             let writes = if is_planted && node == 1 { 2_000.0 } else { 20.0 };
             put("node_disk_writes_completed_total", &[], at, seconds * writes);
             put("node_disk_written_bytes_total", &[], at, seconds * 20.0 * 100_000.0);
@@ -77,6 +79,13 @@ fn record(dir: &Path, plant: Plant) {
                 put("job_process_resident_memory_bytes", &tags, at, (2.0 * noise(10 + rank) + grown) * GIGABYTE);
                 let slow = if is_planted && rank == 5 { 1.8 } else { 1.0 };
                 put("step_seconds", &[("rank", &number)], at, 0.5 * slow * noise(20 + rank));
+                // One rank writes the checkpoints, which nobody else does.
+                if rank == 0 {
+                    put("step_seconds", &[("rank", &number), ("phase", "checkpoint")], at, 30.0);
+                }
+                // A tag that is another word for the rank keeps nobody from being compared.
+                let worker = format!("w{rank}");
+                put("epoch_time", &[("rank", &number), ("worker", &worker)], at, 9.0 * noise(30 + rank));
                 // Of no rank it is said that it is worse.
                 put("loss", &[("rank", &number)], at, (rank + 1) as f64);
                 put("train_mse", &[("rank", &number)], at, if rank == 3 { 0.7 } else { 0.5 });
@@ -155,6 +164,65 @@ fn the_straggler_is_named_with_how_far_it_is_behind() {
     assert!(found.text.contains("step_seconds") && found.text.contains("1.8"), "{}", found.text);
 }
 
+/// Rows of `report_rank_metrics`.
+fn rank_rows(rows: &[(&str, serde_json::Value, f64)]) -> ViewAnswers {
+    let columns = ["metric", "rank", "node", "tags", "mean", "samples"].map(str::to_owned).to_vec();
+    let rows = rows
+        .iter()
+        .map(|(metric, tags, mean)| {
+            vec![json!(metric), tags["rank"].clone(), json!("n1"), tags.clone(), json!(mean), json!(100)]
+        })
+        .collect();
+    ViewAnswers::from([("report_rank_metrics".to_owned(), ReportTable { columns, rows })])
+}
+
+#[test]
+fn ranks_are_compared_phase_by_phase_whatever_they_are_called_besides() {
+    let row = |rank: usize, phase: &str, mean: f64| {
+        let tags = json!({"rank": rank.to_string(), "host": "n1", "worker": format!("w{rank}"), "phase": phase});
+        ("step_seconds", tags, mean)
+    };
+    let mut rows: Vec<_> = (0..8).map(|rank| row(rank, "train", 0.5)).collect();
+    rows.extend((0..4).map(|rank| row(rank, "eval", 6.0)));
+    assert_eq!(warnings::of(&rank_rows(&rows)), [], "half of the ranks evaluate");
+    rows[9].2 = 12.0;
+    let found = warnings::of(&rank_rows(&rows));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((&*found[0].subject, found[0].value, found[0].expected), ("rank 1 on n1", 12.0, 6.0));
+    assert!(found[0].text.contains("step_seconds (phase=eval)"), "{}", found[0].text);
+}
+
+#[test]
+fn a_node_with_nothing_to_do_has_a_low_clock_and_is_not_throttled() {
+    let nodes = |columns: [&str; 2], rows: &[(&str, f64)]| ReportTable {
+        columns: ["node", columns[0], columns[1]].map(str::to_owned).to_vec(),
+        rows: rows.iter().map(|(node, value)| vec![json!(node), json!(value), json!(100)]).collect(),
+    };
+    let clocks = nodes(["clock_hertz", "samples"], &[("a", 3e9), ("b", 3e9), ("c", 1.2e9), ("d", 3e9)]);
+    let warned = |shares: &[(&str, f64)]| {
+        let nodes = nodes(["used_share", "samples"], shares);
+        let answers = [("report_clocks".to_owned(), clocks.clone()), ("report_nodes".to_owned(), nodes)];
+        warnings::of(&ViewAnswers::from(answers)).len()
+    };
+    assert_eq!(warned(&[("a", 0.9), ("b", 0.9), ("c", 0.1), ("d", 0.9)]), 0);
+    assert_eq!(warned(&[("a", 0.9), ("b", 0.9), ("c", 0.8), ("d", 0.9)]), 1);
+}
+
+#[test]
+fn one_sample_with_a_strange_time_hides_no_leak() {
+    let dir = tempfile::tempdir().unwrap();
+    record(dir.path(), Plant::Everything);
+    let db = Db::open(&dir.path().join("n2"), Options { node: "n2".to_owned(), ..Options::default() }).unwrap();
+    let series = db.series(&SeriesKey::new("odd", TagSet::new([("host", "n2")]).unwrap()).unwrap()).unwrap();
+    let mut batch = SampleBatch::default();
+    batch.push(series, Timestamp::from_seconds(1), Value::Int(1));
+    db.append(&batch, Durability::Buffered).unwrap();
+    db.close().unwrap();
+    let report = report_on(dir.path(), &[]);
+    assert!(report.warnings.iter().any(|warning| warning.code == WarningCode::MemoryLeak), "{:?}", report.warnings);
+    assert!(report.answers["report_curves"].rows.len() > 1_000, "the pictures have all their points");
+}
+
 #[test]
 fn a_leak_is_told_with_its_pace_and_when_it_ends_the_run() {
     let found = warning(WarningCode::MemoryLeak);
@@ -204,7 +272,7 @@ fn the_facts_are_what_was_recorded_in_every_form() {
     let metrics: Vec<_> = report.answers["report_metrics"].rows().filter_map(|row| row.text("metric")).collect();
     assert_eq!(
         metrics,
-        ["loss", "step_seconds", "train_mse", "wait_seconds"],
+        ["epoch_time", "loss", "step_seconds", "train_mse", "wait_seconds"],
         "telem's own are left out, and those of exporters"
     );
 

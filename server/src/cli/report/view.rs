@@ -135,6 +135,11 @@ impl<'a> ReportRow<'a> {
     pub fn text(self, column: &str) -> Option<&'a str> {
         self.get(column)?.as_str()
     }
+
+    /// A map of texts, such as tags.
+    pub fn map(self, column: &str) -> Option<&'a Map<String, Json>> {
+        self.get(column)?.as_object()
+    }
 }
 
 fn values(column: &ArrayRef) -> Result<Vec<Json>, ArrowError> {
@@ -152,6 +157,21 @@ fn values(column: &ArrayRef) -> Result<Vec<Json>, ArrowError> {
             let floats = floats.as_primitive::<Float64Type>();
             // JSON has no NaN.
             of(&|row| Number::from_f64(floats.value(row)).map_or(Json::Null, Json::Number))
+        }
+        DataType::Map(..) => {
+            let maps = column.as_map();
+            let of_row = |row: usize| {
+                let entries = maps.value(row);
+                let text = |column: usize| cast(entries.column(column), &DataType::Utf8);
+                let (keys, values) = (text(0)?, text(1)?);
+                let (keys, values) = (keys.as_string::<i32>(), values.as_string::<i32>());
+                let pairs =
+                    keys.iter().zip(values).filter_map(|(key, value)| Some((key?.to_owned(), Json::from(value))));
+                Ok(Json::Object(pairs.collect()))
+            };
+            (0..column.len())
+                .map(|row| if column.is_valid(row) { of_row(row) } else { Ok(Json::Null) })
+                .collect::<Result<_, ArrowError>>()?
         }
         DataType::Boolean => of(&|row| Json::from(column.as_boolean().value(row))),
         _ => {

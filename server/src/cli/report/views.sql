@@ -1,5 +1,6 @@
 -- Each view is one section of a report; the line above it is the title. Every one stands for itself: paste its SELECT
--- into `telem sql`. Columns in _bytes, _seconds, _share and _per_second are shown in these units.
+-- into `telem sql`. Columns in _bytes, _seconds, _share and _per_second are shown in these units. Stretches of time are
+-- those of what telem collected itself: what a program sends may have any time.
 
 -- Nodes: cores and memory
 CREATE VIEW report_nodes AS
@@ -54,6 +55,8 @@ SELECT node, metric, sum(each) AS count, max(readings) AS samples FROM
       WHERE metric IN ('node_vmstat_pswpin', 'node_vmstat_pswpout', 'node_vmstat_oom_kill',
                        'node_cpu_core_throttles_total', 'node_cpu_package_throttles_total',
                        'gpu_throttled_seconds_total')
+        -- A GPU at its limit of power does what it was bought for.
+        AND coalesce(tags['reason'], '') <> 'power'
       GROUP BY node, metric, tags) AS counters
 GROUP BY node, metric HAVING sum(each) > 0 ORDER BY node, metric;
 
@@ -106,16 +109,17 @@ GROUP BY metric ORDER BY metric;
 
 -- Metrics of the program by rank
 CREATE VIEW report_rank_metrics AS
-SELECT metric, tags['rank'] AS rank, node, avg(value) AS mean, count(*) AS samples FROM samples
+SELECT metric, tags['rank'] AS rank, node, tags, avg(value) AS mean, count(*) AS samples FROM samples
 WHERE tags['rank'] IS NOT NULL AND NOT isnan(value) AND metric !~ '^(node_|gpu_|job_process|process_|telem_)'
-GROUP BY metric, tags['rank'], node ORDER BY metric, rank;
+GROUP BY metric, node, tags ORDER BY metric, rank;
 
 -- Curves of the nodes, in two hundred stretches of the run
 CREATE VIEW report_curves AS
 SELECT metric, node, place, avg(value) AS mean, CAST(min(ts) AS BIGINT) - min(begins) AS since_us FROM
      (SELECT metric, node, ts, value, begins, (CAST(ts AS BIGINT) - begins) * 200 / (ends - begins + 1) AS place
       FROM samples CROSS JOIN (SELECT min(CAST(first_ts AS BIGINT)) AS begins, max(CAST(last_ts AS BIGINT)) AS ends
-                               FROM series) AS bounds
+                               FROM series
+                               WHERE metric IN ('cpu_percent', 'used_RAM', 'gpu_utilization_percent')) AS bounds
       WHERE metric IN ('cpu_percent', 'used_RAM', 'gpu_utilization_percent')) AS placed
 GROUP BY metric, node, place ORDER BY metric, node, place;
 
@@ -135,6 +139,8 @@ SELECT node, rank, place, sum(resident) AS resident_bytes, min(since_us) AS sinc
                        WHERE metric = 'node_memory_MemAvailable_bytes') AS available
                    ON total.node = available.node) AS amounts
            CROSS JOIN (SELECT min(CAST(first_ts AS BIGINT)) AS begins, max(CAST(last_ts AS BIGINT)) AS ends
-                       FROM series) AS bounds) AS placed
+                       FROM series
+                       WHERE metric IN ('job_process_resident_memory_bytes', 'node_memory_MemAvailable_bytes'))
+           AS bounds) AS placed
       GROUP BY node, rank, pid, place) AS processes
 GROUP BY node, rank, place ORDER BY node, rank, place;

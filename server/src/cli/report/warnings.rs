@@ -1,8 +1,10 @@
 //! What is worth a word in a run, judged from the answers to its views alone. Every threshold stands here.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
-use super::robust::{outlier, slope};
+use super::robust::{median, outlier, slope};
 use super::view::{ReportRow, ViewAnswers};
 use crate::info::human;
 
@@ -29,9 +31,14 @@ const WRITES_PER_SECOND_MAX: f64 = 500.0;
 const GPU_SHARE_MIN: f64 = 0.1;
 /// A CPU that is throttled has a clock well below that of its neighbours.
 const CLOCK_SHARE_MIN: f64 = 0.85;
+/// The clocks of cores that have nothing to do are low: a node that works less than this, of what the others do, is not
+/// compared.
+const CLOCK_LOAD_MIN: f64 = 0.7;
 /// A rank that is behind, or that works less: further from the median than this, relative to it.
 const STRAGGLER_SHARE_MIN: f64 = 0.15;
 const WAITING_SHARE_MIN: f64 = 0.5;
+/// The tag with the node of a sample.
+const HOST: &str = "host";
 /// Words in names of metrics of which more is worse, and those of which less is worse.
 const SLOW_WORDS: [&str; 7] = ["time", "seconds", "secs", "duration", "latency", "elapsed", "ms"];
 const FAST_WORDS: [&str; 3] = ["throughput", "flops", "per"];
@@ -228,24 +235,32 @@ fn trouble(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
 }
 
 fn clocks(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
+    let loads: Vec<(&str, f64)> = rows(answers, "report_nodes")
+        .into_iter()
+        .filter_map(|row| Some((row.text("node")?, row.number("used_share")?)))
+        .collect();
+    let shares: Vec<f64> = loads.iter().map(|(_, share)| *share).collect();
+    let usual = median(&shares).unwrap_or(0.0);
+    let idles = |node: &str| loads.iter().any(|(name, share)| *name == node && *share < usual * CLOCK_LOAD_MIN);
     let named: Vec<(&str, f64)> = rows(answers, "report_clocks")
         .into_iter()
         .filter(|row| has_samples(*row))
         .filter_map(|row| Some((row.text("node")?, row.number("clock_hertz")?)))
+        .filter(|(node, _)| !idles(node))
         .collect();
     let clocks: Vec<f64> = named.iter().map(|(_, clock)| *clock).collect();
-    let Some((at, median)) = outlier(&clocks, |value, median| value < median * CLOCK_SHARE_MIN) else { return };
+    let Some((at, usual)) = outlier(&clocks, |value, median| value < median * CLOCK_SHARE_MIN) else { return };
     let (node, clock) = named[at];
     found.push(ReportWarning {
         code: WarningCode::Throttled,
         subject: format!("node {node}"),
         value: clock,
-        expected: median,
+        expected: usual,
         text: format!(
             "CPUs of node {node} ran at {:.2} GHz where the others had {:.2} GHz ({} less)",
             clock / 1e9,
-            median / 1e9,
-            percent(1.0 - clock / median)
+            usual / 1e9,
+            percent(1.0 - clock / usual)
         ),
     });
 }
@@ -266,39 +281,70 @@ impl WorseSide {
     }
 }
 
+/// Tags that say which rank it is, in other words than its number: no two ranks share a value.
+fn tags_of_ranks<'a>(rows: &[ReportRow<'a>]) -> BTreeSet<&'a str> {
+    let mut owners: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    let mut shared: BTreeSet<&str> = BTreeSet::new();
+    let pairs = rows.iter().filter_map(|row| Some((row.text("rank")?, row.map("tags")?)));
+    for (rank, tags) in pairs {
+        for (key, value) in tags {
+            let value = value.as_str().unwrap_or_default();
+            if *owners.entry((key, value)).or_insert(rank) != rank {
+                shared.insert(key);
+            }
+        }
+    }
+    owners.into_keys().map(|(key, _)| key).filter(|key| !shared.contains(key)).collect()
+}
+
+/// What a rank says under one name and the same other tags is compared: a phase that one rank alone logs has no match.
 fn stragglers(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
     let rows: Vec<ReportRow<'_>> =
         rows(answers, "report_rank_metrics").into_iter().filter(|row| has_samples(*row)).collect();
     for of_metric in rows.chunk_by(|a, b| a.text("metric") == b.text("metric")) {
         let Some(metric) = of_metric[0].text("metric") else { continue };
         let Some(side) = WorseSide::of(metric) else { continue };
-        let named: Vec<(String, f64)> = of_metric
-            .iter()
-            .filter_map(|row| {
-                Some((format!("rank {} on {}", row.text("rank")?, row.text("node")?), row.number("mean")?))
-            })
-            .collect();
-        let means: Vec<f64> = named.iter().map(|(_, mean)| *mean).collect();
-        // Of amounts around nothing none is a multiple of another.
-        let worse = |value: f64, median: f64| match side {
-            WorseSide::More => median > 0.0 && value > median * (1.0 + STRAGGLER_SHARE_MIN),
-            WorseSide::Less => median > 0.0 && value < median / (1.0 + STRAGGLER_SHARE_MIN),
-        };
-        let Some((at, median)) = outlier(&means, worse) else { continue };
-        let (rank, mean) = &named[at];
-        found.push(ReportWarning {
-            code: WarningCode::Straggler,
-            subject: rank.clone(),
-            value: *mean,
-            expected: median,
-            text: format!(
-                "{rank} is the straggler: {metric} was {} in the mean, {:.2} times the median of the ranks ({})",
-                human::short(*mean),
-                mean / median,
-                human::short(median)
-            ),
-        });
+        let of_ranks = tags_of_ranks(of_metric);
+        let mut phases: BTreeMap<Vec<(&str, &str)>, Vec<ReportRow<'_>>> = BTreeMap::new();
+        for row in of_metric {
+            let tags = row.map("tags").into_iter().flatten();
+            // A host has several ranks, and says nothing of the phase.
+            let tags = tags.filter(|(key, _)| !of_ranks.contains(&***key) && *key != HOST);
+            let phase = tags.map(|(key, value)| (&**key, value.as_str().unwrap_or_default())).collect();
+            phases.entry(phase).or_default().push(*row);
+        }
+        let worst = phases.iter().filter_map(|(phase, rows)| straggler(metric, side, phase, rows));
+        found.extend(worst.max_by(|a, b| a.distance().total_cmp(&b.distance())));
     }
+}
+
+fn straggler(metric: &str, side: WorseSide, phase: &[(&str, &str)], rows: &[ReportRow<'_>]) -> Option<ReportWarning> {
+    let named: Vec<(String, f64)> = rows
+        .iter()
+        .filter_map(|row| Some((format!("rank {} on {}", row.text("rank")?, row.text("node")?), row.number("mean")?)))
+        .collect();
+    let means: Vec<f64> = named.iter().map(|(_, mean)| *mean).collect();
+    // Of amounts around nothing none is a multiple of another.
+    let worse = |value: f64, median: f64| match side {
+        WorseSide::More => median > 0.0 && value > median * (1.0 + STRAGGLER_SHARE_MIN),
+        WorseSide::Less => median > 0.0 && value < median / (1.0 + STRAGGLER_SHARE_MIN),
+    };
+    let (at, median) = outlier(&means, worse)?;
+    let (rank, mean) = &named[at];
+    let phase: Vec<String> = phase.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let phase = if phase.is_empty() { String::new() } else { format!(" ({})", phase.join(", ")) };
+    Some(ReportWarning {
+        code: WarningCode::Straggler,
+        subject: rank.clone(),
+        value: *mean,
+        expected: median,
+        text: format!(
+            "{rank} is the straggler: {metric}{phase} was {} in the mean, {:.2} times the median of the ranks ({})",
+            human::short(*mean),
+            mean / median,
+            human::short(median)
+        ),
+    })
 }
 
 fn waiting(answers: &ViewAnswers, found: &mut Vec<ReportWarning>) {
