@@ -86,12 +86,8 @@ fn samples_of_jobs_that_share_a_server_belong_to_the_job_that_sent_them() {
     let expected_lines = [("77", 2.0), ("by header", 4.0), ("first", 5.0)];
     assert_eq!(lines, expected_lines.map(|(job, last)| (job.to_owned(), last)));
 
-    // A job that is said to be over.
-    let (status, told) = of_job(&server, "by header", "POST", "/api/job/end", r#"{"exit_code": 3}"#);
-    assert_eq!((status, &told["exit_code"]), (200, &json!(3)));
-    assert_eq!(rows(&url(&server), "SELECT state FROM jobs WHERE job = 'by header'"), ["failed"]);
-    assert_eq!(of_job(&server, "by header", "POST", "/api/job/end", "{\"code\": 3}").0, 400);
-    assert_eq!(of_job(&server, "local", "GET", "/api/job", "").0, 400, "that is what no job sent");
+    assert_end_is_told_once(&mut server);
+    assert_who_asks_begins_no_job(&mut server);
 
     // The same after a crash, saved, and beside the database of another job.
     server.kill();
@@ -111,6 +107,35 @@ fn samples_of_jobs_that_share_a_server_belong_to_the_job_that_sent_them() {
         assert!(info.contains(line), "{line}:\n{info}");
     }
     assert_job_of_another_database_stays_apart(dir.path(), &data, &goes_on);
+}
+
+/// A job that is said to be over stays so, whatever comes late.
+fn assert_end_is_told_once(server: &mut Server) {
+    let state = |server: &Server| rows(&url(server), "SELECT state, exit_code FROM jobs WHERE job = 'by header'");
+    let (status, told) = of_job(server, "by header", "POST", "/api/job/end", r#"{"exit_code": 3}"#);
+    assert_eq!((status, &told["exit_code"]), (200, &json!(3)));
+    assert_eq!(state(server), ["failed,3"]);
+    assert_eq!(of_job(server, "by header", "POST", "/api/job/end", "{\"code\": 3}").0, 400);
+    let late = json!({"metric": "late", "timestamp": 1_800_000_000, "value": 4, "tags": {"rank": "0"}}).to_string();
+    assert_eq!(of_job(server, "by header", "POST", "/api/put", &late).0, 204);
+    let (status, told) = of_job(server, "by header", "POST", "/api/job/end", "");
+    assert_eq!((status, &told["exit_code"]), (200, &json!(3)), "who says so first counts");
+    assert_eq!(of_job(server, "by header", "GET", "/api/job", "").1["exit_code"], 3);
+    assert_eq!(state(server), ["failed,3"]);
+    assert_eq!(rows(&url(server), "SELECT job FROM late"), ["by header"]);
+}
+
+fn assert_who_asks_begins_no_job(server: &mut Server) {
+    let count = |server: &Server| rows(&url(server), "SELECT count(*) FROM jobs");
+    let before = count(server);
+    let mut sql = telem(["sql", &format!("unix:{}", server.socket().display()), "SELECT count(*) FROM loss"]);
+    assert!(sql.env("TELEM_JOB", "who asks").output().unwrap().status.success());
+    assert_eq!(of_job(server, "who asks", "GET", "/api/query?start=1h-ago&m=max:loss", "").0, 200);
+    assert_eq!(of_job(server, "who asks", "GET", "/api/job", "").0, 404);
+    assert_eq!(of_job(server, "who asks", "POST", "/api/job/end", "").0, 404);
+    assert_eq!(of_job(server, "local", "GET", "/api/job", "").0, 404, "that is no job, and the server has none");
+    assert_eq!(of_job(server, &"x".repeat(300), "GET", "/api/job", "").0, 400);
+    assert_eq!(count(server), before);
 }
 
 fn assert_job_of_another_database_stays_apart(dir: &Path, data: &Path, known: &[&str]) {
@@ -144,4 +169,64 @@ fn a_server_that_nobody_shares_stores_what_it_did_before() {
     let done = run.output().unwrap();
     let text = String::from_utf8(done.stdout).unwrap();
     assert!(text.contains("host,alone"), "{text}{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// What a command says of one job, and with which exit code.
+fn say(words: &[&str]) -> (Option<i32>, String) {
+    let done = telem(words).output().unwrap();
+    (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr))
+}
+
+#[test]
+fn one_job_of_a_shared_server_is_listed_reported_compared_and_watched() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("db");
+    let mut server = Server::serve(&data, &["--level", "2", "--interval", "100ms"]);
+    let begin = SystemClock::new().now().micros() / 1_000;
+    for (job, lr, slope) in [("trial-7", 0.1, 1.0), ("trial-8", 0.2, 3.0)] {
+        let labels = json!({"name": job, "settings": {"lr": lr}}).to_string();
+        assert_eq!(of_job(&server, job, "POST", "/api/job", &labels).0, 200);
+        let points: Vec<Json> = (0..20)
+            .map(|at| json!({"metric": "loss", "timestamp": begin + at, "value": slope * at as f64, "tags": {"rank": "0"}}))
+            .collect();
+        assert_eq!(of_job(&server, job, "POST", "/api/put", &Json::from(points).to_string()).0, 204);
+    }
+    let check = |place: &str| {
+        let one = |job: &str| format!("{place}#{job}");
+        let (code, text) = say(&["report", place]);
+        assert!(code == Some(1) && text.contains("it holds 3 runs (local, trial-7, trial-8)"), "{text}");
+        assert!(text.contains(&one("trial-8")), "{text}");
+        let (code, text) = say(&["report", "--json", &one("trial-7")]);
+        let report: Json = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {code:?} {text}"));
+        assert_eq!((&report["job"]["job"], &report["job"]["name"]), (&json!("trial-7"), &json!("trial-7")));
+        let metrics = report["views"]["report_metrics"].as_array().unwrap();
+        assert_eq!((metrics.len(), &metrics[0]["greatest"]), (1, &json!(19.0)), "{metrics:?}");
+        let (code, text) = say(&["diff", "--json", "--metric", "loss", &one("trial-7"), &one("trial-8")]);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains("\"lr\"") && text.contains("loss"), "{text}");
+        let (code, text) = say(&["top", "--once", &one("trial-8")]);
+        assert!(code == Some(0) && text.starts_with("trial-8 "), "{text}");
+        let (code, text) = say(&["top", "--once", place]);
+        assert!(code == Some(0) && text.contains("3 jobs"), "{text}");
+        let (code, text) = say(&["tail", "loss", "--json", "-n", "50", "--for", "100ms", "--from", &one("trial-7")]);
+        let values: Vec<Json> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        assert!(code == Some(0) && values.len() == 20, "{text}");
+    };
+    check(&format!("http://{}", server.address));
+    assert!(server.terminate().0.success());
+    check(data.to_str().unwrap());
+    let done = telem(["ls", "--json", "--no-cache"]).arg(dir.path()).output().unwrap();
+    let rows: Json = serde_json::from_slice(&done.stdout).unwrap();
+    let mut listed: Vec<(String, String)> = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let dir = row["dir"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+            (dir, row["settings"]["lr"].to_string())
+        })
+        .collect();
+    listed.sort();
+    let expected = [("db", "null"), ("db#trial-7", "0.1"), ("db#trial-8", "0.2")];
+    assert_eq!(listed, expected.map(|(dir, lr)| (dir.to_owned(), lr.to_owned())));
 }

@@ -13,6 +13,7 @@ use crate::info::{DbInfo, wider};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::recover;
+use crate::snapshot::{JobPart, Snapshot};
 use crate::time::Timestamp;
 
 /// The part of a [`DbInfo`] that needs no open.
@@ -28,6 +29,8 @@ pub struct DbGlance {
     pub time_bounds: Option<(Timestamp, Timestamp)>,
     /// The description of the job.
     pub job: Option<serde_json::Value>,
+    /// The jobs that shared it as they began, then the part of none of them; nothing where it is of one job.
+    pub parts: Vec<JobPart>,
 }
 
 impl DbGlance {
@@ -55,14 +58,24 @@ impl DbGlance {
             bytes: manifest.files().map(|file| file.bytes).sum(),
             time_bounds: bounds.reduce(wider),
             job: meta.job().cloned(),
+            parts: JobPart::shared(&meta, &manifest.node),
             node: manifest.node,
         }))
     }
 }
 
+impl DbGlance {
+    /// The same of a database that is open.
+    pub fn of(info: DbInfo, snapshot: &Snapshot) -> Self {
+        let parts = JobPart::shared(snapshot.meta(), &info.node);
+        Self { parts, ..Self::from(info) }
+    }
+}
+
+/// Without the jobs that shared it.
 impl From<DbInfo> for DbGlance {
     fn from(info: DbInfo) -> Self {
         let DbInfo { dir, node, samples, bytes, time_bounds, job, .. } = info;
-        Self { dir, node, samples, bytes, time_bounds, job }
+        Self { dir, node, samples, bytes, time_bounds, job, parts: Vec::new() }
     }
 }

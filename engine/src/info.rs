@@ -1,6 +1,7 @@
 //! A summary of a database's contents, made from what is in memory without reading a sample.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,7 @@ pub struct DbInfo {
     /// The description of the job, a JSON object whose fields are its writer's.
     pub job: Option<serde_json::Value>,
     /// The descriptions of jobs that shared the database, as they began.
-    pub shared_jobs: Vec<serde_json::Value>,
+    pub shared_jobs: Vec<Arc<serde_json::Value>>,
     pub storage: StorageFigures,
 }
 
@@ -150,7 +151,7 @@ impl DbInfo {
             segment_files,
             series_files: manifest.series.iter().map(|entry| layout.named(&entry.file.file)).collect(),
             job: parts.meta.job().cloned(),
-            shared_jobs: parts.meta.job_intervals().iter().map(|interval| interval.job.clone()).collect(),
+            shared_jobs: parts.meta.job_intervals().iter().map(|interval| Arc::clone(&interval.job)).collect(),
             storage,
         }
     }

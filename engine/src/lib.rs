@@ -93,7 +93,10 @@ pub use index::{JOB_TAG, MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::{CONNECTION as CONNECTION_FILE, SAVE_NOTE};
 pub use meta::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
-pub use meta::{Annotation, JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, Meta, MetaChange, MetricKind, MetricMeta};
+pub use meta::{
+    Annotation, JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, Meta, MetaChange, MetricKind,
+    MetricMeta,
+};
 pub use mirror::{Mirror, MirrorReport};
 pub use options::Options;
 pub use recover::RecoveryReport;

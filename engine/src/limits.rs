@@ -8,7 +8,7 @@ mod tests;
 use std::time::Duration;
 
 use crate::memtable::SAMPLE_BYTES;
-use crate::meta::{JOB_BYTES_MAX, JOB_INTERVALS_MAX, TEXT_BYTES_MAX};
+use crate::meta::{JOB_BYTES_MAX, JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, TEXT_BYTES_MAX};
 use crate::options::Options;
 use crate::retention::Retention;
 use crate::series::{METRIC_BYTES_MAX, TAG_KEY_BYTES_MAX, TAG_VALUE_BYTES_MAX, TAGS_MAX};
@@ -103,6 +103,11 @@ pub fn names() -> Vec<LimitRow> {
             "jobs that shared a database (`JOB_INTERVALS_MAX`)",
             count(JOB_INTERVALS_MAX),
             "the one that ended first is forgotten, and its samples belong to no job",
+        ),
+        LimitRow::new(
+            "memory of their descriptions (`JOB_INTERVALS_BYTES_MAX`)",
+            bytes(JOB_INTERVALS_BYTES_MAX as u64),
+            "the same",
         ),
     ]
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::time::Timestamp;
 pub(crate) use interval::stretches;
-pub use interval::{JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, JobStretch, SeriesOwner};
+pub use interval::{JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, JobStretch, SeriesOwner};
 
 /// Longest text of any field, in bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -96,6 +96,9 @@ pub struct Meta {
     /// Sorted by begin and slot, every pair once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     job_intervals: Vec<JobInterval>,
+    /// Some job that had a slot is not among them any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_forgotten_jobs: bool,
 }
 
 impl Meta {
@@ -122,6 +125,11 @@ impl Meta {
         &self.job_intervals
     }
 
+    /// Whether a slot may have been a job's of which nothing is known any more.
+    pub fn has_forgotten_jobs(&self) -> bool {
+        self.has_forgotten_jobs
+    }
+
     pub(crate) fn apply(&mut self, change: MetaChange) {
         match change {
             MetaChange::Metric { name, meta } => {
@@ -146,11 +154,12 @@ impl Meta {
             Ok(at) => self.job_intervals[at] = interval,
             Err(at) => self.job_intervals.insert(at, interval),
         }
-        if self.job_intervals.len() > JOB_INTERVALS_MAX {
+        let mut bytes: usize = self.job_intervals.iter().map(|interval| interval::weight(&interval.job)).sum();
+        while self.job_intervals.len() > JOB_INTERVALS_MAX || bytes > JOB_INTERVALS_BYTES_MAX {
             let ended = self.job_intervals.iter().enumerate().filter(|(_, interval)| interval.end.is_some());
-            if let Some((oldest, _)) = ended.min_by_key(|(_, interval)| interval.end) {
-                self.job_intervals.remove(oldest);
-            }
+            let Some((oldest, _)) = ended.min_by_key(|(_, interval)| interval.end) else { return };
+            bytes -= interval::weight(&self.job_intervals.remove(oldest).job);
+            self.has_forgotten_jobs = true;
         }
     }
 
@@ -196,7 +205,8 @@ impl MetaChange {
             MetaChange::RemoveAnnotation { tsuid, .. } => {
                 check_text("tsuid", tsuid.as_deref().map_or(0, str::len), TEXT_BYTES_MAX)?;
             }
-            MetaChange::Job(job) | MetaChange::JobInterval(JobInterval { job, .. }) => {
+            MetaChange::Job(job) => check_text("job", job.to_string().len(), JOB_BYTES_MAX)?,
+            MetaChange::JobInterval(JobInterval { job, .. }) => {
                 check_text("job", job.to_string().len(), JOB_BYTES_MAX)?;
             }
         }

@@ -50,8 +50,11 @@ impl DefaultTags {
         let slot = self.slot.map(|slot| slot.to_string());
         let own = [(JOB_SLOT_TAG, slot.as_deref()), (HOST, self.host.as_deref()), (RANK, rank.as_deref())];
         let missing = own.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let missing = missing.filter(|(key, _)| !sent.iter().any(|(sent, _)| sent.as_ref() == *key));
-        let sent_tags = sent.iter().map(|(key, value)| (key.as_ref(), value.as_ref()));
+        let missing =
+            missing.filter(|(key, _)| *key == JOB_SLOT_TAG || !sent.iter().any(|(sent, _)| sent.as_ref() == *key));
+        // Whose a sample is, its sender does not choose by a number.
+        let is_slot = |key: &str| slot.is_some() && key == JOB_SLOT_TAG;
+        let sent_tags = sent.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).filter(|(key, _)| !is_slot(key));
         TagSet::new(sent_tags.chain(missing.take(tags_max.saturating_sub(sent.len()))))
     }
 }
@@ -80,6 +83,8 @@ mod tests {
         let completed = |tags_max| tags.complete(&[("a", "b")], tags_max).unwrap();
         assert_eq!(completed(64).get(JOB_SLOT_TAG), Some("2"));
         assert_eq!((completed(2).get(JOB_SLOT_TAG), completed(2).get(HOST)), (Some("2"), None));
+        let claimed = tags.complete(&[(JOB_SLOT_TAG, "7")], 64).unwrap();
+        assert_eq!(claimed.get(JOB_SLOT_TAG), Some("2"), "nobody claims the place of another job");
     }
 
     #[test]

@@ -41,19 +41,19 @@ pub fn checked_name(what: &'static str, name: &str) -> Result<String, ConfigErro
     Ok(name.to_owned())
 }
 
-/// The job this process belongs to: as asked for, else Slurm's, else `local`.
+/// The job this process belongs to: as asked for, else the scheduler's, else `local`.
 ///
 /// # Errors
 /// BadName.
 pub fn job(wanted: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<String, ConfigError> {
-    match wanted.map(str::to_owned).or_else(|| env("SLURM_JOB_ID")) {
-        Some(name) => checked_name("job", &name),
-        None => Ok("local".to_owned()),
+    match wanted {
+        Some(name) => checked_name("job", name),
+        None => Ok(scheduled_job(env).unwrap_or_else(|| "local".to_owned())),
     }
 }
 
 /// Where schedulers say which job this is.
-const JOB_VARIABLES: [&str; 7] =
+pub const SCHEDULED_JOBS: [&str; 7] =
     ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "OAR_JOB_ID", "PJM_JOBID"];
 
 /// The job of a command that is launched: as asked for, else the scheduler's, else what `made_up` gives.
@@ -73,12 +73,14 @@ pub fn launched_job(
 
 /// What the scheduler calls this job: what a path cannot have in its id becomes `-`.
 pub fn scheduled_job(env: impl Fn(&str) -> Option<String>) -> Option<String> {
-    let plain = |id: String| {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
-        let id: String = id.chars().map(plain).take(NAME_BYTES_MAX).collect();
-        id.trim_start_matches(['.', '-']).to_owned()
-    };
-    JOB_VARIABLES.into_iter().find_map(env).map(plain).filter(|id| !id.is_empty())
+    SCHEDULED_JOBS.into_iter().find_map(env).map(|id| plain_job(&id)).filter(|id| !id.is_empty())
+}
+
+/// The id of a job as a path can have it.
+pub fn plain_job(id: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
+    let id: String = id.chars().map(plain).take(NAME_BYTES_MAX).collect();
+    id.trim_start_matches(['.', '-']).to_owned()
 }
 
 /// A name for a job that has none: when it began (UTC) and its process.

@@ -12,6 +12,7 @@ mod tests;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat};
 pub use human::grouped;
@@ -67,7 +68,7 @@ pub struct Info {
     pub job: Option<Json>,
     /// The descriptions of jobs that shared the database, as they began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shared_jobs: Vec<Json>,
+    pub shared_jobs: Vec<Arc<Json>>,
     /// What storing them costs. Older servers do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,

@@ -24,7 +24,7 @@ use crate::protocols::opentsdb::TelnetLimits;
 use crate::service::parts::HEAD_CONNECTIONS_MAX;
 use crate::service::room::{FREE_BYTES_MIN, TRY_ANYWAY_EVERY, TRY_EVERY};
 use crate::settings::{SETTING_BYTES_MAX, SETTING_NAME_BYTES_MAX, SETTINGS_BYTES_MAX, SETTINGS_MAX};
-use crate::slots::{JOB_ID_BYTES_MAX, LINGER, SLOTS_MAX};
+use crate::slots::{JOB_ID_BYTES_MAX, LINGER, RETURN_MAX, SLOTS_MAX};
 use crate::state::ServerLimits;
 use crate::walks::WalkLimits;
 
@@ -173,7 +173,12 @@ pub fn http() -> Vec<LimitRow> {
         ),
         LimitRow::new("jobs at once that share a server (`SLOTS_MAX`)", count(SLOTS_MAX), "samples belong to no job"),
         LimitRow::new("bytes of the id of a job (`JOB_ID_BYTES_MAX`)", count(JOB_ID_BYTES_MAX as u64), "400"),
-        LimitRow::new("silence after which a job is over (`LINGER`)", time(LINGER), "it ended with its last word"),
+        LimitRow::new("silence after which a job has an end (`LINGER`)", time(LINGER), "that is its last word"),
+        LimitRow::new(
+            "silence after which a job does not go on (`RETURN_MAX`)",
+            time(RETURN_MAX),
+            "another run of the same id begins",
+        ),
         LimitRow::new("silence within a body (`BodyLimits::idle_timeout`)", time(idle_timeout), "408"),
         LimitRow::new(
             "silence of a reader (`write_idle_timeout`)",

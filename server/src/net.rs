@@ -60,7 +60,7 @@ use self::stall::{StallGuard, StallWatch};
 use crate::http::ApiError;
 use crate::http::asker::{Asker, Presence};
 use crate::protocol::{LineClient, LineService, OwnListener};
-use crate::slots::{self, JobId, JobSlots};
+use crate::slots::{self, JobCaller, JobId, JobSlots, JobTie};
 use crate::state::ServerLimits;
 
 /// How long accepting rests after the operating system had no descriptor for one more connection.
@@ -287,45 +287,38 @@ impl Door {
     /// What the process tells of itself, if it is our user's. That says whose the samples are and gives no right: a
     /// process may put what it likes into its environment.
     async fn process(&self, pid: Option<u32>) -> GuestProcess {
-        let (node, slots) = (Arc::clone(&self.node), self.slots.clone());
+        let (node, is_shared) = (Arc::clone(&self.node), self.slots.is_some());
         // The kernel takes a lock of the process for that, which may be busy with its own memory.
         let read = tokio::task::spawn_blocking(move || {
             let (pid, environment) = pid.and_then(|pid| Some((pid, rank::environment_of(pid)?)))?;
-            let seat = slots.and_then(|slots| {
-                let id = JobId::of_environment(&environment)?;
-                slots.seat(id.clone(), || slots::describe_process(&id, pid, &environment))
-            });
-            Some((rank::of_environment(&environment), seat))
+            let job = JobId::of_environment(&environment).filter(|_| is_shared).map(|id| JobTie::new(id, Some(pid)));
+            Some((rank::of_environment(&environment), job))
         });
         let read = tokio::time::timeout(PROCESS_TIMEOUT, read).await;
-        let (rank, seat) = read.ok().and_then(Result::ok).flatten().unwrap_or_default();
-        GuestProcess { tags: DefaultTags::of_process(node, rank), seat }
+        let (rank, job) = read.ok().and_then(Result::ok).flatten().unwrap_or_default();
+        GuestProcess { tags: DefaultTags::of_process(node, rank), job }
     }
 
-    /// The job that a request belongs to, and what its samples get: a header says more than the connection.
+    /// Who sends a request, where jobs share the server: a header says more than the connection.
     ///
     /// # Errors
     /// Invalid, for a header that names no job.
-    async fn job_of(
-        &self,
-        named: Option<HeaderValue>,
-        guest: &Guest,
-    ) -> Result<(DefaultTags, Option<JobId>), ApiError> {
-        let (Some(slots), Some(named)) = (&self.slots, named) else {
-            return Ok((guest.tags.clone(), guest.seat.as_ref().map(|seat| seat.id.clone())));
-        };
+    fn caller(&self, named: Option<&HeaderValue>, guest: &Guest) -> Result<Option<JobCaller>, ApiError> {
+        let Some(slots) = &self.slots else { return Ok(None) };
+        let Some(named) = named else { return Ok(guest.job.as_ref().map(|tie| JobCaller::tied(slots, tie))) };
         let invalid =
             |why: String| ApiError::of_kind(ErrorKind::Invalid, format!("the header {}: {why}", slots::HEADER));
         let id = named.to_str().map_err(|_| "it is no plain text".to_owned()).and_then(JobId::new).map_err(invalid)?;
-        let slot = match slots.hear_again(&id) {
-            Some(slot) => Some(slot),
-            None => {
-                // A job that begins is written down.
-                let (slots, id) = (Arc::clone(slots), id.clone());
-                tokio::task::spawn_blocking(move || slots.hear(&id, Default::default)).await.ok().flatten()
-            }
-        };
-        Ok((guest.tags.clone().in_slot(slot), slot.map(|_| id)))
+        Ok(id.map(|id| JobCaller::named(slots, id)))
+    }
+
+    /// What the samples of a client get that speaks in lines: few say anything else.
+    async fn tags_of_lines(&self, guest: &Guest) -> DefaultTags {
+        let caller = self.slots.as_ref().zip(guest.job.as_ref()).map(|(slots, tie)| JobCaller::tied(slots, tie));
+        match caller {
+            Some(caller) => guest.tags.clone().in_slot(caller.slot().await),
+            None => guest.tags.clone(),
+        }
     }
 
     /// Gives a connection its place, if there is one.
@@ -390,7 +383,7 @@ impl Door {
             }
             (FirstByte::Lines, Some(lines), Access::Socket | Access::Loopback { .. }) => {
                 let stream = Box::new(StallGuard::new(stream, self.limits.write_idle_timeout));
-                let (tags, stopping) = (visit.guest.tags.clone(), self.stopped.clone());
+                let (tags, stopping) = (self.tags_of_lines(&visit.guest).await, self.stopped.clone());
                 lines.converse(LineClient { stream, first, tags, stopping }).await;
                 // Only now: a shutdown waits for the input of this client.
                 drop(visit);
@@ -471,14 +464,13 @@ impl Door {
             }
         }
         request.extensions_mut().insert(guest.asker.clone());
-        let named = request.headers().get(slots::HEADER).cloned();
-        let (tags, job) = match self.job_of(named, guest).await {
-            Ok(known) => known,
+        let caller = match self.caller(request.headers().get(slots::HEADER), guest) {
+            Ok(caller) => caller,
             Err(refusal) => return refusal.into_response(),
         };
-        request.extensions_mut().insert(tags);
-        if let Some(job) = job {
-            request.extensions_mut().insert(job);
+        request.extensions_mut().insert(guest.tags.clone());
+        if let Some(caller) = caller {
+            request.extensions_mut().insert(caller);
         }
         // Without it, all input is treated as lines.
         let http = answers.http.clone().unwrap_or_default();

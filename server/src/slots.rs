@@ -1,16 +1,22 @@
-//! Jobs that share a server: each has a slot, from its first word until a while after its last.
+//! Jobs that share a server: whose the samples of a connection are, when each job began, and when it ended.
 //!
-//! Whose a sample is decides the connection that it comes over: the environment of the process at the other end of the
-//! Unix socket, or the header [`HEADER`]. The number of the slot becomes a tag of its series, and the database learns
-//! which job had the slot when ([`JobInterval`]). So nothing is stored with a sample, and there are no more series than
-//! jobs ran at once.
+//! A job is named by the environment of the process at the other end of the Unix socket, or by the header
+//! `X-Telem-Job`. It begins when something of it is written, never when it is asked. From then on it has a slot, which
+//! its samples carry as a tag, and an interval in the database. It is over when it says so. One that says nothing for
+//! [`LINGER`] has an end too, and goes on as the same job if it is heard of again within [`RETURN_MAX`].
+//!
+//! Two locks keep this from waiting for disks: [`JobSlots::jobs`] is held for moments, also on threads of the network;
+//! whoever changes the database holds [`JobSlots::writing`] besides, on a thread that may wait.
 
 #[cfg(test)]
 mod tests;
 
+mod caller;
+mod process;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,56 +24,58 @@ use serde_json::{Map, Value as Json, json};
 use telem_engine::{Clock, Db, Durability, JobInterval, MetaChange, Timestamp};
 use telem_ingest::rank;
 
+pub use self::caller::{JobCaller, JobSeat, JobTie};
+use self::process::{ProcessMark, describe_process};
+use crate::config;
 use crate::info::rfc3339;
-use crate::settings;
 
-/// Names the job of a request that comes over TCP.
+/// The header that names the job of a request.
 pub const HEADER: &str = "x-telem-job";
-/// Most jobs at once; samples of further ones belong to no job.
+/// Most jobs that run at once; what others send belongs to no job.
 pub const SLOTS_MAX: u32 = 256;
-/// Longest id of a job, in bytes.
+/// Longest id of a job.
 pub const JOB_ID_BYTES_MAX: usize = 256;
-/// A job is over when so long no connection of it was open and no request of it came; one of the same id that begins
-/// earlier is the same job.
+/// A job has an end when so long no connection of it was open, no request of it came, and the process that wrote last
+/// is gone.
 pub const LINGER: Duration = Duration::from_secs(60);
-/// How often it is looked for jobs that are over.
+/// Longest silence after which a job goes on that did not say that it was over.
+pub const RETURN_MAX: Duration = Duration::from_secs(3600);
+/// How often it is looked for jobs that fell silent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
-/// Most words of a command that are described, and their longest.
-const COMMAND_WORDS_MAX: usize = 256;
-const COMMAND_BYTES_MAX: u64 = 64 << 10;
 /// What a database calls the job of what no job sent.
 const NO_JOB: &str = "local";
 /// Tells the processes of a job which job of telem they belong to.
 const TELEM_JOB: &str = "TELEM_JOB";
-/// What schedulers call a job, in the environment of everything that they start for it.
-const SCHEDULER_NAMES: [&str; 4] = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"];
+/// Fields of a description that say how a job ended.
+const END: &str = "end";
+const END_REASON: &str = "end_reason";
+const OF_AN_END: [&str; 4] = [END, END_REASON, "exit_code", "signal"];
 
 /// The name of a job among those that share a server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobId(Arc<str>);
 
 impl JobId {
+    /// `None` for what stands for no job.
+    ///
     /// # Errors
     /// A sentence for the user.
-    pub fn new(text: &str) -> Result<Self, String> {
+    pub fn new(text: &str) -> Result<Option<Self>, String> {
         if text.is_empty() || text.len() > JOB_ID_BYTES_MAX {
             return Err(format!("the id of a job has {} bytes; expected 1 to {JOB_ID_BYTES_MAX}", text.len()));
         }
         if text.chars().any(char::is_control) {
             return Err("the id of a job has a control character".to_owned());
         }
-        if text == NO_JOB {
-            return Err(format!("no job may be called '{NO_JOB}': that is what no job sent"));
-        }
-        Ok(Self(text.into()))
+        Ok((text != NO_JOB).then(|| Self(text.into())))
     }
 
     /// The job that a process was started for, from its environment: telem's own word before the scheduler's.
     pub fn of_environment(environment: &[u8]) -> Option<Self> {
-        let names = std::iter::once(TELEM_JOB).chain(SCHEDULER_NAMES);
+        let names = std::iter::once(TELEM_JOB).chain(config::SCHEDULED_JOBS);
         let mut values = names.filter_map(|name| rank::variable(environment, name)).filter(|value| !value.is_empty());
         let text = std::str::from_utf8(values.next()?).ok()?;
-        Self::new(text).inspect_err(|why| tracing::debug!(why, "a process does not say its job")).ok()
+        Self::new(text).inspect_err(|why| tracing::debug!(why, "a process does not say its job")).ok()?
     }
 }
 
@@ -84,151 +92,228 @@ pub struct JobSlots {
     /// The server's own job: what it sends needs no slot.
     own: String,
     clock: Arc<dyn Clock>,
-    running: Mutex<BTreeMap<JobId, RunningJob>>,
+    jobs: Mutex<BTreeMap<JobId, SharedJob>>,
+    /// Held while the database is changed.
+    writing: Mutex<()>,
+    /// It was said that there are too many.
+    told_full: AtomicBool,
 }
 
-#[derive(Debug)]
-struct RunningJob {
-    slot: u32,
-    begin: Timestamp,
+/// A job that has a slot.
+#[derive(Clone, Debug)]
+struct SharedJob {
+    /// As the database has it.
+    interval: JobInterval,
+    phase: JobPhase,
     connections: usize,
     /// When something of it was heard, by the wall clock.
     heard: Timestamp,
     /// The same by a clock that never jumps.
     heard_at: Duration,
-    /// Somebody said that it is over.
-    is_ended: bool,
+    /// The process that wrote last, if it is one of this machine.
+    process: Option<ProcessMark>,
 }
 
-/// A connection of a job, until it is dropped.
-#[derive(Debug)]
-pub struct JobSeat {
-    slots: Arc<JobSlots>,
-    pub id: JobId,
-    pub slot: u32,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JobPhase {
+    Running,
+    /// Nothing was heard of it for a while.
+    Silent,
+    /// Somebody said that it is over. What comes late still has its slot.
+    Over,
 }
 
-impl Drop for JobSeat {
-    fn drop(&mut self) {
-        let (now, at) = self.slots.now();
-        if let Some(job) = self.slots.lock().get_mut(&self.id) {
-            job.connections = job.connections.saturating_sub(1);
-            (job.heard, job.heard_at) = (now, at);
+/// Why a job has an end, in the words of its description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndReason {
+    Told,
+    Silence,
+    /// The server stopped.
+    Stop,
+}
+
+impl EndReason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Told => "told",
+            Self::Silence => "silence",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// Something was to be said about a job, and nothing is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownJob;
+
+impl SharedJob {
+    fn is_quiet(&self, at: Duration, longest: Duration) -> bool {
+        self.connections == 0 && at.saturating_sub(self.heard_at) >= longest
+    }
+
+    /// Whether somebody who names it still means this run.
+    fn lasts(&self, at: Duration) -> bool {
+        match self.phase {
+            JobPhase::Running => true,
+            JobPhase::Silent => at.saturating_sub(self.heard_at) < RETURN_MAX,
+            JobPhase::Over => at.saturating_sub(self.heard_at) < LINGER,
         }
     }
 }
 
 impl JobSlots {
-    /// Jobs that no server ended go on if they are heard of soon.
+    /// Jobs that did not say that they were over go on if they are heard of soon.
     pub fn resume(db: Db, clock: Arc<dyn Clock>, own: &str) -> Arc<Self> {
         let snapshot = db.snapshot();
         let (now, at) = (clock.now(), clock.monotonic());
         let last = db.info().ok().and_then(|info| info.time_bounds).map(|(_, last)| last.min(now));
-        let open = snapshot.meta().job_intervals().iter().filter(|interval| interval.end.is_none());
-        let running = open.filter_map(|interval| {
-            let id = JobId::new(interval.job["id"].as_str()?).ok()?;
-            let heard = last.unwrap_or(interval.begin).max(interval.begin);
-            let (slot, begin) = (interval.slot, interval.begin);
-            Some((id, RunningJob { slot, begin, connections: 0, heard, heard_at: at, is_ended: false }))
-        });
-        let running = Mutex::new(running.collect());
-        Arc::new(Self { db, own: own.to_owned(), clock, running })
-    }
-
-    /// As [`JobSlots::hear`], of a job that runs already; it waits for no disk.
-    pub fn hear_again(&self, id: &JobId) -> Option<u32> {
-        let (now, at) = self.now();
-        let mut running = self.lock();
-        let job = running.get_mut(id).filter(|job| !job.is_ended)?;
-        (job.heard, job.heard_at) = (now, at);
-        Some(job.slot)
-    }
-
-    /// Something came of a job that no connection of its own stands for: its slot, or `None` if it can have none.
-    /// `describe` is asked if the job begins with it.
-    pub fn hear(&self, id: &JobId, describe: impl FnOnce() -> Map<String, Json>) -> Option<u32> {
-        if let Some(slot) = self.hear_again(id) {
-            return Some(slot);
+        let mut jobs = BTreeMap::new();
+        let mut forgotten = Vec::new();
+        for interval in latest(snapshot.meta().job_intervals()).into_values() {
+            let Some(Ok(Some(id))) = interval.job["id"].as_str().map(JobId::new) else { continue };
+            let heard = interval.end.or(last).unwrap_or(interval.begin).clamp(interval.begin, now.max(interval.begin));
+            let age = Duration::from_micros(u64::try_from(now.micros().saturating_sub(heard.micros())).unwrap_or(0));
+            let phase = match (interval.end, interval.job[END_REASON].as_str()) {
+                (None, _) => JobPhase::Running,
+                (Some(_), Some(reason)) if reason == EndReason::Told.name() => JobPhase::Over,
+                (Some(_), _) => JobPhase::Silent,
+            };
+            let longest = if phase == JobPhase::Over { LINGER } else { RETURN_MAX };
+            // A machine that was started since has a clock that knows less than the age.
+            if age >= longest || age > at {
+                forgotten.extend(interval.end.is_none().then(|| (interval.clone(), heard)));
+                continue;
+            }
+            let (heard_at, process) = (at.saturating_sub(age), None);
+            jobs.insert(id, SharedJob { interval: interval.clone(), phase, connections: 0, heard, heard_at, process });
         }
-        if *id.0 == *self.own {
+        let (jobs, writing, told_full) = (Mutex::new(jobs), Mutex::default(), AtomicBool::new(false));
+        let slots = Arc::new(Self { db, own: own.to_owned(), clock, jobs, writing, told_full });
+        for (interval, heard) in forgotten {
+            if let Err(error) = slots.note_end(&interval, heard, EndReason::Silence, Map::new()) {
+                tracing::warn!(%error, "the end of a job cannot be noted");
+            }
+        }
+        slots
+    }
+
+    /// Something came of a job that runs: its slot. `None` of any other, which [`JobSlots::begin`] may begin.
+    pub fn hear(&self, id: &JobId) -> Option<u32> {
+        let (now, at) = self.now();
+        let mut jobs = self.lock();
+        let job = jobs.get_mut(id)?;
+        match job.phase {
+            JobPhase::Running => (job.heard, job.heard_at) = (now, at),
+            // What was under way when it ended is its own, and changes nothing else.
+            JobPhase::Over if job.lasts(at) => {}
+            JobPhase::Silent | JobPhase::Over => return None,
+        }
+        Some(job.interval.slot)
+    }
+
+    /// As [`JobSlots::hear`]; a job that does not run begins, or goes on. It writes to the database. `pid` is the process
+    /// that sends, where that is known.
+    pub fn begin(&self, id: &JobId, pid: Option<u32>) -> Option<u32> {
+        if self.is_own(id) {
             return None;
         }
-        let (now, at) = self.now();
-        let mut running = self.lock();
-        // Another connection may have come between the two locks.
-        if let Some(job) = running.get(id).filter(|job| !job.is_ended) {
-            return Some(job.slot);
+        // Before any lock: the kernel may keep who asks for a process's command waiting.
+        let (fields, process) = match pid {
+            Some(pid) if self.hear(id).is_none() => (describe_process(id, pid), ProcessMark::of(pid)),
+            _ => Default::default(),
+        };
+        let _writing = self.write();
+        if let Some(slot) = self.hear(id) {
+            return Some(slot);
         }
-        let interval = self.next_interval(id, &running, now)?;
-        let interval = described(interval, id, describe);
-        let (slot, begin) = (interval.slot, interval.begin);
-        if let Err(error) = self.db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered) {
+        let (now, at) = self.now();
+        let known = self.lock().get(id).cloned();
+        let connections = known.as_ref().map_or(0, |known| known.connections);
+        let interval = match known {
+            Some(SharedJob { phase: JobPhase::Silent, mut interval, heard_at, .. })
+                if at.saturating_sub(heard_at) < RETURN_MAX =>
+            {
+                interval.end = None;
+                remove_end(&mut interval.job);
+                interval
+            }
+            known => {
+                let mut fields = fields;
+                let slot = known.map(|known| known.interval.slot).or_else(|| self.free_slot(at));
+                let Some(slot) = slot else {
+                    if !self.told_full.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(job = %id, "{SLOTS_MAX} jobs run at once; what further ones send belongs to no job");
+                    }
+                    return None;
+                };
+                let (since, begin) = self.since(slot, now);
+                fields.insert("id".to_owned(), json!(id.0));
+                fields.insert("start".to_owned(), json!(rfc3339(begin)));
+                JobInterval { slot, since, begin, end: None, job: Arc::new(Json::Object(fields)) }
+            }
+        };
+        if let Err(error) = self.db.put_meta(MetaChange::JobInterval(interval.clone()), Durability::Buffered) {
             tracing::warn!(%error, job = %id, "a job cannot be noted, and its samples belong to none");
             return None;
         }
-        let connections = running.get(id).map_or(0, |job| job.connections);
-        let job = RunningJob { slot, begin, connections, heard: now, heard_at: at, is_ended: false };
-        running.insert(id.clone(), job);
+        let slot = interval.slot;
+        let phase = JobPhase::Running;
+        let job = SharedJob { interval, phase, connections, heard: now, heard_at: at, process };
+        self.lock().insert(id.clone(), job);
         tracing::info!(job = %id, slot, "a job began");
         Some(slot)
     }
 
-    /// A connection of a job, which goes on at least as long as it is open; `None` if it can have no slot.
-    pub fn seat(self: &Arc<Self>, id: JobId, describe: impl FnOnce() -> Map<String, Json>) -> Option<JobSeat> {
-        let slot = self.hear(&id, describe)?;
-        if let Some(job) = self.lock().get_mut(&id) {
-            job.connections += 1;
+    /// The lowest slot that is nobody's, else that of the job that was silent for longest, which is then forgotten.
+    fn free_slot(&self, at: Duration) -> Option<u32> {
+        let mut jobs = self.lock();
+        jobs.retain(|_, job| job.connections > 0 || job.lasts(at));
+        let taken: BTreeSet<u32> = jobs.values().map(|job| job.interval.slot).collect();
+        if let Some(slot) = (0..SLOTS_MAX).find(|slot| !taken.contains(slot)) {
+            return Some(slot);
         }
-        Some(JobSeat { slots: Arc::clone(self), id, slot })
+        let idle = jobs.iter().filter(|(_, job)| job.phase != JobPhase::Running && job.connections == 0);
+        let longest = idle.min_by_key(|(_, job)| job.heard_at).map(|(id, _)| id.clone())?;
+        jobs.remove(&longest).map(|job| job.interval.slot)
     }
 
-    /// What a job that begins now has: its own slot if it was there a moment ago, else the lowest that is free.
-    fn next_interval(&self, id: &JobId, running: &BTreeMap<JobId, RunningJob>, now: Timestamp) -> Option<JobInterval> {
+    /// From when on the samples of a slot are those of a job that begins now, and when it begins.
+    fn since(&self, slot: u32, now: Timestamp) -> (Option<Timestamp>, Timestamp) {
         let snapshot = self.db.snapshot();
-        let mut latest: BTreeMap<u32, &JobInterval> = BTreeMap::new();
-        for interval in snapshot.meta().job_intervals() {
-            latest.insert(interval.slot, interval);
+        let intervals = snapshot.meta().job_intervals();
+        let after = |end: Timestamp| Timestamp::from_micros(end.micros().saturating_add(1));
+        match latest(intervals).get(&slot) {
+            Some(before) => {
+                let since = after(before.end.unwrap_or(before.begin));
+                (Some(since), now.max(since))
+            }
+            // Somebody may have had the slot who is forgotten.
+            None => (snapshot.meta().has_forgotten_jobs().then_some(now), now),
         }
-        let is_soon = |end: Timestamp| now.micros().saturating_sub(end.micros()) <= LINGER.as_micros() as i64;
-        // Connections of a job that was said to be over still write to its slot.
-        let goes_on = |one: &JobInterval| running.contains_key(id) || one.end.is_none_or(is_soon);
-        let own = latest.values().find(|one| one.job["id"] == *id.0 && goes_on(one));
-        if let Some(own) = own {
-            return Some(JobInterval { end: None, ..JobInterval::clone(own) });
-        }
-        let taken: BTreeSet<u32> = running.values().map(|job| job.slot).collect();
-        let is_free =
-            |slot: &u32| !taken.contains(slot) && latest.get(slot).is_none_or(|interval| interval.end.is_some());
-        let Some(slot) = (0..SLOTS_MAX).find(is_free) else {
-            tracing::warn!(job = %id, "{SLOTS_MAX} jobs run at once; what further ones send belongs to no job");
-            return None;
-        };
-        let since = latest.get(&slot).and_then(|before| before.end).map(|end| Timestamp::from_micros(end.micros() + 1));
-        let begin = since.map_or(now, |since| since.max(now));
-        Some(JobInterval { slot, since, begin, end: None, job: Json::Null })
     }
 
-    /// Says that a job is over, and how. Its slot stays its own while connections of it are open.
-    ///
-    /// It answers with the description, or `None` if no job of that id runs.
+    /// Says that a job is over, and how; answers with its description. What was said of its end before stays.
     ///
     /// # Errors
-    /// Those of the engine.
-    pub fn end(&self, id: &JobId, how: Map<String, Json>) -> telem_engine::Result<Option<Json>> {
+    /// Those of the engine; nested, [`UnknownJob`].
+    pub fn end(&self, id: &JobId, how: Map<String, Json>) -> telem_engine::Result<Result<Json, UnknownJob>> {
+        let _writing = self.write();
         let (now, at) = self.now();
-        let mut running = self.lock();
-        let Some(job) = running.get_mut(id).filter(|job| !job.is_ended) else { return Ok(None) };
-        let told = self.note_end(job, now, how)?;
-        job.is_ended = true;
-        (job.heard, job.heard_at) = (now, at);
-        if job.connections == 0 {
-            running.remove(id);
+        let Some(job) = self.lock().get(id).filter(|job| job.lasts(at)).cloned() else { return Ok(Err(UnknownJob)) };
+        let end = if job.phase == JobPhase::Running { now } else { job.interval.end.unwrap_or(job.heard) };
+        let interval = self.note_end(&job.interval, end, EndReason::Told, how)?;
+        let told = Json::clone(&interval.job);
+        if let Some(job) = self.lock().get_mut(id) {
+            if job.phase != JobPhase::Over {
+                (job.heard, job.heard_at) = (now, at);
+            }
+            (job.interval, job.phase) = (interval, JobPhase::Over);
         }
         tracing::info!(job = %id, "a job ended");
-        Ok(told)
+        Ok(Ok(told))
     }
 
-    /// Changes the description of a job that runs; `None` if none of that id does.
+    /// Changes the description of a job that has a slot; `None` if none of that id has one. It is durable then.
     ///
     /// # Errors
     /// What `change` says, or the engine.
@@ -237,76 +322,122 @@ impl JobSlots {
         id: &JobId,
         change: impl FnOnce(Json) -> Result<Json, E>,
     ) -> Result<Option<Json>, E> {
-        let running = self.lock();
-        let Some(interval) = running.get(id).and_then(|job| self.interval(job)) else { return Ok(None) };
-        let job = change(interval.job.clone())?;
-        let interval = JobInterval { job: job.clone(), ..interval };
-        self.db.put_meta(MetaChange::JobInterval(interval), Durability::Synced)?;
+        let _writing = self.write();
+        let Some(interval) = self.lock().get(id).map(|job| job.interval.clone()) else { return Ok(None) };
+        let job = change(Json::clone(&interval.job))?;
+        let interval = JobInterval { job: Arc::new(job.clone()), ..interval };
+        self.db.put_meta(MetaChange::JobInterval(interval.clone()), Durability::Synced)?;
+        if let Some(known) = self.lock().get_mut(id) {
+            known.interval = interval;
+        }
         Ok(Some(job))
     }
 
-    /// The description of a job that runs.
+    /// The description of the last job of that id.
     pub fn description(&self, id: &JobId) -> Option<Json> {
-        self.interval(self.lock().get(id)?).map(|interval| interval.job)
+        if let Some(job) = self.lock().get(id) {
+            return Some(Json::clone(&job.interval.job));
+        }
+        let snapshot = self.db.snapshot();
+        let mut of_id = snapshot.meta().job_intervals().iter().rev().filter(|interval| interval.job["id"] == *id.0);
+        of_id.next().map(|interval| Json::clone(&interval.job))
     }
 
-    /// Ends the jobs that were not heard of for a while.
+    /// Gives an end to jobs of which nothing was heard for a while, and forgets those that would not go on.
     pub fn sweep(&self) {
-        let (_, at) = self.now();
-        let mut running = self.lock();
-        running.retain(|id, job| {
-            if job.connections > 0 || at.saturating_sub(job.heard_at) < LINGER {
-                return true;
+        let _writing = self.write();
+        let (now, at) = self.now();
+        let is_quiet = |job: &SharedJob| job.phase == JobPhase::Running && job.is_quiet(at, LINGER);
+        let quiet: Vec<(JobId, SharedJob)> =
+            self.lock().iter().filter(|(_, job)| is_quiet(job)).map(|(id, job)| (id.clone(), job.clone())).collect();
+        for (id, job) in quiet {
+            let is_alive = job.process.is_some_and(ProcessMark::is_alive);
+            let ended = match is_alive {
+                true => Ok(None),
+                false => self.note_end(&job.interval, job.heard, EndReason::Silence, Map::new()).map(Some),
+            };
+            let mut jobs = self.lock();
+            // Something may have come meanwhile.
+            let Some(job) = jobs.get_mut(&id).filter(|known| is_quiet(known)) else { continue };
+            match ended {
+                Ok(None) => (job.heard, job.heard_at) = (now, at),
+                Ok(Some(interval)) => {
+                    (job.interval, job.phase) = (interval, JobPhase::Silent);
+                    tracing::info!(job = %id, "nothing is heard of a job any more");
+                }
+                Err(error) => tracing::warn!(%error, job = %id, "the end of a job cannot be noted yet"),
             }
-            if !job.is_ended
-                && let Err(error) = self.note_end(job, job.heard, Map::new())
-            {
-                tracing::warn!(%error, job = %id, "the end of a job cannot be noted yet");
-                return true;
-            }
-            tracing::info!(job = %id, "nothing is heard of a job any more");
-            false
-        });
+        }
+        let mut jobs = self.lock();
+        jobs.retain(|_, job| job.connections > 0 || job.lasts(at));
+        if jobs.len() < SLOTS_MAX as usize {
+            self.told_full.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Ends all jobs because the server stops. Those that are heard of soon after it started again go on.
     pub fn close(&self) {
+        let _writing = self.write();
         let (now, _) = self.now();
-        for (id, job) in std::mem::take(&mut *self.lock()) {
+        let jobs = std::mem::take(&mut *self.lock());
+        for (id, job) in jobs.into_iter().filter(|(_, job)| job.phase == JobPhase::Running) {
             let end = if job.connections > 0 { now } else { job.heard };
-            if !job.is_ended
-                && let Err(error) = self.note_end(&job, end, Map::new())
-            {
+            if let Err(error) = self.note_end(&job.interval, end, EndReason::Stop, Map::new()) {
                 tracing::warn!(%error, job = %id, "the end of a job cannot be noted");
             }
         }
     }
 
-    fn note_end(&self, job: &RunningJob, end: Timestamp, how: Map<String, Json>) -> telem_engine::Result<Option<Json>> {
-        let Some(mut interval) = self.interval(job) else { return Ok(None) };
-        let end = end.max(job.begin);
-        interval.end = Some(end);
-        interval.job["end"] = rfc3339(end).into();
-        if let Some(fields) = interval.job.as_object_mut() {
-            fields.extend(how);
+    /// The interval with an end; a field that says how stays as it was if it was there.
+    fn note_end(
+        &self,
+        interval: &JobInterval,
+        end: Timestamp,
+        reason: EndReason,
+        how: Map<String, Json>,
+    ) -> telem_engine::Result<JobInterval> {
+        let end = end.max(interval.begin);
+        let mut job = Json::clone(&interval.job);
+        if let Some(fields) = job.as_object_mut() {
+            fields.insert(END.to_owned(), rfc3339(end).into());
+            fields.insert(END_REASON.to_owned(), reason.name().into());
+            for (name, value) in how {
+                fields.entry(name).or_insert(value);
+            }
         }
-        let told = interval.job.clone();
-        self.db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered)?;
-        Ok(Some(told))
+        let ended = JobInterval { end: Some(end), job: Arc::new(job), ..interval.clone() };
+        self.db.put_meta(MetaChange::JobInterval(ended.clone()), Durability::Buffered)?;
+        Ok(ended)
     }
 
-    fn interval(&self, job: &RunningJob) -> Option<JobInterval> {
-        let snapshot = self.db.snapshot();
-        let is_its = |interval: &&JobInterval| interval.slot == job.slot && interval.begin == job.begin;
-        snapshot.meta().job_intervals().iter().rev().find(is_its).cloned()
+    fn is_own(&self, id: &JobId) -> bool {
+        *id.0 == *self.own || config::plain_job(&id.0) == self.own
     }
 
     fn now(&self) -> (Timestamp, Duration) {
         (self.clock.now(), self.clock.monotonic())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, RunningJob>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    /// For moments: nothing that waits is done under it.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, SharedJob>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The last interval of each slot.
+fn latest(intervals: &[JobInterval]) -> BTreeMap<u32, &JobInterval> {
+    intervals.iter().map(|interval| (interval.slot, interval)).collect()
+}
+
+fn remove_end(job: &mut Arc<Json>) {
+    if let Some(fields) = Arc::make_mut(job).as_object_mut() {
+        for field in OF_AN_END {
+            fields.shift_remove(field);
+        }
     }
 }
 
@@ -320,51 +451,4 @@ pub async fn watch(slots: Arc<JobSlots>) {
             tracing::warn!(%panic, "jobs that are over were not looked for");
         }
     }
-}
-
-/// An interval that begins, or that goes on.
-fn described(mut interval: JobInterval, id: &JobId, describe: impl FnOnce() -> Map<String, Json>) -> JobInterval {
-    match interval.job.as_object_mut() {
-        Some(known) => {
-            for field in ["end", "exit_code", "signal"] {
-                known.remove(field);
-            }
-        }
-        None => {
-            let mut fields = describe();
-            fields.insert("id".to_owned(), json!(id.0));
-            fields.insert("start".to_owned(), json!(rfc3339(interval.begin)));
-            interval.job = Json::Object(fields);
-        }
-    }
-    interval
-}
-
-/// What a process of this user tells of its job: the first one that is heard of stands for all.
-pub fn describe_process(id: &JobId, pid: u32, environment: &[u8]) -> Map<String, Json> {
-    let proc = format!("/proc/{pid}");
-    let text = |name: &str| rank::variable(environment, name).map(|value| String::from_utf8_lossy(value).into_owned());
-    let variables = settings::SCHEDULER_VARIABLES.iter();
-    let scheduler: Map<String, Json> =
-        variables.filter_map(|name| Some(((*name).to_owned(), Json::String(text(name)?)))).collect();
-    let mut fields = Map::new();
-    let mut add = |name: &str, value: Option<Json>| value.map(|value| fields.insert(name.to_owned(), value));
-    add("parent", settings::parent(&id.0, text).map(Json::String));
-    add("name", text("TELEM_NAME").map(Json::String));
-    add("command", command(Path::new(&proc)));
-    add("user", text("USER").or_else(|| text("LOGNAME")).map(Json::String));
-    let cwd = std::fs::read_link(format!("{proc}/cwd")).ok();
-    add("cwd", cwd.map(|dir| dir.to_string_lossy().into_owned().into()));
-    add("pid", Some(pid.into()));
-    add("scheduler", Some(Json::Object(scheduler)));
-    fields
-}
-
-fn command(proc: &Path) -> Option<Json> {
-    let mut text = Vec::new();
-    let file = std::fs::File::open(proc.join("cmdline")).ok()?;
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, COMMAND_BYTES_MAX), &mut text).ok()?;
-    let words = text.strip_suffix(b"\0").unwrap_or(&text).split(|byte| *byte == 0).take(COMMAND_WORDS_MAX);
-    let words: Vec<String> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    (!text.is_empty()).then(|| words.into())
 }

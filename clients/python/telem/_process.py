@@ -10,8 +10,13 @@ RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PR
 """Variables in which launchers set a process's rank, the innermost first: under ``srun torchrun`` SLURM_PROCID is that of
 torchrun, which all of its workers share, and RANK is the worker's own."""
 
-JOB_NAMES = ("TELEM_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
+JOB_NAMES = ("TELEM_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "COBALT_JOBID", "OAR_JOB_ID",
+             "PJM_JOBID")
 """Variables that say which job a process was started for, where several share a service."""
+
+
+JOB_BYTES_MAX = 256
+"""Longest name of a job."""
 
 
 def rank(environment: Mapping[str, str]) -> Tuple[Optional[str], bool]:
@@ -34,9 +39,10 @@ def is_multiprocessing_child() -> bool:
 
 
 def job(environment: Mapping[str, str]) -> Optional[str]:
-    """The job that a process was started for: telem's own word before the scheduler's; none that no header can carry."""
+    """The job that a process was started for: telem's own word before the scheduler's; none that the service refuses."""
     named = next((environment[name] for name in JOB_NAMES if environment.get(name)), None)
-    return named if named and named.isascii() and named.isprintable() else None
+    fits = named and len(named) <= JOB_BYTES_MAX and named.isascii() and named.isprintable()
+    return named if fits else None
 
 
 def tags(environment: Mapping[str, str], is_forked: bool) -> List[Tuple[str, object]]:

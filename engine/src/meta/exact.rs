@@ -6,8 +6,10 @@
 //! each level of the document is scanned once more.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Error, Map, Number, Value};
 
@@ -21,6 +23,22 @@ const DEPTH_MAX: usize = 126;
 pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
     let raw = Box::<RawValue>::deserialize(from)?;
     value(raw.get(), 0).map_err(D::Error::custom)
+}
+
+/// As [`deserialize`], for what many share.
+///
+/// # Errors
+/// As [`deserialize`].
+pub fn deserialize_shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Value>, D::Error> {
+    deserialize(from).map(Arc::new)
+}
+
+/// For `serialize_with`.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn serialize_shared<S: Serializer>(shared: &Arc<Value>, to: S) -> Result<S::Ok, S::Error> {
+    shared.as_ref().serialize(to)
 }
 
 /// As [`deserialize`], for what may be null.

@@ -17,6 +17,10 @@ pub const JOB_SLOT_TAG: &str = "job.slot";
 /// Most intervals that a database keeps. Beyond that it forgets those that ended first, and their samples belong to no
 /// job.
 pub const JOB_INTERVALS_MAX: usize = 10_000;
+/// Most memory that their descriptions take together, bytes, as [`weight`] counts.
+pub const JOB_INTERVALS_BYTES_MAX: usize = 64 << 20;
+/// What a value of JSON takes beside its text.
+const JSON_BYTES: usize = size_of::<serde_json::Value>();
 
 /// What a database knows of one job among several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,8 +36,8 @@ pub struct JobInterval {
     #[serde(with = "micros_or_none", default)]
     pub end: Option<Timestamp>,
     /// A JSON object whose fields are its writer's; `id` names the job.
-    #[serde(deserialize_with = "exact::deserialize")]
-    pub job: serde_json::Value,
+    #[serde(serialize_with = "exact::serialize_shared", deserialize_with = "exact::deserialize_shared")]
+    pub job: Arc<serde_json::Value>,
 }
 
 impl JobInterval {
@@ -47,6 +51,18 @@ impl JobInterval {
         let end = self.end.map_or(Timestamp::MAX, |end| Timestamp::from_micros(end.micros().saturating_add(1)));
         TimeRange::new(self.begin, end)
     }
+}
+
+/// About what a description takes in memory, in bytes.
+pub(super) fn weight(job: &serde_json::Value) -> usize {
+    use serde_json::Value as Json;
+    JSON_BYTES
+        + match job {
+            Json::Null | Json::Bool(_) | Json::Number(_) => 0,
+            Json::String(text) => text.len(),
+            Json::Array(items) => items.iter().map(weight).sum(),
+            Json::Object(fields) => fields.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+        }
 }
 
 /// Whose samples a series has.

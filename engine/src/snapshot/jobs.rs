@@ -34,10 +34,18 @@ pub struct JobPart {
 }
 
 impl JobPart {
-    fn new(job: Option<&Json>, node: Arc<str>) -> Self {
-        let description = job.cloned().map(Arc::new);
+    fn new(description: Option<Arc<Json>>, node: Arc<str>) -> Self {
         let id = description.as_ref().and_then(|job| job["id"].as_str()).filter(|id| !id.is_empty());
         Self { job: Arc::from(id.unwrap_or(UNDESCRIBED)), node, description }
+    }
+
+    /// Those of a database that several jobs shared; nothing of one that did not.
+    pub(crate) fn shared(meta: &Meta, node: &str) -> Vec<Self> {
+        if meta.job_intervals().is_empty() {
+            return Vec::new();
+        }
+        let parts = JobShare::numbered(meta, &Arc::from(node));
+        parts.into_iter().map(|share| share.part).collect()
     }
 }
 
@@ -54,7 +62,7 @@ pub(crate) struct JobShare {
 impl JobShare {
     /// Of each job of a database: those that shared it as they began, and last what is of none of them.
     pub fn all(meta: &Meta, node: &Arc<str>) -> Vec<Self> {
-        let whole = || JobPart::new(meta.job(), Arc::clone(node));
+        let whole = || JobPart::new(meta.job().cloned().map(Arc::new), Arc::clone(node));
         let intervals = meta.job_intervals();
         if intervals.is_empty() {
             return vec![Self { part: whole(), begin: None, stretches: None }];
@@ -62,10 +70,18 @@ impl JobShare {
         let mut stretches = stretches(intervals).into_iter().map(Arc::from);
         let mut shares: Vec<Self> = Vec::with_capacity(intervals.len() + 1);
         for (JobInterval { job, begin, .. }, stretches) in intervals.iter().zip(&mut stretches) {
-            let part = JobPart::new(Some(job), Arc::clone(node));
+            let part = JobPart::new(Some(Arc::clone(job)), Arc::clone(node));
             shares.push(Self { part, begin: Some(*begin), stretches: Some(stretches) });
         }
         shares.extend(stretches.map(|rest| Self { part: whole(), begin: None, stretches: Some(rest) }));
+        shares
+    }
+
+    /// As [`JobShare::all`], of a database alone.
+    fn numbered(meta: &Meta, node: &Arc<str>) -> Vec<Self> {
+        let mut shares = Self::all(meta, node);
+        let firsts = vec![None; shares.len()];
+        Self::tell_runs_apart(&mut shares.iter_mut().collect::<Vec<_>>(), &firsts);
         shares
     }
 
@@ -165,7 +181,11 @@ impl JobShare {
             for (start, at) in starts {
                 let part = &shares[at].part;
                 let description = part.description.as_deref().unwrap_or(&Json::Null);
-                let what = ["name", "settings", "command"].map(|field| description[field].clone());
+                // Of a job over several shared servers each describes it by what it heard itself.
+                let what = match shares[at].begin {
+                    Some(_) => [const { Json::Null }; 3],
+                    None => ["name", "settings", "command"].map(|field| description[field].clone()),
+                };
                 // What is recovered after a crash may stand in a second database of its node.
                 let is_same = |run: &NumberedRun| {
                     let is_close = start.saturating_sub(run.start) < STARTS_APART_MAX_US;
@@ -230,10 +250,7 @@ impl Snapshot {
 
     /// Of a single database.
     fn shares(&self) -> Vec<JobShare> {
-        let mut shares = JobShare::all(&self.meta, &Arc::from(self.node()));
-        let firsts = vec![None; shares.len()];
-        JobShare::tell_runs_apart(&mut shares.iter_mut().collect::<Vec<_>>(), &firsts);
-        shares
+        JobShare::numbered(&self.meta, &Arc::from(self.node()))
     }
 
     /// The jobs whose ids are wanted, in the order of [`Snapshot::job_parts`], each with what there is of it.

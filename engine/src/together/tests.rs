@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -509,7 +510,8 @@ fn jobs_that_share_a_database_are_told_apart_while_it_is_written_saved_and_besid
     let job = |slot, since: Option<i64>, begin, end: Option<i64>, id: &str| {
         let at = Timestamp::from_micros;
         let job = serde_json::json!({ "id": id });
-        let interval = JobInterval { slot, since: since.map(at), begin: at(begin), end: end.map(at), job };
+        let interval =
+            JobInterval { slot, since: since.map(at), begin: at(begin), end: end.map(at), job: Arc::new(job) };
         db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered).unwrap();
     };
     append("power", None, &[(5, 100), (15, 101), (35, 103)]);

@@ -257,7 +257,7 @@ fn jobs_that_share_a_node_have_the_energy_of_the_node_while_they_ran() {
     let time = |second: i64| Timestamp::from_seconds(crate::testing::EPOCH_SECONDS + second);
     for (slot, (begin, end)) in [(0, (5, Some(20))), (1, (15, None))] {
         let job = serde_json::json!({"id": format!("j{slot}")});
-        let interval = JobInterval { slot, since: None, begin: time(begin), end: end.map(time), job };
+        let interval = JobInterval { slot, since: None, begin: time(begin), end: end.map(time), job: Arc::new(job) };
         db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered).unwrap();
     }
     let mut told: Vec<_> = rows(&db).into_iter().map(|row| (row.job.to_string(), row.joules, row.seconds)).collect();

@@ -42,7 +42,8 @@ const STRETCH_US_MIN: i64 = 1_000;
 pub struct DiffArgs {
     /// Directories of saved runs, or servers, two at least
     ///
-    /// A server is http://HOST:PORT, or unix:PATH of its socket.
+    /// A server is http://HOST:PORT, or unix:PATH of its socket. One run among several in one place is DIR#JOB or
+    /// URL#JOB.
     #[arg(value_name = "DIR|URL", required = true, num_args = 2..)]
     runs: Vec<String>,
     /// Only metrics of this name, such as 'train.*'

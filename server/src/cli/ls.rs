@@ -119,8 +119,8 @@ fn write_table(rows: &[RunRow], columns: &[String]) -> Result<(), CliFailure> {
         ("took".to_owned(), texts(&|row| row.duration_us.map(human::stretch))),
         ("state".to_owned(), texts(&|row| Some(row.state.clone()))),
         ("nodes".to_owned(), whole(&|row| i64::try_from(row.nodes.len()).ok())),
-        ("samples".to_owned(), whole(&|row| i64::try_from(row.samples).ok())),
-        ("bytes".to_owned(), texts(&|row| Some(human::bytes(row.bytes as f64)))),
+        ("samples".to_owned(), whole(&|row| i64::try_from(row.samples?).ok())),
+        ("bytes".to_owned(), texts(&|row| Some(human::bytes(row.bytes? as f64)))),
     ];
     if rows.iter().all(|row| row.name.is_none()) {
         arrays.remove(1);

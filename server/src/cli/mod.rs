@@ -21,6 +21,7 @@ mod ls;
 mod mv;
 pub(crate) mod node;
 mod nodes;
+mod one_job;
 mod output;
 mod page;
 mod pending;

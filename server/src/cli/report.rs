@@ -36,6 +36,8 @@ const NOT_SHOWN: [&str; 3] = ["report_curves", "report_memory", "report_rank_met
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct ReportArgs {
     /// A saved run, or a server: http://HOST:PORT, or unix:PATH of its socket
+    ///
+    /// One run among several in one place is DIR#JOB or URL#JOB.
     #[arg(value_name = "DIR|URL", required_unless_present = "sql")]
     run: Option<String>,
     /// As JSON: the job, the warnings, and all rows of all views

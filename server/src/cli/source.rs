@@ -17,6 +17,7 @@ use telem_engine::{Clock, SystemClock};
 use telem_query::{Queries, QueryOptions, RowOrder, SqlAnswer};
 
 use super::CliFailure;
+use super::one_job::NamedRun;
 use crate::client::{Address, AnswerBody, Client, ClientError};
 use crate::footprint::raise_descriptor_limit;
 use crate::missing::{self, Lacking};
@@ -81,6 +82,7 @@ pub fn open_read_only(dirs: &[PathBuf], strict: StrictArg) -> Result<Opened, Cli
 
 /// One run that is asked several times: a saved one in this process, a live one at its server.
 pub struct RunSource {
+    run: NamedRun,
     target: RunTarget,
     lacking: Lacking,
 }
@@ -91,10 +93,13 @@ enum RunTarget {
 }
 
 impl RunSource {
+    /// `named` is a directory or a server, with a [job](NamedRun) where there are several.
+    ///
     /// # Errors
     /// Failed where there is no such run.
     pub fn open(named: &str, strict: StrictArg) -> Result<Self, CliFailure> {
-        let target = match Origin::parse(&[named.to_owned()])? {
+        let run = NamedRun::parse(named);
+        let target = match Origin::parse(std::slice::from_ref(&run.place))? {
             Origin::Server(address) => RunTarget::Server(Client::new(address)),
             Origin::Directories(dirs) => {
                 let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -104,7 +109,12 @@ impl RunSource {
                 RunTarget::Here(Queries::new(opened.db, options).map_err(CliFailure::failed)?)
             }
         };
-        Ok(Self { target, lacking: Lacking::default() })
+        Ok(Self { run, target, lacking: Lacking::default() })
+    }
+
+    /// What it was named.
+    pub fn run(&self) -> &NamedRun {
+        &self.run
     }
 
     /// The nodes that did not answer.
@@ -115,6 +125,7 @@ impl RunSource {
     /// # Errors
     /// Failed where the question cannot be answered.
     pub async fn rows(&mut self, sql: &str, order: RowOrder) -> Result<SourceBatches, CliFailure> {
+        let sql = &*self.run.narrowed(sql)?;
         let answer = match &self.target {
             RunTarget::Here(queries) => SourceBatches::of_queries(queries, sql, order).await?,
             RunTarget::Server(client) => SourceBatches::of_server_in(client, sql, order).await?,

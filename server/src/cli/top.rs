@@ -48,7 +48,8 @@ pub struct TopArgs {
     /// A server, its connection file, or a saved job [default: the job's]
     ///
     /// http://HOST:PORT, unix:PATH of its socket, the connection file, or the directory of a database or a saved job.
-    /// Without it the server in the environment: TELEM_CONNECTION, TELEM_SOCKET, TELEM_URL.
+    /// One job among several is URL#JOB or DIR#JOB. Without a name the server in the environment: TELEM_CONNECTION,
+    /// TELEM_SOCKET, TELEM_URL.
     #[arg(value_name = "URL|FILE|DIR")]
     from: Option<String>,
     /// Print the picture once, as text

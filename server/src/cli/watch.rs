@@ -19,6 +19,7 @@ use telem_query::{Queries, QueryOptions, RowOrder};
 
 use super::CliFailure;
 use super::cells::whole;
+use super::one_job::NamedRun;
 use super::source::{RowsError, SourceBatches, StrictArg, open_read_only};
 use crate::client::{Address, Client, ClientError};
 use crate::config;
@@ -37,6 +38,7 @@ pub const NOW_US: &str = "CAST(arrow_cast(now(), 'Timestamp(Microsecond, Some(\"
 
 /// What is watched.
 pub struct WatchTarget {
+    run: NamedRun,
     label: String,
     place: WatchPlace,
     missing: Option<String>,
@@ -114,12 +116,14 @@ impl WatchTarget {
     /// # Errors
     /// Usage for an invalid address, Failed where there is nothing to watch.
     pub fn find(named: Option<&str>) -> Result<Self, CliFailure> {
-        let (label, addresses) = match named {
+        let run = named.map_or_else(NamedRun::default, NamedRun::parse);
+        let (label, addresses) = match named.map(|_| &*run.place) {
             Some(one) if Address::is_meant(one) => {
                 (one.to_owned(), vec![Client::new(Address::parse(one).map_err(CliFailure::usage)?)])
             }
             Some(one) if Path::new(one).is_dir() => {
-                return Ok(Self { label: one.to_owned(), place: WatchPlace::Here(queries(one)?), missing: None });
+                let (label, place) = (one.to_owned(), WatchPlace::Here(queries(one)?));
+                return Ok(Self { run, label, place, missing: None });
             }
             Some(file) => (file.to_owned(), of_file(Path::new(file))?),
             None => of_environment()?,
@@ -127,12 +131,17 @@ impl WatchTarget {
         let clients = addresses
             .into_iter()
             .map(|client: Client| client.with_silence(SILENCE_MAX).with_connect_timeout(CONNECT_MAX));
-        Ok(Self { label, place: WatchPlace::Server(clients.collect()), missing: None })
+        Ok(Self { run, label, place: WatchPlace::Server(clients.collect()), missing: None })
     }
 
     /// What the user calls it.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// What it was named.
+    pub fn run(&self) -> &NamedRun {
+        &self.run
     }
 
     /// The nodes that the last answer lacks, and why.
@@ -183,6 +192,8 @@ impl WatchTarget {
     /// # Errors
     /// [`WatchError`].
     pub async fn ask(&mut self, sql: &str) -> Result<Vec<RecordBatch>, WatchError> {
+        let run = self.run.clone();
+        let sql = &*run.narrowed(sql).map_err(|failure| WatchError::Failed(failure.into_message()))?;
         loop {
             let answer = async {
                 let mut rows = match &self.place {

@@ -14,9 +14,13 @@ const PAIRS_MAX: usize = 20;
 
 /// A line for every job whose databases these are, the same job of several nodes once.
 pub fn jobs(info: &Info) -> Vec<String> {
-    let of_databases = info.databases.iter().flat_map(|database| database.job.iter().chain(&database.shared_jobs));
+    let of_databases = info
+        .databases
+        .iter()
+        .flat_map(|database| database.job.iter().chain(database.shared_jobs.iter().map(|job| &**job)));
     let mut lines: Vec<String> = Vec::new();
-    let described: Vec<&Json> = of_databases.chain(&info.job).chain(&info.shared_jobs).collect();
+    let described: Vec<&Json> =
+        of_databases.chain(&info.job).chain(info.shared_jobs.iter().map(|job| &**job)).collect();
     let is_part =
         |job: &Json| is_id_alone(job) && described.iter().any(|other| !is_id_alone(other) && is_same(job, other));
     for line in described.iter().filter(|job| !is_part(job)).map(|job| line(job)) {
@@ -52,7 +56,7 @@ pub fn with_nodes(info: &Info) -> Vec<JobNodes<'_>> {
     let databases: Vec<&Info> =
         if info.databases.is_empty() { alone.to_vec() } else { info.databases.iter().collect() };
     for database in databases {
-        for job in database.job.iter().chain(&database.shared_jobs) {
+        for job in database.job.iter().chain(database.shared_jobs.iter().map(|job| &**job)) {
             add(job, &database.node);
         }
     }

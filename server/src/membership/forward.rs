@@ -22,6 +22,7 @@ use crate::client::{self, Client, ClientError};
 use crate::http::ApiError;
 use crate::http::body::{self, BodyLimits};
 use crate::missing;
+use crate::slots;
 
 /// How to reach the head, while there is one.
 pub type InSight = watch::Receiver<Option<Client>>;
@@ -29,8 +30,13 @@ pub type InSight = watch::Receiver<Option<Client>>;
 /// How much longer than a query may take a head may be silent.
 pub const GRACE: Duration = Duration::from_secs(10);
 /// The parts of a client's request for the process that answers.
-const PASSED_ON: [header::HeaderName; 4] =
-    [header::ACCEPT, header::ACCEPT_ENCODING, header::CONTENT_TYPE, header::USER_AGENT];
+const PASSED_ON: [header::HeaderName; 5] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::CONTENT_TYPE,
+    header::USER_AGENT,
+    header::HeaderName::from_static(slots::HEADER),
+];
 /// What holds for one connection only.
 const OF_CONNECTION: [header::HeaderName; 4] =
     [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TRAILER];
@@ -59,7 +65,8 @@ fn is_question(method: &Method, path: &str) -> bool {
     }
     match (is_api, words.next(), words.next()) {
         (true, Some("query"), _) | (true, Some("search"), Some("lookup")) => true,
-        (true, Some("sql" | "suggest" | "job"), None) | (false, Some("q" | "suggest"), None) => true,
+        (true, Some("job"), Some("end")) => true,
+        (true, Some("sql" | "suggest" | "job" | "jobs"), None) | (false, Some("q" | "suggest"), None) => true,
         (true, Some("nodes"), None) => method == Method::GET,
         _ => false,
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::access::Access;
 use crate::http::asker::Asker;
-use crate::slots::JobSeat;
+use crate::slots::JobTie;
 
 /// How often the log reports wrong tokens.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
@@ -142,7 +142,7 @@ impl Drop for SourceShare {
 #[derive(Debug, Default)]
 pub struct GuestProcess {
     pub tags: DefaultTags,
-    pub seat: Option<JobSeat>,
+    pub job: Option<JobTie>,
 }
 
 /// One connection.
@@ -155,8 +155,8 @@ pub struct Guest {
     pub asker: Asker,
     /// What its samples get where they lack it.
     pub tags: DefaultTags,
-    /// Its place in a job, where jobs share the server.
-    pub seat: Option<JobSeat>,
+    /// Where jobs share the server.
+    pub job: Option<Arc<JobTie>>,
     /// Something that it asked was let in.
     is_admitted: AtomicBool,
     place: ConnectionPlace,
@@ -165,12 +165,11 @@ pub struct Guest {
 impl Guest {
     pub fn new(access: Access, peer: Option<SocketAddr>, place: ConnectionPlace, asker: Asker) -> Self {
         let tags = DefaultTags::default();
-        Self { access, peer, asker, tags, seat: None, is_admitted: AtomicBool::new(false), place }
+        Self { access, peer, asker, tags, job: None, is_admitted: AtomicBool::new(false), place }
     }
 
     pub fn with_process(self, process: GuestProcess) -> Self {
-        let slot = process.seat.as_ref().map(|seat| seat.slot);
-        Self { tags: process.tags.in_slot(slot), seat: process.seat, ..self }
+        Self { tags: process.tags, job: process.job.map(Arc::new), ..self }
     }
 
     /// It asked something that it may.

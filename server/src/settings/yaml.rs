@@ -12,6 +12,8 @@ use yaml_rust2::scanner::{Marker, TScalarStyle};
 
 /// Most scalars, lists and maps of a document, copies included.
 const NODES_MAX: usize = 100_000;
+/// Longest texts of a document together, bytes, copies included.
+const BYTES_MAX: usize = 16 << 20;
 /// Most lists and maps in each other.
 const DEPTH_MAX: usize = 64;
 
@@ -27,11 +29,43 @@ enum OpenItems {
     Map(Map<String, Json>, Option<String>, Map<String, Json>),
 }
 
+/// How much was built.
+#[derive(Clone, Copy, Debug, Default)]
+struct YamlWeight {
+    /// Scalars, lists and maps.
+    nodes: usize,
+    /// Of texts and names.
+    bytes: usize,
+}
+
+impl YamlWeight {
+    fn of(value: &Json) -> Self {
+        let mut weight = Self { nodes: 1, bytes: 0 };
+        match value {
+            Json::String(text) => weight.bytes = text.len(),
+            Json::Array(items) => items.iter().for_each(|item| weight.add(Self::of(item))),
+            Json::Object(fields) => {
+                for (name, value) in fields {
+                    weight.bytes = weight.bytes.saturating_add(name.len());
+                    weight.add(Self::of(value));
+                }
+            }
+            Json::Null | Json::Bool(_) | Json::Number(_) => {}
+        }
+        weight
+    }
+
+    fn add(&mut self, more: Self) {
+        self.nodes = self.nodes.saturating_add(more.nodes);
+        self.bytes = self.bytes.saturating_add(more.bytes);
+    }
+}
+
 #[derive(Default)]
 struct YamlDocument {
     open: Vec<OpenNode>,
-    anchors: BTreeMap<usize, (Json, usize)>,
-    nodes: usize,
+    anchors: BTreeMap<usize, (Json, YamlWeight)>,
+    built: YamlWeight,
     whole: Option<Json>,
 }
 
@@ -61,32 +95,38 @@ impl YamlDocument {
             Event::DocumentStart if self.whole.is_some() => return Err("a second document begins".to_owned()),
             Event::Scalar(text, style, anchor, _) => {
                 let value = if style == TScalarStyle::Plain { scalar(&text) } else { Json::String(text) };
-                self.count(1)?;
-                self.put(value, anchor, 1)?;
+                let weight = YamlWeight::of(&value);
+                self.count(weight)?;
+                self.put(value, anchor, weight)?;
             }
             Event::SequenceStart(anchor, _) => self.open(anchor, OpenItems::List(Vec::new()))?,
             Event::MappingStart(anchor, _) => self.open(anchor, OpenItems::Map(Map::new(), None, Map::new()))?,
             Event::SequenceEnd | Event::MappingEnd => self.close()?,
             Event::Alias(anchor) => {
-                let (value, nodes) = self.anchors.get(&anchor).cloned().ok_or("an alias of what is not there yet")?;
-                self.count(nodes)?;
-                self.put(value, 0, nodes)?;
+                // Counted before it is copied.
+                let (_, weight) = self.anchors.get(&anchor).ok_or("an alias of what is not there yet")?;
+                self.count(*weight)?;
+                let (value, weight) = self.anchors.get(&anchor).cloned().unwrap_or_default();
+                self.put(value, 0, weight)?;
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn count(&mut self, nodes: usize) -> Result<(), String> {
-        self.nodes = self.nodes.saturating_add(nodes);
-        match self.nodes > NODES_MAX {
-            true => Err(format!("more than {NODES_MAX} values, copies by aliases included")),
-            false => Ok(()),
+    fn count(&mut self, more: YamlWeight) -> Result<(), String> {
+        self.built.add(more);
+        if self.built.nodes > NODES_MAX {
+            return Err(format!("more than {NODES_MAX} values, copies by aliases included"));
         }
+        if self.built.bytes > BYTES_MAX {
+            return Err(format!("more than {} MiB of texts, copies by aliases included", BYTES_MAX >> 20));
+        }
+        Ok(())
     }
 
     fn open(&mut self, anchor: usize, items: OpenItems) -> Result<(), String> {
-        self.count(1)?;
+        self.count(YamlWeight { nodes: 1, bytes: 0 })?;
         if self.open.len() >= DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} lists and maps in each other"));
         }
@@ -103,13 +143,13 @@ impl YamlDocument {
                 Json::Object(merged)
             }
         };
-        let nodes = if anchor == 0 { 1 } else { count(&value) };
-        self.put(value, anchor, nodes)
+        let weight = if anchor == 0 { YamlWeight::default() } else { YamlWeight::of(&value) };
+        self.put(value, anchor, weight)
     }
 
-    fn put(&mut self, value: Json, anchor: usize, nodes: usize) -> Result<(), String> {
+    fn put(&mut self, value: Json, anchor: usize, weight: YamlWeight) -> Result<(), String> {
         if anchor > 0 {
-            self.anchors.insert(anchor, (value.clone(), nodes));
+            self.anchors.insert(anchor, (value.clone(), weight));
         }
         let Some(node) = self.open.last_mut() else {
             self.whole = Some(value);
@@ -165,14 +205,6 @@ fn merge(merged: &mut Map<String, Json>, value: Json) -> Result<(), String> {
         }
         Json::Array(maps) => maps.into_iter().try_for_each(|map| merge(merged, map)),
         _ => Err("'<<' merges maps alone".to_owned()),
-    }
-}
-
-fn count(value: &Json) -> usize {
-    match value {
-        Json::Array(items) => 1 + items.iter().map(count).sum::<usize>(),
-        Json::Object(fields) => 1 + fields.values().map(count).sum::<usize>(),
-        _ => 1,
     }
 }
 
@@ -237,6 +269,8 @@ hex: 0x1f
             bomb.push_str(&format!("a{at}: &a{at} [{copies}]\n"));
         }
         assert!(parse(&bomb).unwrap_err().contains("more than 100000 values"));
+        let long = format!("a: &x {}\nb: [{}]\n", "y".repeat(1 << 20), vec!["*x"; 90_000].join(", "));
+        assert!(parse(&long).unwrap_err().contains("more than 16 MiB of texts"));
         let deep = "[".repeat(10_000);
         assert!(parse(&deep).is_err(), "the parser has a limit of its own");
         let block: String = (0..100).map(|at| format!("{}a:\n", " ".repeat(at))).collect();

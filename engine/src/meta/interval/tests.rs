@@ -7,7 +7,7 @@ use crate::series::TagSet;
 
 fn interval(slot: u32, since: Option<i64>, begin: i64, end: Option<i64>) -> JobInterval {
     let at = Timestamp::from_micros;
-    JobInterval { slot, since: since.map(at), begin: at(begin), end: end.map(at), job: json!({"id": "7"}) }
+    JobInterval { slot, since: since.map(at), begin: at(begin), end: end.map(at), job: Arc::new(json!({"id": "7"})) }
 }
 
 fn key(slot: Option<&str>) -> SeriesKey {
@@ -58,15 +58,34 @@ fn a_database_keeps_so_many_intervals_and_forgets_those_that_ended_first() {
     }
     let kept = meta.job_intervals();
     assert_eq!((kept.len(), kept[0].begin), (JOB_INTERVALS_MAX, Timestamp::from_micros(30)));
+    assert!(meta.has_forgotten_jobs() && !Meta::default().has_forgotten_jobs());
     // The same again replaces.
     meta.apply(MetaChange::JobInterval(interval(0, Some(30), 30, None)));
     assert_eq!((meta.job_intervals().len(), meta.job_intervals()[0].end), (JOB_INTERVALS_MAX, None));
 }
 
 #[test]
+fn descriptions_take_so_much_memory_and_those_of_jobs_that_ended_first_go() {
+    let mut meta = Meta::default();
+    let text = "x".repeat(JOB_INTERVALS_BYTES_MAX / 10);
+    for at in 0..12 {
+        let job = Arc::new(json!({"id": "7", "settings": {"text": text}}));
+        meta.apply(MetaChange::JobInterval(JobInterval { job, ..interval(0, None, at, Some(at)) }));
+    }
+    let begins: Vec<i64> = meta.job_intervals().iter().map(|interval| interval.begin.micros()).collect();
+    assert_eq!(begins, [3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    // One that runs is never forgotten.
+    for at in 20..32 {
+        let job = Arc::new(json!({"id": "7", "settings": {"text": text}}));
+        meta.apply(MetaChange::JobInterval(JobInterval { job, ..interval(1, None, at, None) }));
+    }
+    assert_eq!(meta.job_intervals().len(), 12);
+}
+
+#[test]
 fn an_interval_is_written_and_read_again_and_a_database_without_any_has_no_word_of_them() {
     let mut known = interval(3, Some(1), 2, None);
-    known.job = json!({"id": "7", "settings": {"lr": 0.1, "tiny": 5e-324}});
+    known.job = Arc::new(json!({"id": "7", "settings": {"lr": 0.1, "tiny": 5e-324}}));
     let change = MetaChange::JobInterval(known.clone());
     let text = serde_json::to_string(&change).unwrap();
     assert_eq!(serde_json::from_str::<MetaChange>(&text).unwrap(), change);

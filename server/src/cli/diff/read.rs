@@ -143,11 +143,14 @@ impl RunReader {
             nodes += whole(&batch, 0)?.iter().flatten().sum::<i64>();
         }
         run.facts.insert(Fact::Nodes, nodes.to_string());
-        let jobs = "SELECT description, state, command, CAST(\"begin\" AS BIGINT), CAST(\"end\" AS BIGINT) FROM jobs";
+        let jobs = "SELECT description, state, command, CAST(\"begin\" AS BIGINT), CAST(\"end\" AS BIGINT), job \
+                    FROM jobs";
+        let mut ids: BTreeSet<String> = BTreeSet::new();
         let mut described: Vec<JobDescription> = Vec::new();
         for batch in self.ask(jobs).await? {
             let [descriptions, states, commands] = [texts(&batch, 0)?, texts(&batch, 1)?, texts(&batch, 2)?];
             let (begins, ends) = (whole(&batch, 3)?, whole(&batch, 4)?);
+            ids.extend(texts(&batch, 5)?.iter().flatten().map(str::to_owned));
             for row in 0..batch.num_rows() {
                 let text = |texts: &StringArray| texts.is_valid(row).then(|| texts.value(row).to_owned());
                 let time = |times: &Int64Array| times.is_valid(row).then(|| times.value(row));
@@ -160,7 +163,11 @@ impl RunReader {
                 });
             }
         }
-        // The head's, which knows most; and of several jobs in one place the first.
+        if ids.len() > 1 {
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            return Err(CliFailure::Failed(self.source.run().several(&ids)));
+        }
+        // The head's, which knows most.
         described.sort_by_key(|job| (job.command.is_none(), job.begin_us.unwrap_or(i64::MAX)));
         let job = described.into_iter().next().unwrap_or_default();
         // A job without samples of its own time got them from elsewhere, with the times of there.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::row::{LastSamples, RunRow};
 
 /// Of what is written below; another is not read.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Databases that are kept: of more, those that this call did not meet are left out.
 const KEPT_MAX: usize = 50_000;
 /// A longer file is not read.

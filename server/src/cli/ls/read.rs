@@ -50,8 +50,9 @@ fn row(dir: &Path, metrics: &[String], now: Timestamp, cache: &RunCache) -> RunR
             return Ok(RunRow::of(&glance, now));
         }
         let db = Db::open_read_only(dir, Options::default())?;
-        let mut row = RunRow::of(&DbGlance::from(db.info()?), now);
-        row.lasts = last_values(&db.snapshot(), metrics)?;
+        let snapshot = db.snapshot();
+        let mut row = RunRow::of(&DbGlance::of(db.info()?, &snapshot), now);
+        row.lasts = last_values(&snapshot, metrics)?;
         Ok(row)
     };
     match read() {

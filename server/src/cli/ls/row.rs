@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json};
 use telem_engine::{DbGlance, Snapshot, Timestamp};
 
 use crate::cli::glob::Glob;
+use crate::cli::one_job::NamedRun;
 
 /// A run without an end that had a sample so long ago runs: what is saved while it runs is up to a minute old.
 pub const RUNNING_MAX_US: i64 = 180_000_000;
@@ -41,8 +42,9 @@ pub struct RunRow {
     pub user: Option<String>,
     pub command: Vec<String>,
     pub nodes: BTreeSet<String>,
-    pub samples: u64,
-    pub bytes: u64,
+    /// Not known of one job among several, as its bytes.
+    pub samples: Option<u64>,
+    pub bytes: Option<u64>,
     pub settings: Map<String, Json>,
     pub tags: Map<String, Json>,
     /// Last values of metrics, by name.
@@ -53,6 +55,9 @@ pub struct RunRow {
     /// Why it cannot be opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
+    /// The jobs that shared its database, which become rows of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<RunRow>,
 }
 
 /// A path as JSON has it: text, in which what is no UTF-8 is replaced.
@@ -91,22 +96,39 @@ pub type LastSamples = BTreeMap<String, Option<(i64, f64)>>;
 impl RunRow {
     /// Whether it can still change.
     pub fn is_over(&self) -> bool {
-        self.broken.is_none() && self.state != RUNNING && self.state != UNFINISHED
+        self.broken.is_none()
+            && self.state != RUNNING
+            && self.state != UNFINISHED
+            && self.shared.iter().all(Self::is_over)
     }
 
     /// What one node's database says.
     pub fn of(info: &DbGlance, now: Timestamp) -> Self {
-        let job = info.job.as_ref().unwrap_or(&Json::Null);
+        let bounds = info.time_bounds.map(|(first, last)| (first.micros(), last.micros()));
+        let dir = run_dir(&info.dir, &info.node);
+        let mut row = Self::of_job(&dir, info, info.job.as_ref().unwrap_or(&Json::Null), bounds, now);
+        (row.samples, row.bytes) = (Some(info.samples), Some(info.bytes));
+        // The last is what is of none of them.
+        let jobs = info.parts.split_last().map_or(&[][..], |(_, jobs)| jobs);
+        let shared = jobs.iter().map(|part| {
+            let place = NamedRun::name_of(&info.dir.display().to_string(), &part.job);
+            let description = part.description.as_deref().unwrap_or(&Json::Null);
+            let last = bounds.map(|(_, last)| (last, last));
+            Self { job: Some(part.job.to_string()), ..Self::of_job(Path::new(&place), info, description, last, now) }
+        });
+        row.shared = shared.collect();
+        row
+    }
+
+    /// What a description says; `bounds` are the times of its first and last sample, in microseconds.
+    fn of_job(dir: &Path, info: &DbGlance, job: &Json, bounds: Option<(i64, i64)>, now: Timestamp) -> Self {
         let text = |name: &str| job[name].as_str().map(str::to_owned);
         let object = |name: &str| job[name].as_object().cloned().unwrap_or_default();
         let time = |name: &str| {
             let time = DateTime::parse_from_rfc3339(job[name].as_str()?).ok()?;
             Some(time.timestamp_micros())
         };
-        let (first, last) = match info.time_bounds {
-            Some((first, last)) => (Some(first.micros()), Some(last.micros())),
-            None => (None, None),
-        };
+        let (first, last) = bounds.unzip();
         let (begin, end) = (time("start").or(first), time("end"));
         let (exit_code, signal) = (job["exit_code"].as_i64(), job["signal"].as_i64());
         let is_fresh = last.is_some_and(|last| now.micros().saturating_sub(last) < RUNNING_MAX_US);
@@ -118,8 +140,9 @@ impl RunRow {
             (None, None, None) if is_fresh => RUNNING,
             (None, None, None) => UNFINISHED,
         };
+        let command = job["command"].as_array().into_iter().flatten().filter_map(Json::as_str);
         Self {
-            dir: run_dir(&info.dir, &info.node),
+            dir: dir.to_path_buf(),
             databases: BTreeSet::from([info.dir.clone()]),
             job: text("id"),
             name: text("name"),
@@ -129,21 +152,16 @@ impl RunRow {
             exit_code,
             signal,
             user: text("user"),
-            command: job["command"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Json::as_str)
-                .map(str::to_owned)
-                .collect(),
+            command: command.map(str::to_owned).collect(),
             nodes: BTreeSet::from([info.node.clone()]),
-            samples: info.samples,
-            bytes: info.bytes,
+            samples: None,
+            bytes: None,
             settings: object("settings"),
             tags: object("tags"),
             values: BTreeMap::new(),
             lasts: LastSamples::new(),
             broken: None,
+            shared: Vec::new(),
         }
     }
 
@@ -161,13 +179,14 @@ impl RunRow {
             user: None,
             command: Vec::new(),
             nodes: BTreeSet::new(),
-            samples: 0,
-            bytes: 0,
+            samples: Some(0),
+            bytes: Some(0),
             settings: Map::new(),
             tags: Map::new(),
             values: BTreeMap::new(),
             lasts: LastSamples::new(),
             broken: Some(why.to_owned()),
+            shared: Vec::new(),
         }
     }
 
@@ -201,8 +220,9 @@ impl RunRow {
         let runs = [&self.state, &other.state].iter().any(|state| **state == RUNNING);
         self.nodes.extend(other.nodes.iter().cloned());
         self.databases.extend(other.databases.iter().cloned());
-        self.samples += other.samples;
-        self.bytes += other.bytes;
+        let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+        (self.samples, self.bytes) = (sum(self.samples, other.samples), sum(self.bytes, other.bytes));
+        self.shared.extend(other.shared.iter().cloned());
         for (metric, last) in &other.lasts {
             let known = self.lasts.entry(metric.clone()).or_default();
             if known.is_none_or(|(known, _)| last.is_some_and(|(last, _)| last >= known)) && last.is_some() {
@@ -213,7 +233,8 @@ impl RunRow {
         if self.command.is_empty() && !other.command.is_empty() {
             let (nodes, samples, bytes) = (std::mem::take(&mut self.nodes), self.samples, self.bytes);
             let (databases, lasts) = (std::mem::take(&mut self.databases), std::mem::take(&mut self.lasts));
-            *self = RunRow { databases, nodes, samples, bytes, lasts, ..other };
+            let shared = std::mem::take(&mut self.shared);
+            *self = RunRow { databases, nodes, samples, bytes, lasts, shared, ..other };
         }
         // Samples of any node say that it goes on.
         if runs && self.state == UNFINISHED {
@@ -273,7 +294,7 @@ impl RunList {
         }
     }
 
-    /// The rows, with a value for each of `columns` that is no setting and no tag.
+    /// The rows, with a value for each of `columns` that is no setting and no tag. Jobs that shared a database come last.
     pub fn finish(mut self, columns: &[String]) -> Vec<RunRow> {
         for alone in std::mem::take(&mut self.alone) {
             self.attribute(alone);
@@ -282,6 +303,8 @@ impl RunList {
             let values = columns.iter().filter(|name| row.label(name).is_none());
             row.values = values.filter_map(|name| Some((name.clone(), row.lasts.get(name)?.as_ref()?.1))).collect();
         }
+        let shared: Vec<RunRow> = self.rows.iter_mut().flat_map(|row| std::mem::take(&mut row.shared)).collect();
+        self.rows.extend(shared);
         self.rows
     }
 }

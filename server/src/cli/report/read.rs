@@ -18,8 +18,6 @@ use crate::cli::source::RunSource;
 
 /// Views whose rows are metrics of the program alone.
 const OF_PROGRAM: [&str; 2] = ["report_metrics", "report_rank_metrics"];
-/// Jobs that a message names at most.
-const JOBS_NAMED: usize = 4;
 /// The metric of steps, which counts and says nothing itself.
 const STEP: &str = "step";
 const JOBS: &str = "SELECT job, name, state, exit_code, signal, user, command, CAST(\"begin\" AS BIGINT) AS begin_us, \
@@ -62,12 +60,8 @@ pub async fn job(source: &mut RunSource) -> Result<ReportJob, CliFailure> {
     let mut rows: Vec<_> = described.rows().collect();
     let jobs: BTreeSet<&str> = rows.iter().filter_map(|row| row.text("job")).collect();
     if jobs.len() > 1 {
-        let named: Vec<&str> = jobs.iter().take(JOBS_NAMED).copied().collect();
-        return Err(CliFailure::Failed(format!(
-            "it holds {} runs ({}); name one of them, `telem ls` lists them",
-            jobs.len(),
-            named.join(", ")
-        )));
+        let jobs: Vec<&str> = jobs.into_iter().collect();
+        return Err(CliFailure::Failed(source.run().several(&jobs)));
     }
     // The head's, which knows most.
     rows.sort_by_key(|row| {

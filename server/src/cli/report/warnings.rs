@@ -281,20 +281,24 @@ impl WorseSide {
     }
 }
 
-/// Tags that say which rank it is, in other words than its number: no two ranks share a value.
+/// Tags that say which rank it is, in other words than its number: several have one, and no two share a value.
 fn tags_of_ranks<'a>(rows: &[ReportRow<'a>]) -> BTreeSet<&'a str> {
     let mut owners: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    let mut ranks: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut shared: BTreeSet<&str> = BTreeSet::new();
     let pairs = rows.iter().filter_map(|row| Some((row.text("rank")?, row.map("tags")?)));
     for (rank, tags) in pairs {
         for (key, value) in tags {
             let value = value.as_str().unwrap_or_default();
+            ranks.entry(key).or_default().insert(rank);
             if *owners.entry((key, value)).or_insert(rank) != rank {
                 shared.insert(key);
             }
         }
     }
-    owners.into_keys().map(|(key, _)| key).filter(|key| !shared.contains(key)).collect()
+    let are_several =
+        |(key, ranks): (&'a str, BTreeSet<&str>)| (ranks.len() > 1 && !shared.contains(key)).then_some(key);
+    ranks.into_iter().filter_map(are_several).collect()
 }
 
 /// What a rank says under one name and the same other tags is compared: a phase that one rank alone logs has no match.

@@ -1,6 +1,6 @@
 //! Asks for what is on screen, each time for what came since the last time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use arrow::array::Array;
@@ -23,6 +23,9 @@ const POINT_US_MIN: i64 = 1_000_000;
 const AGAIN: i64 = 5;
 /// Over how much time samples are counted.
 const COUNTED_US: i64 = 5_000_000;
+
+/// The state of a job that goes on.
+const RUNNING: &str = "running";
 
 const CPU: &str = "node_cpu_seconds_total";
 const MEMORY: &str = "used_RAM";
@@ -153,16 +156,27 @@ impl TopPoll {
                 jobs.push(TopJob {
                     id: text(&ids).unwrap_or_default(),
                     name: text(&names),
-                    state: if is_running { "running".to_owned() } else { state },
+                    state: if is_running { RUNNING.to_owned() } else { state },
                     command: text(&commands),
                     begin_us: time(&begins),
                     end_us: time(&ends),
                 });
             }
         }
-        // The head's, which knows most; and of several jobs in one place the first.
+        // The head's, which knows most.
         jobs.sort_by_key(|job| (job.command.is_none(), job.begin_us.unwrap_or(i64::MAX)));
-        answer.job = jobs.into_iter().next();
+        let ids: BTreeSet<&str> = jobs.iter().map(|job| &*job.id).collect();
+        answer.job = match ids.len() {
+            0 | 1 => jobs.into_iter().next(),
+            // What is shown is of all of them.
+            _ => {
+                let ids: Vec<&str> = ids.into_iter().collect();
+                let name = Some(self.target.run().several(&ids));
+                let running = jobs.iter().any(|job| job.state == RUNNING);
+                let state = if running { RUNNING.to_owned() } else { String::new() };
+                Some(TopJob { id: format!("{} jobs", ids.len()), name, state, ..TopJob::default() })
+            }
+        };
         let mut nodes = Vec::new();
         for batch in self.target.ask("SELECT node FROM nodes").await? {
             nodes.extend(texts(&batch, 0)?.iter().flatten().map(str::to_owned));

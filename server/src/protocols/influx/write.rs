@@ -122,7 +122,7 @@ async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), 
     let params = Params::parse(request.uri().query().unwrap_or_default());
     let wishes = WriteWishes::of(&params, dialect)?;
     let rules = LineRules { precision: wishes.precision, keep: state.level >= LEVEL };
-    let tags = http::default_tags(&request);
+    let tags = http::default_tags(&request).await;
     let tags = if params.has(AS_SENT) { tags.of_slot_alone() } else { tags };
     let decoder = writer.clone();
     let decode = move |body: &[u8]| {

@@ -1,7 +1,8 @@
 //! `/api/job`: the description of the job, which the job itself may add to: its name, settings and tags.
 //!
-//! Where jobs share the server, the job is that of the connection, or of the header `X-Telem-Job`. `POST /api/job/end`
-//! then says that it is over, with `{"exit_code": N}` or `{"signal": N}`, and `GET /api/jobs` lists all of them.
+//! Where jobs share the server, the job is that of the connection, or of the header `X-Telem-Job`; with a `POST` it
+//! begins if it does not run. `POST /api/job/end` says that it is over, with `{"exit_code": N}` or `{"signal": N}`: who
+//! says so first counts. `GET /api/jobs` lists all of them. Whoever may send samples may describe and end any job.
 //!
 //! `GET` answers with all of it. `POST` takes `{"name": TEXT, "settings": {...}, "tags": {...}}`, each of which may be
 //! missing, adds them to what is there, and answers with all of it. They are durable when the answer is sent. An agent
@@ -24,7 +25,7 @@ use telem_engine::{Db, Durability, ErrorKind, JobPart, MetaChange};
 use crate::http::{ApiError, body};
 use crate::protocol::Protocol;
 use crate::settings::{self, RunLabels};
-use crate::slots::{JobId, JobSlots};
+use crate::slots::{JobCaller, JobId, UnknownJob};
 use crate::state::State;
 
 /// Longest body.
@@ -52,26 +53,31 @@ impl Protocol for JobApi {
     }
 }
 
-/// The job among several that a request belongs to.
-fn shared(state: &State, request: &Request) -> Option<(Arc<JobSlots>, JobId)> {
-    Some((state.slots.clone()?, request.extensions().get::<JobId>()?.clone()))
+/// Who asks, where jobs share the server.
+fn caller(request: &Request) -> Option<JobCaller> {
+    request.extensions().get::<JobCaller>().cloned()
+}
+
+fn unknown(id: &JobId) -> ApiError {
+    let what = format!("no job '{id}' runs here, nor did a moment ago; one begins with the first that it sends");
+    ApiError::new(StatusCode::NOT_FOUND, what)
 }
 
 async fn described(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
-    let not_found = |what: &str| ApiError::new(StatusCode::NOT_FOUND, what);
-    if let Some((slots, id)) = shared(&state, &request) {
-        let job = slots.description(&id).ok_or_else(|| not_found("this job is over"))?;
+    if let Some(caller) = caller(&request) {
+        // It looks through many descriptions where the job is long over.
+        let job = written(move || caller.slots().description(caller.id()).ok_or_else(|| unknown(caller.id()))).await?;
         return Ok(answer(&job));
     }
     match state.db.snapshot().meta().job() {
         Some(job) => Ok(answer(job)),
-        None => Err(not_found("nothing describes the job: it was not started by telem run")),
+        None => Err(ApiError::new(StatusCode::NOT_FOUND, "nothing describes the job: it was not started by telem run")),
     }
 }
 
 async fn change(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
     let bad = |why: String| ApiError::of_kind(ErrorKind::Invalid, why);
-    let shared = shared(&state, &request);
+    let caller = caller(&request);
     let text = body::read(request, &state.limits.bodies.at_most(BODY_BYTES_MAX)).await?;
     // Not at once: a list would be taken for the fields in their order.
     let labels = serde_json::from_slice::<Map<String, Json>>(&text)
@@ -80,7 +86,7 @@ async fn change(Of(state): Of<Arc<State>>, request: Request) -> Result<Response,
         bad(format!("the body is no {{\"name\":\"...\",\"settings\":{{...}},\"tags\":{{...}}}}: {error}"))
     })?;
     let db = state.db.clone();
-    Ok(answer(&written(move || apply(&db, shared, labels)).await?))
+    Ok(answer(&written(move || apply(&db, caller, labels)).await?))
 }
 
 /// What `write` answers, on a thread that may wait for a disk.
@@ -91,11 +97,16 @@ async fn written<T: Send + 'static>(
     written.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))?
 }
 
-fn apply(db: &Db, shared: Option<(Arc<JobSlots>, JobId)>, labels: RunLabels) -> Result<Json, ApiError> {
+fn apply(db: &Db, caller: Option<JobCaller>, labels: RunLabels) -> Result<Json, ApiError> {
     let labelled = |job: Json| labels.onto(job).map_err(|why| ApiError::of_kind(ErrorKind::Invalid, why));
-    if let Some((slots, id)) = shared {
-        let changed = slots.describe(&id, labelled)?;
-        return changed.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "this job is over"));
+    if let Some(caller) = caller.filter(|caller| !caller.is_servers_own()) {
+        let full = || {
+            let what =
+                format!("the job '{}' cannot be noted: too many run at once, or nothing can be written", caller.id());
+            ApiError::of_kind(ErrorKind::Busy, what)
+        };
+        caller.begin().ok_or_else(full)?;
+        return caller.slots().describe(caller.id(), labelled)?.ok_or_else(|| unknown(caller.id()));
     }
     let _turn = settings::turn();
     let changed = labelled(db.snapshot().meta().job().cloned().unwrap_or_else(|| json!({})))?;
@@ -112,7 +123,7 @@ struct JobEnding {
 }
 
 async fn end(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
-    let shared = shared(&state, &request);
+    let caller = caller(&request);
     let text = body::read(request, &state.limits.bodies.at_most(BODY_BYTES_MAX)).await?;
     let bad = |error| {
         let why = format!("the body is neither empty nor {{\"exit_code\":N}} or {{\"signal\":N}}: {error}");
@@ -122,14 +133,15 @@ async fn end(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, Ap
         [] => JobEnding::default(),
         text => serde_json::from_slice(text).map_err(bad)?,
     };
-    let Some((slots, id)) = shared else {
+    let Some(caller) = caller else {
         let what = "the request belongs to no job among several: send X-Telem-Job: ID";
         return Err(ApiError::new(StatusCode::NOT_FOUND, what));
     };
     let fields = [("exit_code", ending.exit_code), ("signal", ending.signal)];
     let how = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
-    let told = written(move || Ok(slots.end(&id, how)?)).await?;
-    Ok(answer(&told.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "this job is over"))?))
+    let told =
+        written(move || caller.slots().end(caller.id(), how)?.map_err(|UnknownJob| unknown(caller.id()))).await?;
+    Ok(answer(&told))
 }
 
 /// Of this node.

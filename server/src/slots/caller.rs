@@ -1,0 +1,103 @@
+//! Who of a job is at the other end: of a connection, or of one request.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{JobId, JobSlots};
+
+/// What a connection says of its job.
+#[derive(Debug)]
+pub struct JobTie {
+    id: JobId,
+    pid: Option<u32>,
+    /// From the first sample on.
+    seat: Mutex<Option<JobSeat>>,
+}
+
+impl JobTie {
+    pub fn new(id: JobId, pid: Option<u32>) -> Self {
+        Self { id, pid, seat: Mutex::default() }
+    }
+}
+
+/// A connection of a job that runs, until it is dropped.
+#[derive(Debug)]
+pub struct JobSeat {
+    slots: Arc<JobSlots>,
+    id: JobId,
+}
+
+impl JobSeat {
+    fn take(slots: &Arc<JobSlots>, id: &JobId) -> Option<Self> {
+        slots.lock().get_mut(id)?.connections += 1;
+        Some(Self { slots: Arc::clone(slots), id: id.clone() })
+    }
+}
+
+impl Drop for JobSeat {
+    fn drop(&mut self) {
+        let (now, at) = self.slots.now();
+        if let Some(job) = self.slots.lock().get_mut(&self.id) {
+            job.connections = job.connections.saturating_sub(1);
+            if job.phase == super::JobPhase::Running {
+                (job.heard, job.heard_at) = (now, at);
+            }
+        }
+    }
+}
+
+/// Who sends a request, where jobs share the server.
+#[derive(Clone, Debug)]
+pub struct JobCaller {
+    slots: Arc<JobSlots>,
+    id: JobId,
+    tie: Option<Arc<JobTie>>,
+}
+
+impl JobCaller {
+    /// Of one request, by its header.
+    pub fn named(slots: &Arc<JobSlots>, id: JobId) -> Self {
+        Self { slots: Arc::clone(slots), id, tie: None }
+    }
+
+    /// Of every request of a connection.
+    pub fn tied(slots: &Arc<JobSlots>, tie: &Arc<JobTie>) -> Self {
+        Self { slots: Arc::clone(slots), id: tie.id.clone(), tie: Some(Arc::clone(tie)) }
+    }
+
+    pub fn id(&self) -> &JobId {
+        &self.id
+    }
+
+    /// Whether it is the job of the server itself, which has no slot.
+    pub fn is_servers_own(&self) -> bool {
+        self.slots.is_own(&self.id)
+    }
+
+    pub fn slots(&self) -> &Arc<JobSlots> {
+        &self.slots
+    }
+
+    /// The slot of what it sends now: its job begins with that, unless it runs. `None` where it can have none.
+    pub async fn slot(&self) -> Option<u32> {
+        let slot = match self.slots.hear(&self.id) {
+            Some(slot) => slot,
+            None => {
+                let caller = self.clone();
+                // A job that begins is written down.
+                tokio::task::spawn_blocking(move || caller.begin()).await.ok().flatten()?
+            }
+        };
+        if let Some(tie) = &self.tie {
+            let mut seat = tie.seat.lock().unwrap_or_else(PoisonError::into_inner);
+            if seat.is_none() {
+                *seat = JobSeat::take(&self.slots, &self.id);
+            }
+        }
+        Some(slot)
+    }
+
+    /// The same without a seat, on a thread that may wait for a disk.
+    pub fn begin(&self) -> Option<u32> {
+        self.slots.begin(&self.id, self.tie.as_ref().and_then(|tie| tie.pid))
+    }
+}
