@@ -15,22 +15,13 @@ use axum::http::StatusCode;
 use telem_engine::ErrorKind;
 use telem_ingest::default_tags::DefaultTags;
 
-use crate::slots::JobCaller;
-
 pub use self::error::ApiError;
 pub use self::params::Params;
 
-/// What the samples of a request get where they lack it, by the connection that it came over. Whoever asks stores them:
-/// where jobs share the server, the job of the request begins with that.
-pub fn default_tags(request: &Request) -> impl Future<Output = DefaultTags> + Send + use<> {
-    let tags: DefaultTags = request.extensions().get().cloned().unwrap_or_default();
-    let job: Option<JobCaller> = request.extensions().get().cloned();
-    async move {
-        match job {
-            Some(job) => tags.in_slot(job.slot().await),
-            None => tags,
-        }
-    }
+/// What the samples of a request get where they lack it, by the connection that it came over. Where jobs share the
+/// server the module of their slots adds one.
+pub fn default_tags(request: &Request) -> DefaultTags {
+    request.extensions().get().cloned().unwrap_or_default()
 }
 
 /// The one place where a kind of error becomes an HTTP status.

@@ -24,7 +24,7 @@ use serde_json::{Map, Value as Json, json};
 use telem_engine::{Clock, Db, Durability, JobInterval, MetaChange, Timestamp};
 use telem_ingest::rank;
 
-pub use self::caller::{JobCaller, JobSeat, JobTie};
+pub use self::caller::{JobCaller, JobSeat, JobTie, tags_of};
 use self::process::{ProcessMark, describe_process};
 use crate::config;
 use crate::info::rfc3339;

@@ -2,7 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::extract::Request;
+use telem_ingest::default_tags::DefaultTags;
+
 use super::{JobId, JobSlots};
+use crate::http;
 
 /// What a connection says of its job.
 #[derive(Debug)]
@@ -99,5 +103,17 @@ impl JobCaller {
     /// The same without a seat, on a thread that may wait for a disk.
     pub fn begin(&self) -> Option<u32> {
         self.slots.begin(&self.id, self.tie.as_ref().and_then(|tie| tie.pid))
+    }
+}
+
+/// What the samples of a request get where they lack it. Whoever asks stores them: where jobs share the server, the job of
+/// the request begins with that.
+pub fn tags_of(request: &Request) -> impl Future<Output = DefaultTags> + Send + use<> {
+    let (tags, job) = (http::default_tags(request), request.extensions().get::<JobCaller>().cloned());
+    async move {
+        match job {
+            Some(job) => tags.in_slot(job.slot().await),
+            None => tags,
+        }
     }
 }

@@ -12,7 +12,8 @@ use telem_ingest::accept::lines::{AcceptedLines, LineReason, LineReject, LineRul
 use telem_ingest::decode::line::LinePrecision;
 
 use super::answer::{Dialect, InfluxError, respond};
-use crate::http::{self, Params, body};
+use crate::http::{Params, body};
+use crate::slots;
 use crate::state::State;
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
@@ -122,7 +123,7 @@ async fn write(state: &State, dialect: Dialect, request: Request) -> Result<(), 
     let params = Params::parse(request.uri().query().unwrap_or_default());
     let wishes = WriteWishes::of(&params, dialect)?;
     let rules = LineRules { precision: wishes.precision, keep: state.level >= LEVEL };
-    let tags = http::default_tags(&request).await;
+    let tags = slots::tags_of(&request).await;
     let tags = if params.has(AS_SENT) { tags.of_slot_alone() } else { tags };
     let decoder = writer.clone();
     let decode = move |body: &[u8]| {

@@ -16,8 +16,8 @@ use telem_query::tsq::Fidelity;
 use super::call::Call;
 use super::errors::OpenTsdbError;
 use super::{Answer, allow, json};
-use crate::http;
 use crate::http::body::{self, BodyLimits};
+use crate::slots;
 use crate::state::State;
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
@@ -91,7 +91,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     let patience = patience(call, state.fidelity)?;
     let durability = if call.params.has("sync") { Durability::Synced } else { Durability::Buffered };
     let wanted = PutOptions { report, rules: rules(call, state.fidelity)?, keep: state.level >= LEVEL };
-    let tags = http::default_tags(&request).await;
+    let tags = slots::tags_of(&request).await;
     let tags = if call.params.has(AS_SENT) { tags.of_slot_alone() } else { tags };
     let sorted = sort(&writer, request, wanted, tags, &state.limits.bodies).await?;
     if sorted.good == 0 && sorted.failed == 0 {
