@@ -116,7 +116,8 @@ fn assert_end_is_told_once(server: &mut Server) {
     assert_eq!((status, &told["exit_code"]), (200, &json!(3)));
     assert_eq!(state(server), ["failed,3"]);
     assert_eq!(of_job(server, "by header", "POST", "/api/job/end", "{\"code\": 3}").0, 400);
-    let late = json!({"metric": "late", "timestamp": 1_800_000_000, "value": 4, "tags": {"rank": "0"}}).to_string();
+    let now = SystemClock::new().now().micros() / 1_000;
+    let late = json!({"metric": "late", "timestamp": now, "value": 4, "tags": {"rank": "0"}}).to_string();
     assert_eq!(of_job(server, "by header", "POST", "/api/put", &late).0, 204);
     let (status, told) = of_job(server, "by header", "POST", "/api/job/end", "");
     assert_eq!((status, &told["exit_code"]), (200, &json!(3)), "who says so first counts");
@@ -181,7 +182,9 @@ fn say(words: &[&str]) -> (Option<i32>, String) {
 fn one_job_of_a_shared_server_is_listed_reported_compared_and_watched() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("db");
-    let mut server = Server::serve(&data, &["--level", "2", "--interval", "100ms"]);
+    let mut serve = telem(["serve", "--level", "2", "--interval", "100ms", "--listen", "127.0.0.1:0", "--data"]);
+    serve.arg(&data);
+    let mut server = Server::start(serve);
     let begin = SystemClock::new().now().micros() / 1_000;
     for (job, lr, slope) in [("trial-7", 0.1, 1.0), ("trial-8", 0.2, 3.0)] {
         let labels = json!({"name": job, "settings": {"lr": lr}}).to_string();
