@@ -1,6 +1,6 @@
 //! The energy of jobs for people: one line for nodes, and one for GPUs.
 
-use telem_query::energy::JobEnergy;
+use telem_query::energy::{GPU_SOURCE, JobEnergy};
 
 use super::{grouped, human};
 
@@ -19,6 +19,11 @@ pub fn of_nodes(rows: &[JobEnergy]) -> Option<String> {
     let mut text = joules_text(joules);
     if known.len() > 1 {
         text += &format!(" on {} nodes", grouped(known.len() as u64));
+    }
+    // Counters of a node do not tell jobs apart.
+    if known.iter().any(|(row, _)| row.is_shared && row.source.as_deref() != Some(GPU_SOURCE)) {
+        let nodes = if known.len() > 1 { "these nodes" } else { "the node" };
+        text += &format!(", of {nodes} while the job ran");
     }
     text += &format!(", mean {} W", human::short((joules / seconds).round()));
     if let [(one, _)] = &*known {
@@ -120,6 +125,7 @@ mod tests {
             gpu_hours: None,
             idle_gpu_hours: None,
             held_idle_gpu_hours: None,
+            is_shared: false,
             doubt: None,
             reason: None,
         }
@@ -138,6 +144,20 @@ mod tests {
             "100 kJ (0.0278 kWh) on 2 nodes, mean 500 W a node, by pm_counters; covers 67 % of the time; unknown on 1 \
              nodes; DOUBTED of n1: it stands still"
         );
+    }
+
+    #[test]
+    fn the_energy_of_a_node_that_others_used_too_is_called_that() {
+        let one = JobEnergy { is_shared: true, ..row("n1", None, Some(50_000.0)) };
+        assert_eq!(
+            of_nodes(std::slice::from_ref(&one)).unwrap(),
+            "50.0 kJ (0.0139 kWh), of the node while the job ran, mean 500 W, peak 1000 W, by pm_counters"
+        );
+        let told = of_nodes(&[one.clone(), row("n2", None, Some(50_000.0))]).unwrap();
+        assert!(told.contains("on 2 nodes, of these nodes while the job ran, mean"), "{told}");
+        // The job's own GPUs are its own.
+        let gpus = JobEnergy { source: Some(GPU_SOURCE.to_owned()), ..one };
+        assert_eq!(of_nodes(&[gpus]).unwrap(), "50.0 kJ (0.0139 kWh), mean 500 W, peak 1000 W, by gpu");
     }
 
     #[test]

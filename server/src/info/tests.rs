@@ -30,6 +30,7 @@ fn info(segments: &[&str]) -> Info {
         by_metric: Vec::new(),
         inventory: Vec::new(),
         energy: Vec::new(),
+        energy_left_out: false,
         databases: Vec::new(),
         unopened: Vec::new(),
     }
