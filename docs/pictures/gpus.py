@@ -4,7 +4,7 @@
     python3 docs/pictures/gpus.py TELEM DIR --seconds 240
     TELEM replay DIR --listen 127.0.0.1:4243 &
     python3 docs/pictures/render.py grafana/dashboards/telem-node.json -o docs/pictures/gpus.png \\
-        --url http://127.0.0.1:4243 --rows "GPUs" ...
+        --url http://127.0.0.1:4243 --from ... --to ... --row GPUs --height 31 --above "GPU.*|Hottest GPU|Idlest GPU"
 
 The tree of `fixtures/machines/mi300x` is laid over that of `fixtures/proc/first`, and its tables are written anew ten
 times a second, as the firmware of the cards would: a job in steps of 20 s that saves what it has after each of them, in

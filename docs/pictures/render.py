@@ -8,7 +8,7 @@
 It is no Grafana: it knows the panels and the settings that our dashboards use, and looks like a Grafana so that one
 knows what to expect. Every number and every line comes out of the answers to the dashboard's queries, asked as
 Grafana asks them. `--height` is how many rows of the dashboard's grid are drawn; `--var NAME=VALUE` chooses.
-`--row TITLE` draws that row of the dashboard alone, unfolded, and `--above REGEX` above it the numbers whose titles match.
+`--row TITLE` draws that row of the dashboard alone, unfolded, and `--above REGEX` the numbers of these titles above it.
 """
 
 import argparse
