@@ -38,8 +38,7 @@ impl JobTags {
             return Ok(None);
         }
         let of_jobs = |is_wanted: &dyn Fn(&str) -> bool| {
-            let by_job =
-                SeriesByJob::new(&context.snapshot, &query.metric, is_wanted, &|| context.stop.is_asked())?;
+            let by_job = SeriesByJob::new(&context.snapshot, &query.metric, is_wanted, &|| context.stop.is_asked())?;
             if context.stop.is_asked() { Err(Error::Stopped) } else { Ok(by_job) }
         };
         // There may be thousands of others, each with as many series.

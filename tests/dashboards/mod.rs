@@ -211,8 +211,20 @@ fn expected(target: &Json, level: u8) -> Option<bool> {
     }
     let of_gpu = name.starts_with("gpu_") || name.starts_with("Device");
     let others = [
-        "cgroup_", "cray_pm_", "cxi_", "lustre_", "node_cpu_core_", "node_cpu_package_", "node_cpu_temperature_",
-        "node_edac_", "node_energy_", "node_hwmon_", "node_memory_numa_", "node_mountstats_", "node_power_", "node_rapl_",
+        "cgroup_",
+        "cray_pm_",
+        "cxi_",
+        "lustre_",
+        "node_cpu_core_",
+        "node_cpu_package_",
+        "node_cpu_temperature_",
+        "node_edac_",
+        "node_energy_",
+        "node_hwmon_",
+        "node_memory_numa_",
+        "node_mountstats_",
+        "node_power_",
+        "node_rapl_",
         "node_thermal_",
     ];
     let open = of_gpu
@@ -342,7 +354,10 @@ fn energy_is_what_each_counter_grew_and_a_lost_gpu_stays_lost_though_it_says_so_
     put(&server, &samples);
     assert_eq!([value(&server, "Energy"), value(&server, "GPU energy")], [2_100.0; 2]);
     assert_eq!(value(&server, "GPUs lost"), 1.0);
-    put(&server, &[sample("gpu_up", 4, json!(1), "n1", &[("gpu", "1")]), sample("gpu_up", 5, json!(0), "n1", &[("gpu", "1")])]);
+    put(
+        &server,
+        &[sample("gpu_up", 4, json!(1), "n1", &[("gpu", "1")]), sample("gpu_up", 5, json!(0), "n1", &[("gpu", "1")])],
+    );
     assert_eq!(value(&server, "GPUs lost"), 0.0);
 }
 
@@ -489,7 +504,10 @@ fn check_metric(uid: &str, target: &Json) {
         }
         // A number that says by how much it grew in the time range.
         MetricKind::Counter => {
-            assert_eq!(target["downsampleAggregator"], "diff", "{uid}: '{name}' is not made of the growth of each series");
+            assert_eq!(
+                target["downsampleAggregator"], "diff",
+                "{uid}: '{name}' is not made of the growth of each series"
+            );
             assert_eq!(target["downsampleInterval"], "0all", "{uid}: '{name}' would be cut into steps");
         }
         _ => assert!(target.get("shouldComputeRate").is_none(), "{uid}: '{name}' is no counter"),

@@ -60,7 +60,8 @@ impl JobShare {
         let intervals = meta.job_intervals();
         // What the recorder was given says nothing of others that shared its database.
         let given = |entry: &InventoryEntry| entry.in_job.filter(|_| intervals.is_empty());
-        let of_node = meta.inventory().into_iter().filter(|(of, entry)| **of == **node && entry.kind == DeviceKind::Gpu);
+        let of_node =
+            meta.inventory().into_iter().filter(|(of, entry)| **of == **node && entry.kind == DeviceKind::Gpu);
         let gpus = Arc::new(of_node.map(|(_, entry)| (entry.device.clone(), given(&entry))).collect());
         let whole = || JobPart::new(meta.job(), Arc::clone(node), &gpus);
         if intervals.is_empty() {

@@ -19,7 +19,9 @@ use crate::collect::source::Tree;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GpuGiven {
     Yes,
-    No { why: String },
+    No {
+        why: String,
+    },
     /// It cannot be told.
     Unknown,
 }
