@@ -250,15 +250,12 @@ impl fmt::Display for Info {
         writeln!(f, "samples    {}, {} on disk", grouped(self.samples), human::bytes(self.bytes as f64))?;
         writeln!(f, "series     {} of {} metrics", grouped(self.series), grouped(self.metrics))?;
         writeln!(f, "time       {}", self.time())?;
-        if let Some(energy) = energy::of_nodes(&self.energy) {
-            writeln!(f, "energy     {energy}")?;
+        for (label, line) in energy::lines(&self.energy, JOBS_MAX) {
+            writeln!(f, "{label:<10} {line}")?;
         }
         if self.energy_left_out {
             let seconds = ENERGY_TIMEOUT.as_secs();
             writeln!(f, "energy     not known within {seconds} s: `SELECT * FROM job_energy` has it, by job")?;
-        }
-        if let Some(gpus) = energy::of_gpus(&self.energy) {
-            writeln!(f, "gpus       {gpus}")?;
         }
         for (at, line) in inventory::lines(&self.inventory).iter().enumerate() {
             writeln!(f, "{:<10} {line}", if at == 0 { "hardware" } else { "" })?;
