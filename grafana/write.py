@@ -12,6 +12,8 @@ Rules that every panel follows:
   mode), level 3 stores one a core, disk or interface instead.
 * Counters are downsampled to the first value of a bucket and then turned into a rate: the last bucket, which is
   seldom whole, would otherwise always show a fall. A reset gives no point.
+* A number that says by how much a counter grew in the time range is made of the growth of each series. The difference
+  of sums would count the whole life of every host or GPU that came or went in the range.
 * Intervals are Grafana's own: nothing asks for more points than the panel has pixels. But a rate is never asked more
   finely than its counter is sampled, or in steps that cut between samples: buckets would then hold one sample here
   and none there, and a steady counter would be drawn as a comb.
@@ -61,6 +63,11 @@ def ask(metric, *filters, name="", by="sum", within="avg", counter=False):
     return target
 
 
+def grown(metric, *filters):
+    """By how much counters grew in the whole time range: the growth of each series, added up."""
+    return ask(metric, *filters, within="diff") | {"downsampleInterval": "0all"}
+
+
 # --- panels ----------------------------------------------------------------------------------------------------
 
 def steps(*pairs, base=GREEN):
@@ -88,7 +95,7 @@ def below(pattern):
 def panel(kind, title, targets, help, unit, width, height, **more):
     defaults = {"unit": unit, "color": more.pop("color", {"mode": "palette-classic"}), "mappings": []}
     defaults["thresholds"] = more.pop("thresholds", steps())
-    for key in ("min", "max", "decimals", "noValue"):
+    for key in ("min", "max", "decimals", "noValue", "mappings"):
         if key in more:
             defaults[key] = more.pop(key)
     defaults["custom"] = more.pop("custom", {})
@@ -325,9 +332,9 @@ def node():
                "Share of memory that cannot be had without swapping, of the host where it is largest. "
                "Near 100 % the kernel ends processes.",
                "percent", thresholds=steps((80, YELLOW), (92, RED)), min=0, max=100, decimals=0),
-        number("OOM kills", [ask("node_vmstat_oom_kill", all_hosts, within="last")],
+        number("OOM kills", [grown("node_vmstat_oom_kill", all_hosts)],
                "Processes that the kernel ended in this time range because memory ran out, on the chosen hosts.",
-               "none", calc="diff", thresholds=steps((1, RED)), sparkline=False, decimals=0, width=2),
+               "none", thresholds=steps((1, RED)), sparkline=False, decimals=0, width=2),
         number("Read from disks", [ask("node_disk_read_bytes_total", all_hosts, counter=True)],
                "Bytes a second from the disks of the chosen hosts.", "Bps", color=in_blue),
         number("Written to disks", [ask("node_disk_written_bytes_total", all_hosts, counter=True)],
@@ -345,9 +352,12 @@ def node():
         number("GPUs that answer", [ask("gpu_up", all_hosts)],
                "GPUs of the chosen hosts that answer. One that is lost or needs a reset is missing here; one that sleeps "
                "is not counted.", "none", color=in_blue, decimals=0, **none),
-        number("GPUs lost", [ask("gpu_up", all_hosts, by="min", within="min")],
-               "0 where a GPU of the chosen hosts does not answer, else 1.", "none", decimals=0,
-               thresholds=steps((1, GREEN), base=RED), **none),
+        number("GPUs lost", [ask("gpu_up", all_hosts, by="min", within="last") | {"downsampleInterval": "0all"}],
+               "Whether the last word of some GPU of the chosen hosts in this time range is that it does not answer. Some "
+               "say so once and never again.", "none", decimals=0, thresholds=steps((1, GREEN), base=RED),
+               mappings=[{"type": "value", "options": {
+                   "0": {"text": "LOST", "color": RED, "index": 0}, "1": {"text": "none", "color": GREEN, "index": 1}}}],
+               **none),
         number("GPU", [ask("gpu_utilization_percent", all_hosts, by="avg")],
                "Share of time in which the GPUs computed, the mean of the chosen hosts. It says nothing of how full "
                "they were.", "percent", color=in_blue, min=0, max=100, decimals=0, **none),
@@ -355,9 +365,9 @@ def node():
                "Memory in use of the GPU where that is largest, or of its fullest part.", "bytes", color=in_blue, **none),
         number("GPU power", [ask("gpu_power_watts", all_hosts)], "What the GPUs of the chosen hosts draw together.",
                "watt", color=in_blue, **none),
-        number("GPU energy", [ask("gpu_energy_joules_total", all_hosts, within="last")],
-               "What the GPUs of the chosen hosts used in this time range. A driver that was loaded again begins anew: "
-               "the table job_energy knows of that.", "joule", calc="diff", color=in_blue, **none),
+        number("GPU energy", [grown("gpu_energy_joules_total", all_hosts)],
+               "What the GPUs of the chosen hosts used in this time range. A driver that was loaded again in it shows too "
+               "little here: the table job_energy knows of that.", "joule", color=in_blue, **none),
         number("Hottest GPU", [ask("gpu_temperature_celsius", all_hosts, by="max", within="max")],
                "Temperature of the hottest GPU of the chosen hosts.", "celsius",
                thresholds=steps((80, YELLOW), (90, RED)), **none),
@@ -369,15 +379,15 @@ def node():
         number("Power", [ask("node_power_watts", all_hosts)],
                "What the chosen hosts draw, each by its best source: see the row Power for what that covers.", "watt",
                color=in_blue, **none),
-        number("Energy", [ask("node_energy_joules_total", all_hosts, within="last")],
-               "What the chosen hosts used in this time range. A counter that begins anew shows too little here: the table "
-               "job_energy knows of that.", "joule", calc="diff", color=in_blue, **none),
+        number("Energy", [grown("node_energy_joules_total", all_hosts)],
+               "What the chosen hosts used in this time range, each by its sources. A counter that begins anew in it shows "
+               "too little here: the table job_energy knows of that.", "joule", color=in_blue, **none),
         number("Memory of the job, fullest host", [ask("cgroup_memory_used_bytes", all_hosts, by="max")],
                "Memory that counts towards the limit of the job, of the host where it is largest.", "bytes",
                color=in_blue, **none),
-        number("OOM kills in the job", [ask("cgroup_memory_oom_kills_total", all_hosts, within="last")],
+        number("OOM kills in the job", [grown("cgroup_memory_oom_kills_total", all_hosts)],
                "Processes of the job that the kernel ended in this time range because memory ran out.", "none",
-               calc="diff", thresholds=steps((1, RED)), decimals=0, **none),
+               thresholds=steps((1, RED)), decimals=0, **none),
     ]
     power = [
         graph("Power by source", [ask("node_power_watts", host, each("source"), name="${tag_host} ${tag_source}")],
@@ -413,6 +423,11 @@ def node():
               [ask("cgroup_cpu_throttled_seconds_total", host, name="${tag_host}", counter=True)],
               "Seconds a second for which the job was kept from CPUs because it had used up its share.", "percentunit",
               fill=0),
+        graph("Job waiting (pressure)",
+              [ask(f"cgroup_pressure_{what}_waiting_seconds_total", host, name=f"${{tag_host}} {name}", counter=True)
+               for what, name in [("cpu", "for a core"), ("memory", "for memory"), ("io", "for files")]],
+              "Share of time in which some thread of the job waited, kept from `--level 3` on. Empty without control "
+              "groups of version 2.", "percentunit", max=1, fill=0),
         graph("Memory limit",
               [ask("cgroup_memory_limit_hits_total", host, name="${tag_host} about to exceed", counter=True),
                ask("cgroup_memory_oom_kills_total", host, name="${tag_host} OOM kills", counter=True)],
@@ -436,6 +451,12 @@ def node():
                    name="${tag_host} ${tag_mountpoint} write", counter=True)],
               "Bytes a second of each NFS mount: reads above zero, writes below.", "Bps", min=None, fill=0,
               overrides=[below(" write$")]),
+        graph("NFS operations",
+              [ask("node_mountstats_nfs_operations_requests_total", host, each("operation"),
+                   name="${tag_host} ${tag_operation}", counter=True)],
+              "Requests a second of all NFS mounts by operation, kept from `--level 3` on. Many of GETATTR, LOOKUP and "
+              "ACCESS are a program that looks for files, such as the modules of Python.", "ops", fill=0, width=24,
+              height=6),
     ]
     fabric = [
         graph("Slingshot throughput",
@@ -456,11 +477,58 @@ def node():
               [ask("node_infiniband_port_transmit_wait_total", host, name="${tag_host}", counter=True)],
               "Ticks a second of the ports' clocks in which data waited for the other side, kept from `--level 3` on.",
               "cps", fill=0),
+        graph("RoCE: congestion and lost packets",
+              [ask("node_infiniband_np_ecn_marked_roce_packets_received_total", host, name="${tag_host} marked",
+                   counter=True),
+               ask("node_infiniband_np_cnp_packets_sent_total", host, name="${tag_host} notices sent", counter=True),
+               ask("node_infiniband_rp_cnp_packets_handled_total", host, name="${tag_host} notices obeyed",
+                   counter=True),
+               ask("node_infiniband_out_of_sequence_packets_received_total", host, name="${tag_host} out of order",
+                   counter=True),
+               ask("node_infiniband_roce_adp_retransmits_total", host, name="${tag_host} sent again", counter=True)],
+              "Packets a second that switches marked because of congestion, notices of it, and packets that came out of "
+              "order or had to be sent again; kept from `--level 3` on.", "pps", fill=0),
         graph("Errors of Slingshot",
               [ask("cxi_pcs_uncorrected_codewords_total", host, name="${tag_host} uncorrected code words", counter=True),
                ask("cxi_retry_spt_timeouts_total", host, name="${tag_host} timeouts", counter=True),
                ask("cxi_link_restarts_total", host, name="${tag_host} link restarts", counter=True)],
               "Events a second, kept from `--level 3` on.", "cps", fill=0),
+    ]
+    health = [
+        graph("CPU temperature", [ask("node_cpu_temperature_celsius", host, by="max", within="max", name="${tag_host}")],
+              "Temperature of the hottest CPU package of each host.", "celsius", width=6, height=6, fill=0),
+        graph("Sensors", [ask("node_hwmon_temp_celsius", host, each("chip"), by="max", within="max",
+                              name="${tag_host} ${tag_chip}"),
+                          ask("node_thermal_zone_temp", host, each("type"), by="max", within="max",
+                              name="${tag_host} ${tag_type}")],
+              "Temperature of the hottest sensor of each chip, and of the zones that the kernel cools; kept from `--level "
+              "3` on.", "celsius", width=6, height=6, fill=0, legend="hidden"),
+        graph("CPUs slowed down by heat",
+              [ask("node_cpu_core_throttles_total", host, name="${tag_host} cores", counter=True),
+               ask("node_cpu_package_throttles_total", host, name="${tag_host} packages", counter=True)],
+              "How often a second cores and packages were slowed down. Anything but 0 is a cooling that does not suffice.",
+              "cps", width=6, height=6, fill=0, interval="5s"),
+        graph("Memory errors (EDAC)",
+              [ask("node_edac_correctable_errors_total", host, name="${tag_host} corrected", counter=True),
+               ask("node_edac_uncorrectable_errors_total", host, name="${tag_host} NOT corrected", counter=True)],
+              "Errors a second of the memory. Many that are corrected come before one that is not, which ends programs or "
+              "the node.", "cps", width=6, height=6, fill=0, interval="5s", overrides=[colored("NOT corrected$", RED)]),
+    ]
+    numa = [
+        graph("Memory in use by NUMA node",
+              [ask("node_memory_numa_MemUsed_bytes", host, each("node"), name="${tag_host} node ${tag_node}")],
+              "Memory in use of each NUMA node, cached files included. One that is full makes others serve it.", "bytes",
+              height=6, fill=0),
+        graph("Pages from another NUMA node",
+              [ask("node_memory_numa_numa_miss_total", host, each("node"), name="${tag_host} node ${tag_node}",
+                   counter=True)],
+              "Pages a second that were taken from a NUMA node though the process wanted another, which was full.", "cps",
+              height=6, fill=0, interval="5s"),
+        graph("Pages of processes that run elsewhere",
+              [ask("node_memory_numa_other_node_total", host, each("node"), name="${tag_host} node ${tag_node}",
+                   counter=True)],
+              "Pages a second that were taken from a NUMA node by processes on another. Processes that are bound to cores "
+              "need none.", "cps", height=6, fill=0, interval="5s"),
     ]
     of_gpu = [host, each("gpu")]
     named = "${tag_host} GPU ${tag_gpu}"
@@ -695,7 +763,8 @@ def node():
                   "The nodes to show; those that write later join by themselves.", several=True),
          finest()],
         [("", False, glance), ("CPU", False, cpu), ("Memory", False, memory), ("Disks", False, disk),
-         ("Network", False, network), ("Power", True, power), ("Job and its limits", True, cgroup),
+         ("Network", False, network), ("Power", True, power), ("Temperatures and errors", True, health),
+         ("NUMA (level 3)", True, numa), ("Job and its limits", True, cgroup),
          ("Lustre and NFS", True, files), ("Fabric", True, fabric), ("GPUs", True, gpus), ("GPUs in detail (level 3)", True, gpus_in_detail),
          ("GPUs as Dragon has them (level 3)", True, dragon), ("Each core, disk and interface (level 3)", True, detail),
          ("Processes of the job (level 3)", True, job), ("Processes of the user (level 4)", True, processes)])
@@ -796,12 +865,12 @@ def itself():
                color=in_blue),
         number("On disk", [ask("telem_engine_disk_bytes", all_hosts)], "Size of the databases.", "bytes",
                color=in_blue),
-        number("Samples rejected", [ask("telem_ingest_samples_rejected_total", all_hosts, within="last")],
+        number("Samples rejected", [grown("telem_ingest_samples_rejected_total", all_hosts)],
                "Samples in this time range that did not pass their checks. Whoever sent them was told why.",
-               "none", calc="diff", thresholds=none_is_good, sparkline=False, decimals=0),
-        number("Ticks skipped", [ask("telem_ingest_ticks_skipped_total", all_hosts, within="last")],
+               "none", thresholds=none_is_good, sparkline=False, decimals=0),
+        number("Ticks skipped", [grown("telem_ingest_ticks_skipped_total", all_hosts)],
                "Ticks in this time range that the collectors came too late for: gaps in the lines of a host.",
-               "none", calc="diff", thresholds=none_is_good, sparkline=False, decimals=0),
+               "none", thresholds=none_is_good, sparkline=False, decimals=0),
     ]
     ingest = [
         graph("Samples written", [ask("telem_ingest_samples_written_total", host, name="${tag_host}", counter=True)],

@@ -8,6 +8,7 @@
 It is no Grafana: it knows the panels and the settings that our dashboards use, and looks like a Grafana so that one
 knows what to expect. Every number and every line comes out of the answers to the dashboard's queries, asked as
 Grafana asks them. `--height` is how many rows of the dashboard's grid are drawn; `--var NAME=VALUE` chooses.
+`--row TITLE` draws that row of the dashboard alone, unfolded, and `--above REGEX` the numbers of these titles above it.
 """
 
 import argparse
@@ -37,6 +38,8 @@ PALETTE = ["#73BF69", "#F2CC0C", "#8AB8FF", "#FF780A", "#F2495C", "#5794F2", "#B
            "#447EBC", "#C15C17", "#890F02", "#0A437C", "#6D1F62", "#584477"]
 NAMED = {"green": "#73BF69", "yellow": "#FADE2A", "orange": "#FF9830", "red": "#F2495C", "blue": "#5794F2",
          "purple": "#B877D9", "light-purple": "#CA95E5"}
+# What Grafana calls `continuous-BlPu`: these, in even steps.
+SHADES = LinearSegmentedColormap.from_list("BlPu", [NAMED["blue"], NAMED["purple"]])
 # Below these many milliseconds, the interval that Grafana rounds to.
 INTERVALS = [(10, 1), (15, 10), (35, 20), (75, 50), (150, 100), (350, 200), (750, 500), (1500, 1000), (3500, 2000),
              (7500, 5000), (12500, 10000), (17500, 15000), (25000, 20000), (45000, 30000), (90000, 60000),
@@ -85,7 +88,8 @@ class Telem:
         for target in targets:
             sub = {"metric": replace(target["metric"], variables),
                    "aggregator": replace(target["aggregator"], variables),
-                   "downsample": f"{interval}ms-{target['downsampleAggregator']}",
+                   "downsample": f"{target.get('downsampleInterval') or f'{interval}ms'}-"
+                                 f"{target['downsampleAggregator']}",
                    "filters": [dict(one, tagk=replace(one["tagk"], variables), filter=replace(one["filter"], variables))
                                for one in target["filters"]]}
             if target.get("shouldComputeRate"):
@@ -180,6 +184,13 @@ def shown(value, unit, decimals=None, digits=3):
     if unit == "s":
         seconds = abs(value) >= 1 or value == 0
         return f"{short(value, digits)} s" if seconds else f"{short(value * 1000, digits)} ms"
+    if unit == "celsius":
+        return f"{short(value, digits)} °C"
+    if unit == "hertz":
+        return scaled(value, 1000, [" Hz", " kHz", " MHz", " GHz"], digits)
+    if unit in ("watt", "joule"):
+        letter = unit[0].upper()
+        return scaled(value, 1000, [f" {prefix}{letter}" for prefix in ("", "k", "M", "G")], digits)
     behind = {"iops": " io/s", "cps": " c/s", "pps": " p/s", "reqps": " req/s", "ops": " ops/s"}.get(unit, "")
     if decimals is not None and abs(value) < 1000:
         return f"{value:.{decimals}f}{behind}"
@@ -241,14 +252,14 @@ def threshold(panel, value):
 
 def reduced(panel, values):
     calc = panel["options"]["reduceOptions"]["calcs"][0]
-    return {"diff": values[-1] - values[0], "mean": sum(values) / len(values)}.get(calc, values[-1])
+    return {"diff": values[-1] - values[0], "mean": sum(values) / len(values), "max": max(values)}.get(calc, values[-1])
 
 
 def draw_stat(picture, panel, box, lines):
     x, y, w, h = box
     defaults = panel["fieldConfig"]["defaults"]
     if not lines:
-        picture.text(x + w / 2, y + h / 2 + 8, "No data", 12, color=DIM, ha="center")
+        picture.text(x + w / 2, y + h / 2 + 8, defaults.get("noValue", "No data"), 12, color=DIM, ha="center")
         return
     line = lines[0]
     value = reduced(panel, line["values"])
@@ -261,6 +272,10 @@ def draw_stat(picture, panel, box, lines):
         axes.set_xlim(line["times"][0], line["times"][-1])
         axes.set_ylim(bottom=min(0, min(line["values"])), top=(max(line["values"]) or 1) * 1.05)
     words = shown(value, defaults["unit"], defaults.get("decimals"))
+    for mapping in defaults["mappings"]:
+        said = mapping["options"].get(f"{value:g}")
+        if said:
+            words, tint = said["text"], color(said["color"])
     picture.text(x + w / 2, y + h * 0.46, words, 20, color=tint, ha="center", weight="bold")
 
 
@@ -274,19 +289,52 @@ def draw_bars(picture, panel, box, lines):
     values = [reduced(panel, line["values"]) for line in lines]
     low, high = min(0, *values), max(0, *values)
     each = min(panel["options"]["maxVizHeight"] + 8, (h - 44) / len(lines))
-    shades = LinearSegmentedColormap.from_list("BlPu", ["#8AB8FF", "#B877D9"])
     drawn = [picture.text(x + 12, y, line["name"], 9) for line in lines]
     label_px = min(w * 0.42, 16 + max(picture.width(one) for one in drawn))
     axes = picture.axes(x + 12 + label_px, y + 36, w - label_px - 110, each * len(lines))
     axes.axis("off")
     axes.set(xlim=(low, high or 1), ylim=(len(lines), 0))
     for at, (line, value) in enumerate(zip(lines, values)):
-        tint = shades((value - low) / ((high - low) or 1) )
+        tint = SHADES((value - low) / ((high - low) or 1) )
         axes.add_patch(Rectangle((low, at + 0.15), (high or 1) - low, 0.7, facecolor="#22252b", lw=0))
         axes.add_patch(Rectangle((min(value, 0), at + 0.15), abs(value), 0.7, facecolor=tint, lw=0))
         middle = y + 36 + each * (at + 0.5)
         drawn[at].set_y(1 - middle / picture.height)
         picture.text(x + w - 12, middle, shown(value, defaults["unit"]), 10, color=tint, ha="right", weight="bold")
+
+
+def draw_states(picture, panel, box, lines):
+    """A row for each line, in which each value is a colour for as long as it holds."""
+    x, y, w, h = box
+    defaults = panel["fieldConfig"]["defaults"]
+    if not lines:
+        picture.text(x + w / 2, y + h / 2, "No data", 12, color=DIM, ha="center")
+        return
+    drawn = [picture.text(x + 12, y, line["name"], 8.5) for line in lines]
+    label_px = 24 + max(picture.width(one) for one in drawn)
+    height = h - 34 - 26
+    axes = picture.axes(x + label_px, y + 34, w - label_px - 14, height)
+    axes.set_facecolor(PANEL)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.tick_params(colors=DIM, labelsize=8, length=0, pad=4)
+    axes.set(xlim=(picture.start, picture.end), ylim=(len(lines), 0), yticks=[])
+    known = [value for line in lines for value in line["values"]]
+    low, high = defaults.get("min", min(known)), defaults.get("max", max(known))
+    thick = panel["options"]["rowHeight"]
+    for at, line in enumerate(lines):
+        times = line["times"]
+        apart = min((b - a for a, b in zip(times, times[1:])), default=picture.end - picture.start)
+        for time, until, value in zip(times, [*times[1:], times[-1] + apart], line["values"]):
+            # What nobody told is left out.
+            until = min(until, time + 3 * apart, picture.end)
+            axes.add_patch(Rectangle((time, at + (1 - thick) / 2), until - time, thick, lw=0, antialiased=False,
+                                     facecolor=SHADES((value - low) / ((high - low) or 1)), alpha=0.9))
+        drawn[at].set_y(1 - (y + 34 + height * (at + 0.5) / len(lines)) / picture.height)
+    form, times = instants(*axes.get_xlim(), int((w - 80) // 85))
+    axes.xaxis.set_major_locator(FixedLocator(times))
+    axes.xaxis.set_major_formatter(FuncFormatter(
+        lambda value, _: datetime.fromtimestamp(value, timezone.utc).strftime(form)))
 
 
 def draw_graph(picture, panel, box, lines):
@@ -434,7 +482,7 @@ def swatch(picture, x, y, tint):
                                          lw=3, solid_capstyle="round"))
 
 
-DRAW = {"timeseries": draw_graph, "stat": draw_stat, "bargauge": draw_bars}
+DRAW = {"timeseries": draw_graph, "stat": draw_stat, "bargauge": draw_bars, "state-timeline": draw_states}
 
 
 def repeated(panels, variables):
@@ -452,6 +500,26 @@ def repeated(panels, variables):
             spot = dict(grid, x=at % most * width, w=width, y=grid["y"] + at // most * grid["h"])
             yield panel | {"gridPos": spot}, variables | {panel["repeat"]: value}
         shift += (max(len(values), 1) - 1) // most * grid["h"]
+
+
+def unfolded(panels, title, above):
+    """The row of that title without its panels inside, those below it, and before it the numbers that match `above`."""
+    at = next(at for at, panel in enumerate(panels) if panel["type"] == "row" and panel["title"] == title)
+    row, members = panels[at], panels[at]["panels"]
+    if not row["collapsed"]:
+        after = panels[at + 1:]
+        members = after[:next((n for n, panel in enumerate(after) if panel["type"] == "row"), len(after))]
+    numbers = [panel for panel in panels if panel["type"] == "stat" and above and re.fullmatch(above, panel["title"])]
+    found, x, y = [], 0, 0
+    for panel in numbers:
+        grid = panel["gridPos"]
+        x, y = (x, y) if x + grid["w"] <= 24 else (0, y + grid["h"])
+        found.append(panel | {"gridPos": grid | {"x": x, "y": y}})
+        x += grid["w"]
+    y += numbers[-1]["gridPos"]["h"] if numbers else 0
+    found.append(row | {"collapsed": False, "gridPos": row["gridPos"] | {"y": y}})
+    shift = y + 1 - min(panel["gridPos"]["y"] for panel in members)
+    return found + [panel | {"gridPos": panel["gridPos"] | {"y": panel["gridPos"]["y"] + shift}} for panel in members]
 
 
 def draw_head(picture, board, variables, note):
@@ -510,12 +578,16 @@ def main():
     parser.add_argument("--var", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--height", type=int, default=30, help="rows of the dashboard's grid")
     parser.add_argument("--top", type=int, default=0, help="the first of them")
+    parser.add_argument("--row", help="the title of the only row that is drawn")
+    parser.add_argument("--above", help="titles of the numbers that are drawn above it, a regular expression")
     parser.add_argument("--note", default="")
     args = parser.parse_args()
     now = datetime.now(timezone.utc)
     start = instant(args.start or (now - timedelta(minutes=5)).isoformat())
     end = instant(args.end or now.isoformat())
     board = json.loads(args.dashboard.read_text(encoding="utf-8"))
+    if args.row:
+        board["panels"] = unfolded(board["panels"], args.row, args.above)
     chosen = dict(one.split("=", 1) for one in args.var)
     note = ("Drawn by docs/pictures/render.py, not by Grafana, from the answers to the queries of "
             f"{args.dashboard.name}. ")

@@ -30,10 +30,14 @@ const GPU_UTILIZATION: &str = "gpu_utilization_percent";
 const GPU_MEMORY: &str = "gpu_memory_used_bytes";
 /// Sampled at every tick of every node: says how long a node was there of which nothing else tells the end.
 const ALIVE: &str = "node_load1";
-/// The source of what all GPUs of a node draw together.
-const GPU_SOURCE: &str = "gpu";
+/// The source of what all GPUs of the job draw together on a node.
+pub const GPU_SOURCE: &str = "gpu";
 /// Readings by which the interval of a series is found.
 const INTERVAL_READINGS: usize = 1_000;
+/// How far around the job's time readings are looked for at first: those next to it tell of its ends.
+const AROUND_US: i64 = 60_000_000;
+/// Where there are none, so many times further.
+const AROUND_GROWTH: i64 = 16;
 const BATCH_ROWS: usize = 8_192;
 /// Reasons that are told at most.
 const REASONS_TOLD: usize = 2;
@@ -77,6 +81,9 @@ pub struct JobEnergy {
     /// Of those, hours in which its memory was in use all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_idle_gpu_hours: Option<f64>,
+    /// The node was not the job's alone, as far as is known: what covers the node covers others too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_shared: bool,
     /// What speaks against the figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
@@ -88,6 +95,9 @@ pub struct JobEnergy {
 /// Why nothing is known of a node that has nothing which tells it.
 pub const NOTHING_TELLS: &str = "unknown, because nothing on this node tells power or energy";
 
+/// What is said of a GPU of which it is not known whether it is the job's.
+const NOT_KNOWN_WHOSE: &str = "nothing says whether the job was given this GPU";
+
 impl JobEnergy {
     /// Whether nothing is known of what could be told.
     pub fn is_refused(&self) -> bool {
@@ -95,24 +105,50 @@ impl JobEnergy {
     }
 }
 
-/// All that this snapshot knows of the energy of its jobs: by job and node, of each node first the whole. Ends early
-/// where `is_stopped` says so; the answer is of no use then.
+/// Whose energy is asked for. Of other jobs and nodes no sample is read.
+pub struct EnergyQuestion<'a> {
+    pub is_job: &'a dyn Fn(&str) -> bool,
+    pub is_node: &'a dyn Fn(&str) -> bool,
+    /// The answer is of no use any more.
+    pub is_stopped: &'a dyn Fn() -> bool,
+}
+
+/// All that this snapshot knows of the energy of its jobs. Ends early where `is_stopped` says so; the answer is of no
+/// use then.
 ///
 /// # Errors
-/// Those of the engine, from the segments that are read.
+/// As of [`EnergyQuestion::answer`].
 pub fn of_jobs(snapshot: &Snapshot, is_stopped: &dyn Fn() -> bool) -> Result<Vec<JobEnergy>> {
-    let parts = snapshot.job_parts();
-    let mut rows = Vec::new();
-    for RecordedJob { job, pieces } in snapshot.jobs(|_| true) {
+    EnergyQuestion { is_job: &|_| true, is_node: &|_| true, is_stopped }.answer(snapshot)
+}
+
+impl EnergyQuestion<'_> {
+    /// By job and node, of each node first the whole.
+    ///
+    /// # Errors
+    /// Those of the engine, from the segments that are read.
+    pub fn answer(&self, snapshot: &Snapshot) -> Result<Vec<JobEnergy>> {
+        let parts = snapshot.job_parts();
+        let mut rows = Vec::new();
+        for RecordedJob { job, pieces } in snapshot.jobs(self.is_job) {
+            if (self.is_stopped)() {
+                break;
+            }
+            rows.extend(self.of_job(&job, &pieces, &parts)?);
+        }
+        Ok(rows)
+    }
+
+    fn of_job(&self, job: &Arc<str>, pieces: &[JobPiece], parts: &[JobPart]) -> Result<Vec<JobEnergy>> {
         let mut of_job = Vec::new();
-        for JobPiece { snapshot, ranges } in &pieces {
+        for JobPiece { snapshot, ranges } in pieces {
             // Several are what no job had of a database that jobs share.
             let [range] = &**ranges else { continue };
-            for node in snapshot.nodes() {
-                let part = parts.iter().rev().find(|part| part.job == job && part.node == *node);
-                let part = part.or_else(|| parts.iter().find(|part| part.job == job));
-                let reader = EnergyReader { snapshot, node, is_stopped };
-                of_job.extend(reader.rows(&job, part, *range)?);
+            for node in snapshot.nodes().iter().filter(|node| (self.is_node)(node)) {
+                let part = parts.iter().rev().find(|part| part.job == *job && part.node == *node);
+                let part = part.or_else(|| parts.iter().find(|part| part.job == *job));
+                let reader = EnergyReader { snapshot, node, is_stopped: self.is_stopped };
+                of_job.extend(reader.rows(job, part, *range)?);
             }
         }
         // A job that shares its node has the series of its programs beside those of the node.
@@ -124,9 +160,8 @@ pub fn of_jobs(snapshot: &Snapshot, is_stopped: &dyn Fn() -> bool) -> Result<Vec
             true => is_known(row) || row.host.is_some(),
             false => told.insert(Arc::clone(&row.node)),
         });
-        rows.extend(of_job);
+        Ok(of_job)
     }
-    Ok(rows)
 }
 
 /// How much a source is trusted, the most first: measured at the supply of the node, then counted by hardware, then
@@ -144,6 +179,30 @@ struct EnergyReader<'a> {
     is_stopped: &'a dyn Fn() -> bool,
 }
 
+/// Which GPUs of a node the job was given, by the inventory of the database that has it.
+struct GivenGpus<'a> {
+    part: Option<&'a JobPart>,
+}
+
+impl GivenGpus<'_> {
+    fn of(&self, gpu: &str) -> Option<Option<bool>> {
+        self.part?.gpus.get(gpu).copied()
+    }
+
+    fn leave_out(&self, gpu: &str) -> bool {
+        self.of(gpu) == Some(Some(false))
+    }
+
+    fn leave_out_some(&self) -> bool {
+        self.part.is_some_and(|part| part.gpus.values().any(|given| *given == Some(false)))
+    }
+
+    /// It is in the inventory, which does not say.
+    fn are_unknown(&self, gpu: &str) -> bool {
+        self.of(gpu) == Some(None)
+    }
+}
+
 /// The series of one host.
 #[derive(Debug, Default)]
 struct HostSeries {
@@ -155,6 +214,7 @@ struct HostSeries {
 
 impl EnergyReader<'_> {
     fn rows(&self, job: &Arc<str>, part: Option<&JobPart>, ran: TimeRange) -> Result<Vec<JobEnergy>> {
+        let given = GivenGpus { part: part.filter(|part| part.node == *self.node) };
         let mut hosts: BTreeMap<Option<String>, HostSeries> = BTreeMap::new();
         let mut all = Vec::new();
         for metric in [NODE_ENERGY, NODE_POWER, GPU_ENERGY, GPU_POWER, GPU_UTILIZATION, GPU_MEMORY] {
@@ -167,6 +227,7 @@ impl EnergyReader<'_> {
                     (NODE_ENERGY | NODE_POWER, _) => {
                         host.node.entry((tag("source").unwrap_or_default(), metric)).or_default().push(series);
                     }
+                    (_, Some(gpu)) if given.leave_out(&gpu) => {}
                     (_, Some(gpu)) => {
                         host.gpus.entry(gpu).or_default().entry(metric).or_default().push(series);
                     }
@@ -182,8 +243,15 @@ impl EnergyReader<'_> {
         if rows.is_empty() {
             rows.push(self.row(job, None, &range));
         }
-        for row in rows.iter_mut().filter(|row| row.joules.is_none()) {
-            row.reason = Some(self.reason(row.gpu.as_deref()));
+        for row in &mut rows {
+            row.is_shared = ran != TimeRange::ALL || given.leave_out_some();
+            if row.joules.is_none() {
+                row.reason = Some(self.reason(row.gpu.as_deref()));
+            }
+            if row.gpu.as_ref().is_some_and(|gpu| given.are_unknown(gpu)) {
+                let known = row.doubt.take().map(|doubt| format!("; {doubt}")).unwrap_or_default();
+                row.doubt = Some(format!("{NOT_KNOWN_WHOSE}{known}"));
+            }
         }
         Ok(rows)
     }
@@ -264,9 +332,10 @@ impl EnergyReader<'_> {
     ) -> Result<()> {
         let mut idle = IdleMeter::new(range.clone());
         for series in metrics.get(GPU_UTILIZATION).into_iter().flatten() {
-            let interval = self.interval(*series)?;
+            let within = self.around(*series, range)?;
+            let interval = self.interval(*series, within)?;
             let mut failed = None;
-            idle.utilization(self.readings(*series, &mut failed), interval);
+            idle.utilization(self.readings(*series, within, None, &mut failed), interval);
             failed.map_or(Ok(()), Err)?;
         }
         if idle.covered_us == 0 {
@@ -275,7 +344,7 @@ impl EnergyReader<'_> {
         }
         for series in metrics.get(GPU_MEMORY).into_iter().flatten() {
             let mut failed = None;
-            idle.memory(self.readings(*series, &mut failed));
+            idle.memory(self.readings(*series, closed(range.start, range.end), None, &mut failed));
             failed.map_or(Ok(()), Err)?;
         }
         let (idle_minutes, held_minutes) = idle.idle_minutes();
@@ -294,9 +363,10 @@ impl EnergyReader<'_> {
     ) -> Result<Option<EnergyMeter>> {
         let mut all: Option<EnergyMeter> = None;
         for series in series.into_iter().flatten() {
-            let mut meter = EnergyMeter::new(reading, range.clone(), self.interval(*series)?);
+            let within = self.around(*series, range)?;
+            let mut meter = EnergyMeter::new(reading, range.clone(), self.interval(*series, within)?);
             let mut failed = None;
-            self.readings(*series, &mut failed).for_each(|(time, value)| meter.add(time, value));
+            self.readings(*series, within, None, &mut failed).for_each(|(time, value)| meter.add(time, value));
             failed.map_or(Ok(()), Err)?;
             match &mut all {
                 Some(all) => all.join(&meter),
@@ -306,25 +376,48 @@ impl EnergyReader<'_> {
         Ok(all)
     }
 
-    fn interval(&self, series: SeriesId) -> Result<i64> {
+    /// The job's time with the readings of the series that come next before and after it: a span that they begin or end
+    /// tells of the job too, however long it is.
+    fn around(&self, series: SeriesId, range: &Range<i64>) -> Result<TimeRange> {
+        let Some((first, last)) = self.snapshot.time_bounds(&[series])?.into_iter().flatten().next() else {
+            return Ok(closed(range.start, range.end));
+        };
+        let (first, last) = (first.micros(), last.micros());
+        let (mut start, mut end) = (range.start, range.end);
+        let mut around = AROUND_US;
+        while start > first && !self.snapshot.has_points(series, closed(start, range.start))? {
+            start = range.start.saturating_sub(around).max(first);
+            around = around.saturating_mul(AROUND_GROWTH);
+        }
+        around = AROUND_US;
+        while end < last && !self.snapshot.has_points(series, closed(range.end, end))? {
+            end = range.end.saturating_add(around).min(last);
+            around = around.saturating_mul(AROUND_GROWTH);
+        }
+        Ok(closed(start, end))
+    }
+
+    fn interval(&self, series: SeriesId, within: TimeRange) -> Result<i64> {
         let mut failed = None;
-        let times: Vec<i64> =
-            self.readings(series, &mut failed).take(INTERVAL_READINGS).map(|(time, _)| time).collect();
+        let readings = self.readings(series, within, Some(INTERVAL_READINGS), &mut failed);
+        let times: Vec<i64> = readings.map(|(time, _)| time).collect();
         failed.map_or(Ok(interval_us(&times)), Err)
     }
 
-    /// All samples of a series, by time in microseconds; ends with the first error, which it leaves in `failed`.
+    /// The samples of a series, by time in microseconds; ends with the first error, which it leaves in `failed`.
     fn readings<'a>(
         &'a self,
         series: SeriesId,
+        within: TimeRange,
+        limit: Option<usize>,
         failed: &'a mut Option<telem_engine::Error>,
     ) -> impl Iterator<Item = (i64, f64)> + 'a {
         let request = ScanRequest {
             series: vec![series],
-            range: TimeRange::ALL,
+            range: within,
             columns: vec![ScanColumn::Ts, ScanColumn::Value],
             batch_rows: BATCH_ROWS,
-            limit: None,
+            limit,
         };
         let batches = self.snapshot.scan(request).take_while(|_| !(self.is_stopped)());
         let sound = batches.map_while(|batch| batch.map_err(|error| *failed = Some(error)).ok());
@@ -358,6 +451,7 @@ impl EnergyReader<'_> {
             gpu_hours: None,
             idle_gpu_hours: None,
             held_idle_gpu_hours: None,
+            is_shared: false,
             doubt: None,
             reason: None,
         }
@@ -392,6 +486,11 @@ impl EnergyReader<'_> {
             (true, Some(_)) => "unknown, because this GPU tells neither power nor energy".to_owned(),
         }
     }
+}
+
+/// Both ends are in it.
+fn closed(start: i64, end: i64) -> TimeRange {
+    TimeRange::new(Timestamp::from_micros(start), Timestamp::from_micros(end.saturating_add(1)))
 }
 
 /// Tells the most trusted of all that cover at least half of what any does. `metrics`: the counter and the power.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use telem_engine::{JOB_TAG, SeriesByJob, Snapshot};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::leaf::LeafContext;
 use crate::question::TsQuery;
+use crate::selection::check_names;
 
 /// Whether series may have their job as a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +32,24 @@ impl JobTags {
     /// What sees the same samples in series that have their job as a tag, where `query` asks for it.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Those of the engine; Stopped, where nobody waits for the answer any more.
     pub fn context(self, query: &TsQuery, context: &LeafContext) -> Result<Option<LeafContext>> {
         if !self.are_asked_for(query, &context.snapshot) {
             return Ok(None);
         }
-        let by_job = Arc::new(SeriesByJob::new(&context.snapshot, &query.metric)?);
+        let of_jobs = |is_wanted: &dyn Fn(&str) -> bool| {
+            let by_job = SeriesByJob::new(&context.snapshot, &query.metric, is_wanted, &|| context.stop.is_asked())?;
+            if context.stop.is_asked() { Err(Error::Stopped) } else { Ok(by_job) }
+        };
+        // There may be thousands of others, each with as many series.
+        let tests = query.filters.iter().filter(|filter| filter.key == JOB_TAG).map(|filter| &filter.matcher);
+        let wanted = of_jobs(&|job| tests.clone().all(|test| test.accepts(job)))?;
+        // A name that only other jobs have is known all the same.
+        let by_job = match check_names(query, wanted.names().index()) {
+            Ok(()) => wanted,
+            Err(_) => of_jobs(&|_| true)?,
+        };
         let snapshot = by_job.names().clone();
-        Ok(Some(LeafContext { snapshot, by_job: Some(by_job), ..context.clone() }))
+        Ok(Some(LeafContext { snapshot, by_job: Some(Arc::new(by_job)), ..context.clone() }))
     }
 }

@@ -13,6 +13,7 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat};
 pub use human::grouped;
@@ -22,13 +23,15 @@ pub use metrics::{MetricFigures, MetricLines};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 pub use storage::Storage;
-use telem_engine::{Db, DbInfo, Timestamp, Unopened};
+use telem_engine::{Clock, Db, DbInfo, Timestamp, Unopened};
 use telem_query::energy::{JobEnergy, of_jobs};
 
 use crate::launch::hostlist;
 
 /// Jobs that are described, where there are many.
 const JOBS_MAX: usize = 8;
+/// How long the energy of jobs may be computed; the table `job_energy` has it without such a limit.
+pub const ENERGY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The answer of `GET /api/info` and of `telem info --json`. Of several databases the sum, and each of them below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,6 +85,9 @@ pub struct Info {
     /// not say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub energy: Vec<JobEnergy>,
+    /// There is no energy here because it took too long to compute.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub energy_left_out: bool,
     /// Every database, in the order in which they were named; those have no such list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub databases: Vec<Info>,
@@ -106,18 +112,20 @@ impl Info {
         Ok(info)
     }
 
-    /// As [`Info::of`], with what each metric has, the inventory, and the energy of jobs.
+    /// As [`Info::of`], with what each metric has, the inventory, and the energy of jobs: that only within
+    /// [`ENERGY_TIMEOUT`] of `clock`, and while `is_stopped` does not say that nobody waits.
     ///
     /// # Errors
     /// Those of the engine.
-    pub fn with_metrics(db: &Db) -> telem_engine::Result<Info> {
+    pub fn with_metrics(db: &Db, clock: &dyn Clock, is_stopped: &dyn Fn() -> bool) -> telem_engine::Result<Info> {
+        let info = Info { by_metric: MetricFigures::all(db)?, ..Info::of(db)? };
         let snapshot = db.snapshot();
-        Ok(Info {
-            by_metric: MetricFigures::all(db)?,
-            inventory: DeviceFacts::all(snapshot.meta()),
-            energy: of_jobs(&snapshot, &|| false)?,
-            ..Info::of(db)?
-        })
+        let until = clock.monotonic() + ENERGY_TIMEOUT;
+        let is_over = || is_stopped() || clock.monotonic() >= until;
+        let energy = of_jobs(&snapshot, &is_over)?;
+        let energy_left_out = is_over();
+        let energy = if energy_left_out { Vec::new() } else { energy };
+        Ok(Info { inventory: DeviceFacts::all(snapshot.meta()), energy, energy_left_out, ..info })
     }
 
     /// Says of which databases nothing is in it.
@@ -206,6 +214,7 @@ impl From<DbInfo> for Info {
             by_metric: Vec::new(),
             inventory: Vec::new(),
             energy: Vec::new(),
+            energy_left_out: false,
             databases: Vec::new(),
             unopened: Vec::new(),
         }
@@ -242,11 +251,12 @@ impl fmt::Display for Info {
         writeln!(f, "samples    {}, {} on disk", grouped(self.samples), human::bytes(self.bytes as f64))?;
         writeln!(f, "series     {} of {} metrics", grouped(self.series), grouped(self.metrics))?;
         writeln!(f, "time       {}", self.time())?;
-        if let Some(energy) = energy::of_nodes(&self.energy) {
-            writeln!(f, "energy     {energy}")?;
+        for (label, line) in energy::lines(&self.energy, JOBS_MAX) {
+            writeln!(f, "{label:<10} {line}")?;
         }
-        if let Some(gpus) = energy::of_gpus(&self.energy) {
-            writeln!(f, "gpus       {gpus}")?;
+        if self.energy_left_out {
+            let seconds = ENERGY_TIMEOUT.as_secs();
+            writeln!(f, "energy     not known within {seconds} s: `SELECT * FROM job_energy` has it, by job")?;
         }
         for (at, line) in inventory::lines(&self.inventory).iter().enumerate() {
             writeln!(f, "{:<10} {line}", if at == 0 { "hardware" } else { "" })?;

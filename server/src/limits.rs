@@ -15,6 +15,7 @@ use crate::cli::service::MEMORY_BYTES_MAX;
 use crate::cli::sql::{COUNT_WAIT, MORE_MAX};
 use crate::cli::table::TERMINAL_ROWS;
 use crate::http::body::BodyLimits;
+use crate::info::ENERGY_TIMEOUT;
 use crate::net::datagrams::{DATAGRAM_BYTES_MAX, KNOWN_FOR, LAST_DATAGRAMS_MAX, SENDERS_MAX};
 use crate::net::guest::{KEPT_MAX, KEPT_SHARE, STRANGERS_SHARE};
 use crate::net::owner::TABLE_READERS_MAX;
@@ -186,6 +187,11 @@ pub fn http() -> Vec<LimitRow> {
             "hung up on; over HTTP/2 that answer is given up",
         ),
         LimitRow::new("wait for running requests at the end (`shutdown_timeout`)", time(shutdown_timeout), "cut off"),
+        LimitRow::new(
+            "computing the energy of jobs for `telem info` (`ENERGY_TIMEOUT`)",
+            time(ENERGY_TIMEOUT),
+            "said so; the table `job_energy` has it",
+        ),
         LimitRow::new("agreeing on TLS (`HANDSHAKE_TIMEOUT`)", time(HANDSHAKE_TIMEOUT), HUNG_UP_ON),
         LimitRow::new(
             "requests at once over one connection of HTTP/2 (`STREAMS_MAX`)",

@@ -159,7 +159,9 @@ fn sub_query(generation: Generation, target: &Json, variables: &Variables, inter
         sub.insert("rate".to_owned(), true.into());
         sub.insert("rateOptions".to_owned(), json!({"counter": set("isCounter"), "dropResets": true}));
     }
-    let mut downsample = format!("{}-{}", interval.text(), text("downsampleAggregator"));
+    let own = Some(text("downsampleInterval")).filter(|own| !own.is_empty());
+    let step = own.unwrap_or_else(|| interval.text());
+    let mut downsample = format!("{step}-{}", text("downsampleAggregator"));
     if text("downsampleFillPolicy") != "none" {
         downsample = format!("{downsample}-{}", text("downsampleFillPolicy"));
     }

@@ -96,7 +96,9 @@ pub struct InventoryEntry {
     pub driver: String,
     pub firmware: String,
     pub status: DeviceStatus,
-    /// Why it is not ok, and what helps.
+    /// Of a GPU: whether the job that recorded it was given it. `None` where nothing says so.
+    pub in_job: Option<bool>,
+    /// Why it is not ok or not the job's, and what helps.
     pub reason: String,
 }
 
@@ -116,6 +118,7 @@ impl InventoryEntry {
             driver: String::new(),
             firmware: String::new(),
             status: DeviceStatus::Ok,
+            in_job: None,
             reason: String::new(),
         }
     }
@@ -150,6 +153,7 @@ impl InventoryEntry {
             ("memory_bytes", number(entry.memory_bytes.map(|bytes| bytes.to_string()))),
             ("limit_watts", number(entry.limit_watts.filter(|watts| watts.is_finite()).map(|watts| watts.to_string()))),
             ("status", entry.status.name().to_owned()),
+            ("in_job", number(entry.in_job.map(|in_job| in_job.to_string()))),
             ("device", entry.device),
             ("vendor", entry.vendor),
             ("model", entry.model),
@@ -159,7 +163,7 @@ impl InventoryEntry {
             ("firmware", entry.firmware),
             ("reason", entry.reason),
         ];
-        let subject = format!("{PREFIX}{node}:{}:{}", fields[1].1, fields[6].1);
+        let subject = format!("{PREFIX}{node}:{}:{}", fields[1].1, fields[7].1);
         let known = fields.into_iter().filter(|(_, value)| !value.is_empty());
         MetaChange::Annotate(Annotation {
             tsuid: Some(subject),
@@ -188,6 +192,7 @@ impl InventoryEntry {
             driver: text("driver").to_owned(),
             firmware: text("firmware").to_owned(),
             status,
+            in_job: text("in_job").parse().ok(),
             reason: text("reason").to_owned(),
             ..Self::new(kind, text("device"))
         };

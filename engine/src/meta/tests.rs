@@ -56,6 +56,7 @@ fn gpu(device: &str) -> InventoryEntry {
         numa: Some(1),
         memory_bytes: Some(150_754_820_096),
         limit_watts: Some(700.5),
+        in_job: Some(false),
         ..InventoryEntry::new(DeviceKind::Gpu, device)
     }
 }

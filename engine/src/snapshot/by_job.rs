@@ -37,15 +37,23 @@ pub struct SeriesOfJob<'a> {
 }
 
 impl SeriesByJob {
-    /// The series of `metric` in `snapshot`. One that has a tag `job` of its own, or can have no further tag, keeps its
-    /// key.
+    /// The series of `metric` in `snapshot`, of the jobs whose ids are wanted. One that has a tag `job` of its own, or can
+    /// have no further tag, keeps its key. Where `is_stopped` says so it ends early, and is of no use then.
     ///
     /// # Errors
     /// Internal ones only.
-    pub fn new(snapshot: &Snapshot, metric: &str) -> Result<Self> {
+    pub fn new(
+        snapshot: &Snapshot,
+        metric: &str,
+        is_wanted: impl Fn(&str) -> bool,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Self> {
         let index = SeriesIndex::default();
         let (mut pieces, mut places): (Vec<JobPiece>, Vec<Vec<PieceSeries>>) = (Vec::new(), Vec::new());
-        for recorded in snapshot.jobs(|_| true) {
+        for recorded in snapshot.jobs(is_wanted) {
+            if is_stopped() {
+                break;
+            }
             for piece in recorded.pieces {
                 let selected = piece.snapshot.select(metric, &[]);
                 if selected.is_empty() {

@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 
 use super::{Snapshot, Visible};
 use crate::index::{Ids, Nodes};
+use crate::meta::inventory::{DeviceKind, InventoryEntry};
 use crate::meta::{JobInterval, JobStretch, Meta, is_fuller, stretches};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
@@ -31,12 +32,14 @@ pub struct JobPart {
     pub node: Arc<str>,
     /// A JSON object whose fields are its writer's.
     pub description: Option<Arc<Json>>,
+    /// The GPUs of the inventory, by their tag, and whether the job was given them.
+    pub gpus: Arc<BTreeMap<String, Option<bool>>>,
 }
 
 impl JobPart {
-    fn new(description: Option<Arc<Json>>, node: Arc<str>) -> Self {
+    fn new(description: Option<Arc<Json>>, node: Arc<str>, gpus: &Arc<BTreeMap<String, Option<bool>>>) -> Self {
         let id = description.as_ref().and_then(|job| job["id"].as_str()).filter(|id| !id.is_empty());
-        Self { job: Arc::from(id.unwrap_or(UNDESCRIBED)), node, description }
+        Self { job: Arc::from(id.unwrap_or(UNDESCRIBED)), node, description, gpus: Arc::clone(gpus) }
     }
 
     /// Those of a database that several jobs shared; nothing of one that did not.
@@ -62,15 +65,20 @@ pub(crate) struct JobShare {
 impl JobShare {
     /// Of each job of a database: those that shared it as they began, and last what is of none of them.
     pub fn all(meta: &Meta, node: &Arc<str>) -> Vec<Self> {
-        let whole = || JobPart::new(meta.job().cloned().map(Arc::new), Arc::clone(node));
         let intervals = meta.job_intervals();
+        // What the recorder was given says nothing of others that shared its database.
+        let given = |entry: &InventoryEntry| entry.in_job.filter(|_| intervals.is_empty());
+        let of_node =
+            meta.inventory().into_iter().filter(|(of, entry)| **of == **node && entry.kind == DeviceKind::Gpu);
+        let gpus = Arc::new(of_node.map(|(_, entry)| (entry.device.clone(), given(&entry))).collect());
+        let whole = || JobPart::new(meta.job().cloned().map(Arc::new), Arc::clone(node), &gpus);
         if intervals.is_empty() {
             return vec![Self { part: whole(), begin: None, stretches: None }];
         }
         let mut stretches = stretches(intervals).into_iter().map(Arc::from);
         let mut shares: Vec<Self> = Vec::with_capacity(intervals.len() + 1);
         for (JobInterval { job, begin, .. }, stretches) in intervals.iter().zip(&mut stretches) {
-            let part = JobPart::new(Some(Arc::clone(job)), Arc::clone(node));
+            let part = JobPart::new(Some(Arc::clone(job)), Arc::clone(node), &gpus);
             shares.push(Self { part, begin: Some(*begin), stretches: Some(stretches) });
         }
         shares.extend(stretches.map(|rest| Self { part: whole(), begin: None, stretches: Some(rest) }));

@@ -465,20 +465,27 @@ fn runs_with_one_id_are_numbered_by_their_start_and_nodes_belong_to_the_run_that
         .metrics()
         .iter()
         .flat_map(|metric| {
-            let by_job = SeriesByJob::new(&snapshot, metric).unwrap();
+            let by_job = SeriesByJob::new(&snapshot, metric, |_| true, &|| false).unwrap();
             let names = by_job.names();
             let tag = |series| names.index().key(series).unwrap().tags().get("job").unwrap().to_owned();
             names.select(metric, &[]).into_iter().map(tag).collect::<Vec<_>>()
         })
         .collect();
     assert_eq!(tags.into_iter().collect::<Vec<_>>(), ["7", "7-2", "8"]);
+    // Of jobs that nobody asks for there are none, and none at all once nobody waits.
+    let metric = &*snapshot.metrics()[0];
+    let known = |by_job: SeriesByJob| by_job.names().index().len();
+    let all = known(SeriesByJob::new(&snapshot, metric, |_| true, &|| false).unwrap());
+    let one = known(SeriesByJob::new(&snapshot, metric, |job| job == "7", &|| false).unwrap());
+    assert!(0 < one && one < all, "{one} of {all}");
+    assert_eq!(known(SeriesByJob::new(&snapshot, metric, |_| true, &|| true).unwrap()), 0);
 }
 
 /// What each job has of the metrics `loss` and `power`, as `job metric: time=value ...`, with the tag `job` alone.
 fn by_jobs(snapshot: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for metric in ["loss", "power"] {
-        let by_job = SeriesByJob::new(snapshot, metric).unwrap();
+        let by_job = SeriesByJob::new(snapshot, metric, |_| true, &|| false).unwrap();
         for series in by_job.names().select(metric, &[]) {
             let key = by_job.names().index().key(series).unwrap();
             let tags: Vec<String> = key.tags().iter().map(|(key, value)| format!("{key}={value}")).collect();

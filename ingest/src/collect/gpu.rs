@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use self::mask::GpuMasks;
+use self::mask::{GpuGiven, GpuMasks};
 use self::slots::GpuSlots;
 use super::energy::PowerBoard;
 use super::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
@@ -358,14 +358,18 @@ impl Subject for VendorGpus {
             return None;
         }
         let (numbers, cards): (Vec<usize>, Vec<GpuIdentity>) = self.roll.of(self.vendor).into_iter().unzip();
-        let entry = |(number, card): (usize, &GpuIdentity)| {
+        let given = self.masks.given(&self.tree, &cards);
+        let entry = |((number, card), given): ((usize, &GpuIdentity), GpuGiven)| {
             let mut entry = card.entry(number);
-            if let Some(variable) = self.masks.leaves_out(card, &cards).filter(|_| entry.reason.is_empty()) {
-                entry.reason = format!("not in the job: {variable} leaves it out");
+            entry.in_job = given.in_job();
+            if let GpuGiven::No { why } = given
+                && entry.reason.is_empty()
+            {
+                entry.reason = format!("not in the job: {why}");
             }
             entry
         };
-        Some(numbers.into_iter().zip(&cards).map(entry).collect())
+        Some(numbers.into_iter().zip(&cards).zip(given).map(entry).collect())
     }
 
     fn device_kind(&self) -> Option<DeviceKind> {

@@ -223,6 +223,7 @@ async fn sql_tells_the_devices_of_each_node() {
         numa: Some(3),
         memory_bytes: Some(206_141_652_992),
         limit_watts: Some(750.0),
+        in_job: Some(true),
         ..InventoryEntry::new(DeviceKind::Gpu, "0")
     };
     let refused = InventoryEntry::refused(DeviceKind::Energy, "/sys/x", "Permission denied", "ask root");
@@ -230,16 +231,16 @@ async fn sql_tells_the_devices_of_each_node() {
         asked.db.put_meta(entry.change(asked.db.snapshot().node()), Durability::Buffered).unwrap();
     }
     let expected = expect_test::expect![[r#"
-        +--------+--------+--------+-------+------+--------------+-------------+---------+-----------------------------+
-        | kind   | device | vendor | model | numa | memory_bytes | limit_watts | status  | reason                      |
-        +--------+--------+--------+-------+------+--------------+-------------+---------+-----------------------------+
-        | gpu    | 0      | AMD    |       | 3    | 206141652992 | 750.0       | ok      |                             |
-        | energy | /sys/x |        |       |      |              |             | refused | Permission denied; ask root |
-        +--------+--------+--------+-------+------+--------------+-------------+---------+-----------------------------+"#]];
+        +--------+--------+--------+-------+------+--------------+-------------+---------+--------+-----------------------------+
+        | kind   | device | vendor | model | numa | memory_bytes | limit_watts | status  | in_job | reason                      |
+        +--------+--------+--------+-------+------+--------------+-------------+---------+--------+-----------------------------+
+        | gpu    | 0      | AMD    |       | 3    | 206141652992 | 750.0       | ok      | true   |                             |
+        | energy | /sys/x |        |       |      |              |             | refused |        | Permission denied; ask root |
+        +--------+--------+--------+-------+------+--------------+-------------+---------+--------+-----------------------------+"#]];
     expected.assert_eq(
         &asked
             .answer(
-                "SELECT kind, device, vendor, model, numa, memory_bytes, limit_watts, status, reason FROM inventory",
+                "SELECT kind, device, vendor, model, numa, memory_bytes, limit_watts, status, in_job, reason FROM inventory",
             )
             .await,
     );
@@ -265,4 +266,106 @@ fn jobs_that_share_a_node_have_the_energy_of_the_node_while_they_ran() {
     let (job, joules, seconds) = told.pop().unwrap();
     assert_eq!((&*job, joules.unwrap().round(), seconds.round()), ("local", 500.0, 5.0));
     assert_eq!(told, [("j0".to_owned(), Some(2_500.0), 15.0), ("j1".to_owned(), Some(1_600.0), 15.0)]);
+}
+
+/// What the GPUs of the inventory say of the job.
+fn given(db: &Db, gpus: [Option<bool>; 3]) {
+    for (number, in_job) in gpus.into_iter().enumerate() {
+        let entry = InventoryEntry { in_job, ..InventoryEntry::new(DeviceKind::Gpu, number.to_string()) };
+        db.put_meta(entry.change("n1"), Durability::Buffered).unwrap();
+    }
+}
+
+const THREE_GPUS: &str = "gpu_energy_joules_total{gpu=0} 0:0 10:100\n\
+                          gpu_energy_joules_total{gpu=1} 0:0 10:2000\n\
+                          gpu_energy_joules_total{gpu=2} 0:0 10:30000";
+
+#[test]
+fn gpus_that_the_job_was_not_given_are_not_its_own() {
+    let (_dir, db) = recorded(None, THREE_GPUS);
+    let told = |db: &Db| -> Vec<_> {
+        let of = |row: JobEnergy| (row.gpu, row.joules.unwrap(), row.is_shared, row.doubt.is_some());
+        rows(db).into_iter().map(of).collect()
+    };
+    let gpu = |number: &str| Some(number.to_owned());
+    given(&db, [Some(true), Some(false), None]);
+    assert_eq!(
+        told(&db),
+        [(None, 30_100.0, true, false), (gpu("0"), 100.0, true, false), (gpu("2"), 30_000.0, true, true)]
+    );
+    // What covers the node covers all of it.
+    load_into(&db, "node_energy_joules_total{source=pm_counters} 0:0 10:77000");
+    assert_eq!(told(&db)[0], (None, 77_000.0, true, false));
+    given(&db, [Some(true); 3]);
+    assert_eq!(told(&db)[3], (gpu("2"), 30_000.0, false, false));
+}
+
+#[test]
+fn what_the_server_was_given_says_nothing_of_jobs_that_share_it() {
+    let (_dir, db) = recorded(None, THREE_GPUS);
+    given(&db, [Some(true), Some(false), None]);
+    let time = |second: i64| Timestamp::from_seconds(crate::testing::EPOCH_SECONDS + second);
+    let job = serde_json::json!({"id": "a"});
+    let interval = JobInterval { slot: 0, since: None, begin: time(0), end: Some(time(10)), job };
+    db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered).unwrap();
+    let of_job: Vec<JobEnergy> = rows(&db).into_iter().filter(|row| &*row.job == "a" && row.gpu.is_some()).collect();
+    assert_eq!(of_job.len(), 3);
+    assert!(of_job.iter().all(|row| row.is_shared && row.doubt.as_deref() == Some(NOT_KNOWN_WHOSE)), "{of_job:?}");
+}
+
+#[tokio::test]
+async fn each_run_has_the_gpus_that_it_was_given() {
+    let job = |id: &str| serde_json::json!({"id": id});
+    let dir = tempfile::tempdir().unwrap();
+    let mut dirs = Vec::new();
+    for (id, gpus) in [("a", [Some(true), Some(false), Some(false)]), ("b", [Some(false), Some(true), Some(true)])] {
+        dirs.push(dir.path().join(id));
+        let db = open(&dir.path().join(id), "n1");
+        load_into(&db, THREE_GPUS);
+        given(&db, gpus);
+        db.put_meta(MetaChange::Job(job(id)), Durability::Buffered).unwrap();
+    }
+    let db = Db::open_together(&dirs, telem_engine::Options::default()).unwrap();
+    let told: Vec<_> = rows(&db).into_iter().map(|row| (row.job.to_string(), row.joules.unwrap())).collect();
+    let told: Vec<_> = told.iter().map(|(job, joules)| (&**job, *joules)).collect();
+    assert_eq!(told, [("a", 100.0), ("a", 100.0), ("b", 32_000.0), ("b", 2_000.0), ("b", 30_000.0)]);
+}
+
+/// How often it is looked whether somebody waits: once for each piece that is read.
+fn looks(db: &Db, job: &str) -> usize {
+    let count = std::cell::Cell::new(0);
+    let is_stopped = || {
+        count.set(count.get() + 1);
+        false
+    };
+    let question = EnergyQuestion { is_job: &|id| id == job, is_node: &|_| true, is_stopped: &is_stopped };
+    assert!(!question.answer(&db.snapshot()).unwrap().is_empty());
+    count.get()
+}
+
+#[test]
+fn of_a_job_no_more_is_read_than_its_time() {
+    let (_dir, db) = recorded(None, "");
+    let counted = (0..100_000).map(|second| (second, Value::Int(second)));
+    put_into(&db, "node_energy_joules_total", &[("source", "rapl")], counted);
+    let time = |second: i64| Timestamp::from_seconds(crate::testing::EPOCH_SECONDS + second);
+    for number in 0..20 {
+        let (begin, end) = (time(50_000 + 100 * number), time(50_050 + 100 * number));
+        let job = serde_json::json!({"id": format!("j{number}")});
+        let interval = JobInterval { slot: 0, since: Some(begin), begin, end: Some(end), job };
+        db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered).unwrap();
+    }
+    let of_one = looks(&db, "j7");
+    assert!(of_one < 10, "{of_one}");
+    let question = EnergyQuestion { is_job: &|id| id == "j7", is_node: &|_| true, is_stopped: &|| false };
+    let row = question.answer(&db.snapshot()).unwrap().remove(0);
+    assert_eq!((row.joules, row.seconds), (Some(50.0), 50.0));
+    let elsewhere = EnergyQuestion { is_node: &|node| node == "n9", ..question };
+    assert_eq!(elsewhere.answer(&db.snapshot()).unwrap(), []);
+}
+
+#[test]
+fn a_span_that_begins_and_ends_hours_from_the_job_tells_of_it() {
+    let text = "node_energy_joules_total{source=rapl} 0:0 9:5 86409:86405 100000:86405";
+    check(&node(Some((40_000, 40_100)), text), "rapl", "counter", 100.0, (100.0, 0.0));
 }

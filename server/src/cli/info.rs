@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use clap::Args;
 use serde::Serialize;
+use telem_engine::SystemClock;
 
 use super::CliFailure;
 use super::source::{Origin, StrictArg, open_read_only};
@@ -72,7 +73,10 @@ pub fn run(args: &InfoArgs) -> Result<(), CliFailure> {
         Origin::Server(address) => of_server(address)?,
         Origin::Directories(dirs) => {
             let opened = open_read_only(&dirs, args.strict)?;
-            let looked = if args.duckdb { Info::of(&opened.db) } else { Info::with_metrics(&opened.db) };
+            let looked = match args.duckdb {
+                true => Info::of(&opened.db),
+                false => Info::with_metrics(&opened.db, &SystemClock::new(), &|| false),
+            };
             let info = looked.map_err(CliFailure::failed)?.without(&opened.unopened);
             NodesInfo { info, other_nodes: Vec::new() }
         }

@@ -1,11 +1,35 @@
 //! The energy of jobs for people: one line for nodes, and one for GPUs.
 
-use telem_query::energy::JobEnergy;
+use telem_query::energy::{GPU_SOURCE, JobEnergy};
 
-use super::{grouped, human};
+use super::{grouped, human, shown};
 
 /// Less of the job's time that nothing is known of is not worth a word.
 const UNKNOWN_TOLD: f64 = 0.01;
+
+/// The lines of all jobs, each with its label. Jobs that shared a node have lines of their own, as the node's energy
+/// counts for each of them; at most `jobs_max` have.
+pub fn lines(rows: &[JobEnergy], jobs_max: usize) -> Vec<(&'static str, String)> {
+    let mut jobs: Vec<&str> = rows.iter().map(|row| &*row.job).collect();
+    jobs.dedup();
+    let of = |rows: &[JobEnergy], name: &str| {
+        let told = [("energy", of_nodes(rows)), ("gpus", of_gpus(rows))];
+        let named = told.map(|(label, line)| line.map(|line| (label, format!("{name}{line}"))));
+        named.into_iter().flatten().collect::<Vec<_>>()
+    };
+    if jobs.len() < 2 || !rows.iter().any(|row| row.is_shared) {
+        return of(rows, "");
+    }
+    let groups = rows.chunk_by(|one, other| one.job == other.job).take(jobs_max);
+    let mut lines: Vec<_> = groups.flat_map(|rows| of(rows, &format!("{}: ", shown(&rows[0].job)))).collect();
+    if jobs.len() > jobs_max {
+        lines.push((
+            "energy",
+            format!("of {} more jobs: the table job_energy", grouped((jobs.len() - jobs_max) as u64)),
+        ));
+    }
+    lines
+}
 
 /// What the nodes took; `None` where nothing is known, and nothing was refused either.
 pub fn of_nodes(rows: &[JobEnergy]) -> Option<String> {
@@ -19,6 +43,11 @@ pub fn of_nodes(rows: &[JobEnergy]) -> Option<String> {
     let mut text = joules_text(joules);
     if known.len() > 1 {
         text += &format!(" on {} nodes", grouped(known.len() as u64));
+    }
+    // Counters of a node do not tell jobs apart.
+    if known.iter().any(|(row, _)| row.is_shared && row.source.as_deref() != Some(GPU_SOURCE)) {
+        let nodes = if known.len() > 1 { "these nodes" } else { "the node" };
+        text += &format!(", of {nodes} while the job ran");
     }
     text += &format!(", mean {} W", human::short((joules / seconds).round()));
     if let [(one, _)] = &*known {
@@ -120,6 +149,7 @@ mod tests {
             gpu_hours: None,
             idle_gpu_hours: None,
             held_idle_gpu_hours: None,
+            is_shared: false,
             doubt: None,
             reason: None,
         }
@@ -138,6 +168,46 @@ mod tests {
             "100 kJ (0.0278 kWh) on 2 nodes, mean 500 W a node, by pm_counters; covers 67 % of the time; unknown on 1 \
              nodes; DOUBTED of n1: it stands still"
         );
+    }
+
+    #[test]
+    fn the_energy_of_a_node_that_others_used_too_is_called_that() {
+        let one = JobEnergy { is_shared: true, ..row("n1", None, Some(50_000.0)) };
+        assert_eq!(
+            of_nodes(std::slice::from_ref(&one)).unwrap(),
+            "50.0 kJ (0.0139 kWh), of the node while the job ran, mean 500 W, peak 1000 W, by pm_counters"
+        );
+        let told = of_nodes(&[one.clone(), row("n2", None, Some(50_000.0))]).unwrap();
+        assert!(told.contains("on 2 nodes, of these nodes while the job ran, mean"), "{told}");
+        // The job's own GPUs are its own.
+        let gpus = JobEnergy { source: Some(GPU_SOURCE.to_owned()), ..one };
+        assert_eq!(of_nodes(&[gpus]).unwrap(), "50.0 kJ (0.0139 kWh), mean 500 W, peak 1000 W, by gpu");
+    }
+
+    #[test]
+    fn jobs_that_shared_a_node_have_lines_of_their_own() {
+        let of = |job: &str, is_shared| JobEnergy { job: Arc::from(job), is_shared, ..row("n1", None, Some(50_000.0)) };
+        let gpu = JobEnergy { gpu: Some("0".to_owned()), ..of("b", true) };
+        assert_eq!(
+            lines(&[of("a", true), of("b", true), gpu.clone(), of("c", true)], 2),
+            [
+                (
+                    "energy",
+                    "a: 50.0 kJ (0.0139 kWh), of the node while the job ran, mean 500 W, peak 1000 W, by pm_counters"
+                        .to_owned()
+                ),
+                (
+                    "energy",
+                    "b: 50.0 kJ (0.0139 kWh), of the node while the job ran, mean 500 W, peak 1000 W, by pm_counters"
+                        .to_owned()
+                ),
+                ("gpus", "b: 1 GPU, 50.0 kJ (0.0139 kWh)".to_owned()),
+                ("energy", "of 1 more jobs: the table job_energy".to_owned()),
+            ]
+        );
+        // Of runs that came one after the other the sum.
+        let sum = lines(&[of("a", false), of("b", false)], 2);
+        assert!(sum.len() == 1 && sum[0].1.starts_with("100 kJ"), "{sum:?}");
     }
 
     #[test]

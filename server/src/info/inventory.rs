@@ -36,6 +36,8 @@ pub struct DeviceFacts {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub firmware: String,
     pub status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_job: Option<bool>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -61,6 +63,7 @@ impl DeviceFacts {
             driver: entry.driver,
             firmware: entry.firmware,
             status: entry.status.name().to_owned(),
+            in_job: entry.in_job,
             reason: entry.reason,
         }
     }
@@ -84,6 +87,8 @@ impl DeviceFacts {
         if !self.is_ok() {
             facts.push(self.status.to_uppercase());
             facts.push(shown(&self.reason));
+        } else if self.in_job == Some(false) {
+            facts.push("not in the job".to_owned());
         }
         facts.retain(|fact| !fact.is_empty());
         facts.join(", ")
@@ -148,13 +153,19 @@ mod tests {
             ..DeviceFacts::default()
         };
         let disk = DeviceFacts { kind: "disk".to_owned(), status: "ok".to_owned(), ..DeviceFacts::default() };
+        let not_given = DeviceFacts {
+            in_job: Some(false),
+            reason: "not in the job: CUDA_VISIBLE_DEVICES leaves it out".to_owned(),
+            ..gpu("n2", "2")
+        };
         let lost = DeviceFacts { status: "lost".to_owned(), reason: "it is gone".to_owned(), ..gpu("n2", "1") };
         assert_eq!(
-            lines(&[gpu("n1", "0"), gpu("n1", "1"), gpu("n2", "0"), lost, disk, refused]),
+            lines(&[gpu("n1", "0"), gpu("n1", "1"), gpu("n2", "0"), not_given, lost, disk, refused]),
             [
                 "gpu 1: NVIDIA H200, 151 GB, 700 W, LOST, it is gone",
                 "energy /sys/energy_uj: REFUSED, Permission denied; an administrator can open it",
                 "3 x gpu: NVIDIA H200, 151 GB, 700 W (on 2 nodes)",
+                "gpu: NVIDIA H200, 151 GB, 700 W, not in the job",
             ]
         );
         assert_eq!(lines(&[]), [""; 0]);

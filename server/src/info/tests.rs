@@ -30,6 +30,7 @@ fn info(segments: &[&str]) -> Info {
         by_metric: Vec::new(),
         inventory: Vec::new(),
         energy: Vec::new(),
+        energy_left_out: false,
         databases: Vec::new(),
         unopened: Vec::new(),
     }
@@ -406,4 +407,16 @@ fn a_database_that_could_not_be_opened_is_named_with_the_reason() {
     assert!(text.contains("\n  n3: LEFT OUT, "), "{text}");
     let json = serde_json::to_value(info(&["a"]).without(&unopened)).unwrap();
     assert_eq!(json["unopened"][0]["data"], "/data/o'brien/n3");
+}
+
+#[test]
+fn energy_that_takes_too_long_is_left_out_and_that_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), telem_engine::Options::default()).unwrap();
+    let clock = telem_engine::SystemClock::new();
+    assert!(!Info::with_metrics(&db, &clock, &|| false).unwrap().energy_left_out);
+    let stopped = Info::with_metrics(&db, &clock, &|| true).unwrap();
+    assert!(stopped.energy_left_out && stopped.energy.is_empty());
+    let told = stopped.to_string();
+    assert!(told.contains("energy     not known within 10 s: `SELECT * FROM job_energy` has it, by job\n"), "{told}");
 }

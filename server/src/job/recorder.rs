@@ -44,7 +44,7 @@ use crate::settings::RunLabels;
 
 /// How long something takes before it is worth a word.
 const SLOW: Duration = Duration::from_secs(1);
-/// How long the energy of the job may be looked for at its end, before nothing is said of it.
+/// How long the energy of the job may be looked for at its end, before it is said who tells it.
 const ENERGY_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a command without a parent is looked for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -281,7 +281,7 @@ impl Job {
         let complete = self.stopped && saved.as_ref().is_some_and(|saved| saved.failed.is_none());
         let tally = Tally::of(&ready);
         let queries = self.usage.take().map(|watch| watch.query_cpu_seconds());
-        let energy = if self.stopped { self.energy(&ready) } else { None };
+        let energy = if self.stopped { self.energy(&ready) } else { Some(Vec::new()) };
         let summary = JobSummary::of(&ready, self.stopped, saved).with(tally).after(course).beside(queries);
         summary.costing(energy).tell(self.notes);
         if complete {
@@ -293,9 +293,15 @@ impl Job {
     /// What the job took of energy on this node; `None` where that takes too long to find out.
     fn energy(&self, ready: &Ready) -> Option<Vec<JobEnergy>> {
         let until = self.clock.monotonic() + ENERGY_TIMEOUT;
-        let is_over = || self.hurry.load(Ordering::Relaxed) || self.clock.monotonic() >= until;
-        let energy = of_jobs(&ready.db.snapshot(), &is_over).ok()?;
-        (!is_over()).then_some(energy)
+        let is_hurried = || self.hurry.load(Ordering::Relaxed);
+        let is_late = || self.clock.monotonic() >= until;
+        let energy = of_jobs(&ready.db.snapshot(), &|| is_hurried() || is_late()).ok()?;
+        match (is_hurried(), is_late()) {
+            // Nobody waits for words.
+            (true, _) => Some(Vec::new()),
+            (false, true) => None,
+            (false, false) => Some(energy),
+        }
     }
 
     /// The command's usage is only reported at the end; without a thread for it less is known.

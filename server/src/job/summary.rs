@@ -101,9 +101,11 @@ impl JobSummary {
         Self { query_cpu_seconds: query_cpu_seconds.unwrap_or_default(), ..self }
     }
 
-    /// With what this node took of energy, where that is known in time.
+    /// With what this node took of energy; `None` where that was not known in time.
     pub fn costing(self, energy: Option<Vec<JobEnergy>>) -> Self {
-        let energy = energy.unwrap_or_default();
+        let Some(energy) = energy else {
+            return Self { energy: vec!["it takes a moment to add up: telem info tells it".to_owned()], ..self };
+        };
         let on_this_node = |text| match self.others {
             Some(Tally { nodes: 1.., .. }) => format!("{text} · on this node"),
             _ => text,

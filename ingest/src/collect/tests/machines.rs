@@ -116,6 +116,7 @@ fn inventory(world: &World) -> String {
             ("limit_watts", number(entry.limit_watts.map(|watts| watts.to_string()))),
             ("driver", entry.driver.clone()),
             ("firmware", entry.firmware.clone()),
+            ("in_job", number(entry.in_job.map(|in_job| in_job.to_string()))),
             ("reason", entry.reason.clone()),
         ] {
             if !value.is_empty() {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::known::{batch, names};
 use super::samples::engine_error;
 use super::{Column, RowKind, RowsRequest, Tests, unanswerable};
-use crate::energy::{JobEnergy, of_jobs};
+use crate::energy::{EnergyQuestion, JobEnergy};
 use crate::leaf::{Batches, LeafContext, Part};
 
 /// What is known of the energy that a job took on a node, or on one GPU of it.
@@ -122,11 +122,12 @@ pub(super) fn energies(
         return Ok(Box::new(std::iter::empty()));
     }
     let tests = Tests::new(&request.tests)?;
-    let passes = |row: &JobEnergy| {
-        tests.node.iter().all(|accepts| accepts(&row.node)) && tests.job.iter().all(|accepts| accepts(&row.job))
+    let question = EnergyQuestion {
+        is_job: &|job| tests.job.iter().all(|accepts| accepts(job)),
+        is_node: &|node| tests.node.iter().all(|accepts| accepts(node)),
+        is_stopped: &|| context.stop.is_asked(),
     };
-    let mut rows = of_jobs(&context.snapshot, &|| context.stop.is_asked()).map_err(engine_error)?;
-    rows.retain(passes);
+    let mut rows = question.answer(&context.snapshot).map_err(engine_error)?;
     rows.truncate(request.limit.unwrap_or(usize::MAX));
     let mut arrays = Vec::with_capacity(request.columns.len());
     for column in &request.columns {

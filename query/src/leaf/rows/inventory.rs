@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, StringViewArray};
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringViewArray};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::error::Result;
 use serde::{Deserialize, Serialize};
@@ -27,11 +27,12 @@ pub enum DeviceField {
     Driver,
     Firmware,
     Status,
+    InJob,
     Reason,
 }
 
 impl DeviceField {
-    pub const ALL: [DeviceField; 13] = [
+    pub const ALL: [DeviceField; 14] = [
         DeviceField::Kind,
         DeviceField::Device,
         DeviceField::Vendor,
@@ -44,6 +45,7 @@ impl DeviceField {
         DeviceField::Driver,
         DeviceField::Firmware,
         DeviceField::Status,
+        DeviceField::InJob,
         DeviceField::Reason,
     ];
 
@@ -62,6 +64,7 @@ impl DeviceField {
             DeviceField::Driver => "driver",
             DeviceField::Firmware => "firmware",
             DeviceField::Status => "status",
+            DeviceField::InJob => "in_job",
             DeviceField::Reason => "reason",
         }
     }
@@ -70,6 +73,7 @@ impl DeviceField {
         match self {
             DeviceField::Numa | DeviceField::MemoryBytes => DataType::Int64,
             DeviceField::LimitWatts => DataType::Float64,
+            DeviceField::InJob => DataType::Boolean,
             _ => DataType::Utf8View,
         }
     }
@@ -91,6 +95,7 @@ impl DeviceField {
             DeviceField::Driver => texts(devices.map(|device| &*device.driver)),
             DeviceField::Firmware => texts(devices.map(|device| &*device.firmware)),
             DeviceField::Reason => texts(devices.map(|device| &*device.reason)),
+            DeviceField::InJob => Arc::new(devices.map(|device| device.in_job).collect::<BooleanArray>()),
             DeviceField::Numa => Arc::new(devices.map(|device| device.numa.map(i64::from)).collect::<Int64Array>()),
             DeviceField::MemoryBytes => {
                 let bytes = devices.map(|device| device.memory_bytes.and_then(|bytes| i64::try_from(bytes).ok()));

@@ -112,3 +112,11 @@ fn the_next_command_names_what_there_is() {
     let near = Saved { dir: here, failed: None, nothing: false };
     assert_eq!(next(dir.path(), Some(near), None).unwrap(), "telem info telem-7/n1 · telem replay telem-7/n1");
 }
+
+#[test]
+fn energy_that_is_not_added_up_in_time_is_told_by_somebody_else() {
+    let late = summary(Path::new("/no/such/place"), None).costing(None);
+    assert_eq!(late.energy, ["it takes a moment to add up: telem info tells it"]);
+    let nothing = summary(Path::new("/no/such/place"), None).costing(Some(Vec::new()));
+    assert_eq!(nothing.energy, [""; 0]);
+}

@@ -15,6 +15,7 @@ use crate::http::asker::Asker;
 use crate::info::Info;
 use crate::protocol::Protocol;
 use crate::state::State;
+use crate::walks::StopSign;
 
 /// What `/api/info` answers with.
 #[derive(Debug)]
@@ -40,8 +41,12 @@ async fn info(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, A
     let db = state.db.clone();
     // The answer waits for a lock that the writer holds while it appends.
     let asker = Asker::of(&request);
-    let look = move || if by_metric { Info::with_metrics(&db) } else { Info::of(&db) };
-    let mut info = state.limits.walks.walk(&asker, move |_| Ok::<_, ApiError>(look()?)).await?;
+    let clock = Arc::clone(&state.clock);
+    let look = move |stop: &StopSign| match by_metric {
+        true => Info::with_metrics(&db, &*clock, &|| stop.check().is_err()),
+        false => Info::of(&db),
+    };
+    let mut info = state.limits.walks.walk(&asker, move |stop| Ok::<_, ApiError>(look(stop)?)).await?;
     info.version = Some(state.version.to_owned());
     info.level = state.writer.is_some().then_some(state.level);
     let text = serde_json::to_string(&info)

@@ -146,7 +146,7 @@ async fn end(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, Ap
 
 /// Of this node.
 async fn all(Of(state): Of<Arc<State>>) -> Response {
-    let part = |JobPart { job, node, description }: JobPart| json!({ "job": *job, "node": *node, "description": description.as_deref() });
+    let part = |JobPart { job, node, description, .. }: JobPart| json!({ "job": *job, "node": *node, "description": description.as_deref() });
     let parts: Vec<Json> = state.db.snapshot().job_parts().into_iter().map(part).collect();
     answer(&Json::Array(parts))
 }

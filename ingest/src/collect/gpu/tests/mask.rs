@@ -1,7 +1,7 @@
 //! Which GPUs a mask leaves out, by UUID and by place.
 
 use super::*;
-use crate::collect::gpu::mask::GpuMasks;
+use crate::collect::gpu::mask::{GpuGiven, GpuMasks};
 
 const NOBODY: [usize; 0] = [];
 
@@ -11,7 +11,9 @@ fn masks(variable: &str, mask: &str) -> GpuMasks {
 
 /// Which of them are left out, by their place.
 fn left_out(masks: &GpuMasks, cards: &[GpuIdentity]) -> Vec<usize> {
-    (0..cards.len()).filter(|place| masks.leaves_out(&cards[*place], cards).is_some()).collect()
+    let bare = tempfile::tempdir().unwrap();
+    let given = masks.given(&Tree::new(bare.path()), cards);
+    (0..cards.len()).filter(|place| given[*place].in_job() == Some(false)).collect()
 }
 
 fn three(vendor: GpuVendor, uuids: [&str; 3]) -> Vec<GpuIdentity> {
@@ -73,7 +75,35 @@ fn the_inventory_notes_what_the_job_was_not_given() {
     let view = GpuView { masks: masks("CUDA_VISIBLE_DEVICES", "GPU-bb22"), ..stage.view(2) };
     let mut gpus = VendorGpus::new(GpuVendor::Nvidia, Box::new(source), &view, &stage.roll);
     gpus.search();
-    let notes: Vec<String> = gpus.inventory().unwrap().into_iter().map(|card| card.reason).collect();
-    let not_given = "not in the job: CUDA_VISIBLE_DEVICES leaves it out";
-    assert_eq!(notes, [not_given, "", not_given]);
+    let notes: Vec<_> = gpus.inventory().unwrap().into_iter().map(|card| (card.in_job, card.reason)).collect();
+    let not_given = (Some(false), "not in the job: CUDA_VISIBLE_DEVICES leaves it out".to_owned());
+    assert_eq!(notes, [not_given.clone(), (Some(true), String::new()), not_given]);
+}
+
+/// As in a container or a control group that has some of the devices of the node.
+#[test]
+fn gpus_that_may_not_be_opened_are_not_in_the_job() {
+    let stage = Stage::new();
+    let amd = three(GpuVendor::Amd, ["a1b2", "c3d4", "e5f6"]);
+    for (at, card) in amd.iter().enumerate() {
+        let dir = format!("sys/bus/pci/devices/{}/drm/renderD{}", card.pci, 128 + at);
+        fs::create_dir_all(stage.tree.path().join(dir)).unwrap();
+    }
+    let given = |masks: &GpuMasks| -> Vec<_> {
+        masks.given(&Tree::new(stage.tree.path()), &amd).iter().map(GpuGiven::in_job).collect()
+    };
+    // Nothing can be opened, so nothing is known.
+    assert_eq!(given(&GpuMasks::default()), [None; 3]);
+    assert_eq!(given(&masks("ROCR_VISIBLE_DEVICES", "0")), [None; 3]);
+    let dri = stage.tree.path().join("dev/dri");
+    fs::create_dir_all(&dri).unwrap();
+    fs::write(dri.join("renderD129"), "").unwrap();
+    let of_one = [Some(false), Some(true), Some(false)];
+    assert_eq!(given(&GpuMasks::default()), of_one);
+    assert_eq!(given(&masks("ROCR_VISIBLE_DEVICES", "0")), of_one);
+    fs::write(dri.join("renderD128"), "").unwrap();
+    assert_eq!(given(&masks("ROCR_VISIBLE_DEVICES", "1,0")), [Some(true), Some(true), Some(false)]);
+    // One of two, in an order that nobody says.
+    assert_eq!(given(&masks("ROCR_VISIBLE_DEVICES", "1")), [None, None, Some(false)]);
+    assert_eq!(given(&masks("ROCR_VISIBLE_DEVICES", "GPU-c3d4")), [Some(false), Some(true), Some(false)]);
 }
