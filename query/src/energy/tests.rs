@@ -306,7 +306,7 @@ fn what_the_server_was_given_says_nothing_of_jobs_that_share_it() {
     given(&db, [Some(true), Some(false), None]);
     let time = |second: i64| Timestamp::from_seconds(crate::testing::EPOCH_SECONDS + second);
     let job = serde_json::json!({"id": "a"});
-    let interval = JobInterval { slot: 0, since: None, begin: time(0), end: Some(time(10)), job };
+    let interval = JobInterval { slot: 0, since: None, begin: time(0), end: Some(time(10)), job: Arc::new(job) };
     db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered).unwrap();
     let of_job: Vec<JobEnergy> = rows(&db).into_iter().filter(|row| &*row.job == "a" && row.gpu.is_some()).collect();
     assert_eq!(of_job.len(), 3);
@@ -352,7 +352,7 @@ fn of_a_job_no_more_is_read_than_its_time() {
     for number in 0..20 {
         let (begin, end) = (time(50_000 + 100 * number), time(50_050 + 100 * number));
         let job = serde_json::json!({"id": format!("j{number}")});
-        let interval = JobInterval { slot: 0, since: Some(begin), begin, end: Some(end), job };
+        let interval = JobInterval { slot: 0, since: Some(begin), begin, end: Some(end), job: Arc::new(job) };
         db.put_meta(MetaChange::JobInterval(interval), Durability::Buffered).unwrap();
     }
     let of_one = looks(&db, "j7");
