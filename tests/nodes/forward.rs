@@ -104,7 +104,7 @@ fn a_dashboard_of_dragons_has_the_lines_of_all_nodes_whichever_of_them_it_asks()
                 "tags": {"host": host, "gpu": gpu}});
             node.post("/api/put", &point).expect(204);
         }
-        // The head knows both series of a node that it can name.
+        // Once the head names this one, it knows those before it too.
         put(node, value);
     }
     wait_for_ranks(&head, "head 1, n1 2");

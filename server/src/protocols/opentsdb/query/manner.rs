@@ -48,13 +48,13 @@ pub const OPENTSDB: Manner = Manner {
 
 /// How one request is read.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading {
+pub struct QueryReading {
     pub fidelity: Fidelity,
     pub manner: Manner,
 }
 
-impl From<Fidelity> for Reading {
+impl From<Fidelity> for QueryReading {
     fn from(fidelity: Fidelity) -> Self {
-        Reading { fidelity, manner: OPENTSDB }
+        QueryReading { fidelity, manner: OPENTSDB }
     }
 }

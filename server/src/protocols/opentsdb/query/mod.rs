@@ -31,7 +31,7 @@ use telem_query::run::Round;
 use telem_query::tsq::Fidelity;
 
 use self::gaps::Gaps;
-use self::manner::{Manner, OPENTSDB, Reading};
+use self::manner::{Manner, OPENTSDB, QueryReading};
 use self::parse::Asked;
 pub use self::pieces::Pieces;
 use self::render::AnswerBuffer;
@@ -75,7 +75,7 @@ pub async fn answer_in(
         None
     };
     let stats = Stats::new(Arc::clone(&state.clock));
-    let (asked, question) = understand(state, call, body, Reading { fidelity, manner }).await?;
+    let (asked, question) = understand(state, call, body, QueryReading { fidelity, manner }).await?;
     let notes = notes(state, &asked, &question);
     let held = state.limits.answers.start();
     let mut out = AnswerBuffer::new(Arc::new(asked), notes, state.index(), held, stats);
@@ -191,7 +191,7 @@ pub async fn understand(
     state: &Arc<State>,
     call: &Call,
     body: Option<String>,
-    reading: impl Into<Reading>,
+    reading: impl Into<QueryReading>,
 ) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
     let reading = reading.into();
     let asked = match body {
@@ -213,9 +213,9 @@ fn resolved(
     mut asked: Asked,
     state: &State,
     call: &Call,
-    reading: Reading,
+    reading: QueryReading,
 ) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
-    let Reading { fidelity, manner } = reading;
+    let QueryReading { fidelity, manner } = reading;
     let delete = call.method == Method::DELETE || asked.delete;
     let refused = || {
         OpenTsdbError::bad_request("Deleting data is not enabled")

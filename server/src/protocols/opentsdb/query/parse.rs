@@ -14,7 +14,7 @@ use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter, FilterRole};
 use super::gaps::Gaps;
-use super::manner::{LineOrder, Reading};
+use super::manner::{LineOrder, QueryReading};
 use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 /// Most sub-queries in one request.
@@ -119,7 +119,7 @@ impl Default for RateOptions {
 /// The sub-queries of a request as they are read: every one once, and all within limits.
 #[derive(Debug)]
 pub struct Subs {
-    reading: Reading,
+    reading: QueryReading,
     kept: Vec<Sub>,
     given: usize,
     regexps: usize,
@@ -127,7 +127,7 @@ pub struct Subs {
 }
 
 impl Subs {
-    pub fn new(reading: Reading) -> Self {
+    pub fn new(reading: QueryReading) -> Self {
         Subs { reading, kept: Vec::new(), given: 0, regexps: 0, tsuids: 0 }
     }
 
@@ -351,7 +351,7 @@ pub fn from_json<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, OpenTsdbErr
 ///
 /// # Errors
 /// 400; for a query of nothing what OpenTSDB makes of it.
-pub fn body(body: &str, reading: impl Into<Reading>) -> Result<Asked, OpenTsdbError> {
+pub fn body(body: &str, reading: impl Into<QueryReading>) -> Result<Asked, OpenTsdbError> {
     let reading = reading.into();
     let nothing = || OpenTsdbError::unforeseen(reading.fidelity, "An internal null pointer exception was thrown");
     if body.trim_start().starts_with("null") {
@@ -386,7 +386,7 @@ pub fn body(body: &str, reading: impl Into<Reading>) -> Result<Asked, OpenTsdbEr
     Ok(asked)
 }
 
-fn sub(text: &str, reading: Reading) -> Result<Sub, String> {
+fn sub(text: &str, reading: QueryReading) -> Result<Sub, String> {
     let raw: RawSub<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut all = Vec::new();
     let mut tags = raw.tags.unwrap_or_default();

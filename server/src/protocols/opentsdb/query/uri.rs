@@ -4,7 +4,7 @@ use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter, FilterReader, FilterRole};
 use super::gaps::Gaps;
-use super::manner::Reading;
+use super::manner::QueryReading;
 use super::parse::{self, Asked, RateOptions, Sub, Subs};
 use crate::http::Params;
 use crate::protocols::opentsdb::call::required;
@@ -12,7 +12,7 @@ use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 /// # Errors
 /// 400 in OpenTSDB's words; for malformed tags what OpenTSDB makes of them.
-pub fn query(params: &Params, reading: impl Into<Reading>) -> Result<Asked, OpenTsdbError> {
+pub fn query(params: &Params, reading: impl Into<QueryReading>) -> Result<Asked, OpenTsdbError> {
     query_with(params, &[], reading).map(|(asked, _)| asked)
 }
 
@@ -23,7 +23,7 @@ pub fn query(params: &Params, reading: impl Into<Reading>) -> Result<Asked, Open
 pub fn query_with(
     params: &Params,
     more: &[String],
-    reading: impl Into<Reading>,
+    reading: impl Into<QueryReading>,
 ) -> Result<(Asked, Vec<usize>), OpenTsdbError> {
     let reading = reading.into();
     let fidelity = reading.fidelity;
@@ -66,7 +66,7 @@ pub fn query_with(
 }
 
 /// `aggregator:[part:]*metric{...}{...}`
-fn by_metric(text: &str, reading: Reading) -> Result<Sub, OpenTsdbError> {
+fn by_metric(text: &str, reading: QueryReading) -> Result<Sub, OpenTsdbError> {
     let fidelity = reading.fidelity;
     let mut sub = Sub::default();
     let last = parts(text, "m", &mut sub, fidelity)?;
