@@ -196,6 +196,17 @@ impl SeriesIndex {
         })
     }
 
+    /// The first `max` names of `kind` that contain `part`, sorted by bytes.
+    pub fn containing(&self, kind: NameKind, part: &str, max: usize) -> Vec<String> {
+        let inner = self.read();
+        let names = inner.names(kind);
+        let found = |sorted: &[u32]| {
+            let texts = sorted.iter().map(|ordinal| &**names.text(*ordinal));
+            texts.filter(|name| name.contains(part)).take(max).map(str::to_owned).collect()
+        };
+        names.sorted(found)
+    }
+
     /// Whether any series of the database carries this name.
     pub fn knows(&self, kind: NameKind, name: &str) -> bool {
         self.ordinal(kind, name).is_some()

@@ -19,7 +19,7 @@ pub(crate) fn check_names(query: &TsQuery, index: &SeriesIndex) -> Result<()> {
         false => Err(Error::UnknownName { kind, name: name.to_owned() }),
     };
     check(NameKind::Metric, &query.metric)?;
-    for filter in &query.filters {
+    for filter in query.filters.iter().filter(|filter| filter.matcher.needs_tag()) {
         check(NameKind::TagKey, &filter.key)?;
         if let Matcher::LiteralOr(values) = &filter.matcher {
             values.iter().try_for_each(|value| check(NameKind::TagValue, value))?;
@@ -43,14 +43,16 @@ fn select_by(
     index: &SeriesIndex,
     of_metric: impl FnOnce(&[TagPredicate<'_>]) -> Vec<SeriesId>,
 ) -> Vec<SeriesId> {
-    let tests: Vec<_> = query.filters.iter().map(|filter| |value: &str| filter.matcher.accepts(value)).collect();
+    let choosing = || query.filters.iter().filter(|filter| filter.matcher.needs_tag());
+    let tests: Vec<_> = choosing().map(|filter| |value: &str| filter.matcher.accepts(value)).collect();
     let predicates: Vec<TagPredicate<'_>> =
-        query.filters.iter().zip(&tests).map(|(filter, accepts)| TagPredicate { key: &filter.key, accepts }).collect();
+        choosing().zip(&tests).map(|(filter, accepts)| TagPredicate { key: &filter.key, accepts }).collect();
     let mut selected = of_metric(&predicates);
     if query.explicit_tags && !query.filters.is_empty() {
         let keys = sorted_keys(query.filters.iter());
-        // Every filter's key is there, so as many tags as keys are exactly these keys.
-        selected.retain(|id| index.key(*id).is_some_and(|key| key.tags().len() == keys.len()));
+        // The key of every filter that needs one is there, so that only others are looked for.
+        let explicit = |key: SeriesKey| key.tags().iter().all(|(tag, _)| keys.binary_search(&tag).is_ok());
+        selected.retain(|id| index.key(*id).is_some_and(explicit));
     }
     if let Some(series) = &query.series {
         let wanted: Vec<SeriesId> = series.iter().filter_map(|key| index.id(key)).collect();
@@ -65,7 +67,8 @@ pub(crate) fn group_key(query: &TsQuery, series: &SeriesKey) -> String {
         return encode_tags(series.tags());
     }
     let keys = sorted_keys(query.filters.iter().filter(|filter| filter.group_by));
-    let values: Vec<&str> = keys.iter().filter_map(|key| series.tags().get(key)).collect();
+    // No value is empty, so that a tag that is not there differs from all that are.
+    let values: Vec<&str> = keys.iter().map(|key| series.tags().get(key).unwrap_or_default()).collect();
     values.join(&SEPARATOR.to_string())
 }
 
@@ -77,6 +80,11 @@ fn sorted_keys<'a>(filters: impl Iterator<Item = &'a TagFilter>) -> Vec<&'a str>
 }
 
 impl Matcher {
+    /// Whether a series without the tag is left out.
+    pub fn needs_tag(&self) -> bool {
+        !matches!(self, Matcher::AnyOrNone)
+    }
+
     /// Whether a series with this value of the tag passes.
     pub fn accepts(&self, value: &str) -> bool {
         let among = |values: &[String]| values.iter().any(|one| one == value);
@@ -92,6 +100,7 @@ impl Matcher {
             Matcher::Wildcard(pattern) => glob(pattern, value),
             Matcher::IWildcard(pattern) => glob(&pattern.to_lowercase(), &value.to_lowercase()),
             Matcher::Regexp(expression) => expression.is_in(value),
+            Matcher::AnyOrNone => true,
         }
     }
 }

@@ -39,6 +39,8 @@ fn an_agent_answers_what_its_head_answers_whatever_it_is_asked() {
         ("POST", "/api/sql", &[], b"SELECT nothing FROM nowhere"),
         ("POST", "/api/query", &[json_body], query.as_bytes()),
         ("POST", "/grafana/api/query", &[json_body], query.as_bytes()),
+        ("POST", "/dragon/api/query", &[json_body], query.as_bytes()),
+        ("GET", "/dragon/api/suggest?q=os", &[], b""),
         ("GET", "/api/query?start=1767225600&end=1767225700&m=sum:loss%7Brank=*%7D", &[], b""),
         ("GET", "/api/query/last?timeseries=loss&back_scan=0", &[], b""),
         ("GET", "/api/suggest?type=metrics&q=lo", &[], b""),
@@ -88,4 +90,34 @@ fn without_a_head_an_agent_answers_for_itself_and_says_so() {
     wait_for_ranks(&again, "head 0, n1 1, n1 2");
     poll("the agent to know its head again", || ranks(&agent) == "head 0, n1 1, n1 2");
     assert_eq!(missing(&agent.sql(ROWS)), "");
+}
+
+#[test]
+fn a_dashboard_of_dragons_has_the_lines_of_all_nodes_whichever_of_them_it_asks() {
+    let job = Job::new();
+    let head = job.head(&[]);
+    let agent = job.agent("n1", "a");
+    wait_for_states(&head, "head head up, n1 up");
+    for (node, host, value) in [(&head, "head", 1), (&agent, "n1", 2)] {
+        for gpu in ["0", "1"] {
+            let point = json!({"metric": "DeviceUtilization", "timestamp": 1_767_225_600, "value": value,
+                "tags": {"host": host, "gpu": gpu}});
+            node.post("/api/put", &point).expect(204);
+        }
+        // Once the head names this one, it knows those before it too.
+        put(node, value);
+    }
+    wait_for_ranks(&head, "head 1, n1 2");
+    let filter = |tag: &str| json!({"type": "iliteral_or", "tagk": tag, "filter": "*", "groupBy": false});
+    let question = json!({"start": 1_767_225_600, "end": 1_767_225_610, "msResolution": false, "showQuery": true,
+        "queries": [{"metric": "DeviceUtilization", "aggregator": "sum", "downsample": "1s-avg",
+            "filters": [filter("host"), filter("gpu")]}]});
+    for node in [&head, &agent] {
+        let lines = node.post("/dragon/api/query", &question).expect(200).json();
+        let lines = lines.as_array().unwrap().iter().map(|line| {
+            let tag = |key: &str| line["tags"][key].as_str().unwrap().to_owned();
+            format!("{} {} {}", tag("host"), tag("gpu"), line["dps"]["1767225600"])
+        });
+        assert_eq!(lines.collect::<Vec<_>>(), ["head 0 1.0", "head 1 1.0", "n1 0 2.0", "n1 1 2.0"]);
+    }
 }

@@ -118,6 +118,10 @@ fn names_are_suggested_in_their_order_also_those_that_came_after_the_last_questi
     insert(&index, &key("node_load15", &[("host", "a")]));
     assert_eq!(index.suggest(NameKind::Metric, "node_", 2), ["node_load1", "node_load15"]);
     assert_eq!(index.suggest(NameKind::TagValue, "", 10), ["a", "b"]);
+    let containing = |part, max| index.containing(NameKind::Metric, part, max);
+    assert_eq!(containing("load1", 10), ["node_load1", "node_load15"]);
+    assert_eq!(containing("_", 2), ["gpu_watts", "node_load1"]);
+    assert!(containing("LOAD", 10).is_empty() && containing("", 0).is_empty());
     let ordinals = ["b", "a", "c"].map(|value| index.ordinal(NameKind::TagValue, value));
     assert_eq!(ordinals, [Some(0), Some(1), None], "ordinals are in the order of first sight");
     for ordinal in ordinals.into_iter().flatten() {

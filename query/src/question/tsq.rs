@@ -14,7 +14,7 @@ pub struct TsQuery {
     pub metric: String,
     /// All must accept a series; several may have one key.
     pub filters: Vec<TagFilter>,
-    /// Keep only series whose tag keys are exactly those of `filters`; without filters it has no effect.
+    /// Keep only series without tags other than those of `filters`; without filters it has no effect.
     pub explicit_tags: bool,
     /// Only these series of the metric; `None` is all.
     #[serde(with = "serial::series")]
@@ -68,7 +68,7 @@ pub struct TagFilter {
     pub group_by: bool,
 }
 
-/// Which values of a tag a filter accepts. A series without the tag is never accepted.
+/// Which values of a tag a filter accepts. Only [`Matcher::AnyOrNone`] accepts a series without the tag.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Matcher {
     /// One of these; every one must be a known tag value or the query is an error.
@@ -82,6 +82,8 @@ pub enum Matcher {
     IWildcard(String),
     /// Accepts when the expression is found anywhere in the value.
     Regexp(Expression),
+    /// Every value, and series without the tag: such a filter only makes groups. Nobody needs to know the tag.
+    AnyOrNone,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

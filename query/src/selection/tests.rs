@@ -61,3 +61,9 @@ fn globs_are_anchored_only_at_the_one_end_without_a_star() {
     check(&Matcher::Wildcard("Web*".to_owned()), &["Web1"], &["web1"]);
     check(&Matcher::IWildcard("Web*".to_owned()), &["Web1", "WEB1"], &["xweb1"]);
 }
+
+#[test]
+fn a_filter_that_only_groups_accepts_every_value_and_needs_no_tag() {
+    check(&Matcher::AnyOrNone, &["web01", "*", ""], &[]);
+    assert!(!Matcher::AnyOrNone.needs_tag() && Matcher::Wildcard("*".to_owned()).needs_tag());
+}

@@ -56,7 +56,8 @@ pub fn over(router: Router, head: InSight, node: &str, limits: BodyLimits) -> Ro
 
 /// Whether it queries samples or nodes of the job, or is about the job itself. Samples that are sent do not count: a node stores its own.
 fn is_question(method: &Method, path: &str) -> bool {
-    let path = path.strip_prefix("/grafana").unwrap_or(path).to_ascii_lowercase();
+    let view = ["/grafana", "/dragon"].into_iter().find_map(|view| path.strip_prefix(view));
+    let path = view.unwrap_or(path).to_ascii_lowercase();
     let mut words = path.split('/').filter(|word| !word.is_empty()).peekable();
     let is_api = words.next_if_eq(&"api").is_some();
     if is_api {

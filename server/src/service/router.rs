@@ -18,6 +18,7 @@ use tower_http::compression::CompressionLayer;
 use crate::http::ApiError;
 use crate::net::Services;
 use crate::protocol::Protocol;
+use crate::protocols::dragon::Dragon;
 use crate::protocols::influx::Influx;
 use crate::protocols::info::InfoApi;
 use crate::protocols::job::JobApi;
@@ -34,11 +35,13 @@ pub struct ProtocolOptions {
 /// Every protocol, a line each.
 fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Protocol>> {
     let state = || Arc::clone(state);
+    let opentsdb = Arc::new(OpenTsdb::new(state(), options.telnet.clone()));
     vec![
+        Arc::new(Dragon::new(Arc::clone(&opentsdb))),
         Arc::new(Influx::new(state())),
         Arc::new(InfoApi::new(state())),
         Arc::new(JobApi::new(state())),
-        Arc::new(OpenTsdb::new(state(), options.telnet.clone())),
+        opentsdb,
         Arc::new(SqlApi::new(state())),
     ]
 }

@@ -2,7 +2,6 @@
 
 use axum::http::Method;
 
-use super::aggregators::names;
 use super::call::{Call, Generation};
 use super::errors::OpenTsdbError;
 use super::query::filters::KINDS;
@@ -13,10 +12,10 @@ use crate::state::State;
 /// The version of OpenTSDB whose API this is. Clients choose their dialect by it.
 const OPENTSDB_VERSION: &str = "2.4.1";
 
-pub fn aggregators(call: &Call) -> Result<Answer, OpenTsdbError> {
+pub fn aggregators(call: &Call, names: &[&str]) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST])?;
     let mut out = Vec::new();
-    json::list(&mut out, names(), json::string);
+    json::list(&mut out, names, |out, name| json::string(out, name));
     Ok(Answer::ok(out))
 }
 

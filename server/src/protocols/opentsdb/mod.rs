@@ -7,14 +7,14 @@
 mod aggregators;
 pub(crate) mod annotation;
 pub(crate) mod asked;
-mod call;
+pub(crate) mod call;
 mod counters;
-mod describe;
-mod errors;
+pub(crate) mod describe;
+pub(crate) mod errors;
 #[cfg(test)]
 mod fuzzing;
 mod graph;
-mod json;
+pub(crate) mod json;
 pub(crate) mod last;
 pub(crate) mod lookup;
 pub(crate) mod names;
@@ -41,6 +41,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use telem_query::tsq::Fidelity;
 
 use self::asked::QueryLog;
@@ -74,6 +75,10 @@ impl OpenTsdb {
     pub fn new(state: Arc<State>, telnet: TelnetLimits) -> Self {
         let (counters, queries, naming) = Default::default();
         Self { state, counters, queries, naming, telnet }
+    }
+
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
     }
 }
 
@@ -147,13 +152,22 @@ impl Answer {
 }
 
 async fn answer(FromState(tsdb): FromState<Arc<OpenTsdb>>, request: Request) -> Response {
+    answer_by(|tsdb, call, request| Box::pin(dispatch(tsdb, call, request)), tsdb, request).await
+}
+
+/// Finds the answer to a call: [`dispatch`], or what a view of this API has in its place.
+pub(crate) type Dispatch =
+    for<'a> fn(&'a Arc<OpenTsdb>, &'a Call, Request) -> BoxFuture<'a, Result<Answer, OpenTsdbError>>;
+
+/// Answers a request whose path begins with that of the API.
+pub(crate) async fn answer_by(dispatch: Dispatch, tsdb: Arc<OpenTsdb>, request: Request) -> Response {
     let counters = &tsdb.counters.http;
     counters.received.fetch_add(1, Ordering::Relaxed);
     let page = tsdb.state.cors.judge(request.headers());
     let mut response = match &page {
         Verdict::Refused { origin } => respond(Err(OpenTsdbError::strange_page(origin)), None),
         Verdict::Admitted(_) if request.method() == Method::OPTIONS => StatusCode::OK.into_response(),
-        Verdict::Admitted(_) | Verdict::NoPage => answer_call(&tsdb, request).await,
+        Verdict::Admitted(_) | Verdict::NoPage => answer_call(dispatch, &tsdb, request).await,
     };
     if let Verdict::Admitted(origin) = page {
         cors::allow(response.headers_mut(), origin);
@@ -162,7 +176,7 @@ async fn answer(FromState(tsdb): FromState<Arc<OpenTsdb>>, request: Request) -> 
     response
 }
 
-async fn answer_call(tsdb: &Arc<OpenTsdb>, request: Request) -> Response {
+async fn answer_call(dispatch: Dispatch, tsdb: &Arc<OpenTsdb>, request: Request) -> Response {
     let state = &tsdb.state;
     let call = match Call::read(&request) {
         Ok(call) => call,
@@ -192,7 +206,11 @@ async fn answer_call(tsdb: &Arc<OpenTsdb>, request: Request) -> Response {
     response
 }
 
-async fn dispatch(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
+/// The answer of OpenTSDB's own API.
+///
+/// # Errors
+/// As OpenTSDB reports them.
+pub(crate) async fn dispatch(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
     let state = &tsdb.state;
     match call.endpoint {
         Endpoint::Put => put::answer(state, call, request).await,
@@ -203,10 +221,10 @@ async fn dispatch(tsdb: &Arc<OpenTsdb>, call: &Call, request: Request) -> Result
         Endpoint::Annotation => annotation::one(state, call, request).await,
         Endpoint::GlobalAnnotations => annotation::global(state, call, request).await,
         Endpoint::Annotations => annotation::bulk(state, call, request).await,
-        Endpoint::Suggest => suggest::answer(state, call, request).await,
+        Endpoint::Suggest => suggest::answer(suggest::OPENTSDB, state, call, request).await,
         Endpoint::Lookup => lookup::answer(state, call, request).await,
         Endpoint::Search(ref kind) => lookup::other(state, call, kind, request).await,
-        Endpoint::Aggregators => describe::aggregators(call),
+        Endpoint::Aggregators => describe::aggregators(call, &aggregators::names()),
         Endpoint::Filters => describe::filters(call),
         Endpoint::Config => describe::config(state, call),
         Endpoint::Version => describe::version(state, call),

@@ -79,12 +79,23 @@ pub fn is_assigned(db: &Db, kind: NameKind, name: &str) -> bool {
     find(db.snapshot().meta(), kind, name).and_then(number_of).is_some()
 }
 
+/// Names that contain a text, sorted by bytes.
+pub fn containing(state: &State, kind: NameKind, part: &str, max: usize) -> Vec<String> {
+    let snapshot = state.db.snapshot();
+    let assigned = starting(snapshot.meta(), kind, "").map(|(name, _)| name).filter(|name| name.contains(part));
+    merged(state.index().containing(kind, part, max), assigned, max)
+}
+
 /// Names that start with a prefix, sorted by bytes.
 pub fn suggest(state: &State, kind: NameKind, prefix: &str, max: usize) -> Vec<String> {
-    let mut names = state.index().suggest(kind, prefix, max);
     let snapshot = state.db.snapshot();
-    let assigned = starting(snapshot.meta(), kind, prefix).take(max);
-    names.extend(assigned.map(|(name, _)| name.to_owned()));
+    let assigned = starting(snapshot.meta(), kind, prefix).map(|(name, _)| name);
+    merged(state.index().suggest(kind, prefix, max), assigned, max)
+}
+
+/// The first `max` of all these names.
+fn merged<'a>(mut names: Vec<String>, assigned: impl Iterator<Item = &'a str>, max: usize) -> Vec<String> {
+    names.extend(assigned.take(max).map(str::to_owned));
     names.sort_unstable();
     names.dedup();
     names.truncate(max);

@@ -52,6 +52,9 @@ pub const KINDS: [FilterKind; 7] = [
     },
 ];
 
+/// Reads a filter from its kind, its tag and its text, or says what is wrong with it.
+pub type FilterReader = fn(&str, &str, &str) -> Result<Filter, String>;
+
 /// What a filter is for, besides choosing series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterRole {
@@ -115,16 +118,17 @@ impl Filter {
         })
     }
 
-    /// A filter as a tag's value: `type(text)`, `*`, a text with `*`, or values with `|` between them.
+    /// A filter as a tag's value: `type(text)`, `*`, a text with `*`, or values with `|` between them. `read` reads what
+    /// names its type.
     ///
     /// # Errors
     /// Says what is missing or malformed.
-    pub fn from_tag(key: &str, value: &str) -> Result<Filter, String> {
+    pub fn from_tag(key: &str, value: &str, read: FilterReader) -> Result<Filter, String> {
         if let Some((kind, text)) = value.split_once('(') {
             let text = text
                 .strip_suffix(')')
                 .ok_or_else(|| format!("the filter '{value}' on '{key}' does not end with a parenthesis"))?;
-            return Filter::of_kind(&kind.to_lowercase(), key, text);
+            return read(&kind.to_lowercase(), key, text);
         }
         match value.contains('*') {
             // Letters of either case match, which OpenTSDB does not tell.

@@ -6,10 +6,11 @@ pub mod expression;
 pub mod filters;
 mod gaps;
 pub mod graphite;
+pub mod manner;
 pub mod parse;
 mod pieces;
 mod render;
-mod resolve;
+pub mod resolve;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use telem_query::run::Round;
 use telem_query::tsq::Fidelity;
 
 use self::gaps::Gaps;
+use self::manner::{Manner, OPENTSDB, QueryReading};
 use self::parse::Asked;
 pub use self::pieces::Pieces;
 use self::render::AnswerBuffer;
@@ -52,19 +54,33 @@ const INLINE_WEIGHT_MAX: usize = 10_000;
 const INLINE_BODY_BYTES_MAX: usize = 16 << 10;
 
 pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result<Answer, OpenTsdbError> {
+    answer_in(OPENTSDB, state, call, request).await
+}
+
+/// Answers in the manner of a view.
+///
+/// # Errors
+/// As OpenTSDB reports them.
+pub async fn answer_in(
+    manner: Manner,
+    state: &Arc<State>,
+    call: &Call,
+    request: Request,
+) -> Result<Answer, OpenTsdbError> {
     allow(call, &[Method::GET, Method::POST, Method::DELETE])?;
-    let fidelity = call.fidelity(state.fidelity);
+    let fidelity = manner.fidelity.unwrap_or_else(|| call.fidelity(state.fidelity));
     let body = if call.method == Method::POST && request.method() == Method::POST {
         Some(text_body(state, request).await?)
     } else {
         None
     };
     let stats = Stats::new(Arc::clone(&state.clock));
-    let (asked, question) = understand(state, call, body, fidelity).await?;
+    let (asked, question) = understand(state, call, body, QueryReading { fidelity, manner }).await?;
     let notes = notes(state, &asked, &question);
     let held = state.limits.answers.start();
     let mut out = AnswerBuffer::new(Arc::new(asked), notes, state.index(), held, stats);
     let mut answering = Answering::new(state, question, fidelity);
+    answering.nothing_is_an_answer = manner.nothing_is_an_answer;
     while answering.values <= state.limits.answer_values_waiting {
         let Some((sub, answer, took)) = answering.next().await? else { break };
         out.add(&sub, answer.groups, took)?;
@@ -85,6 +101,8 @@ pub struct Answering {
     round: Round,
     rest: std::vec::IntoIter<Resolved>,
     fidelity: Fidelity,
+    /// Whether names that nobody carries are no error.
+    nothing_is_an_answer: bool,
     /// Nodes that any of the answers lacks, and why.
     missing: BTreeMap<String, String>,
     /// How many of them the head of the answer names, once that is sent.
@@ -100,6 +118,7 @@ impl Answering {
             round: state.queries.round(),
             rest: question.into_iter(),
             fidelity,
+            nothing_is_an_answer: false,
             missing: BTreeMap::new(),
             announced: None,
             values: 0,
@@ -121,11 +140,11 @@ impl Answering {
 
     /// The next sub-query that has an answer, its answer, and how long it took.
     pub async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer, Duration)>, OpenTsdbError> {
-        for sub in self.rest.by_ref() {
+        while let Some(sub) = self.rest.next() {
             let SubQuerySource::Query(query) = &sub.source else { continue };
             let began = self.state.clock.monotonic();
             let answer = match self.round.timeseries((**query).clone()).await {
-                Err(error) if is_known(&self.state, &error, self.fidelity) => continue,
+                Err(error) if self.is_nothing(&error) => continue,
                 answered => answered?,
             };
             self.missing.extend(answer.missing.iter().map(|missing| (missing.node.clone(), missing.reason.clone())));
@@ -143,6 +162,12 @@ impl Answering {
         Ok(None)
     }
 
+    /// Whether a sub-query that fails so has no answer, and is not wrong.
+    fn is_nothing(&self, error: &telem_query::Error) -> bool {
+        let tolerated = self.nothing_is_an_answer && matches!(error, telem_query::Error::UnknownName { .. });
+        tolerated || is_known(&self.state, error, self.fidelity)
+    }
+
     fn is_done(&self) -> bool {
         self.rest.as_slice().is_empty()
     }
@@ -152,7 +177,7 @@ impl Answering {
         for sub in self.rest.as_slice() {
             let SubQuerySource::Query(query) = &sub.source else { continue };
             match self.round.check(query) {
-                Err(error) if is_known(&self.state, &error, self.fidelity) => {}
+                Err(error) if self.is_nothing(&error) => {}
                 checked => checked?,
             }
         }
@@ -166,20 +191,21 @@ pub async fn understand(
     state: &Arc<State>,
     call: &Call,
     body: Option<String>,
-    fidelity: Fidelity,
+    reading: impl Into<QueryReading>,
 ) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
+    let reading = reading.into();
     let asked = match body {
         Some(body) if body.len() > INLINE_BODY_BYTES_MAX => {
-            state.limits.walks.render(move || parse::body(&body, fidelity)).await?
+            state.limits.walks.render(move || parse::body(&body, reading)).await?
         }
-        Some(body) => parse::body(&body, fidelity)?,
-        None => uri::query(&call.params, fidelity)?,
+        Some(body) => parse::body(&body, reading)?,
+        None => uri::query(&call.params, reading)?,
     };
     if asked.is_light() {
-        return resolved(asked, state, call, fidelity);
+        return resolved(asked, state, call, reading);
     }
     let (owned, asking) = (Arc::clone(state), call.clone());
-    walk(state, call, move |_| resolved(asked, &owned, &asking, fidelity)).await
+    walk(state, call, move |_| resolved(asked, &owned, &asking, reading)).await
 }
 
 /// What is asked of which series.
@@ -187,8 +213,9 @@ fn resolved(
     mut asked: Asked,
     state: &State,
     call: &Call,
-    fidelity: Fidelity,
+    reading: QueryReading,
 ) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
+    let QueryReading { fidelity, manner } = reading;
     let delete = call.method == Method::DELETE || asked.delete;
     let refused = || {
         OpenTsdbError::bad_request("Deleting data is not enabled")
@@ -199,7 +226,12 @@ fn resolved(
     }
     asked.arrays |= call.params.has("arrays");
     asked.gaps = Gaps::requested(call, &asked)?;
-    let question = resolve::resolve(&asked, &state.index(), now_millis(&*state.clock), fidelity)?;
+    let now = now_millis(&*state.clock);
+    if manner.nothing_is_an_answer && resolve::is_backwards(&asked, now) {
+        return Ok((asked, Vec::new()));
+    }
+    let mut question = resolve::resolve(&asked, &state.index(), now, fidelity)?;
+    (manner.lines)(&asked, &mut question);
     if delete {
         // The original looks names up before it deletes.
         let round = state.queries.round();

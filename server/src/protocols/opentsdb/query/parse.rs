@@ -14,6 +14,7 @@ use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter, FilterRole};
 use super::gaps::Gaps;
+use super::manner::{LineOrder, QueryReading};
 use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 /// Most sub-queries in one request.
@@ -54,7 +55,8 @@ pub struct Asked {
     pub by_browser: bool,
     /// How gaps are shown.
     pub gaps: Gaps,
-    /// Every one once.
+    pub order: LineOrder,
+    /// Every one once, unless a view keeps them as they were sent.
     pub subs: Vec<Sub>,
 }
 
@@ -88,6 +90,8 @@ pub struct Sub {
     pub histogram: Option<Vec<f32>>,
     /// Asks for what was aggregated when it was written.
     pub pre_aggregate: bool,
+    /// The JSON object in which it came, without an `index` of its own, where a view shows that.
+    pub sent: Option<String>,
 }
 
 impl Sub {
@@ -115,7 +119,7 @@ impl Default for RateOptions {
 /// The sub-queries of a request as they are read: every one once, and all within limits.
 #[derive(Debug)]
 pub struct Subs {
-    fidelity: Fidelity,
+    reading: QueryReading,
     kept: Vec<Sub>,
     given: usize,
     regexps: usize,
@@ -123,8 +127,8 @@ pub struct Subs {
 }
 
 impl Subs {
-    pub fn new(fidelity: Fidelity) -> Self {
-        Subs { fidelity, kept: Vec::new(), given: 0, regexps: 0, tsuids: 0 }
+    pub fn new(reading: QueryReading) -> Self {
+        Subs { reading, kept: Vec::new(), given: 0, regexps: 0, tsuids: 0 }
     }
 
     /// Gives back the place of `sub`, or of the one that is the same.
@@ -145,7 +149,8 @@ impl Subs {
                     .details("ask for the others in another request"));
             }
         }
-        if let Some(place) = self.kept.iter().position(|kept| self.same(kept, &sub)) {
+        let once = !self.reading.manner.as_sent;
+        if once && let Some(place) = self.kept.iter().position(|kept| self.same(kept, &sub)) {
             return Ok(place);
         }
         self.kept.push(sub);
@@ -154,7 +159,7 @@ impl Subs {
 
     /// To the original two sub-queries are the same if they only group differently.
     fn same(&self, kept: &Sub, sub: &Sub) -> bool {
-        let filters = match self.fidelity {
+        let filters = match self.reading.fidelity {
             Fidelity::Sensible => kept.filters == sub.filters,
             Fidelity::OpenTsdb => {
                 let pairs = || kept.filters.iter().zip(&sub.filters);
@@ -346,24 +351,26 @@ pub fn from_json<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, OpenTsdbErr
 ///
 /// # Errors
 /// 400; for a query of nothing what OpenTSDB makes of it.
-pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, OpenTsdbError> {
-    let nothing = || OpenTsdbError::unforeseen(fidelity, "An internal null pointer exception was thrown");
+pub fn body(body: &str, reading: impl Into<QueryReading>) -> Result<Asked, OpenTsdbError> {
+    let reading = reading.into();
+    let nothing = || OpenTsdbError::unforeseen(reading.fidelity, "An internal null pointer exception was thrown");
     if body.trim_start().starts_with("null") {
         return Err(nothing().details("found null, expected a query"));
     }
     let raw: RawQuery<'_> = from_json(body)?;
     let raw_subs = raw.queries.ok_or_else(|| nothing().details("found no 'queries', expected a list of them"))?;
-    let mut subs = Subs::new(fidelity);
+    let mut subs = Subs::new(reading);
     for raw in raw_subs.0 {
-        subs.add(sub(raw.get(), fidelity).map_err(OpenTsdbError::not_json)?)?;
+        subs.add(sub(raw.get(), reading).map_err(OpenTsdbError::not_json)?)?;
     }
-    Ok(Asked {
+    let mut asked = Asked {
         start: filled(raw.start),
         end: filled(raw.end),
         timezone: filled(raw.timezone),
         use_calendar: raw.use_calendar.0,
         by_browser: raw.ms_resolution.is_some(),
         gaps: Gaps::default(),
+        order: reading.manner.order,
         ms_resolution: raw.ms_resolution.unwrap_or_default().0,
         show_query: raw.show_query.0,
         show_tsuids: raw.show_tsuids.0,
@@ -374,15 +381,17 @@ pub fn body(body: &str, fidelity: Fidelity) -> Result<Asked, OpenTsdbError> {
         arrays: false,
         delete: raw.delete.0,
         subs: subs.done(),
-    })
+    };
+    (reading.manner.times)(&mut asked);
+    Ok(asked)
 }
 
-fn sub(text: &str, fidelity: Fidelity) -> Result<Sub, String> {
+fn sub(text: &str, reading: QueryReading) -> Result<Sub, String> {
     let raw: RawSub<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut all = Vec::new();
     let mut tags = raw.tags.unwrap_or_default();
     let mut filters = raw.filters.unwrap_or_default().0;
-    if fidelity == Fidelity::OpenTsdb {
+    if reading.fidelity == Fidelity::OpenTsdb {
         // The original sets one field after the other, and both set its filters.
         match serde_json::from_str(text).map_err(|error| error.to_string())? {
             LastWord::Tags => filters.clear(),
@@ -397,12 +406,13 @@ fn sub(text: &str, fidelity: Fidelity) -> Result<Sub, String> {
     for (key, value) in tags.entries {
         filters::add(
             &mut all,
-            Filter::from_tag(&key, value.as_deref().unwrap_or_default())?.with_role(FilterRole::Groups),
+            Filter::from_tag(&key, value.as_deref().unwrap_or_default(), reading.manner.filter)?
+                .with_role(FilterRole::Groups),
         )?;
     }
     for filter in filters {
         let [kind, key, value] = [filter.kind, filter.tagk, filter.filter].map(|text| text.0.unwrap_or_default());
-        all.push(Filter::of_kind(&kind, &key, &value)?.with_role(FilterRole::of(filter.group_by.0)));
+        all.push((reading.manner.filter)(&kind, &key, &value)?.with_role(FilterRole::of(filter.group_by.0)));
     }
     Ok(Sub {
         aggregator: filled(raw.aggregator),
@@ -420,7 +430,16 @@ fn sub(text: &str, fidelity: Fidelity) -> Result<Sub, String> {
         explicit_tags: raw.explicit_tags.0,
         histogram: histogram(raw.percentiles, raw.show_histogram_buckets.0)?,
         pre_aggregate: raw.pre_aggregate.0,
+        sent: if reading.manner.as_sent { Some(sent(text)?) } else { None },
     })
+}
+
+/// A sub-query in its own words, but for an `index`, which the answer has.
+fn sent(text: &str) -> Result<String, String> {
+    let mut fields: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    fields.shift_remove("index");
+    Ok(serde_json::Value::Object(fields).to_string())
 }
 
 fn histogram(

@@ -9,10 +9,12 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use telem_engine::{NameKind, SeriesIndex, Timestamp, Value};
+use telem_ingest::default_tags::HOST;
 use telem_query::TsGroup;
 use telem_query::question::Aggregator;
 
 use super::filters::Filter;
+use super::manner::LineOrder;
 use super::parse::{Asked, RateOptions, Sub};
 use super::resolve::{Resolved, SubQuerySource};
 use super::stats::{self, Stats};
@@ -241,7 +243,10 @@ impl Form {
         json::list(out, &group.aggregate_tags, |out, key| json::string(out, key));
         if self.asked.show_query {
             out.extend_from_slice(b",\"query\":");
-            query(out, asked, of.sub, index);
+            match &asked.sent {
+                Some(sent) => as_sent(out, sent, of.sub),
+                None => query(out, asked, of.sub, index),
+            }
         }
         if self.numbers() {
             let tsuids: Vec<String> = group.series.iter().map(|key| tsuid::of(index, key)).collect();
@@ -259,8 +264,12 @@ impl Form {
     }
 
     /// Puts groups in the order in which OpenTSDB shows them, and Grafana lists them in a legend: by the numbers of the
-    /// values of the tags that make groups, tags by their numbers, which is the order in which names were first seen.
+    /// values of the tags that make groups, tags by their numbers, which is the order in which names were first seen. A
+    /// view may show them by name instead.
     fn order(&self, groups: &mut [TsGroup], sub: &Resolved, index: &SeriesIndex) {
+        if self.asked.order == LineOrder::Hosts {
+            return groups.sort_by_cached_key(by_host);
+        }
         let SubQuerySource::Query(query) = &sub.source else { return };
         let every_series = query.aggregator == Aggregator::None;
         let by = |key: &str| every_series || query.filters.iter().any(|filter| filter.group_by && filter.key == key);
@@ -305,6 +314,13 @@ impl Form {
         }
         out.push(b'}');
     }
+}
+
+/// By `host`, then by the values of the other tags in the order of their keys; whole numbers as numbers.
+fn by_host(group: &TsGroup) -> (Option<String>, Vec<(Option<u64>, String)>) {
+    let others = group.tags.iter().filter(|(key, _)| *key != HOST);
+    let others = others.map(|(_, value)| (value.parse().ok(), value.clone())).collect();
+    (group.tags.get(HOST).cloned(), others)
 }
 
 /// How points are shown.
@@ -358,6 +374,15 @@ impl PointStyle {
             Value::Float(float) => json::string(out, if float > 0.0 { "Infinity" } else { "-Infinity" }),
         }
     }
+}
+
+/// A sub-query in the words of who asked, and its place.
+fn as_sent(out: &mut Vec<u8>, sent: &str, at: usize) {
+    let fields = sent.strip_suffix('}').unwrap_or(sent);
+    out.extend_from_slice(fields.as_bytes());
+    out.extend_from_slice(if fields.len() > 1 { b",\"index\":".as_slice() } else { b"\"index\":" });
+    json::int(out, i64::try_from(at).unwrap_or(i64::MAX));
+    out.push(b'}');
 }
 
 /// A sub-query as it was asked; Grafana finds its target by `index`.

@@ -44,6 +44,15 @@ struct Frame {
     fidelity: Fidelity,
 }
 
+/// Whether `asked` ends before it begins, as far as both times can be read.
+pub fn is_backwards(asked: &Asked, now_millis: i64) -> bool {
+    let zone = time::zone(asked.timezone.as_deref()).unwrap_or(Tz::UTC);
+    let read = |text: &str| time::parse(text, now_millis, zone).ok();
+    let start = asked.start.as_deref().and_then(read);
+    let end = asked.end.as_deref().map_or(Some(now_millis), read);
+    start.zip(end).is_some_and(|(start, end)| end <= start)
+}
+
 /// # Errors
 /// 400 in OpenTSDB's words and in its order of checks.
 pub fn resolve(

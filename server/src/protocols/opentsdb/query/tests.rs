@@ -447,7 +447,7 @@ fn filters_that_share_a_key_are_to_opentsdb_not_what_they_say() {
     let place = |key: &str| ["host", "dc"].iter().position(|known| *known == key).map(|at| at as u32);
     let filter = |text: &str| {
         let (key, value) = text.trim_end_matches('!').split_once('=').unwrap();
-        Filter::from_tag(key, value).unwrap().with_role(FilterRole::of(text.ends_with('!')))
+        Filter::from_tag(key, value, Filter::of_kind).unwrap().with_role(FilterRole::of(text.ends_with('!')))
     };
     for (filters, expected) in [
         // Of the key that was seen first, literal values are one choice, wherever they stand.
@@ -630,7 +630,7 @@ fn a_query_is_shown_as_it_was_asked() {
 
 #[test]
 fn a_glob_of_either_case_is_shown_as_opentsdb_shows_it() {
-    let shown = |value: &str| Filter::from_tag("host", value).unwrap().shown_kind;
+    let shown = |value: &str| Filter::from_tag("host", value, Filter::of_kind).unwrap().shown_kind;
     assert_eq!(["*", "web*", "iwildcard(web*)", "a|b"].map(shown), ["wildcard", "wildcard", "iwildcard", "literal_or"]);
 }
 

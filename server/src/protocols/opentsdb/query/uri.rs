@@ -2,8 +2,9 @@
 
 use telem_query::tsq::Fidelity;
 
-use super::filters::{self, Filter, FilterRole};
+use super::filters::{self, Filter, FilterReader, FilterRole};
 use super::gaps::Gaps;
+use super::manner::QueryReading;
 use super::parse::{self, Asked, RateOptions, Sub, Subs};
 use crate::http::Params;
 use crate::protocols::opentsdb::call::required;
@@ -11,31 +12,37 @@ use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 /// # Errors
 /// 400 in OpenTSDB's words; for malformed tags what OpenTSDB makes of them.
-pub fn query(params: &Params, fidelity: Fidelity) -> Result<Asked, OpenTsdbError> {
-    query_with(params, &[], fidelity).map(|(asked, _)| asked)
+pub fn query(params: &Params, reading: impl Into<QueryReading>) -> Result<Asked, OpenTsdbError> {
+    query_with(params, &[], reading).map(|(asked, _)| asked)
 }
 
 /// As [`query`], with more sub-queries, written as in `m=`; also gives the place of each of these.
 ///
 /// # Errors
 /// As [`query`].
-pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Result<(Asked, Vec<usize>), OpenTsdbError> {
+pub fn query_with(
+    params: &Params,
+    more: &[String],
+    reading: impl Into<QueryReading>,
+) -> Result<(Asked, Vec<usize>), OpenTsdbError> {
+    let reading = reading.into();
+    let fidelity = reading.fidelity;
     let start = required(params, "start")?.to_owned();
     let filled = |name: &str| params.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
-    let mut subs = Subs::new(fidelity);
+    let mut subs = Subs::new(reading);
     let by_number = params.all("tsuid").map(|tsuids| by_number(tsuids, fidelity));
-    let by_name = params.all("m").map(|m| by_metric(m, fidelity));
+    let by_name = params.all("m").map(|m| by_metric(m, reading));
     for sub in by_number.chain(by_name) {
         subs.add(sub?)?;
     }
-    let places: Vec<usize> = more.iter().map(|m| subs.add(by_metric(m, fidelity)?)).collect::<Result<_, _>>()?;
+    let places: Vec<usize> = more.iter().map(|m| subs.add(by_metric(m, reading)?)).collect::<Result<_, _>>()?;
     let subs = subs.done();
     if subs.is_empty() {
         return Err(OpenTsdbError::bad_request("Missing sub queries"));
     }
     // OpenTSDB 2.4 reads neither of these in a URI.
     let beyond = fidelity == Fidelity::Sensible;
-    let asked = Asked {
+    let mut asked = Asked {
         start: Some(start),
         end: filled("end"),
         timezone: filled("tz").or_else(|| filled("timezone")).filter(|_| beyond),
@@ -51,19 +58,23 @@ pub fn query_with(params: &Params, more: &[String], fidelity: Fidelity) -> Resul
         delete: beyond && params.has("delete"),
         by_browser: false,
         gaps: Gaps::default(),
+        order: reading.manner.order,
         subs,
     };
+    (reading.manner.times)(&mut asked);
     Ok((asked, places))
 }
 
 /// `aggregator:[part:]*metric{...}{...}`
-fn by_metric(text: &str, fidelity: Fidelity) -> Result<Sub, OpenTsdbError> {
+fn by_metric(text: &str, reading: QueryReading) -> Result<Sub, OpenTsdbError> {
+    let fidelity = reading.fidelity;
     let mut sub = Sub::default();
     let last = parts(text, "m", &mut sub, fidelity)?;
     if last.is_empty() && fidelity == Fidelity::OpenTsdb {
         return Err(OpenTsdbError::unforeseen(fidelity, "Metric cannot be null or empty"));
     }
-    let (metric, filters) = metric_and_filters(last).map_err(|why| OpenTsdbError::unforeseen(fidelity, why))?;
+    let named = metric_and_filters(last, reading.manner.filter);
+    let (metric, filters) = named.map_err(|why| OpenTsdbError::unforeseen(fidelity, why))?;
     sub.metric = Some(metric).filter(|metric| !metric.is_empty());
     sub.filters = filters;
     Ok(sub)
@@ -154,7 +165,7 @@ fn rate_options(text: &str) -> Result<RateOptions, OpenTsdbError> {
 }
 
 /// `metric{grouping tags}{other tags}`; either braces may be missing or empty.
-fn metric_and_filters(text: &str) -> Result<(String, Vec<Filter>), String> {
+fn metric_and_filters(text: &str, read: FilterReader) -> Result<(String, Vec<Filter>), String> {
     let mut filters = Vec::new();
     let Some((metric, braces)) = text.split_once('{') else { return Ok((text.to_owned(), filters)) };
     let inner = braces.strip_suffix('}').ok_or_else(|| format!("Missing '}}' at the end of: {text}"))?;
@@ -165,23 +176,23 @@ fn metric_and_filters(text: &str) -> Result<(String, Vec<Filter>), String> {
     let given = |tags: &str| tags.split(',').filter(|tag| !tag.is_empty()).count();
     parse::check_filters(given(grouping) + given(other))?;
     for tag in other.split(',').take_while(|tag| !tag.is_empty()) {
-        filters.push(tag_filter(tag).map_err(|why| format!("When parsing filter '{tag}': {why}"))?);
+        filters.push(tag_filter(tag, read).map_err(|why| format!("When parsing filter '{tag}': {why}"))?);
     }
     if !grouping.is_empty() {
         // An empty tag ends the list where other tags follow it.
         let ended = |tag: &str| tag.is_empty() && inner.contains('}');
         for tag in grouping.split(',').take_while(|tag| !ended(tag)) {
-            let filter = tag_filter(tag).map_err(|why| format!("When parsing tag '{tag}': {why}"))?;
+            let filter = tag_filter(tag, read).map_err(|why| format!("When parsing tag '{tag}': {why}"))?;
             filters::add(&mut filters, filter.with_role(FilterRole::Groups))?;
         }
     }
     Ok((metric.to_owned(), filters))
 }
 
-fn tag_filter(tag: &str) -> Result<Filter, String> {
+fn tag_filter(tag: &str, read: FilterReader) -> Result<Filter, String> {
     let (key, value) = tag.split_once('=').ok_or_else(|| format!("invalid tag: {tag}"))?;
     if key.is_empty() || value.is_empty() || value.contains('=') {
         return Err(format!("invalid tag: {tag}"));
     }
-    Filter::from_tag(key, value)
+    Filter::from_tag(key, value, read)
 }
