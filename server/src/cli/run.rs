@@ -47,7 +47,7 @@ pub struct RunArgs {
     ///
     /// 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes. Samples up to this level are stored; 0
     /// stores nothing. `--telemetry-level` is the same option.
-    #[arg(long, alias = "telemetry-level", default_value_t = 2, value_name = "N", value_parser = level, allow_negative_numbers = true)]
+    #[arg(long, alias = "telemetry-level", short_alias = 'T', default_value_t = 2, value_name = "N", value_parser = level, allow_negative_numbers = true)]
     level: u8,
     /// Name of the job [default: the scheduler's]
     ///

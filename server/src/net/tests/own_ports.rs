@@ -46,7 +46,7 @@ fn any_port(language: PortLanguage) -> OwnListener {
 async fn start_own(language: PortLanguage, rules: Rules) -> (Running, SocketAddr) {
     let own = listen::bind(vec![any_port(language)]).await.unwrap();
     let address = match &own[0] {
-        BoundListener::Http(tcp, _) | BoundListener::Lines(tcp, _) => tcp.local_addr(),
+        BoundListener::Http(tcp, _) | BoundListener::Lines(tcp, _) | BoundListener::Tunnel(tcp) => tcp.local_addr(),
         BoundListener::Datagrams(udp, _) => udp.local_addr(),
     };
     let http = Router::new().route("/x", get(|| async { "common" }));

@@ -41,7 +41,7 @@ impl Drop for DragonFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DragonPlace {
     pub port: u16,
-    /// The port that they expect.
+    /// The port that they expect; 0 if they expect none.
     pub wanted: u16,
     /// Why it is another than that.
     pub moved: Option<String>,

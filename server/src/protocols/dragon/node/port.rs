@@ -48,7 +48,7 @@ impl DragonPort {
                         io::ErrorKind::AddrInUse => "was taken".to_owned(),
                         _ => format!("cannot be had ({error})"),
                     });
-                    return Ok(Self { wanted: if wanted == 0 { number } else { wanted }, number, moved, sockets });
+                    return Ok(Self { wanted, number, moved, sockets });
                 }
                 Err(error) => first = first.or(Some(error)),
             }
@@ -57,7 +57,7 @@ impl DragonPort {
         Err(DragonPortError { wanted, source })
     }
 
-    /// The one that was asked for.
+    /// The one that was asked for; 0 for any.
     pub fn wanted(&self) -> u16 {
         self.wanted
     }
