@@ -97,7 +97,7 @@ impl DragonConfig {
             Json::Null => Map::new(),
             other => return Err(DragonConfigError::NotAMap { path: path.to_path_buf(), found: shown(&other) }),
         };
-        let file = ConfigFile { path, keys: &keys };
+        let file = DragonKeys { path, keys: &keys };
         Ok(Self {
             path: path.to_path_buf(),
             aggregator_port: file.port("aggregator_port")?,
@@ -124,12 +124,12 @@ pub fn is_host(text: &str) -> bool {
 }
 
 /// A file while its keys are checked.
-struct ConfigFile<'a> {
+struct DragonKeys<'a> {
     path: &'a Path,
     keys: &'a Map<String, Json>,
 }
 
-impl ConfigFile<'_> {
+impl DragonKeys<'_> {
     fn get(&self, key: &'static str) -> Option<&Json> {
         self.keys.get(key).filter(|value| !value.is_null())
     }

@@ -79,8 +79,6 @@ pub struct DragonOptions {
 #[derive(Debug)]
 pub struct NodeServer {
     state: Arc<State>,
-    /// What points get that say no host.
-    node: Arc<str>,
     spread: Arc<SecondSpread>,
     refusals: Arc<RefusalLog>,
 }
@@ -114,8 +112,7 @@ impl PostOutcome {
 
 impl NodeServer {
     pub fn new(state: Arc<State>) -> Self {
-        let node = Arc::from(state.db.snapshot().node());
-        Self { state, node, spread: Arc::default(), refusals: Arc::default() }
+        Self { state, spread: Arc::default(), refusals: Arc::default() }
     }
 
     /// Its paths, at every socket of the port.
@@ -143,7 +140,7 @@ impl NodeServer {
             return self.refused("no writer", self.state.refusal.message().to_owned());
         };
         let work = PostWork {
-            tags: http::default_tags(&request).with_host(Arc::clone(&self.node)),
+            tags: http::default_tags(&request).with_host(Arc::clone(&self.state.node)),
             now: self.state.clock.now(),
             keep: self.state.level >= LEVEL,
             writer: writer.clone(),

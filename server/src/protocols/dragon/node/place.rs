@@ -137,7 +137,7 @@ fn text(port: &DragonPort, keys: &Map<String, Json>) -> String {
         match value {
             // Readers of YAML 1.1 take 1e-5 for a text.
             Json::Number(number) if number.is_f64() => {
-                line(key, &format!("{:?}", Plain(number.as_f64().unwrap_or_default())))
+                line(key, &format!("{:?}", PlainFloat(number.as_f64().unwrap_or_default())))
             }
             value => line(key, &value.to_string()),
         }
@@ -148,9 +148,9 @@ fn text(port: &DragonPort, keys: &Map<String, Json>) -> String {
 }
 
 /// A float without an exponent.
-struct Plain(f64);
+struct PlainFloat(f64);
 
-impl std::fmt::Debug for Plain {
+impl std::fmt::Debug for PlainFloat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = self.0.to_string();
         let point = if text.contains('.') { "" } else { ".0" };
