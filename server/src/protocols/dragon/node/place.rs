@@ -210,11 +210,11 @@ mod tests {
 
     #[test]
     fn the_yaml_has_the_keys_of_the_users_one_and_another_port() {
-        let text_of_user = "collector_rate: 0.00001\ndump_dir: \"/a: b\"\ntsdb_server_port: 1\nzeal: [1, {a: ~}]\n";
+        let text_of_user = "small: 0.00001\ndump_dir: \"/a: b\"\ntsdb_server_port: 1\nzeal: [1, {a: ~}]\n";
         let user = DragonConfig::parse(Path::new("user.yaml"), text_of_user).unwrap();
         let port = DragonPort::claim(0).unwrap();
         let written = text(&port, &user.keys);
-        assert!(written.contains("\"collector_rate\": 0.00001\n"), "{written}");
+        assert!(written.contains("\"small\": 0.00001\n"), "{written}");
         let own = DragonConfig::parse(Path::new("own.yaml"), &written).unwrap();
         let mut expected = user.keys;
         expected.insert(PORT_KEY.to_owned(), Json::from(port.number().to_string()));

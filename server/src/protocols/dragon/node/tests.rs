@@ -276,7 +276,11 @@ async fn what_is_saved_already_and_what_level_0_takes_is_not_stored() {
 #[tokio::test]
 async fn a_full_queue_is_waited_for_because_nobody_sends_twice() {
     let options = WriterOptions { queue_batches_max: 1, ..WriterOptions::default() };
-    let served = Served::with(|state| state.writer = Some(Writer::start(state.db.clone(), options).unwrap()));
+    let served = Served::with(|state| {
+        let writer = Writer::start(state.db.clone(), options).unwrap();
+        // Its end would close the database.
+        std::mem::forget(state.writer.replace(writer));
+    });
     let node = Arc::new(Node::over(served));
     let clients = (0..32).map(|client: i64| {
         let node = Arc::clone(&node);
