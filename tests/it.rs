@@ -14,6 +14,7 @@ mod compact;
 mod dashboards;
 mod diff;
 mod disk;
+mod dragon;
 mod export;
 mod floors;
 mod grafana;

@@ -80,7 +80,7 @@ fn short_host() -> String {
 }
 
 /// Puts a program into `place` that is found before others of its name.
-fn put_program(place: &Place, name: &str, text: &str, command: &mut Command) {
+pub fn put_program(place: &Place, name: &str, text: &str, command: &mut Command) {
     let bin = place.path().join("bin");
     std::fs::create_dir_all(&bin).unwrap();
     std::fs::write(bin.join(name), text).unwrap();

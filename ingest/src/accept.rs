@@ -115,7 +115,7 @@ impl AcceptCounters {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    fn count(&self, accepted: usize, rejected: usize) {
+    pub(crate) fn count(&self, accepted: usize, rejected: usize) {
         self.accepted.fetch_add(accepted as u64, Ordering::Relaxed);
         self.rejected.fetch_add(rejected as u64, Ordering::Relaxed);
     }

@@ -29,6 +29,12 @@ impl DefaultTags {
         Self { slot, ..self }
     }
 
+    /// The same with this host, unless they have one.
+    #[must_use]
+    pub fn with_host(self, host: Arc<str>) -> Self {
+        Self { host: self.host.or(Some(host)), ..self }
+    }
+
     /// Those without `host` and `rank`, which the sender says itself.
     #[must_use]
     pub fn of_slot_alone(self) -> Self {

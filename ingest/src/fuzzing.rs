@@ -5,6 +5,7 @@
 //! one: with and without the memory of earlier input, the fast path and the complete one, our number parser and the
 //! standard library's.
 
+mod dragon_points;
 mod gpu_metrics;
 mod line_protocol;
 mod memory_disk;
@@ -22,6 +23,7 @@ use telem_engine::{Db, Options, SampleBatch, Timestamp};
 
 use memory_disk::MemoryDisk;
 
+pub use dragon_points::dragon_points;
 pub use gpu_metrics::gpu_metrics;
 pub use line_protocol::line_protocol;
 pub use numbers::numbers;
@@ -31,8 +33,13 @@ pub use put_json::put_json;
 pub type Target = fn(&[u8]);
 
 /// By the name of their folders in `tests/fuzz`.
-pub const TARGETS: [(&str, Target); 4] =
-    [("gpu_metrics", gpu_metrics), ("line_protocol", line_protocol), ("numbers", numbers), ("put_json", put_json)];
+pub const TARGETS: [(&str, Target); 5] = [
+    ("dragon_points", dragon_points),
+    ("gpu_metrics", gpu_metrics),
+    ("line_protocol", line_protocol),
+    ("numbers", numbers),
+    ("put_json", put_json),
+];
 
 /// The clock of the receiver: later than most times that are sent.
 const NOW: Timestamp = Timestamp::from_seconds(4_000_000_000);

@@ -260,6 +260,11 @@ impl Writer {
         accept::accept(db, clock.now(), limits, counters, tags, samples)
     }
 
+    /// Counts samples that were refused before they came to [`Writer::accept`].
+    pub fn count_rejected(&self, rejected: usize) {
+        self.handle.counters.count(0, rejected);
+    }
+
     /// Sorts the lines of a body of line protocol into a batch for [`Writer::submit`] and rejects. Work for the
     /// processor, as [`Writer::accept`].
     pub fn accept_lines(&self, tags: &DefaultTags, rules: LineRules, body: &[u8]) -> AcceptedLines {

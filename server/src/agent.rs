@@ -24,6 +24,7 @@ use crate::join::{self, Join, Lifeline};
 use crate::membership::link::{Identity, Link, LinkError};
 use crate::membership::{self, forward};
 use crate::net::listen::{ListenError, listen, listen_everywhere};
+use crate::protocols::dragon::node::DragonPort;
 use crate::saving::save::Saved;
 use crate::service::{self, Ready, ServiceError, ServiceOptions};
 use crate::settings;
@@ -60,6 +61,8 @@ pub struct AgentOptions {
     /// `None`: any free port; on loopback where the head is there, else everywhere.
     pub listen: Option<SocketAddr>,
     pub advertise: Option<String>,
+    /// Dragon's port, where there is one.
+    pub dragon: Option<DragonPort>,
     pub place: PlaceOf,
     /// The live data was not asked to stay: it is removed when it is saved.
     pub is_passing: bool,
@@ -360,6 +363,7 @@ async fn identify(options: &AgentOptions, listens: SocketAddr) -> Result<(Identi
         data: data.clone(),
         listens,
         advertise: options.advertise.clone(),
+        dragon_moved: options.dragon.as_ref().and_then(|port| Some((port.wanted(), port.moved()?.to_owned()))),
     };
     Ok((identity, data))
 }

@@ -12,6 +12,7 @@ pub mod member;
 pub mod notes;
 mod prepared;
 pub mod recorder;
+pub(crate) mod reverse;
 mod service;
 pub mod signals;
 mod summary;

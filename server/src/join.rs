@@ -16,6 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 use url::{Host, Url};
 
 use crate::config::{self, ConfigError};
@@ -71,6 +72,22 @@ pub struct Join {
     /// Memory that all queries of an agent share, bytes; `None`: the default of an agent.
     #[serde(default)]
     pub query_memory: Option<u64>,
+    /// Programs of Dragon's are to find a server on every node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dragon: Option<DragonJoin>,
+}
+
+/// What an agent must know of Dragon's port.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DragonJoin {
+    /// The port that programs expect.
+    pub port: u16,
+    /// What the user's YAML says, for that of the node.
+    #[serde(default)]
+    pub keys: Map<String, Json>,
+    /// Below it the live data are.
+    #[serde(default)]
+    pub data_base: Option<PathBuf>,
 }
 
 fn head_gone_timeout() -> Duration {

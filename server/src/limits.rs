@@ -16,10 +16,13 @@ use crate::cli::sql::{COUNT_WAIT, MORE_MAX};
 use crate::cli::table::TERMINAL_ROWS;
 use crate::http::body::BodyLimits;
 use crate::info::ENERGY_TIMEOUT;
+use crate::job::reverse::{PAUSE_MAX, PAUSE_MIN, REASONS_MAX};
 use crate::net::datagrams::{DATAGRAM_BYTES_MAX, KNOWN_FOR, LAST_DATAGRAMS_MAX, SENDERS_MAX};
 use crate::net::guest::{KEPT_MAX, KEPT_SHARE, STRANGERS_SHARE};
 use crate::net::owner::TABLE_READERS_MAX;
 use crate::net::{HANDSHAKE_TIMEOUT, HEAD_BYTES_MAX, KEEP_ALIVE_INTERVAL, PROCESS_TIMEOUT, STREAMS_MAX, UNKNOWN_MAX};
+use crate::protocols::dragon::config::FILE_BYTES_MAX;
+use crate::protocols::dragon::node;
 use crate::protocols::job::BODY_BYTES_MAX;
 use crate::protocols::opentsdb::TelnetLimits;
 use crate::service::parts::HEAD_CONNECTIONS_MAX;
@@ -51,6 +54,53 @@ pub fn storage() -> Vec<LimitRow> {
             ),
             "questions are answered meanwhile",
         ),
+    ]
+}
+
+/// Limits of Dragon's node server and of tunnels.
+pub fn dragon() -> Vec<LimitRow> {
+    vec![
+        LimitRow::new(
+            "bytes of a post (`BODY_BYTES_MAX` of `node`)",
+            bytes(node::BODY_BYTES_MAX),
+            "201, and nothing of it is stored",
+        ),
+        LimitRow::new(
+            "points of a series in a second (`POINTS_PER_SECOND_MAX`)",
+            count(node::POINTS_PER_SECOND_MAX),
+            "the others are refused",
+        ),
+        LimitRow::new(
+            "pairs of a series and a second whose free microsecond is remembered (`PAIRS_MAX`)",
+            format!("{} at the least, twice as many at the most", count(node::PAIRS_MAX)),
+            "the database is read",
+        ),
+        LimitRow::new(
+            "wait of points for room in the queue (`QUEUE_WAIT_MAX`)",
+            time(node::QUEUE_WAIT_MAX),
+            "they are refused",
+        ),
+        LimitRow::new(
+            "reasons in an answer (`ERRORS_LISTED_MAX`), and in the log (`REASONS_MAX` of `refusals`)",
+            format!("{}, {}", count(node::ERRORS_LISTED_MAX), count(node::REASONS_MAX)),
+            "counted",
+        ),
+        LimitRow::new(
+            "ports that are tried after the wanted one (`PORTS_TRIED_MAX` of `port`)",
+            count(node::PORTS_TRIED_MAX),
+            "any free one",
+        ),
+        LimitRow::new(
+            "bytes of Dragon's YAML (`FILE_BYTES_MAX` of `config`)",
+            bytes(FILE_BYTES_MAX),
+            "an error that names the file",
+        ),
+        LimitRow::new(
+            "pause before a tunnel is tried again (`PAUSE_MIN`, `PAUSE_MAX`)",
+            format!("{}, twice as long each time, {} at the most", time(PAUSE_MIN), time(PAUSE_MAX)),
+            "",
+        ),
+        LimitRow::new("reasons of a failing tunnel that are told (`REASONS_MAX` of `reverse`)", count(REASONS_MAX), ""),
     ]
 }
 

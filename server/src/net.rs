@@ -117,11 +117,13 @@ pub struct Services {
 }
 
 /// The handler of one port.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Answers {
     /// `None`: everything is taken for lines.
     http: Option<Router>,
     lines: Option<Arc<dyn LineService>>,
+    /// Every client needs the token: the process at the other end of the connection is not the one that asks.
+    is_tunnel: bool,
 }
 
 enum IncomingStream {
@@ -143,16 +145,22 @@ pub async fn serve(
     let owners = listeners.tcp.local_addr().map_or_else(|_| OwnerLookup::of_tables(), OwnerLookup::new);
     let (node, slots, socket) = (Arc::clone(&listeners.node), listeners.slots, listeners.socket);
     let wrong = WrongTokens::default();
-    let answers = Arc::new(Answers { http: Some(services.http), lines: services.lines });
+    let answers = Arc::new(Answers { http: Some(services.http), lines: services.lines, is_tunnel: false });
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let mut ports = vec![(listeners.tcp, Arc::clone(&answers))];
     for own in listeners.own {
         match own {
             BoundListener::Http(tcp, router) => {
-                ports.push((tcp, Arc::new(Answers { http: Some(router), lines: None })));
+                ports.push((tcp, Arc::new(Answers { http: Some(router), ..Answers::default() })));
             }
-            BoundListener::Lines(tcp, lines) => ports.push((tcp, Arc::new(Answers { http: None, lines: Some(lines) }))),
+            BoundListener::Lines(tcp, lines) => {
+                ports.push((tcp, Arc::new(Answers { lines: Some(lines), ..Answers::default() })));
+            }
+            BoundListener::Tunnel(tcp) => {
+                let answers = Answers { http: answers.http.clone(), lines: None, is_tunnel: true };
+                ports.push((tcp, Arc::new(answers)));
+            }
             BoundListener::Datagrams(udp, service) => {
                 let admission = datagrams::Admission::new(rules.clone());
                 let (receiving, watcher) =
@@ -175,7 +183,10 @@ pub async fn serve(
             (accepted, unknown) = accept_tcp(&ports, &unknown) => {
                 // At once: a client that hangs up is known for a moment only.
                 let seen = accepted.map(|(stream, answers)| {
-                    let look = door.rules.of_tcp(&stream, &door.owners);
+                    let look = match answers.is_tunnel {
+                        true => FirstLook::of_tunnel(),
+                        false => door.rules.of_tcp(&stream, &door.owners),
+                    };
                     IncomingStream::Tcp(stream, look, answers)
                 });
                 (seen, unknown)
@@ -344,7 +355,7 @@ impl Door {
                 Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                 Err(_) => tracing::debug!("a TLS handshake took too long"),
             }
-        } else if visit.guest.is_here() {
+        } else if visit.guest.is_here() || visit.answers.is_tunnel {
             self.converse(stream, first, visit).await;
         } else {
             say(stream, TLS_NEEDED).await;

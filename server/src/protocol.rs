@@ -4,7 +4,7 @@
 //! accepts the clients, checks their rights, and passes their input on. Neither side knows the other.
 
 use std::fmt::Debug;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use axum::Router;
@@ -36,8 +36,17 @@ pub trait Protocol: Debug + Send + Sync {
 /// A port that belongs to one protocol. Who may speak there is found out as on the common port.
 #[derive(Clone, Debug)]
 pub struct OwnListener {
-    pub address: SocketAddr,
+    pub place: ListenerPlace,
     pub language: Language,
+}
+
+/// Where it is.
+#[derive(Clone, Debug)]
+pub enum ListenerPlace {
+    /// At this address, which may be taken.
+    Address(SocketAddr),
+    /// It listens already; clients that came early wait. It must not block.
+    Bound(Arc<TcpListener>),
 }
 
 /// What is spoken at a port.

@@ -30,8 +30,9 @@ use crate::join::{Join, JoinError};
 use crate::membership::forward::InSight;
 use crate::membership::{self, NodeRoster};
 use crate::net;
-use crate::net::listen::{ListenError, listen};
+use crate::net::listen::{ListenError, listen_from};
 use crate::net::socket::{SocketError, SocketPlace};
+use crate::protocols::dragon::node::DragonPlace;
 use crate::saving::upload::Uploads;
 use crate::slots;
 use crate::state::ServerLimits;
@@ -81,8 +82,12 @@ pub struct ServiceOptions {
     pub job: String,
     pub job_sharing: JobSharing,
     pub node: String,
-    /// `None`: loopback, the default port or the next free one.
+    /// `None`: loopback, `first_port` or the next free one.
     pub listen: Option<SocketAddr>,
+    /// The port that is tried first where nothing else is said.
+    pub first_port: u16,
+    /// There is to be a port for clients that come through a tunnel.
+    pub is_tunnelled: bool,
     /// `None`: `connection.json` in the data directory; of saved databases a file beside the socket.
     pub connection_file: Option<PathBuf>,
     /// `None`: a random one.
@@ -175,6 +180,10 @@ pub struct Ready {
     pub nodes: Option<NodeRoster>,
     /// How far nodes are saved, where this is a head that saves.
     pub uploads: Option<Uploads>,
+    /// Where Dragon's programs find their port, where there is one.
+    pub dragon: Option<DragonPlace>,
+    /// The port for clients that come through a tunnel, where there is one.
+    pub tunnel: Option<u16>,
 }
 
 impl fmt::Display for Ready {
@@ -184,6 +193,9 @@ impl fmt::Display for Ready {
         }
         writeln!(f, "socket {}", self.socket.display())?;
         writeln!(f, "connection file {}", self.connection_file.display())?;
+        if let Some(dragon) = &self.dragon {
+            writeln!(f, "{}", dragon.sentence())?;
+        }
         // Last, so that who waits for this line finds everything in place.
         write!(f, "listening on {}", self.url)
     }
@@ -199,7 +211,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServiceError> {
     // First, because it fails fast; clients that come early wait in the backlog.
-    let tcp = listen(options.listen).await?;
+    let tcp = listen_from(options.listen, options.first_port).await?;
     run_on(tcp, options, ready, stop).await
 }
 
@@ -288,6 +300,7 @@ async fn run_parts(parts: ServiceParts, ready: impl FnOnce(&Ready), stop: impl F
         collectors.stop();
     }
     drop(parts.connection_file);
+    drop(parts.dragon_file);
 }
 
 /// What is done to a database before it is closed: few large files are quicker to copy and to open than many.

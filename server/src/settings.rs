@@ -1,6 +1,6 @@
 //! What a run was started with, as its user tells it: settings, tags, and the commit that its directory stands at.
 
-mod yaml;
+pub(crate) mod yaml;
 
 use std::fs;
 use std::path::{Path, PathBuf};

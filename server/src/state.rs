@@ -21,6 +21,8 @@ use crate::walks::Walks;
 /// The state of one running server.
 #[derive(Debug)]
 pub struct State {
+    /// The tag `host` of samples that say none and that no connection says it for.
+    pub node: Arc<str>,
     pub db: Db,
     /// `None` when the database is open read-only.
     pub writer: Option<Writer>,

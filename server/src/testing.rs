@@ -56,6 +56,7 @@ impl Served {
         let options = Options { node: "n1".to_owned(), ..Options::default() };
         let db = Db::open(&dir.path().join("db"), options).unwrap();
         let mut state = State {
+            node: "n1".into(),
             writer: Some(Writer::start(db.clone(), WriterOptions::default()).unwrap()),
             queries: Queries::new(db.clone(), QueryOptions::new(Arc::clone(&clock))).unwrap(),
             db,

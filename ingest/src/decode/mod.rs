@@ -1,6 +1,7 @@
 //! The decoders, one file per wire format: they turn bytes into samples, without I/O.
 
 mod digits;
+pub mod dragon;
 pub mod lenient;
 pub mod line;
 pub mod opentsdb;

@@ -6,7 +6,7 @@
 //! timestamps in microseconds and values that are not finite, are accepted if [`PutRules`] allow it.
 
 mod json;
-mod number;
+pub(super) mod number;
 mod order;
 pub mod scan;
 pub mod telnet;

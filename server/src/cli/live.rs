@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use telem_engine::lock::{self, Machine};
 use telem_engine::options::Options;
 
-use super::service::{LIVE_DATA, make};
+use super::service::{self, LIVE_DATA, make};
 use crate::config::{self, Base};
 use crate::private_dir::{self, Privacy};
 use crate::saving::claim::claim;
@@ -23,12 +23,12 @@ const JOBS_MAX: usize = 1_000;
 /// Most of them that are named.
 const NAMED_MAX: usize = 3;
 
-/// An unused directory for that job. `last`: the place to use if there is no other.
+/// An unused directory for that job. `first`: the place to use instead of TELEM_DATA; `last`: if there is no other.
 ///
 /// # Errors
 /// When it can be made nowhere; says why of each place.
-pub fn fresh(job: &str, node: &str, last: Option<&Path>) -> Result<PathBuf, String> {
-    let mut bases = config::data_bases(config::environment);
+pub fn fresh(job: &str, node: &str, first: Option<&Path>, last: Option<&Path>) -> Result<PathBuf, String> {
+    let mut bases = config::data_bases(service::with_data_base(first));
     bases.extend(last.map(|path| Base { path: path.to_path_buf(), variable: None }));
     fresh_in(&bases, job, node)
 }

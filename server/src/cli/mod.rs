@@ -10,6 +10,7 @@ mod check;
 mod collect;
 mod compact;
 mod diff;
+mod dragon;
 mod export;
 mod glob;
 mod grafana;

@@ -16,8 +16,9 @@ use super::service::{self as args, NodeServiceArgs, address};
 use crate::agent::{self, AgentOptions};
 use crate::config;
 use crate::footprint::{raise_descriptor_limit, yield_memory, yield_processor};
-use crate::join::{Join, JoinError, Lifeline};
+use crate::join::{DragonJoin, Join, JoinError, Lifeline};
 use crate::private_file::PrivateFileError;
+use crate::protocols::dragon::node::{DragonOptions, DragonPort};
 use crate::service::Ready;
 
 /// How long a join file that is not there yet is waited for: agents may start before their head.
@@ -88,6 +89,8 @@ pub fn run(args: NodeArgs) -> Result<(), CliFailure> {
     let node = config::node(args.node.as_deref(), &host).map_err(CliFailure::usage)?.to_ascii_lowercase();
     let data = args.data.map(|dir| std::path::absolute(&dir).unwrap_or(dir));
     let service = args.service;
+    // Before the head learns of this node: the command may start then.
+    let dragon = join.dragon.as_ref().and_then(claim);
     let options = AgentOptions {
         source: args.join,
         home: home(&host, data.as_deref(), args.node.as_deref()),
@@ -97,12 +100,20 @@ pub fn run(args: NodeArgs) -> Result<(), CliFailure> {
         host,
         listen: args.listen,
         advertise: args.advertise,
+        dragon: dragon.as_ref().map(|dragon| dragon.port.clone()),
         is_passing: data.is_none(),
         place: Box::new(move |join, node| match &data {
             Some(dir) => args::wanted_data(dir).map_err(CliFailure::into_message),
-            None => args::standing_data(&join.job, node).map_err(CliFailure::into_message),
+            None => {
+                let base = join.dragon.as_ref().and_then(|dragon| dragon.data_base.as_deref());
+                args::standing_data(&join.job, node, base).map_err(CliFailure::into_message)
+            }
         }),
-        prepare: Box::new(move |join, node, data| service.options(join, node, data).map_err(CliFailure::into_message)),
+        prepare: Box::new(move |join, node, data| {
+            let mut options = service.options(join, node, data).map_err(CliFailure::into_message)?;
+            options.protocols.dragon.clone_from(&dragon);
+            Ok(options)
+        }),
         ready: Box::new(|ready: &Ready| writeln!(io::stderr(), "{ready}").unwrap_or_default()),
         clock,
     };
@@ -120,6 +131,18 @@ pub fn run(args: NodeArgs) -> Result<(), CliFailure> {
     runtime.shutdown_background();
     writeln!(io::stderr(), "ended: {}", ended?).unwrap_or_default();
     Ok(())
+}
+
+/// Dragon's port on this node; without it the node is recorded all the same.
+fn claim(wanted: &DragonJoin) -> Option<DragonOptions> {
+    let DragonJoin { port, keys, data_base } = wanted.clone();
+    match DragonPort::claim(port) {
+        Ok(port) => Some(DragonOptions { port, keys, file: None, data_base, is_of_many: true }),
+        Err(error) => {
+            tracing::warn!("programs of Dragon's find no server on this node: {error}");
+            None
+        }
+    }
 }
 
 /// What stays the same when this agent is started again, and differs from that of every other.

@@ -9,6 +9,7 @@ use clap::Args;
 use telem_engine::SystemClock;
 
 use super::CliFailure;
+use super::dragon::DragonHost;
 use super::grafana::{DASHBOARDS, DashboardRange};
 use super::serve::stop_signals;
 use super::service::{self as args, LimitArgs, ReachArgs};
@@ -78,7 +79,10 @@ fn web(text: &str) -> Result<String, String> {
 /// Usage for unknown users; Failed without a database, and for everything else.
 pub fn run(args: ReplayArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
-    let ReplayArgs { dirs, grafana_url, strict, reach, limits } = args;
+    let ReplayArgs { dirs, grafana_url, strict, mut reach, limits } = args;
+    for note in reach.settle(DragonHost::Replay)? {
+        writeln!(io::stderr(), "{note}").unwrap_or_default();
+    }
     let databases = saved::databases(&dirs).map_err(CliFailure::failed)?;
     let data = std::path::absolute(&dirs[0]).unwrap_or_else(|_| dirs[0].clone());
     let node = config::node(None, &config::host_name()).map_err(CliFailure::usage)?;

@@ -15,6 +15,7 @@ use telem_ingest::collect::JobTarget;
 
 use self::nodes::RunNodesArgs;
 use self::prepare::{RunOptions, SaveTimes};
+use super::dragon::{self, DragonHost, TunnelEnd};
 use super::service::{self, Purpose, ServiceArgs, level};
 use super::{CliFailure, Verbosity, units};
 use crate::config;
@@ -24,6 +25,7 @@ use crate::job::notes::Notes;
 use crate::job::recorder::{self, RecordOptions};
 use crate::job::supervisor::{self, JobOptions};
 use crate::launch::plan::JobName;
+use crate::protocols::dragon::node::environment_without_a_port;
 use crate::saving::save::{Destination, INTERVAL_MAX, Naming};
 use crate::settings::{self, RunLabels};
 
@@ -45,7 +47,7 @@ pub struct RunArgs {
     ///
     /// 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes. Samples up to this level are stored; 0
     /// stores nothing. `--telemetry-level` is the same option.
-    #[arg(long, alias = "telemetry-level", default_value_t = 2, value_name = "N", value_parser = level, allow_negative_numbers = true)]
+    #[arg(long, alias = "telemetry-level", short_alias = 'T', default_value_t = 2, value_name = "N", value_parser = level, allow_negative_numbers = true)]
     level: u8,
     /// Name of the job [default: the scheduler's]
     ///
@@ -80,6 +82,12 @@ pub struct RunArgs {
     /// Do not run the command if it cannot be recorded
     #[arg(long)]
     strict: bool,
+    /// Let clients on that host ask here, through ssh
+    ///
+    /// Keeps `ssh -NR localhost:PORT:...` to NODE alive while the job runs. Who asks there needs the token of the
+    /// connection file, whichever user it is. PORT is the one of --listen unless it is given.
+    #[arg(long, hide_short_help = true, value_name = "NODE[:PORT]", value_parser = TunnelEnd::parse)]
+    tunnel: Option<TunnelEnd>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -111,13 +119,15 @@ Environment of the command:
   TELEM_URL          such as http://127.0.0.1:4242
   TELEM_LEVEL        the level
   TELEM_JOB          the job
+With --dragon also DRAGON_TELEMETRY_LEVEL, DRAGON_TELEMETRY_CONFIG where a port is
+not the usual one, and NO_PROXY.
 
 Environment:
   TELEM_TOKEN   the token to require, instead of a random one
   TELEM_LOG     what to log, as in telem_engine=debug,info";
 
 /// The exit code of the command, or of telem's own where it did not run.
-pub fn run(args: RunArgs, verbosity: Verbosity) -> ExitCode {
+pub fn run(mut args: RunArgs, verbosity: Verbosity) -> ExitCode {
     // What was written wrongly is said before anything is started.
     if let Err(failure) = args.check() {
         return failure.report();
@@ -126,6 +136,7 @@ pub fn run(args: RunArgs, verbosity: Verbosity) -> ExitCode {
         command: args.command,
         recorder: recorder_arguments(std::env::args_os().skip(1)),
         strict: args.strict,
+        unrecorded: if args.service.reach.dragon.is_wanted() { environment_without_a_port() } else { Vec::new() },
         save_timeout: args.save_timeout,
         notes: Notes { quiet: verbosity.is_quiet() },
         clock: Arc::new(SystemClock::new()),
@@ -154,7 +165,9 @@ fn recorder_arguments(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 impl RunArgs {
     /// What can be seen to be wrong without asking a file system.
-    fn check(&self) -> Result<(), CliFailure> {
+    fn check(&mut self) -> Result<(), CliFailure> {
+        // The recorder tells what there is to be told of it.
+        self.service.settle(DragonHost::Run)?;
         let save = self.save(&self.job()?);
         self.labels()?;
         self.service.node()?;
@@ -203,7 +216,12 @@ impl RunArgs {
     }
 }
 
-fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, CliFailure> {
+fn record_options(mut args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, CliFailure> {
+    let notes = Notes { quiet: verbosity.is_quiet() };
+    for note in args.service.settle(DragonHost::Run)? {
+        notes.say(note);
+    }
+    let tunnel = args.tunnel.take().or_else(|| dragon::tunnel(args.service.reach.dragon.config()?));
     let id = args.job()?;
     let (save, naming, job_name) = (args.save(&id), args.naming(), args.job_name());
     let labels = args.labels()?;
@@ -213,7 +231,7 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
     let destination = (!no_save).then(|| Destination::new(save, naming, &node));
     let hurry = Arc::default();
     let purpose = Purpose { job: id.clone(), level };
-    let notes = Notes { quiet: verbosity.is_quiet() };
+    let is_tunnelled = tunnel.is_some();
     let supervisor = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
     let target =
         supervisor.map_or_else(|| JobTarget::of_node(&id), |supervisor| JobTarget::of_command(&id, supervisor));
@@ -229,8 +247,18 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
         prepare: Box::new({
             let (hurry, clock) = (Arc::clone(&hurry), Arc::clone(&clock));
             move |patience| {
-                let wanted =
-                    RunOptions { service, purpose, job_name, destination, strict, nodes, saving, notes, clock };
+                let wanted = RunOptions {
+                    service,
+                    purpose,
+                    job_name,
+                    destination,
+                    strict,
+                    nodes,
+                    is_tunnelled,
+                    saving,
+                    notes,
+                    clock,
+                };
                 let mut prepared = wanted.run(patience)?;
                 if let Preparation::Serve(prepared) = &mut prepared {
                     prepared.options.hurry = hurry;
@@ -245,6 +273,7 @@ fn record_options(args: RunArgs, verbosity: Verbosity) -> Result<RecordOptions, 
         notes,
         clock,
         labels,
+        tunnel: tunnel.map(|TunnelEnd { node, port }| (node, port)),
     })
 }
 

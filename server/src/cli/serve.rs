@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::dragon::DragonHost;
 use super::run::save_interval;
 use super::service::{self as args, Purpose, ServiceArgs, level};
 use super::{CliFailure, units};
@@ -29,7 +30,7 @@ pub struct ServeArgs {
     ///
     /// 1 user metrics, 2 + the node's hardware, 3 + detail, 4 + processes. Samples up to this level are stored; 0
     /// stores nothing. `--telemetry-level` is the same option.
-    #[arg(long, alias = "telemetry-level", default_value_t = 1, value_name = "N", value_parser = level, allow_negative_numbers = true)]
+    #[arg(long, alias = "telemetry-level", short_alias = 'T', default_value_t = 1, value_name = "N", value_parser = level, allow_negative_numbers = true)]
     level: u8,
     /// The job these samples belong to [default: SLURM_JOB_ID, or 'local']
     #[arg(long, hide_short_help = true, value_name = "ID")]
@@ -92,7 +93,7 @@ Environment:
 pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
     raise_descriptor_limit();
     let ServeArgs {
-        service: wanted,
+        service: mut wanted,
         level,
         job,
         join_file,
@@ -104,9 +105,16 @@ pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
         directory: _,
     } = args;
     let job = config::job(job.as_deref(), config::environment).map_err(CliFailure::usage)?;
-    let interval = wanted.interval();
-    let mut options = wanted.options(Purpose { job, level }, args::standing_data)?;
+    for note in wanted.settle(DragonHost::Serve)? {
+        writeln!(io::stderr(), "{note}").unwrap_or_default();
+    }
+    let (interval, base) = (wanted.interval(), wanted.data_base());
+    let standing = |job: &str, node: &str| args::standing_data(job, node, base.as_deref());
+    let mut options = wanted.options(Purpose { job, level }, standing)?;
     options.job_sharing = JobSharing::Several;
+    if let (Some(dragon), Some(_)) = (&mut options.protocols.dragon, &join_file) {
+        dragon.is_of_many = true;
+    }
     options.head = join_file.map(|file| HeadOptions {
         join_file: Some(file),
         advertise,

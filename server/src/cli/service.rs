@@ -13,16 +13,19 @@ use clap::Args;
 use telem_engine::{Clock, Options, Retention, SystemClock};
 use telem_ingest::accept::Limits;
 use telem_ingest::collect::{CollectOptions, JobTarget};
+use telem_ingest::schedule::check_interval;
 use telem_ingest::writer::{WhenRemoved, WriterOptions};
 use telem_query::QueryOptions;
 use telem_query::tsq::Fidelity;
 
 use super::collect::CollectArgs;
+use super::dragon::{self, DragonArgs, DragonHost};
 use super::{CliFailure, units};
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
 use crate::http::body::{BodyBudget, BodyLimits};
 use crate::join::Join;
+use crate::net::listen::DEFAULT_PORT;
 use crate::net::socket::SocketPlace;
 use crate::private_dir::{self, Privacy};
 use crate::saving::saved::Opened;
@@ -107,6 +110,26 @@ pub struct ReachArgs {
     pub connection_file: Option<PathBuf>,
     #[command(flatten)]
     pub tls: TlsArgs,
+    #[command(flatten)]
+    pub dragon: DragonArgs,
+}
+
+impl ReachArgs {
+    /// Reads Dragon's YAML, if there is one. What its user is told of it.
+    ///
+    /// # Errors
+    /// Usage for a file that says something else than it should.
+    pub fn settle(&mut self, host: DragonHost) -> Result<Vec<String>, CliFailure> {
+        let config = self.dragon.read()?;
+        let notes = config.as_ref().map(|config| dragon::notes(config, host)).unwrap_or_default();
+        self.dragon.settle(config);
+        Ok(notes)
+    }
+
+    /// The port that is tried first where none is named.
+    pub fn first_port(&self) -> Option<u16> {
+        self.dragon.config()?.aggregator_port
+    }
 }
 
 /// With which certificate a service speaks TLS.
@@ -221,6 +244,33 @@ impl ServiceArgs {
         self.collect.interval()
     }
 
+    /// Reads Dragon's YAML, if there is one, and takes from it what the command line does not say. What its user is told
+    /// of it.
+    ///
+    /// # Errors
+    /// Usage for a file that says something else than it should.
+    pub fn settle(&mut self, host: DragonHost) -> Result<Vec<String>, CliFailure> {
+        let notes = self.reach.settle(host)?;
+        let Some(config) = self.reach.dragon.config() else { return Ok(notes) };
+        if let Some(interval) = config.collector_rate {
+            if check_interval(interval).is_err() {
+                return Err(CliFailure::usage(format!(
+                    "the telemetry config {}: collector_rate is {}: expected seconds from 0.1 to 3600",
+                    config.path.display(),
+                    interval.as_secs_f64()
+                )));
+            }
+            self.collect.suggest_interval(interval);
+        }
+        self.retention.retention_age = self.retention.retention_age.or(config.default_tmdb_window);
+        Ok(notes)
+    }
+
+    /// Below which live data are, where Dragon's YAML says it.
+    pub fn data_base(&self) -> Option<PathBuf> {
+        self.reach.dragon.config()?.default_tmdb_dir.clone()
+    }
+
     /// The options of a service. `default_data` is asked, with the job and the node, unless `--data` says where.
     ///
     /// # Errors
@@ -299,6 +349,7 @@ impl NodeServiceArgs {
             allow_user: self.reach.allow_user.clone(),
             connection_file: self.reach.connection_file.clone(),
             tls: self.reach.tls.clone(),
+            dragon: DragonArgs::default(),
         };
         let shown = ServiceSummary { data: data.to_path_buf(), job: join.job.clone(), node: node.to_owned() };
         let options = options(reach, &self.limits, shown, Arc::clone(&clock))?;
@@ -398,6 +449,7 @@ fn options(
     let runtime_dir = config::environment("XDG_RUNTIME_DIR").map(PathBuf::from);
     let uid = rustix::process::getuid().as_raw();
     let ServiceSummary { data, job, node } = shown;
+    let dragon = reach.dragon.options()?;
     Ok(ServiceOptions {
         source: ServiceSource::Live,
         data,
@@ -406,6 +458,8 @@ fn options(
         collect: CollectOptions::new(0, &node),
         node,
         listen: reach.listen,
+        first_port: reach.first_port().unwrap_or(DEFAULT_PORT),
+        is_tunnelled: false,
         connection_file: reach.connection_file,
         token: token.map_err(CliFailure::usage)?,
         uid,
@@ -415,7 +469,7 @@ fn options(
         fidelity: if reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
         cors: reach.cors_domains.unwrap_or_default(),
         limits: server_limits(limits),
-        protocols: ProtocolOptions::default(),
+        protocols: ProtocolOptions { dragon, ..ProtocolOptions::default() },
         engine: Options { clock: Arc::clone(&clock), ..Options::default() },
         writer: WriterOptions { clock: Arc::clone(&clock), ..WriterOptions::default() },
         queries: query_options(limits, &clock),
@@ -472,20 +526,29 @@ pub fn wanted_data(dir: &Path) -> Result<PathBuf, CliFailure> {
     Ok(dir)
 }
 
-/// The directory of a service that goes on where the last one of that job stopped.
+/// The environment with another TELEM_DATA, if `base` names one.
+pub fn with_data_base(base: Option<&Path>) -> impl Fn(&str) -> Option<String> {
+    let base = base.map(|base| base.to_string_lossy().into_owned());
+    move |name| match (&base, name) {
+        (Some(base), "TELEM_DATA") => Some(base.clone()),
+        _ => config::environment(name),
+    }
+}
+
+/// The directory of a service that goes on where the last one of that job stopped; below `base`, if that is named.
 ///
 /// # Errors
 /// Failed when it cannot be made.
-pub fn standing_data(job: &str, node: &str) -> Result<PathBuf, CliFailure> {
-    let dir = private_data(job)?.join(node);
+pub fn standing_data(job: &str, node: &str, base: Option<&Path>) -> Result<PathBuf, CliFailure> {
+    let dir = private_data(job, base)?.join(node);
     make(&dir, 0o700)?;
     Ok(dir)
 }
 
 /// Where the default directories of a job stand, below a directory that is ours alone.
-fn private_data(job: &str) -> Result<PathBuf, CliFailure> {
+fn private_data(job: &str, base: Option<&Path>) -> Result<PathBuf, CliFailure> {
     let uid = rustix::process::getuid().as_raw();
-    let bases = config::data_bases(config::environment);
+    let bases = config::data_bases(with_data_base(base));
     let base = bases.first().map_or(Path::new("/tmp"), |base| &base.path);
     make(base, 0o777)?;
     let found = private_dir::below(base, &config::private_name(uid), uid, Privacy::Closed).map_err(|error| {

@@ -148,7 +148,11 @@ impl Company {
     ) -> Option<usize> {
         let (join, nodes) = (ready.join.clone()?, ready.nodes.clone()?);
         // For those alone: the input of others may be a file.
-        let join = Join { orphan_timeout: options.orphan_timeout, ..join };
+        let mut join = Join { orphan_timeout: options.orphan_timeout, ..join };
+        if options.fleet.is_local() {
+            // Programs of this machine find the head's.
+            join.dragon = None;
+        }
         let wanted = options.fleet.len();
         let hosts = hostlist::fold(&options.fleet.hosts(&options.host));
         let started = join.to_json().map_err(std::io::Error::from).and_then(|join| {

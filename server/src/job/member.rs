@@ -148,6 +148,7 @@ impl MemberOf {
             host,
             listen: options.listen,
             advertise: self.advertise,
+            dragon: options.protocols.dragon.as_ref().map(|dragon| dragon.port.clone()),
             is_passing: false,
             clock: Arc::clone(&options.clock),
             place: Box::new({

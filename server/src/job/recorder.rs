@@ -23,6 +23,7 @@ use telem_engine::Clock;
 use telem_ingest::collect::JobTarget;
 use telem_query::energy::{JobEnergy, of_jobs};
 use tokio::runtime::Runtime;
+use url::Url;
 
 pub use self::event::Event;
 use super::child::Ending;
@@ -31,6 +32,7 @@ use super::company::{Company, EndPace, Tally};
 use super::link::{self, ToRecorder, ToSupervisor};
 use super::notes::{AtWork, Notes};
 use super::prepared::{Prepare, RunningService};
+use super::reverse::{ReverseTunnel, TunnelRoute};
 use super::service::ServiceThread;
 use super::signals::Caught;
 use super::summary::{CommandCourse, JobSummary};
@@ -38,6 +40,7 @@ use super::usage::UsageWatch;
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, tunnel};
 use crate::config;
 use crate::footprint;
+use crate::net::listen::DEFAULT_PORT;
 use crate::saving::save::{Saved, Saver};
 use crate::service::Ready;
 use crate::settings::RunLabels;
@@ -72,6 +75,8 @@ pub struct RecordOptions {
     pub notes: Notes,
     pub clock: Arc<dyn Clock>,
     pub labels: RunLabels,
+    /// The other end of a tunnel that is to be kept: the host, and the port there if it is not ours.
+    pub tunnel: Option<(String, Option<u16>)>,
 }
 
 impl fmt::Debug for RecordOptions {
@@ -113,6 +118,7 @@ pub fn record(options: RecordOptions) {
         notes,
         clock,
         labels,
+        tunnel,
         ..
     } = options;
     let service = ServiceThread::start(runtime, prepare, send.clone());
@@ -120,6 +126,8 @@ pub fn record(options: RecordOptions) {
     let mut job = Job {
         service,
         up: None,
+        wanted_tunnel: tunnel,
+        tunnel: None,
         company: Company::new(strict, notes, Arc::clone(&clock)),
         stopped: false,
         command: None,
@@ -147,6 +155,10 @@ struct Job {
     service: ServiceThread,
     /// The service, from when it is ready.
     up: Option<Box<RunningService>>,
+    /// The other end of a tunnel that is to be kept.
+    wanted_tunnel: Option<(String, Option<u16>)>,
+    /// The tunnel, while it is.
+    tunnel: Option<ReverseTunnel>,
     /// The other processes that record the job.
     company: Company,
     /// Whether the service has ended.
@@ -214,6 +226,9 @@ impl Job {
                         self.service.describe(&ready.db, description.clone());
                         self.notes.say(introduce::greeting(ready, &start.id));
                         self.notes.say(tunnel(&ready.url, &config::host_name()));
+                        if let Some(dragon) = &ready.dragon {
+                            self.notes.say(dragon.sentence());
+                        }
                     }
                     return Some(description);
                 }
@@ -232,11 +247,32 @@ impl Job {
         if let Some(claim) = claim {
             self.company.keep(claim, introduce::environment(&up.ready, start));
         }
+        self.start_tunnel(&up.ready);
         let gathering = agents.and_then(|agents| self.company.start(agents, &up.ready, hear));
         self.up = Some(up);
         match gathering {
             Some(nodes) => tell(&ToSupervisor::Gathering { nodes }),
             None => self.tell_ready(start),
+        }
+    }
+
+    /// Nothing waits for it.
+    fn start_tunnel(&mut self, ready: &Ready) {
+        let (Some((node, port)), Some(near_port)) = (self.wanted_tunnel.take(), ready.tunnel) else { return };
+        let far_port = port.or_else(|| Url::parse(&ready.url).ok()?.port()).unwrap_or(DEFAULT_PORT);
+        self.notes.say(format_args!(
+            "port {far_port} of {node} is to lead here, by ssh -NR; who asks there needs the token of the connection file"
+        ));
+        let route = TunnelRoute { node, far_port, near_port };
+        match ReverseTunnel::start(route, self.notes, Arc::clone(&self.clock)) {
+            Ok(tunnel) => self.tunnel = Some(tunnel),
+            Err(error) => self.notes.warn(format_args!("there is no tunnel: no thread for that: {error}")),
+        }
+    }
+
+    fn end_tunnel(&mut self) {
+        if let Some(tunnel) = self.tunnel.take() {
+            tunnel.end();
         }
     }
 
@@ -253,6 +289,7 @@ impl Job {
         let place = destination.map(|destination| destination.path().to_path_buf()).unwrap_or_default();
         let saver = self.start_saving();
         let CommandEnd { ending, hurried, cpu_ms } = self.until_ended(saver.as_ref());
+        self.end_tunnel();
         let seen = self.usage.as_ref().map(UsageWatch::usage).unwrap_or_default();
         let took = self.clock.monotonic().saturating_sub(self.began);
         let course = CommandCourse { ending, took, cpu_ms, seen };
@@ -454,6 +491,7 @@ impl Job {
     /// Stops the service of a command that never ran, and leaves no trace of it.
     fn abandon(&mut self) {
         self.hurry.store(true, Ordering::Relaxed);
+        self.end_tunnel();
         self.dismiss(None, EndPace::Hurried);
         self.service.stop(None);
         let mut deadline = self.clock.monotonic() + HURRIED_TIMEOUT;

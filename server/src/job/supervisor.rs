@@ -61,6 +61,8 @@ pub struct JobOptions {
     pub recorder: Vec<OsString>,
     /// Whether the command is not to be started without the recorder.
     pub strict: bool,
+    /// What is added to the environment of a command that is not recorded.
+    pub unrecorded: Vec<(String, OsString)>,
     /// Longest that the last step of saving may take.
     pub save_timeout: Duration,
     pub notes: Notes,
@@ -99,7 +101,7 @@ pub fn run(options: JobOptions) -> u8 {
         options.notes.warn(format_args!("the command runs, but without telem: it cannot catch signals: {error}"));
         return become_the_command(&options.command, options.notes);
     }
-    let JobOptions { command, recorder, strict, save_timeout, notes, clock } = options;
+    let JobOptions { command, recorder, strict, unrecorded, save_timeout, notes, clock } = options;
     let mut supervisor = Supervisor {
         recorder: None,
         child: None,
@@ -107,6 +109,7 @@ pub fn run(options: JobOptions) -> u8 {
         standing: Standing::now(),
         live: None,
         has_agents: false,
+        unrecorded,
         save_timeout,
         events,
         notes,
@@ -215,6 +218,8 @@ struct Supervisor {
     live: Option<PathBuf>,
     /// Whether the recorder has started agents.
     has_agents: bool,
+    /// What is added to the environment of a command that is not recorded.
+    unrecorded: Vec<(String, OsString)>,
     save_timeout: Duration,
     events: Receiver<SupervisorEvent>,
     notes: Notes,
@@ -226,7 +231,7 @@ impl Supervisor {
     /// with.
     fn await_ready(&mut self, strict: bool) -> Result<Vec<(String, OsString)>, u8> {
         if self.recorder.is_none() {
-            return Ok(Vec::new());
+            return Ok(self.unrecorded.clone());
         }
         let mut deadline = self.clock.monotonic() + READY_TIMEOUT;
         let why = loop {
@@ -266,7 +271,7 @@ impl Supervisor {
         }
         self.leave_recorder();
         self.not_recorded(why);
-        Ok(Vec::new())
+        Ok(self.unrecorded.clone())
     }
 
     fn not_recorded(&self, why: impl fmt::Display) {
@@ -279,7 +284,7 @@ impl Supervisor {
         if started.as_ref().is_err_and(child::StartError::is_scarcity) && self.recorder.is_some() {
             // What it holds is what the command lacks.
             self.end_recorder();
-            started = Child::start(command, &[]);
+            started = Child::start(command, &self.unrecorded);
             if let (Ok(_), Some(live)) = (&started, &self.live) {
                 let live = live.display();
                 self.not_recorded(format_args!("the system has too few resources for both; {live} stays"));

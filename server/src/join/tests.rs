@@ -9,6 +9,7 @@ const TOKEN: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75e";
 
 fn join() -> Join {
     Join {
+        dragon: None,
         job: "4711".to_owned(),
         token: TOKEN.to_owned(),
         head: vec!["http://127.0.0.1:4243".to_owned(), "http://[::1]:4243".to_owned()],

@@ -43,6 +43,8 @@ pub struct Identity {
     pub listens: SocketAddr,
     /// The name or address under which others reach it, instead of the one from which it reaches the head.
     pub advertise: Option<String>,
+    /// Dragon's port is another than programs expect: the expected one, and why it is not that.
+    pub dragon_moved: Option<(u16, String)>,
 }
 
 /// Why an agent is not joined.
@@ -108,6 +110,7 @@ impl Link {
             pid: std::process::id(),
             host: identity.host.clone(),
             data: identity.data.clone(),
+            dragon_moved: identity.dragon_moved.clone(),
             now_us: clock.now().micros(),
         };
         let joined: Joined = exchange(&mut line, &address, messages::JOIN, &request).await?;

@@ -33,6 +33,9 @@ pub struct JoinRequest {
     pub host: String,
     pub data: PathBuf,
     pub now_us: i64,
+    /// Dragon's port on it is another than programs expect: the expected one, and why it is not that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dragon_moved: Option<(u16, String)>,
 }
 
 /// It does.

@@ -17,13 +17,16 @@ use telem_query::Queries;
 use telem_query::cluster::{WORKER_PATH, WorkerService};
 
 use super::NodeRoster;
-use super::messages::{self, Listed, NodeReport};
+use super::messages::{self, JoinRequest, Listed, NodeReport};
 use super::own::OwnNode;
 use super::registry::NodeRefusal;
 use crate::http::ApiError;
 use crate::http::body::{self, BodyLimits};
 use crate::net::access;
 use crate::token::Token;
+
+/// Longest reason of another process that is told, in characters.
+const WHY_CHARS_MAX: usize = 200;
 
 /// What the requests need.
 #[derive(Clone, Debug)]
@@ -72,8 +75,14 @@ pub async fn needs_token(Of(token): Of<Token>, request: Request, next: Next) -> 
 
 async fn join(Of(membership): Of<Arc<Membership>>, request: Request) -> Result<Response, ApiError> {
     let nodes = head(&membership)?;
-    let request = read(request, &membership.limits).await?;
-    Ok(json(&nodes.join(&request)?))
+    let request: JoinRequest = read(request, &membership.limits).await?;
+    let joined = nodes.join(&request)?;
+    if let Some((port, why)) = &request.dragon_moved {
+        // It was written by another process.
+        let why: String = why.chars().filter(|c| !c.is_control()).take(WHY_CHARS_MAX).collect();
+        tracing::warn!("on {} Dragon's port {port} {why}; DRAGON_TELEMETRY_CONFIG tells programs there", joined.node);
+    }
+    Ok(json(&joined))
 }
 
 async fn report(Of(membership): Of<Arc<Membership>>, request: Request) -> Result<Response, ApiError> {

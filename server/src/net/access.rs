@@ -43,6 +43,14 @@ pub enum FirstLook {
     },
 }
 
+impl FirstLook {
+    /// Of a connection that a tunnel brings. Its other end is the tunnel's, whoever asks through it.
+    pub fn of_tunnel() -> Self {
+        let reason = "it comes through a tunnel, which does not say whose it is".to_owned();
+        Self::Known(Access::Stranger { reason, source: StrangerSource::Unknown })
+    }
+}
+
 /// The clients that are admitted.
 #[derive(Clone, Debug)]
 pub struct Rules {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use tokio::net::{TcpListener, UdpSocket};
 
-use crate::protocol::{DatagramService, Language, LineService, OwnListener};
+use crate::protocol::{DatagramService, Language, LineService, ListenerPlace, OwnListener};
 
 /// The port of OpenTSDB, which Grafana suggests.
 pub const DEFAULT_PORT: u16 = 4242;
@@ -22,8 +22,12 @@ pub enum ListenError {
         "datagrams carry no token, so they are accepted only on loopback, and {address} is not loopback; use 127.0.0.1"
     )]
     Open { address: SocketAddr },
-    #[error("all of 127.0.0.1:{DEFAULT_PORT} to {last} are taken; choose --listen 127.0.0.1:0 for any free port")]
-    NoneFree { last: u16 },
+    #[error("all of 127.0.0.1:{first} to {last} are taken; choose --listen 127.0.0.1:0 for any free port")]
+    NoneFree { first: u16, last: u16 },
+    #[error("a port that was taken for a protocol cannot be served: {0}")]
+    Bound(#[source] io::Error),
+    #[error("a port that is taken already has no datagrams: name an address")]
+    NoDatagrams,
 }
 
 /// A port of a protocol's own, bound.
@@ -32,6 +36,8 @@ pub enum BoundListener {
     Http(TcpListener, Router),
     Lines(TcpListener, Arc<dyn LineService>),
     Datagrams(UdpSocket, Arc<dyn DatagramService>),
+    /// What the common port speaks, to clients that all need the token: who they are is not known here.
+    Tunnel(TcpListener),
 }
 
 /// Binds all of them.
@@ -40,12 +46,15 @@ pub enum BoundListener {
 /// When a port is not available; when datagrams are to come from other machines, because their owner is unknown.
 pub async fn bind(listeners: Vec<OwnListener>) -> Result<Vec<BoundListener>, ListenError> {
     let mut bound = Vec::with_capacity(listeners.len());
-    for OwnListener { address, language } in listeners {
-        bound.push(match language {
-            Language::Http(router) => BoundListener::Http(listen(Some(address)).await?, router),
-            Language::Lines(lines) => BoundListener::Lines(listen(Some(address)).await?, lines),
-            Language::Datagrams(_) if !address.ip().is_loopback() => return Err(ListenError::Open { address }),
-            Language::Datagrams(service) => {
+    for OwnListener { place, language } in listeners {
+        bound.push(match (language, place) {
+            (Language::Http(router), place) => BoundListener::Http(at(place).await?, router),
+            (Language::Lines(lines), place) => BoundListener::Lines(at(place).await?, lines),
+            (Language::Datagrams(_), ListenerPlace::Bound(_)) => return Err(ListenError::NoDatagrams),
+            (Language::Datagrams(_), ListenerPlace::Address(address)) if !address.ip().is_loopback() => {
+                return Err(ListenError::Open { address });
+            }
+            (Language::Datagrams(service), ListenerPlace::Address(address)) => {
                 let socket = UdpSocket::bind(address).await;
                 let socket = socket.map_err(|source| ListenError::Taken { address, source })?;
                 BoundListener::Datagrams(socket, service)
@@ -53,6 +62,13 @@ pub async fn bind(listeners: Vec<OwnListener>) -> Result<Vec<BoundListener>, Lis
         });
     }
     Ok(bound)
+}
+
+async fn at(place: ListenerPlace) -> Result<TcpListener, ListenError> {
+    match place {
+        ListenerPlace::Address(address) => listen(Some(address)).await,
+        ListenerPlace::Bound(socket) => socket.try_clone().and_then(TcpListener::from_std).map_err(ListenError::Bound),
+    }
 }
 
 /// Listens on any free port at all addresses, those of IPv6 included where there are any.
@@ -71,10 +87,18 @@ pub async fn listen_everywhere() -> Result<TcpListener, ListenError> {
 /// # Errors
 /// When `wanted` cannot be had; when no port is free.
 pub async fn listen(wanted: Option<SocketAddr>) -> Result<TcpListener, ListenError> {
+    listen_from(wanted, DEFAULT_PORT).await
+}
+
+/// As [`listen`], with another default port.
+///
+/// # Errors
+/// As [`listen`].
+pub async fn listen_from(wanted: Option<SocketAddr>, first: u16) -> Result<TcpListener, ListenError> {
     if let Some(address) = wanted {
         return TcpListener::bind(address).await.map_err(|source| ListenError::Taken { address, source });
     }
-    first_free(DEFAULT_PORT).await
+    first_free(first).await
 }
 
 pub(super) async fn first_free(from: u16) -> Result<TcpListener, ListenError> {
@@ -87,5 +111,5 @@ pub(super) async fn first_free(from: u16) -> Result<TcpListener, ListenError> {
             Err(source) => return Err(ListenError::Taken { address, source }),
         }
     }
-    Err(ListenError::NoneFree { last })
+    Err(ListenError::NoneFree { first: from, last })
 }

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::{ServiceError, ServiceOptions};
 use crate::config;
-use crate::join::{HEAD_GONE_TIMEOUT, Join, JoinFile};
+use crate::join::{DragonJoin, HEAD_GONE_TIMEOUT, Join, JoinFile};
 use crate::membership::messages::{self, Listed};
 use crate::membership::registry::{HeadName, Registry};
 use crate::membership::{self, NodeRoster, link};
@@ -149,6 +149,11 @@ impl ServiceHead {
             head_gone_timeout: head.head_gone_timeout,
             orphan_timeout: None,
             query_memory: head.query_memory,
+            dragon: options.protocols.dragon.as_ref().map(|dragon| DragonJoin {
+                port: dragon.port.wanted(),
+                keys: dragon.keys.clone(),
+                data_base: dragon.data_base.clone(),
+            }),
         };
         let nodes = NodeRoster::new(Registry::new(name), Arc::clone(&options.clock));
         Ok(Self { join, nodes, file: head.join_file, sharing: head.sharing })

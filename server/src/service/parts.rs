@@ -1,6 +1,6 @@
 //! The parts of a service, assembled before the first client is served.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,8 +21,10 @@ use crate::membership::own::OwnNode;
 use crate::membership::routes::{self, Membership};
 use crate::membership::{NodeRoster, dial};
 use crate::net::access::Rules;
+use crate::net::listen::BoundListener;
 use crate::net::socket::{self, Socket, SocketError};
 use crate::net::{self, Listeners, Services};
+use crate::protocols::dragon::node::{DragonFile, DragonPlace};
 use crate::saving::upload::{self, Uploads};
 use crate::self_metrics;
 use crate::slots::JobSlots;
@@ -45,6 +47,8 @@ pub(super) struct ServiceParts {
     pub connection_file: ConnectionFile,
     /// `None` where this is no head, or is to write none.
     pub join_file: Option<Published>,
+    /// The YAML that tells of Dragon's port.
+    pub dragon_file: Option<DragonFile>,
     /// Where jobs share the server.
     pub slots: Option<Arc<JobSlots>>,
 }
@@ -80,13 +84,18 @@ pub(super) async fn build(
     let membership = membership(options, &url, nodes.clone(), &queries, &keys);
     let mut services = router::services(&Arc::new(state), &options.protocols, routes::routes(membership));
     services.http = paths_of_nodes(services.http, options, &queries, uploads.clone(), &keys);
-    let own = net::listen::bind(std::mem::take(&mut services.listeners)).await?;
+    let mut own = net::listen::bind(std::mem::take(&mut services.listeners)).await?;
+    let tunnel = tunnel(options, &mut own).await?;
     let connection = connection(options, &url, &socket, &keys);
     let (connection_file, path) = publish(&connection, connection_path(options, &socket), socket.path())?;
     let join_file = match &head {
         Some(head) => head.publish().await?,
         None => None,
     };
+    let dragon = options.protocols.dragon.as_ref();
+    let (dragon, dragon_file) = dragon
+        .map(|dragon| DragonPlace::publish(dragon, socket.path()))
+        .map_or((None, None), |(place, file)| (Some(place), file));
     let mut limits = options.limits.clone();
     if nodes.is_some() {
         // Every agent keeps a connection to its head.
@@ -104,6 +113,8 @@ pub(super) async fn build(
         join: head.map(|head| head.join),
         nodes,
         uploads,
+        dragon,
+        tunnel,
     };
     let node = options.node.as_str().into();
     Ok(ServiceParts {
@@ -115,8 +126,20 @@ pub(super) async fn build(
         collectors,
         connection_file,
         join_file,
+        dragon_file,
         slots,
     })
+}
+
+/// Where clients come in that a tunnel brings; nothing about them is known here but that they know the token.
+async fn tunnel(options: &ServiceOptions, own: &mut Vec<BoundListener>) -> Result<Option<u16>, ServiceError> {
+    if !options.is_tunnelled {
+        return Ok(None);
+    }
+    let tcp = net::listen::listen(Some((Ipv4Addr::LOCALHOST, 0).into())).await?;
+    let port = tcp.local_addr().map_err(ServiceError::Address)?.port();
+    own.push(BoundListener::Tunnel(tcp));
+    Ok(Some(port))
 }
 
 /// Over our own database, or over those of all nodes of the job.
@@ -149,6 +172,7 @@ fn collectors(
 
 fn state(options: &ServiceOptions, db: &Db, writer: Option<Writer>, queries: &Queries) -> State {
     State {
+        node: options.node.as_str().into(),
         db: db.clone(),
         writer,
         queries: queries.clone(),

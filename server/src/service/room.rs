@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use telem_engine::{Db, Error, Options};
 
-use super::{Ready, ServiceError, ServiceOptions, ServiceSource, listen, open, run_with, serve};
+use super::{Ready, ServiceError, ServiceOptions, ServiceSource, listen_from, open, run_with, serve};
 use crate::token::Token;
 
 /// How often it is tried whether there is room.
@@ -30,7 +30,7 @@ pub async fn run_even_when_full(
     mut ready: impl FnMut(&Ready),
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServiceError> {
-    let tcp = listen(options.listen).await?;
+    let tcp = listen_from(options.listen, options.first_port).await?;
     let error = match open(&options).await {
         Ok(db) => return run_with(db, tcp, options, ready, stop).await,
         Err(ServiceError::Engine(error)) if error.is_out_of_room() => error,

@@ -17,8 +17,9 @@ use tower_http::compression::CompressionLayer;
 
 use crate::http::ApiError;
 use crate::net::Services;
-use crate::protocol::Protocol;
+use crate::protocol::{Language, OwnListener, Protocol};
 use crate::protocols::dragon::Dragon;
+use crate::protocols::dragon::node::DragonOptions;
 use crate::protocols::influx::Influx;
 use crate::protocols::info::InfoApi;
 use crate::protocols::job::JobApi;
@@ -30,6 +31,8 @@ use crate::state::State;
 #[derive(Clone, Debug, Default)]
 pub struct ProtocolOptions {
     pub telnet: TelnetLimits,
+    /// Dragon's node server, where it is wanted.
+    pub dragon: Option<DragonOptions>,
 }
 
 /// Every protocol, a line each.
@@ -37,7 +40,7 @@ fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Proto
     let state = || Arc::clone(state);
     let opentsdb = Arc::new(OpenTsdb::new(state(), options.telnet.clone()));
     vec![
-        Arc::new(Dragon::new(Arc::clone(&opentsdb))),
+        Arc::new(Dragon::new(state(), Arc::clone(&opentsdb), options.dragon.clone())),
         Arc::new(Influx::new(state())),
         Arc::new(InfoApi::new(state())),
         Arc::new(JobApi::new(state())),
@@ -62,8 +65,17 @@ pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> S
     Services {
         http,
         lines: protocols.iter().find_map(|protocol| Arc::clone(protocol).lines()),
-        listeners: protocols.into_iter().flat_map(Protocol::listeners).collect(),
+        listeners: protocols.into_iter().flat_map(Protocol::listeners).map(unharmed).collect(),
     }
+}
+
+/// The same port, where a handler that panics costs its request alone, too.
+fn unharmed(listener: OwnListener) -> OwnListener {
+    let language = match listener.language {
+        Language::Http(router) => Language::Http(router.layer(CatchPanicLayer::custom(panicked))),
+        other => other,
+    };
+    OwnListener { language, ..listener }
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

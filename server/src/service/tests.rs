@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::client::{Address, Client, ClientError};
 use crate::connection::Connection;
+use crate::net::listen::DEFAULT_PORT;
 use crate::tls::UrlScheme;
 
 fn options(dir: &Path, data: &str) -> ServiceOptions {
@@ -23,6 +24,8 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         job_sharing: JobSharing::One,
         node: "n1".to_owned(),
         listen: Some("127.0.0.1:0".parse().unwrap()),
+        first_port: DEFAULT_PORT,
+        is_tunnelled: false,
         connection_file: None,
         token: None,
         uid: rustix::process::getuid().as_raw(),

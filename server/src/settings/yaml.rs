@@ -73,7 +73,7 @@ struct YamlDocument {
 ///
 /// # Errors
 /// A sentence with the line.
-pub(super) fn parse(text: &str) -> Result<Json, String> {
+pub fn parse(text: &str) -> Result<Json, String> {
     let mut parser = Parser::new_from_str(text);
     let mut document = YamlDocument::default();
     loop {

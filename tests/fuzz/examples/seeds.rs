@@ -23,7 +23,21 @@ fn main() {
     lines(&corpus, &root.join("../../fixtures/influx/lines.json"));
     puts(&corpus, &root.join("../../fixtures/opentsdb/12-put.json"));
     numbers(&corpus);
+    posts(&corpus);
     tables(&corpus, &root.join("../../fixtures/machines/mi300x"));
+}
+
+/// What Dragon's class posts, and what else its server took.
+fn posts(corpus: &Corpus) {
+    let posts = [
+        ("class", r#"{"dps": [{"metric": "loss", "value": 0.1}], "timestamp": 1733466126}"#),
+        ("tags", r#"{"dps": [{"metric": "m", "value": 3, "tags": {"rank": 3, "gpu id": "cuda:0", "on": true, "x": null}}]}"#),
+        ("values", r#"{"dps": [{"metric": "a", "value": null}, {"metric": "b", "value": " 1e3 "}, {"metric": "c", "value": true}, {"metric": "d"}], "timestamp": 1733466126.25}"#),
+        ("strange", r#"{"dps": [7, [], {"metric": 5, "value": 1}, {"metric": "m", "value": 1e999, "tags": []}], "timestamp": "1733466126250"}"#),
+    ];
+    for (name, post) in posts {
+        corpus.put("dragon_points", name, post.as_bytes());
+    }
 }
 
 struct Corpus {

@@ -51,6 +51,8 @@ pub struct RunOptions {
     pub destination: Option<Destination>,
     pub strict: bool,
     pub nodes: RunNodesArgs,
+    /// A tunnel is to lead here.
+    pub is_tunnelled: bool,
     pub saving: SaveTimes,
     pub notes: Notes,
     pub clock: Arc<dyn Clock>,
@@ -143,7 +145,9 @@ impl RunOptions {
         self.claim()?;
         let passing = self.service.data.is_none();
         let beside = self.destination.as_ref().and_then(|destination| destination.parent().parent());
-        let fresh = |job: &str, node: &str| live::fresh(job, node, beside).map_err(CliFailure::Failed);
+        let base = self.service.data_base();
+        let fresh = |job: &str, node: &str| live::fresh(job, node, base.as_deref(), beside).map_err(CliFailure::Failed);
+        let first_port = self.service.reach.first_port();
         let is_default = self.service.reach.listen.is_none();
         let interval = self.service.interval();
         let made = self.service.options(self.purpose, fresh).map_err(CliFailure::into_message);
@@ -172,11 +176,16 @@ impl RunOptions {
         let passing = passing.then(|| options.data.clone());
         let (mut agents, mut member) = (None, None);
         if is_default && !matches!(&place, JobRole::Launcher(fleet) if fleet.is_local()) && place.is_head() {
-            options.listen = Some(everywhere());
+            options.listen = Some(everywhere(first_port));
         }
         if place.is_of_many() {
             options.socket_place = SocketPlace::Common;
+            if let Some(dragon) = &mut options.protocols.dragon {
+                dragon.is_of_many = true;
+            }
         }
+        // Of many nodes one: all tunnels would have the same end.
+        options.is_tunnelled = self.is_tunnelled && !matches!(&place, JobRole::Member { .. });
         let claim = match place {
             JobRole::Alone => None,
             JobRole::Launcher(fleet) => {
@@ -267,10 +276,13 @@ impl JobRole {
     }
 }
 
-/// Any port at all addresses, those of IPv6 too where there are any.
-fn everywhere() -> SocketAddr {
-    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
-    if TcpListener::bind(any).is_ok() { any } else { (Ipv4Addr::UNSPECIFIED, 0).into() }
+/// The wanted port, if it is free, or any, at all addresses, those of IPv6 too where there are any.
+fn everywhere(wanted: Option<u16>) -> SocketAddr {
+    let addresses = [wanted.unwrap_or(0), 0].into_iter().flat_map(|port| {
+        [SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)), SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))]
+    });
+    let mut free = addresses.filter(|address| TcpListener::bind(address).is_ok());
+    free.next().unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into())
 }
 
 /// A place beside the data directory, in which nothing but the database may lie.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::config;
 use crate::job::describe;
 use crate::service::Ready;
 
@@ -15,7 +16,9 @@ pub fn environment(ready: &Ready, start: &describe::Start) -> Vec<(String, OsStr
         ("TELEM_LEVEL", start.level.to_string().into()),
         ("TELEM_JOB", start.id.clone().into()),
     ];
-    told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let own = told.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let dragon = ready.dragon.iter().flat_map(|dragon| dragon.environment(start.level, config::environment));
+    own.chain(dragon).collect()
 }
 
 /// The command may go elsewhere.

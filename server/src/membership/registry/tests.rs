@@ -19,6 +19,7 @@ fn registry() -> Registry {
 /// A node called `node`, of the machine `host`, in its life `incarnation`.
 fn from(node: &str, host: &str, incarnation: &str) -> JoinRequest {
     JoinRequest {
+        dragon_moved: None,
         job: "7".to_owned(),
         version: "0.1.0".to_owned(),
         node: node.to_owned(),

@@ -7,7 +7,9 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::net::datagrams::Admission;
 use crate::net::listen;
-use crate::protocol::{ByteStream, DatagramService, Language as PortLanguage, LineClient, LineService, OwnListener};
+use crate::protocol::{
+    ByteStream, DatagramService, Language as PortLanguage, LineClient, LineService, ListenerPlace, OwnListener,
+};
 
 /// Says back what it hears first.
 #[derive(Debug)]
@@ -38,13 +40,13 @@ impl DatagramService for Mailbox {
 }
 
 fn any_port(language: PortLanguage) -> OwnListener {
-    OwnListener { address: "127.0.0.1:0".parse().unwrap(), language }
+    OwnListener { place: ListenerPlace::Address("127.0.0.1:0".parse().unwrap()), language }
 }
 
 async fn start_own(language: PortLanguage, rules: Rules) -> (Running, SocketAddr) {
     let own = listen::bind(vec![any_port(language)]).await.unwrap();
     let address = match &own[0] {
-        BoundListener::Http(tcp, _) | BoundListener::Lines(tcp, _) => tcp.local_addr(),
+        BoundListener::Http(tcp, _) | BoundListener::Lines(tcp, _) | BoundListener::Tunnel(tcp) => tcp.local_addr(),
         BoundListener::Datagrams(udp, _) => udp.local_addr(),
     };
     let http = Router::new().route("/x", get(|| async { "common" }));
@@ -97,7 +99,8 @@ async fn datagrams_of_our_user_arrive_and_those_before_the_end_too() {
 async fn datagrams_are_taken_on_loopback_only_and_from_admitted_users_only() {
     let (put, _mail) = mpsc::unbounded_channel();
     let service: Arc<dyn DatagramService> = Arc::new(Mailbox(put));
-    let everywhere = OwnListener { address: "0.0.0.0:0".parse().unwrap(), language: PortLanguage::Datagrams(service) };
+    let place = ListenerPlace::Address("0.0.0.0:0".parse().unwrap());
+    let everywhere = OwnListener { place, language: PortLanguage::Datagrams(service) };
     assert!(matches!(listen::bind(vec![everywhere]).await, Err(ListenError::Open { .. })));
     let admission = Admission::new(Rules::new(Token::chosen(SECRET).unwrap(), 1000, []));
     for (users, admitted) in

@@ -65,6 +65,7 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
     let writer = Writer::start(db.clone(), WriterOptions { clock: Arc::clone(&clock), ..options }).unwrap();
     let queries = QueryOptions { threads: 1, ..QueryOptions::new(Arc::clone(&clock)) };
     let state = State {
+        node: "n1".into(),
         queries: Queries::new(db.clone(), queries).unwrap(),
         db,
         writer: (access == Access::Writing).then_some(writer),
