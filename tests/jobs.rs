@@ -184,7 +184,7 @@ fn one_job_of_a_shared_server_is_listed_reported_compared_and_watched() {
     let data = dir.path().join("db");
     let mut serve = telem(["serve", "--level", "2", "--interval", "100ms", "--listen", "127.0.0.1:0", "--data"]);
     serve.arg(&data);
-    let mut server = Server::start(serve);
+    let server = Server::start(serve);
     let begin = SystemClock::new().now().micros() / 1_000;
     for (job, lr, slope) in [("trial-7", 0.1, 1.0), ("trial-8", 0.2, 3.0)] {
         let labels = json!({"name": job, "settings": {"lr": lr}}).to_string();

@@ -46,8 +46,9 @@ pub use self::refusals::REASONS_MAX;
 use self::refusals::RefusalLog;
 use self::spread::SecondSpread;
 pub use self::spread::{PAIRS_MAX, POINTS_PER_SECOND_MAX};
-use crate::http::{self, ApiError, body};
+use crate::http::{ApiError, body};
 use crate::protocol::{Language, ListenerPlace, OwnListener};
+use crate::slots;
 use crate::state::State;
 
 /// What users send is of this level: a server of level 0 checks it, says that all is well, and keeps nothing of it.
@@ -140,7 +141,7 @@ impl NodeServer {
             return self.refused("no writer", self.state.refusal.message().to_owned());
         };
         let work = PostWork {
-            tags: http::default_tags(&request).with_host(Arc::clone(&self.state.node)),
+            tags: slots::tags_of(&request).await.with_host(Arc::clone(&self.state.node)),
             now: self.state.clock.now(),
             keep: self.state.level >= LEVEL,
             writer: writer.clone(),
