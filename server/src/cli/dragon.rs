@@ -30,10 +30,10 @@ const CONFIG_VARIABLE: &str = "DRAGON_TELEMETRY_CONFIG";
 /// Whether Dragon's programs are to find a server.
 #[derive(Debug, Default, Args)]
 pub struct DragonArgs {
-    /// Also take what programs of Dragon Telemetry send, at 4243
+    /// Take what programs of Dragon Telemetry send, at 4243
     ///
     /// It is its node server, on loopback; if the port is taken the next free one. `telem run` tells the command.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     dragon: bool,
     /// The YAML of Dragon Telemetry; implies --dragon [default: $DRAGON_TELEMETRY_CONFIG if --dragon is given]
     #[arg(long, hide_short_help = true, value_name = "FILE")]
