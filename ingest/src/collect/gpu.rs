@@ -121,6 +121,7 @@ impl GpuIdentity {
             DeviceStatus::Ok => "",
             DeviceStatus::Asleep => "it sleeps, and is not woken",
             DeviceStatus::Lost => "it does not answer any more",
+            DeviceStatus::Refused if vendor == GpuVendor::Nvidia => "it may not be opened",
             DeviceStatus::Refused => "its files may not be read",
         };
         InventoryEntry {

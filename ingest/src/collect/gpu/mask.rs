@@ -6,7 +6,7 @@
 //! and those of AMD and Intel. Their programs count only what the job's control group lets them open, which is more
 //! often than not a part of what `/sys` shows.
 
-use super::{GpuIdentity, GpuVendor};
+use super::{DeviceStatus, GpuIdentity, GpuVendor};
 
 /// The masks of a job, as its environment has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,9 +73,10 @@ impl GpuMasks {
         if card.vendor != GpuVendor::Nvidia {
             return None;
         }
-        let are_alike = cards.iter().all(|other| other.model == card.model);
+        let opened = || cards.iter().filter(|other| other.status != DeviceStatus::Refused);
+        let are_alike = opened().all(|other| other.model == card.model);
         let by_address = self.nvidia_order.as_deref() == Some("PCI_BUS_ID");
-        (are_alike || by_address).then(|| cards.iter().filter(|other| other.pci < card.pci).count())
+        (are_alike || by_address).then(|| opened().filter(|other| other.pci < card.pci).count())
     }
 }
 

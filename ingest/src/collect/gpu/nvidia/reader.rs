@@ -20,7 +20,9 @@ use std::time::Duration;
 use telem_engine::Clock;
 
 use super::answers::answer;
-use super::frames::{FrameBuffer, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion, ReaderWord, say};
+use super::frames::{
+    CARDS_MAX, FrameBuffer, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion, ReaderWord, say,
+};
 
 /// How long a tick waits for an answer; 8 GPUs answer in some 20 ms.
 pub const ANSWER_WAIT: Duration = Duration::from_millis(300);
@@ -28,7 +30,7 @@ pub const ANSWER_WAIT: Duration = Duration::from_millis(300);
 pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// How long one call may take at the start: where no process holds the GPUs, each is initialised, for seconds.
 pub const START_DEADLINE: Duration = Duration::from_secs(30);
-/// A reader is started at most that often.
+/// A reader is started at most that often, unless a GPU was just left out for the first time.
 pub const START_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a GPU is left out in whose turn the reader hung or died. At the second time it is for good.
 pub const LEFT_OUT_FOR: Duration = Duration::from_secs(600);
@@ -191,6 +193,11 @@ impl NvidiaReader {
             .map(|(card, _)| *card)
     }
 
+    /// Whether the next question starts it.
+    pub fn is_due(&self) -> bool {
+        self.talk.is_none() && self.clock.monotonic() >= self.again
+    }
+
     /// Ends it; it is started again at the next question, but not before [`START_INTERVAL`] is over.
     pub fn rest(&mut self) {
         if let Some(talk) = self.talk.take() {
@@ -277,7 +284,8 @@ impl NvidiaReader {
                 (None, Some(library.clone()))
             }
         };
-        say(&mut stream, &ReaderOrder { level: self.level, library })?;
+        let left_out = self.left_out().collect();
+        say(&mut stream, &ReaderOrder { level: self.level, library, left_out })?;
         Ok(Talk {
             turns,
             waits: Waits::Long,
@@ -312,6 +320,10 @@ impl NvidiaReader {
             let left = self.left_out.entry(card).or_insert(LeftOutCard { times: 0, until: None });
             left.times += 1;
             left.until = (left.times < 2).then_some(now + LEFT_OUT_FOR);
+            if left.times == 1 {
+                // The others need not wait: what hung or crashed is left out.
+                self.again = now;
+            }
         }
     }
 
@@ -422,9 +434,11 @@ impl Talk {
         Ok(())
     }
 
-    /// In whose turn a question is, which it has told last.
+    /// Whose turn it is in a question or at the start, which it has told last.
     fn turn(&mut self) -> Option<u32> {
-        self.open.as_ref()?;
+        if self.is_idle() {
+            return None;
+        }
         let mut told = [0; 4 << 10];
         let (mut filled, mut turn) = (0, None);
         // Never more than it can write into a socket.
@@ -437,7 +451,8 @@ impl Talk {
             told.copy_within(whole..filled + bytes, 0);
             filled = filled + bytes - whole;
         }
-        turn.filter(|turn| self.cards.iter().flatten().any(|card| card.index == *turn))
+        // Not so where it is nobody's.
+        turn.filter(|turn| (*turn as usize) < CARDS_MAX)
     }
 
     /// Takes lines until the question is answered, or there is none for now.
