@@ -335,7 +335,9 @@ impl VendorGpus {
 
     fn enter(&mut self) {
         let cards = self.source.cards();
-        if let Some(board) = self.power.as_ref().filter(|_| !cards.is_empty()) {
+        // Nothing is to be waited for of those that sleep.
+        let should_answer = cards.iter().any(|card| card.status == DeviceStatus::Ok);
+        if let Some(board) = self.power.as_ref().filter(|_| should_answer) {
             board.expect_gpus();
         }
         self.roll.enter(cards);

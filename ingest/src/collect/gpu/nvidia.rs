@@ -141,8 +141,7 @@ impl NvidiaGpus {
             return;
         }
         let plugged = self.plugged();
-        let taken: Vec<PciAddress> =
-            self.gpus.values().filter_map(|gpu| PciAddress::parse(&gpu.about.pci)).collect();
+        let taken: Vec<PciAddress> = self.gpus.values().filter_map(|gpu| PciAddress::parse(&gpu.about.pci)).collect();
         let free: Vec<PciAddress> = plugged.iter().copied().filter(|pci| !taken.contains(pci)).collect();
         let are_all_counted = plugged.len() == self.gpus.len();
         let unplaced: Vec<&mut NvidiaGpu> = self.gpus.values_mut().filter(|gpu| !is_placed(gpu)).collect();

@@ -19,8 +19,6 @@ use telem_engine::{Clock, SystemClock};
 use super::frames::{FrameBuffer, ReaderOrder, ReaderQuestion, ReaderWord, say};
 use super::library::{NvmlLibrary, Off};
 
-/// In the place of a GPU whose turn it is.
-pub const NOBODY: u32 = u32::MAX;
 /// How long it is silent at most while calls of the library return.
 pub const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// How long what was read waits for the rest of the answer.
@@ -165,7 +163,9 @@ impl Voice<'_> {
     fn alive(&mut self, card: Option<u32>) {
         if self.whose != card {
             self.whose = card;
-            if let Err(error) = self.turns.write_all(&card.unwrap_or(NOBODY).to_ne_bytes()) {
+            // A line of its own, whatever a library wrote before.
+            let line = card.map_or_else(|| "\n-\n".to_owned(), |card| format!("\n{card}\n"));
+            if let Err(error) = self.turns.write_all(line.as_bytes()) {
                 self.failed = Some(error);
             }
         }

@@ -146,6 +146,8 @@ pub struct NvmlLibrary {
     /// As [`Nvml::device_count`] said.
     count: u32,
     searched: Duration,
+    /// GPUs that were not looked for.
+    left_out: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -212,7 +214,8 @@ impl NvmlLibrary {
         })?;
         // There is one for as long as the process lives. Dropped, it would panic where the library lacks a symbol.
         let nvml: &'static Nvml = Box::leak(Box::new(nvml));
-        let mut library = Self { nvml, level: order.level, cards: Vec::new(), count: 0, searched: now };
+        let mut library =
+            Self { nvml, level: order.level, cards: Vec::new(), count: 0, searched: now, left_out: Vec::new() };
         library.search(now, &order.left_out, alive)?;
         Ok(library)
     }
@@ -230,7 +233,8 @@ impl NvmlLibrary {
     /// # Errors
     /// Why nothing can be asked any more.
     pub fn search_again(&mut self, now: Duration, left_out: &[u32], alive: AliveSign<'_>) -> Result<bool, Off> {
-        if now.saturating_sub(self.searched) < SEARCH_INTERVAL {
+        let is_given_back = self.left_out.iter().any(|index| !left_out.contains(index));
+        if now.saturating_sub(self.searched) < SEARCH_INTERVAL && !is_given_back {
             return Ok(false);
         }
         self.search(now, left_out, alive)
@@ -240,6 +244,7 @@ impl NvmlLibrary {
     /// crash too, and must not cost those that answer.
     fn search(&mut self, now: Duration, left_out: &[u32], alive: AliveSign<'_>) -> Result<bool, Off> {
         self.searched = now;
+        self.left_out = left_out.to_vec();
         alive(None);
         let count = match self.nvml.device_count() {
             Ok(count) => count,

@@ -23,6 +23,7 @@ use super::answers::answer;
 use super::frames::{
     CARDS_MAX, FrameBuffer, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion, ReaderWord, say,
 };
+use crate::collect::text::number;
 
 /// How long a tick waits for an answer; 8 GPUs answer in some 20 ms.
 pub const ANSWER_WAIT: Duration = Duration::from_millis(300);
@@ -223,6 +224,9 @@ impl NvidiaReader {
             Ok(asked) => {
                 self.questions += u64::from(asked);
                 answers.asked = asked;
+                if talk.cards.is_some() {
+                    self.state = ReaderState::Running;
+                }
                 self.talk = Some(talk);
             }
             Err(end) => self.ended(talk, end),
@@ -251,7 +255,10 @@ impl NvidiaReader {
         match self.spawn(now) {
             Ok(talk) => {
                 self.talk = Some(talk);
-                self.state = ReaderState::Running;
+                // Why nothing could be asked holds until something is answered.
+                if !matches!(self.state, ReaderState::Off { .. }) {
+                    self.state = ReaderState::Running;
+                }
                 true
             }
             Err(error) => {
@@ -444,15 +451,21 @@ impl Talk {
         // Never more than it can write into a socket.
         for _ in 0..TURN_READS_MAX {
             let Ok(bytes @ 1..) = self.turns.read(&mut told[filled..]) else { break };
-            let whole = (filled + bytes) / 4 * 4;
-            if let Some(last) = told[..whole].last_chunk::<4>() {
-                turn = Some(u32::from_ne_bytes(*last));
+            filled += bytes;
+            let Some(whole) = told[..filled].iter().rposition(|byte| *byte == b'\n') else {
+                // No line of ours is so long.
+                filled = if filled == told.len() { 0 } else { filled };
+                continue;
+            };
+            let lines = told[..whole].split(|byte| *byte == b'\n');
+            if let Some(last) = lines.filter(|line| !line.is_empty()).last() {
+                turn = number(last);
             }
-            told.copy_within(whole..filled + bytes, 0);
-            filled = filled + bytes - whole;
+            told.copy_within(whole..filled, 0);
+            filled -= whole;
         }
         // Not so where it is nobody's.
-        turn.filter(|turn| (*turn as usize) < CARDS_MAX)
+        turn.and_then(|turn| u32::try_from(turn).ok()).filter(|turn| (*turn as usize) < CARDS_MAX)
     }
 
     /// Takes lines until the question is answered, or there is none for now.
