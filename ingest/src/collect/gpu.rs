@@ -293,6 +293,8 @@ pub struct VendorGpus {
     masks: GpuMasks,
     /// More is known of GPUs after their first answer than after a search.
     searched: bool,
+    /// Those that did not answer at the tick before.
+    down: Vec<PciAddress>,
     /// By number.
     slots: BTreeMap<usize, GpuSlots>,
     /// Where their power counts towards that of the node.
@@ -322,6 +324,7 @@ impl VendorGpus {
             level,
             masks,
             searched: false,
+            down: Vec::new(),
             slots: BTreeMap::new(),
             power: None,
             is_news: false,
@@ -381,11 +384,12 @@ impl Subject for VendorGpus {
 
     fn sample(&mut self, out: &mut Out<'_>) {
         let readings = self.source.sample(out);
-        let is_news =
-            |(pci, reading): &(PciAddress, GpuReading)| !reading.up || self.roll.number(self.vendor, *pci).is_none();
-        if std::mem::take(&mut self.searched) || readings.iter().any(is_news) {
+        let down: Vec<PciAddress> = readings.iter().filter(|(_, reading)| !reading.up).map(|(pci, _)| *pci).collect();
+        let is_new = readings.iter().any(|(pci, _)| self.roll.number(self.vendor, *pci).is_none());
+        if std::mem::take(&mut self.searched) || is_new || down != self.down {
             self.enter();
         }
+        self.down = down;
         for (pci, reading) in &readings {
             let Some(number) = self.roll.number(self.vendor, *pci) else { continue };
             let slots = self.slots.entry(number).or_insert_with(|| GpuSlots::new(number, self.level));
