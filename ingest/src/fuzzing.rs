@@ -6,6 +6,7 @@
 //! standard library's.
 
 mod gpu_metrics;
+mod kernel_text;
 mod line_protocol;
 mod memory_disk;
 mod numbers;
@@ -23,6 +24,7 @@ use telem_engine::{Db, Options, SampleBatch, Timestamp};
 use memory_disk::MemoryDisk;
 
 pub use gpu_metrics::gpu_metrics;
+pub use kernel_text::kernel_text;
 pub use line_protocol::line_protocol;
 pub use numbers::numbers;
 pub use put_json::put_json;
@@ -31,8 +33,13 @@ pub use put_json::put_json;
 pub type Target = fn(&[u8]);
 
 /// By the name of their folders in `tests/fuzz`.
-pub const TARGETS: [(&str, Target); 4] =
-    [("gpu_metrics", gpu_metrics), ("line_protocol", line_protocol), ("numbers", numbers), ("put_json", put_json)];
+pub const TARGETS: [(&str, Target); 5] = [
+    ("gpu_metrics", gpu_metrics),
+    ("kernel_text", kernel_text),
+    ("line_protocol", line_protocol),
+    ("numbers", numbers),
+    ("put_json", put_json),
+];
 
 /// The clock of the receiver: later than most times that are sent.
 const NOW: Timestamp = Timestamp::from_seconds(4_000_000_000);

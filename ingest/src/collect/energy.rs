@@ -5,7 +5,7 @@
 //! packages, memory and GPUs, which lie beside each other.
 
 mod board;
-pub(super) mod cray;
+pub(crate) mod cray;
 mod meters;
 mod rapl;
 #[cfg(test)]

@@ -30,7 +30,7 @@ const REMEDY: &str = "Lustre's statistics need root since 2.12: an administrator
 
 /// A line of `stats` or `md_stats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LustreCount<'a> {
+pub(crate) struct LustreCount<'a> {
     pub operation: &'a [u8],
     pub count: u64,
     /// `bytes`, `usecs`, `reqs`.
@@ -40,7 +40,7 @@ pub(super) struct LustreCount<'a> {
 }
 
 /// `read_bytes  500 samples [bytes] 4096 1048576 209715200 109951162777600`: count, unit, least, most, sum.
-pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = LustreCount<'_>> {
+pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = LustreCount<'_>> {
     lines(text).filter_map(|line| {
         let mut fields = fields(line);
         let (operation, count) = (fields.next()?, number(fields.next()?)?);

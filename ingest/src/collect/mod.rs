@@ -23,7 +23,7 @@ pub(crate) mod memory_errors;
 pub(crate) mod mounts;
 pub mod network;
 pub(crate) mod nfs;
-mod numa;
+pub(crate) mod numa;
 mod own;
 mod pace;
 pub mod pressure;

@@ -230,10 +230,10 @@ impl Sampler {
         let board = PowerBoard::new(options.interval);
         let rapl = Rapl::new(&tree, level, &board, Arc::clone(&clock));
         add(Part::Meters, "power meters", Box::new(PowerMeters::new(&tree, &board)));
-        add(Part::Meters, "the power of the node by meters", Box::new(NodePower::new(&board, PowerTicks::OfMeters)));
+        add(Part::Meters, "the power of the node by meters", Box::new(NodePower::new(&board, PowerTicks::Meters)));
         add(Part::Energy, "Cray's power counters", Box::new(PmCounters::new(&tree, &board)));
         add(Part::Energy, "the energy of CPUs", Box::new(rapl));
-        add(Part::Energy, "the power of the node", Box::new(NodePower::new(&board, PowerTicks::OfCounters)));
+        add(Part::Energy, "the power of the node", Box::new(NodePower::new(&board, PowerTicks::Counters)));
         add(Part::Sensors, "sensors", Box::new(sensors::Sensors::new(&tree, level)));
         add(Part::Sensors, "throttled CPUs", Box::new(cores::Throttling::new(&tree, level)));
         if level >= 3 {
@@ -250,7 +250,7 @@ impl Sampler {
         add(Part::Gpu, "NVIDIA's GPUs", gpus(GpuVendor::Nvidia, nvidia));
         add(Part::Gpu, "AMD's GPUs", gpus(GpuVendor::Amd, cards(GpuVendor::Amd, amd_driver)));
         add(Part::Gpu, "Intel's GPUs", gpus(GpuVendor::Intel, cards(GpuVendor::Intel, intel_driver)));
-        add(Part::Gpu, "the power of the node by GPUs", Box::new(NodePower::new(&board, PowerTicks::OfGpus)));
+        add(Part::Gpu, "the power of the node by GPUs", Box::new(NodePower::new(&board, PowerTicks::Gpus)));
 
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();

@@ -234,11 +234,11 @@ fn is_fresh(time: Timestamp, now: Timestamp, silence_max: Duration) -> bool {
 /// Among whose ticks the power of the node is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerTicks {
-    OfCounters,
+    Counters,
     /// Where there are no counters of energy, and so no ticks of them.
-    OfMeters,
+    Meters,
     /// Where GPUs alone tell it.
-    OfGpus,
+    Gpus,
 }
 
 /// The power and energy of the node, from the best source.
@@ -274,9 +274,9 @@ impl Subject for NodePower {
         let begun = *self.first.get_or_insert(now);
         let readings = self.board.lock();
         let ticks = match (readings.has_counters, readings.has_meters) {
-            (true, _) => PowerTicks::OfCounters,
-            (false, true) => PowerTicks::OfMeters,
-            (false, false) => PowerTicks::OfGpus,
+            (true, _) => PowerTicks::Counters,
+            (false, true) => PowerTicks::Meters,
+            (false, false) => PowerTicks::Gpus,
         };
         if ticks != self.ticks {
             return;

@@ -41,9 +41,9 @@ struct PmFile {
 
 /// What a file said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::collect) struct PmReading {
-    value: u64,
-    time: Timestamp,
+pub(crate) struct PmReading {
+    pub value: u64,
+    pub time: Timestamp,
 }
 
 #[derive(Debug)]
@@ -106,7 +106,7 @@ fn first_number(source: &mut Source) -> Option<u64> {
 }
 
 /// `612 W 1790000000356101 us`.
-pub(in crate::collect) fn parse(text: &[u8], unit: &str) -> Option<PmReading> {
+pub(crate) fn parse(text: &[u8], unit: &str) -> Option<PmReading> {
     let mut fields = fields(text);
     let value = number(fields.next()?)?;
     if fields.next()? != unit.as_bytes() {

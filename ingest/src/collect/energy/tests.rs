@@ -74,7 +74,7 @@ fn energy_is_exact_to_the_millijoule_over_wraps_and_the_nodes_is_that_of_package
     zone(&stage, "intel-rapl:0:0", "dram", 65_712_999_613, 5_000_000);
     zone(&stage, "intel-rapl:1", "package-1", range, 10_000_000);
     zone(&stage, "intel-rapl-mmio:0", "package-0", range, 1);
-    let (mut rapl, mut node) = (stage.rapl(2), NodePower::new(&stage.board, PowerTicks::OfCounters));
+    let (mut rapl, mut node) = (stage.rapl(2), NodePower::new(&stage.board, PowerTicks::Counters));
     rapl.search();
     assert_eq!(rapl.found(), [Found::Present]);
     let first = 262_143.328_85 - 1.0 + 10.0;
@@ -152,7 +152,7 @@ fn crays_counters_have_the_time_of_their_measurement_and_old_ones_are_told() {
     pm(&stage, "power", 610, "W", 11_900_000);
     pm(&stage, "energy", 4_990, "J", 11_900_000);
     assert_eq!(stage.tick(&mut counters, 12), said(610, 11_900_000, 9_990, 11_900_000));
-    let mut node = NodePower::new(&stage.board, PowerTicks::OfCounters);
+    let mut node = NodePower::new(&stage.board, PowerTicks::Counters);
     assert_eq!(
         stage.tick(&mut node, 12),
         ["node_power_watts[pm_counters] 610", "node_energy_joules_total[pm_counters] 9990"]
@@ -179,7 +179,7 @@ fn the_power_of_a_meter_is_integrated_but_not_over_gaps() {
     let stage = Stage::new();
     meter(&stage, 0, "\n", 100);
     let (mut meters, mut node) =
-        (PowerMeters::new(&stage.tree(), &stage.board), NodePower::new(&stage.board, PowerTicks::OfMeters));
+        (PowerMeters::new(&stage.tree(), &stage.board), NodePower::new(&stage.board, PowerTicks::Meters));
     meters.search();
     let mut said = Vec::new();
     for (second, watts) in [(10, 100), (11, 200), (14, 200), (18, 300), (19, 300)] {
@@ -203,7 +203,7 @@ fn of_several_meters_those_of_modules_are_the_node_and_of_unnamed_ones_none() {
     let mut meters = PowerMeters::new(&stage.tree(), &stage.board);
     meters.search();
     stage.tick(&mut meters, 10);
-    let mut node = NodePower::new(&stage.board, PowerTicks::OfMeters);
+    let mut node = NodePower::new(&stage.board, PowerTicks::Meters);
     assert_eq!(stage.tick(&mut node, 10)[0], "node_power_watts[acpi_power_meter] 1010");
     for (number, info) in [(0, "\n"), (1, "\n"), (2, "CPU Power\n")] {
         meter(&stage, number, info, 100);
@@ -218,7 +218,7 @@ fn the_best_source_is_taken_at_once_and_one_that_falls_silent_is_given_up_after_
     let (board, at) = (&stage.board, Timestamp::from_seconds);
     board.expect_counters();
     board.expect_gpus();
-    let mut node = NodePower::new(board, PowerTicks::OfCounters);
+    let mut node = NodePower::new(board, PowerTicks::Counters);
     let mut said = |second: i64| stage.tick(&mut node, second).join(" ");
     board.put_rapl(at(10), Duration::from_secs(10), 1_000.0);
     assert_eq!(said(10), "", "GPUs were found, and answer a moment later");
@@ -243,11 +243,11 @@ fn the_best_source_is_taken_at_once_and_one_that_falls_silent_is_given_up_after_
 fn where_gpus_alone_tell_their_power_it_is_the_nodes_among_their_ticks() {
     let stage = Stage::new();
     stage.board.put_gpu(0, Timestamp::from_seconds(1), Some(50.0), Some(7.5));
-    let mut of_counters = NodePower::new(&stage.board, PowerTicks::OfCounters);
-    let mut of_meters = NodePower::new(&stage.board, PowerTicks::OfMeters);
+    let mut of_counters = NodePower::new(&stage.board, PowerTicks::Counters);
+    let mut of_meters = NodePower::new(&stage.board, PowerTicks::Meters);
     assert_eq!(stage.tick(&mut of_counters, 1), [""; 0]);
     assert_eq!(stage.tick(&mut of_meters, 1), [""; 0]);
-    let mut of_gpus = NodePower::new(&stage.board, PowerTicks::OfGpus);
+    let mut of_gpus = NodePower::new(&stage.board, PowerTicks::Gpus);
     assert_eq!(stage.tick(&mut of_gpus, 1), ["node_power_watts[gpu] 50", "node_energy_joules_total[gpu] 0"]);
     stage.board.expect_counters();
     assert_eq!(stage.tick(&mut of_gpus, 2), [""; 0]);
@@ -257,7 +257,7 @@ fn where_gpus_alone_tell_their_power_it_is_the_nodes_among_their_ticks() {
 fn what_a_gpu_used_in_its_life_is_never_the_nodes() {
     let stage = Stage::new();
     let (board, at) = (&stage.board, Timestamp::from_seconds);
-    let mut node = NodePower::new(board, PowerTicks::OfGpus);
+    let mut node = NodePower::new(board, PowerTicks::Gpus);
     let mut joules = |second: i64| stage.tick(&mut node, second).last().unwrap().clone();
     board.put_gpu(0, at(1), Some(100.0), Some(5_000_000.0));
     assert_eq!(joules(1), "node_energy_joules_total[gpu] 0");
@@ -280,7 +280,7 @@ fn power_is_energy_by_the_time_at_which_it_was_read_and_not_by_that_of_the_tick(
     let stage = Stage::new();
     let range = 262_143_328_850;
     let mut rapl = stage.rapl(2);
-    let mut node = NodePower::new(&stage.board, PowerTicks::OfCounters);
+    let mut node = NodePower::new(&stage.board, PowerTicks::Counters);
     let mut said = Vec::new();
     for (second, late_millis) in [(10, 0), (11, 900), (12, 0), (13, 500)] {
         let read_millis = second * 1_000 + late_millis;

@@ -36,6 +36,7 @@ fn parse_as_everything(text: &[u8]) {
     processes::parse_io(text);
     processes::parse_page_bytes(text);
     cgroup::parse_as_everything(text);
+    crate::fuzzing::kernel_text(text);
     energy::cray::parse(text, "W");
     energy::cray::parse(text, "J");
     // Energy counters, sensors, errors of memory and ports are one number each.

@@ -457,8 +457,8 @@ impl Talk {
                 filled = if filled == told.len() { 0 } else { filled };
                 continue;
             };
-            let lines = told[..whole].split(|byte| *byte == b'\n');
-            if let Some(last) = lines.filter(|line| !line.is_empty()).last() {
+            let mut lines = told[..whole].split(|byte| *byte == b'\n');
+            if let Some(last) = lines.rfind(|line| !line.is_empty()) {
                 turn = number(last);
             }
             told.copy_within(whole..filled, 0);
