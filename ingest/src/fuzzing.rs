@@ -7,6 +7,7 @@
 
 mod dragon_points;
 mod gpu_metrics;
+mod kernel_text;
 mod line_protocol;
 mod memory_disk;
 mod numbers;
@@ -25,6 +26,7 @@ use memory_disk::MemoryDisk;
 
 pub use dragon_points::dragon_points;
 pub use gpu_metrics::gpu_metrics;
+pub use kernel_text::kernel_text;
 pub use line_protocol::line_protocol;
 pub use numbers::numbers;
 pub use put_json::put_json;
@@ -33,9 +35,10 @@ pub use put_json::put_json;
 pub type Target = fn(&[u8]);
 
 /// By the name of their folders in `tests/fuzz`.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("dragon_points", dragon_points),
     ("gpu_metrics", gpu_metrics),
+    ("kernel_text", kernel_text),
     ("line_protocol", line_protocol),
     ("numbers", numbers),
     ("put_json", put_json),

@@ -312,6 +312,7 @@ const CATALOG: &[Described] = &[
     counter(4, "telem_ingest_flushes_failed_total", "flushes", "", "Times that samples in memory could not be written to a segment"),
     counter(4, "telem_ingest_ticks_total", "ticks", "", "Ticks at which the collectors sampled"),
     counter(4, "telem_ingest_ticks_skipped_total", "ticks", "", "Ticks that the collectors came too late for"),
+    counter(4, "telem_ingest_device_ticks_skipped_total", "ticks", "", "Ticks that sources of hardware missed because drivers were slow: fabrics, parallel file systems, meters, energy, sensors and GPUs, each for itself"),
     gauge(4, "telem_ingest_tick_seconds", "seconds", "", "How long the collectors took to sample the tick before, without the processes"),
     gauge(4, "telem_ingest_sources_hanging", "sources", "", "Sources of the system, such as memory or disks, that are not sampled because reading them hangs"),
     gauge(4, "telem_ingest_processes_skipped", "processes", "", "Processes of the user beyond the 1,000 with the most CPU time, which have no series; every 5 s"),

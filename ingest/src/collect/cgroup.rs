@@ -375,13 +375,13 @@ impl IoDevice {
 
 /// Which way data went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IoWay {
+pub(crate) enum IoWay {
     Read,
     Written,
 }
 
 /// Lines `KEY NUMBER`.
-pub(super) fn parse_keys(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+pub(crate) fn parse_keys(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     lines(text).filter_map(|line| {
         let mut fields = fields(line);
         Some((fields.next()?, number(fields.next()?)?))
@@ -396,7 +396,7 @@ fn parse_io(text: &[u8], format: IoFormat) -> Vec<(&[u8], IoWay, u64)> {
 }
 
 /// Devices and bytes of `io.stat`.
-pub(super) fn parse_io_stat(text: &[u8]) -> Vec<(&[u8], IoWay, u64)> {
+pub(crate) fn parse_io_stat(text: &[u8]) -> Vec<(&[u8], IoWay, u64)> {
     let mut all = Vec::new();
     for line in lines(text) {
         let mut fields = fields(line);
@@ -415,7 +415,7 @@ pub(super) fn parse_io_stat(text: &[u8]) -> Vec<(&[u8], IoWay, u64)> {
 }
 
 /// Devices and bytes of `blkio.throttle.io_service_bytes`.
-pub(super) fn parse_blkio(text: &[u8]) -> Vec<(&[u8], IoWay, u64)> {
+pub(crate) fn parse_blkio(text: &[u8]) -> Vec<(&[u8], IoWay, u64)> {
     let parse = |line| {
         let mut fields = fields(line);
         let device = fields.next()?;
@@ -430,7 +430,7 @@ pub(super) fn parse_blkio(text: &[u8]) -> Vec<(&[u8], IoWay, u64)> {
 }
 
 /// How many CPUs `0-31,64-95` names; `None` where it is no such list or an empty one.
-pub(super) fn count_cpus(text: &[u8]) -> Option<u64> {
+pub(crate) fn count_cpus(text: &[u8]) -> Option<u64> {
     let list = fields(text).next()?;
     let mut count = 0u64;
     for part in list.split(|byte| *byte == b',') {

@@ -12,7 +12,7 @@ use super::energy::word;
 use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
-use super::text::{fields, number};
+use super::unwrapped::{Unwrapped, sum_of};
 
 /// Most CPUs that are looked at; those beyond it are left out.
 pub const CPU_DIRECTORIES_MAX: usize = 4_096;
@@ -38,6 +38,14 @@ fn cpus(tree: &Tree) -> Vec<(usize, PathBuf)> {
 struct CpuCounter {
     source: Source,
     slot: Slot,
+    /// For the sum over all of them.
+    counter: Unwrapped,
+}
+
+impl CpuCounter {
+    fn new(file: PathBuf, slot: Slot) -> Self {
+        Self { source: Source::new(file), slot, counter: Unwrapped::new(None) }
+    }
 }
 
 /// How often cores and packages were throttled.
@@ -67,14 +75,14 @@ impl Subject for Throttling {
         for (_, directory) in cpus(&self.tree) {
             let id = |file: &str| word(&directory.join("topology").join(file));
             let (Some(package), Some(core)) = (id("physical_package_id"), id("core_id")) else { continue };
-            let file = |name: &str| Source::new(directory.join("thermal_throttle").join(name));
+            let file = |name: &str| directory.join("thermal_throttle").join(name);
             if packages.insert(package.clone()) {
                 let slot = Slot::tagged(PACKAGE, &[("package", &package)]);
-                self.packages.push(CpuCounter { source: file("package_throttle_count"), slot });
+                self.packages.push(CpuCounter::new(file("package_throttle_count"), slot));
             }
             if cores.insert((package.clone(), core.clone())) {
                 let slot = Slot::tagged(CORE, &[("package", &package), ("core", &core)]);
-                self.cores.push(CpuCounter { source: file("core_throttle_count"), slot });
+                self.cores.push(CpuCounter::new(file("core_throttle_count"), slot));
             }
         }
     }
@@ -89,15 +97,14 @@ impl Subject for Throttling {
 
     fn sample(&mut self, out: &mut Out<'_>) {
         for (counters, sum_slot) in [&mut self.cores, &mut self.packages].into_iter().zip(&mut self.sums) {
-            let mut sum: Option<u64> = None;
-            for CpuCounter { source, slot } in counters {
-                let Some(count) = source.read().and_then(|text| number(fields(text).next()?)) else { continue };
-                sum = Some(sum.unwrap_or(0).saturating_add(count));
-                if self.each {
+            let members = counters.iter_mut().map(|CpuCounter { source, slot, counter }| {
+                let count = source.number();
+                if let Some(count) = count.filter(|_| self.each) {
                     out.int(slot, count);
                 }
-            }
-            if let Some(sum) = sum.filter(|_| !self.each) {
+                counter.next_or_last(count)
+            });
+            if let Some(sum) = sum_of(members).filter(|_| !self.each) {
                 out.int(sum_slot, sum);
             }
         }
@@ -126,7 +133,7 @@ impl Subject for CpuClocks {
             let file = directory.join("cpufreq/scaling_cur_freq");
             if file.is_file() {
                 let slot = Slot::tagged(CLOCK, &[("cpu", &number.to_string())]);
-                self.clocks.push(CpuCounter { source: Source::new(file), slot });
+                self.clocks.push(CpuCounter::new(file, slot));
             }
         }
     }
@@ -140,8 +147,8 @@ impl Subject for CpuClocks {
     }
 
     fn sample(&mut self, out: &mut Out<'_>) {
-        for CpuCounter { source, slot } in &mut self.clocks {
-            if let Some(kilohertz) = source.read().and_then(|text| number(fields(text).next()?)) {
+        for CpuCounter { source, slot, .. } in &mut self.clocks {
+            if let Some(kilohertz) = source.number() {
                 out.int(slot, kilohertz.saturating_mul(1_000));
             }
         }

@@ -5,7 +5,7 @@
 //! packages, memory and GPUs, which lie beside each other.
 
 mod board;
-mod cray;
+pub(crate) mod cray;
 mod meters;
 mod rapl;
 #[cfg(test)]

@@ -121,6 +121,7 @@ impl GpuIdentity {
             DeviceStatus::Ok => "",
             DeviceStatus::Asleep => "it sleeps, and is not woken",
             DeviceStatus::Lost => "it does not answer any more",
+            DeviceStatus::Refused if vendor == GpuVendor::Nvidia => "it may not be opened",
             DeviceStatus::Refused => "its files may not be read",
         };
         InventoryEntry {
@@ -292,6 +293,8 @@ pub struct VendorGpus {
     masks: GpuMasks,
     /// More is known of GPUs after their first answer than after a search.
     searched: bool,
+    /// Those that did not answer at the tick before.
+    down: Vec<PciAddress>,
     /// By number.
     slots: BTreeMap<usize, GpuSlots>,
     /// Where their power counts towards that of the node.
@@ -321,6 +324,7 @@ impl VendorGpus {
             level,
             masks,
             searched: false,
+            down: Vec::new(),
             slots: BTreeMap::new(),
             power: None,
             is_news: false,
@@ -334,7 +338,9 @@ impl VendorGpus {
 
     fn enter(&mut self) {
         let cards = self.source.cards();
-        if let Some(board) = self.power.as_ref().filter(|_| !cards.is_empty()) {
+        // Nothing is to be waited for of those that sleep.
+        let should_answer = cards.iter().any(|card| card.status == DeviceStatus::Ok);
+        if let Some(board) = self.power.as_ref().filter(|_| should_answer) {
             board.expect_gpus();
         }
         self.roll.enter(cards);
@@ -382,11 +388,12 @@ impl Subject for VendorGpus {
 
     fn sample(&mut self, out: &mut Out<'_>) {
         let readings = self.source.sample(out);
-        let is_news =
-            |(pci, reading): &(PciAddress, GpuReading)| !reading.up || self.roll.number(self.vendor, *pci).is_none();
-        if std::mem::take(&mut self.searched) || readings.iter().any(is_news) {
+        let down: Vec<PciAddress> = readings.iter().filter(|(_, reading)| !reading.up).map(|(pci, _)| *pci).collect();
+        let is_new = readings.iter().any(|(pci, _)| self.roll.number(self.vendor, *pci).is_none());
+        if std::mem::take(&mut self.searched) || is_new || down != self.down {
             self.enter();
         }
+        self.down = down;
         for (pci, reading) in &readings {
             let Some(number) = self.roll.number(self.vendor, *pci) else { continue };
             let slots = self.slots.entry(number).or_insert_with(|| GpuSlots::new(number, self.level));

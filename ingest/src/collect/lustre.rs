@@ -30,7 +30,7 @@ const REMEDY: &str = "Lustre's statistics need root since 2.12: an administrator
 
 /// A line of `stats` or `md_stats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LustreCount<'a> {
+pub(crate) struct LustreCount<'a> {
     pub operation: &'a [u8],
     pub count: u64,
     /// `bytes`, `usecs`, `reqs`.
@@ -40,7 +40,7 @@ pub(super) struct LustreCount<'a> {
 }
 
 /// `read_bytes  500 samples [bytes] 4096 1048576 209715200 109951162777600`: count, unit, least, most, sum.
-pub(super) fn parse(text: &[u8]) -> impl Iterator<Item = LustreCount<'_>> {
+pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = LustreCount<'_>> {
     lines(text).filter_map(|line| {
         let mut fields = fields(line);
         let (operation, count) = (fields.next()?, number(fields.next()?)?);
@@ -57,6 +57,14 @@ struct LustreSum {
     sum: Option<u64>,
 }
 
+/// Whether all files of a file system could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LustreWhole {
+    Whole,
+    /// Some of them: what the others say is no sum.
+    Part,
+}
+
 impl LustreSum {
     fn new(metric: &'static str, tags: &[(&'static str, &str)]) -> Self {
         Self { slot: Slot::tagged(metric, tags), sum: None }
@@ -66,8 +74,8 @@ impl LustreSum {
         self.sum = Some(self.sum.unwrap_or(0).saturating_add(count));
     }
 
-    fn put(&mut self, out: &mut Out<'_>) {
-        if let Some(sum) = self.sum.take() {
+    fn put(&mut self, whole: LustreWhole, out: &mut Out<'_>) {
+        if let Some(sum) = self.sum.take().filter(|_| whole == LustreWhole::Whole) {
             out.int(&mut self.slot, sum);
         }
     }
@@ -129,28 +137,40 @@ impl LustreFileSystem {
     }
 
     fn sample(&mut self, out: &mut Out<'_>) {
-        for LustreCount { operation, count, unit, sum } in
-            self.stats.iter_mut().filter_map(Source::read).flat_map(parse)
-        {
-            match (operation, unit) {
-                (b"read_bytes" | b"write_bytes", _) => {
-                    let way = usize::from(operation == b"write_bytes");
-                    self.calls[way].add(count);
-                    if let Some(bytes) = sum {
-                        self.bytes[way].add(bytes);
+        let mut statistics = LustreWhole::Whole;
+        for source in &mut self.stats {
+            let Some(text) = source.read() else {
+                statistics = LustreWhole::Part;
+                continue;
+            };
+            for LustreCount { operation, count, unit, sum } in parse(text) {
+                match (operation, unit) {
+                    (b"read_bytes" | b"write_bytes", _) => {
+                        let way = usize::from(operation == b"write_bytes");
+                        self.calls[way].add(count);
+                        if let Some(bytes) = sum {
+                            self.bytes[way].add(bytes);
+                        }
                     }
+                    // Sizes of what is counted elsewhere.
+                    (_, b"bytes" | b"pages") => {}
+                    _ => self.operations.add(&self.name, operation, count),
                 }
-                // Sizes of what is counted elsewhere.
-                (_, b"bytes" | b"pages") => {}
-                _ => self.operations.add(&self.name, operation, count),
             }
         }
-        for LustreCount { operation, count, .. } in self.metadata.iter_mut().filter_map(Source::read).flat_map(parse) {
-            self.metadata_operations.add(&self.name, operation, count);
+        let mut metadata = LustreWhole::Whole;
+        for source in &mut self.metadata {
+            let Some(text) = source.read() else {
+                metadata = LustreWhole::Part;
+                continue;
+            };
+            for LustreCount { operation, count, .. } in parse(text) {
+                self.metadata_operations.add(&self.name, operation, count);
+            }
         }
-        self.bytes.iter_mut().chain(&mut self.calls).for_each(|sum| sum.put(out));
-        let operations = [&mut self.operations, &mut self.metadata_operations];
-        operations.into_iter().flat_map(|of| of.all.values_mut()).for_each(|sum| sum.put(out));
+        self.bytes.iter_mut().chain(&mut self.calls).for_each(|sum| sum.put(statistics, out));
+        self.operations.all.values_mut().for_each(|sum| sum.put(statistics, out));
+        self.metadata_operations.all.values_mut().for_each(|sum| sum.put(metadata, out));
     }
 }
 

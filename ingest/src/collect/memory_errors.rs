@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
-use super::text::{fields, number};
+use super::unwrapped::{Unwrapped, sum_of};
 
 /// Most controllers that are read; those beyond it are left out.
 pub const CONTROLLERS_MAX: usize = 256;
@@ -26,7 +26,15 @@ pub struct MemoryErrors {
 #[derive(Debug)]
 struct MemoryController {
     directory: PathBuf,
-    counters: [(Source, Slot); 2],
+    counters: [MemoryCounter; 2],
+}
+
+#[derive(Debug)]
+struct MemoryCounter {
+    source: Source,
+    slot: Slot,
+    /// For the sum over all controllers.
+    counter: Unwrapped,
 }
 
 impl MemoryErrors {
@@ -44,12 +52,15 @@ impl Subject for MemoryErrors {
             .collect();
         found.sort();
         found.truncate(CONTROLLERS_MAX);
-        self.controllers.retain(|known| found.iter().any(|(_, path)| *path == known.directory));
+        // One that is gone still counts in the sum, as it did last, and may come back.
+        if self.controllers.len() + found.len() > 2 * CONTROLLERS_MAX {
+            self.controllers.retain(|known| found.iter().any(|(_, path)| *path == known.directory));
+        }
         for (number, directory) in found {
             if self.controllers.iter().all(|known| known.directory != directory) {
                 let counters = METRICS.map(|(file, metric)| {
                     let slot = Slot::tagged(metric, &[("controller", &number.to_string())]);
-                    (Source::new(directory.join(file)), slot)
+                    MemoryCounter { source: Source::new(directory.join(file)), slot, counter: Unwrapped::new(None) }
                 });
                 self.controllers.push(MemoryController { directory, counters });
             }
@@ -65,19 +76,17 @@ impl Subject for MemoryErrors {
     }
 
     fn sample(&mut self, out: &mut Out<'_>) {
-        let mut sums = [None::<u64>; 2];
-        for MemoryController { counters, .. } in &mut self.controllers {
-            for ((source, slot), sum) in counters.iter_mut().zip(&mut sums) {
-                let Some(count) = source.read().and_then(|text| number(fields(text).next()?)) else { continue };
-                *sum = Some(sum.unwrap_or(0).saturating_add(count));
-                if self.each {
+        for (which, sum) in self.sums.iter_mut().enumerate() {
+            let members = self.controllers.iter_mut().map(|controller| {
+                let MemoryCounter { source, slot, counter } = &mut controller.counters[which];
+                let count = source.number();
+                if let Some(count) = count.filter(|_| self.each) {
                     out.int(slot, count);
                 }
-            }
-        }
-        for (slot, sum) in self.sums.iter_mut().zip(sums) {
-            if let Some(sum) = sum.filter(|_| !self.each) {
-                out.int(slot, sum);
+                counter.next_or_last(count)
+            });
+            if let Some(count) = sum_of(members).filter(|_| !self.each) {
+                out.int(sum, count);
             }
         }
     }

@@ -23,7 +23,7 @@ pub(crate) mod memory_errors;
 pub(crate) mod mounts;
 pub mod network;
 pub(crate) mod nfs;
-mod numa;
+pub(crate) mod numa;
 mod own;
 mod pace;
 pub mod pressure;
@@ -167,6 +167,8 @@ pub struct CollectStats {
     pub ticks: u64,
     /// Ticks that came too late.
     pub ticks_skipped: u64,
+    /// Ticks that parts of hardware missed, each by itself, because their drivers were slow.
+    pub device_ticks_skipped: u64,
     pub samples: u64,
     /// Samples that found no room: of the queue, or for their series in the database.
     pub samples_refused: u64,

@@ -19,7 +19,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One mount.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NfsMount<'a> {
+pub(crate) struct NfsMount<'a> {
     /// As the kernel writes them, blanks escaped.
     pub export: &'a [u8],
     pub mountpoint: &'a [u8],
@@ -31,7 +31,7 @@ pub(super) struct NfsMount<'a> {
 }
 
 /// The mounts of kind `nfs` and `nfs4`.
-pub(super) fn parse(text: &[u8]) -> Vec<NfsMount<'_>> {
+pub(crate) fn parse(text: &[u8]) -> Vec<NfsMount<'_>> {
     let mut mounts: Vec<NfsMount<'_>> = Vec::new();
     // Whether lines belong to the last of them, and to its operations.
     let (mut inside, mut per_operation) = (false, false);

@@ -24,7 +24,7 @@ const SIZES: [(&str, &str); 2] =
     [("MemFree", "node_memory_numa_MemFree_bytes"), ("MemUsed", "node_memory_numa_MemUsed_bytes")];
 
 /// Lines `KEY PAGES` of `numastat`.
-pub(super) fn parse_pages(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+pub(crate) fn parse_pages(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     lines(text).filter_map(|line| {
         let mut fields = fields(line);
         Some((fields.next()?, number(fields.next()?)?))
@@ -32,7 +32,7 @@ pub(super) fn parse_pages(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
 }
 
 /// Lines `Node 0 KEY: NUMBER kB` of `meminfo`, in bytes.
-pub(super) fn parse_sizes(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+pub(crate) fn parse_sizes(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     lines(text).filter_map(|line| {
         let mut fields = fields(line).skip(2);
         let (name, size) = (fields.next()?.strip_suffix(b":")?, number(fields.next()?)?);

@@ -3,8 +3,8 @@
 //! The one idea: each subject has a lock of its own, and a sampling thread skips a subject whose lock is taken. So a
 //! subject whose file hangs costs only the thread that waits for it.
 //!
-//! Whatever asks a driver stands in a part of its own, so that a slow driver costs no tick of the others. Such a part
-//! exists only where one of its subjects found something.
+//! Sources that ask different drivers stand in different parts, so that a slow driver costs the ticks of its own part
+//! alone. Such a part exists only where one of its subjects found something.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -37,13 +37,25 @@ const JOB_LEVEL: u8 = 3;
 /// How often sources are looked for: hardware hardly comes and goes, and who has none should not pay for it.
 pub const SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 
+/// How often counters that go around are read where ticks are further apart. Those of CPUs that hold 65,532 J, the least
+/// that is known, last that long at 2,184 W.
+pub const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+
 /// What a thread samples in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All that is quick, at every tick.
     Node,
-    /// What asks a driver: fabrics, sensors, energy, parallel file systems.
-    Devices,
+    /// Cards of InfiniBand, RoCE and Slingshot.
+    Fabrics,
+    /// Parallel file systems.
+    FileSystems,
+    /// Power meters, behind which a controller of the board may stand.
+    Meters,
+    /// Counters of energy, and the power of the node that is made of them.
+    Energy,
+    /// Temperatures, clocks, throttling and errors of memory.
+    Sensors,
     /// What asks the driver of a GPU, the slowest of all.
     Gpu,
     /// The walk over all processes, which may take longer than a tick.
@@ -51,7 +63,17 @@ pub enum Part {
 }
 
 impl Part {
-    pub const ALL: [Part; 4] = [Part::Node, Part::Devices, Part::Gpu, Part::Processes];
+    /// Meters come before what is made of them.
+    pub const ALL: [Part; 8] = [
+        Part::Node,
+        Part::Fabrics,
+        Part::FileSystems,
+        Part::Meters,
+        Part::Energy,
+        Part::Sensors,
+        Part::Gpu,
+        Part::Processes,
+    ];
     /// Looks for the sources of parts that have no thread. It is the one whose ticks may take long.
     pub const SEARCHER: Part = Part::Processes;
 
@@ -59,7 +81,7 @@ impl Part {
     pub fn is_on_every_node(self) -> bool {
         match self {
             Part::Node | Part::Processes => true,
-            Part::Devices | Part::Gpu => false,
+            Part::Fabrics | Part::FileSystems | Part::Meters | Part::Energy | Part::Sensors | Part::Gpu => false,
         }
     }
 }
@@ -85,11 +107,15 @@ pub trait Subject: std::fmt::Debug + Send {
     /// Puts the samples of a tick.
     fn sample(&mut self, out: &mut Out<'_>);
 
+    /// Reads what goes around before the next tick, where ticks are further apart than [`REFRESH_INTERVAL`].
+    fn refresh(&mut self) {}
+
     /// Looks for its sources: before the first tick, and then every [`SEARCH_INTERVAL`]. Costs one `stat` or one listing
     /// for each source that is absent, and neither opens nor wakes a device.
     fn search(&mut self) {}
 
-    /// What it knows of its sources since the last search.
+    /// What it knows of its sources now. It is asked after each search and each sample: what is refused may be known
+    /// only once it was asked for.
     fn found(&self) -> Vec<Found> {
         vec![Found::Present]
     }
@@ -124,12 +150,14 @@ struct Seated {
     subject: Box<dyn Subject>,
     searches: Pace,
     samples: Pace,
+    /// As it was told last.
+    found: Vec<Found>,
 }
 
 impl Seat {
     fn new(name: &'static str, subject: Box<dyn Subject>) -> Self {
         let (searches, samples) = (Pace::every(SEARCH_INTERVAL), Pace::every(subject.interval()));
-        Self { name, held: Mutex::new(Seated { subject, searches, samples }) }
+        Self { name, held: Mutex::new(Seated { subject, searches, samples, found: Vec::new() }) }
     }
 }
 
@@ -184,10 +212,10 @@ impl Sampler {
         }
 
         // Fabrics.
-        add(Part::Devices, "InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level)));
-        add(Part::Devices, "Slingshot", Box::new(cxi::Cxi::new(&tree, level)));
+        add(Part::Fabrics, "InfiniBand", Box::new(infiniband::InfiniBand::new(&tree, level)));
+        add(Part::Fabrics, "Slingshot", Box::new(cxi::Cxi::new(&tree, level)));
         // Parallel file systems; the statistics of NFS are memory of the kernel.
-        add(Part::Devices, "Lustre", Box::new(lustre::Lustre::new(&tree, level)));
+        add(Part::FileSystems, "Lustre", Box::new(lustre::Lustre::new(&tree, level)));
         add(Part::Node, "NFS", Box::new(nfs::Nfs::new(&tree, level)));
         add(Part::Node, "GPFS and BeeGFS", Box::new(gpfs::SilentFileSystems::new(&tree)));
         // The job, and what every node has and level 2 leaves out.
@@ -200,16 +228,18 @@ impl Sampler {
 
         // Power, energy and heat. The power of the node comes after all that it is made of.
         let board = PowerBoard::new(options.interval);
-        add(Part::Devices, "Cray's power counters", Box::new(PmCounters::new(&tree, &board)));
-        add(Part::Devices, "power meters", Box::new(PowerMeters::new(&tree, &board)));
-        add(Part::Devices, "the energy of CPUs", Box::new(Rapl::new(&tree, level, &board)));
-        add(Part::Devices, "the power of the node", Box::new(NodePower::new(&board, PowerTicks::OfDevices)));
-        add(Part::Devices, "sensors", Box::new(sensors::Sensors::new(&tree, level)));
-        add(Part::Devices, "throttled CPUs", Box::new(cores::Throttling::new(&tree, level)));
+        let rapl = Rapl::new(&tree, level, &board, Arc::clone(&clock));
+        add(Part::Meters, "power meters", Box::new(PowerMeters::new(&tree, &board)));
+        add(Part::Meters, "the power of the node by meters", Box::new(NodePower::new(&board, PowerTicks::Meters)));
+        add(Part::Energy, "Cray's power counters", Box::new(PmCounters::new(&tree, &board)));
+        add(Part::Energy, "the energy of CPUs", Box::new(rapl));
+        add(Part::Energy, "the power of the node", Box::new(NodePower::new(&board, PowerTicks::Counters)));
+        add(Part::Sensors, "sensors", Box::new(sensors::Sensors::new(&tree, level)));
+        add(Part::Sensors, "throttled CPUs", Box::new(cores::Throttling::new(&tree, level)));
         if level >= 3 {
-            add(Part::Devices, "the clocks of CPUs", Box::new(cores::CpuClocks::new(&tree)));
+            add(Part::Sensors, "the clocks of CPUs", Box::new(cores::CpuClocks::new(&tree)));
         }
-        add(Part::Devices, "errors of memory", Box::new(memory_errors::MemoryErrors::new(&tree, level)));
+        add(Part::Sensors, "errors of memory", Box::new(memory_errors::MemoryErrors::new(&tree, level)));
 
         // GPUs, in the order in which they are numbered.
         let masks = options.gpu_masks.clone();
@@ -220,7 +250,7 @@ impl Sampler {
         add(Part::Gpu, "NVIDIA's GPUs", gpus(GpuVendor::Nvidia, nvidia));
         add(Part::Gpu, "AMD's GPUs", gpus(GpuVendor::Amd, cards(GpuVendor::Amd, amd_driver)));
         add(Part::Gpu, "Intel's GPUs", gpus(GpuVendor::Intel, cards(GpuVendor::Intel, intel_driver)));
-        add(Part::Gpu, "the power of the node by GPUs", Box::new(NodePower::new(&board, PowerTicks::OfGpus)));
+        add(Part::Gpu, "the power of the node by GPUs", Box::new(NodePower::new(&board, PowerTicks::Gpus)));
 
         let target = options.job.clone().filter(|_| level >= JOB_LEVEL);
         let follows_job = target.is_some();
@@ -279,40 +309,36 @@ impl Sampler {
                 if !enter(name) {
                     return None;
                 }
-                is_there |= self.search(name, &mut *seated.subject);
+                seated.subject.search();
+                self.take_news(name, &mut seated);
+                is_there |= seated.found.contains(&Found::Present);
             }
         }
         Some(is_there)
     }
 
-    /// Whether the subject found something to sample.
-    fn search(&self, name: &'static str, subject: &mut dyn Subject) -> bool {
-        subject.search();
-        let mut is_there = false;
-        let found = subject.found();
-        if let Some(kind) = subject.device_kind() {
-            self.book().tell_found(name, kind, &found, &self.root);
-        }
-        self.take_inventory(name, subject);
-        for found in found {
-            match found {
-                Found::Absent => {}
-                Found::Present => is_there = true,
-                Found::Refused { path, why, remedy } => {
-                    let told = format!("{name} cannot be read: {}: {why}; {remedy}", path.display());
-                    let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-                    if refusals.known.insert((name, path)) {
-                        refusals.untold.push(told);
-                    }
-                }
+    /// Takes what a subject knows of its sources and its devices, where that is not what it said before.
+    fn take_news(&self, name: &'static str, seated: &mut Seated) {
+        let found = seated.subject.found();
+        if found != seated.found {
+            if let Some(kind) = seated.subject.device_kind() {
+                self.book().tell_found(name, kind, &found, &self.root);
             }
+            self.tell_refused(name, &found);
+            seated.found = found;
         }
-        is_there
+        if let Some(devices) = seated.subject.inventory() {
+            self.book().tell(name, devices);
+        }
     }
 
-    fn take_inventory(&self, name: &'static str, subject: &mut dyn Subject) {
-        if let Some(devices) = subject.inventory() {
-            self.book().tell(name, devices);
+    fn tell_refused(&self, name: &'static str, found: &[Found]) {
+        for one in found {
+            let Found::Refused { path, why, remedy } = one else { continue };
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            if refusals.known.insert((name, path.clone())) {
+                refusals.untold.push(format!("{name} cannot be read: {}: {why}; {remedy}", path.display()));
+            }
         }
     }
 
@@ -367,16 +393,19 @@ impl Sampler {
         for Seat { name, held } in seats {
             // Taken by a thread that hangs in it, or that panicked in it.
             let Ok(mut seated) = held.try_lock() else { continue };
-            let Seated { subject, searches, samples } = &mut *seated;
             if !enter(name) {
                 return None;
             }
-            if searches.is_due_at(tick.time) {
-                self.search(name, &mut **subject);
+            let is_searched = seated.searches.is_due_at(tick.time);
+            if is_searched {
+                seated.subject.search();
             }
-            if samples.is_due(&out) {
-                subject.sample(&mut out);
-                self.take_inventory(name, &mut **subject);
+            let is_sampled = seated.samples.is_due(&out);
+            if is_sampled {
+                seated.subject.sample(&mut out);
+            }
+            if is_searched || is_sampled {
+                self.take_news(name, &mut seated);
             }
         }
         let sampled = out.finish();
@@ -389,6 +418,17 @@ impl Sampler {
             untold.extend(sampled.lacks.into_iter().filter(|lack| known.insert(lack)));
         }
         Some(sampled.batch)
+    }
+
+    /// Reads, between two ticks, what would go around before the next one. `enter` as in [`Sampler::sample_part`].
+    pub(super) fn refresh_part(&self, part: Part, enter: &mut dyn FnMut(&'static str) -> bool) {
+        for Seat { name, held } in &self.seats[part as usize] {
+            let Ok(mut seated) = held.try_lock() else { continue };
+            if !enter(name) {
+                return;
+            }
+            seated.subject.refresh();
+        }
     }
 
     /// Samples since the last call whose series found no room in the database.

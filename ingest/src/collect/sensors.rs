@@ -2,7 +2,7 @@
 //! node_exporter's names. Numbers of sensors change with every boot, so the tag `chip` is the device.
 //!
 //! Some sensors sit behind a slow bus and take tens of milliseconds, so they are read every ten seconds. Those of GPUs
-//! are read with their GPUs.
+//! are read with their GPUs, and those of a device that sleeps are not.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -67,6 +67,8 @@ pub enum TickKind {
     Regular,
     /// At the end of what is recorded: nothing is read after it.
     Last,
+    /// No tick: only what would go around before the next one is read.
+    Between,
 }
 
 /// The samples of one tick.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use telem_engine::{Clock, Timestamp, Value};
 
 use super::processes::WALK_INTERVAL;
-use super::sampler::{Part, Sampler};
+use super::sampler::{Part, REFRESH_INTERVAL, Sampler};
 use super::series::{Tick, TickKind};
 use super::{CollectError, CollectStats};
 use crate::schedule::{Due, Schedule, first_of};
@@ -35,6 +35,7 @@ const APART: Duration = Duration::from_millis(50);
 struct CollectCounters {
     ticks: AtomicU64,
     ticks_skipped: AtomicU64,
+    device_ticks_skipped: AtomicU64,
     samples: AtomicU64,
     samples_refused: AtomicU64,
     hanging: AtomicU64,
@@ -84,6 +85,16 @@ enum Stage {
     Ended,
 }
 
+/// What became of a tick for a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handed {
+    Taken,
+    /// It was still sampling, and has missed the tick.
+    Missed,
+    /// It has no thread.
+    Nobody,
+}
+
 impl Work {
     fn is_free(&self) -> bool {
         self.stage == Stage::Running && self.wanted.is_none() && self.busy.is_none()
@@ -97,6 +108,7 @@ impl CollectState {
         CollectStats {
             ticks: load(&counters.ticks),
             ticks_skipped: load(&counters.ticks_skipped),
+            device_ticks_skipped: load(&counters.device_ticks_skipped),
             samples: load(&counters.samples),
             samples_refused: load(&counters.samples_refused),
             hanging: load(&counters.hanging),
@@ -220,24 +232,38 @@ impl CollectRun {
 
     fn keep_time(self: Arc<Self>, mut schedule: Schedule) {
         let (mut walked, mut busy) = (None, 0);
+        let mut refreshed = self.clock.monotonic();
         let now = self.clock.now();
         if self.at_ends
             && let Due::In(wait) = schedule.ask(now, self.clock.monotonic())
             && wait > APART
         {
             for part in Part::ALL {
-                self.hand(part, whole_millis(now));
+                self.hand(part, Tick::regular(whole_millis(now)));
             }
         }
         loop {
             let wait = match schedule.ask(self.clock.now(), self.clock.monotonic()) {
-                Due::In(wait) => wait.min(WAIT_MAX),
+                Due::In(wait) => {
+                    let now = self.clock.monotonic();
+                    if now.saturating_sub(refreshed) >= REFRESH_INTERVAL && wait > WAIT_MAX {
+                        refreshed = now;
+                        let time = whole_millis(self.clock.now());
+                        self.hand(Part::Energy, Tick { time, kind: TickKind::Between });
+                    }
+                    wait.min(WAIT_MAX)
+                }
                 Due::Now(time) => {
+                    refreshed = self.clock.monotonic();
                     let walks = self.sampler.follows_job() || first_of(WALK_INTERVAL, time, walked);
                     for part in Part::ALL.into_iter().filter(|part| walks || *part != Part::Processes) {
-                        let is_free = self.hand(part, time);
+                        let handed = self.hand(part, Tick::regular(time));
                         // Ticks that other parts miss are theirs alone.
-                        busy += u64::from(part == Part::Node && !is_free);
+                        if part == Part::Node {
+                            busy += u64::from(handed != Handed::Taken);
+                        } else if !part.is_on_every_node() && handed == Handed::Missed {
+                            self.shared.counters.device_ticks_skipped.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
                     if walks {
                         walked = Some(time);
@@ -253,17 +279,21 @@ impl CollectRun {
         }
     }
 
-    /// Whether the part had time for it.
-    fn hand(&self, part: Part, time: Timestamp) -> bool {
+    fn hand(&self, part: Part, tick: Tick) -> Handed {
         let mut state = self.shared.lock();
         let work = &mut state.parts[part as usize];
-        let free = work.is_free();
-        if free {
-            work.wanted = Some(Tick::regular(time));
-            state.last = Some(time);
-            self.shared.handed[part as usize].notify_one();
+        if work.stage != Stage::Running {
+            return Handed::Nobody;
         }
-        free
+        if !work.is_free() {
+            return Handed::Missed;
+        }
+        work.wanted = Some(tick);
+        if tick.kind != TickKind::Between {
+            state.last = Some(tick.time);
+        }
+        self.shared.handed[part as usize].notify_one();
+        Handed::Taken
     }
 
     /// Starts the parts whose sources are found now, with this tick; whether this thread is still in charge.
@@ -333,6 +363,14 @@ impl CollectRun {
                 hangs_in = Some(name);
                 self.enter(part, number, Some(name))
             };
+            if tick.kind == TickKind::Between {
+                self.sampler.refresh_part(part, &mut enter);
+                if self.enter(part, number, None) {
+                    continue;
+                }
+                self.shared.counters.hanging.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
             let in_charge = part != Part::SEARCHER || self.start_found(tick, &mut enter);
             let batch = if in_charge { self.sampler.sample_part(part, tick, &self.ours(), &mut enter) } else { None };
             // Not in charge any more: what was read is too old for its time.
@@ -379,7 +417,9 @@ impl CollectRun {
         }
         let tick = work.wanted.take();
         if let Some(tick) = tick {
-            work.taken = Some(tick.time);
+            if tick.kind != TickKind::Between {
+                work.taken = Some(tick.time);
+            }
             work.busy = Some(("samples", self.clock.monotonic()));
         } else {
             work.stage = Stage::Ended;
@@ -420,13 +460,14 @@ impl CollectRun {
         counters.samples_refused.fetch_add(refused, Ordering::Relaxed);
     }
 
-    fn ours(&self) -> [(&'static str, Value); 4] {
+    fn ours(&self) -> [(&'static str, Value); 5] {
         let stats = self.shared.stats();
         let int = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
         let tick_micros = self.shared.counters.tick_micros.load(Ordering::Relaxed);
         [
             ("telem_ingest_ticks_total", int(stats.ticks)),
             ("telem_ingest_ticks_skipped_total", int(stats.ticks_skipped)),
+            ("telem_ingest_device_ticks_skipped_total", int(stats.device_ticks_skipped)),
             ("telem_ingest_tick_seconds", Value::Float((tick_micros / 100) as f64 / 10_000.0)),
             ("telem_ingest_sources_hanging", int(stats.hanging)),
         ]

@@ -38,12 +38,27 @@ impl Unwrapped {
         self.total
     }
 
+    /// As [`Unwrapped::next`], where the reading may be missing: then the counter stays what it was. `None` where there
+    /// never was one.
+    pub fn next_or_last(&mut self, reading: Option<u64>) -> Option<u64> {
+        match reading {
+            Some(reading) => Some(self.next(reading)),
+            None => self.last.map(|_| self.total),
+        }
+    }
+
     /// The source says that the next reading begins anew, however large it is.
     pub fn begin_anew(&mut self) {
         if self.last.is_some() {
             self.last = Some(0);
         }
     }
+}
+
+/// The sum of counters of which each may be silent for a while or begin anew. A member that says nothing counts as it
+/// did before, so the sum neither falls nor jumps by all that the member ever counted.
+pub fn sum_of(members: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    members.flatten().reduce(u64::saturating_add)
 }
 
 #[cfg(test)]

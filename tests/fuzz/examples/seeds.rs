@@ -25,6 +25,7 @@ fn main() {
     numbers(&corpus);
     posts(&corpus);
     tables(&corpus, &root.join("../../fixtures/machines/mi300x"));
+    kernel_text(&corpus, &root.join("../../fixtures/machines"));
 }
 
 /// What Dragon's class posts, and what else its server took.
@@ -269,5 +270,23 @@ fn tables(corpus: &Corpus, machine: &Path) {
     for bus in ["05", "15", "95", "e5", "f5"] {
         let table = machine.join(format!("sys/devices/pci0000:00/0000:{bus}:00.0/gpu_metrics"));
         corpus.put("gpu_metrics", &format!("mi300x-{bus}"), &fs::read(table).unwrap());
+    }
+}
+
+/// What kernels and drivers of the machines say at their first tick.
+fn kernel_text(corpus: &Corpus, machines: &Path) {
+    for (machine, file) in [
+        ("crayex", "sys/cray/pm_counters/power"),
+        ("lustre", "sys/kernel/debug/lustre/llite/scratch-ffff8a1234567800/stats"),
+        ("lustre", "sys/kernel/debug/lustre/mdc/scratch-MDT0000-mdc-ffff8a1234567800/md_stats"),
+        ("lustre", "proc/self/mountstats"),
+        ("lustre", "sys/devices/system/node/node0/numastat"),
+        ("lustre", "sys/devices/system/node/node0/meminfo"),
+        ("slurm-v2", "sys/fs/cgroup/system.slice/slurmstepd.scope/job_4711/io.stat"),
+        ("slurm-v1", "sys/fs/cgroup/blkio/slurm/uid_1000/job_4711/blkio.throttle.io_service_bytes_recursive"),
+    ] {
+        let path = machines.join(machine).join(file);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        corpus.put("kernel_text", &format!("{machine}-{name}"), &fs::read(&path).unwrap());
     }
 }

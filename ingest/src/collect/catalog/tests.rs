@@ -94,9 +94,15 @@ Every series has the tag `host`. `--level N` collects all rows up to level N. Th
 * Space is reported for each file system separately at every level, because sums over file systems mean little.
 * If a source takes more than 5 s to read, telem warns and leaves it out until it can be read again; the other sources
   go on.
-* Devices (GPUs, fabrics, sensors) are asked at most once a second, beside the other sources: a driver that is slow or
-  hangs costs samples of devices only. They are looked for once a minute. Of those that a node does not have, it has no
-  series; of those that it has and that may not be read, telem warns once and says what helps.
+* Devices are asked at most once a second, beside the other sources and in groups of their own: fabrics, parallel file
+  systems, power meters, counters of energy, sensors, GPUs. A driver that is slow or hangs costs samples of its group
+  only; the ticks that a group missed are counted (`telem_ingest_device_ticks_skipped_total`). Devices are looked for
+  once a minute. Of those that a node does not have, it has no series; of those that it has and that may not be read,
+  telem warns once and says what helps.
+* At level 2 a device that cannot be read for a while, that is gone or that counts anew stays in the sums over all
+  devices with what it counted last (InfiniBand, memory errors, throttling), so a sum never falls. Of RAPL, Slingshot and
+  Lustre the sum is left out until all can be read.
+* If `--interval` is longer than 30 s, counters of energy that go around (RAPL) are read every 30 s all the same.
 * `cgroup_*` is the control group that the scheduler (Slurm, PBS, LSF) made for the job in which telem runs, with all
   its steps, or that of the container. It is found from telem's own path, never by a name. Outside of a job (a login
   session, a service, a plain virtual machine) and with a `--sysroot` other than `/` of a host there are no such series.

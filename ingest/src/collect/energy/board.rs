@@ -87,14 +87,18 @@ pub struct PowerBoard {
 
 #[derive(Debug, Default)]
 struct PowerReadings {
-    /// Something other than GPUs was found.
-    has_devices: bool,
-    /// Some GPU was found, whether or not it has answered.
+    /// Counters of energy were found.
+    has_counters: bool,
+    /// A meter was found.
+    has_meters: bool,
+    /// Some GPU was found that should answer, whether or not it has.
     has_gpus: bool,
     pm: Option<PowerReading>,
     meter: Option<PowerReading>,
     meter_energy: EnergyIntegral,
     rapl: Option<PowerReading>,
+    /// When the energy of `rapl` was read (monotonic), which may be later than the time of its tick.
+    rapl_read: Duration,
     /// By the number of the GPU.
     gpus: BTreeMap<usize, GpuPower>,
 }
@@ -133,12 +137,17 @@ impl PowerBoard {
         Self { shared: Arc::default(), gap_max, silence_max: gap_max.max(SILENCE_MIN) }
     }
 
-    /// A source other than a GPU was found.
-    pub(super) fn expect_devices(&self) {
-        self.lock().has_devices = true;
+    /// A counter of energy was found.
+    pub(super) fn expect_counters(&self) {
+        self.lock().has_counters = true;
     }
 
-    /// A GPU was found.
+    /// A meter was found.
+    pub(super) fn expect_meters(&self) {
+        self.lock().has_meters = true;
+    }
+
+    /// A GPU was found that is awake.
     pub fn expect_gpus(&self) {
         self.lock().has_gpus = true;
     }
@@ -155,13 +164,13 @@ impl PowerBoard {
         readings.meter = Some(PowerReading { time, watts: Some(watts), joules: Some(joules) });
     }
 
-    /// The energy of all packages and their memory, a counter.
-    pub(super) fn put_rapl(&self, time: Timestamp, joules: f64) {
+    /// The energy of all packages and their memory, a counter. `time`: of the tick; `read`: when it was read (monotonic).
+    /// Power is by the latter: what is read late in one tick and early in the next would look like more of it.
+    pub(super) fn put_rapl(&self, time: Timestamp, read: Duration, joules: f64) {
         let mut readings = self.lock();
-        let watts = readings.rapl.and_then(|before| {
-            let seconds = time.micros().saturating_sub(before.time.micros()) as f64 / 1e6;
-            Some((joules - before.joules?) / seconds).filter(|_| seconds > 0.0)
-        });
+        let seconds = read.saturating_sub(std::mem::replace(&mut readings.rapl_read, read)).as_secs_f64();
+        let watts =
+            readings.rapl.and_then(|before| Some((joules - before.joules?) / seconds).filter(|_| seconds > 0.0));
         readings.rapl = Some(PowerReading { time, watts, joules: Some(joules) });
     }
 
@@ -225,9 +234,11 @@ fn is_fresh(time: Timestamp, now: Timestamp, silence_max: Duration) -> bool {
 /// Among whose ticks the power of the node is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerTicks {
-    OfDevices,
-    /// Where GPUs alone tell it: there are no ticks of devices then.
-    OfGpus,
+    Counters,
+    /// Where there are no counters of energy, and so no ticks of them.
+    Meters,
+    /// Where GPUs alone tell it.
+    Gpus,
 }
 
 /// The power and energy of the node, from the best source.
@@ -262,7 +273,12 @@ impl Subject for NodePower {
         let now = out.time();
         let begun = *self.first.get_or_insert(now);
         let readings = self.board.lock();
-        if readings.has_devices != (self.ticks == PowerTicks::OfDevices) {
+        let ticks = match (readings.has_counters, readings.has_meters) {
+            (true, _) => PowerTicks::Counters,
+            (false, true) => PowerTicks::Meters,
+            (false, false) => PowerTicks::Gpus,
+        };
+        if ticks != self.ticks {
             return;
         }
         let best = PowerSource::ALL

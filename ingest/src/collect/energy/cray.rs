@@ -41,9 +41,9 @@ struct PmFile {
 
 /// What a file said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PmReading {
-    value: u64,
-    time: Timestamp,
+pub(crate) struct PmReading {
+    pub value: u64,
+    pub time: Timestamp,
 }
 
 #[derive(Debug)]
@@ -106,7 +106,7 @@ fn first_number(source: &mut Source) -> Option<u64> {
 }
 
 /// `612 W 1790000000356101 us`.
-fn parse(text: &[u8], unit: &str) -> Option<PmReading> {
+pub(crate) fn parse(text: &[u8], unit: &str) -> Option<PmReading> {
     let mut fields = fields(text);
     let value = number(fields.next()?)?;
     if fields.next()? != unit.as_bytes() {
@@ -133,7 +133,7 @@ impl Subject for PmCounters {
             self.add(&format!("accel{accelerator}_energy"), "cray_pm_accel_energy_joules_total", &tags);
         }
         if !self.files.is_empty() {
-            self.board.expect_devices();
+            self.board.expect_counters();
         }
     }
 
@@ -177,8 +177,9 @@ impl Subject for PmCounters {
                 counter.begin_anew();
             }
             let Some(PmReading { value, time }) = reading else { continue };
-            // The old one is no new sample.
-            if age(time) > AGE_MAX || file.last.is_some_and(|last| time <= last) {
+            // The old one is no new sample, and one that is still to come is none of a clock that is right.
+            let ahead = Duration::from_micros(u64::try_from(time.micros().saturating_sub(now.micros())).unwrap_or(0));
+            if age(time) > AGE_MAX || ahead > AGE_MAX || file.last.is_some_and(|last| time <= last) {
                 continue;
             }
             file.last = Some(time);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::PowerBoard;
+use crate::collect::gpu::sleep::{Wakefulness, wakefulness};
 use crate::collect::inventory::DeviceKind;
 use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::Out;
@@ -43,12 +44,14 @@ impl PowerMeters {
     }
 }
 
-/// The directories of sensors, in the order of their names.
+/// The directories of sensors, in the order of their names. Not those of a device that sleeps, such as the card of a
+/// laptop: no file of it is opened but the one that says so.
 pub fn sensors(tree: &Tree) -> Vec<PathBuf> {
     let entries = fs::read_dir(tree.path("sys/class/hwmon")).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     found.sort();
     found.truncate(SENSORS_MAX);
+    found.retain(|directory| wakefulness(&directory.join("device")) != Wakefulness::Asleep);
     found
 }
 
@@ -97,7 +100,7 @@ impl Subject for PowerMeters {
             }
         }
         if !self.meters.is_empty() {
-            self.board.expect_devices();
+            self.board.expect_meters();
         }
     }
 

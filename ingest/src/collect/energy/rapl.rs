@@ -1,11 +1,15 @@
 //! `/sys/class/powercap/intel-rapl:*`: energy of packages, their cores and their memory, which Intel's and AMD's CPUs
-//! count in microjoules. The counters go around after some minutes of full load, so they must be read every few minutes.
+//! count in microjoules. The counters go around after some minutes of full load, so they are also read between ticks
+//! where those are further apart.
 //!
 //! The zones of `intel-rapl-mmio` are the same packages once more. Since Linux 5.10 only root may read them.
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use telem_engine::Clock;
 
 use super::meters::{try_word, word};
 use super::{PowerBoard, joules};
@@ -13,7 +17,7 @@ use crate::collect::inventory::DeviceKind;
 use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree};
-use crate::collect::text::{fields, number};
+use crate::collect::text::number;
 use crate::collect::unwrapped::Unwrapped;
 
 /// Most zones that are read; those beyond it are left out.
@@ -62,6 +66,7 @@ impl RaplDomain {
 pub struct Rapl {
     tree: Tree,
     board: PowerBoard,
+    clock: Arc<dyn Clock>,
     each: bool,
     zones: Vec<RaplZone>,
     /// Zones that may not be read, with the reason.
@@ -79,10 +84,10 @@ struct RaplZone {
 }
 
 impl Rapl {
-    pub fn new(tree: &Tree, level: u8, board: &PowerBoard) -> Self {
+    pub fn new(tree: &Tree, level: u8, board: &PowerBoard, clock: Arc<dyn Clock>) -> Self {
         let sums = RaplDomain::ALL.map(|domain| Slot::new(domain.metric()));
         let (tree, board) = (tree.clone(), board.clone());
-        Self { tree, board, each: level >= 3, zones: Vec::new(), refused: Vec::new(), sums }
+        Self { tree, board, clock, each: level >= 3, zones: Vec::new(), refused: Vec::new(), sums }
     }
 
     fn zone(directory: PathBuf, domain: RaplDomain, index: &str) -> RaplZone {
@@ -95,6 +100,14 @@ impl Rapl {
             slot: Slot::tagged(domain.metric(), &[("index", index)]),
             directory,
         }
+    }
+}
+
+impl RaplZone {
+    /// Its counter now.
+    fn read(&mut self) -> Option<u64> {
+        let reading = self.energy.number();
+        reading.map(|reading| self.counter.next(reading))
     }
 }
 
@@ -123,7 +136,7 @@ impl Subject for Rapl {
             }
         }
         if !self.zones.is_empty() {
-            self.board.expect_devices();
+            self.board.expect_counters();
         }
     }
 
@@ -146,16 +159,22 @@ impl Subject for Rapl {
         READ_INTERVAL
     }
 
+    fn refresh(&mut self) {
+        for zone in &mut self.zones {
+            zone.read();
+        }
+    }
+
     fn sample(&mut self, out: &mut Out<'_>) {
         let mut totals: Vec<(RaplDomain, Option<u64>)> = Vec::with_capacity(self.zones.len());
         for zone in &mut self.zones {
-            let reading = zone.energy.read().and_then(|text| number(fields(text).next()?));
-            let total = reading.map(|reading| zone.counter.next(reading));
+            let total = zone.read();
             totals.push((zone.domain, total));
             if let Some(total) = total.filter(|_| self.each) {
                 out.float(&mut zone.slot, joules(total));
             }
         }
+        let read = self.clock.monotonic();
         // A part of the zones is no sum.
         let sum = |domain: RaplDomain| {
             let mut of_domain = totals.iter().filter(|(of, _)| *of == domain).map(|(_, total)| *total);
@@ -176,7 +195,7 @@ impl Subject for Rapl {
         };
         let [packages, memory, ..] = sums;
         if let Some(packages) = packages.filter(|_| is_whole(RaplDomain::Package) && is_whole(RaplDomain::Dram)) {
-            self.board.put_rapl(out.time(), joules(packages.saturating_add(memory.unwrap_or(0))));
+            self.board.put_rapl(out.time(), read, joules(packages.saturating_add(memory.unwrap_or(0))));
         }
     }
 }

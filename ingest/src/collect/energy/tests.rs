@@ -1,10 +1,12 @@
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use telem_engine::{Db, Options, Timestamp, Value};
 use tempfile::TempDir;
 
 use super::*;
+use crate::collect::gpu::nvidia::tests::Hand;
 use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
@@ -15,13 +17,18 @@ struct Stage {
     db: Db,
     _database: TempDir,
     board: PowerBoard,
+    clock: Arc<Hand>,
 }
 
 impl Stage {
     fn new() -> Self {
         let (root, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let db = Db::open(database.path(), Options::default()).unwrap();
-        Self { root, db, _database: database, board: PowerBoard::new(Duration::from_secs(1)) }
+        Self { root, db, _database: database, board: PowerBoard::new(Duration::from_secs(1)), clock: Arc::default() }
+    }
+
+    fn rapl(&self, level: u8) -> Rapl {
+        Rapl::new(&self.tree(), level, &self.board, Arc::<Hand>::clone(&self.clock))
     }
 
     fn tree(&self) -> Tree {
@@ -37,6 +44,7 @@ impl Stage {
     /// The samples of one tick as `metric{tags} = value`, without the host; those of other times say which.
     fn tick(&self, subject: &mut dyn Subject, second: i64) -> Vec<String> {
         let time = Timestamp::from_seconds(second);
+        self.clock.set(second.unsigned_abs());
         let mut out = Out::new(&self.db, "n1", time, 8);
         subject.sample(&mut out);
         let index = self.db.snapshot();
@@ -66,8 +74,7 @@ fn energy_is_exact_to_the_millijoule_over_wraps_and_the_nodes_is_that_of_package
     zone(&stage, "intel-rapl:0:0", "dram", 65_712_999_613, 5_000_000);
     zone(&stage, "intel-rapl:1", "package-1", range, 10_000_000);
     zone(&stage, "intel-rapl-mmio:0", "package-0", range, 1);
-    let (mut rapl, mut node) =
-        (Rapl::new(&stage.tree(), 2, &stage.board), NodePower::new(&stage.board, PowerTicks::OfDevices));
+    let (mut rapl, mut node) = (stage.rapl(2), NodePower::new(&stage.board, PowerTicks::Counters));
     rapl.search();
     assert_eq!(rapl.found(), [Found::Present]);
     let first = 262_143.328_85 - 1.0 + 10.0;
@@ -102,7 +109,7 @@ fn energy_is_exact_to_the_millijoule_over_wraps_and_the_nodes_is_that_of_package
 #[test]
 fn what_may_not_be_read_is_told_with_what_helps() {
     let stage = Stage::new();
-    let mut rapl = Rapl::new(&stage.tree(), 2, &stage.board);
+    let mut rapl = stage.rapl(2);
     rapl.search();
     assert_eq!(rapl.found(), [Found::Absent]);
     stage.write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
@@ -145,7 +152,7 @@ fn crays_counters_have_the_time_of_their_measurement_and_old_ones_are_told() {
     pm(&stage, "power", 610, "W", 11_900_000);
     pm(&stage, "energy", 4_990, "J", 11_900_000);
     assert_eq!(stage.tick(&mut counters, 12), said(610, 11_900_000, 9_990, 11_900_000));
-    let mut node = NodePower::new(&stage.board, PowerTicks::OfDevices);
+    let mut node = NodePower::new(&stage.board, PowerTicks::Counters);
     assert_eq!(
         stage.tick(&mut node, 12),
         ["node_power_watts[pm_counters] 610", "node_energy_joules_total[pm_counters] 9990"]
@@ -172,7 +179,7 @@ fn the_power_of_a_meter_is_integrated_but_not_over_gaps() {
     let stage = Stage::new();
     meter(&stage, 0, "\n", 100);
     let (mut meters, mut node) =
-        (PowerMeters::new(&stage.tree(), &stage.board), NodePower::new(&stage.board, PowerTicks::OfDevices));
+        (PowerMeters::new(&stage.tree(), &stage.board), NodePower::new(&stage.board, PowerTicks::Meters));
     meters.search();
     let mut said = Vec::new();
     for (second, watts) in [(10, 100), (11, 200), (14, 200), (18, 300), (19, 300)] {
@@ -196,7 +203,7 @@ fn of_several_meters_those_of_modules_are_the_node_and_of_unnamed_ones_none() {
     let mut meters = PowerMeters::new(&stage.tree(), &stage.board);
     meters.search();
     stage.tick(&mut meters, 10);
-    let mut node = NodePower::new(&stage.board, PowerTicks::OfDevices);
+    let mut node = NodePower::new(&stage.board, PowerTicks::Meters);
     assert_eq!(stage.tick(&mut node, 10)[0], "node_power_watts[acpi_power_meter] 1010");
     for (number, info) in [(0, "\n"), (1, "\n"), (2, "CPU Power\n")] {
         meter(&stage, number, info, 100);
@@ -209,26 +216,26 @@ fn of_several_meters_those_of_modules_are_the_node_and_of_unnamed_ones_none() {
 fn the_best_source_is_taken_at_once_and_one_that_falls_silent_is_given_up_after_a_while() {
     let stage = Stage::new();
     let (board, at) = (&stage.board, Timestamp::from_seconds);
-    board.expect_devices();
+    board.expect_counters();
     board.expect_gpus();
-    let mut node = NodePower::new(board, PowerTicks::OfDevices);
+    let mut node = NodePower::new(board, PowerTicks::Counters);
     let mut said = |second: i64| stage.tick(&mut node, second).join(" ");
-    board.put_rapl(at(10), 1_000.0);
+    board.put_rapl(at(10), Duration::from_secs(10), 1_000.0);
     assert_eq!(said(10), "", "GPUs were found, and answer a moment later");
-    board.put_rapl(at(11), 1_100.0);
+    board.put_rapl(at(11), Duration::from_secs(11), 1_100.0);
     board.put_gpu(0, at(11), Some(300.0), Some(50.0));
     board.put_gpu(1, at(11), Some(200.0), None);
     assert_eq!(said(11), "node_power_watts[rapl_gpu] 600 node_energy_joules_total[rapl_gpu] 1100");
     // Another one began; of a GPU without a counter the power counts.
-    board.put_rapl(at(12), 1_200.0);
+    board.put_rapl(at(12), Duration::from_secs(12), 1_200.0);
     board.put_gpu(0, at(12), Some(300.0), Some(10.0));
     board.put_gpu(1, at(12), Some(400.0), None);
     assert_eq!(said(12), "node_power_watts[rapl_gpu] 800 node_energy_joules_total[rapl_gpu] 1510");
     board.put_pm(at(13), Some(900.0), Some(70_000.0));
     assert_eq!(said(13), "node_power_watts[pm_counters] 900 node_energy_joules_total[pm_counters] 70000");
-    board.put_rapl(at(20), 2_000.0);
+    board.put_rapl(at(20), Duration::from_secs(20), 2_000.0);
     assert_eq!(said(20), "", "silent for 7 s");
-    board.put_rapl(at(29), 2_900.0);
+    board.put_rapl(at(29), Duration::from_secs(29), 2_900.0);
     assert_eq!(said(29), "node_power_watts[rapl] 100 node_energy_joules_total[rapl] 2900", "the GPUs are silent too");
 }
 
@@ -236,11 +243,13 @@ fn the_best_source_is_taken_at_once_and_one_that_falls_silent_is_given_up_after_
 fn where_gpus_alone_tell_their_power_it_is_the_nodes_among_their_ticks() {
     let stage = Stage::new();
     stage.board.put_gpu(0, Timestamp::from_seconds(1), Some(50.0), Some(7.5));
-    let mut of_devices = NodePower::new(&stage.board, PowerTicks::OfDevices);
-    assert_eq!(stage.tick(&mut of_devices, 1), [""; 0]);
-    let mut of_gpus = NodePower::new(&stage.board, PowerTicks::OfGpus);
+    let mut of_counters = NodePower::new(&stage.board, PowerTicks::Counters);
+    let mut of_meters = NodePower::new(&stage.board, PowerTicks::Meters);
+    assert_eq!(stage.tick(&mut of_counters, 1), [""; 0]);
+    assert_eq!(stage.tick(&mut of_meters, 1), [""; 0]);
+    let mut of_gpus = NodePower::new(&stage.board, PowerTicks::Gpus);
     assert_eq!(stage.tick(&mut of_gpus, 1), ["node_power_watts[gpu] 50", "node_energy_joules_total[gpu] 0"]);
-    stage.board.expect_devices();
+    stage.board.expect_counters();
     assert_eq!(stage.tick(&mut of_gpus, 2), [""; 0]);
 }
 
@@ -248,7 +257,7 @@ fn where_gpus_alone_tell_their_power_it_is_the_nodes_among_their_ticks() {
 fn what_a_gpu_used_in_its_life_is_never_the_nodes() {
     let stage = Stage::new();
     let (board, at) = (&stage.board, Timestamp::from_seconds);
-    let mut node = NodePower::new(board, PowerTicks::OfGpus);
+    let mut node = NodePower::new(board, PowerTicks::Gpus);
     let mut joules = |second: i64| stage.tick(&mut node, second).last().unwrap().clone();
     board.put_gpu(0, at(1), Some(100.0), Some(5_000_000.0));
     assert_eq!(joules(1), "node_energy_joules_total[gpu] 0");
@@ -263,4 +272,42 @@ fn what_a_gpu_used_in_its_life_is_never_the_nodes() {
     board.put_gpu(0, at(4), Some(100.0), Some(3.5));
     board.put_gpu(1, at(4), Some(100.0), Some(7_000_150.0));
     assert_eq!(joules(4), "node_energy_joules_total[gpu] 353.5");
+}
+
+/// The file was read 0.9 s after one tick and at once in the next: the same power all the time.
+#[test]
+fn power_is_energy_by_the_time_at_which_it_was_read_and_not_by_that_of_the_tick() {
+    let stage = Stage::new();
+    let range = 262_143_328_850;
+    let mut rapl = stage.rapl(2);
+    let mut node = NodePower::new(&stage.board, PowerTicks::Counters);
+    let mut said = Vec::new();
+    for (second, late_millis) in [(10, 0), (11, 900), (12, 0), (13, 500)] {
+        let read_millis = second * 1_000 + late_millis;
+        zone(&stage, "intel-rapl:0", "package-0", range, read_millis * 200_000);
+        rapl.search();
+        let mut out = Out::new(&stage.db, "n1", Timestamp::from_seconds(second as i64), 8);
+        stage.clock.set_millis(read_millis);
+        rapl.sample(&mut out);
+        said.push(stage.tick(&mut node, second as i64).remove(0));
+    }
+    assert!(said[0].starts_with("node_energy_joules_total"), "{said:?}");
+    assert_eq!(said[1..], ["node_power_watts[rapl] 200"; 3]);
+}
+
+/// 300 W for half an hour go twice around the counter.
+#[test]
+fn energy_is_exact_where_the_counter_goes_around_between_two_ticks() {
+    let stage = Stage::new();
+    let range = 262_143_328_850;
+    zone(&stage, "intel-rapl:0", "package-0", range, 0);
+    let mut rapl = stage.rapl(2);
+    rapl.search();
+    assert_eq!(stage.tick(&mut rapl, 0), ["node_rapl_package_joules_total[] 0"]);
+    for second in (30..1_800).step_by(30) {
+        zone(&stage, "intel-rapl:0", "package-0", range, second * 300_000_000 % range);
+        rapl.refresh();
+    }
+    zone(&stage, "intel-rapl:0", "package-0", range, 1_800 * 300_000_000 % range);
+    assert_eq!(stage.tick(&mut rapl, 1_800), ["node_rapl_package_joules_total[] 540000"]);
 }

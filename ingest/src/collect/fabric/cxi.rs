@@ -39,7 +39,7 @@ const RETRIES: [(&str, &str); 4] = [
 ];
 
 /// The value of an item: `90071992@1790000000.123456789`.
-pub(in crate::collect) fn parse_item(text: &[u8]) -> Option<u64> {
+pub(crate) fn parse_item(text: &[u8]) -> Option<u64> {
     number(fields(text.split(|byte| *byte == b'@').next()?).next()?)
 }
 

@@ -12,6 +12,7 @@ use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree, names_in};
 use crate::collect::text::number;
+use crate::collect::unwrapped::{Unwrapped, sum_of};
 
 /// Most ports that are read; those beyond it are left out.
 pub const PORTS_MAX: usize = 64;
@@ -48,6 +49,8 @@ const COUNTERS: &[(&str, &str)] = &[
 struct PortBytes {
     files: Vec<Source>,
     unit: u64,
+    /// For the sum over all ports.
+    counter: Unwrapped,
     slot: Slot,
 }
 
@@ -92,6 +95,7 @@ impl Port {
         let bytes = |files: &[&str], metric| PortBytes {
             files: files.iter().map(|file| Source::new(dir.join(file))).collect(),
             unit,
+            counter: Unwrapped::new(None),
             slot: Slot::tagged(metric, &tags),
         };
         let counters = COUNTERS.iter().filter(|_| level >= 3).map(|(file, metric)| (dir.join(file), metric));
@@ -153,15 +157,18 @@ impl Subject for InfiniBand {
             }
         }
         ports.truncate(PORTS_MAX);
-        self.ports.retain(|port| ports.contains(&port.name));
+        let mut names: Vec<String> = ports.iter().map(|(device, _)| device.clone()).collect();
+        names.dedup();
+        // One that is gone still counts in the sum, as it did last, and may come back.
+        if self.ports.len() + ports.len() > 2 * PORTS_MAX {
+            self.ports.retain(|port| ports.contains(&port.name));
+        }
         for (device, port) in ports {
             if !self.ports.iter().any(|known| known.name.0 == device && known.name.1 == port) {
                 self.ports.push(Port::new(&class, device, port, self.level));
             }
         }
-        let mut names: Vec<&str> = self.ports.iter().map(|port| port.name.0.as_str()).collect();
-        names.dedup();
-        self.cards = Some(names.into_iter().map(|name| describe_card(&class, name)).collect());
+        self.cards = Some(names.iter().map(|name| describe_card(&class, name)).collect());
     }
 
     fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
@@ -182,14 +189,11 @@ impl Subject for InfiniBand {
 
     fn sample(&mut self, out: &mut Out<'_>) {
         let each = self.level >= 3;
-        let mut sums = [None; 2];
         for Port { bytes, state, state_slot, counters, .. } in &mut self.ports {
-            for (way, sum) in bytes.iter_mut().zip(&mut sums) {
-                let Some(bytes) = way.read() else { continue };
-                if each {
+            for way in bytes.iter_mut().filter(|_| each) {
+                if let Some(bytes) = way.read() {
                     out.int(&mut way.slot, bytes);
                 }
-                *sum = Some(sum.unwrap_or(0u64).saturating_add(bytes));
             }
             if each && let Some(state) = state.read().and_then(parse_state) {
                 out.int(state_slot, state);
@@ -201,8 +205,13 @@ impl Subject for InfiniBand {
             }
         }
         if !each {
-            for (slot, sum) in self.sum.iter_mut().zip(sums) {
-                if let Some(bytes) = sum {
+            for (way, slot) in self.sum.iter_mut().enumerate() {
+                let members = self.ports.iter_mut().map(|port| {
+                    let way = &mut port.bytes[way];
+                    let reading = way.read();
+                    way.counter.next_or_last(reading)
+                });
+                if let Some(bytes) = sum_of(members) {
                     out.int(slot, bytes);
                 }
             }

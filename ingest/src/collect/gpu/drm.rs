@@ -149,8 +149,10 @@ struct AskedCard {
     driver: Box<dyn DrmDriver>,
     identity: GpuIdentity,
     watch: QuietWatch,
-    /// Files that may not be read, and why.
+    /// Files that may not be read, and why: since the last search, and between the two before. Some are asked at some
+    /// ticks only, and are no less refused in between.
     refused: BTreeMap<PathBuf, String>,
+    refused_before: BTreeMap<PathBuf, String>,
 }
 
 impl DrmGpus {
@@ -204,7 +206,14 @@ impl AskedCard {
             driver: card.driver.clone(),
             ..GpuIdentity::new(vendor, card.pci)
         };
-        Self { card, driver, identity, watch: QuietWatch::default(), refused: BTreeMap::new() }
+        Self {
+            card,
+            driver,
+            identity,
+            watch: QuietWatch::default(),
+            refused: BTreeMap::new(),
+            refused_before: BTreeMap::new(),
+        }
     }
 
     /// Its reading, unless there is none.
@@ -230,7 +239,7 @@ impl AskedCard {
         let mut asked = FileOutcome::default();
         let reading = self.driver.read(turn, &mut asked);
         let FileOutcome { heard, failed, refused } = asked;
-        self.refused.clear();
+        let is_refused = refused.is_some();
         self.refused.extend(refused);
         if heard {
             self.identity.status = DeviceStatus::Ok;
@@ -243,7 +252,7 @@ impl AskedCard {
             self.driver.rest();
             return Some(GpuReading::default());
         }
-        if !self.refused.is_empty() {
+        if is_refused {
             self.identity.status = DeviceStatus::Refused;
         }
         None
@@ -254,6 +263,9 @@ impl GpuSource for DrmGpus {
     fn search(&mut self) {
         // One that was lost is looked at as if it were new: its files are not those of before.
         self.cards.retain(|known| known.identity.status != DeviceStatus::Lost);
+        for known in &mut self.cards {
+            known.refused_before = std::mem::take(&mut known.refused);
+        }
         for card in cards_of(&self.tree, self.vendor) {
             if self.cards.iter().any(|known| known.card.device == card.device) {
                 continue;
@@ -272,12 +284,16 @@ impl GpuSource for DrmGpus {
         if self.cards.is_empty() {
             return vec![Found::Absent];
         }
-        let refused = self.cards.iter().flat_map(|card| &card.refused).map(|(path, why)| Found::Refused {
-            path: path.clone(),
-            why: why.clone(),
-            remedy: "an administrator can let users read this file",
-        });
-        std::iter::once(Found::Present).chain(refused).collect()
+        let refused = |card: &AskedCard| {
+            let mut all = card.refused_before.clone();
+            all.extend(card.refused.clone());
+            all.into_iter().map(|(path, why)| Found::Refused {
+                path,
+                why,
+                remedy: "an administrator can let users read this file",
+            })
+        };
+        std::iter::once(Found::Present).chain(self.cards.iter().flat_map(refused)).collect()
     }
 
     fn cards(&self) -> Vec<GpuIdentity> {

@@ -50,6 +50,8 @@ pub struct IntelGpu {
 struct IntelFiles {
     /// Of the card, else of its package.
     energy: [Source; 2],
+    /// Which of the two it is: the first that ever answered, since they count different things.
+    counted: Option<usize>,
     limit: Source,
     temperature: Source,
     memory_temperature: Source,
@@ -107,7 +109,7 @@ pub fn intel_driver(card: &DrmCard, level: u8) -> Option<Box<dyn DrmDriver>> {
 impl DrmDriver for IntelGpu {
     fn read(&mut self, turn: CardTurn, asked: &mut FileOutcome) -> GpuReading {
         let files = self.files.get_or_insert_with(|| IntelFiles::of(self.driver, &self.device, &self.card));
-        let energy_micros = files.energy.iter_mut().find_map(|energy| asked.number(energy));
+        let energy_micros = files.energy(asked);
         let idle_millis = files.units.iter_mut().map(|unit| asked.number(&mut unit.idle)).collect();
         let now = IntelCounters { time: turn.time, energy_micros, idle_millis };
         let before = self.before.take();
@@ -173,6 +175,7 @@ impl IntelFiles {
         let mut limit_file = sensor("power1_max");
         Self {
             energy: [sensor("energy1_input"), sensor("energy2_input")],
+            counted: None,
             limit_watts: limit(&mut FileOutcome::default(), &mut limit_file),
             limit: limit_file,
             temperature: sensor("temp2_input"),
@@ -180,6 +183,19 @@ impl IntelFiles {
             memory_bytes: of_tiles.or_else(|| size_of(&card.join("lmem_total_bytes"))),
             units,
         }
+    }
+
+    fn energy(&mut self, asked: &mut FileOutcome) -> Option<u64> {
+        if let Some(counted) = self.counted {
+            return asked.number(&mut self.energy[counted]);
+        }
+        for (at, energy) in self.energy.iter_mut().enumerate() {
+            if let Some(micros) = asked.number(energy) {
+                self.counted = Some(at);
+                return Some(micros);
+            }
+        }
+        None
     }
 
     /// Which reasons some part gives now; `None` where none tells.

@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
 use super::drm::numbered;
-use super::{GpuIdentity, GpuVendor};
+use super::{DeviceStatus, GpuIdentity, GpuVendor};
 use crate::collect::source::Tree;
 
 /// Whether a job was given a GPU.
@@ -161,9 +161,10 @@ impl GpuMasks {
         if card.vendor != GpuVendor::Nvidia {
             return None;
         }
-        let are_alike = cards.iter().all(|other| other.model == card.model);
+        let opened = || cards.iter().filter(|other| other.status != DeviceStatus::Refused);
+        let are_alike = opened().all(|other| other.model == card.model);
         let by_address = self.nvidia_order.as_deref() == Some("PCI_BUS_ID");
-        (are_alike || by_address).then(|| cards.iter().filter(|other| other.pci < card.pci).count())
+        (are_alike || by_address).then(|| opened().filter(|other| other.pci < card.pci).count())
     }
 }
 

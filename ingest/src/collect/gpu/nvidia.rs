@@ -41,6 +41,8 @@ pub const GATE: &str = "proc/driver/nvidia/version";
 const RARE_INTERVAL: Duration = Duration::from_secs(5);
 /// A GPU that may sleep is let go when it did nothing for so long. It sleeps some seconds later.
 const QUIET_FOR: Duration = Duration::from_secs(30);
+/// The same, when it did not sleep the time before: it is held by somebody else, and letting go costs samples only.
+const QUIET_FOR_HELD: Duration = Duration::from_secs(600);
 
 /// All GPUs of NVIDIA of this node.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ pub struct NvidiaGpus {
     driver: String,
     /// Since when no GPU does anything.
     quiet_since: Option<Duration>,
+    /// They were let go, and this is how it went.
+    release: Release,
     /// All that were ever seen, by their number in the library.
     gpus: BTreeMap<u32, NvidiaGpu>,
 }
@@ -70,6 +74,17 @@ enum PowerManagement {
     MaySleep,
     /// All of them do now.
     Asleep,
+}
+
+/// Whether it helps that GPUs are let go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Release {
+    #[default]
+    Untried,
+    /// They were let go, and have not slept since.
+    Tried,
+    /// They were still awake when they could be asked again: somebody else holds them.
+    InVain,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +115,7 @@ impl NvidiaGpus {
             power: PowerManagement::default(),
             driver: String::new(),
             quiet_since: None,
+            release: Release::default(),
             gpus: BTreeMap::new(),
         }
     }
@@ -107,7 +123,35 @@ impl NvidiaGpus {
     /// The GPUs that the kernel module knows.
     fn plugged(&self) -> Vec<PciAddress> {
         let gpus = fs::read_dir(self.tree.path("proc/driver/nvidia/gpus")).into_iter().flatten().flatten();
-        gpus.take(CARDS_MAX).filter_map(|gpu| PciAddress::parse(gpu.file_name().to_str()?)).collect()
+        let mut found: Vec<PciAddress> =
+            gpus.take(CARDS_MAX).filter_map(|gpu| PciAddress::parse(gpu.file_name().to_str()?)).collect();
+        found.sort();
+        found
+    }
+
+    /// Gives places to GPUs of which the library knows a number alone. It numbers them in the order of their places, so
+    /// where it counts as many as the kernel module has, or where as many places are left, nothing is guessed.
+    fn place(&mut self) {
+        for index in self.reader.left_out() {
+            let unknown = NvidiaCard { index, ..NvidiaCard::default() };
+            self.gpus.entry(index).or_insert_with(|| NvidiaGpu { about: unknown, ..NvidiaGpu::default() });
+        }
+        let is_placed = |gpu: &NvidiaGpu| !gpu.about.pci.is_empty();
+        if self.gpus.values().all(is_placed) {
+            return;
+        }
+        let plugged = self.plugged();
+        let taken: Vec<PciAddress> = self.gpus.values().filter_map(|gpu| PciAddress::parse(&gpu.about.pci)).collect();
+        let free: Vec<PciAddress> = plugged.iter().copied().filter(|pci| !taken.contains(pci)).collect();
+        let are_all_counted = plugged.len() == self.gpus.len();
+        let unplaced: Vec<&mut NvidiaGpu> = self.gpus.values_mut().filter(|gpu| !is_placed(gpu)).collect();
+        let are_as_many = free.len() == unplaced.len();
+        for (at, gpu) in unplaced.into_iter().enumerate() {
+            let by_number = plugged.get(gpu.about.index as usize).filter(|pci| are_all_counted && free.contains(pci));
+            if let Some(pci) = by_number.or_else(|| free.get(at).filter(|_| are_as_many)) {
+                gpu.about.pci = pci.to_string();
+            }
+        }
     }
 
     fn power_management(&self) -> PowerManagement {
@@ -116,7 +160,7 @@ impl NvidiaGpus {
             let says = |file| fs::read_to_string(power.join(file)).unwrap_or_default();
             match (says("control").trim(), says("runtime_status").trim()) {
                 (_, "suspended" | "suspending" | "resuming") => PowerManagement::Asleep,
-                ("auto", "active") => PowerManagement::MaySleep,
+                ("auto", "active") if self.may_sleep(pci) => PowerManagement::MaySleep,
                 _ => PowerManagement::StaysOn,
             }
         });
@@ -132,6 +176,15 @@ impl NvidiaGpus {
         }
     }
 
+    /// Not where the driver says that it lets this GPU never sleep, whatever the kernel is told: so it is with most GPUs
+    /// of servers, whose power management a distribution sets to `auto` all the same. Asked of the driver's memory.
+    fn may_sleep(&self, pci: PciAddress) -> bool {
+        let path = self.tree.path(format!("proc/driver/nvidia/gpus/{pci}/power"));
+        let says = fs::read_to_string(path).unwrap_or_default();
+        let status = says.lines().find_map(|line| line.strip_prefix("Runtime D3 status:")).unwrap_or_default().trim();
+        !["Disabled", "Not supported", "Not Supported"].iter().any(|word| status.starts_with(word))
+    }
+
     #[cfg(test)]
     pub fn reader_pid(&self) -> Option<u32> {
         self.reader.pid()
@@ -144,9 +197,10 @@ impl NvidiaGpus {
 
     /// GPUs of which nothing may be asked now, or was asked in vain.
     fn in_vain(&self) -> Vec<u32> {
+        let is_ours = |card: &u32| self.gpus.get(card).is_some_and(|gpu| !gpu.about.is_closed);
         match self.reader.state() {
-            ReaderState::Failed | ReaderState::Off { .. } => self.gpus.keys().copied().collect(),
-            ReaderState::Running => self.reader.left_out().filter(|card| self.gpus.contains_key(card)).collect(),
+            ReaderState::Failed | ReaderState::Off { .. } => self.gpus.keys().copied().filter(is_ours).collect(),
+            ReaderState::Running => self.reader.left_out().filter(is_ours).collect(),
             ReaderState::Resting => Vec::new(),
         }
     }
@@ -167,11 +221,31 @@ impl NvidiaGpus {
             status: match self.reader.state() {
                 ReaderState::Off { .. } => DeviceStatus::Refused,
                 ReaderState::Resting => DeviceStatus::Asleep,
+                _ if gpu.about.is_closed => DeviceStatus::Refused,
                 _ if gpu.is_down => DeviceStatus::Lost,
                 _ => DeviceStatus::Ok,
             },
             ..GpuIdentity::new(GpuVendor::Nvidia, pci)
         })
+    }
+
+    /// Whether the library may be asked now. Its first call wakes a GPU that sleeps, so right before each start and, of
+    /// GPUs that may sleep, before each question it is seen whether they do.
+    fn may_ask(&mut self) -> bool {
+        let is_due = self.reader.is_due();
+        if is_due || (self.reader.is_running() && self.power == PowerManagement::MaySleep) {
+            self.power = self.power_management();
+        }
+        if self.power == PowerManagement::Asleep {
+            self.release = Release::Untried;
+            self.quiet_since = None;
+            self.reader.rest();
+            return false;
+        }
+        if is_due && self.release == Release::Tried {
+            self.release = Release::InVain;
+        }
+        true
     }
 
     /// Ends the reader where all GPUs may sleep and none does anything: it holds them awake.
@@ -182,8 +256,10 @@ impl NvidiaGpus {
             self.quiet_since = None;
         } else if !readings.is_empty() {
             let since = *self.quiet_since.get_or_insert(now);
-            if now.saturating_sub(since) >= QUIET_FOR {
+            let longest = if self.release == Release::InVain { QUIET_FOR_HELD } else { QUIET_FOR };
+            if now.saturating_sub(since) >= longest {
                 self.quiet_since = None;
+                self.release = Release::Tried;
                 self.reader.rest();
             }
         }
@@ -235,7 +311,7 @@ impl GpuSource for NvidiaGpus {
     }
 
     fn sample(&mut self, out: &Out<'_>) -> Vec<(PciAddress, GpuReading)> {
-        if !self.is_open || (self.power == PowerManagement::Asleep && !self.reader.is_running()) {
+        if !self.is_open || !self.may_ask() {
             return Vec::new();
         }
         let rare = self.rare.is_due(out) || self.rare_waits;
@@ -245,12 +321,18 @@ impl GpuSource for NvidiaGpus {
             self.driver = self.reader.driver().to_owned();
             for about in cards.into_iter().take(CARDS_MAX) {
                 let gpu = self.gpus.entry(about.index).or_default();
+                if about.pci.is_empty() && !gpu.about.pci.is_empty() {
+                    // One that is lost tells nothing of itself.
+                    gpu.about.is_closed = about.is_closed;
+                    continue;
+                }
                 if gpu.about.uuid != about.uuid {
                     // Another GPU has its number now.
                     gpu.totals = NvidiaTotals::default();
                 }
                 gpu.about = about;
             }
+            self.place();
         }
         self.let_go(&answers.readings);
         let mut samples: BTreeMap<u32, GpuReading> =

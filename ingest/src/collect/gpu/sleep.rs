@@ -2,8 +2,8 @@
 //!
 //! The one idea: `power/runtime_status` can be read without waking a card, and nothing else of it is opened before that
 //! file says that it is awake. Each answer of a card that may sleep puts its sleep off, so one that does nothing for
-//! [`QUIET_FOR`] is not asked for [`LET_GO_FOR`]; if it is still awake then, somebody else holds it. The words are those
-//! of the kernel's `Documentation/ABI/testing/sysfs-devices-power`.
+//! [`QUIET_FOR`] is not asked for [`LET_GO_FOR`]; if it is still awake then, somebody else holds it, and it is not let go
+//! again so soon. The words are those of the kernel's `Documentation/ABI/testing/sysfs-devices-power`.
 
 use std::fs;
 use std::path::Path;
@@ -15,6 +15,9 @@ use telem_engine::Timestamp;
 pub const QUIET_FOR: Duration = Duration::from_secs(30);
 /// How long it is not asked then. Drivers let a card sleep 1 to 10 s after its last use.
 pub const LET_GO_FOR: Duration = Duration::from_secs(15);
+/// How long a card does nothing before it is let go, when it did not sleep the time before: somebody else holds it awake,
+/// and letting go costs samples only.
+pub const QUIET_FOR_HELD: Duration = Duration::from_secs(600);
 
 /// How a card is before it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub fn of_status(status: &[u8]) -> Wakefulness {
 pub struct QuietWatch {
     quiet_since: Option<Timestamp>,
     let_go: Option<Timestamp>,
+    /// It was let go, and did not sleep.
+    is_held: bool,
 }
 
 impl QuietWatch {
@@ -55,6 +60,7 @@ impl QuietWatch {
         let waits = self.let_go.is_some_and(|since| is_within(LET_GO_FOR, since, now));
         if !waits && self.let_go.take().is_some() {
             self.quiet_since = None;
+            self.is_held = true;
         }
         !waits
     }
@@ -67,7 +73,7 @@ impl QuietWatch {
             return;
         }
         let since = *self.quiet_since.get_or_insert(now);
-        if is_within(QUIET_FOR, since, now) {
+        if is_within(if self.is_held { QUIET_FOR_HELD } else { QUIET_FOR }, since, now) {
             return;
         }
         self.quiet_since = None;

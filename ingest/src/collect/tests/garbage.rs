@@ -36,6 +36,17 @@ fn parse_as_everything(text: &[u8]) {
     processes::parse_io(text);
     processes::parse_page_bytes(text);
     cgroup::parse_as_everything(text);
+    crate::fuzzing::kernel_text(text);
+    energy::cray::parse(text, "W");
+    energy::cray::parse(text, "J");
+    // Energy counters, sensors, errors of memory and ports are one number each.
+    text::fields(text).for_each(|field| {
+        let _ = (text::number(field), text::float(field));
+    });
+    text::fields(text).fold(unwrapped::Unwrapped::new(Some(1 << 38)), |mut counter, field| {
+        counter.next_or_last(text::number(field));
+        counter
+    });
     fabric::infiniband::parse_state(text);
     fabric::cxi::parse_item(text);
     fabric::cxi::least_size(&String::from_utf8_lossy(text), "hni_tx_ok_");
@@ -107,6 +118,67 @@ proptest! {
         for second in [1_000, 1_005, 1_010] {
             world.tick(second);
         }
+    }
+}
+
+/// What happens to the files of a tree.
+type Damage = Vec<(prop::sample::Index, prop::sample::Index, u8)>;
+
+fn damage() -> impl Strategy<Value = Damage> {
+    proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..40)
+}
+
+/// All files below `dir` that are no links.
+pub(super) fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = fs::read_dir(dir).unwrap().map(Result::unwrap).collect();
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => files_below(&entry.path(), found),
+            kind if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+}
+
+fn damage_files(root: &Path, damage: &Damage) {
+    let mut files = Vec::new();
+    files_below(root, &mut files);
+    for (which, at, how) in damage {
+        let path = &files[which.index(files.len())];
+        let mut bytes = fs::read(path).unwrap();
+        if bytes.is_empty() {
+            continue;
+        }
+        let at = at.index(bytes.len());
+        match how {
+            0..=69 => bytes[at] = *how,
+            70..=109 => bytes.truncate(at),
+            110..=139 => drop(bytes.remove(at)),
+            140..=169 => bytes.splice(at..at, *b"18446744073709551615 ").for_each(drop),
+            170..=199 => bytes.splice(.., *b"9223372036854775807\n").for_each(drop),
+            200..=229 => bytes.splice(.., *b"-1\n").for_each(drop),
+            _ => bytes.clear(),
+        }
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    /// Energy counters, meters, sensors, fabrics, parallel file systems, control groups, NUMA nodes and cards.
+    #[test]
+    fn a_damaged_machine_is_sampled_as_far_as_it_goes(
+        which in any::<prop::sample::Index>(), level in 2u8..=4, early in damage(), late in damage(),
+    ) {
+        let all = machines::machines();
+        let path = which.get(&all);
+        let mut machine = machines::machine(path, level);
+        damage_files(machine.world.tree.path(), &early);
+        machine.sample(1_000);
+        damage_files(machine.world.tree.path(), &late);
+        machine.sample(1_010);
+        machine.sample(1_070);
     }
 }
 

@@ -108,7 +108,7 @@ fn lustre_that_only_root_may_read_is_told_with_what_remains() {
     fs::remove_dir(&stats).unwrap();
     fs::write(&stats, "open 3 samples [regs]\n").unwrap();
     assert_eq!(text(&[world.tick(61)]), "tick 1\nlustre_client_operations_total{fs=scratch} 3\n");
-    assert_eq!(found(&world, Part::Devices, "Lustre"), [Found::Present]);
+    assert_eq!(found(&world, Part::FileSystems, "Lustre"), [Found::Present]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_slingshot_card_whose_items_cannot_be_read_is_told_and_the_others_go_on() {
     world.write("sys/class/cxi/cxi1/device/telemetry/hni_sts_tx_ok_octets", "7@1790000000.1\n");
     world.write("sys/class/cxi/cxi2/device/uevent", "");
     assert_eq!(text(&[world.tick(1)]), "tick 1\ncxi_transmitted_bytes_total{device=cxi1} 7\n");
-    let found = found(&world, Part::Devices, "Slingshot");
+    let found = found(&world, Part::Fabrics, "Slingshot");
     let refused = |found: &Found| matches!(found, Found::Refused { .. });
     assert_eq!(found.iter().map(refused).collect::<Vec<_>>(), [true, false, true], "{found:?}");
 }

@@ -19,7 +19,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/machines")
 }
 
-fn machines() -> Vec<PathBuf> {
+pub(super) fn machines() -> Vec<PathBuf> {
     let entries = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     let mut machines: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
     machines.sort();
@@ -30,14 +30,14 @@ fn machines() -> Vec<PathBuf> {
 /// No machine answers so late.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Machine {
-    world: World,
+pub(super) struct Machine {
+    pub(super) world: World,
     clock: Arc<Hand>,
     nvml: Option<StandIn>,
 }
 
 /// The machine before its first tick.
-fn machine(path: &Path, level: u8) -> Machine {
+pub(super) fn machine(path: &Path, level: u8) -> Machine {
     let (tree, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for part in ["sys", "proc", "run"].into_iter().filter(|part| path.join(part).is_dir()) {
         lay_over(&path.join(part), &tree.path().join(part));
@@ -56,6 +56,12 @@ fn machine(path: &Path, level: u8) -> Machine {
 }
 
 impl Machine {
+    /// A tick of which only that it ends is of interest.
+    pub(super) fn sample(&mut self, second: i64) {
+        self.clock.set(second.unsigned_abs());
+        self.world.sampler.sample(Timestamp::from_seconds(second), &[]);
+    }
+
     fn tick(&mut self, second: i64) -> BTreeMap<String, Value> {
         self.clock.set(second.unsigned_abs());
         self.world.tick(second)
@@ -80,10 +86,15 @@ fn ticks(machine: &mut Machine, path: &Path) -> [BTreeMap<String, Value>; 2] {
     [first, machine.tick(second)]
 }
 
+/// The parts that not every node has.
+fn hardware() -> impl Iterator<Item = Part> {
+    Part::ALL.into_iter().filter(|part| !part.is_on_every_node())
+}
+
 /// What subjects of the hardware found, a line each; nothing of what is absent.
 fn found(world: &World) -> String {
     let mut text = String::new();
-    for (name, found) in [Part::Devices, Part::Gpu].into_iter().flat_map(|part| world.sampler.found(part)) {
+    for (name, found) in hardware().flat_map(|part| world.sampler.found(part)) {
         for found in found {
             match found {
                 Found::Absent => {}
@@ -151,7 +162,7 @@ fn two_ticks_of_each_machine() {
 #[test]
 fn a_machine_without_such_hardware_has_no_part_for_it_and_no_word_about_it() {
     let Machine { world, .. } = machine(&folder().join("vm"), 3);
-    for part in [Part::Devices, Part::Gpu] {
+    for part in hardware() {
         assert_eq!(world.sampler.search_part(part, Timestamp::from_seconds(1), &mut |_| true), Some(false), "{part:?}");
         let all_absent =
             world.sampler.found(part).iter().all(|(_, found)| found.iter().all(|one| *one == Found::Absent));
@@ -198,4 +209,28 @@ fn a_sum_over_all_series_of_a_metric_of_hardware_is_the_same_at_level_2_and_3() 
             assert!((two - three).abs() <= 1e-6 * two.abs().max(1.0), "{key:?}: {two} and {three}");
         }
     }
+}
+
+/// A pipe without a writer in the place of each file of the card, but for those that tell what it is and that it sleeps:
+/// whoever opens one never returns.
+#[test]
+fn no_source_opens_a_file_of_a_card_that_sleeps_but_those_that_say_what_it_is() {
+    let known = ["power/runtime_status", "vendor", "device", "class", "numa_node"];
+    let mut machine = machine(&folder().join("laptop"), 4);
+    let card = machine.world.tree.path().join("sys/devices/pci0000:00/0000:03:00.0");
+    let mut files = Vec::new();
+    super::garbage::files_below(&card, &mut files);
+    files.retain(|file| known.iter().all(|known| *file != card.join(known)));
+    assert!(files.len() >= 7, "{files:?}");
+    for file in &files {
+        fs::remove_file(file).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, file, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    }
+    let minute = std::thread::spawn(move || (1_000..=1_060).for_each(|second| drop(machine.tick(second))));
+    let patience = SystemClock::new();
+    while !minute.is_finished() {
+        assert!(patience.monotonic() < PATIENCE, "one of {files:?} was opened");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    minute.join().unwrap();
 }

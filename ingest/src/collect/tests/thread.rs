@@ -255,10 +255,10 @@ async fn hardware_that_is_there_has_a_thread_from_the_first_tick_on_and_what_is_
     infiniband(tree.path(), 25);
     let mut running = Running::over(tree);
     running.tick(101);
-    wait_for("the part of devices", || running.collectors.shared.has_sampled(Part::Devices, 101));
+    wait_for("the part of devices", || running.collectors.shared.has_sampled(Part::Fabrics, 101));
     running.tick(102);
-    wait_for("the second tick", || running.collectors.shared.has_sampled(Part::Devices, 102));
-    assert_eq!(running.collectors.shared.running(), [Part::Node, Part::Devices, Part::Processes]);
+    wait_for("the second tick", || running.collectors.shared.has_sampled(Part::Fabrics, 102));
+    assert_eq!(running.collectors.shared.running(), [Part::Node, Part::Fabrics, Part::Processes]);
     let [received] = running.seconds(["node_infiniband_port_data_received_bytes_total"]).await;
     assert_eq!(received, [101, 102]);
 }
@@ -272,7 +272,7 @@ async fn hardware_that_comes_later_is_found_within_a_minute() {
     wait_for("the search", || running.collectors.stats().samples > 20 && !running.collectors.shared.is_in("processes"));
     infiniband(running.tree.path(), 25);
     running.tick(120);
-    wait_for("the part of devices", || running.collectors.shared.has_sampled(Part::Devices, 120));
+    wait_for("the part of devices", || running.collectors.shared.has_sampled(Part::Fabrics, 120));
     let [received] = running.seconds(["node_infiniband_port_data_received_bytes_total"]).await;
     assert_eq!(received, [120]);
 }
@@ -292,10 +292,96 @@ async fn a_device_that_hangs_costs_no_tick_of_the_node_and_does_not_delay_the_en
     assert!(running.collectors.shared.is_in("InfiniBand"));
     assert_eq!(running.collectors.stats().ticks_skipped, 0);
     running.collectors.shared.stop();
-    wait_for("all others to end", || running.collectors.shared.running() == [Part::Devices]);
+    wait_for("all others to end", || running.collectors.shared.running() == [Part::Fabrics]);
     assert_eq!(running.collectors.shared.wait_for_end(Duration::ZERO), Err(vec!["InfiniBand"]));
     let_go(&counter);
     wait_for("the device to end too", || running.collectors.shared.running().is_empty());
+}
+
+fn energy(tree: &Path, micros: u64) {
+    let zone = tree.join("sys/class/powercap/intel-rapl:0");
+    fs::create_dir_all(&zone).unwrap();
+    for (file, text) in [("name", "package-0\n"), ("max_energy_range_uj", "65532610987\n")] {
+        fs::write(zone.join(file), text).unwrap();
+    }
+    fs::write(zone.join("energy_uj"), format!("{micros}\n")).unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_fabric_costs_its_own_ticks_and_none_of_energy_or_file_systems() {
+    let tree = tempfile::tempdir().unwrap();
+    lay_over(&recording("first"), tree.path());
+    let counter = infiniband(tree.path(), 25);
+    hanging(&counter);
+    energy(tree.path(), 1_000_000);
+    let stats = tree.path().join("proc/fs/lustre/llite/scratch-ffff8a12");
+    fs::create_dir_all(&stats).unwrap();
+    fs::write(stats.join("stats"), "read_bytes 1 samples [bytes] 4096 4096 4096\n").unwrap();
+    let mut running = Running::over(tree);
+    for second in 101..=105 {
+        running.tick(second);
+        for part in [Part::Energy, Part::FileSystems] {
+            wait_for("a part", || running.collectors.shared.has_sampled(part, second));
+        }
+        wait_for("the fabric", || running.collectors.shared.is_in("InfiniBand"));
+    }
+    let stats = running.collectors.stats();
+    assert_eq!((stats.ticks_skipped, stats.device_ticks_skipped), (0, 4));
+    let_go(&counter);
+    let metrics = ["node_rapl_package_joules_total", "lustre_client_read_bytes_total"];
+    let all: Vec<i64> = (101..=105).collect();
+    assert_eq!(running.seconds(metrics).await, [all.clone(), all]);
+}
+
+/// How often it was read between two ticks.
+#[derive(Debug)]
+struct Between(Arc<AtomicI64>);
+
+impl Subject for Between {
+    fn sample(&mut self, _: &mut Out<'_>) {}
+
+    fn refresh(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// 2,000 W for two minutes go three times around the counter of a package.
+#[tokio::test]
+async fn energy_is_exact_however_long_the_interval() {
+    let (tree, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    lay_over(&recording("first"), tree.path());
+    let at = |second: u64| energy(tree.path(), second * 2_000_000_000 % 65_532_610_987);
+    at(0);
+    let db = Db::open(database.path(), Options::default()).unwrap();
+    let writer = Writer::start(db.clone(), WriterOptions::default()).unwrap();
+    let clock = Arc::new(Hands { wall_millis: AtomicI64::new(0) });
+    let interval = Duration::from_secs(120);
+    let options = CollectOptions { interval, sysroot: tree.path().to_path_buf(), ..CollectOptions::new(2, "n1") };
+    let shared: Arc<dyn Clock> = Arc::<Hands>::clone(&clock);
+    let mut sampler = Sampler::new(&options, db.clone(), Arc::clone(&shared));
+    let between = Arc::new(AtomicI64::new(0));
+    sampler.add(Part::Energy, "what comes after the energy of CPUs", Box::new(Between(Arc::clone(&between))));
+    let collectors = Collectors::start_sampler(&options, sampler, db.clone(), writer.clone(), shared).unwrap().unwrap();
+    wait_for("the first tick", || collectors.shared.has_sampled(Part::Energy, 0));
+    for turn in 1..4 {
+        at(turn * 30);
+        clock.wall_millis.store(turn as i64 * 30_000, Ordering::Relaxed);
+        wait_for("energy to be read", || between.load(Ordering::Relaxed) == turn as i64);
+    }
+    assert_eq!(collectors.stats().ticks, 1);
+    at(120);
+    wait_for("the part", || collectors.shared.has_sampled(Part::Energy, 0));
+    clock.wall_millis.store(120_000, Ordering::Relaxed);
+    wait_for("the second tick", || collectors.shared.has_sampled(Part::Energy, 120));
+    collectors.stop();
+    writer.shutdown(Duration::from_secs(60)).await.unwrap();
+    drop(db);
+    let db = Db::open_read_only(database.path(), Options::default()).unwrap();
+    let snapshot = db.snapshot();
+    let series = snapshot.select("node_rapl_package_joules_total", &[]);
+    let points = snapshot.points(series, telem_engine::TimeRange::ALL).next().unwrap().unwrap();
+    let joules: Vec<f64> = (0..points.times.len()).map(|at| points.values.get(at).as_f64()).collect();
+    assert_eq!(joules, [0.0, 240_000.0]);
 }
 
 /// GPUs whose library is played; how often one of them answered, and the process that reads them.

@@ -70,9 +70,9 @@ pub fn answer(mut stream: UnixStream, turns: UnixStream, clock: &dyn Clock) -> i
     let mut frames = FrameBuffer::default();
     let order: ReaderOrder = next(&mut frames, &mut stream)?;
     let spoke = clock.monotonic();
-    let mut voice = Voice { stream: stream.try_clone()?, turns, unsaid: Vec::new(), clock, spoke, failed: None };
-    let loaded =
-        NvmlLibrary::load(order.library.as_deref(), order.level, clock.monotonic(), &mut |card| voice.alive(card));
+    let whose = None;
+    let mut voice = Voice { stream: stream.try_clone()?, turns, whose, unsaid: Vec::new(), clock, spoke, failed: None };
+    let loaded = NvmlLibrary::load(&order, clock.monotonic(), &mut |card| voice.alive(card));
     let mut library = match loaded {
         Ok(library) => library,
         Err(off) => return voice.off(off),
@@ -93,20 +93,21 @@ fn answer_one(
     question: &ReaderQuestion,
     voice: &mut Voice<'_>,
 ) -> io::Result<Result<(), Off>> {
+    // What was told of turns in the question before is gone.
+    voice.whose = None;
     let now = voice.clock.monotonic();
-    let mut is_new = match library.search_again(now, &mut |card| voice.alive(card)) {
+    let mut is_new = match library.search_again(now, &question.left_out, &mut |card| voice.alive(card)) {
         Ok(is_new) => is_new,
         Err(off) => return Ok(Err(off)),
     };
     for at in 0..library.len() {
-        if question.left_out.contains(&library.index(at)) {
+        if question.left_out.contains(&library.index(at)) || library.is_closed(at) {
             continue;
         }
         let now = voice.clock.monotonic();
-        voice.turn(library.index(at))?;
         match library.read(at, question, now, &mut |card| voice.alive(card)) {
             Ok(answer) => {
-                is_new |= answer.is_refused;
+                is_new |= answer.is_news;
                 voice.say(&ReaderWord::Reading(Box::new(answer.reading)))?;
             }
             Err(off) => return Ok(Err(off)),
@@ -133,6 +134,8 @@ fn next<T: serde::de::DeserializeOwned>(frames: &mut FrameBuffer, stream: &mut i
 struct Voice<'a> {
     stream: UnixStream,
     turns: UnixStream,
+    /// The GPU whose turn was told last.
+    whose: Option<u32>,
     unsaid: Vec<u8>,
     clock: &'a dyn Clock,
     spoke: Duration,
@@ -156,11 +159,16 @@ impl Voice<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, card: u32) -> io::Result<()> {
-        self.turns.write_all(&card.to_ne_bytes())
-    }
-
+    /// Before a call of the library, for that GPU where it is one's turn.
     fn alive(&mut self, card: Option<u32>) {
+        if self.whose != card {
+            self.whose = card;
+            // A line of its own, whatever a library wrote before.
+            let line = card.map_or_else(|| "\n-\n".to_owned(), |card| format!("\n{card}\n"));
+            if let Err(error) = self.turns.write_all(line.as_bytes()) {
+                self.failed = Some(error);
+            }
+        }
         let silent = self.clock.monotonic().saturating_sub(self.spoke);
         let sent = if silent > SILENCE_MAX {
             self.say(&ReaderWord::Alive { card }).and_then(|()| self.send())

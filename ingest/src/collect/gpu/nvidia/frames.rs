@@ -22,6 +22,9 @@ pub struct ReaderOrder {
     pub level: u8,
     /// Where the library is, if not where the system has it.
     pub library: Option<String>,
+    /// As [`ReaderQuestion::left_out`]: of these not even who they are is asked.
+    #[serde(default)]
+    pub left_out: Vec<u32>,
 }
 
 /// Asks for the readings of all GPUs.
@@ -62,7 +65,7 @@ pub enum OffCause {
     Other,
 }
 
-/// A GPU that can be asked.
+/// A GPU that the library counts. One that it cannot open is a number alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NvidiaCard {
     /// Its number in the library.
@@ -77,6 +80,9 @@ pub struct NvidiaCard {
     pub limit_milliwatts: Option<u32>,
     /// Calls that this user may not make.
     pub refused: Vec<String>,
+    /// Nothing of it may be asked: it is not this user's, or not this job's.
+    #[serde(default)]
+    pub is_closed: bool,
 }
 
 /// What a GPU says of itself at one time.

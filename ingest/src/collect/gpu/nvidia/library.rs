@@ -20,7 +20,8 @@ use nvml_wrapper::sys_exports::field_id;
 use nvml_wrapper::{Device, EventSet, GpmSample, Nvml};
 
 use super::frames::{
-    CARD_PROCESSES_MAX, CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, ReaderQuestion, Throttled, XIDS_MAX,
+    CARD_PROCESSES_MAX, CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion,
+    Throttled, XIDS_MAX,
 };
 
 /// How often a GPU that is lost is asked for, and the number of GPUs.
@@ -145,6 +146,8 @@ pub struct NvmlLibrary {
     /// As [`Nvml::device_count`] said.
     count: u32,
     searched: Duration,
+    /// GPUs that were not looked for.
+    left_out: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -166,7 +169,27 @@ struct Card {
 #[derive(Debug)]
 enum CardState {
     Ready(Device<'static>),
-    Lost { asked: Duration },
+    Lost {
+        asked: Duration,
+    },
+    /// It may not be asked.
+    Closed,
+}
+
+impl Card {
+    fn new(about: NvidiaCard, state: CardState) -> Self {
+        Self {
+            about,
+            state,
+            unasked: [false; CALLS.len()],
+            uncounted: [false; 3],
+            has_memory_temperature: true,
+            is_partitioned: false,
+            asked: None,
+            gpm: None,
+            events: None,
+        }
+    }
 }
 
 impl NvmlLibrary {
@@ -174,8 +197,8 @@ impl NvmlLibrary {
     ///
     /// # Errors
     /// Why nothing can be asked.
-    pub fn load(library: Option<&str>, level: u8, now: Duration, alive: AliveSign<'_>) -> Result<Self, Off> {
-        let loaded = match library {
+    pub fn load(order: &ReaderOrder, now: Duration, alive: AliveSign<'_>) -> Result<Self, Off> {
+        let loaded = match &order.library {
             Some(path) => Nvml::builder().lib_path(path.as_ref()).init(),
             None => Nvml::init(),
         };
@@ -191,8 +214,9 @@ impl NvmlLibrary {
         })?;
         // There is one for as long as the process lives. Dropped, it would panic where the library lacks a symbol.
         let nvml: &'static Nvml = Box::leak(Box::new(nvml));
-        let mut library = Self { nvml, level, cards: Vec::new(), count: 0, searched: now };
-        library.search(now, alive)?;
+        let mut library =
+            Self { nvml, level: order.level, cards: Vec::new(), count: 0, searched: now, left_out: Vec::new() };
+        library.search(now, &order.left_out, alive)?;
         Ok(library)
     }
 
@@ -208,17 +232,20 @@ impl NvmlLibrary {
     ///
     /// # Errors
     /// Why nothing can be asked any more.
-    pub fn search_again(&mut self, now: Duration, alive: AliveSign<'_>) -> Result<bool, Off> {
-        if now.saturating_sub(self.searched) < SEARCH_INTERVAL {
+    pub fn search_again(&mut self, now: Duration, left_out: &[u32], alive: AliveSign<'_>) -> Result<bool, Off> {
+        let is_given_back = self.left_out.iter().any(|index| !left_out.contains(index));
+        if now.saturating_sub(self.searched) < SEARCH_INTERVAL && !is_given_back {
             return Ok(false);
         }
-        let before = self.cards.len();
-        self.search(now, alive)?;
-        Ok(self.cards.len() != before)
+        self.search(now, left_out, alive)
     }
 
-    fn search(&mut self, now: Duration, alive: AliveSign<'_>) -> Result<(), Off> {
+    /// Whether something was found. Each GPU has a turn already when it is opened and asked who it is: that may hang or
+    /// crash too, and must not cost those that answer.
+    fn search(&mut self, now: Duration, left_out: &[u32], alive: AliveSign<'_>) -> Result<bool, Off> {
         self.searched = now;
+        self.left_out = left_out.to_vec();
+        alive(None);
         let count = match self.nvml.device_count() {
             Ok(count) => count,
             Err(error) => match meaning(&error) {
@@ -227,29 +254,38 @@ impl NvmlLibrary {
             },
         };
         self.count = count;
+        let mut is_new = false;
         for index in 0..count.min(CARDS_MAX as u32) {
-            if self.cards.iter().any(|card| card.about.index == index) {
+            let known = self.cards.iter().position(|card| card.about.index == index);
+            if known.is_some_and(|at| !self.is_closed(at)) || left_out.contains(&index) {
                 continue;
             }
-            alive(None);
-            // One that belongs to another job, or that is lost since before we came.
-            let Ok(device) = self.nvml.device_by_index(index) else { continue };
-            alive(None);
-            let about = describe(&device, index);
-            self.cards.push(Card {
-                about,
-                state: CardState::Ready(device),
-                unasked: [false; CALLS.len()],
-                uncounted: [false; 3],
-                has_memory_temperature: true,
-                is_partitioned: false,
-                asked: None,
-                gpm: None,
-                events: None,
-            });
+            alive(Some(index));
+            let found = match self.nvml.device_by_index(index) {
+                Ok(device) => Some(Card::new(describe(&device, index, alive), CardState::Ready(device))),
+                Err(error) => unopened(index, &error, now)?,
+            };
+            let Some(card) = found else { continue };
+            match known {
+                Some(_) if matches!(card.state, CardState::Closed) => {}
+                Some(at) => {
+                    self.cards[at] = card;
+                    is_new = true;
+                }
+                None => {
+                    self.cards.push(card);
+                    is_new = true;
+                }
+            }
         }
+        alive(None);
         self.cards.sort_by_key(|card| card.about.index);
-        Ok(())
+        Ok(is_new)
+    }
+
+    /// Whether that GPU may not be asked.
+    pub fn is_closed(&self, at: usize) -> bool {
+        matches!(self.cards[at].state, CardState::Closed)
     }
 
     /// How many GPUs there are to read.
@@ -277,24 +313,31 @@ impl NvmlLibrary {
         let card = &mut self.cards[at];
         let refused = card.about.refused.len();
         let mut reading = NvidiaReading { card: card.about.index, ..NvidiaReading::default() };
+        let mut is_news = false;
         if let CardState::Lost { asked } = &mut card.state {
             if now.saturating_sub(*asked) < SEARCH_INTERVAL {
-                return Ok(CardAnswer { reading, is_refused: false });
+                return Ok(CardAnswer { reading, is_news });
             }
             *asked = now;
+            alive(Some(card.about.index));
             let device = match nvml.device_by_index(card.about.index) {
                 Ok(device) => device,
                 Err(error) => match meaning(&error) {
                     CallFailure::Off(off) => return Err(off),
-                    _ => return Ok(CardAnswer { reading, is_refused: false }),
+                    _ => return Ok(CardAnswer { reading, is_news }),
                 },
             };
+            if card.about.uuid.is_empty() {
+                // It was lost before anybody asked who it is.
+                card.about = describe(&device, card.about.index, alive);
+                is_news = true;
+            }
             card.state = CardState::Ready(device);
         }
         let is_lost = {
             let Card { about, state, unasked, uncounted, has_memory_temperature, is_partitioned, asked, gpm, events } =
                 card;
-            let CardState::Ready(device) = state else { return Ok(CardAnswer { reading, is_refused: false }) };
+            let CardState::Ready(device) = state else { return Ok(CardAnswer { reading, is_news }) };
             let mut asking = CardRound { about, unasked, alive, answered: false, lost: false, off: None };
             asking.level_2(device, &mut reading);
             reading.instances = asking.instances(device, question, is_partitioned);
@@ -318,7 +361,8 @@ impl NvmlLibrary {
             card.state = CardState::Lost { asked: now };
             (card.asked, card.gpm, card.events) = (None, None, None);
         }
-        Ok(CardAnswer { reading, is_refused: card.about.refused.len() > refused })
+        is_news |= card.about.refused.len() > refused;
+        Ok(CardAnswer { reading, is_news })
     }
 }
 
@@ -329,22 +373,41 @@ pub type AliveSign<'a> = &'a mut dyn FnMut(Option<u32>);
 #[derive(Debug)]
 pub struct CardAnswer {
     pub reading: NvidiaReading,
-    /// Something was refused for the first time.
-    pub is_refused: bool,
+    /// Something was refused for the first time, or it is known now who the GPU is.
+    pub is_news: bool,
 }
 
-fn describe(device: &Device<'static>, index: u32) -> NvidiaCard {
-    NvidiaCard {
-        index,
-        uuid: device.uuid().unwrap_or_default(),
-        name: device.name().unwrap_or_default(),
-        pci: device.pci_info().map(|pci| pci_address(&pci.bus_id)).unwrap_or_default(),
-        serial: device.serial().unwrap_or_default(),
-        vbios: device.vbios_version().unwrap_or_default(),
-        memory_bytes: device.memory_info().ok().map(|memory| memory.total),
-        limit_milliwatts: device.enforced_power_limit().ok(),
-        refused: Vec::new(),
-    }
+/// A GPU that the library counts and does not open; `None` where there is none after all.
+fn unopened(index: u32, error: &NvmlError, now: Duration) -> Result<Option<Card>, Off> {
+    let about = NvidiaCard { index, ..NvidiaCard::default() };
+    Ok(match meaning(error) {
+        CallFailure::Off(off) => return Err(off),
+        // It belongs to another job.
+        CallFailure::Refused => Some(Card::new(NvidiaCard { is_closed: true, ..about }, CardState::Closed)),
+        CallFailure::Never => None,
+        // Lost since before we came. Off its bus, the library also says that the error is unknown.
+        CallFailure::Lost | CallFailure::Passing => Some(Card::new(about, CardState::Lost { asked: now })),
+    })
+}
+
+fn describe(device: &Device<'static>, index: u32, alive: AliveSign<'_>) -> NvidiaCard {
+    let mut turn = || alive(Some(index));
+    let mut about = NvidiaCard { index, ..NvidiaCard::default() };
+    turn();
+    about.uuid = device.uuid().unwrap_or_default();
+    turn();
+    about.name = device.name().unwrap_or_default();
+    turn();
+    about.pci = device.pci_info().map(|pci| pci_address(&pci.bus_id)).unwrap_or_default();
+    turn();
+    about.serial = device.serial().unwrap_or_default();
+    turn();
+    about.vbios = device.vbios_version().unwrap_or_default();
+    turn();
+    about.memory_bytes = device.memory_info().ok().map(|memory| memory.total);
+    turn();
+    about.limit_milliwatts = device.enforced_power_limit().ok();
+    about
 }
 
 /// The library writes eight digits of the domain in capitals, the kernel four in small letters.
@@ -474,29 +537,38 @@ impl CardRound<'_, '_> {
             ids.push(FieldId(field_id::NVML_FI_DEV_MEMORY_TEMP));
         }
         let mut nanos: [Option<u64>; 3] = [None; 3];
+        let mut partial = [false; 3];
         if ids.is_empty() {
             // Nothing of it is there.
         } else if let Some(values) = self.ask(LibraryCall::Fields, || device.field_values_for(&ids)) {
             let mut values = values.into_iter().map(|value| value.and_then(|sample| sample.value));
             for ((reason, _), value) in counted.iter().zip(&mut values) {
                 match value {
-                    Ok(value) => nanos[*reason] = unsigned(&value).map(|n| n + nanos[*reason].unwrap_or(0)),
-                    Err(error) if meaning(&error) == CallFailure::Passing => {}
-                    Err(error) => {
-                        // Of two parts of a reason both must be there.
-                        uncounted[*reason] = true;
-                        if meaning(&error) == CallFailure::Lost {
-                            self.lost = true;
-                        }
+                    Ok(value) => {
+                        let sum = unsigned(&value).and_then(|n| n.checked_add(nanos[*reason].unwrap_or(0)));
+                        nanos[*reason] = sum;
+                        partial[*reason] |= sum.is_none();
                     }
+                    // One part alone is no sum: the counter would fall by the other, and rise by it again.
+                    Err(error) => match meaning(&error) {
+                        CallFailure::Lost => self.lost = true,
+                        CallFailure::Passing | CallFailure::Off(_) => partial[*reason] = true,
+                        // Of two parts of a reason both must be there.
+                        CallFailure::Never | CallFailure::Refused => uncounted[*reason] = true,
+                    },
                 }
+            }
+            for (nanos, _) in nanos.iter_mut().zip(partial).filter(|(_, partial)| *partial) {
+                *nanos = None;
             }
             match values.next() {
                 Some(Ok(value)) => {
                     reading.memory_temperature =
                         unsigned(&value).and_then(|celsius| u32::try_from(celsius).ok()).filter(|celsius| *celsius > 0);
                 }
-                Some(Err(error)) if meaning(&error) != CallFailure::Passing => *has_memory_temperature = false,
+                Some(Err(error)) if matches!(meaning(&error), CallFailure::Never | CallFailure::Refused) => {
+                    *has_memory_temperature = false;
+                }
                 _ => {}
             }
         }

@@ -20,7 +20,10 @@ use std::time::Duration;
 use telem_engine::Clock;
 
 use super::answers::answer;
-use super::frames::{FrameBuffer, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion, ReaderWord, say};
+use super::frames::{
+    CARDS_MAX, FrameBuffer, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion, ReaderWord, say,
+};
+use crate::collect::text::number;
 
 /// How long a tick waits for an answer; 8 GPUs answer in some 20 ms.
 pub const ANSWER_WAIT: Duration = Duration::from_millis(300);
@@ -28,7 +31,7 @@ pub const ANSWER_WAIT: Duration = Duration::from_millis(300);
 pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// How long one call may take at the start: where no process holds the GPUs, each is initialised, for seconds.
 pub const START_DEADLINE: Duration = Duration::from_secs(30);
-/// A reader is started at most that often.
+/// A reader is started at most that often, unless a GPU was just left out for the first time.
 pub const START_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a GPU is left out in whose turn the reader hung or died. At the second time it is for good.
 pub const LEFT_OUT_FOR: Duration = Duration::from_secs(600);
@@ -191,6 +194,11 @@ impl NvidiaReader {
             .map(|(card, _)| *card)
     }
 
+    /// Whether the next question starts it.
+    pub fn is_due(&self) -> bool {
+        self.talk.is_none() && self.clock.monotonic() >= self.again
+    }
+
     /// Ends it; it is started again at the next question, but not before [`START_INTERVAL`] is over.
     pub fn rest(&mut self) {
         if let Some(talk) = self.talk.take() {
@@ -216,6 +224,9 @@ impl NvidiaReader {
             Ok(asked) => {
                 self.questions += u64::from(asked);
                 answers.asked = asked;
+                if talk.cards.is_some() {
+                    self.state = ReaderState::Running;
+                }
                 self.talk = Some(talk);
             }
             Err(end) => self.ended(talk, end),
@@ -244,7 +255,10 @@ impl NvidiaReader {
         match self.spawn(now) {
             Ok(talk) => {
                 self.talk = Some(talk);
-                self.state = ReaderState::Running;
+                // Why nothing could be asked holds until something is answered.
+                if !matches!(self.state, ReaderState::Off { .. }) {
+                    self.state = ReaderState::Running;
+                }
                 true
             }
             Err(error) => {
@@ -277,7 +291,8 @@ impl NvidiaReader {
                 (None, Some(library.clone()))
             }
         };
-        say(&mut stream, &ReaderOrder { level: self.level, library })?;
+        let left_out = self.left_out().collect();
+        say(&mut stream, &ReaderOrder { level: self.level, library, left_out })?;
         Ok(Talk {
             turns,
             waits: Waits::Long,
@@ -312,6 +327,10 @@ impl NvidiaReader {
             let left = self.left_out.entry(card).or_insert(LeftOutCard { times: 0, until: None });
             left.times += 1;
             left.until = (left.times < 2).then_some(now + LEFT_OUT_FOR);
+            if left.times == 1 {
+                // The others need not wait: what hung or crashed is left out.
+                self.again = now;
+            }
         }
     }
 
@@ -422,22 +441,31 @@ impl Talk {
         Ok(())
     }
 
-    /// In whose turn a question is, which it has told last.
+    /// Whose turn it is in a question or at the start, which it has told last.
     fn turn(&mut self) -> Option<u32> {
-        self.open.as_ref()?;
+        if self.is_idle() {
+            return None;
+        }
         let mut told = [0; 4 << 10];
         let (mut filled, mut turn) = (0, None);
         // Never more than it can write into a socket.
         for _ in 0..TURN_READS_MAX {
             let Ok(bytes @ 1..) = self.turns.read(&mut told[filled..]) else { break };
-            let whole = (filled + bytes) / 4 * 4;
-            if let Some(last) = told[..whole].last_chunk::<4>() {
-                turn = Some(u32::from_ne_bytes(*last));
+            filled += bytes;
+            let Some(whole) = told[..filled].iter().rposition(|byte| *byte == b'\n') else {
+                // No line of ours is so long.
+                filled = if filled == told.len() { 0 } else { filled };
+                continue;
+            };
+            let mut lines = told[..whole].split(|byte| *byte == b'\n');
+            if let Some(last) = lines.rfind(|line| !line.is_empty()) {
+                turn = number(last);
             }
-            told.copy_within(whole..filled + bytes, 0);
-            filled = filled + bytes - whole;
+            told.copy_within(whole..filled, 0);
+            filled -= whole;
         }
-        turn.filter(|turn| self.cards.iter().flatten().any(|card| card.index == *turn))
+        // Not so where it is nobody's.
+        turn.and_then(|turn| u32::try_from(turn).ok()).filter(|turn| (*turn as usize) < CARDS_MAX)
     }
 
     /// Takes lines until the question is answered, or there is none for now.

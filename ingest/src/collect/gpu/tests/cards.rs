@@ -140,6 +140,17 @@ fn a_card_that_may_sleep_and_does_nothing_is_let_go_for_a_while() {
         assert_eq!(up_of(&stage.tick(&mut gpus, second)).len(), 1, "{second}");
     }
 
+    // It does nothing, and somebody holds it awake all the same: a hole of 15 s in ten minutes.
+    put(&stage, FIRST, "gpu_busy_percent", "0\n");
+    let asked = (200..1_430).filter(|second| up_of(&stage.tick(&mut gpus, *second)).len() == 1).count();
+    assert_eq!(asked, 1_230 - 2 * 14);
+    // Once it slept it is let go as before.
+    put(&stage, FIRST, "power/runtime_status", "suspended\n");
+    assert_eq!(stage.tick(&mut gpus, 1_430), BTreeMap::new());
+    put(&stage, FIRST, "power/runtime_status", "active\n");
+    let asked = (1_431..1_475).filter(|second| up_of(&stage.tick(&mut gpus, *second)).len() == 1).count();
+    assert_eq!(asked, 31);
+
     let server = Stage::new();
     plug(&server, 1, FIRST, "active\n");
     put(&server, FIRST, "gpu_busy_percent", "0\n");

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::reader::{Hand, program};
 use super::stand_in::{Driver, H100, StandIn};
-use crate::collect::gpu::nvidia::reader::VendorReader;
+use crate::collect::gpu::nvidia::reader::{ReaderState, VendorReader};
 use crate::collect::gpu::nvidia::{GATE, NvidiaGpus};
 use crate::collect::gpu::{DeviceStatus, GpuPart, GpuPartKind, GpuReading, GpuSource};
 use crate::collect::sampler::Found;
@@ -229,8 +229,61 @@ fn gpus_are_down_while_their_reader_is_and_until_then_nothing_is_said() {
     node.plays("1 nvmlDeviceGetPowerUsage never\n");
     assert_eq!(node.up(3), [], "it may come yet");
     assert_eq!(node.up(9), [(0, false), (1, false)]);
-    assert_eq!(node.up(20), [(0, false), (1, false)]);
-    node.wait_for(61, &[(0, true), (1, false)]);
+    node.wait_for(10, &[(0, true), (1, false)]);
+}
+
+/// The kernel module knows of all GPUs where they are.
+fn plugged(node: &Node) {
+    for pci in ["0000:1b:00.0", "0000:43:00.0"] {
+        node.write(&format!("proc/driver/nvidia/gpus/{pci}/information"), "Model: NVIDIA H100 80GB HBM3\n");
+    }
+}
+
+/// 15 and 16 say so; 999 is what drivers say of one that fell off its bus.
+#[test]
+fn a_gpu_that_was_lost_before_anybody_asked_is_shown_as_lost() {
+    for code in [15, 16, 999] {
+        let mut node = Node::new(2, &format!("0 nvmlDeviceGetHandleByIndex_v2 return {code}\n"));
+        plugged(&node);
+        node.gpus.search();
+        assert_eq!(node.up(1), [(0, false), (1, true)], "{code}");
+        let cards = node.gpus.cards();
+        let told: Vec<_> = cards.iter().map(|card| (card.pci.bus, &*card.model, card.status)).collect();
+        assert_eq!(told, [(0x1b, "", DeviceStatus::Lost), (0x43, "NVIDIA H100 80GB HBM3", DeviceStatus::Ok)], "{code}");
+        node.plays("");
+        assert_eq!(node.up(30), [(0, false), (1, true)], "asked once a minute");
+        assert_eq!(node.up(70), [(0, true), (1, true)], "{code}");
+        assert_eq!(node.gpus.cards()[0].uuid, "GPU-11111111-2222-3333-4444-555555555555");
+    }
+}
+
+/// A process of its own, which is killed.
+#[test]
+fn a_gpu_that_never_says_who_it_is_is_shown_as_lost_beside_the_others() {
+    let mut node = Node::of(Driver::New, 2, "0 * never\n", program);
+    plugged(&node);
+    node.gpus.search();
+    assert_eq!(node.up(1), []);
+    let patience = SystemClock::new();
+    while !matches!(node.gpus.reader.state(), ReaderState::Failed) {
+        node.tick(40);
+        assert!(patience.monotonic() < PATIENCE, "{:?}", node.gpus);
+    }
+    node.wait_for(41, &[(0, false), (1, true)]);
+    assert_eq!(node.gpus.cards()[0].status, DeviceStatus::Lost);
+}
+
+#[test]
+fn a_gpu_that_this_user_may_not_open_is_refused_and_not_lost() {
+    let mut node = Node::new(2, "1 nvmlDeviceGetHandleByIndex_v2 return 4\n");
+    plugged(&node);
+    node.gpus.search();
+    assert_eq!(node.up(1), [(0, true)], "it is no GPU that is down");
+    let told: Vec<_> = node.gpus.cards().iter().map(|card| (card.pci.bus, card.status)).collect();
+    assert_eq!(told, [(0x1b, DeviceStatus::Ok), (0x43, DeviceStatus::Refused)]);
+    node.plays("");
+    assert_eq!(node.up(70), [(0, true), (1, true)], "asked once a minute");
+    assert_eq!(node.gpus.cards()[1].status, DeviceStatus::Ok);
 }
 
 #[test]
@@ -306,9 +359,31 @@ fn a_gpu_that_may_sleep_is_let_go_when_it_does_nothing() {
     assert_eq!(node.tick(31).len(), 2);
     assert!(!node.gpus.reader.is_running(), "for half a minute it did nothing");
     assert_eq!(node.tick(32), [], "it sleeps, and is not down");
+    // It fell asleep since the last search: the reader, which may be started again now, would wake it.
     laptop(&node, "auto\n", "suspended\n");
-    node.gpus.search();
     assert_eq!(node.tick(95), []);
+    assert!(!node.gpus.reader.is_running());
+    assert_eq!(node.gpus.cards()[0].status, DeviceStatus::Asleep);
+    laptop(&node, "auto\n", "active\n");
+    assert_eq!(node.tick(96).len(), 2, "somebody woke it");
+    laptop(&node, "auto\n", "suspended\n");
+    assert_eq!(node.tick(97), []);
+    assert!(!node.gpus.reader.is_running(), "a driver lets it sleep also while a reader runs");
+
+    // Somebody else holds it awake: it is let go once, and then not for ten minutes.
+    let mut held = Node::new(2, "* nvmlDeviceGetUtilizationRates value 0 0\n");
+    laptop(&held, "auto\n", "active\n");
+    held.gpus.search();
+    let asked: Vec<u64> = (1..=700).filter(|second| held.tick(*second).len() == 2).collect();
+    assert_eq!((asked[30], asked[31], asked.len()), (31, 91, 31 + 601));
+    assert_eq!(asked.last(), Some(&691));
+
+    // Nor where the driver lets it never sleep.
+    let mut kept = Node::new(2, "* nvmlDeviceGetUtilizationRates value 0 0\n");
+    laptop(&kept, "auto\n", "active\n");
+    kept.write("proc/driver/nvidia/gpus/0000:01:00.0/power", "Runtime D3 status:          Disabled by default\n");
+    kept.gpus.search();
+    assert_eq!((1..=100).filter(|second| kept.tick(*second).len() == 2).count(), 100);
 
     // In a server it is held, or each end of the reader would make the driver let go of it.
     let mut server = Node::new(2, "* nvmlDeviceGetUtilizationRates value 0 0\n");

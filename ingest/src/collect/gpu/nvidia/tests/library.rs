@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::stand_in::{Driver, H100, StandIn};
-use crate::collect::gpu::nvidia::frames::{GpmProfile, NvidiaReading, OffCause, ReaderQuestion, Throttled};
+use crate::collect::gpu::nvidia::frames::{
+    GpmProfile, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion, Throttled,
+};
 use crate::collect::gpu::nvidia::library::{NvmlLibrary, Off, pci_address};
 
 struct Player {
@@ -15,7 +17,7 @@ struct Player {
 impl Player {
     fn of(driver: Driver, level: u8, script: &str) -> Self {
         let stand_in = StandIn::new(driver, script);
-        let library = NvmlLibrary::load(Some(&stand_in.library()), level, Duration::ZERO, &mut |_| {}).unwrap();
+        let library = NvmlLibrary::load(&order(&stand_in, level), Duration::ZERO, &mut |_| {}).unwrap();
         Self { stand_in, library, level }
     }
 
@@ -32,14 +34,22 @@ impl Player {
         self.library.read(card, &question, Duration::from_secs(second), &mut |_| {}).unwrap().reading
     }
 
+    fn search_again(&mut self, second: u64) -> bool {
+        self.library.search_again(Duration::from_secs(second), &[], &mut |_| {}).unwrap()
+    }
+
     fn off(&mut self) -> Off {
         self.library.read(0, &ReaderQuestion::default(), Duration::from_secs(1), &mut |_| {}).unwrap_err()
     }
 }
 
+fn order(stand_in: &StandIn, level: u8) -> ReaderOrder {
+    ReaderOrder { level, library: Some(stand_in.library()), left_out: Vec::new() }
+}
+
 fn off(script: &str) -> Off {
     let stand_in = StandIn::new(Driver::New, script);
-    NvmlLibrary::load(Some(&stand_in.library()), 2, Duration::ZERO, &mut |_| {}).unwrap_err()
+    NvmlLibrary::load(&order(&stand_in, 2), Duration::ZERO, &mut |_| {}).unwrap_err()
 }
 
 fn level_2() -> NvidiaReading {
@@ -207,10 +217,10 @@ fn what_a_user_may_not_ask_is_told() {
     let mut player = Player::new(3, "0 nvmlGpmSampleGet return 4\n");
     let question = ReaderQuestion { number: 1, rare: true, left_out: Vec::new() };
     let answer = player.library.read(0, &question, Duration::ZERO, &mut |_| {}).unwrap();
-    assert!(answer.is_refused);
+    assert!(answer.is_news);
     assert_eq!(player.library.cards()[0].refused, ["GPM"]);
     let answer = player.library.read(0, &question, Duration::ZERO, &mut |_| {}).unwrap();
-    assert!(!answer.is_refused, "once");
+    assert!(!answer.is_news, "once");
 }
 
 #[test]
@@ -230,17 +240,57 @@ fn a_lost_gpu_is_asked_for_once_a_minute_and_the_others_go_on() {
 }
 
 #[test]
-fn a_gpu_of_another_job_is_left_out() {
-    let player = Player::new(2, "0 nvmlDeviceGetHandleByIndex_v2 return 4\n");
-    assert_eq!(player.library.cards().iter().map(|card| card.index).collect::<Vec<_>>(), [1]);
+fn a_gpu_of_another_job_is_closed_until_it_may_be_opened() {
+    let mut player = Player::new(2, "0 nvmlDeviceGetHandleByIndex_v2 return 4\n");
+    let closed =
+        |player: &Player| player.library.cards().iter().map(|card| (card.index, card.is_closed)).collect::<Vec<_>>();
+    assert_eq!(closed(&player), [(0, true), (1, false)]);
+    assert!(!player.search_again(60), "nothing new");
+    player.plays("");
+    assert!(player.search_again(120));
+    assert_eq!(closed(&player), [(0, false), (1, false)]);
+}
+
+#[test]
+fn a_gpu_that_is_lost_from_the_beginning_says_who_it_is_when_it_is_back() {
+    let mut player = Player::new(2, "0 nvmlDeviceGetHandleByIndex_v2 return 15\n");
+    assert_eq!(player.read(0, 1), NvidiaReading::default());
+    assert_eq!(player.library.cards()[0], NvidiaCard::default());
+    player.plays("");
+    assert_eq!(player.read(0, 59), NvidiaReading::default(), "not asked");
+    let question = ReaderQuestion { number: 60, rare: true, left_out: Vec::new() };
+    let answer = player.library.read(0, &question, Duration::from_secs(60), &mut |_| {}).unwrap();
+    assert_eq!((answer.reading, answer.is_news), (level_2(), true));
+    assert_eq!(player.library.cards()[0].uuid, "GPU-11111111-2222-3333-4444-555555555555");
+}
+
+/// The time of both is one counter: without one of them it would fall, and be back a tick later.
+#[test]
+fn a_reason_of_throttling_is_told_as_a_whole_or_not_at_all() {
+    let mut player = Player::new(3, "");
+    for code in [10, 999] {
+        player.plays(&format!("* nvmlDeviceGetFieldValues.252 return {code}\n"));
+        let without = Some([Throttled::Nanos(1_500_000_000), Throttled::Unknown, Throttled::Nanos(0)]);
+        assert_eq!(player.read(0, 1).throttled, without);
+        player.plays("");
+        assert_eq!(player.read(0, 2).throttled, level_3().throttled);
+    }
+    player.plays("* nvmlDeviceGetFieldValues.252 value 18446744073709551615\n");
+    assert_eq!(player.read(0, 3).throttled.unwrap()[1], Throttled::Unknown, "no number of nanoseconds");
+
+    // One that was lost counts as before when it is back.
+    player.plays("* nvmlDeviceGetFieldValues.251 return 15\n* nvmlDeviceGetFieldValues.82 return 15\n");
+    assert!(!player.read(0, 4).up);
+    player.plays("");
+    let back = player.read(0, 64);
+    assert_eq!((back.throttled, back.memory_temperature), (level_3().throttled, Some(54)));
 }
 
 #[test]
 fn a_gpu_that_comes_later_is_found_within_a_minute() {
     let mut player = Player::new(2, "* nvmlDeviceGetCount_v2 value 1\n");
     player.plays("");
-    let mut search = |second| player.library.search_again(Duration::from_secs(second), &mut |_| {}).unwrap();
-    assert_eq!([59, 60, 61].map(&mut search), [false, true, false]);
+    assert_eq!([59, 60, 61].map(|second| player.search_again(second)), [false, true, false]);
     assert_eq!(player.library.len(), 2);
 }
 
@@ -263,7 +313,9 @@ fn without_a_driver_or_with_another_version_of_it_nothing_can_be_asked() {
         player.plays(&format!("* nvmlDeviceGetPowerUsage return {code}\n"));
         assert_eq!(player.off().cause, cause, "while it ran");
     }
-    let nowhere = NvmlLibrary::load(Some("/nowhere/libnvidia-ml.so.1"), 2, Duration::ZERO, &mut |_| {}).unwrap_err();
+    let library = Some("/nowhere/libnvidia-ml.so.1".to_owned());
+    let order = ReaderOrder { level: 2, library, left_out: Vec::new() };
+    let nowhere = NvmlLibrary::load(&order, Duration::ZERO, &mut |_| {}).unwrap_err();
     assert_eq!(nowhere.cause, OffCause::NoLibrary);
 }
 
