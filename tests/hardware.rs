@@ -154,7 +154,7 @@ fn the_queries_of_dragons_panels_of_gpus_are_answered_from_a_recorded_machine() 
         poll("the samples of every GPU", || {
             let answer = ask(metric, true);
             lines = if answer.status == 200 { answer.json().as_array().unwrap().clone() } else { Vec::new() };
-            lines.len() == 8
+            lines.len() == 8 && lines.iter().all(|line| !line["dps"].as_object().unwrap().is_empty())
         });
         let each: f64 = lines.iter().map(last).sum();
         // OpenTSDB draws one line of targets that do not group: what all GPUs are together.

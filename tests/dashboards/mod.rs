@@ -73,10 +73,9 @@ fn samples(level: u8) -> Vec<Json> {
         for (host_at, host) in (0..).zip(HOSTS) {
             for tick in 0..TICKS {
                 let grown = if metric.kind == MetricKind::Counter { tick * (at + host_at) } else { tick % 7 };
-                // Split in four without a rest.
-                let value = 4 * (at + host_at + grown);
+                let value = at + host_at + grown;
                 for (share, tags) in shares(metric, level) {
-                    samples.push(sample(metric.name, tick, json!(value * share / 4), host, &tags));
+                    samples.push(sample(metric.name, tick, json!(value * share), host, &tags));
                 }
             }
         }
@@ -98,11 +97,14 @@ fn custom() -> Vec<Json> {
     samples
 }
 
-/// The series of one metric on one host: its tags, and its share of the whole, in quarters. What only level 4 tells
+/// What the shares of a metric add up to: three tags may split it, each in quarters.
+const WHOLE: i64 = 64;
+
+/// The series of one metric on one host: its tags, and its share of the whole. What only level 4 tells
 /// apart has unequal shares; everything else has the same value in each series.
 fn shares(metric: &Described, level: u8) -> Vec<(i64, Vec<(&'static str, &'static str)>)> {
     let always = tags_at(metric, 2).len();
-    let mut series = vec![(4, Vec::new())];
+    let mut series = vec![(WHOLE, Vec::new())];
     for (at, (name, values)) in tags_at(metric, level).into_iter().enumerate() {
         let mut split = Vec::new();
         for (share, tags) in series {

@@ -311,6 +311,10 @@ def change_meta(meta, change):
         meta["metrics"][what["name"]] = what["meta"]
     elif kind == "job":
         meta["job"] = what
+    elif kind == "job_interval":
+        place = (what["begin"], what["slot"])
+        others = [one for one in meta.get("job_intervals", []) if (one["begin"], one["slot"]) != place]
+        meta["job_intervals"] = sorted([*others, what], key=lambda one: (one["begin"], one["slot"]))
     else:
         place = (what["start"], what["tsuid"])
         meta["annotations"] = [note for note in meta["annotations"] if (note["start"], note["tsuid"]) != place]
