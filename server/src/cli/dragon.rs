@@ -40,7 +40,7 @@ pub struct DragonArgs {
     telemetry_config: Option<PathBuf>,
     /// What it says.
     #[arg(skip)]
-    config: Option<DragonConfig>,
+    config: Option<Box<DragonConfig>>,
 }
 
 /// What kind of service the keys are for.
@@ -99,12 +99,12 @@ impl DragonArgs {
 
     /// Keeps what was read.
     pub fn settle(&mut self, config: Option<DragonConfig>) {
-        self.config = config;
+        self.config = config.map(Box::new);
     }
 
     /// What was read.
     pub fn config(&self) -> Option<&DragonConfig> {
-        self.config.as_ref()
+        self.config.as_deref()
     }
 
     /// Takes the port.
