@@ -3,6 +3,8 @@
 //!
 //! `tests/py/test_import.py` imports what the real packages write.
 
+mod dragon;
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -324,7 +326,7 @@ fn what_cannot_be_imported_is_told_and_leaves_nothing() {
         (file("text.json", b"{oops\n"), &[], 1, "no line is an object with fields; line 1"),
         (file("zeros", &[b'x', 0, 0]), &[], 1, "none of the formats"),
         (dir.path().join("nowhere.csv"), &[], 1, "nowhere.csv: No such file"),
-        (dir.path().to_path_buf(), &[], 1, "without files of telem export, TensorBoard or wandb"),
+        (dir.path().to_path_buf(), &[], 1, "without files of telem export, TensorBoard, wandb or Dragon"),
         ("-".into(), &[], 2, "stdin does not tell its format"),
     ];
     let before = names(dir.path());

@@ -10,6 +10,8 @@ mod tests;
 
 use telem_engine::limits::{LimitRow, bytes, count, share, time};
 
+use crate::cli::import::dragon::open::{LOCKED_WAIT, ROW_BYTES_MAX};
+use crate::cli::import::dragon::spread::{ROW_BYTES, ROWS_MAX, SECOND};
 use crate::cli::info::TERMINAL_METRICS;
 use crate::cli::service::MEMORY_BYTES_MAX;
 use crate::cli::sql::{COUNT_WAIT, MORE_MAX};
@@ -303,6 +305,28 @@ pub fn tables() -> Vec<LimitRow> {
             "metrics that `telem info` lists (`TERMINAL_METRICS`)",
             count(TERMINAL_METRICS),
             "the number of the others is told",
+        ),
+    ]
+}
+
+/// Limits of imports of databases.
+pub fn imports() -> Vec<LimitRow> {
+    vec![
+        LimitRow::new(
+            "wait for a database that another process has locked (`LOCKED_WAIT`)",
+            time(LOCKED_WAIT),
+            "the import fails; nothing is saved",
+        ),
+        LimitRow::new("bytes of a row (`ROW_BYTES_MAX`)", bytes(ROW_BYTES_MAX), "the row is left out, and named"),
+        LimitRow::new(
+            "bytes of rows that are sorted in memory (`ROWS_MAX`)",
+            bytes((ROWS_MAX * ROW_BYTES) as u64),
+            "sorted on disk, beside the new directory",
+        ),
+        LimitRow::new(
+            "points of a series in a second (`SECOND`)",
+            count(SECOND.unsigned_abs()),
+            "the row is left out, and named",
         ),
     ]
 }

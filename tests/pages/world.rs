@@ -41,6 +41,12 @@ for step in range(12):
 telemetry.flush()
 ";
 
+/// What Dragon's telemetry leaves of a node.
+const DRAGON: &str = "\
+CREATE TABLE datapoints (metric varchar(50), timestamp varchar(30), value real, tags json);
+INSERT INTO datapoints VALUES ('load_average', '1767225600', 0.5, 'null'), ('loss', '1767225600', 0.25, '{\"rank\": 0}');
+";
+
 /// What all readers share.
 pub struct World {
     dir: TempDir,
@@ -109,6 +115,10 @@ impl World {
         ] {
             fs::write(path.join(file), text).unwrap();
             fs::set_permissions(path.join(file), fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        for node in ["n1", "n2"] {
+            let db = rusqlite::Connection::open(path.join(format!("ts_alice_{node}.db"))).unwrap();
+            db.execute_batch(DRAGON).unwrap();
         }
         Reader { world: self, path }
     }

@@ -1,10 +1,13 @@
 """`telem import` of what the real packages tensorboard, tensorboardX and wandb write, and event files of `telem export`
-as TensorBoard's own reader finds them: values and steps in equal values and steps out."""
+as TensorBoard's own reader finds them: values and steps in equal values and steps out. Databases of Dragon's telemetry
+are written by Python's sqlite3, statement by statement as Dragon does it."""
 
 import json
 import math
 import os
 import pathlib
+import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -247,3 +250,142 @@ def test_tables_of_pandas_and_polars_are_imported(telem, tmp_path):
         same(found, [(at, at / 3, 1767225600_000_000 + at * 250_000) for at in range(50)])
     imported(tmp_path / "rows.jsonl", "--save", tmp_path / "json", "--time", "when")
     assert [step for step, _, _ in by_step(telem, tmp_path / "json", "loss")] == list(range(50))
+
+
+DRAGON = """
+import json, os, signal, sqlite3, sys
+
+class Dragon:
+    def __init__(self, path):
+        self.db = sqlite3.connect(path)
+        self.db.execute("CREATE TABLE IF NOT EXISTS datapoints (metric varchar(50), timestamp varchar(30), value real, tags json)")
+        self.db.execute("CREATE TABLE IF NOT EXISTS flags (id INTEGER PRIMARY KEY CHECK (id = 1), is_shutdown BLOB)")
+        self.db.execute("INSERT OR REPLACE INTO flags VALUES (1, ?)", (b"\\x80\\x04cos\\nsystem\\n.",))
+        self.db.commit()
+
+    def add(self, metric, time, value, tags=None):
+        self.db.execute("INSERT INTO datapoints VALUES (?, ?, ?, ?)", (metric, str(time), value, json.dumps(tags)))
+        self.db.commit()
+
+    def cleanup(self, start):
+        self.db.execute("DELETE FROM datapoints WHERE CAST(timestamp AS INTEGER) < ?", (start,))
+        self.db.commit()
+"""
+exec(DRAGON)
+T0 = 1722010526
+
+
+def points(telem, save, metric):
+    """(host, microseconds, value) of a metric."""
+    rows = sql(telem, save, f'SELECT host, CAST(ts AS BIGINT) AS us, value FROM "{metric}" ORDER BY host, ts')
+    return [(row["host"], row["us"], row["value"]) for row in rows]
+
+
+def dragon_file(path, rows=20_000):
+    """A file with so many points of one metric in one transaction, 40 a second."""
+    dragon = Dragon(path)
+    values = ((str(T0 + at // 40), at) for at in range(rows))
+    dragon.db.executemany("INSERT INTO datapoints VALUES ('m', ?, ?, 'null')", values)
+    dragon.db.commit()
+    dragon.db.close()
+    return [("n1", (T0 + at // 40) * 1_000_000 + at % 40, float(at)) for at in range(rows)]
+
+
+def test_points_of_a_dragon_come_with_their_types_and_tags(telem, tmp_path):
+    dragon = Dragon(tmp_path / "ts_alice_n1.db")
+    for at, value in enumerate([0.58, 21, True, "7.5", 1e300, math.inf]):
+        dragon.add("load_average", T0, value)
+        dragon.add("slow-gpu", T0 + at, value, {"gpu": at % 2, "host": "n1"})
+    dragon.add("m", T0 + 0.25, 1.0, {"gpu id": "cuda:0"})
+    for refused in ["abc", None, math.nan]:
+        dragon.add("m", T0, refused)
+    said = imported(tmp_path / "ts_alice_n1.db", "-o", tmp_path / "save")
+    assert "left out: 3 values that are no numbers" in said and "tag 'gpu id' becomes gpu_id" in said, said
+    expected = [0.58, 21.0, 1.0, 7.5, 1e300]
+    found = points(telem, tmp_path / "save", "load_average")
+    assert found[:5] == [("n1", T0 * 1_000_000 + at, value) for at, value in enumerate(expected)] and len(found) == 6
+    rows = sql(telem, tmp_path / "save", 'SELECT gpu, count(*) AS n FROM "slow-gpu" GROUP BY gpu ORDER BY gpu')
+    assert rows == [{"gpu": "0", "n": 3}, {"gpu": "1", "n": 3}]
+    assert points(telem, tmp_path / "save", "m") == [("n1", T0 * 1_000_000 + 250_000, 1.0)]
+
+
+def test_dumps_of_a_running_dragon_overlap_and_count_once(telem, tmp_path):
+    dragon = Dragon(tmp_path / "ts_jane_doe_n1.db")
+    expected = []
+    for at in range(120):
+        dragon.add("m", T0 + at // 6, at % 3)
+        expected.append(("n1", (T0 + at // 6) * 1_000_000 + at % 6, float(at % 3)))
+        if at in (40, 80):
+            # As rsync does it.
+            (tmp_path / f"ts_jane_doe_n1_20240726_1615{at}.db").write_bytes((tmp_path / "ts_jane_doe_n1.db").read_bytes())
+            dragon.cleanup(T0 + at // 6 - 3)
+    files = sorted(tmp_path.glob("*.db"))
+    for case, order in enumerate([files, files[::-1], files + files]):
+        save = tmp_path / f"save-{case}"
+        imported(*order, "-o", save)
+        assert points(telem, save, "m") == expected
+        assert [path.name for path in save.iterdir()] == ["n1"]
+    # Merged by Dragon, which doubles what overlaps, and doubles all when it is done again.
+    merged = sqlite3.connect(tmp_path / "merged.db")
+    merged.execute("CREATE TABLE doe (metric varchar(50), timestamp varchar(30), value real, tags json)")
+    for file in [*files[1:], files[0]] * 2:
+        rows = sqlite3.connect(file).execute("SELECT * FROM datapoints").fetchall()
+        merged.executemany("INSERT INTO doe VALUES (?, ?, ?, ?)", rows)
+    merged.commit()
+    imported(tmp_path / "merged.db", "-o", tmp_path / "merged", "--node", "n1")
+    assert points(telem, tmp_path / "merged", "m") == expected
+
+
+def test_a_database_that_was_cut_off_gives_the_rows_before(telem, tmp_path):
+    file = tmp_path / "ts_alice_n1.db"
+    expected = dragon_file(file)
+    whole = file.read_bytes()
+    counts = []
+    for case, share in enumerate([0.1, 0.5, 0.9, 0.999]):
+        file.write_bytes(whole[: int(len(whole) * share) + 7])
+        said = imported(file, "-o", tmp_path / f"save-{case}")
+        found = points(telem, tmp_path / f"save-{case}", "m")
+        assert found == expected[: len(found)] and len(found) > (share - 0.05) * len(expected)
+        assert f"row {len(found) + 1}: the rows from {len(found) + 1:,} on are not there" in said, said
+        counts.append(len(found))
+    assert counts == sorted(counts)
+
+
+def test_a_write_that_a_kill_stopped_is_undone_and_the_files_stay_as_they_are(telem, tmp_path):
+    file = tmp_path / "ts_alice_n1.db"
+    expected = dragon_file(file)
+    kill = "db = sqlite3.connect(sys.argv[1]); db.execute('PRAGMA cache_size = 5'); db.execute('DELETE FROM datapoints WHERE rowid % 2')\nos.kill(os.getpid(), signal.SIGKILL)"
+    killed = subprocess.run([sys.executable, "-c", DRAGON + kill, str(file)], timeout=PATIENCE_S)
+    assert killed.returncode == -signal.SIGKILL
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert before.keys() == {"ts_alice_n1.db", "ts_alice_n1.db-journal"}
+    said = imported(file, "-o", tmp_path / "save")
+    assert "a write to it was not completed: it is read in a copy" in said
+    assert points(telem, tmp_path / "save", "m") == expected
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+
+
+def test_a_database_that_another_program_keeps_locked_is_refused(tmp_path):
+    file = tmp_path / "ts_alice_n1.db"
+    dragon_file(file, 10)
+    db = sqlite3.connect(file, isolation_level=None)
+    db.execute("BEGIN EXCLUSIVE")
+    done = subprocess.run([TELEM, "import", file, "-o", tmp_path / "save"], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 1 and "another process writes to it and has had it locked for 5 s" in done.stderr
+    assert not (tmp_path / "save").exists()
+
+
+def test_a_dragon_that_still_runs_goes_on_writing(telem, tmp_path):
+    file = tmp_path / "ts_alice_n1.db"
+    before = dragon_file(file)
+    write = "dragon, at = Dragon(sys.argv[1]), 0\nwhile True:\n    dragon.add('late', 1722020000 + at, at); at += 1\n    if at == 1: print('writes', flush=True)"
+    with subprocess.Popen([sys.executable, "-c", DRAGON + write, str(file)], stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            assert writer.stdout.readline() == "writes\n"
+            imported(file, "-o", tmp_path / "save")
+            assert writer.poll() is None
+        finally:
+            writer.kill()
+    assert points(telem, tmp_path / "save", "m") == before
+    late = points(telem, tmp_path / "save", "late")
+    assert late == [("n1", (1722020000 + at) * 1_000_000, float(at)) for at in range(len(late))] and late

@@ -2,10 +2,11 @@
 //!
 //! Readers of tables ([`text`], [`columns`], [`json`]) turn a file into rows of cells; [`table`] decides once what each
 //! column means and turns rows into samples. Readers of logs ([`tensorboard`], [`wandb`]) have values by step, which
-//! [`steps`] turns into samples. [`store`] writes them where they appear as a whole or not at
+//! [`steps`] turns into samples. [`dragon`] has databases with points of many nodes. [`store`] writes them where they appear as a whole or not at
 //! all. [`report`] has what was said, refused and counted.
 
 mod columns;
+pub mod dragon;
 mod input;
 mod json;
 mod leveldb;
@@ -42,12 +43,13 @@ use table::TableRules;
 use tensorboard::EventRuns;
 use times::ImportTimeUnit;
 
-/// Make a saved run of CSV, Parquet, TensorBoard or wandb files
+/// Make a saved run of CSV, Parquet, TensorBoard, wandb or Dragon files
 ///
 /// Every other column with numbers becomes a metric and every text a tag, unless one column has names of metrics and
 /// another their values (--metric, --value). What `telem export` wrote comes back sample for sample. Of TensorBoard's logs
-/// come the scalars with their steps, of an offline run of wandb its history, figures and settings. DIR appears when it
-/// is complete: an import that fails leaves nothing behind. Rows that cannot be taken are named with their reason.
+/// come the scalars with their steps, of an offline run of wandb its history, figures and settings, of Dragon's databases
+/// every point of every node. DIR appears when it is complete: an import that fails leaves nothing behind. Rows that
+/// cannot be taken are named with their reason.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct ImportArgs {
@@ -57,7 +59,7 @@ pub struct ImportArgs {
     #[arg(value_name = "FILE", required = true)]
     from: Vec<PathBuf>,
     /// Where to save it, as DIR/NODE; a new directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(short = 'o', long, visible_alias = "output", value_name = "DIR")]
     save: PathBuf,
     /// Format of the files [default: by what is in them]
     #[arg(long, value_enum, value_name = "FORMAT", hide_short_help = true)]
@@ -111,7 +113,8 @@ Examples:
   telem import log.csv --save runs/a
   telem import lightning_logs --save runs/b       # TensorBoard
   telem import wandb/latest-run --save runs/c
-  telem import long.parquet --metric name --tags rank --save runs/d";
+  telem import long.parquet --metric name --tags rank --save runs/d
+  telem import ts_*.db -o runs/e                  # Dragon";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,6 +125,7 @@ Examples:
   telem export ./trial -o trial.parquet && telem import trial.parquet --save runs/e
   telem import lightning_logs --save runs/f       # TensorBoard
   telem import wandb/latest-run --save runs/g     # an offline run of wandb
+  telem import ts_*.db -o runs/h                  # Dragon's databases, of all nodes
 
 Then:
   telem ls runs
@@ -167,7 +171,8 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
         rules: rules(args)?,
     };
     let mut events = EventRuns::default();
-    for file in &files {
+    let (databases, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.format == ImportFormat::Dragon);
+    for file in others {
         match file.format {
             ImportFormat::Csv => text::read(&mut importing, file)?,
             ImportFormat::Parquet => columns::parquet(&mut importing, file)?,
@@ -175,9 +180,11 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
             ImportFormat::Jsonl => json::read(&mut importing, file)?,
             ImportFormat::Tensorboard => events.read(&mut importing, file)?,
             ImportFormat::Wandb => wandb::read(&mut importing, file)?,
+            ImportFormat::Dragon => {}
         }
         importing.report.done(file.bytes);
     }
+    dragon::read(&mut importing, &databases)?;
     importing.run.settings.extend(events.settings());
     let Importing { store, mut report, run, .. } = importing;
     if store.accepted() == 0 {

@@ -14,7 +14,7 @@ mod dragon;
 mod export;
 mod glob;
 mod grafana;
-mod import;
+pub(crate) mod import;
 pub(crate) mod info;
 mod live;
 mod log;
@@ -91,7 +91,7 @@ Examples:
 
 /// How much is logged on stderr.
 #[derive(Clone, Copy, Debug, Args)]
-struct Verbosity {
+pub(crate) struct Verbosity {
     /// Log more: -v what happens, -vv details
     ///
     /// TELEM_LOG (such as `telem_engine=debug`) sets the level of each module.

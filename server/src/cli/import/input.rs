@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use flate2::bufread::MultiGzDecoder;
 use serde_json::Value as Json;
 
-use super::leveldb;
+use super::{dragon, leveldb};
 use crate::cli::{CliFailure, tfrecord};
 
 /// What a directory of an export names its files in.
@@ -39,6 +39,8 @@ pub enum ImportFormat {
     Tensorboard,
     /// The file of an offline run of wandb
     Wandb,
+    /// Databases of Dragon's telemetry, in SQLite
+    Dragon,
 }
 
 /// A file that can be opened.
@@ -61,6 +63,15 @@ impl ImportFile {
         let title = title(path);
         let name = path.display().to_string();
         Self { name, format: ImportFormat::Csv, bytes: 0, run: String::new(), title, path: path.to_path_buf() }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its name without the directories before it.
+    pub fn file_name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// For a reader that seeks.
@@ -100,8 +111,13 @@ pub fn files(named: &[PathBuf], format: Option<ImportFormat>) -> Result<Vec<Impo
         let name = path.display().to_string();
         if name == STDIN {
             let format = format.ok_or_else(|| CliFailure::usage("stdin does not tell its format: give --format"))?;
-            if matches!(format, ImportFormat::Parquet) {
-                return Err(CliFailure::usage("Parquet cannot be read from a pipe; name the file"));
+            let what = match format {
+                ImportFormat::Parquet => Some("Parquet"),
+                ImportFormat::Dragon => Some("a database"),
+                _ => None,
+            };
+            if let Some(what) = what {
+                return Err(CliFailure::usage(format!("{what} cannot be read from a pipe; name the file")));
             }
             found.push(ImportFile { format, title: "stdin".to_owned(), ..ImportFile::new(path) });
             continue;
@@ -159,6 +175,9 @@ fn format_of(start: &[u8]) -> Result<ImportFormat, &'static str> {
     if start.starts_with(b"ARROW1") || start.starts_with(&[0xff; 4]) {
         return Ok(ImportFormat::Arrow);
     }
+    if start.starts_with(dragon::MAGIC) {
+        return Ok(ImportFormat::Dragon);
+    }
     if start.starts_with(leveldb::MAGIC) {
         return Ok(ImportFormat::Wandb);
     }
@@ -171,13 +190,13 @@ fn format_of(start: &[u8]) -> Result<ImportFormat, &'static str> {
         Some(b'{') => Ok(ImportFormat::Jsonl),
         Some(b'[') => Err("is one JSON array; an object a line can be read: jq -c '.[]' makes that of it"),
         Some(_) if text.contains(&0) => {
-            Err("is none of the formats that can be read: CSV, Parquet, Arrow, JSON lines, TensorBoard, wandb")
+            Err("is none of the formats that can be read: CSV, Parquet, Arrow, JSON lines, TensorBoard, wandb, Dragon")
         }
         Some(_) => Ok(ImportFormat::Csv),
     }
 }
 
-/// The files of a directory that `telem export`, TensorBoard or wandb wrote. `named` is how many the user named.
+/// The files of a directory that `telem export`, TensorBoard, wandb or Dragon wrote. `named` is how many the user named.
 fn of_directory(dir: &Path, format: Option<ImportFormat>, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
     let index = dir.join(INDEX);
     let strange = |why: &str| CliFailure::Failed(format!("{}: {why}", dir.display()));
@@ -201,7 +220,7 @@ fn of_directory(dir: &Path, format: Option<ImportFormat>, named: usize) -> Resul
     Ok(files)
 }
 
-/// The event files below a directory, each of the run that its directory is; or the one file of wandb.
+/// The event files below a directory, each of the run that its directory is; or the one file of wandb; or all of Dragon.
 fn of_logs(dir: &Path, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
     let mut below = Vec::new();
     walk(dir, DEPTH_MAX, &mut below)?;
@@ -225,9 +244,12 @@ fn of_logs(dir: &Path, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
         return Ok(found);
     }
     let runs: Vec<&PathBuf> = below.iter().filter(|path| path.extension().is_some_and(|end| end == "wandb")).collect();
+    let dragons =
+        below.iter().filter(|path| path.file_name().is_some_and(|name| dragon::is_called_so(&name.to_string_lossy())));
     match &*runs {
+        [] if dragons.clone().next().is_some() => dragons.map(|path| file(path, Some(ImportFormat::Dragon))).collect(),
         [] => Err(CliFailure::Failed(format!(
-            "{} is a directory without files of telem export, TensorBoard or wandb; name the files in it",
+            "{} is a directory without files of telem export, TensorBoard, wandb or Dragon; name the files in it",
             dir.display()
         ))),
         [one] => Ok(vec![file(one, Some(ImportFormat::Wandb))?]),

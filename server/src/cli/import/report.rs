@@ -43,6 +43,7 @@ pub enum RefusedKind {
     Value,
     Name,
     Record,
+    Part,
 }
 
 impl RefusedKind {
@@ -58,6 +59,8 @@ impl RefusedKind {
             (Self::Name, _) => "bad names",
             (Self::Record, 1) => "broken record",
             (Self::Record, _) => "broken records",
+            (Self::Part, 1) => "part that cannot be read",
+            (Self::Part, _) => "parts that cannot be read",
         }
     }
 }

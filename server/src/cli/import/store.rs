@@ -32,7 +32,7 @@ const NODES_MAX: usize = crate::saving::saved::DATABASES_MAX;
 pub const STOPPED: &str = "interrupted; nothing was saved";
 
 /// A series of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SeriesPlace {
     node: usize,
     series: SeriesId,
@@ -126,6 +126,12 @@ impl ImportStore {
     /// Times of the earliest and the latest sample.
     pub fn bounds(&self) -> Option<(Timestamp, Timestamp)> {
         self.bounds
+    }
+
+    /// Where readers may keep files until the end. Their names start with a dot, as no node's does, and they are gone before
+    /// [`ImportStore::finish`].
+    pub fn scratch_dir(&self) -> &Path {
+        &self.until_then
     }
 
     /// The node of samples that say nothing of one: until the first of them comes, it may be told.
