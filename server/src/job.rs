@@ -11,6 +11,7 @@ mod link;
 pub mod member;
 pub mod notes;
 mod prepared;
+pub mod python_path;
 pub mod recorder;
 mod service;
 pub mod signals;

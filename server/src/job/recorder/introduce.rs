@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::job::describe;
 use crate::service::Ready;
 
-/// The environment of the command, so that its processes find the service.
-pub fn environment(ready: &Ready, start: &describe::Start) -> Vec<(String, OsString)> {
+/// The environment of the command, so that its processes find the service, and know where the job is `saved`, if it is.
+pub fn environment(ready: &Ready, start: &describe::Start, saved: Option<&Path>) -> Vec<(String, OsString)> {
     let told: [(&str, OsString); 5] = [
         ("TELEM_CONNECTION", absolute(&ready.connection_file).into()),
         ("TELEM_SOCKET", absolute(&ready.socket).into()),
@@ -15,7 +15,8 @@ pub fn environment(ready: &Ready, start: &describe::Start) -> Vec<(String, OsStr
         ("TELEM_LEVEL", start.level.to_string().into()),
         ("TELEM_JOB", start.id.clone().into()),
     ];
-    told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let saved = saved.map(|dir| ("TELEM_SAVED", absolute(dir).into()));
+    told.into_iter().chain(saved).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The command may go elsewhere.
