@@ -3,17 +3,19 @@
 import contextlib
 import inspect
 import json
-import logging
 import os
 import pathlib
+import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
 
+import dragon_environment
 import pytest
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, TELEM
+from test_client import VERSIONS, interpreter
 
 CLIENT = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
 sys.path.insert(0, str(CLIENT))
@@ -40,7 +42,8 @@ SURROUNDINGS = ("TELEM_", "DRAGON_", "SLURM_", "OMPI_", "PMI", "RANK", "LOCAL_",
 
 def alone():
     """The environment without anything that says where and what a process is."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(SURROUNDINGS)}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(SURROUNDINGS)}
+    return {**clean, "TELEM": TELEM}
 
 
 @pytest.fixture(autouse=True)
@@ -635,6 +638,7 @@ def dump(path, seconds=3):
 def test_dumps_of_two_nodes_are_merged_and_a_second_time_too(tmp_path, monkeypatch, configured, telem, replay):
     folder = tmp_path / "dumps" / "telemetry"
     folder.mkdir(parents=True)
+    monkeypatch.setenv("TELEM", TELEM)
     monkeypatch.setenv("USER", "jane_doe")
     configured(f"dump_node: n1\ndump_dir: {tmp_path}/dumps\naggregator_port: 0\n")
     offline = OfflineTelemetry()
@@ -660,13 +664,11 @@ offline.start_offline_telemetry(hosts, name)
 
 
 def test_a_merged_database_is_served_until_the_program_is_interrupted(tmp_path, configured):
-    import signal
-
     folder = tmp_path / "dumps" / "telemetry"
     folder.mkdir(parents=True)
     dump(folder / "ts_me_node001_20251117_103313.db")
     configured(f"dump_node: n1\ndump_dir: {tmp_path}/dumps\naggregator_port: 0\n")
-    environment = {**alone(), "PYTHONPATH": str(CLIENT), "DRAGON_TELEMETRY_CONFIG": os.environ["DRAGON_TELEMETRY_CONFIG"], "USER": "me", "TELEM": os.environ.get("TELEM", TELEM)}
+    environment = {**alone(), "PYTHONPATH": str(CLIENT), "DRAGON_TELEMETRY_CONFIG": os.environ["DRAGON_TELEMETRY_CONFIG"], "USER": "me"}
     program = subprocess.Popen([sys.executable, "-c", OFFLINE], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         said = next(line for line in program.stdout if "listening on" in line)
@@ -705,16 +707,10 @@ for one in (Telemetry, AnalysisClient, Detector, CollectorGroup, CollectorDetect
 """
 
 
-def test_a_program_that_imports_dragon_gets_telem_where_dragon_is_not_installed(served):
-    done = program(PLACES, TELEM_CONNECTION=served.file)
+def test_a_program_that_imports_dragon_gets_telem_where_dragon_is_not_installed():
+    done = program(PLACES)
     assert done.returncode == 0, done.stderr
     assert {line.split()[1] for line in done.stdout.splitlines()} == {"telem"} and len(done.stdout.splitlines()) == 9
-    whole = program(
-        "from dragon.telemetry import AnalysisClient, Telemetry\n"
-        "Telemetry(timeout=60).add_data('x', 5)\nclient = AnalysisClient()\nclient.connect()\nprint(client.get_data('x')[0]['dps'])",
-        TELEM_CONNECTION=served.file,
-    )
-    assert ": 5.0}" in whole.stdout, whole.stderr
 
 
 def test_who_asks_whether_dragon_is_there_is_told_the_truth():
@@ -788,6 +784,34 @@ if __name__ == "__main__":
     assert served.sql("SELECT value FROM child ORDER BY value") == [{"value": float(n)} for n in range(4)]
 
 
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.8"])
+def test_pythons_that_are_too_old_go_on_as_if_it_were_not_there(version, tmp_path):
+    executable = interpreter(version)
+    if executable is None:
+        pytest.skip(f"no Python {version} on this machine")
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.from_site = 1\n")
+    both = os.pathsep.join([HOOK, str(tmp_path)])
+    done = program("import sys; sys.stdout.write(str(sys.from_site))\nimport dragon.telemetry", interpreter=executable, hook=both)
+    assert done.stdout == "1" and "No module named" in done.stderr and "sitecustomize" not in done.stderr
+    done = program("import sys; sys.stdout.write('goes on')", interpreter=executable)
+    assert (done.stdout, done.stderr) == ("goes on", "")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_is_in_place_on_every_python_that_is_here(served, version):
+    executable = interpreter(version)
+    if executable is None:
+        pytest.skip(f"no Python {version} on this machine")
+    done = program(PLACES, interpreter=executable, PYTHONWARNINGS="error")
+    assert (done.returncode, done.stderr) == (0, "")
+    whole = (
+        "from dragon.telemetry import AnalysisClient, Telemetry\nTelemetry(timeout=60).add_data('x', 5)\n"
+        "client = AnalysisClient()\nclient.connect()\nprint(client.get_data('x')[0]['dps'])"
+    )
+    done = program(whole, interpreter=executable, TELEM_CONNECTION=served.file)
+    assert ": 5.0}" in done.stdout, done.stderr
+
+
 def test_a_virtual_environment_has_it_too(tmp_path):
     run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
     done = program("from dragon.telemetry import Telemetry; print(Telemetry.__module__)", interpreter=str(tmp_path / "venv/bin/python"))
@@ -795,9 +819,6 @@ def test_a_virtual_environment_has_it_too(tmp_path):
 
 
 # The real package.
-
-import dragon_environment  # noqa: E402
-from conftest import TELEM  # noqa: E402
 
 real = pytest.mark.skipif(not dragon_environment.HAS_WHEELS, reason="dragonhpc has wheels for CPython 3.11 to 3.13 on Linux")
 

@@ -43,6 +43,8 @@ class TimeKeeper:
             load()
     """
 
+    Recorder = Recorder
+
     def __init__(
         self, timekeeper_name: str = "", recording: bool = False, collection_window: float = 10.0, clear_all: bool = True
     ) -> None:

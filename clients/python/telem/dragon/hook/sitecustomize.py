@@ -1,10 +1,12 @@
 # Python runs this file at its start where this directory is on PYTHONPATH: `telem run --dragon` puts it first. It has
 # imports of dragon.telemetry answered by telem.dragon, and costs nothing to a program that imports no dragon. Nothing
-# that fails here reaches the program; with TELEM_LOG set it is said in one line.
+# that fails here reaches the program; with TELEM_LOG set it is said in one line. Every Python reads it, 2.7 too: those
+# before 3.9 only go on to the sitecustomize that this one hides.
+import os
 import sys
 
 
-class _Finder:
+class _Finder(object):
     NAMES = frozenset(
         ["dragon", "dragon.telemetry", "dragon.utils"]
         + ["dragon.telemetry." + part for part in ("analysis", "offline_telemetry", "telemetry", "widget")]
@@ -24,55 +26,50 @@ class _Finder:
 
 
 def _tell(error):
-    import os
-
     if os.environ.get("TELEM_LOG"):
         try:
-            print(f"telem: dragon.telemetry is not put in place: {type(error).__name__}: {error}", file=sys.stderr)
+            why = "%s: %s" % (type(error).__name__, error)
+            sys.stderr.write("telem: dragon.telemetry is not put in place: %s\n" % why)
         except Exception:
             pass
 
 
-def _install():
-    import os
-
-    if os.environ.get("TELEM_DRAGON", "1").lower() in ("0", "false", "no", "off"):
+def _install(here):
+    if sys.version_info < (3, 9) or os.environ.get("TELEM_DRAGON", "1").lower() in ("0", "false", "no", "off"):
         return
     if not any(getattr(finder, "NAMES", None) == _Finder.NAMES for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder)
     # Last: an installed telem comes first.
-    root = os.path.dirname(os.path.dirname(os.path.dirname(_here())))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     if root not in sys.path:
         sys.path.append(root)
 
 
-def _here():
-    import os
+def _next(here):
+    """Runs the site's own sitecustomize, which this one hides. What that raises is its own: Python tells of it."""
+    others = [path for path in sys.path if os.path.realpath(path or os.curdir) != os.path.realpath(here)]
+    if sys.version_info < (3, 5):
+        import imp
 
-    return os.path.dirname(os.path.abspath(__file__))
-
-
-def _next():
-    """The site's own sitecustomize, which this one hides."""
-    import os
+        try:
+            found = imp.find_module("sitecustomize", others)
+        except ImportError:
+            return
+        imp.load_module("sitecustomize", *found)
+        return
+    # Of the interpreter itself: nothing is imported for it.
     from _frozen_importlib import module_from_spec
     from _frozen_importlib_external import PathFinder
 
-    here = os.path.realpath(_here())
-    others = [path for path in sys.path if isinstance(path, str) and os.path.realpath(path or ".") != here]
     spec = PathFinder.find_spec("sitecustomize", others)
-    if spec is None or spec.loader is None or os.path.realpath(spec.origin or "") == os.path.realpath(__file__):
-        return None
-    return spec, module_from_spec(spec)
+    if spec is not None and spec.loader is not None:
+        sys.modules["sitecustomize"] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["sitecustomize"])
 
 
+_here = os.path.dirname(os.path.abspath(__file__))
 try:
-    _install()
-    _found = _next()
+    _install(_here)
 except Exception as _error:
-    _found = None
     _tell(_error)
-if _found is not None:
-    # What it raises is its own, and Python tells of it as it would without us.
-    sys.modules["sitecustomize"] = _found[1]
-    _found[0].loader.exec_module(_found[1])
+_next(_here)
