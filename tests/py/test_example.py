@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -76,3 +77,16 @@ def test_scaling_work_logs_every_image_and_its_dashboard_shows_it(serve, tmp_pat
             lines = server.query("10m-ago", "now", **sub)
             by_worker = any(filter["tagk"] == "puid" for filter in target["filters"])
             assert len(lines) == (len(per_worker) if by_worker else 1), target
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
+def test_scaling_work_is_shared_by_the_processes_that_mpirun_started(serve, tmp_path):
+    server = serve(tmp_path / "db")
+    # Open MPI starts no more than there are cores, and nothing for root, unless it is told to.
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    done = run(SCALE, "--quick", starter=["mpirun", "-n", "3"], TELEM_CONNECTION=str(tmp_path / "db" / "connection.json"), **allowed)
+    assert done.returncode == 0, done.stderr
+    assert "3 workers filter 6 images" in done.stdout and done.stdout.count("iteration 0: ") == 1
+    found = scaled(server)
+    assert (found["image_time"]["n"], found["image_time"]["workers"], found["iteration_time"]["n"]) == (18, 3, 3)
+    assert server.sql("SELECT DISTINCT rank FROM images ORDER BY rank") == [{"rank": str(rank)} for rank in range(3)]

@@ -111,7 +111,7 @@ Environment of the command:
   TELEM_URL          such as http://127.0.0.1:4242
   TELEM_LEVEL        the level
   TELEM_JOB          the job
-  TELEM_SAVED        the directory where the job is saved, if it is
+  TELEM_SAVED        the directory where the job is saved; empty if it is not
 
 Environment:
   TELEM_TOKEN   the token to require, instead of a random one

@@ -108,11 +108,11 @@ class AnalysisClient:
         lines: Dict[Tuple[Any, ...], Dict[str, Any]] = {}
         for row in self._ask(text):
             shown = [row["host"] or "", *(row[f"t{n}"] for n in range(len(keys)))]
-            line = lines.get((row["metric"], *shown))
+            key = (row["metric"], *shown)
+            line = lines.get(key)
             if line is None:
                 named = dict(zip(["host", *keys], shown))
-                line = {"metric": row["metric"], "tags": named, "aggregateTags": [], "dps": {}}
-                lines[(row["metric"], *shown)] = line
+                line = lines[key] = {"metric": row["metric"], "tags": named, "aggregateTags": [], "dps": {}}
             # JSON has no NaN.
             line["dps"][str(row["s"])] = math.nan if row["v"] is None else row["v"]
         return sorted(lines.values(), key=lambda line: line["tags"]["host"])

@@ -49,7 +49,7 @@ class Placement(NamedTuple):
     host: str
     gpu: Optional[str]
     """As the mask of this process names it; ``None`` for one of the whole node."""
-    index: Optional[int]
+    number: Optional[int]
     """Among the GPUs that this process sees, as CUDA counts them."""
 
 
@@ -110,10 +110,14 @@ class AnalysisGroupBase(ABC):
         self.collection_rate = collection_rate
 
     @abstractmethod
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """Begins; what it stands on begins after it."""
+        return
 
     @abstractmethod
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Ends, within :data:`STOP_S`."""
+        return
 
 
 class _Collector:
@@ -136,7 +140,7 @@ class _Collector:
 
     def here(self, telemetry: _Client, place: Placement, end: threading.Event) -> None:
         """In a thread of the program."""
-        _of_thread.gpu = place.index
+        _of_thread.gpu = place.number
         while not end.is_set():
             self._try(telemetry, place.gpu)
             end.wait(self._rate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pathlib
 import shutil
@@ -16,6 +17,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from .. import _program
 from .._sql import TelemetryError
 from . import _config
+from ._telemetry import CONFIG
 
 REQUIRED = ("dump_node", "dump_dir")
 FOLDER = "telemetry"
@@ -43,7 +45,7 @@ class OfflineTelemetry:
     def _validate_config(self) -> None:
         missing = [key for key in REQUIRED if not self.telemetry_cfg.get(key)]
         if missing:
-            why = f"name them in the YAML file that {_config.CONFIG} names"
+            why = f"name them in the YAML file that {CONFIG} names"
             raise ValueError(f"Missing required telemetry configuration keys: {', '.join(missing)}. Please {why}.")
         folder = str(self.telemetry_cfg["dump_dir"])
         if not os.path.exists(folder):
@@ -103,7 +105,7 @@ def _serve(config: Dict[str, Any], hosts: List[str], name: str) -> None:
     process = subprocess.Popen([program, "replay", str(merged), "--listen", f"127.0.0.1:{port}"], start_new_session=True)
     handlers: Dict[int, Any] = {}
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (int(signal.SIGTERM), int(signal.SIGHUP)):
             try:
                 handlers[number] = signal.signal(number, lambda *_: process.terminate())
             except ValueError:
@@ -131,8 +133,6 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _hosts(program: str, merged: pathlib.Path) -> List[str]:
-    import json
-
     text = "SELECT DISTINCT coalesce(host, node) AS host FROM samples ORDER BY host"
     command = [program, "-q", "sql", str(merged), text, "--format", "json"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")

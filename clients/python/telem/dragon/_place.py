@@ -9,6 +9,7 @@ the package is not there, ``dragon.telemetry`` and ``dragon.utils`` are made of 
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
@@ -75,7 +76,7 @@ def _own_spec(name: str) -> Spec:
     return importlib.util.spec_from_loader(name, _Own(), origin=f"telem.dragon as {name}", is_package=is_package)
 
 
-class _Own:
+class _Own(importlib.abc.Loader):
     """Loads a module that is made of ours alone."""
 
     def create_module(self, spec: Any) -> None:
@@ -85,7 +86,7 @@ class _Own:
         fill(module)
 
 
-class _Replacing:
+class _Replacing(importlib.abc.Loader):
     """Loads a module of Dragon, and then replaces what is ours to answer."""
 
     def __init__(self, real: Any) -> None:

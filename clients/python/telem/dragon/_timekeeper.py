@@ -13,7 +13,7 @@ STOP_S = 5.0
 """How long ``stop()`` waits for the thread, in seconds."""
 
 
-class Recorder:
+class _Recorder:
     """Adds the time between entering and leaving to one sum of a :class:`TimeKeeper`."""
 
     def __init__(self, timekeeper: "TimeKeeper", id: Any, start: Optional[float] = None) -> None:
@@ -21,7 +21,7 @@ class Recorder:
         self._id = id
         self._start = start
 
-    def __enter__(self) -> "Recorder":
+    def __enter__(self) -> "_Recorder":
         if self._start is None:
             self._start = time.perf_counter()
         return self
@@ -43,7 +43,7 @@ class TimeKeeper:
             load()
     """
 
-    Recorder = Recorder
+    Recorder = _Recorder
 
     def __init__(
         self, timekeeper_name: str = "", recording: bool = False, collection_window: float = 10.0, clear_all: bool = True
@@ -92,9 +92,9 @@ class TimeKeeper:
             thread.join(STOP_S)
             self._log()
 
-    def record(self, id: Any, start: Optional[float] = None) -> Recorder:
+    def record(self, id: Any, start: Optional[float] = None) -> "_Recorder":
         """For ``with``; ``start`` is an earlier :meth:`now` to count from."""
-        return Recorder(self, id, start)
+        return _Recorder(self, id, start)
 
     def now(self) -> float:
         return time.perf_counter()

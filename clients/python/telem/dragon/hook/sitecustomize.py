@@ -47,7 +47,7 @@ def _install(here):
 
 def _next(here):
     """Runs the site's own sitecustomize, which this one hides. What that raises is its own: Python tells of it."""
-    others = [path for path in sys.path if os.path.realpath(path or os.curdir) != os.path.realpath(here)]
+    others = [path for path in sys.path if path != here]
     if sys.version_info < (3, 5):
         import imp
 
@@ -62,6 +62,10 @@ def _next(here):
     from _frozen_importlib_external import PathFinder
 
     spec = PathFinder.find_spec("sitecustomize", others)
+    # This file under another name would go on to itself for ever.
+    while spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
+        others = [path for path in others if os.path.join(path, "sitecustomize.py") != spec.origin]
+        spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         sys.modules["sitecustomize"] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules["sitecustomize"])
