@@ -27,8 +27,10 @@ fn found_below(dir: &Path) -> BTreeMap<String, String> {
 #[test]
 fn the_binary_carries_every_file_of_the_client() {
     let there = found_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients/python/telem"));
-    let carried: BTreeMap<_, _> =
-        FILES.iter().map(|(path, text)| (path.strip_prefix("telem/").unwrap().to_owned(), (*text).to_owned())).collect();
+    let carried: BTreeMap<_, _> = FILES
+        .iter()
+        .map(|(path, text)| (path.strip_prefix("telem/").unwrap().to_owned(), (*text).to_owned()))
+        .collect();
     let names = |files: &BTreeMap<String, String>| files.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&carried), names(&there), "FILES of job/python_path.rs is not what clients/python/telem has");
     assert_eq!(carried, there);

@@ -46,7 +46,7 @@ def _install(here):
 
 
 def _next(here):
-    """Runs the site's own sitecustomize, which this one hides. What that raises is its own: Python tells of it."""
+    """What runs the site's own sitecustomize, which this one hides; None where there is none."""
     others = [path for path in sys.path if path != here]
     if sys.version_info < (3, 5):
         import imp
@@ -54,26 +54,34 @@ def _next(here):
         try:
             found = imp.find_module("sitecustomize", others)
         except ImportError:
-            return
-        imp.load_module("sitecustomize", *found)
-        return
+            return None
+        return lambda: imp.load_module("sitecustomize", *found)
     # Of the interpreter itself: nothing is imported for it.
     from _frozen_importlib import module_from_spec
     from _frozen_importlib_external import PathFinder
 
     spec = PathFinder.find_spec("sitecustomize", others)
     # This file under another name would go on to itself for ever.
-    while spec is not None and spec.origin and os.path.samefile(spec.origin, __file__):
+    while spec is not None and _is_this(spec.origin):
         others = [path for path in others if os.path.join(path, "sitecustomize.py") != spec.origin]
         spec = PathFinder.find_spec("sitecustomize", others)
-    if spec is not None and spec.loader is not None:
-        sys.modules["sitecustomize"] = module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["sitecustomize"])
+    if spec is None or spec.loader is None:
+        return None
+    sys.modules["sitecustomize"] = module_from_spec(spec)
+    return lambda: spec.loader.exec_module(sys.modules["sitecustomize"])
+
+
+def _is_this(path):
+    return bool(path) and os.path.exists(path) and os.path.samefile(path, __file__)
 
 
 _here = os.path.dirname(os.path.abspath(__file__))
+_run = None
 try:
     _install(_here)
+    _run = _next(_here)
 except Exception as _error:
     _tell(_error)
-_next(_here)
+if _run is not None:
+    # What it raises is its own: Python tells of it as it would without this file.
+    _run()
