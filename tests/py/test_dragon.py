@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import signal
 import sqlite3
 import subprocess
@@ -267,6 +268,35 @@ def test_db_dump_says_where_the_job_is_saved(telem, tmp_path):
 
     assert said("--save", tmp_path / "out").startswith(f"dump success telem saves the job while it runs, in {tmp_path}/out;")
     assert said("--no-save").startswith("dump error the job is not saved")
+
+
+NODES = """
+import glob, json, os, sys, time
+from telem.dragon import AnalysisClient
+live = os.path.dirname(os.path.dirname(os.environ["TELEM_CONNECTION"]))
+head = AnalysisClient()
+head.connect(timeout=60)
+until = time.monotonic() + 60
+while len(head.get_data("load_average")) < 2 and time.monotonic() < until:
+    time.sleep(0.1)
+start = int(time.time()) - 300
+for file in sorted(glob.glob(live + "/*/connection.json")):
+    client = AnalysisClient(address=file)
+    client.connect(timeout=60)
+    print([line["tags"]["host"] for line in client.get_data("load_average", start_time=start)])
+print(len(head.db_dump()))
+"""
+
+
+def test_every_node_of_a_job_is_in_the_answer_and_answers(tmp_path):
+    (tmp_path / "live").mkdir()
+    command = [TELEM, "-q", "run", "--level", "2", "--local", "2", "--no-save", "--listen", "127.0.0.1:0"]
+    environment = {**alone(), "TMPDIR": str(tmp_path / "live"), "PYTHONPATH": str(CLIENT)}
+    done = subprocess.run([*command, "--", sys.executable, "-c", NODES], env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    *answers, dumps = done.stdout.splitlines()
+    assert len(answers) == 3 and len(set(answers)) == 1 and dumps == "3", "the head and two agents"
+    assert re.fullmatch(r"\['(.*)-1', '\1-2'\]", answers[0])
 
 
 # Groups.
@@ -907,7 +937,10 @@ print(type(figure).__name__, figure.axes[0].get_title(), len(figure.axes[0].line
 
 def run_dragon(tmp_path, *command, **environment):
     """Runs a command under `telem run --dragon`; the directory where it is saved, and what the command said."""
-    out = tmp_path / "out"
+    out, live = tmp_path / "out", tmp_path / "live"
+    # What a killed telem leaves goes with the test.
+    live.mkdir()
+    environment = {"TMPDIR": str(live), **environment}
     whole = [TELEM, "run", "--dragon", "--level", "2", "--listen", "127.0.0.1:0", "--save", str(out), "--", *map(str, command)]
     done = subprocess.run(whole, env={**alone(), **environment}, capture_output=True, text=True, timeout=2 * PATIENCE_S, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -63,4 +64,15 @@ pub fn write(dir: &Path) -> io::Result<PathBuf> {
         fs::write(&path, content)?;
     }
     Ok(dir.join(HOOK))
+}
+
+/// The value of `PYTHONPATH` with `entry` before what was `inherited`.
+pub fn with_first(entry: &Path, inherited: Option<&OsStr>) -> OsString {
+    let mut value = entry.as_os_str().to_owned();
+    // An empty entry would be the directory where the program is.
+    if let Some(inherited) = inherited.filter(|inherited| !inherited.is_empty()) {
+        value.push(":");
+        value.push(inherited);
+    }
+    value
 }

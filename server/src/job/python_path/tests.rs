@@ -52,3 +52,11 @@ fn it_is_written_whole_and_private_and_again_over_what_is_there() {
     let refused = write(&to).unwrap_err().to_string();
     assert!(refused.contains("has mode 0777"), "{refused}");
 }
+
+#[test]
+fn it_stands_before_what_the_user_has_in_pythonpath() {
+    let value = |inherited: Option<&str>| with_first(Path::new("/run/hook"), inherited.map(OsStr::new));
+    assert_eq!(value(Some("/a:/b")), "/run/hook:/a:/b");
+    assert_eq!(value(None), "/run/hook");
+    assert_eq!(value(Some("")), "/run/hook");
+}
