@@ -26,7 +26,7 @@ from telem import Telemetry as Client  # noqa: E402
 from telem import TelemetryError  # noqa: E402
 from telem.dragon import (  # noqa: E402
     HOOK, AnalysisClient, CollectorDetectorGroup, CollectorGroup, Detector, DragonTelemetryWidget, OfflineTelemetry,
-    SlowGPUDetector, Telemetry, TimeKeeper, _config, _groups, _widget,
+    SlowGPUDetector, Telemetry, TimeKeeper, _config, _groups, _offline, _widget,
 )
 
 SAMPLE_DATA = {
@@ -711,6 +711,14 @@ def test_a_merged_database_is_served_until_the_program_is_interrupted(tmp_path, 
     finally:
         program.kill()
         program.wait()
+
+
+def test_the_program_for_offline_telemetry_says_what_is_wrong(tmp_path, configured, capsys):
+    assert _offline.main([]) == 1
+    assert "Missing required telemetry configuration keys" in capsys.readouterr().err
+    configured(f"dump_node: n1\ndump_dir: {tmp_path}\n")
+    assert _offline.main(["-N", "4"]) == 1
+    assert f"there are no dumps in {tmp_path}/telemetry" in capsys.readouterr().err
 
 
 # What is put in place on import.
