@@ -930,10 +930,49 @@ def itself():
          ("Taking samples in", False, ingest), ("The database", False, engine), ("Cost and queries", False, rest)])
 
 
+def scale_work():
+    """Of examples/scale_work.py: what a dashboard for the metrics of one program looks like."""
+    each_host, each_worker = each("host"), [each("puid")]
+    whole = [
+        number("Start of the pool", [ask("pool_start_time", by="max", within="max")],
+               "How long it took until all workers were there.", "s", width=4, sparkline=False),
+        number("Mean iteration", [ask("iteration_time", by="avg")], "Of the time range, warming up included.", "s",
+               width=4, calc="mean", sparkline=False),
+        number("Images so far", [ask("images", by="sum", within="max")], "Of all workers.", "short", width=4,
+               calc="max", sparkline=False),
+        graph("Iteration", [ask("iteration_time", each_host, name="$tag_host", by="max")],
+              "Seconds that each iteration took.", "s", width=12, height=8, points="always", fill=0),
+    ]
+    by_worker = [
+        graph("Time of an image, by worker", [ask("image_time", *each_worker, name="worker $tag_puid", by="avg")],
+              "Mean seconds for an image, a line for each worker: one that is slower than the rest is seen at once.",
+              "s", width=12, points="auto", fill=0, legend="table"),
+        graph("Images, by worker",
+              [ask("images", *each_worker, name="worker $tag_puid", by="sum", within="max")],
+              "Images that each worker has filtered. Lines that part are workers with unequal shares.", "short",
+              width=12, fill=0, legend="table"),
+        graph("Elapsed time, by worker",
+              [ask("elapsed_time", *each_worker, name="worker $tag_puid", by="max", within="max")],
+              "Seconds since the worker began, at its last image. A line that ends is a worker that has none.", "s",
+              width=12, points="auto", fill=0),
+        bars("Images of each worker", [ask("images", *each_worker, name="worker $tag_puid", by="sum", within="max")],
+             "At the end of the time range.", "short", width=12, noValue="no worker in this time range"),
+    ]
+    around = [
+        graph("CPU", [ask("cpu_percent", each_host, name="$tag_host", by="avg")], "Of each node.", "percent", max=100),
+        graph("Memory", [ask("used_RAM", each_host, name="$tag_host", by="avg")], "Of each node.", "percent", max=100),
+        graph("Load", [ask("load_average", each_host, name="$tag_host", by="avg")], "Of each node.", "short"),
+    ]
+    return dashboard(
+        "telem-scale-work", "telem: scale_work.py", "What examples/scale_work.py logs, and the nodes below it.", [],
+        [("", False, whole), ("Workers", False, by_worker), ("Nodes (level 2)", False, around)])
+
+
 def main():
     wrong = []
-    for built in [node(), custom(), itself()]:
-        path = HERE / "dashboards" / f"{built['uid']}.json"
+    boards = [(HERE / "dashboards" / f"{built['uid']}.json", built) for built in [node(), custom(), itself()]]
+    boards.append((HERE.parent / "examples" / "scale_work.json", scale_work()))
+    for path, built in boards:
         content = json.dumps(built, indent=2, ensure_ascii=False) + "\n"
         if "--check" not in sys.argv[1:]:
             path.write_text(content, encoding="utf-8")

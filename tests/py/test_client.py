@@ -1038,7 +1038,7 @@ if __name__ == "__main__":
 def test_every_source_is_python_3_9():
     import ast
 
-    for source in (CLIENT / "telem").glob("*.py"):
+    for source in (CLIENT / "telem").rglob("*.py"):
         ast.parse(source.read_text(), feature_version=(3, 9))
 
 

@@ -111,6 +111,12 @@ fn the_command_is_told_where_the_service_is_and_never_the_token() {
     assert!(env["TELEM_SOCKET"].as_str().unwrap().starts_with('/'));
     assert!(env["TELEM_CONNECTION"].as_str().unwrap().ends_with("/connection.json"));
     assert!(env.get("TELEM_TOKEN").is_none());
+    assert!(env["TELEM_SAVED"].as_str().unwrap().ends_with("/telem-j1"), "{}", env["TELEM_SAVED"]);
+    for (options, ending) in [(["--save", "out"].as_slice(), "/out\n"), (&["--no-save"], "\n")] {
+        let done = place.output(options, &["sh", "-c", "echo $TELEM_SAVED"]);
+        let line = String::from_utf8(done.stdout).unwrap();
+        assert!(line.ends_with(ending) && (options.len() == 2 || line == "\n"), "{line}");
+    }
     // A job without an id gets one made of the time.
     let done = place.output(&[], &["sh", "-c", "echo $TELEM_JOB $TELEM_LEVEL"]);
     let line = String::from_utf8(done.stdout).unwrap();

@@ -36,7 +36,9 @@ def _metadata():
 
 
 def _sources():
-    return sorted(path for path in (ROOT / NAME).iterdir() if path.suffix == ".py" or path.name == "py.typed")
+    """The files of the package and of the packages in it, by their paths from the top."""
+    found = (path for path in (ROOT / NAME).rglob("*") if path.suffix == ".py" or path.name == "py.typed")
+    return {path.relative_to(ROOT).as_posix(): path for path in sorted(found)}
 
 
 def _write_wheel(directory, files):
@@ -64,7 +66,7 @@ def _entry(path):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    return _write_wheel(wheel_directory, {f"{NAME}/{path.name}": path.read_bytes() for path in _sources()})
+    return _write_wheel(wheel_directory, {name: path.read_bytes() for name, path in _sources().items()})
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
@@ -73,7 +75,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 def build_sdist(sdist_directory, config_settings=None):
     base = f"{NAME}-{_version()}"
-    files = ["pyproject.toml", "README.md", "backend/build_wheel.py", *(f"{NAME}/{path.name}" for path in _sources())]
+    files = ["pyproject.toml", "README.md", "backend/build_wheel.py", *_sources()]
     with tarfile.open(pathlib.Path(sdist_directory) / f"{base}.tar.gz", "w:gz") as archive:
         for file in files:
             archive.add(ROOT / file, f"{base}/{file}")

@@ -7,14 +7,13 @@ import fnmatch
 import logging
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import time
 from importlib import import_module
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import _service, _sql
+from . import _program, _service, _sql
 from ._points import Refused, micros_of
 
 Path = Union[str, "os.PathLike[str]"]
@@ -111,11 +110,7 @@ def _time(when: When, what: str) -> "Union[int, str, None]":
 
 
 def _of_directories(arrow: Any, named: List[str], metrics: List[str], start: When, end: When, strict: bool) -> Any:
-    program = os.environ.get("TELEM") or "telem"
-    found = shutil.which(program)
-    if found is None:
-        why = f"telem.read of directories runs the program '{program}', which is not on PATH; name it in the variable TELEM"
-        raise _sql.TelemetryError(why)
+    found = _program.find("telem.read of directories")
     command = [found, "export", *(os.path.abspath(one) for one in named), "-o", "-", "--format", "arrow"]
     command += [f"--metric={metric}" for metric in metrics]
     for option, when in (("start", start), ("end", end)):

@@ -119,6 +119,7 @@ Environment of the command:
   TELEM_URL          such as http://127.0.0.1:4242
   TELEM_LEVEL        the level
   TELEM_JOB          the job
+  TELEM_SAVED        the directory where the job is saved; empty if it is not
 With --dragon also DRAGON_TELEMETRY_LEVEL, DRAGON_TELEMETRY_CONFIG where a port is
 not the usual one, and NO_PROXY.
 

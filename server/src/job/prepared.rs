@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::member::MemberOf;
 use crate::launch::Patience;
@@ -52,6 +52,11 @@ pub struct Places {
 }
 
 impl Places {
+    /// The directory in which the databases of all nodes of the job are saved.
+    pub fn saved_below(&self) -> Option<&Path> {
+        self.destination.as_ref().map(Destination::parent)
+    }
+
     /// Leaves no trace of a run that did not begin.
     pub fn discard(mut self) {
         if let Some(mut destination) = self.destination.take() {

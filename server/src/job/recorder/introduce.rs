@@ -7,14 +7,16 @@ use crate::config;
 use crate::job::describe;
 use crate::service::Ready;
 
-/// The environment of the command, so that its processes find the service.
-pub fn environment(ready: &Ready, start: &describe::Start) -> Vec<(String, OsString)> {
-    let told: [(&str, OsString); 5] = [
+/// The environment of the command, so that its processes find the service, and know where the job is `saved`, if it is.
+pub fn environment(ready: &Ready, start: &describe::Start, saved: Option<&Path>) -> Vec<(String, OsString)> {
+    let told: [(&str, OsString); 6] = [
         ("TELEM_CONNECTION", absolute(&ready.connection_file).into()),
         ("TELEM_SOCKET", absolute(&ready.socket).into()),
         ("TELEM_URL", ready.url.clone().into()),
         ("TELEM_LEVEL", start.level.to_string().into()),
         ("TELEM_JOB", start.id.clone().into()),
+        // Empty, and not left out: what a job around this one says of itself is not true of this one.
+        ("TELEM_SAVED", saved.map(absolute).unwrap_or_default().into()),
     ];
     let own = told.into_iter().map(|(name, value)| (name.to_owned(), value));
     let dragon = ready.dragon.iter().flat_map(|dragon| dragon.environment(start.level, config::environment));
