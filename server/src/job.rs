@@ -11,7 +11,6 @@ mod link;
 pub mod member;
 pub mod notes;
 mod prepared;
-pub mod python_path;
 pub mod recorder;
 pub(crate) mod reverse;
 mod service;

@@ -300,7 +300,7 @@ async fn run_parts(parts: ServiceParts, ready: impl FnOnce(&Ready), stop: impl F
         collectors.stop();
     }
     drop(parts.connection_file);
-    drop(parts.dragon_file);
+    drop(parts.dragon_files);
 }
 
 /// What is done to a database before it is closed: few large files are quicker to copy and to open than many.

@@ -121,7 +121,7 @@ Environment of the command:
   TELEM_JOB          the job
   TELEM_SAVED        the directory where the job is saved; empty if it is not
 With --dragon also DRAGON_TELEMETRY_LEVEL, DRAGON_TELEMETRY_CONFIG where a port is
-not the usual one, and NO_PROXY.
+not the usual one, NO_PROXY, and PYTHONPATH with telem's classes first.
 
 Environment:
   TELEM_TOKEN   the token to require, instead of a random one

@@ -24,7 +24,7 @@ use crate::net::access::Rules;
 use crate::net::listen::BoundListener;
 use crate::net::socket::{self, Socket, SocketError};
 use crate::net::{self, Listeners, Services};
-use crate::protocols::dragon::node::{DragonFile, DragonPlace};
+use crate::protocols::dragon::node::{DragonFiles, DragonPlace};
 use crate::saving::upload::{self, Uploads};
 use crate::self_metrics;
 use crate::slots::JobSlots;
@@ -48,7 +48,7 @@ pub(super) struct ServiceParts {
     /// `None` where this is no head, or is to write none.
     pub join_file: Option<Published>,
     /// The YAML that tells of Dragon's port.
-    pub dragon_file: Option<DragonFile>,
+    pub dragon_files: Option<DragonFiles>,
     /// Where jobs share the server.
     pub slots: Option<Arc<JobSlots>>,
 }
@@ -93,9 +93,9 @@ pub(super) async fn build(
         None => None,
     };
     let dragon = options.protocols.dragon.as_ref();
-    let (dragon, dragon_file) = dragon
+    let (dragon, dragon_files) = dragon
         .map(|dragon| DragonPlace::publish(dragon, socket.path()))
-        .map_or((None, None), |(place, file)| (Some(place), file));
+        .map_or((None, None), |(place, files)| (Some(place), Some(files)));
     let mut limits = options.limits.clone();
     if nodes.is_some() {
         // Every agent keeps a connection to its head.
@@ -126,7 +126,7 @@ pub(super) async fn build(
         collectors,
         connection_file,
         join_file,
-        dragon_file,
+        dragon_files,
         slots,
     })
 }

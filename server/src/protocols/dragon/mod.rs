@@ -3,6 +3,7 @@
 
 pub mod config;
 pub mod node;
+mod python_path;
 pub(crate) mod view;
 
 use std::sync::Arc;

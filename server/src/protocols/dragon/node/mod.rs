@@ -40,7 +40,7 @@ use telem_ingest::decode::dragon::{DragonBody, DragonPoint, DragonTime};
 use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::{WriteError, Writer};
 
-pub use self::place::{DragonFile, DragonPlace, environment_without_a_port};
+pub use self::place::{DragonFiles, DragonPlace, environment_without_a_port};
 pub use self::port::{DEFAULT_PORT, DragonPort, DragonPortError, PORTS_TRIED_MAX};
 pub use self::refusals::REASONS_MAX;
 use self::refusals::RefusalLog;

@@ -1,7 +1,8 @@
-//! How programs find Dragon's port: by the number that they expect, or by a YAML that telem writes.
+//! How programs find Dragon's port: by the number that they expect, or by a YAML that telem writes; and how Python's
+//! imports of `dragon.telemetry` find telem's classes.
 //!
-//! That YAML lies beside the socket, which is at the same path on all nodes of a job, so that one variable of the
-//! environment leads the programs of each node to the port of that node.
+//! Both lie beside the socket, which is at the same path on all nodes of a job, so that variables of the environment
+//! lead the programs of each node to what is on that node.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,25 +15,33 @@ use super::port::DEFAULT_PORT;
 use super::{DragonOptions, DragonPort};
 use crate::private_file;
 use crate::protocols::dragon::config::PORT_KEY;
+use crate::protocols::dragon::python_path;
 
 /// The end of its name.
 const EXTENSION: &str = "dragon.yaml";
 /// What Dragon's class reads.
 const LEVEL_VARIABLE: &str = "DRAGON_TELEMETRY_LEVEL";
 const CONFIG_VARIABLE: &str = "DRAGON_TELEMETRY_CONFIG";
+/// The folder with the Python client, and what leads Python there.
+const PYTHON_EXTENSION: &str = "python";
+const PYTHON_VARIABLE: &str = "PYTHONPATH";
 /// Names by which it asks, which no proxy must be asked for.
 const LOCAL_NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
 
-/// A YAML of ours, removed when this is dropped.
-#[derive(Debug)]
-pub struct DragonFile(PathBuf);
+/// What telem wrote for programs, removed when this is dropped.
+#[derive(Debug, Default)]
+pub struct DragonFiles {
+    yaml: Option<PathBuf>,
+    python: Option<PathBuf>,
+}
 
-impl Drop for DragonFile {
+impl Drop for DragonFiles {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::debug!(path = %self.0.display(), %error, "a YAML of Dragon's port stays");
+        let removed = [self.yaml.as_ref().map(fs::remove_file), self.python.as_ref().map(fs::remove_dir_all)];
+        for error in removed.into_iter().flatten().filter_map(Result::err) {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::debug!(%error, "files for Dragon's programs stay");
+            }
         }
     }
 }
@@ -49,12 +58,14 @@ pub struct DragonPlace {
     pub file: Option<PathBuf>,
     /// Ours; `None` where it could not be written.
     pub own_file: Option<PathBuf>,
+    /// What stands first in `PYTHONPATH`; `None` where it could not be written.
+    pub python: Option<PathBuf>,
     pub is_of_many: bool,
 }
 
 impl DragonPlace {
-    /// Writes the YAML beside `socket`.
-    pub fn publish(options: &DragonOptions, socket: &Path) -> (Self, Option<DragonFile>) {
+    /// Writes the YAML and the Python client beside `socket`.
+    pub fn publish(options: &DragonOptions, socket: &Path) -> (Self, DragonFiles) {
         let path = socket.with_extension(EXTENSION);
         let written = private_file::write(&path, text(&options.port, &options.keys).as_bytes());
         if let Err(error) = &written {
@@ -65,15 +76,22 @@ impl DragonPlace {
             );
         }
         let own_file = written.ok().map(|()| path);
+        let dir = socket.with_extension(PYTHON_EXTENSION);
+        let python = python_path::write(&dir);
+        if let Err(error) = &python {
+            tracing::warn!("{} cannot be written, which answers imports of dragon.telemetry: {error}", dir.display());
+        }
+        let files = DragonFiles { yaml: own_file.clone(), python: python.is_ok().then_some(dir) };
         let place = Self {
             port: options.port.number(),
             wanted: options.port.wanted(),
             moved: options.port.moved().map(str::to_owned),
             file: options.file.clone(),
-            own_file: own_file.clone(),
+            own_file,
+            python: python.ok(),
             is_of_many: options.is_of_many,
         };
-        (place, own_file.map(DragonFile))
+        (place, files)
     }
 
     /// The YAML that programs need to find the port; `None` where they find it without one.
@@ -90,6 +108,10 @@ impl DragonPlace {
         let mut told: Vec<(String, OsString)> = vec![(LEVEL_VARIABLE.to_owned(), level.to_string().into())];
         if let Some(path) = self.needed() {
             told.push((CONFIG_VARIABLE.to_owned(), path.into()));
+        }
+        if let Some(entry) = &self.python {
+            let inherited = variable(PYTHON_VARIABLE).map(OsString::from);
+            told.push((PYTHON_VARIABLE.to_owned(), python_path::with_first(entry, inherited.as_deref())));
         }
         // Of both spellings the small one counts, and each may be the only one that is set.
         for (name, other) in [("NO_PROXY", "no_proxy"), ("no_proxy", "NO_PROXY")] {
@@ -168,7 +190,7 @@ mod tests {
     fn place(port: u16, wanted: u16, file: Option<&str>, is_of_many: bool) -> DragonPlace {
         let moved = (port != wanted).then(|| "was taken".to_owned());
         let own_file = Some("/run/own.yaml".into());
-        DragonPlace { port, wanted, moved, file: file.map(PathBuf::from), own_file, is_of_many }
+        DragonPlace { port, wanted, moved, file: file.map(PathBuf::from), own_file, python: None, is_of_many }
     }
 
     fn told(place: &DragonPlace, has: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -222,16 +244,21 @@ mod tests {
     }
 
     #[test]
-    fn the_yaml_is_private_and_goes_with_the_service() {
+    fn the_yaml_and_the_python_client_are_private_and_go_with_the_service() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let port = DragonPort::claim(0).unwrap();
         let options = DragonOptions { port, keys: Map::new(), file: None, data_base: None, is_of_many: false };
-        let (place, file) = DragonPlace::publish(&options, &dir.path().join("job.sock"));
+        let (place, files) = DragonPlace::publish(&options, &dir.path().join("job.sock"));
         let path = place.own_file.clone().unwrap();
+        let entry = place.python.clone().unwrap();
+        assert!(entry.starts_with(dir.path().join("job.python")) && entry.join("sitecustomize.py").is_file());
+        let told = place.environment(2, |name| (name == PYTHON_VARIABLE).then(|| "/mine".to_owned()));
+        let path_of_python = told.into_iter().find(|(name, _)| name == PYTHON_VARIABLE).unwrap().1;
+        assert_eq!(path_of_python.to_str().unwrap(), format!("{}:/mine", entry.display()));
         assert_eq!(path, dir.path().join("job.dragon.yaml"));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        drop(file);
-        assert!(!path.exists());
+        drop(files);
+        assert!(!path.exists() && !entry.exists());
     }
 }

@@ -14,7 +14,7 @@ use crate::private_dir::{self, Privacy};
 /// A file of the client: its path from the top, and what is in it.
 macro_rules! file {
     ($path:literal) => {
-        ($path, include_str!(concat!("../../../clients/python/", $path)))
+        ($path, include_str!(concat!("../../../../clients/python/", $path)))
     };
 }
 

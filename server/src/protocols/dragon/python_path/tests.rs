@@ -32,7 +32,11 @@ fn the_binary_carries_every_file_of_the_client() {
         .map(|(path, text)| (path.strip_prefix("telem/").unwrap().to_owned(), (*text).to_owned()))
         .collect();
     let names = |files: &BTreeMap<String, String>| files.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(&carried), names(&there), "FILES of job/python_path.rs is not what clients/python/telem has");
+    assert_eq!(
+        names(&carried),
+        names(&there),
+        "FILES of protocols/dragon/python_path.rs is not what clients/python/telem has"
+    );
     assert_eq!(carried, there);
 }
 
