@@ -49,8 +49,8 @@ impl GpuDoor {
     /// Asks the kernel without opening the device, so that it is not woken: `access` asks the control group too.
     fn of(tree: &Tree, card: &GpuIdentity) -> Self {
         if card.vendor == GpuVendor::Nvidia {
-            // Its programs use other devices.
-            return GpuDoor::Unknown;
+            // Its library was asked already.
+            return if card.status == DeviceStatus::Refused { GpuDoor::Closed } else { GpuDoor::Open };
         }
         let devices = tree.path(format!("sys/bus/pci/devices/{}/drm", card.pci));
         let [render] = &*numbered(&devices, "renderD") else { return GpuDoor::Unknown };

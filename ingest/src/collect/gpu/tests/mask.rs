@@ -107,3 +107,12 @@ fn gpus_that_may_not_be_opened_are_not_in_the_job() {
     assert_eq!(given(&masks("ROCR_VISIBLE_DEVICES", "1")), [None, None, Some(false)]);
     assert_eq!(given(&masks("ROCR_VISIBLE_DEVICES", "GPU-c3d4")), [Some(false), Some(true), Some(false)]);
 }
+
+/// NVIDIA's library refuses what the control group of the job keeps back; a mask counts the others alone.
+#[test]
+fn a_gpu_that_nvidias_library_refuses_is_not_in_the_job() {
+    let mut nvidia = three(GpuVendor::Nvidia, ["GPU-aa11", "", "GPU-bb33"]);
+    nvidia[1].status = DeviceStatus::Refused;
+    assert_eq!(left_out(&GpuMasks::default(), &nvidia), [1]);
+    assert_eq!(left_out(&masks("CUDA_VISIBLE_DEVICES", "1"), &nvidia), [0, 1]);
+}
