@@ -110,6 +110,8 @@ struct SharedJob {
     heard: Timestamp,
     /// The same by a clock that never jumps.
     heard_at: Duration,
+    /// How long it had been silent then, where this server was not there to hear it.
+    silent_before: Duration,
     /// The process that wrote last, if it is one of this machine.
     process: Option<ProcessMark>,
 }
@@ -147,16 +149,24 @@ impl EndReason {
 pub struct UnknownJob;
 
 impl SharedJob {
+    fn silence(&self, at: Duration) -> Duration {
+        at.saturating_sub(self.heard_at).saturating_add(self.silent_before)
+    }
+
+    fn touch(&mut self, (now, at): (Timestamp, Duration)) {
+        (self.heard, self.heard_at, self.silent_before) = (now, at, Duration::ZERO);
+    }
+
     fn is_quiet(&self, at: Duration, longest: Duration) -> bool {
-        self.connections == 0 && at.saturating_sub(self.heard_at) >= longest
+        self.connections == 0 && self.silence(at) >= longest
     }
 
     /// Whether somebody who names it still means this run.
     fn lasts(&self, at: Duration) -> bool {
         match self.phase {
             JobPhase::Running => true,
-            JobPhase::Silent => at.saturating_sub(self.heard_at) < RETURN_MAX,
-            JobPhase::Over => at.saturating_sub(self.heard_at) < LINGER,
+            JobPhase::Silent => self.silence(at) < RETURN_MAX,
+            JobPhase::Over => self.silence(at) < LINGER,
         }
     }
 }
@@ -179,13 +189,13 @@ impl JobSlots {
                 (Some(_), _) => JobPhase::Silent,
             };
             let longest = if phase == JobPhase::Over { LINGER } else { RETURN_MAX };
-            // A machine that was started since has a clock that knows less than the age.
-            if age >= longest || age > at {
+            if age >= longest {
                 forgotten.extend(interval.end.is_none().then(|| (interval.clone(), heard)));
                 continue;
             }
-            let (heard_at, process) = (at.saturating_sub(age), None);
-            jobs.insert(id, SharedJob { interval: interval.clone(), phase, connections: 0, heard, heard_at, process });
+            let (interval, connections, process) = (interval.clone(), 0, None);
+            let job = SharedJob { interval, phase, connections, heard, heard_at: at, silent_before: age, process };
+            jobs.insert(id, job);
         }
         let (jobs, writing, told_full) = (Mutex::new(jobs), Mutex::default(), AtomicBool::new(false));
         let slots = Arc::new(Self { db, own: own.to_owned(), clock, jobs, writing, told_full });
@@ -203,7 +213,7 @@ impl JobSlots {
         let mut jobs = self.lock();
         let job = jobs.get_mut(id)?;
         match job.phase {
-            JobPhase::Running => (job.heard, job.heard_at) = (now, at),
+            JobPhase::Running => job.touch((now, at)),
             // What was under way when it ended is its own, and changes nothing else.
             JobPhase::Over if job.lasts(at) => {}
             JobPhase::Silent | JobPhase::Over => return None,
@@ -230,12 +240,10 @@ impl JobSlots {
         let known = self.lock().get(id).cloned();
         let connections = known.as_ref().map_or(0, |known| known.connections);
         let interval = match known {
-            Some(SharedJob { phase: JobPhase::Silent, mut interval, heard_at, .. })
-                if at.saturating_sub(heard_at) < RETURN_MAX =>
-            {
-                interval.end = None;
-                remove_end(&mut interval.job);
-                interval
+            Some(mut known) if known.phase == JobPhase::Silent && known.lasts(at) => {
+                known.interval.end = None;
+                remove_end(&mut known.interval.job);
+                known.interval
             }
             known => {
                 let mut fields = fields;
@@ -258,7 +266,8 @@ impl JobSlots {
         }
         let slot = interval.slot;
         let phase = JobPhase::Running;
-        let job = SharedJob { interval, phase, connections, heard: now, heard_at: at, process };
+        let silent_before = Duration::ZERO;
+        let job = SharedJob { interval, phase, connections, heard: now, heard_at: at, silent_before, process };
         self.lock().insert(id.clone(), job);
         tracing::info!(job = %id, slot, "a job began");
         Some(slot)
@@ -273,7 +282,7 @@ impl JobSlots {
             return Some(slot);
         }
         let idle = jobs.iter().filter(|(_, job)| job.phase != JobPhase::Running && job.connections == 0);
-        let longest = idle.min_by_key(|(_, job)| job.heard_at).map(|(id, _)| id.clone())?;
+        let longest = idle.max_by_key(|(_, job)| job.silence(at)).map(|(id, _)| id.clone())?;
         jobs.remove(&longest).map(|job| job.interval.slot)
     }
 
@@ -305,7 +314,7 @@ impl JobSlots {
         let told = Json::clone(&interval.job);
         if let Some(job) = self.lock().get_mut(id) {
             if job.phase != JobPhase::Over {
-                (job.heard, job.heard_at) = (now, at);
+                job.touch((now, at));
             }
             (job.interval, job.phase) = (interval, JobPhase::Over);
         }
@@ -360,7 +369,7 @@ impl JobSlots {
             // Something may have come meanwhile.
             let Some(job) = jobs.get_mut(&id).filter(|known| is_quiet(known)) else { continue };
             match ended {
-                Ok(None) => (job.heard, job.heard_at) = (now, at),
+                Ok(None) => job.touch((now, at)),
                 Ok(Some(interval)) => {
                     (job.interval, job.phase) = (interval, JobPhase::Silent);
                     tracing::info!(job = %id, "nothing is heard of a job any more");

@@ -39,11 +39,11 @@ impl JobSeat {
 
 impl Drop for JobSeat {
     fn drop(&mut self) {
-        let (now, at) = self.slots.now();
+        let now = self.slots.now();
         if let Some(job) = self.slots.lock().get_mut(&self.id) {
             job.connections = job.connections.saturating_sub(1);
             if job.phase == super::JobPhase::Running {
-                (job.heard, job.heard_at) = (now, at);
+                job.touch(now);
             }
         }
     }

@@ -54,6 +54,8 @@ impl Bed {
     fn die(self) -> Self {
         let Self { clock, dir, db, slots } = self;
         drop((slots, db));
+        // That clock begins with the process.
+        clock.steady.store(0, Ordering::Relaxed);
         let (db, slots) = opened(&dir, &clock);
         Self { clock, dir, db, slots }
     }

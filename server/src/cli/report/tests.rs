@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use telem_engine::{Db, Durability, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value};
+use telem_engine::{
+    Db, DeviceKind, Durability, InventoryEntry, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value,
+};
 
 use super::robust::{median, outlier, slope};
 use super::warnings::WarningCode;
@@ -61,6 +63,8 @@ fn record(dir: &Path, plant: Plant) {
             put("gpu_utilization_percent", &[("gpu", "0")], at, 80.0 * idle * noise(4));
             let swapped = if is_planted && node == 1 { seconds * 10.0 } else { 0.0 };
             put("node_vmstat_pswpout", &[], at, swapped);
+            // Another job of this node has a second GPU, which does nothing.
+            put("gpu_utilization_percent", &[("gpu", "1")], at, 0.0);
             // A GPU that works is at its limit of power.
             put("gpu_throttled_seconds_total", &[("gpu", "0"), ("reason", "power")], at, seconds * 0.9);
             let writes = if is_planted && node == 1 { 2_000.0 } else { 20.0 };
@@ -93,6 +97,10 @@ fn record(dir: &Path, plant: Plant) {
             }
         }
         db.append(&batch, Durability::Buffered).unwrap();
+        for (gpu, in_job) in [("0", true), ("1", false)] {
+            let entry = InventoryEntry { in_job: Some(in_job), ..InventoryEntry::new(DeviceKind::Gpu, gpu) };
+            db.put_meta(entry.change(&name), Durability::Buffered).unwrap();
+        }
         db.close().unwrap();
     }
 }

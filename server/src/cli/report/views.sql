@@ -74,16 +74,20 @@ CREATE VIEW report_clocks AS
 SELECT node, avg(value) AS clock_hertz, min(value) AS slowest_hertz, count(*) AS samples FROM samples
 WHERE metric = 'node_cpu_scaling_frequency_hertz' GROUP BY node ORDER BY node;
 
--- GPUs
+-- GPUs that the job was given
 CREATE VIEW report_gpus AS
-SELECT node, tags['gpu'] AS gpu, avg(value) FILTER (WHERE metric = 'gpu_utilization_percent') / 100 AS used_share,
-       max(value) FILTER (WHERE metric = 'gpu_memory_used_bytes') AS memory_peak_bytes,
-       max(value) FILTER (WHERE metric = 'gpu_memory_size_bytes') AS memory_bytes,
-       avg(value) FILTER (WHERE metric = 'gpu_power_watts') AS mean_watts,
-       count(*) FILTER (WHERE metric = 'gpu_utilization_percent') AS samples
-FROM samples WHERE metric IN ('gpu_utilization_percent', 'gpu_memory_used_bytes', 'gpu_memory_size_bytes',
-                              'gpu_power_watts')
-GROUP BY node, tags['gpu'] ORDER BY node, gpu;
+SELECT used.* FROM
+     (SELECT node, tags['gpu'] AS gpu, avg(value) FILTER (WHERE metric = 'gpu_utilization_percent') / 100 AS used_share,
+             max(value) FILTER (WHERE metric = 'gpu_memory_used_bytes') AS memory_peak_bytes,
+             max(value) FILTER (WHERE metric = 'gpu_memory_size_bytes') AS memory_bytes,
+             avg(value) FILTER (WHERE metric = 'gpu_power_watts') AS mean_watts,
+             count(*) FILTER (WHERE metric = 'gpu_utilization_percent') AS samples
+      FROM samples WHERE metric IN ('gpu_utilization_percent', 'gpu_memory_used_bytes', 'gpu_memory_size_bytes',
+                                    'gpu_power_watts')
+      GROUP BY node, tags['gpu']) AS used
+LEFT JOIN (SELECT DISTINCT node, device AS gpu FROM inventory WHERE kind = 'gpu' AND in_job = false) AS of_others
+  ON used.node = of_others.node AND used.gpu = of_others.gpu
+WHERE of_others.gpu IS NULL ORDER BY used.node, used.gpu;
 
 -- Ranks: processes of the job
 CREATE VIEW report_ranks AS
