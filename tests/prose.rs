@@ -18,6 +18,10 @@ fn pages(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
+        // Recorded trees have links that lead in circles.
+        if path.is_symlink() {
+            continue;
+        }
         if path.is_dir() {
             if !SKIPPED.contains(&name) {
                 pages(&path, found);

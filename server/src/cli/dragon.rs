@@ -5,7 +5,7 @@
 //! | `tsdb_server_port` | the port of Dragon's node server; if it is taken the next free one |
 //! | `aggregator_port` | the port of telem itself, unless `--listen` says one; if it is taken the next free one: a job must not stay without a record because of a number |
 //! | `collector_rate` | `--interval`, unless that is given |
-//! | `default_tmdb_window` | `--retention-age`, unless that is given: only a window that stands in the file, and never Dragon's default of 300 s, so that nothing is dropped which nobody asked to drop |
+//! | `default_tmdb_window` | of `telem serve` what `--retention-age` is, unless that is given; of `telem run` nothing: what a job saves is not cut because of a default that was copied |
 //! | `default_tmdb_dir` | what `TELEM_DATA` is, unless `--data` is given: the live data get a directory of their own below it |
 //! | `delete_tmdb` | nothing: a job is saved while it runs, and stays |
 //! | `remote_tunnel_node`, `remote_tunnel_port` | `--tunnel` of `telem run`, unless that is given |
@@ -139,15 +139,13 @@ pub fn notes(config: &DragonConfig, host: DragonHost) -> Vec<String> {
         say("collector_rate", "has no meaning here: a replay collects nothing");
     }
     if let Some(window) = config.default_tmdb_window {
-        if host == DragonHost::Replay {
-            say("default_tmdb_window", "has no meaning here: a replay drops nothing");
-        } else {
-            let seconds = window.as_secs_f64();
-            say(
-                "default_tmdb_window",
-                &format!("drops samples that are {seconds} s old, unless --retention-age is given"),
-            );
-        }
+        let seconds = window.as_secs_f64();
+        let what = match host {
+            DragonHost::Replay => "has no meaning here: a replay drops nothing".to_owned(),
+            DragonHost::Run => "has no meaning here: a job is saved whole, unless --retention-age is given".to_owned(),
+            DragonHost::Serve => format!("drops samples that are {seconds} s old, unless --retention-age is given"),
+        };
+        say("default_tmdb_window", &what);
     }
     if config.default_tmdb_dir.is_some() && host == DragonHost::Replay {
         say("default_tmdb_dir", "has no meaning here: what is replayed is named on the command line");

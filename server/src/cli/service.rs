@@ -262,7 +262,10 @@ impl ServiceArgs {
             }
             self.collect.suggest_interval(interval);
         }
-        self.retention.retention_age = self.retention.retention_age.or(config.default_tmdb_window);
+        // What a run saves is not cut because of a default that somebody copied.
+        if host == DragonHost::Serve {
+            self.retention.retention_age = self.retention.retention_age.or(config.default_tmdb_window);
+        }
         Ok(notes)
     }
 

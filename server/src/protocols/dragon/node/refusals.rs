@@ -5,7 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Most reasons that are told; then one line says that there are more.
 pub const REASONS_MAX: usize = 64;
-/// Longest kind of a reason that is told apart, in characters: paths come from outside.
+/// Longest reason that is told, in characters, and the longest of its kind: paths and names come from outside.
+const REASON_CHARS_MAX: usize = 512;
+/// Longest kind of a reason that is told apart, in characters.
 const KIND_CHARS_MAX: usize = 256;
 
 /// The reasons that were told.
@@ -29,6 +31,8 @@ impl RefusalLog {
             tracing::warn!("Dragon's port refuses more, for reasons beyond the {REASONS_MAX} that were told");
             return false;
         }
+        let told = |c: char| if c.is_control() { ' ' } else { c };
+        let reason: String = reason.chars().map(told).take(REASON_CHARS_MAX).collect();
         tracing::warn!("Dragon's port refuses this, which its sender does not notice: {reason} (told once)");
         true
     }

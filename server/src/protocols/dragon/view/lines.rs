@@ -3,7 +3,8 @@
 //! * `host` always makes lines, and so does every tag that is filtered, whatever `groupBy` says. A series without `host`
 //!   takes part.
 //! * A query that filters no tag but `host` has a line for each series.
-//! * Of series that fall into one line all the same, the aggregator of the query makes one value.
+//! * Of series that fall into one line all the same, the aggregator of the query makes one value; `sum`, which all panels
+//!   of Dragon say and none means, is their mean.
 //! * A `*` in a list of literal values stands for anything, as it does in a wildcard.
 //!
 //! Times are those of OpenTSDB, with two additions for whole seconds, which are all that Dragon knows: an `end` in
@@ -115,6 +116,8 @@ fn make_lines(query: &mut TsQuery) {
     }
     if query.filters.iter().all(|filter| filter.key == HOST) {
         query.aggregator = Aggregator::None;
+    } else if query.aggregator == Aggregator::Sum {
+        query.aggregator = Aggregator::Avg;
     }
     if !query.filters.iter().any(|filter| filter.key == HOST) {
         query.filters.push(TagFilter { key: HOST.to_owned(), matcher: Matcher::AnyOrNone, group_by: true });

