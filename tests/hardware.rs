@@ -263,7 +263,8 @@ fn a_job_ends_with_its_energy_and_its_report_has_it() {
     machine(&place.path().join("root"));
     let telem = env!("CARGO_BIN_EXE_telem");
     let put = |joules: i64| format!("{telem} put node_energy_joules_total {joules} source=pm_counters");
-    let script = format!("{} && sleep 0.2 && {}", put(1_000), put(1_500));
+    // Between the moments at which telem notes that the job began and ended.
+    let script = format!("sleep 0.3 && {} && sleep 0.2 && {} && sleep 0.1", put(1_000), put(1_500));
     let done = place.output(&["--save", "saved", "--sysroot", "root"], &["sh", "-c", &script]);
     let told = said(&done);
     assert!(done.status.success(), "{told}");

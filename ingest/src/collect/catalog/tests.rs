@@ -100,8 +100,8 @@ Every series has the tag `host`. `--level N` collects all rows up to level N. Th
   once a minute. Of those that a node does not have, it has no series; of those that it has and that may not be read,
   telem warns once and says what helps.
 * At level 2 a device that cannot be read for a while, that is gone or that counts anew stays in the sums over all
-  devices with what it counted last (InfiniBand, memory errors, throttling), so a sum never falls. Of RAPL, Slingshot and
-  Lustre the sum is left out until all can be read.
+  devices with what it counted last (InfiniBand, memory errors, throttling), so a sum never falls. Of RAPL, Slingshot
+  and Lustre the sum is left out until all can be read.
 * If `--interval` is longer than 30 s, counters of energy that go around (RAPL) are read every 30 s all the same.
 * `cgroup_*` is the control group that the scheduler (Slurm, PBS, LSF) made for the job in which telem runs, with all
   its steps, or that of the container. It is found from telem's own path, never by a name. Outside of a job (a login
