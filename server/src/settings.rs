@@ -62,6 +62,31 @@ pub const SCHEDULER_VARIABLES: [&str; 36] = [
     "CUDA_VISIBLE_DEVICES",
 ];
 
+/// Longest list of control groups that is read.
+const CGROUP_BYTES_MAX: u64 = 64 << 10;
+
+/// The control group of a process, which holds all processes of its job where a scheduler or a container made it;
+/// `None` where that is the whole machine. `process` is a number, or `self`.
+pub fn cgroup(process: &str) -> Option<String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(format!("/proc/{process}/cgroup")).ok()?;
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, CGROUP_BYTES_MAX), &mut text).ok()?;
+    cgroup_of(&text)
+}
+
+/// That of the one hierarchy of version 2, else that which counts memory.
+fn cgroup_of(text: &str) -> Option<String> {
+    let path = |is_it: &dyn Fn(&str) -> bool| {
+        let lines = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        lines
+            .into_iter()
+            .find(|(controllers, path)| is_it(controllers) && *path != "/")
+            .map(|(_, path)| path.to_owned())
+    };
+    path(&|controllers| controllers.is_empty())
+        .or_else(|| path(&|controllers| controllers.split(',').any(|one| one == "memory")))
+}
+
 /// The job that a job is a part of: that of telem in which it was started, else the scheduler's array.
 pub fn parent(id: &str, env: impl Fn(&str) -> Option<String>) -> Option<String> {
     let named = ["TELEM_JOB", "SLURM_ARRAY_JOB_ID", "PBS_ARRAY_ID"].into_iter().filter_map(env);

@@ -50,6 +50,7 @@ pub fn started(start: &Start, env: impl Fn(&str) -> Option<String>) -> Json {
         "level": start.level,
         "telem": VERSION,
         "git": git(),
+        "cgroup": settings::cgroup("self"),
         "scheduler": variables.collect::<Map<_, _>>(),
         "start": rfc3339(start.time),
     })

@@ -110,3 +110,16 @@ fn a_pipe_of_settings_is_not_waited_for() {
     let refused = settings(&[pipe.display().to_string()]).unwrap_err();
     assert!(refused.contains("no regular file"), "{refused}");
 }
+
+#[test]
+fn the_control_group_of_a_job_is_told_unless_it_is_the_whole_machine() {
+    let v2 = "0::/system.slice/slurmstepd.scope/job_7/step_0\n";
+    let v1 = "9:name=systemd:/user\n4:cpuset,memory:/slurm/uid_1/job_7\n1:cpu:/\n";
+    let both = "4:memory:/slurm/job_7\n0::/\n";
+    assert_eq!(cgroup_of(v2).as_deref(), Some("/system.slice/slurmstepd.scope/job_7/step_0"));
+    assert_eq!(cgroup_of(v1).as_deref(), Some("/slurm/uid_1/job_7"));
+    assert_eq!(cgroup_of(both).as_deref(), Some("/slurm/job_7"));
+    for none in ["", "0::/\n", "4:memory:/\n", "garbage", "1:cpu:/x\n"] {
+        assert_eq!(cgroup_of(none), None, "{none}");
+    }
+}

@@ -4,10 +4,11 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use telem_ingest::rank;
 
 use super::JobId;
+use crate::config;
 use crate::settings;
 
 /// Most words of a command that are described, and their longest.
@@ -53,6 +54,8 @@ pub fn describe_process(id: &JobId, pid: u32) -> Map<String, Json> {
     let cwd = fs::read_link(format!("{proc}/cwd")).ok();
     add("cwd", cwd.map(|dir| dir.to_string_lossy().into_owned().into()));
     add("pid", Some(pid.into()));
+    add("cgroup", settings::cgroup(&pid.to_string()).map(Json::String));
+    add("host", Some(json!({ "name": config::host_name() })));
     add("scheduler", Some(Json::Object(scheduler)));
     fields
 }
