@@ -375,6 +375,15 @@ def test_a_database_that_another_program_keeps_locked_is_refused(tmp_path):
     assert not (tmp_path / "save").exists()
 
 
+def test_a_dragon_file_of_two_gigabytes_is_read_where_its_rows_are(telem, tmp_path):
+    file = tmp_path / "ts_alice_n1.db"
+    expected = dragon_file(file, 1_000)
+    # A hole, as a file has that was never given back what was cleaned up.
+    os.truncate(file, 2 << 30)
+    imported(file, "-o", tmp_path / "save")
+    assert points(telem, tmp_path / "save", "m") == expected
+
+
 def test_a_dragon_that_still_runs_goes_on_writing(telem, tmp_path):
     file = tmp_path / "ts_alice_n1.db"
     before = dragon_file(file)
