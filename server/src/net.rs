@@ -60,7 +60,7 @@ use self::stall::{StallGuard, StallWatch};
 use crate::http::ApiError;
 use crate::http::asker::{Asker, Presence};
 use crate::protocol::{LineClient, LineService, OwnListener};
-use crate::slots::{self, JobCaller, JobId, JobSlots, JobTie};
+use crate::slots::{self, JobCaller, JobId, JobSlots, JobTie, ProcessMark};
 use crate::state::ServerLimits;
 
 /// How long accepting rests after the operating system had no descriptor for one more connection.
@@ -302,7 +302,9 @@ impl Door {
         // The kernel takes a lock of the process for that, which may be busy with its own memory.
         let read = tokio::task::spawn_blocking(move || {
             let (pid, environment) = pid.and_then(|pid| Some((pid, rank::environment_of(pid)?)))?;
-            let job = JobId::of_environment(&environment).filter(|_| is_shared).map(|id| JobTie::new(id, Some(pid)));
+            let job = JobId::of_environment(&environment)
+                .filter(|_| is_shared)
+                .map(|id| JobTie::new(id, ProcessMark::of(pid)));
             Some((rank::of_environment(&environment), job))
         });
         let read = tokio::time::timeout(PROCESS_TIMEOUT, read).await;

@@ -25,7 +25,8 @@ use telem_engine::{Clock, Db, Durability, JobInterval, MetaChange, Timestamp};
 use telem_ingest::rank;
 
 pub use self::caller::{JobCaller, JobSeat, JobTie, tags_of};
-use self::process::{ProcessMark, describe_process};
+pub use self::process::ProcessMark;
+use self::process::describe_process;
 use crate::config;
 use crate::info::rfc3339;
 
@@ -144,10 +145,6 @@ impl EndReason {
     }
 }
 
-/// Something was to be said about a job, and nothing is known of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownJob;
-
 impl SharedJob {
     fn silence(&self, at: Duration) -> Duration {
         at.saturating_sub(self.heard_at).saturating_add(self.silent_before)
@@ -221,16 +218,16 @@ impl JobSlots {
         Some(job.interval.slot)
     }
 
-    /// As [`JobSlots::hear`]; a job that does not run begins, or goes on. It writes to the database. `pid` is the process
-    /// that sends, where that is known.
-    pub fn begin(&self, id: &JobId, pid: Option<u32>) -> Option<u32> {
+    /// As [`JobSlots::hear`]; a job that does not run begins, or goes on. It writes to the database. `process` sends, where
+    /// that is known.
+    pub fn begin(&self, id: &JobId, process: Option<ProcessMark>) -> Option<u32> {
         if self.is_own(id) {
             return None;
         }
         // Before any lock: the kernel may keep who asks for a process's command waiting.
-        let (fields, process) = match pid {
-            Some(pid) if self.hear(id).is_none() => (describe_process(id, pid), ProcessMark::of(pid)),
-            _ => Default::default(),
+        let fields = match process {
+            Some(process) if self.hear(id).is_none() => describe_process(id, process.pid()),
+            _ => Map::new(),
         };
         let _writing = self.write();
         if let Some(slot) = self.hear(id) {
@@ -301,14 +298,15 @@ impl JobSlots {
         }
     }
 
-    /// Says that a job is over, and how; answers with its description. What was said of its end before stays.
+    /// Says that a job is over, and how; answers with its description, or `None` if none of that id has a slot. What was
+    /// said of its end before stays.
     ///
     /// # Errors
-    /// Those of the engine; nested, [`UnknownJob`].
-    pub fn end(&self, id: &JobId, how: Map<String, Json>) -> telem_engine::Result<Result<Json, UnknownJob>> {
+    /// Those of the engine.
+    pub fn end(&self, id: &JobId, how: Map<String, Json>) -> telem_engine::Result<Option<Json>> {
         let _writing = self.write();
         let (now, at) = self.now();
-        let Some(job) = self.lock().get(id).filter(|job| job.lasts(at)).cloned() else { return Ok(Err(UnknownJob)) };
+        let Some(job) = self.lock().get(id).filter(|job| job.lasts(at)).cloned() else { return Ok(None) };
         let end = if job.phase == JobPhase::Running { now } else { job.interval.end.unwrap_or(job.heard) };
         let interval = self.note_end(&job.interval, end, EndReason::Told, how)?;
         let told = Json::clone(&interval.job);
@@ -319,7 +317,7 @@ impl JobSlots {
             (job.interval, job.phase) = (interval, JobPhase::Over);
         }
         tracing::info!(job = %id, "a job ended");
-        Ok(Ok(told))
+        Ok(Some(told))
     }
 
     /// Changes the description of a job that has a slot; `None` if none of that id has one. It is durable then.
@@ -361,20 +359,29 @@ impl JobSlots {
             self.lock().iter().filter(|(_, job)| is_quiet(job)).map(|(id, job)| (id.clone(), job.clone())).collect();
         for (id, job) in quiet {
             let is_alive = job.process.is_some_and(ProcessMark::is_alive);
-            let ended = match is_alive {
-                true => Ok(None),
-                false => self.note_end(&job.interval, job.heard, EndReason::Silence, Map::new()).map(Some),
-            };
+            {
+                let mut jobs = self.lock();
+                // Something may have come meanwhile.
+                let Some(job) = jobs.get_mut(&id).filter(|known| is_quiet(known)) else { continue };
+                if is_alive {
+                    job.touch((now, at));
+                    continue;
+                }
+                // Before its end is written: what comes from here on waits for that, and takes the end back.
+                job.phase = JobPhase::Silent;
+            }
+            let ended = self.note_end(&job.interval, job.heard, EndReason::Silence, Map::new());
             let mut jobs = self.lock();
-            // Something may have come meanwhile.
-            let Some(job) = jobs.get_mut(&id).filter(|known| is_quiet(known)) else { continue };
+            let Some(job) = jobs.get_mut(&id) else { continue };
             match ended {
-                Ok(None) => job.touch((now, at)),
-                Ok(Some(interval)) => {
-                    (job.interval, job.phase) = (interval, JobPhase::Silent);
+                Ok(interval) => {
+                    job.interval = interval;
                     tracing::info!(job = %id, "nothing is heard of a job any more");
                 }
-                Err(error) => tracing::warn!(%error, job = %id, "the end of a job cannot be noted yet"),
+                Err(error) => {
+                    job.phase = JobPhase::Running;
+                    tracing::warn!(%error, job = %id, "the end of a job cannot be noted yet");
+                }
             }
         }
         let mut jobs = self.lock();

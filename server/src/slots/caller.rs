@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::extract::Request;
 use telem_ingest::default_tags::DefaultTags;
 
-use super::{JobId, JobSlots};
+use super::{JobId, JobSlots, ProcessMark};
 use crate::http;
 
 /// What a connection says of its job.
 #[derive(Debug)]
 pub struct JobTie {
     id: JobId,
-    pid: Option<u32>,
+    process: Option<ProcessMark>,
     /// From the first sample on.
     seat: Mutex<Option<JobSeat>>,
 }
 
 impl JobTie {
-    pub fn new(id: JobId, pid: Option<u32>) -> Self {
-        Self { id, pid, seat: Mutex::default() }
+    pub fn new(id: JobId, process: Option<ProcessMark>) -> Self {
+        Self { id, process, seat: Mutex::default() }
     }
 }
 
@@ -31,9 +31,12 @@ pub struct JobSeat {
 }
 
 impl JobSeat {
-    fn take(slots: &Arc<JobSlots>, id: &JobId) -> Option<Self> {
-        slots.lock().get_mut(id)?.connections += 1;
-        Some(Self { slots: Arc::clone(slots), id: id.clone() })
+    fn take(slots: &Arc<JobSlots>, tie: &JobTie) -> Option<Self> {
+        let mut jobs = slots.lock();
+        let job = jobs.get_mut(&tie.id)?;
+        job.connections += 1;
+        job.process = tie.process.or(job.process);
+        Some(Self { slots: Arc::clone(slots), id: tie.id.clone() })
     }
 }
 
@@ -94,7 +97,7 @@ impl JobCaller {
         if let Some(tie) = &self.tie {
             let mut seat = tie.seat.lock().unwrap_or_else(PoisonError::into_inner);
             if seat.is_none() {
-                *seat = JobSeat::take(&self.slots, &self.id);
+                *seat = JobSeat::take(&self.slots, tie);
             }
         }
         Some(slot)
@@ -102,7 +105,7 @@ impl JobCaller {
 
     /// The same without a seat, on a thread that may wait for a disk.
     pub fn begin(&self) -> Option<u32> {
-        self.slots.begin(&self.id, self.tie.as_ref().and_then(|tie| tie.pid))
+        self.slots.begin(&self.id, self.tie.as_ref().and_then(|tie| tie.process))
     }
 }
 

@@ -19,7 +19,7 @@ const START_FIELD: usize = 19;
 
 /// One process, and no other that gets its number later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ProcessMark {
+pub struct ProcessMark {
     pid: u32,
     started: u64,
 }
@@ -30,6 +30,10 @@ impl ProcessMark {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let started = stat.rsplit_once(") ")?.1.split(' ').nth(START_FIELD)?.parse().ok()?;
         Some(Self { pid, started })
+    }
+
+    pub fn pid(self) -> u32 {
+        self.pid
     }
 
     pub fn is_alive(self) -> bool {

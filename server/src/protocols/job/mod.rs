@@ -25,7 +25,7 @@ use telem_engine::{Db, Durability, ErrorKind, JobPart, MetaChange};
 use crate::http::{ApiError, body};
 use crate::protocol::Protocol;
 use crate::settings::{self, RunLabels};
-use crate::slots::{JobCaller, JobId, UnknownJob};
+use crate::slots::{JobCaller, JobId};
 use crate::state::State;
 
 /// Longest body.
@@ -139,8 +139,7 @@ async fn end(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, Ap
     };
     let fields = [("exit_code", ending.exit_code), ("signal", ending.signal)];
     let how = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
-    let told =
-        written(move || caller.slots().end(caller.id(), how)?.map_err(|UnknownJob| unknown(caller.id()))).await?;
+    let told = written(move || caller.slots().end(caller.id(), how)?.ok_or_else(|| unknown(caller.id()))).await?;
     Ok(answer(&told))
 }
 
