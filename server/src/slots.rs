@@ -24,7 +24,7 @@ use serde_json::{Map, Value as Json, json};
 use telem_engine::{Clock, Db, Durability, JobInterval, MetaChange, Timestamp};
 use telem_ingest::rank;
 
-pub use self::caller::{JobCaller, JobSeat, JobTie, tags_of};
+pub use self::caller::{JobCaller, JobTie, tags_of};
 pub use self::process::ProcessMark;
 use self::process::describe_process;
 use crate::config;

@@ -25,7 +25,7 @@ impl JobTie {
 
 /// A connection of a job that runs, until it is dropped.
 #[derive(Debug)]
-pub struct JobSeat {
+struct JobSeat {
     slots: Arc<JobSlots>,
     id: JobId,
 }
