@@ -22,8 +22,8 @@ const BEGAN_S: i64 = 1_767_225_600;
 const APART_S: i64 = 90;
 /// Samples of each series, one a second.
 const SAMPLES: i64 = 60;
-/// A question to this many runs in a debug build on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(900);
+/// Longest that one question may take: of 2,000 runs an export by a debug build took 10 min on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(7_200);
 
 /// A run, and all that is different of it: its number makes the setting, the values and the times.
 #[derive(Clone, Copy)]
