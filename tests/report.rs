@@ -66,12 +66,12 @@ fn warnings_have_an_exit_code_of_their_own() {
         |at: i64| (0..5).map(move |rank| format!("{},{rank},{}\n", 1_767_225_600 + at, 1 + i64::from(rank == 3)));
     let rows: String = (0..60).flat_map(second).collect();
     std::fs::write(place.path().join("steps.csv"), format!("ts,rank,step_seconds\n{rows}")).unwrap();
-    let mut import = telem(["import", "steps.csv", "--tags", "rank", "--save", "run"]);
+    let mut import = telem(["import", "steps.csv", "--tags", "rank", "--save", "imported"]);
     place.at_home(&mut import);
     assert!(import.output().unwrap().status.success());
-    let (code, text) = report(&place, &["run", "--fail-on-warning"]);
+    let (code, text) = report(&place, &["imported", "--fail-on-warning"]);
     assert!(code == Some(3) && text.contains("straggler"), "{code:?}: {text}");
-    assert_eq!(report(&place, &["run"]).0, Some(0));
+    assert_eq!(report(&place, &["imported"]).0, Some(0));
     assert_eq!(report(&place, &["nowhere", "--fail-on-warning"]).0, Some(1));
     assert_eq!(report(&place, &["--fail-on-warning"]).0, Some(2));
 }
