@@ -26,6 +26,7 @@ mod jobs;
 mod kill;
 mod launch;
 mod limits;
+mod many_runs;
 mod names;
 mod nodes;
 mod opentsdb;

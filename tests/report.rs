@@ -58,3 +58,20 @@ fn a_job_is_reported_while_it_runs_and_when_it_is_over() {
     let (code, why) = report(&place, &["nowhere"]);
     assert!(code == Some(1) && why.contains("cannot report on 'nowhere'"), "{why}");
 }
+
+#[test]
+fn warnings_have_an_exit_code_of_their_own() {
+    let place = Place::new();
+    let second =
+        |at: i64| (0..5).map(move |rank| format!("{},{rank},{}\n", 1_767_225_600 + at, 1 + i64::from(rank == 3)));
+    let rows: String = (0..60).flat_map(second).collect();
+    std::fs::write(place.path().join("steps.csv"), format!("ts,rank,step_seconds\n{rows}")).unwrap();
+    let mut import = telem(["import", "steps.csv", "--tags", "rank", "--save", "imported"]);
+    place.at_home(&mut import);
+    assert!(import.output().unwrap().status.success());
+    let (code, text) = report(&place, &["imported", "--fail-on-warning"]);
+    assert!(code == Some(3) && text.contains("straggler"), "{code:?}: {text}");
+    assert_eq!(report(&place, &["imported"]).0, Some(0));
+    assert_eq!(report(&place, &["nowhere", "--fail-on-warning"]).0, Some(1));
+    assert_eq!(report(&place, &["--fail-on-warning"]).0, Some(2));
+}

@@ -4,8 +4,8 @@
 //! cargo run -p telem-engine --example format_v1 -- DIR
 //! cargo run -p telem-engine --example format_v1 -- --answers DATABASE
 //! ```
-//! The second form tells the answers of a database that telem itself made. The directories in DIR must not exist. Format 1 is frozen. This program documents how the fixtures were made; do not
-//! make them again when a test fails.
+//! The second form tells the answers of a database that telem itself made. The directories in DIR must not exist.
+//! Format 1 is frozen. This program documents how the fixtures were made; do not make them again when a test fails.
 
 #[path = "../../fixtures/db/v1/written.rs"]
 mod written;

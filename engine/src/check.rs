@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::index::SeriesIndex;
 use crate::layout::{self, DAMAGED, Layout, META, SEGMENTS, SERIES, UNFINISHED, WAL};
-use crate::manifest::{Manifest, SegmentEntry};
+use crate::manifest::{JobCopy, Manifest, SegmentEntry};
 use crate::meta::Meta;
 use crate::options::Options;
 use crate::progress::Progress;
@@ -252,11 +252,14 @@ impl Check<'_> {
         let path = self.layout.named(&entry.file);
         match read_entry(self.disk, self.layout, entry) {
             Err(error) => self.report.error(&path, &error),
-            Ok(bytes) => {
-                if let Err(error) = serde_json::from_slice::<Meta>(&bytes) {
-                    self.wrong(&path, "its JSON", &error.to_string(), "metadata");
+            Ok(bytes) => match serde_json::from_slice::<Meta>(&bytes) {
+                Err(error) => self.wrong(&path, "its JSON", &error.to_string(), "metadata"),
+                Ok(meta) if manifest.job.is_some() && manifest.job != JobCopy::of(&entry.file, &meta) => {
+                    let expected = format!("that of {}, which counts", entry.file);
+                    self.warn(&self.layout.manifest(), "its copy of the job's description", "another one", &expected);
                 }
-            }
+                Ok(_) => {}
+            },
         }
         self.done(&path, entry.bytes, progress);
     }

@@ -219,7 +219,7 @@ impl Flusher {
                 .map_err(|error| Error::Internal { what: format!("metadata cannot be written as JSON: {error}") })?;
             let name = layout::meta_name(take(&mut next.next_file));
             // The file before it stays until the next open: a reader of the old manifest may want it.
-            next.meta = Some(self.files.write_file(name, &json, written)?);
+            next.set_meta(self.files.write_file(name, &json, written)?, meta);
             self.files.sync_dir(META)?;
         }
         let sequence = take(&mut next.next_sequence);

@@ -1,16 +1,16 @@
-//! What a closed database says of itself in its manifest and its metadata: two small files, whatever its size. For lists
-//! of many databases, on file systems where each file that is opened costs a message.
+//! What a closed database says of itself in its manifest: one small file, whatever the size of the database. For lists of
+//! many databases, on file systems where each file that is opened costs a message.
 
 #[cfg(test)]
 mod tests;
 
-use std::io;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::info::{DbInfo, wider};
-use crate::layout::Layout;
+use crate::layout::{Layout, WAL_LIST};
 use crate::manifest::Manifest;
 use crate::recover;
 use crate::snapshot::{JobPart, Snapshot};
@@ -34,22 +34,36 @@ pub struct DbGlance {
 }
 
 impl DbGlance {
-    /// `None` of a database that has something in its WAL, or may have: only an open tells what.
+    /// `None` of a database that has something in its WAL, or may have: only an open tells what. Opens the manifest
+    /// alone where that repeats the description of the job, and else the metadata file too; lists two directories.
     ///
     /// # Errors
     /// Io; Corrupt when the manifest or the metadata are not what was written. Other files are not looked at.
     pub fn read(dir: &Path, disk: &dyn Disk) -> Result<Option<Self>> {
+        let files = Layout::new(dir).list(disk, "")?;
+        let names: Vec<_> = files.iter().filter_map(|path| path.file_name()).map(OsString::from).collect();
+        Self::read_among(dir, &names, disk)
+    }
+
+    /// As [`DbGlance::read`], for whoever has listed `dir` already: with the names of the files in it.
+    ///
+    /// # Errors
+    /// As [`DbGlance::read`].
+    pub fn read_among(dir: &Path, files: &[OsString], disk: &dyn Disk) -> Result<Option<Self>> {
         let layout = Layout::new(dir);
-        let Some(manifest) = Manifest::load(disk, &layout)? else { return Ok(None) };
-        let has_list = match disk.open(&layout.wal_list()) {
-            Ok(_) => true,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(Error::io("open", &layout.wal_list())(error)),
-        };
-        if has_list || !layout.wal_files(disk)?.is_empty() {
+        if files.iter().any(|name| name == WAL_LIST) || !layout.wal_files(disk)?.is_empty() {
             return Ok(None);
         }
-        let meta = recover::read_meta(disk, &layout, &manifest)?;
+        // After that: a writer that began meanwhile has left at least what it found.
+        let Some(mut manifest) = Manifest::load(disk, &layout)? else { return Ok(None) };
+        let copy = manifest.job.take().filter(|job| manifest.meta.as_ref().is_some_and(|entry| job.is_of(&entry.file)));
+        let (job, parts) = match copy {
+            Some(copy) => (Some(copy.into_description()), Vec::new()),
+            None => {
+                let meta = recover::read_meta(disk, &layout, &manifest)?;
+                (meta.job().cloned(), JobPart::shared(&meta, &manifest.node))
+            }
+        };
         let bounds = manifest.segments.iter();
         let bounds = bounds.map(|entry| (Timestamp::from_micros(entry.first), Timestamp::from_micros(entry.last)));
         Ok(Some(Self {
@@ -57,8 +71,8 @@ impl DbGlance {
             samples: manifest.segments.iter().map(|entry| entry.rows).sum(),
             bytes: manifest.files().map(|file| file.bytes).sum(),
             time_bounds: bounds.reduce(wider),
-            job: meta.job().cloned(),
-            parts: JobPart::shared(&meta, &manifest.node),
+            job,
+            parts,
             node: manifest.node,
         }))
     }

@@ -91,7 +91,7 @@ pub use flush::FlushReport;
 pub use glance::DbGlance;
 pub use index::{JOB_TAG, MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
-pub use layout::{CONNECTION as CONNECTION_FILE, SAVE_NOTE};
+pub use layout::{CONNECTION as CONNECTION_FILE, MANIFEST as MANIFEST_FILE, SAVE_NOTE};
 pub use meta::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
 pub use meta::{
     Annotation, JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, Meta, MetaChange, MetricKind,

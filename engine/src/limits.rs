@@ -7,6 +7,7 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::manifest::JOB_COPY_BYTES_MAX;
 use crate::memtable::SAMPLE_BYTES;
 use crate::meta::{JOB_BYTES_MAX, JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, TEXT_BYTES_MAX};
 use crate::options::Options;
@@ -99,6 +100,11 @@ pub fn names() -> Vec<LimitRow> {
         .flag("--series-max"),
         LimitRow::new("bytes of a text of metadata (`TEXT_BYTES_MAX`)", bytes(TEXT_BYTES_MAX as u64), "refused"),
         LimitRow::new("bytes of a job's description (`JOB_BYTES_MAX`)", bytes(JOB_BYTES_MAX as u64), "refused"),
+        LimitRow::new(
+            "bytes of a description that the manifest repeats (`JOB_COPY_BYTES_MAX`)",
+            bytes(JOB_COPY_BYTES_MAX as u64),
+            "`telem ls` reads the metadata file too",
+        ),
         LimitRow::new(
             "jobs that shared a database (`JOB_INTERVALS_MAX`)",
             count(JOB_INTERVALS_MAX),

@@ -6,6 +6,7 @@
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod job_copy;
 
 use std::path::Path;
 
@@ -14,7 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
 use crate::layout::{self, Layout};
+use crate::meta::Meta;
 use crate::time::{TimeRange, Timestamp};
+pub use job_copy::{JOB_COPY_BYTES_MAX, JobCopy};
 
 /// The version of the whole directory's layout that this code writes, and the newest it reads.
 pub const FORMAT: u32 = 1;
@@ -43,6 +46,9 @@ pub struct Manifest {
     /// WAL files below this number are covered by the files named here.
     pub first_wal: u64,
     pub meta: Option<FileEntry>,
+    /// What `meta` says of the job, where that is short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobCopy>,
     pub series: Vec<SeriesEntry>,
     pub segments: Vec<SegmentEntry>,
 }
@@ -102,9 +108,16 @@ impl Manifest {
             next_file: 1,
             first_wal: 1,
             meta: None,
+            job: None,
             series: Vec::new(),
             segments: Vec::new(),
         }
+    }
+
+    /// Names the metadata file, which holds `meta`.
+    pub fn set_meta(&mut self, entry: FileEntry, meta: &Meta) {
+        self.job = JobCopy::of(&entry.file, meta);
+        self.meta = Some(entry);
     }
 
     /// How many series the series files hold.

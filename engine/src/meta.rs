@@ -3,7 +3,7 @@
 //! Every change is one record of the WAL; a flush writes all of it into one immutable JSON file.
 //! The first-seen order of names is not here: it follows from the order of series ids.
 
-mod exact;
+pub(crate) mod exact;
 mod interval;
 pub mod inventory;
 

@@ -11,7 +11,7 @@ use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
 use crate::index::SeriesIndex;
 use crate::layout::{self, Layout, META, SEGMENTS, SERIES, WAL, WRITER};
-use crate::manifest::{FileEntry, Manifest};
+use crate::manifest::{FileEntry, JobCopy, Manifest};
 use crate::memtable::Memtable;
 use crate::meta::Meta;
 use crate::options::Options;
@@ -260,7 +260,7 @@ pub fn database_id(options: &Options, layout: &Layout) -> String {
 }
 
 /// Reads the series and metadata that the manifest names.
-fn load(disk: &dyn Disk, layout: &Layout, manifest: Manifest) -> Result<Recovered> {
+fn load(disk: &dyn Disk, layout: &Layout, mut manifest: Manifest) -> Result<Recovered> {
     let index = SeriesIndex::default();
     // A damaged manifest may say anything: no more room than the files can fill.
     let bytes: u64 = manifest.series.iter().map(|entry| entry.file.bytes).sum();
@@ -278,6 +278,8 @@ fn load(disk: &dyn Disk, layout: &Layout, manifest: Manifest) -> Result<Recovere
         })?;
     }
     let meta = read_meta(disk, layout, &manifest)?;
+    // Whatever stood there: the file counts. The next manifest says so, also of a database that had no copy.
+    manifest.job = manifest.meta.as_ref().and_then(|entry| JobCopy::of(&entry.file, &meta));
     let memtable = Memtable::default();
     let next_wal = manifest.first_wal;
     let report = RecoveryReport::default();

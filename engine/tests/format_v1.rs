@@ -13,7 +13,7 @@ use telem_engine::check::check;
 use telem_engine::repair::repair;
 
 /// Those that are written again here, and those that the binary made.
-const SAVED: [&str; 4] = [written::NAMES[0], written::NAMES[1], "gpus", "gpus-killed"];
+const SAVED: [&str; 5] = [written::NAMES[0], written::NAMES[1], written::NAMES[2], "gpus", "gpus-killed"];
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/db/v1")
@@ -126,7 +126,12 @@ fn the_same_samples_are_written_to_the_same_bytes() {
             let what = format!("{name}/{}", file.display());
             if file == Path::new("MANIFEST") {
                 if version == WRITTEN_BY {
-                    assert_eq!(manifest(&found), manifest(&expected), "{what}");
+                    let (mut found, expected) = (manifest(&found), manifest(&expected));
+                    // The copy of the job's description came later. Beside it all is as it was.
+                    if expected.get("job").is_none() {
+                        found.as_object_mut().unwrap().remove("job").unwrap();
+                    }
+                    assert_eq!(found, expected, "{what}");
                 }
             } else if file.extension().is_some_and(|extension| extension == "parquet") && version != WRITTEN_BY {
                 assert!(before_footer(&found) == before_footer(&expected), "{what}");

@@ -9,7 +9,7 @@ import pytest
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures" / "db" / "v1"
 
 
-@pytest.mark.parametrize("name", ["killed", "closed", "gpus", "gpus-killed"])
+@pytest.mark.parametrize("name", ["killed", "closed", "described", "gpus", "gpus-killed"])
 def test_a_reader_written_from_the_description_finds_every_bit(name):
     *expected, expected_meta = (FIXTURES / f"{name}.answers").read_text(encoding="utf-8").splitlines()
     lines, meta = format_v1.answers(FIXTURES / name)

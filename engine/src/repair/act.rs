@@ -145,7 +145,8 @@ impl Acting<'_> {
         self.sync_dir(&self.layout.sub(SERIES))?;
         if let Some(bytes) = &plan.new_meta {
             let name = layout::meta_name(take(&mut manifest.next_file));
-            manifest.meta = Some(self.write_new(name, bytes)?);
+            let meta = serde_json::from_slice(bytes).unwrap_or_default();
+            manifest.set_meta(self.write_new(name, bytes)?, &meta);
             self.sync_dir(&self.layout.sub(META))?;
         }
         for part in &plan.segments {

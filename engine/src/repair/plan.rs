@@ -206,6 +206,8 @@ impl Planner<'_> {
                 self.new_manifest(&segments)?
             }
         };
+        // Of another file, or of one that is lost, it is a copy of nothing.
+        manifest.job = manifest.job.filter(|job| meta.as_ref().is_some_and(|entry| job.is_of(&entry.file)));
         manifest.meta = meta;
         let (mut sequence, mut file) = (manifest.next_sequence, manifest.next_file);
         for folder in [SEGMENTS, SERIES, META] {

@@ -4,6 +4,7 @@ mod cache;
 mod find;
 mod read;
 mod row;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray}
 use arrow::datatypes::{DataType, Field, Schema};
 use clap::Args;
 use serde_json::Value as Json;
+use telem_engine::disk::{Disk, OsDisk};
 use telem_engine::{Clock, SystemClock};
 
 use self::cache::RunCache;
@@ -76,7 +78,8 @@ pub fn run(args: &LsArgs) -> Result<(), CliFailure> {
     let places = find::databases(&args.dirs, args.depth).map_err(CliFailure::failed)?;
     let cache = if args.no_cache { RunCache::none() } else { RunCache::of_user() };
     let mut found = RunList::default();
-    for row in read::rows(&places, &args.columns, SystemClock::new().now(), &cache) {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    for row in read::rows(&places, &args.columns, SystemClock::new().now(), &cache, &disk) {
         found.add(row);
     }
     cache.save();

@@ -139,6 +139,9 @@ enum Command {
     Nodes(nodes::NodesArgs),
 }
 
+/// The exit code where there are warnings.
+const WARNED: u8 = 3;
+
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
 pub(crate) enum CliFailure {
@@ -148,6 +151,8 @@ pub(crate) enum CliFailure {
     Failed(String),
     /// It worked, and what it reports is bad news. Nothing more to print.
     BadNews,
+    /// The same, for whoever tells it apart from a failure: there are warnings.
+    Warned,
     /// Our output has no reader any more.
     ReaderGone,
 }
@@ -166,6 +171,7 @@ impl CliFailure {
         let (message, code) = match self {
             Self::ReaderGone => return ExitCode::SUCCESS,
             Self::BadNews => return ExitCode::FAILURE,
+            Self::Warned => return ExitCode::from(WARNED),
             Self::Usage(message) => (message, 2),
             Self::Failed(message) => (message, 1),
         };
@@ -176,7 +182,7 @@ impl CliFailure {
     /// What is to be said about it.
     fn into_message(self) -> String {
         match self {
-            Self::ReaderGone | Self::BadNews => String::new(),
+            Self::ReaderGone | Self::BadNews | Self::Warned => String::new(),
             Self::Usage(message) | Self::Failed(message) => message,
         }
     }

@@ -58,7 +58,9 @@ pub struct ReportArgs {
     /// Print the views of the report, and nothing else
     #[arg(long)]
     sql: bool,
-    /// End with exit code 1 if there is a warning
+    /// End with exit code 3 if there is a warning
+    ///
+    /// 1 means that there is no report, 2 that the command was used wrongly.
     #[arg(long)]
     fail_on_warning: bool,
     #[command(flatten)]
@@ -115,7 +117,7 @@ impl RunReport {
 }
 
 /// # Errors
-/// Failed for a run that cannot be read; BadNews for one with warnings, where that was asked for.
+/// Failed for a run that cannot be read; Warned for one with warnings, where that was asked for.
 pub fn run(args: &ReportArgs) -> Result<(), CliFailure> {
     let mut out = io::stdout().lock();
     let Some(named) = args.run.as_ref().filter(|_| !args.sql) else {
@@ -137,7 +139,7 @@ pub fn run(args: &ReportArgs) -> Result<(), CliFailure> {
     out.write_all(text.as_bytes())?;
     out.flush()?;
     match args.fail_on_warning && !report.warnings.is_empty() {
-        true => Err(CliFailure::BadNews),
+        true => Err(CliFailure::Warned),
         false => Ok(()),
     }
 }

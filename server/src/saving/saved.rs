@@ -17,7 +17,7 @@ use std::thread;
 use rustix::process::{Resource, getrlimit};
 use telem_engine::check;
 use telem_engine::disk::OsDisk;
-use telem_engine::{Clock, Db, Options, Unopened};
+use telem_engine::{Clock, DATABASE_FOLDERS, Db, Options, Unopened};
 use telem_query::MissingNode;
 
 use crate::client::Address;
@@ -123,9 +123,9 @@ pub fn engine_options(databases: usize, clock: Arc<dyn Clock>) -> Options {
     }
 }
 
-/// The databases that `named` directories are or hold, one level down, or two where there is none on the first: in the
-/// order given, those of one directory by
-/// name (`n1-2` before `n1-10`). One that is named twice is used once, at its last place.
+/// The databases that `named` directories are and hold, at most two levels down: in the order given, those of one
+/// directory by name (`n1-2` before `n1-10`). In a directory that is a database nothing is looked for, but in one of
+/// those that a user named. One that is named twice is used once, at its last place.
 ///
 /// # Errors
 /// The first directory that is not a database and holds none, or that cannot be read; too many databases.
@@ -192,29 +192,43 @@ fn databases_of(
         }
         Err(source) => return Err(io_error("look at", dir)(source)),
     }
-    if stands_in(dir)? {
-        return Ok(vec![dir.to_path_buf()]);
+    let is_database = stands_in(dir)?;
+    let mut inside = match directories_in(dir) {
+        // One that may be read and not listed.
+        Err(error) if is_database && is_not_ours(&error) => return Ok(vec![dir.to_path_buf()]),
+        inside => inside?,
+    };
+    if is_database {
+        inside.retain(|path| DATABASE_FOLDERS.iter().all(|folder| path.file_name() != Some(folder.as_ref())));
     }
-    let inside = directories_in(dir)?;
     let mut databases = those_with(&inside, stands_in)?;
-    if databases.is_empty() {
-        // A folder of runs, each with a database for each node.
-        let mut of_runs = Vec::new();
-        for run in &inside {
-            match directories_in(run) {
-                Ok(nodes) => of_runs.extend(nodes),
-                // What others keep beside the runs is not ours to read.
-                Err(SavedError::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {}
-                Err(error) => return Err(error),
-            }
+    // The others may be runs, each with a database for each node.
+    let known: HashSet<&PathBuf> = databases.iter().collect();
+    let mut of_runs = Vec::new();
+    for run in inside.iter().filter(|run| !known.contains(run)) {
+        match directories_in(run) {
+            Ok(nodes) => of_runs.extend(nodes),
+            // What others keep beside the runs is not ours to read.
+            Err(error) if is_not_ours(&error) => {}
+            Err(error) => return Err(error),
         }
-        databases = those_with(&of_runs, stands_in)?;
+    }
+    databases.extend(those_with(&of_runs, stands_in)?);
+    if is_database {
+        databases.push(dir.to_path_buf());
     }
     if databases.is_empty() {
         return Err(SavedError::Empty { path: dir.to_path_buf(), directories: inside.len() });
     }
     databases.sort_by(|a, b| by_name(&a.to_string_lossy(), &b.to_string_lossy()));
     Ok(databases)
+}
+
+/// Whether it says that this user may not look there, or that what was there is gone by now.
+fn is_not_ours(error: &SavedError) -> bool {
+    let of_kind =
+        |source: &io::Error| matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound);
+    matches!(error, SavedError::Io { source, .. } if of_kind(source))
 }
 
 /// The directories in a directory. Links are followed: a directory of links is how saved databases of several jobs are put

@@ -91,10 +91,10 @@ impl RunCache {
         Self::default()
     }
 
-    /// What the database in `dir` said, where it is unchanged and `metrics` were looked for.
-    pub fn get(&self, dir: &Path, metrics: &[String]) -> Option<RunRow> {
+    /// What the database in `dir` said, where it is unchanged and knows a setting or a tag for each of `columns`, or has looked for a metric.
+    pub fn get(&self, dir: &Path, columns: &[String]) -> Option<RunRow> {
         let cached = self.known.get(dir)?;
-        if !metrics.iter().all(|metric| cached.lasts.contains_key(metric))
+        if !columns.iter().all(|name| cached.row.has_label(name) || cached.lasts.contains_key(name))
             || DatabaseStamp::of(dir).ok()? != cached.stamp
         {
             return None;
@@ -103,9 +103,14 @@ impl RunCache {
         Some(cached.row())
     }
 
-    /// Notes what a run says that is over. `stamp` was taken before it was read.
+    /// To be taken before the database in `dir` is read; `None` where nothing is kept.
+    pub fn stamp(&self, dir: &Path) -> Option<DatabaseStamp> {
+        self.path.as_ref().and_then(|_| DatabaseStamp::of(dir).ok())
+    }
+
+    /// Notes what a run says that is over, and [has no WAL](has_wal). `stamp` was taken before it was read.
     pub fn put(&self, dir: &Path, stamp: DatabaseStamp, row: &RunRow) {
-        if self.path.is_none() || !row.is_over() || dir.to_str().is_none() || has_wal(dir) {
+        if self.path.is_none() || !row.is_over() || dir.to_str().is_none() {
             return;
         }
         self.meet(dir, CachedRun::new(stamp, row));
@@ -136,7 +141,7 @@ impl RunCache {
 }
 
 /// Whether samples may come into a database without a change of its stamp.
-fn has_wal(dir: &Path) -> bool {
+pub fn has_wal(dir: &Path) -> bool {
     let is_wal = |entry: fs::DirEntry| entry.path().extension().is_some_and(|ending| ending == "wal");
     fs::read_dir(dir.join("wal")).into_iter().flatten().flatten().any(is_wal)
 }

@@ -1,70 +1,79 @@
-//! What the databases of runs say, read by several threads: on a file system that many nodes share most of the time is
-//! spent waiting for it.
+//! What the databases of runs say.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::path::Path;
+use std::sync::Arc;
 
-use telem_engine::disk::OsDisk;
+use telem_engine::disk::Disk;
 use telem_engine::{Db, DbGlance, Options, Timestamp};
 
-use super::cache::{DatabaseStamp, RunCache};
+use super::cache::{RunCache, has_wal};
+use super::find::{DatabasePlace, is_no_file};
 use super::row::{RunRow, last_values};
+use super::spread::spread;
 
-/// Databases that are read at once.
-const READERS: usize = 16;
-
-/// The row of each of `databases`, in their order, with the last values of `metrics`.
-pub fn rows(databases: &[PathBuf], metrics: &[String], now: Timestamp, cache: &RunCache) -> Vec<RunRow> {
-    let next = AtomicUsize::new(0);
-    let read = || {
-        let mut rows = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(dir) = databases.get(at) else { return rows };
-            rows.push((at, row(dir, metrics, now, cache)));
-        }
-    };
-    let mut rows: Vec<(usize, RunRow)> = thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS.min(databases.len())).map(|_| scope.spawn(read)).collect();
-        // A reader that panics ends the command as it would here.
-        let joined =
-            readers.into_iter().map(|reader| reader.join().unwrap_or_else(|why| std::panic::resume_unwind(why)));
-        joined.flatten().collect()
-    });
-    rows.sort_unstable_by_key(|(at, _)| *at);
-    rows.into_iter().map(|(_, row)| row).collect()
+/// The row of each of `places`, in their order, with a setting, a tag or the last value for each of `columns`. Of a
+/// database that this user may not read there is none.
+pub fn rows(
+    places: &[DatabasePlace],
+    columns: &[String],
+    now: Timestamp,
+    cache: &RunCache,
+    disk: &Arc<dyn Disk>,
+) -> Vec<RunRow> {
+    spread(places, |place| row(place, columns, now, cache, disk)).into_iter().flatten().collect()
 }
 
-fn row(dir: &Path, metrics: &[String], now: Timestamp, cache: &RunCache) -> RunRow {
-    if let Some(row) = cache.get(dir, metrics) {
-        return row;
+fn row(
+    place: &DatabasePlace,
+    columns: &[String],
+    now: Timestamp,
+    cache: &RunCache,
+    disk: &Arc<dyn Disk>,
+) -> Option<RunRow> {
+    let dir = &*place.dir;
+    if let Some(row) = cache.get(dir, columns) {
+        return Some(row);
     }
     // Before it is read: what somebody writes meanwhile is read by the next call.
-    let stamp = DatabaseStamp::of(dir);
-    let read = || {
-        // Where no values are asked for and all is in order, two small files say it all.
-        if metrics.is_empty()
-            && let Some(glance) = DbGlance::read(dir, &OsDisk)?
-        {
-            return Ok(RunRow::of(&glance, now));
-        }
-        let db = Db::open_read_only(dir, Options::default())?;
-        let snapshot = db.snapshot();
-        let mut row = RunRow::of(&DbGlance::of(db.info()?, &snapshot), now);
-        row.lasts = last_values(&snapshot, metrics)?;
-        Ok(row)
+    let stamp = cache.stamp(dir);
+    let (row, may_have_wal) = match glanced(place, columns, now, &**disk) {
+        Ok(Some(row)) => (Ok(row), false),
+        Ok(None) => (opened(dir, columns, now, disk), true),
+        Err(error) => (Err(error), true),
     };
-    match read() {
+    match row {
         Ok(row) => {
-            if let Ok(stamp) = stamp {
+            if let Some(stamp) = stamp.filter(|_| !may_have_wal || !has_wal(dir)) {
                 cache.put(dir, stamp, &row);
             }
-            row
+            Some(row)
         }
-        Err(error) => {
-            let error: telem_engine::Error = error;
-            RunRow::broken(dir, &error.to_string())
-        }
+        Err(error) => is_ours(dir, &**disk).then(|| RunRow::broken(dir, &error.to_string())),
     }
+}
+
+/// What one small file says: of a run that is over, unless values of metrics are asked for.
+fn glanced(
+    place: &DatabasePlace,
+    columns: &[String],
+    now: Timestamp,
+    disk: &dyn Disk,
+) -> telem_engine::Result<Option<RunRow>> {
+    let Some(files) = &place.files else { return Ok(None) };
+    let Some(glance) = DbGlance::read_among(&place.dir, files, disk)? else { return Ok(None) };
+    let row = RunRow::of(&glance, now);
+    Ok(columns.iter().all(|name| row.has_label(name)).then_some(row))
+}
+
+fn opened(dir: &Path, columns: &[String], now: Timestamp, disk: &Arc<dyn Disk>) -> telem_engine::Result<RunRow> {
+    let db = Db::open_read_only(dir, Options { disk: Arc::clone(disk), ..Options::default() })?;
+    let snapshot = db.snapshot();
+    let mut row = RunRow::of(&DbGlance::of(db.info()?, &snapshot), now);
+    row.lasts = last_values(&snapshot, columns)?;
+    Ok(row)
+}
+
+/// Whether this user may read the manifest there: what one may not read is somebody else's, and no broken run.
+fn is_ours(dir: &Path, disk: &dyn Disk) -> bool {
+    Db::stands_in(dir, disk).map_or_else(|error| is_no_file(&error), |_| true)
 }

@@ -194,6 +194,11 @@ impl RunRow {
         self.settings.get(name).or_else(|| self.tags.get(name))
     }
 
+    /// Whether it has a setting or a tag of this name.
+    pub fn has_label(&self, name: &str) -> bool {
+        self.label(name).is_some()
+    }
+
     /// A setting, a tag, or the last value of a metric.
     pub fn column(&self, name: &str) -> Option<Json> {
         self.label(name).cloned().or_else(|| self.values.get(name).map(|value| Json::from(*value)))

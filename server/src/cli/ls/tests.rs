@@ -1,6 +1,9 @@
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use telem_engine::disk::{Disk, OsDisk, ReadFile, WriteFile};
 use telem_engine::{Db, DbGlance, Durability, MetaChange, Options, SampleBatch, SeriesKey, TagSet, Value};
 
 use telem_engine::Timestamp;
@@ -93,10 +96,14 @@ fn runs_are_found_to_the_depth_that_is_asked_for_and_filtered_by_what_they_say()
 
 /// What `ls --columns COLUMNS` of `dir` says.
 fn listed(dir: &Path, columns: &[&str], cache: &RunCache) -> Vec<RunRow> {
+    listed_from(&(Arc::new(OsDisk) as Arc<dyn Disk>), dir, columns, cache)
+}
+
+fn listed_from(disk: &Arc<dyn Disk>, dir: &Path, columns: &[&str], cache: &RunCache) -> Vec<RunRow> {
     let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
     let places = find::databases(&[dir.to_path_buf()], 4).unwrap();
     let mut rows = RunList::default();
-    for row in read::rows(&places, &columns, Timestamp::from_seconds(DAY + 100), cache) {
+    for row in read::rows(&places, &columns, Timestamp::from_seconds(DAY + 100), cache, disk) {
         rows.add(row);
     }
     rows.finish(&columns)
@@ -244,4 +251,79 @@ fn a_node_that_knows_the_id_alone_is_of_the_run_that_went_on_when_its_samples_be
         .collect();
     found.sort();
     assert_eq!(found, [["n1", "n2"], ["n1-2", "n2-2"]]);
+}
+
+/// The file system, which remembers what was asked of it.
+#[derive(Debug, Default)]
+struct WatchedDisk {
+    opened: Mutex<Vec<PathBuf>>,
+    listed: Mutex<Vec<PathBuf>>,
+}
+
+impl Disk for WatchedDisk {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        OsDisk.create(path)
+    }
+
+    fn reopen(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        OsDisk.reopen(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        self.opened.lock().unwrap().push(path.to_path_buf());
+        OsDisk.open(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        OsDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        OsDisk.remove(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        self.listed.lock().unwrap().push(dir.to_path_buf());
+        OsDisk.list(dir)
+    }
+
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        OsDisk.create_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        OsDisk.sync_dir(dir)
+    }
+}
+
+#[test]
+fn of_each_run_that_is_over_one_file_is_opened_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = |id: usize| {
+        json!({"id": id.to_string(), "name": format!("run {id}"), "command": ["train"], "settings": {"lr": 0.1 + id as f64},
+        "start": "1970-01-02T00:00:00Z", "end": "1970-01-02T00:00:05Z", "exit_code": 0})
+    };
+    let runs: Vec<PathBuf> = (0..3).map(|run| dir.path().join(format!("run-{run}/n1"))).collect();
+    for (id, run) in runs.iter().enumerate() {
+        saved_run(run, "n1", &ended(id), 0.5);
+    }
+    let disk = Arc::new(WatchedDisk::default());
+    let seam: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
+    for columns in [&[][..], &["lr"][..]] {
+        let rows = listed_from(&seam, dir.path(), columns, &RunCache::none());
+        assert_eq!(
+            rows.iter().map(|row| row.column("lr")).collect::<Vec<_>>(),
+            [0.1, 1.1, 2.1].map(|lr| Some(json!(lr)))
+        );
+        let taken = |what: &Mutex<Vec<PathBuf>>| {
+            let mut taken = std::mem::take(&mut *what.lock().unwrap());
+            taken.sort();
+            taken
+        };
+        assert_eq!(taken(&disk.opened), runs.iter().map(|run| run.join("MANIFEST")).collect::<Vec<_>>());
+        assert_eq!(taken(&disk.listed), runs.iter().map(|run| run.join("wal")).collect::<Vec<_>>());
+    }
+    // The value of a metric is in the samples alone.
+    assert_eq!(listed_from(&seam, dir.path(), &["loss"], &RunCache::none())[0].values["loss"], 0.5);
+    assert!(disk.opened.lock().unwrap().iter().any(|path| path.starts_with(runs[0].join("segments"))));
 }

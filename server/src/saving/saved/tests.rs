@@ -51,10 +51,16 @@ fn a_database_that_is_named_twice_counts_once_and_stands_where_it_was_named_last
 
 #[test]
 fn a_folder_of_runs_stands_for_the_databases_of_all_of_them() {
-    let dir = tree(&["runs/a/n1", "runs/a/n2", "runs/b/n1", "mixed/n1", "mixed/run/n1"]);
+    let dir = tree(&["runs/a/n1", "runs/a/n2", "runs/b/n1", "runs/a/n1/deeper"]);
     assert_eq!(found(dir.path(), &["runs"]).unwrap(), ["runs/a/n1", "runs/a/n2", "runs/b/n1"]);
-    // What lies deeper than a database of the directory itself is something else.
-    assert_eq!(found(dir.path(), &["mixed"]).unwrap(), ["mixed/n1"]);
+}
+
+#[test]
+fn databases_beside_runs_and_runs_within_a_database_that_is_named_are_read_too() {
+    let dir = tree(&["mixed/n1", "mixed/run/n1", "mixed/logs/today/", "own", "own/run/n1", "own/n2", "own/damaged/n3"]);
+    assert_eq!(found(dir.path(), &["mixed"]).unwrap(), ["mixed/n1", "mixed/run/n1"]);
+    assert_eq!(found(dir.path(), &["own"]).unwrap(), ["own", "own/n2", "own/run/n1"]);
+    assert_eq!(found(dir.path(), &["own/n2"]).unwrap(), ["own/n2"]);
 }
 
 #[test]

@@ -76,6 +76,28 @@ async fn a_metric_without_steps_has_no_such_column_and_a_tag_of_that_name_stays_
     }
 }
 
+#[tokio::test]
+async fn many_series_have_each_its_own_steps_whether_they_are_of_one_time_or_not() {
+    let mut text = String::new();
+    for rank in 0..40 {
+        // Of three stretches of time, far from each other.
+        let begin = rank % 3 * 50_000;
+        for (metric, kept) in [("loss", 1..8), ("rate", 0..7), ("step", rank % 4..6)] {
+            let points: Vec<String> = kept.map(|at| format!("{}:{}", begin + at, rank * 100 + at)).collect();
+            text += &format!("{metric}{{rank={rank}}} {}\n", points.join(" "));
+        }
+    }
+    let asked = Asked::load(&text);
+    for metric in ["loss", "rate"] {
+        let by_column = asked.answer(&format!("SELECT rank, ts, value, step FROM {metric} ORDER BY rank, ts")).await;
+        let join = format!(
+            "SELECT v.rank, v.ts, v.value, step.value_int AS step FROM {metric} v LEFT JOIN step USING (ts, rank) \
+             ORDER BY v.rank, v.ts"
+        );
+        assert_eq!(by_column, asked.answer(&join).await);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
