@@ -12,6 +12,7 @@ use telem_engine::limits::{LimitRow, bytes, count, share, time};
 
 use crate::cluster::members::SERIES_MAX;
 use crate::cluster::worker::PLAN_BYTES_MAX;
+use crate::functions::{BOUNDS_MAX, BUCKETS_MAX};
 use crate::guard::rewrite::CONSTANT_BYTES_MAX;
 use crate::guard::scalar::{FIXED_ELEMENTS_MAX, STEPS_MAX};
 use crate::guard::{OUTPUT_BYTES_MAX, PLANNED_BYTES_MAX, RowCopies, VALUE_BYTES_MAX};
@@ -109,6 +110,8 @@ pub fn queries() -> Vec<LimitRow> {
             count(FIXED_ELEMENTS_MAX),
             ERROR,
         ),
+        LimitRow::new("buckets of `histogram` (`BUCKETS_MAX`)", count(BUCKETS_MAX), ERROR),
+        LimitRow::new("buckets of `histogram_quantile` (`BOUNDS_MAX`)", count(BOUNDS_MAX), ERROR),
         LimitRow::new("steps to compare two texts by `levenshtein` (`STEPS_MAX`)", count(STEPS_MAX), ERROR),
         LimitRow::new(
             "bytes, operators, tables and nesting of SQL (`SQL_BYTES_MAX`, `OPERATORS_MAX`, `TABLES_MAX`, `NESTING_MAX`)",
