@@ -3,7 +3,11 @@
 //! A table has its columns by name, each with its meaning to the leaf ([`Column`]). A scan keeps the columns that it
 //! needs and passes every filter that the leaf can apply on to the leaf ([`pushdown`]).
 
+pub mod asof;
+mod constants;
 pub mod downsample;
+pub mod gaps;
+mod named;
 pub(crate) mod pushdown;
 mod shape;
 #[cfg(test)]
@@ -11,11 +15,13 @@ mod tests;
 
 use std::sync::Arc;
 
+use arrow::compute::SortOptions;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::{LexOrdering, OrderingRequirements, PhysicalSortExpr, expressions as physical};
 use datafusion::physical_plan::ExecutionPlan;
 use telem_engine::TimeRange;
 
@@ -24,6 +30,7 @@ use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{Column, DeviceField, EnergyField, JobField, RowKind, RowsRequest, has_steps};
 use crate::options::RowOrder;
 use crate::view::View;
+pub use named::NamedArguments;
 use pushdown::Pushed;
 use shape::TableShape;
 
@@ -184,15 +191,41 @@ impl TableProvider for Table {
                 None => request.limit = None,
             }
         }
-        let order = state.config().get_extension::<RowOrder>();
-        let partitions = match order.as_deref() {
-            Some(RowOrder::Stored) => 1,
-            _ => state.config().target_partitions().max(PARTITIONS_MIN),
-        };
-        let (series, passes) = (request.named(self.view.index())?, request.passes()?);
-        let leaf = self.view.leaf(Request::Rows(request), schema, series.as_deref(), &passes);
-        Ok(Arc::new(leaf.with_partitions(partitions)))
+        leaf_of(&self.view, request, schema, state)
     }
+}
+
+/// The leaf that answers `request` in columns of these names.
+fn leaf_of(
+    view: &View,
+    request: RowsRequest,
+    schema: SchemaRef,
+    state: &dyn Session,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let order = state.config().get_extension::<RowOrder>();
+    let partitions = match order.as_deref() {
+        Some(RowOrder::Stored) => 1,
+        _ => state.config().target_partitions().max(PARTITIONS_MIN),
+    };
+    let (series, passes) = (request.named(view.index())?, request.passes()?);
+    let leaf = view.leaf(Request::Rows(request), schema, series.as_deref(), &passes);
+    Ok(Arc::new(leaf.with_partitions(partitions)))
+}
+
+/// The same for a function, which knows columns by their places.
+fn rows_leaf(view: &View, request: RowsRequest, state: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+    let fields: Vec<Field> = request.columns.iter().map(|column| column.field(&column.to_string())).collect();
+    leaf_of(view, request, Arc::new(Schema::new(fields)), state)
+}
+
+/// Rows sorted by these columns, ascending, NULL first.
+fn ordering(schema: &SchemaRef, columns: impl IntoIterator<Item = usize>) -> Option<OrderingRequirements> {
+    let options = SortOptions { descending: false, nulls_first: true };
+    let by = columns.into_iter().map(|at| {
+        let column = physical::Column::new(schema.field(at).name(), at);
+        PhysicalSortExpr::new(Arc::new(column), options)
+    });
+    LexOrdering::new(by).map(OrderingRequirements::from)
 }
 
 /// The column that shows tag `key` in its metric's table: its own name, except that

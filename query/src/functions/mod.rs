@@ -20,6 +20,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
 use crate::leaf::time_type;
+pub(crate) use counter::rfc3339;
 pub(crate) use exact::sum;
 pub(crate) use extreme::{max, min};
 pub(crate) use histogram::BUCKETS_MAX;

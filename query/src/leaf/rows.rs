@@ -10,6 +10,7 @@ mod jobs;
 mod known;
 mod samples;
 mod steps;
+mod stretches;
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,6 +57,10 @@ pub enum RowKind {
     Device,
     /// What a job took of energy on a node, or on one GPU of it.
     Energy,
+    /// Samples of a series of which none is further from the next one than so many microseconds.
+    Stretch {
+        apart: i64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +117,7 @@ impl RowsRequest {
             RowKind::Job => jobs::jobs(self, context, schema, part),
             RowKind::Device => inventory::devices(self, context, schema, part),
             RowKind::Energy => energy::energies(self, context, schema, part),
+            RowKind::Stretch { apart } => stretches::stretches(self, context, schema, part, apart),
             RowKind::Metric => known::metrics(self, context, schema, part),
             RowKind::Node => known::nodes(self, context, schema, part),
         };

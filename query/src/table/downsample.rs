@@ -14,7 +14,6 @@
 
 mod arguments;
 mod exec;
-mod named;
 #[cfg(test)]
 mod tests;
 
@@ -47,8 +46,8 @@ use crate::table::shape::TableShape;
 use crate::table::tag_column;
 use crate::view::View;
 use arguments::Arguments;
+pub(super) use arguments::PARAMETERS;
 use exec::DownsampleExec;
-pub use named::NamedArguments;
 
 /// The name of the function.
 pub const NAME: &str = "downsample";

@@ -7,7 +7,7 @@ use arrow::compute::take;
 use arrow::datatypes::{SchemaRef, TimestampMicrosecondType, UInt32Type};
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
-use telem_engine::{ScanColumn, ScanRequest, SeriesId};
+use telem_engine::{ScanColumn, ScanRequest, SeriesId, TimeRange};
 
 use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, steps, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
@@ -19,9 +19,7 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
     }
     let selected = request.select(&context.snapshot)?;
     let columns = scanned(&request.columns);
-    let ranges = context.job.as_ref().map_or(vec![request.range], |of| {
-        of.ranges.iter().map(|own| own.intersect(request.range)).filter(|range| !range.is_empty()).collect()
-    });
+    let ranges = ranges(request, context);
     let (snapshot, scan_columns) = (context.snapshot.clone(), columns.clone());
     let (series, limit) = (part.of(&selected).to_vec(), request.limit);
     let scan = ranges.into_iter().flat_map(move |range| {
@@ -35,6 +33,13 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
         schema: Arc::clone(schema),
     };
     Ok(Box::new(scan.map(move |batch| named.batch(&batch.map_err(engine_error)?))))
+}
+
+/// When samples are looked for.
+pub(super) fn ranges(request: &RowsRequest, context: &LeafContext) -> Vec<TimeRange> {
+    context.job.as_ref().map_or(vec![request.range], |of| {
+        of.ranges.iter().map(|own| own.intersect(request.range)).filter(|range| !range.is_empty()).collect()
+    })
 }
 
 /// What must be scanned to answer `columns`.
