@@ -153,9 +153,9 @@ impl BucketSums {
     }
 }
 
-/// A bound as clients write it in the tag `le`.
+/// A bound as clients write it in the tag `le`. Some of them cannot send a plus in a tag, and store `_Inf` and `1e_06`.
 fn parse_bound(text: &str) -> Result<f64> {
-    match text.trim().parse::<f64>() {
+    match text.trim().replace('_', "+").parse::<f64>() {
         Ok(bound) => Ok(bound),
         Err(_) => exec_err!("{NAME}: a bound is '{text}', expected a number or +Inf, as in the tag le of NAME_bucket"),
     }

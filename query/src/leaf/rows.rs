@@ -9,6 +9,7 @@ mod inventory;
 mod jobs;
 mod known;
 mod samples;
+mod sorted;
 mod steps;
 mod stretches;
 
@@ -28,6 +29,7 @@ use crate::question::serial;
 pub use energy::EnergyField;
 pub use inventory::DeviceField;
 pub use jobs::JobField;
+pub(crate) use sorted::{MERGED_MAX, groups};
 pub use steps::has_steps;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +44,10 @@ pub struct RowsRequest {
     pub range: TimeRange,
     /// Most rows that are needed; each part may return this many.
     pub limit: Option<usize>,
+    /// Tags by whose values samples come sorted, and then by time; those without a tag come first. None: in the order
+    /// of storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sorted_by: Option<Vec<String>>,
 }
 
 /// What a row is.
@@ -343,6 +349,9 @@ impl fmt::Display for RowsRequest {
         }
         if self.range.end != TimeRange::ALL.end {
             write!(f, ", ts < {}", self.range.end)?;
+        }
+        if let Some(by) = &self.sorted_by {
+            write!(f, ", sorted by [{}], ts", by.join(", "))?;
         }
         self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
     }

@@ -28,7 +28,7 @@ use telem_engine::{TimeRange, Timestamp};
 use super::constants::{Constants, MetricChoice, RelativeTimes};
 use super::pushdown::Pushed;
 use super::shape::TableShape;
-use super::{rows_leaf, tag_column};
+use super::{sorted_leaf, tag_column};
 use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{Column, RowKind, RowsRequest};
 use crate::leaf::time_type;
@@ -195,8 +195,8 @@ impl TableProvider for AsofCall {
             });
         }
         let side = |columns: Vec<Column>, tests, range| {
-            let request = RowsRequest { rows: RowKind::Sample, columns, tests, range, limit: None };
-            rows_leaf(&self.view, request, state)
+            let request = RowsRequest { rows: RowKind::Sample, columns, tests, range, limit: None, sorted_by: None };
+            sorted_leaf(&self.view, request, &self.tags[..self.by], state)
         };
         let right = side(keys().chain([Column::Value]).collect(), of_right, self.range_of_right(range))?;
         let left = side(left, of_left, range)?;

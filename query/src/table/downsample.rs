@@ -205,6 +205,7 @@ async fn bounds(metric: &str, state: &dyn Session) -> Result<Option<(Timestamp, 
         tests: vec![(NameSubject::Metric, of_metric)],
         range: TimeRange::ALL,
         limit: None,
+        sorted_by: None,
     };
     let fields = [Column::FirstTs.field("first_ts"), Column::LastTs.field("last_ts")];
     let (schema, series) = (Arc::new(Schema::new(fields.to_vec())), request.named(view.index())?);

@@ -129,7 +129,7 @@ impl TableProvider for GapsCall {
         let tags = self.shape.columns.len() - COLUMNS.len();
         let columns = self.shape.columns[..tags].iter().cloned().chain([Column::FirstTs, Column::LastTs]).collect();
         let rows = RowKind::Stretch { apart: self.longer_than };
-        let request = RowsRequest { rows, columns, tests, range: self.range, limit: None };
+        let request = RowsRequest { rows, columns, tests, range: self.range, limit: None, sorted_by: None };
         let leaf = rows_leaf(&self.view, request, state)?;
         let (kept, schema) = self.shape.keep(projection)?;
         let output = kept.into_iter().map(|column| match column {
@@ -138,6 +138,6 @@ impl TableProvider for GapsCall {
             Column::LastValue => GapColumn::Seconds,
             tag => GapColumn::Tag(self.shape.columns.iter().position(|known| *known == tag).unwrap_or(tags)),
         });
-        Ok(Arc::new(GapsExec::new(leaf, tags, self.longer_than, output.collect(), schema)))
+        Ok(Arc::new(GapsExec::new(Arc::new(leaf), tags, self.longer_than, output.collect(), schema)))
     }
 }

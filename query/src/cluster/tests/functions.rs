@@ -53,6 +53,8 @@ fn ask(metrics: &[(&str, &[&str; 4], &Samples)], sql: &str) -> [String; 2] {
 }
 
 const WITH_HOST: [&str; 4] = ["host=a", "host=b", "host=c", "host=d"];
+/// Several series of a host.
+const WITH_RANK: [&str; 4] = ["host=a,rank=0", "host=a,rank=1", "host=b,rank=0", "host=b,rank=1"];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
@@ -84,22 +86,26 @@ proptest! {
         right in samples(60),
         tolerance in prop::option::of(0..9_i64),
         start in 0..30_i64,
+        with_rank in any::<bool>(),
     ) {
+        let tags = if with_rank { &WITH_RANK } else { &WITH_HOST };
         let mut expected = Vec::new();
         for (series, second, value, _) in left.iter().filter(|(_, second, ..)| *second >= start) {
-            let before = right.iter().filter(|(of, at, ..)| of == series && at <= second);
+            let host = if with_rank { *series / 2 } else { *series };
+            let before = right.iter().filter(|(of, at, ..)| *of == host && at <= second);
             let latest = before.max_by_key(|(_, at, ..)| *at);
             let latest = latest.filter(|(_, at, ..)| tolerance.is_none_or(|tolerance| second - at <= tolerance));
             let found = latest.map_or_else(String::new, |(.., value, _)| format!("{value}.0"));
-            expected.push(format!("{} {second} {value}.0 {found}", &WITH_HOST[*series][5..]));
+            expected.push(format!("{} {second} {value}.0 {found}", tags[*series]));
         }
         let within = tolerance.map_or_else(String::new, |tolerance| format!(", tolerance => '{tolerance} seconds'"));
         let sql = format!(
-            "SELECT host, to_unixtime(ts) - 1704067200, l, r FROM asof('l', 'r'{within}, by => 'host') \
-             WHERE ts >= to_timestamp({}) AND ts < '2024-01-02' ORDER BY host, ts",
+            "SELECT 'host=' || host{}, to_unixtime(ts) - 1704067200, l, r FROM asof('l', 'r'{within}, by => 'host') \
+             WHERE ts >= to_timestamp({}) AND ts < '2024-01-02' ORDER BY 1, ts",
+            if with_rank { " || ',rank=' || rank" } else { "" },
             1_704_067_200 + start
         );
-        for answer in ask(&[("l", &WITH_HOST, &left), ("r", &WITH_HOST, &right)], &sql) {
+        for answer in ask(&[("l", tags, &left), ("r", &WITH_HOST, &right)], &sql) {
             prop_assert_eq!(answer, expected.join("\n"));
         }
     }

@@ -96,6 +96,14 @@ async fn wrong_arguments_are_named() {
 }
 
 #[test]
+fn bounds_are_read_as_clients_write_them() {
+    let texts = ["0.5", "+Inf", "Inf", "inf", "_Inf", "1e+06", "1e_06", "-2.5", " 3 "];
+    let bounds: Vec<f64> = texts.iter().map(|text| parse_bound(text).unwrap()).collect();
+    let infinity = f64::INFINITY;
+    assert_eq!(bounds, [0.5, infinity, infinity, infinity, infinity, 1e6, 1e6, -2.5, 3.0]);
+}
+
+#[test]
 fn a_histogram_of_too_many_bounds_is_refused() {
     let mut sums = BucketSums { quantile: 0.5, sums: BTreeMap::new(), heap_bytes: 0 };
     for bound in 0..BOUNDS_MAX {

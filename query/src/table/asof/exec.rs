@@ -83,7 +83,7 @@ impl AsofExec {
     }
 
     fn order(&self, side: &Arc<dyn ExecutionPlan>) -> Option<OrderingRequirements> {
-        ordering(&side.schema(), (1..=self.rule.by.len()).chain([0]))
+        ordering(&side.schema(), (1..=self.rule.by.len()).chain([0])).map(OrderingRequirements::from)
     }
 }
 

@@ -1,6 +1,9 @@
 use expect_test::expect;
 
-use crate::testing::Asked;
+use telem_engine::Value;
+
+use crate::options::QueryOptions;
+use crate::testing::{Asked, options};
 
 const DATA: &str = "
     loss{host=a,rank=0} 0:1.0 10:0.9 20:0.8 40:0.6
@@ -173,4 +176,29 @@ async fn both_sides_read_only_what_can_meet() {
               SortExec: expr=[tags[host]@1 ASC, ts@0 ASC], preserve_partitioning=[true]
                 NodeLeafExec: Rows: Sample, columns=[ts, tags[host], value], metric in ["load"], tags[host] in ["a"], ts >= 1704067210000000us, ts < 1704067230000000us
     "#]].assert_eq(&plan);
+}
+
+#[tokio::test]
+async fn it_needs_memory_for_batches_and_not_for_samples() {
+    let asked = Asked::with(QueryOptions { memory_bytes_max: 4 << 20, ..options() });
+    for (metric, rank) in [("loss", "0"), ("loss", "1"), ("load", "")] {
+        let tags = [("host", "a"), ("rank", rank)];
+        let tags = if rank.is_empty() { &tags[..1] } else { &tags };
+        asked.put(metric, tags, (0..200_000).map(|at| (at, Value::Int(at))));
+    }
+    let counted = asked.answer("SELECT count(*), count(load), max(loss - load) FROM asof('loss', 'load')").await;
+    expect![[""]].assert_eq(&counted);
+    let sorted = asked.answer("SELECT host, ts, value FROM loss ORDER BY host, ts").await;
+    assert!(sorted.contains("--query-memory"), "{}", &sorted[..sorted.len().min(300)]);
+}
+
+#[tokio::test]
+async fn of_many_series_with_equal_tags_the_samples_are_sorted() {
+    let ranks: String =
+        (0..20).map(|rank| format!("loss{{host=a,rank={rank}}} {}:1 {}:2\n", rank, 40 - rank)).collect();
+    let asked = Asked::load(&format!("{ranks}load{{host=a}} 0:0.5 20:20.5"));
+    let sql = "SELECT count(*), min(load), max(load), sum(load) FROM asof('loss', 'load')";
+    expect![[""]].assert_eq(&asked.answer(sql).await);
+    let plan = asked.plan(sql).await;
+    assert_eq!(plan.matches("SortExec:").count(), 1, "{plan}");
 }

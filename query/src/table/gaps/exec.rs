@@ -98,7 +98,7 @@ impl ExecutionPlan for GapsExec {
     }
 
     fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
-        vec![ordering(&self.stretches.schema(), 0..=self.tags)]
+        vec![ordering(&self.stretches.schema(), 0..=self.tags).map(OrderingRequirements::from)]
     }
 
     rebuilt!(|operator, children| operator.over(children));
