@@ -128,10 +128,12 @@ const PAGE: &str = include_str!("../docs/sql.md");
 /// The sections whose examples are asked of several nodes.
 const SECTIONS: [&str; 4] = ["## Two metrics", "## Windows of time", "## Histograms and quantiles", "## Gaps"];
 /// Samples of the metrics of which they speak.
-const SAMPLES: [&str; 9] = [
+const SAMPLES: [&str; 11] = [
     "loss{host=a,rank=0} 0s 1s 9 8 7 6 5 _ 4 3 2 1",
     "loss{host=b,rank=1} 0s 1s 9 9 8 8 7 7 6 6 5",
     "loss{host=c,rank=2} 0s 2s 3 2.5 2 1.5",
+    "train.loss{host=a,rank=0} 0s 500ms 1 2 3 4 5 6 7",
+    "train.loss{host=b,rank=1} 0s 1s 4 4 2 2",
     "node_load1{host=a} 0s 2s 1 2 3 4 5",
     "node_load1{host=b} 1s 2s 5 4 3 2",
     "node_load1{host=c} 0s 3s 7 0.5 2",
