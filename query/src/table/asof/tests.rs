@@ -170,11 +170,9 @@ async fn both_sides_read_only_what_can_meet() {
         CooperativeExec
           AsofExec: by=[host], tolerance=10000000 us
             SortPreservingMergeExec: [tags[host]@1 ASC, ts@0 ASC]
-              SortExec: expr=[tags[host]@1 ASC, ts@0 ASC], preserve_partitioning=[true]
-                NodeLeafExec: Rows: Sample, columns=[ts, tags[host], value], metric in ["loss"], tags[host] in ["a"], ts >= 1704067220000000us, ts < 1704067230000000us
+              NodeLeafExec: Rows: Sample, columns=[ts, tags[host], value], metric in ["loss"], tags[host] in ["a"], ts >= 1704067220000000us, ts < 1704067230000000us, sorted by [host], ts
             SortPreservingMergeExec: [tags[host]@1 ASC, ts@0 ASC]
-              SortExec: expr=[tags[host]@1 ASC, ts@0 ASC], preserve_partitioning=[true]
-                NodeLeafExec: Rows: Sample, columns=[ts, tags[host], value], metric in ["load"], tags[host] in ["a"], ts >= 1704067210000000us, ts < 1704067230000000us
+              NodeLeafExec: Rows: Sample, columns=[ts, tags[host], value], metric in ["load"], tags[host] in ["a"], ts >= 1704067210000000us, ts < 1704067230000000us, sorted by [host], ts
     "#]].assert_eq(&plan);
 }
 
@@ -187,7 +185,13 @@ async fn it_needs_memory_for_batches_and_not_for_samples() {
         asked.put(metric, tags, (0..200_000).map(|at| (at, Value::Int(at))));
     }
     let counted = asked.answer("SELECT count(*), count(load), max(loss - load) FROM asof('loss', 'load')").await;
-    expect![[""]].assert_eq(&counted);
+    expect![[r#"
+        +----------+--------------------+--------------------------------+
+        | count(*) | count(asof().load) | max(asof().loss - asof().load) |
+        +----------+--------------------+--------------------------------+
+        | 400000   | 400000             | 0.0                            |
+        +----------+--------------------+--------------------------------+"#]]
+    .assert_eq(&counted);
     let sorted = asked.answer("SELECT host, ts, value FROM loss ORDER BY host, ts").await;
     assert!(sorted.contains("--query-memory"), "{}", &sorted[..sorted.len().min(300)]);
 }
@@ -198,7 +202,13 @@ async fn of_many_series_with_equal_tags_the_samples_are_sorted() {
         (0..20).map(|rank| format!("loss{{host=a,rank={rank}}} {}:1 {}:2\n", rank, 40 - rank)).collect();
     let asked = Asked::load(&format!("{ranks}load{{host=a}} 0:0.5 20:20.5"));
     let sql = "SELECT count(*), min(load), max(load), sum(load) FROM asof('loss', 'load')";
-    expect![[""]].assert_eq(&asked.answer(sql).await);
+    expect![[r#"
+        +----------+------------------+------------------+------------------+
+        | count(*) | min(asof().load) | max(asof().load) | sum(asof().load) |
+        +----------+------------------+------------------+------------------+
+        | 40       | 0.5              | 20.5             | 420.0            |
+        +----------+------------------+------------------+------------------+"#]]
+    .assert_eq(&asked.answer(sql).await);
     let plan = asked.plan(sql).await;
     assert_eq!(plan.matches("SortExec:").count(), 1, "{plan}");
 }
