@@ -122,3 +122,57 @@ fn column_type(data_type: &DataType) -> DefaultColumnType {
         _ => DefaultColumnType::Any,
     }
 }
+
+/// The page about SQL.
+const PAGE: &str = include_str!("../docs/sql.md");
+/// The sections whose examples are asked of several nodes.
+const SECTIONS: [&str; 4] = ["## Two metrics", "## Windows of time", "## Histograms and quantiles", "## Gaps"];
+/// Samples of the metrics of which they speak.
+const SAMPLES: [&str; 11] = [
+    "loss{host=a,rank=0} 0s 1s 9 8 7 6 5 _ 4 3 2 1",
+    "loss{host=b,rank=1} 0s 1s 9 9 8 8 7 7 6 6 5",
+    "loss{host=c,rank=2} 0s 2s 3 2.5 2 1.5",
+    "train.loss{host=a,rank=0} 0s 500ms 1 2 3 4 5 6 7",
+    "train.loss{host=b,rank=1} 0s 1s 4 4 2 2",
+    "node_load1{host=a} 0s 2s 1 2 3 4 5",
+    "node_load1{host=b} 1s 2s 5 4 3 2",
+    "node_load1{host=c} 0s 3s 7 0.5 2",
+    "step_seconds_bucket{rank=0,le=0.1} 0s 60s 0 2 4",
+    "step_seconds_bucket{rank=0,le=1} 0s 60s 0 8 15",
+    "step_seconds_bucket{rank=0,le=+Inf} 0s 60s 0 9 19",
+];
+
+/// The examples of those sections: title, then statement.
+fn examples() -> Vec<(&'static str, &'static str)> {
+    let sections = PAGE.split("\n## ").flat_map(|section| {
+        let title = SECTIONS.iter().find(|title| section.starts_with(&title[3..]));
+        let blocks = title.into_iter().flat_map(move |_| section.split("```sql\n").skip(1));
+        blocks.filter_map(move |block| Some((*title?, block.split("```").next()?)))
+    });
+    let statements =
+        sections.flat_map(|(title, block)| block.split(';').map(move |statement| (title, statement.trim())));
+    statements.filter(|(_, statement)| !statement.is_empty()).collect()
+}
+
+#[test]
+fn examples_of_the_page_answer_the_same_on_one_node_and_on_four() {
+    let loads: Vec<Load> = SAMPLES.iter().map(|line| script::load(line).unwrap()).collect();
+    let [one, four] = [1, 4].map(|count| Spread::load(count, &loads));
+    let answer = |spread: &Spread, statement: &str| {
+        let answer = Sql { queries: spread.queries.clone() }.run(statement);
+        let Ok(DBOutput::Rows { mut rows, .. }) = answer else { panic!("{statement}: {:?}", answer.err()) };
+        if !statement.contains("ORDER BY") {
+            rows.sort();
+        }
+        rows
+    };
+    let examples = examples();
+    for title in SECTIONS {
+        assert!(examples.iter().any(|(of, _)| *of == title), "{title} has no example");
+    }
+    for (title, statement) in examples {
+        let expected = answer(&one, statement);
+        assert!(!expected.is_empty(), "{title}: {statement}");
+        assert_eq!(answer(&four, statement), expected, "{title}: {statement}");
+    }
+}

@@ -12,9 +12,11 @@ use telem_engine::limits::{LimitRow, bytes, count, share, time};
 
 use crate::cluster::members::SERIES_MAX;
 use crate::cluster::worker::PLAN_BYTES_MAX;
+use crate::functions::{BOUNDS_MAX, BUCKETS_MAX};
 use crate::guard::rewrite::CONSTANT_BYTES_MAX;
 use crate::guard::scalar::{FIXED_ELEMENTS_MAX, STEPS_MAX};
 use crate::guard::{OUTPUT_BYTES_MAX, PLANNED_BYTES_MAX, RowCopies, VALUE_BYTES_MAX};
+use crate::leaf::rows::MERGED_MAX;
 use crate::options::{QueryOptions, THREADS_MAX};
 use crate::question::expression::COMPILED_BYTES_MAX;
 use crate::run::ask::ATTEMPTS_MAX;
@@ -108,6 +110,13 @@ pub fn queries() -> Vec<LimitRow> {
             "elements of a value of a fixed size in a cast (`FIXED_ELEMENTS_MAX`)",
             count(FIXED_ELEMENTS_MAX),
             ERROR,
+        ),
+        LimitRow::new("buckets of `histogram` (`BUCKETS_MAX`)", count(BUCKETS_MAX), ERROR),
+        LimitRow::new("buckets of `histogram_quantile` (`BOUNDS_MAX`)", count(BOUNDS_MAX), ERROR),
+        LimitRow::new(
+            "series with equal tags that `asof` merges as it reads (`MERGED_MAX`)",
+            count(MERGED_MAX),
+            "samples of more are sorted in the memory of queries",
         ),
         LimitRow::new("steps to compare two texts by `levenshtein` (`STEPS_MAX`)", count(STEPS_MAX), ERROR),
         LimitRow::new(

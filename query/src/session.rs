@@ -25,7 +25,7 @@ use crate::functions;
 use crate::guard;
 use crate::leaf::LeafContext;
 use crate::options::{BATCH_ROWS, CATALOG, QueryOptions, RowOrder, SCHEMA};
-use crate::table::downsample;
+use crate::table::{NamedArguments, asof, downsample, gaps};
 use crate::view::View;
 
 /// How many operators are named when memory runs out.
@@ -72,8 +72,10 @@ impl Session {
         #[cfg(test)]
         template.register_udf(Arc::new(crate::testing::hold()))?;
         guard::wrap_functions(&mut template)?;
+        template.register_udtf(asof::NAME, Arc::new(asof::AsofFunction));
         template.register_udtf(downsample::NAME, Arc::new(downsample::DownsampleFunction));
-        template.register_relation_planner(Arc::new(downsample::NamedArguments))?;
+        template.register_udtf(gaps::NAME, Arc::new(gaps::GapsFunction));
+        template.register_relation_planner(Arc::new(NamedArguments))?;
         Ok(Self { template })
     }
 

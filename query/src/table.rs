@@ -3,7 +3,11 @@
 //! A table has its columns by name, each with its meaning to the leaf ([`Column`]). A scan keeps the columns that it
 //! needs and passes every filter that the leaf can apply on to the leaf ([`pushdown`]).
 
+pub mod asof;
+mod constants;
 pub mod downsample;
+pub mod gaps;
+mod named;
 pub(crate) mod pushdown;
 mod shape;
 #[cfg(test)]
@@ -11,19 +15,24 @@ mod tests;
 
 use std::sync::Arc;
 
+use arrow::compute::SortOptions;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr, expressions as physical};
 use datafusion::physical_plan::ExecutionPlan;
 use telem_engine::TimeRange;
 
-use crate::leaf::Request;
 use crate::leaf::names::{NameSubject, NameTest};
-use crate::leaf::rows::{Column, DeviceField, EnergyField, JobField, RowKind, RowsRequest, has_steps};
+use crate::leaf::rows::{
+    Column, DeviceField, EnergyField, JobField, MERGED_MAX, RowKind, RowsRequest, groups, has_steps,
+};
+use crate::leaf::{NodeLeafExec, Request};
 use crate::options::RowOrder;
 use crate::view::View;
+pub use named::NamedArguments;
 use pushdown::Pushed;
 use shape::TableShape;
 
@@ -174,8 +183,14 @@ impl TableProvider for Table {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let (columns, schema) = self.shape.keep(projection)?;
-        let mut request =
-            RowsRequest { rows: self.shape.rows, columns, tests: self.tests.clone(), range: TimeRange::ALL, limit };
+        let mut request = RowsRequest {
+            rows: self.shape.rows,
+            columns,
+            tests: self.tests.clone(),
+            range: TimeRange::ALL,
+            limit,
+            sorted_by: None,
+        };
         for filter in filters {
             match self.shape.push(filter) {
                 Some(Pushed::Test(subject, test)) => request.tests.push((subject, test)),
@@ -184,15 +199,55 @@ impl TableProvider for Table {
                 None => request.limit = None,
             }
         }
-        let order = state.config().get_extension::<RowOrder>();
-        let partitions = match order.as_deref() {
-            Some(RowOrder::Stored) => 1,
-            _ => state.config().target_partitions().max(PARTITIONS_MIN),
-        };
-        let (series, passes) = (request.named(self.view.index())?, request.passes()?);
-        let leaf = self.view.leaf(Request::Rows(request), schema, series.as_deref(), &passes);
-        Ok(Arc::new(leaf.with_partitions(partitions)))
+        Ok(Arc::new(leaf_of(&self.view, request, schema, state)?))
     }
+}
+
+/// The leaf that answers `request` in columns of these names.
+fn leaf_of(view: &View, request: RowsRequest, schema: SchemaRef, state: &dyn Session) -> Result<NodeLeafExec> {
+    let order = state.config().get_extension::<RowOrder>();
+    let partitions = match order.as_deref() {
+        Some(RowOrder::Stored) => 1,
+        _ => state.config().target_partitions().max(PARTITIONS_MIN),
+    };
+    let (series, passes) = (request.named(view.index())?, request.passes()?);
+    let leaf = view.leaf(Request::Rows(request), schema, series.as_deref(), &passes);
+    Ok(leaf.with_partitions(partitions))
+}
+
+/// The same for a function, which knows columns by their places.
+fn rows_leaf(view: &View, request: RowsRequest, state: &dyn Session) -> Result<NodeLeafExec> {
+    let fields: Vec<Field> = request.columns.iter().map(|column| column.field(&column.to_string())).collect();
+    leaf_of(view, request, Arc::new(Schema::new(fields)), state)
+}
+
+/// The same of samples, sorted by the first columns: by `by` tags behind the time, and by the time. Nodes make that order
+/// as they read if few series have equal tags; otherwise the samples are sorted.
+fn sorted_leaf(
+    view: &View,
+    mut request: RowsRequest,
+    by: &[String],
+    state: &dyn Session,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let series = request.named(view.index())?.unwrap_or_default();
+    let are_small = groups(by, &series, view.index()).iter().all(|group| group.len() <= MERGED_MAX);
+    request.sorted_by = are_small.then(|| by.to_vec());
+    let leaf = rows_leaf(view, request, state)?;
+    let order = ordering(&leaf.schema(), (1..=by.len()).chain([0])).filter(|_| are_small);
+    Ok(match order {
+        Some(order) => Arc::new(leaf.with_order(order)),
+        None => Arc::new(leaf),
+    })
+}
+
+/// Rows sorted by these columns, ascending, NULL first.
+fn ordering(schema: &SchemaRef, columns: impl IntoIterator<Item = usize>) -> Option<LexOrdering> {
+    let options = SortOptions { descending: false, nulls_first: true };
+    let by = columns.into_iter().map(|at| {
+        let column = physical::Column::new(schema.field(at).name(), at);
+        PhysicalSortExpr::new(Arc::new(column), options)
+    });
+    LexOrdering::new(by)
 }
 
 /// The column that shows tag `key` in its metric's table: its own name, except that

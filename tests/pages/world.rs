@@ -37,6 +37,8 @@ for step in range(12):
     telemetry.log({'loss': 1.0 / (step + 1), 'lr': 0.01}, step=step)
     telemetry.add_data('train.loss', 1.0 / (step + 1), tags={'rank': '0'})
     telemetry.add_data('train/loss', 1.0 / (step + 1))
+    for bound in ('0.1', '1', '+Inf'):
+        telemetry.add_data('step_seconds_bucket', step, tags={'rank': '0', 'le': bound})
     time.sleep(0.1)
 telemetry.flush()
 ";
@@ -141,9 +143,11 @@ fn live_server(machine: &Path, data: &Path, join_file: &Path) -> Server {
     let server = Server::start(command);
     let now = SystemClock::new().now().micros() / 1_000_000;
     let sample = |metric: &str, at: i64| json!({"metric": metric, "timestamp": now - at, "value": 0.5, "tags": {"rank": "0", "host": "n1"}});
+    let bucket = |bound: &str, at: i64| json!({"metric": "step_seconds_bucket", "timestamp": now - at, "value": 5 - at, "tags": {"rank": "0", "le": bound}});
     let samples: Vec<Json> = ["loss", "step", "train.loss", "train/loss"]
         .iter()
         .flat_map(|metric| (0..5).map(|at| sample(metric, at)))
+        .chain(["0.1", "1", "Inf"].iter().flat_map(|bound| (0..5).map(move |at| bucket(bound, at))))
         .collect();
     server.post("/api/put", &Json::from(samples)).expect(204);
     server

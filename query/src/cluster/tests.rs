@@ -215,6 +215,7 @@ impl Cluster {
     }
 }
 
+mod functions;
 mod hostile;
 mod same;
 

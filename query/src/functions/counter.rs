@@ -119,7 +119,7 @@ impl AggregateUDFImpl for Counter {
     }
 }
 
-fn rfc3339(micros: i64) -> String {
+pub(crate) fn rfc3339(micros: i64) -> String {
     let time = DateTime::from_timestamp_micros(micros);
     time.map_or_else(|| format!("{micros} us"), |time| time.to_rfc3339_opts(SecondsFormat::AutoSi, true))
 }

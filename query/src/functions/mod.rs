@@ -1,9 +1,12 @@
 //! The functions that telem adds to SQL.
 
 mod by_time;
+mod constant;
 mod counter;
 mod exact;
 mod extreme;
+mod histogram;
+mod histogram_quantile;
 mod ours;
 #[cfg(test)]
 mod tests;
@@ -17,8 +20,11 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
 use crate::leaf::time_type;
+pub(crate) use counter::rfc3339;
 pub(crate) use exact::sum;
 pub(crate) use extreme::{max, min};
+pub(crate) use histogram::BUCKETS_MAX;
+pub(crate) use histogram_quantile::BOUNDS_MAX;
 
 /// The scalar functions that SQL gains. Nodes that work on parts of a query register the same.
 pub fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
@@ -29,7 +35,9 @@ pub fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
 pub fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     let functions = [by_time::first(), by_time::last(), counter::rate(), counter::increase(), counter::delta()];
     let ordered = [extreme::min(), extreme::max()];
-    functions.into_iter().chain(exact::exact_functions()).chain(ordered).map(Arc::new).collect()
+    let histograms = [histogram::histogram(), histogram_quantile::histogram_quantile()];
+    let ours = functions.into_iter().chain(histograms);
+    ours.chain(exact::exact_functions()).chain(ordered).map(Arc::new).collect()
 }
 
 /// Functions of DataFusion's that SQL does not have here: each makes, from a number in the text of

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, Partitioning};
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
@@ -113,6 +113,15 @@ impl NodeLeafExec {
     pub fn with_partitions(mut self, count: usize) -> Self {
         let properties = PlanProperties::clone(&self.properties);
         self.properties = Arc::new(properties.with_partitioning(Partitioning::UnknownPartitioning(count.max(1))));
+        self
+    }
+
+    /// The same leaf, where it is known that the rows of each part come in this order.
+    #[must_use]
+    pub fn with_order(mut self, order: LexOrdering) -> Self {
+        let properties = PlanProperties::clone(&self.properties);
+        let order = EquivalenceProperties::new_with_orderings(self.schema(), [order]);
+        self.properties = Arc::new(properties.with_eq_properties(order));
         self
     }
 

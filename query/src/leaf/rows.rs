@@ -9,7 +9,9 @@ mod inventory;
 mod jobs;
 mod known;
 mod samples;
+mod sorted;
 mod steps;
+mod stretches;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use crate::question::serial;
 pub use energy::EnergyField;
 pub use inventory::DeviceField;
 pub use jobs::JobField;
+pub(crate) use sorted::{MERGED_MAX, groups};
 pub use steps::has_steps;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +44,10 @@ pub struct RowsRequest {
     pub range: TimeRange,
     /// Most rows that are needed; each part may return this many.
     pub limit: Option<usize>,
+    /// Tags by whose values samples come sorted, and then by time; those without a tag come first. None: in the order
+    /// of storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sorted_by: Option<Vec<String>>,
 }
 
 /// What a row is.
@@ -56,6 +63,10 @@ pub enum RowKind {
     Device,
     /// What a job took of energy on a node, or on one GPU of it.
     Energy,
+    /// Samples of a series of which none is further from the next one than so many microseconds.
+    Stretch {
+        apart: i64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +123,7 @@ impl RowsRequest {
             RowKind::Job => jobs::jobs(self, context, schema, part),
             RowKind::Device => inventory::devices(self, context, schema, part),
             RowKind::Energy => energy::energies(self, context, schema, part),
+            RowKind::Stretch { apart } => stretches::stretches(self, context, schema, part, apart),
             RowKind::Metric => known::metrics(self, context, schema, part),
             RowKind::Node => known::nodes(self, context, schema, part),
         };
@@ -337,6 +349,9 @@ impl fmt::Display for RowsRequest {
         }
         if self.range.end != TimeRange::ALL.end {
             write!(f, ", ts < {}", self.range.end)?;
+        }
+        if let Some(by) = &self.sorted_by {
+            write!(f, ", sorted by [{}], ts", by.join(", "))?;
         }
         self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
     }

@@ -20,6 +20,7 @@ fn all_values() -> (Request, SchemaRef) {
         tests: Vec::new(),
         range: TimeRange::ALL,
         limit: None,
+        sorted_by: None,
     };
     (Request::Rows(request), Arc::new(Schema::new(vec![Field::new("value", DataType::Float64, false)])))
 }

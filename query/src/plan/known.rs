@@ -35,6 +35,7 @@ pub(crate) async fn last(series: &[SeriesId], view: &View, task: Arc<TaskContext
         tests: vec![(NameSubject::Metric, NameTest::In { names, negated: false })],
         range: TimeRange::ALL,
         limit: None,
+        sorted_by: None,
     };
     let schema =
         Arc::new(Schema::new(COLUMNS.iter().map(|column| column.field(&column.to_string())).collect::<Vec<_>>()));
@@ -83,6 +84,7 @@ pub(crate) async fn find(metric: &str, view: &View, task: Arc<TaskContext>) -> R
         tests: vec![(NameSubject::Metric, NameTest::In { names: vec![metric.to_owned()], negated: false })],
         range: TimeRange::ALL,
         limit: None,
+        sorted_by: None,
     };
     let schema = Schema::new(columns.iter().map(|column| column.field(&column.to_string())).collect::<Vec<_>>());
     let leaf = view.leaf(Request::Rows(request), Arc::new(schema), None, &|_| true);

@@ -14,7 +14,6 @@
 
 mod arguments;
 mod exec;
-mod named;
 #[cfg(test)]
 mod tests;
 
@@ -47,8 +46,8 @@ use crate::table::shape::TableShape;
 use crate::table::tag_column;
 use crate::view::View;
 use arguments::Arguments;
+pub(super) use arguments::PARAMETERS;
 use exec::DownsampleExec;
-pub use named::NamedArguments;
 
 /// The name of the function.
 pub const NAME: &str = "downsample";
@@ -206,6 +205,7 @@ async fn bounds(metric: &str, state: &dyn Session) -> Result<Option<(Timestamp, 
         tests: vec![(NameSubject::Metric, of_metric)],
         range: TimeRange::ALL,
         limit: None,
+        sorted_by: None,
     };
     let fields = [Column::FirstTs.field("first_ts"), Column::LastTs.field("last_ts")];
     let (schema, series) = (Arc::new(Schema::new(fields.to_vec())), request.named(view.index())?);

@@ -102,7 +102,9 @@ impl ColumnNames<'_, '_> {
                 (Column::Metric, RowKind::Sample | RowKind::Series | RowKind::Metric) => Some(NameSubject::Metric),
                 (Column::Node, _) => Some(NameSubject::Node),
                 (Column::Job, _) => Some(NameSubject::Job),
-                (Column::Tag(key), RowKind::Sample | RowKind::Series) => Some(NameSubject::Tag(key.clone())),
+                (Column::Tag(key), RowKind::Sample | RowKind::Series | RowKind::Stretch { .. }) => {
+                    Some(NameSubject::Tag(key.clone()))
+                }
                 _ => None,
             },
             // tags['key']

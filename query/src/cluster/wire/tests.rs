@@ -42,6 +42,7 @@ fn a_request_for_rows_means_the_same_on_the_other_side() {
         ],
         range: TimeRange::new(Timestamp::MIN, Timestamp::from_micros(i64::MAX - 1)),
         limit: Some(7),
+        sorted_by: None,
     };
     let names = ["ts", "tag_gpu", "tags", "value_int", "value"];
     let fields: Vec<Field> = request.columns.iter().zip(names).map(|(column, name)| column.field(name)).collect();

@@ -7,9 +7,9 @@ use arrow::compute::take;
 use arrow::datatypes::{SchemaRef, TimestampMicrosecondType, UInt32Type};
 use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
-use telem_engine::{ScanColumn, ScanRequest, SeriesId};
+use telem_engine::{ScanColumn, ScanRequest, SeriesId, TimeRange};
 
-use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, steps, unanswerable};
+use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, sorted, steps, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
 use crate::options::BATCH_ROWS;
 
@@ -19,22 +19,36 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
     }
     let selected = request.select(&context.snapshot)?;
     let columns = scanned(&request.columns);
-    let ranges = context.job.as_ref().map_or(vec![request.range], |of| {
-        of.ranges.iter().map(|own| own.intersect(request.range)).filter(|range| !range.is_empty()).collect()
-    });
+    let ranges = ranges(request, context);
+    let (seamless, limit) = (ranges.len() == 1, request.limit);
     let (snapshot, scan_columns) = (context.snapshot.clone(), columns.clone());
-    let (series, limit) = (part.of(&selected).to_vec(), request.limit);
-    let scan = ranges.into_iter().flat_map(move |range| {
-        let (series, columns) = (series.clone(), scan_columns.clone());
-        snapshot.scan(ScanRequest { series, range, columns, batch_rows: BATCH_ROWS, limit })
-    });
-    let named = SampleRows {
+    let named = Arc::new(SampleRows {
         context: context.clone(),
         columns: request.columns.clone(),
         scanned: columns,
         schema: Arc::clone(schema),
+    });
+    let scan = move |series: Vec<SeriesId>, batch_rows: usize| -> Batches {
+        let (snapshot, columns, named) = (snapshot.clone(), scan_columns.clone(), Arc::clone(&named));
+        let scan = ranges.clone().into_iter().flat_map(move |range| {
+            let (series, columns) = (series.clone(), columns.clone());
+            snapshot.scan(ScanRequest { series, range, columns, batch_rows, limit })
+        });
+        Box::new(scan.map(move |batch| named.batch(&batch.map_err(engine_error)?)))
     };
-    Ok(Box::new(scan.map(move |batch| named.batch(&batch.map_err(engine_error)?))))
+    match &request.sorted_by {
+        Some(by) => {
+            sorted::batches(request, sorted::groups(by, &selected, context.snapshot.index()), part, seamless, scan)
+        }
+        None => Ok(scan(part.of(&selected).to_vec(), BATCH_ROWS)),
+    }
+}
+
+/// When samples are looked for.
+pub(super) fn ranges(request: &RowsRequest, context: &LeafContext) -> Vec<TimeRange> {
+    context.job.as_ref().map_or(vec![request.range], |of| {
+        of.ranges.iter().map(|own| own.intersect(request.range)).filter(|range| !range.is_empty()).collect()
+    })
 }
 
 /// What must be scanned to answer `columns`.

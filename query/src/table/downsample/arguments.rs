@@ -10,15 +10,13 @@ use telem_engine::{Step, Timestamp};
 
 use super::NAME;
 use crate::error::Error;
-use crate::leaf::time_type;
 use crate::question::Aggregator;
 use crate::question::tsq::{self, CalendarUnit, Interval, Rate};
+use crate::table::constants::{Constants, MICROS_PER_DAY, RelativeTimes};
 
 /// In the order in which they may be given without names. All but the first two may be left out.
-pub const PARAMETERS: [&str; 9] =
+pub(crate) const PARAMETERS: [&str; 9] =
     ["metric", "interval", "function", "aggregate", "by", "fill", "rate", "start", "stop"];
-
-const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arguments {
@@ -73,48 +71,30 @@ impl Arguments {
     ///
     /// # Errors
     /// What is wrong with which argument.
-    pub fn parse(given: &[Expr], relative: &dyn Fn(&str) -> Result<Option<Timestamp>>) -> Result<Self> {
-        let mut values = Vec::with_capacity(PARAMETERS.len());
-        for (at, name) in PARAMETERS.iter().enumerate() {
-            values.push(match given.get(at) {
-                None => ScalarValue::Null,
-                Some(Expr::Literal(value, _)) => value.clone(),
-                Some(other) => return plan_err!("{NAME}: {name} is {other}, expected a constant"),
-            });
-        }
-        let text = |at: usize| -> Result<Option<String>> {
-            match &values[at] {
-                value if value.is_null() => Ok(None),
-                value => match value.try_as_str() {
-                    Some(text) => Ok(text.map(str::to_owned)),
-                    None => plan_err!("{NAME}: {} is {value}, expected a text", PARAMETERS[at]),
-                },
-            }
-        };
-        let Some(metric) = text(0)? else {
+    pub fn parse(given: &[Expr], relative: RelativeTimes<'_>) -> Result<Self> {
+        let given = Constants::read(NAME, &PARAMETERS, given)?;
+        let Some(metric) = given.text(0)? else {
             return plan_err!("{NAME} needs a metric and an interval, as in {NAME}('node_load1', '1 minute')");
         };
         let aggregator = |at: usize, default: Aggregator| -> Result<Aggregator> {
-            let Some(name) = text(at)? else { return Ok(default) };
+            let Some(name) = given.text(at)? else { return Ok(default) };
             Aggregator::from_str(&name).map_err(|unknown| DataFusionError::External(Box::new(Error::from(unknown))))
         };
         let (function, aggregate) = (aggregator(2, Aggregator::Avg)?, aggregator(3, Aggregator::None)?);
-        let by: Vec<String> = text(4)?.map_or_else(Vec::new, |keys| {
-            keys.split(',').map(|key| key.trim().to_owned()).filter(|key| !key.is_empty()).collect()
-        });
+        let by = given.words(4)?.unwrap_or_default();
         if !by.is_empty() && aggregate == Aggregator::None {
             return plan_err!("{NAME}: by => '{}' needs an aggregate, such as aggregate => 'sum'", by.join(","));
         }
         Ok(Self {
             metric,
-            interval: interval(&values[1])?,
+            interval: interval(given.value(1))?,
             function,
             aggregate,
             by,
-            fill: fill(text(5)?.as_deref())?,
-            rate: rate(text(6)?.as_deref())?,
-            start: time("start", &values[7], relative)?,
-            stop: time("stop", &values[8], relative)?,
+            fill: fill(given.text(5)?.as_deref())?,
+            rate: rate(given.text(6)?.as_deref())?,
+            start: given.time(7, relative)?,
+            stop: given.time(8, relative)?,
         })
     }
 }
@@ -166,20 +146,4 @@ fn rate(name: Option<&str>) -> Result<Option<Rate>> {
         Some("gauge") => Some(Rate::default()),
         Some(other) => return plan_err!("{NAME}: rate is '{other}', expected counter or gauge"),
     })
-}
-
-fn time(
-    name: &str,
-    value: &ScalarValue,
-    relative: &dyn Fn(&str) -> Result<Option<Timestamp>>,
-) -> Result<Option<Timestamp>> {
-    if let Some(text) = value.try_as_str().flatten()
-        && let Some(time) = relative(text)?
-    {
-        return Ok(Some(time));
-    }
-    match value.cast_to(&time_type()) {
-        Ok(ScalarValue::TimestampMicrosecond(micros, _)) => Ok(micros.map(Timestamp::from_micros)),
-        _ => plan_err!("{NAME}: {name} is {value}, expected a time, such as '2024-01-31 12:00:00' or '5m-ago'"),
-    }
 }
