@@ -4,7 +4,8 @@
 //! It measures levels 2 and 3, ticks whose times are 1 s apart and that follow each other faster, but not faster than
 //! GPM allows. Own CPU is that of the sampling thread, less what a tick without GPUs takes, and of the reader, a process of
 //! its own.
-//! CPU time is the kernel's (`schedstat`, ns). Memory is how much this process grew, and what the reader has for itself
+//! CPU time is the kernel's (`schedstat`, ns), which counts up to where a thread last stopped running, so it is read
+//! after a stop. Memory is how much this process grew, and what the reader has for itself
 //! (`smaps_rollup`, private and dirty), which is this binary, smaller than telem.
 
 use std::path::Path;
@@ -84,17 +85,11 @@ fn measure(level: u8, ticks: u64) {
     let options =
         CollectOptions { vendor_reader, sysroot: dir.path().to_path_buf(), ..CollectOptions::new(level, "n1") };
     let mut second = 0;
-    // The same tree without a reader: what all other subjects do with nothing.
+    // The same tree without a reader: what all other subjects do with nothing. Its ticks lie between the others, so that
+    // whatever else the machine does takes from both alike.
     let nobody = CollectOptions { vendor_reader: VendorReader::Nobody, ..options.clone() };
     let mut others = Sampler::new(&nobody, db.clone(), Arc::new(SystemClock::new()));
-    let mut of_others = 0;
-    for tick in 0..ticks / 10 + 1 {
-        thread::sleep(PAUSE);
-        let began = cpu_nanos(Path::new("/proc/thread-self/schedstat"));
-        others.sample(Timestamp::from_seconds(tick as i64), &[]);
-        of_others += cpu_nanos(Path::new("/proc/thread-self/schedstat")) - began;
-    }
-    let of_others = of_others / (ticks / 10 + 1);
+    others.sample(Timestamp::from_seconds(0), &[]);
     let before = status_bytes(Path::new("/proc/self/status"), "VmRSS:");
     let mut sampler = Sampler::new(&options, db, Arc::new(SystemClock::new()));
     let mut tick = |sampler: &mut Sampler| {
@@ -106,13 +101,17 @@ fn measure(level: u8, ticks: u64) {
         thread::sleep(PAUSE);
     }
     let reader = child().expect("a reader");
-    let (mut own, mut samples) = (0, 0);
+    let (mut own, mut of_others, mut samples) = (0, 0, 0);
     let reader_before = process_nanos(reader);
-    for _ in 0..ticks {
-        thread::sleep(PAUSE);
-        let began = cpu_nanos(Path::new("/proc/thread-self/schedstat"));
+    for second in 1..=ticks {
+        thread::sleep(PAUSE / 2);
+        let began = own_nanos();
+        others.sample(Timestamp::from_seconds(second as i64), &[]);
+        of_others += own_nanos() - began;
+        thread::sleep(PAUSE / 2);
+        let began = own_nanos();
         samples += tick(&mut sampler);
-        own += (cpu_nanos(Path::new("/proc/thread-self/schedstat")) - began).saturating_sub(of_others);
+        own += own_nanos() - began;
     }
     let reader_cpu = process_nanos(reader) - reader_before;
     let grew = status_bytes(Path::new("/proc/self/status"), "VmRSS:").saturating_sub(before);
@@ -126,7 +125,9 @@ fn measure(level: u8, ticks: u64) {
     thread::sleep(PAUSE);
     let spent: u64 = fs::read_to_string(spent).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     let of_library = spent as f64 / second as f64 / 1e3;
-    let (own, reader_cpu) = (own as f64 / ticks as f64 / 1e3, reader_cpu as f64 / ticks as f64 / 1e3 - of_library);
+    let a_tick = |nanos: u64| nanos as f64 / ticks as f64 / 1e3;
+    let of_others = a_tick(of_others);
+    let (own, reader_cpu) = (a_tick(own) - of_others, a_tick(reader_cpu) - of_library);
     println!(
         "{level:>5} {:>8.1} {own:>11.0} us {reader_cpu:>11.0} us {:>11.0} us {:>9.2} MB {:>9.2} MB",
         samples as f64 / ticks as f64,
@@ -134,7 +135,9 @@ fn measure(level: u8, ticks: u64) {
         grew as f64 / 1e6,
         reader_has as f64 / 1e6,
     );
-    println!("      beside the library, which took {of_library:.0} us a tick");
+    println!(
+        "      beside the library, which took {of_library:.0} us a tick, and other subjects with nothing, {of_others:.0} us"
+    );
 }
 
 fn script() -> String {
@@ -155,6 +158,13 @@ fn build(library: &Path) {
 fn child() -> Option<u32> {
     let children = fs::read_to_string("/proc/thread-self/children").ok()?;
     children.split_whitespace().next()?.parse().ok()
+}
+
+/// Of this thread, up to now.
+fn own_nanos() -> u64 {
+    // The kernel adds up what a thread used when it stops, and would leave out what followed the last wait.
+    thread::sleep(Duration::from_micros(1));
+    cpu_nanos(Path::new("/proc/thread-self/schedstat"))
 }
 
 /// Of all its threads.

@@ -14,6 +14,7 @@ mod path;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -252,8 +253,8 @@ impl Subject for Cgroup {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
-        vec![self.found.clone()]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Cow::Borrowed(std::slice::from_ref(&self.found))
     }
 
     /// What the node has is told beside it: these are called `job`.

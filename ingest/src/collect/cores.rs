@@ -3,6 +3,7 @@
 //! Threads of a core share its counters, and cores of a package those of the package: each is read once. A clock is asked
 //! of the CPU itself on some machines, which interrupts it, so clocks are read every ten seconds, at level 3.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -87,8 +88,8 @@ impl Subject for Throttling {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
-        vec![if self.packages.is_empty() { Found::Absent } else { Found::Present }]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(if self.packages.is_empty() { Found::Absent } else { Found::Present })
     }
 
     fn interval(&self) -> Duration {
@@ -138,8 +139,8 @@ impl Subject for CpuClocks {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
-        vec![if self.clocks.is_empty() { Found::Absent } else { Found::Present }]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(if self.clocks.is_empty() { Found::Absent } else { Found::Present })
     }
 
     fn interval(&self) -> Duration {

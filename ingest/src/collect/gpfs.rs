@@ -6,6 +6,7 @@ use super::mounts;
 use super::sampler::{Found, Subject};
 use super::series::Out;
 use super::source::{Source, Tree};
+use std::borrow::Cow;
 
 const REMEDY: &str = "the exporter of the site can be scraped; --level 4 tells what your processes read and wrote by \
                       system calls (process_io_read_chars_total)";
@@ -45,8 +46,8 @@ impl Subject for SilentFileSystems {
     }
 
     /// Nothing that could be sampled.
-    fn found(&self) -> Vec<Found> {
-        vec![Found::Absent]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(Found::Absent)
     }
 
     fn sample(&mut self, _: &mut Out<'_>) {}

@@ -16,6 +16,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -355,8 +356,8 @@ impl Subject for VendorGpus {
         self.searched = true;
     }
 
-    fn found(&self) -> Vec<Found> {
-        self.source.found()
+    fn found(&self) -> Cow<'_, [Found]> {
+        Cow::Owned(self.source.found())
     }
 
     fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {

@@ -4,6 +4,7 @@
 //! `/sys/fs/lustre`, which everybody reads and which says no more than that there is such a file system. The statistics
 //! begin anew when somebody clears them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -268,8 +269,8 @@ impl Subject for Lustre {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
-        if self.found.is_empty() { vec![Found::Absent] } else { self.found.clone() }
+    fn found(&self) -> Cow<'_, [Found]> {
+        if self.found.is_empty() { Found::alone(Found::Absent) } else { Cow::Borrowed(&self.found) }
     }
 
     fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {

@@ -1,5 +1,6 @@
 //! `/sys/devices/system/edac/mc`: errors of the memory that its controllers corrected, or could not.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,8 +68,8 @@ impl Subject for MemoryErrors {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
-        vec![if self.controllers.is_empty() { Found::Absent } else { Found::Present }]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(if self.controllers.is_empty() { Found::Absent } else { Found::Present })
     }
 
     fn interval(&self) -> Duration {

@@ -2,6 +2,7 @@
 //!
 //! A page that a process wanted of its own node and got of another (`numa_miss`) makes every access to it slower.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::devices::DEVICES_MAX;
@@ -85,8 +86,8 @@ impl Subject for Numa {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
-        vec![if self.nodes.is_empty() { Found::Absent } else { Found::Present }]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(if self.nodes.is_empty() { Found::Absent } else { Found::Present })
     }
 
     fn interval(&self) -> Duration {

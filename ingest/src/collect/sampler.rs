@@ -6,6 +6,7 @@
 //! Sources that ask different drivers stand in different parts, so that a slow driver costs the ticks of its own part
 //! alone. Such a part exists only where one of its subjects found something.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -102,6 +103,19 @@ pub enum Found {
     Present,
 }
 
+impl Found {
+    /// A subject that has one source. It is asked at each tick, and most answers are one of these two, at no cost.
+    pub fn alone(found: Self) -> Cow<'static, [Self]> {
+        static ABSENT: [Found; 1] = [Found::Absent];
+        static PRESENT: [Found; 1] = [Found::Present];
+        match found {
+            Found::Absent => Cow::Borrowed(&ABSENT),
+            Found::Present => Cow::Borrowed(&PRESENT),
+            refused @ Found::Refused { .. } => Cow::Owned(vec![refused]),
+        }
+    }
+}
+
 /// What one file of this folder samples; [`Sampler::new`] lists them.
 pub trait Subject: std::fmt::Debug + Send {
     /// Puts the samples of a tick.
@@ -116,8 +130,8 @@ pub trait Subject: std::fmt::Debug + Send {
 
     /// What it knows of its sources now. It is asked after each search and each sample: what is refused may be known
     /// only once it was asked for.
-    fn found(&self) -> Vec<Found> {
-        vec![Found::Present]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(Found::Present)
     }
 
     /// What it knows of all its devices, where that may have changed since it was asked before. It is asked after each
@@ -319,13 +333,14 @@ impl Sampler {
 
     /// Takes what a subject knows of its sources and its devices, where that is not what it said before.
     fn take_news(&self, name: &'static str, seated: &mut Seated) {
-        let found = seated.subject.found();
-        if found != seated.found {
-            if let Some(kind) = seated.subject.device_kind() {
+        let Seated { subject, found: told, .. } = seated;
+        let found = subject.found();
+        if *found != **told {
+            if let Some(kind) = subject.device_kind() {
                 self.book().tell_found(name, kind, &found, &self.root);
             }
             self.tell_refused(name, &found);
-            seated.found = found;
+            *told = found.into_owned();
         }
         if let Some(devices) = seated.subject.inventory() {
             self.book().tell(name, devices);
@@ -375,7 +390,10 @@ impl Sampler {
     /// What the subjects of a part know of their sources.
     #[cfg(test)]
     pub(super) fn found(&self, part: Part) -> Vec<(&'static str, Vec<Found>)> {
-        self.seats[part as usize].iter().map(|seat| (seat.name, seat.held.lock().unwrap().subject.found())).collect()
+        self.seats[part as usize]
+            .iter()
+            .map(|seat| (seat.name, seat.held.lock().unwrap().subject.found().into_owned()))
+            .collect()
     }
 
     /// The samples of one tick. `ours`: what the collectors tell of themselves at level 4. `enter` hears the name of

@@ -4,6 +4,7 @@
 //! Some sensors sit behind a slow bus and take tens of milliseconds, so they are read every ten seconds. Those of GPUs
 //! are read with their GPUs, and those of a device that sleeps are not.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -140,8 +141,8 @@ impl Subject for Sensors {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
-        vec![if self.figures.is_empty() { Found::Absent } else { Found::Present }]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(if self.figures.is_empty() { Found::Absent } else { Found::Present })
     }
 
     fn interval(&self) -> Duration {

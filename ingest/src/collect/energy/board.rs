@@ -5,6 +5,7 @@
 //! A better source that appears is taken at once. One that is silent is given up after a while ([`SILENCE_MIN`]), so that a
 //! missed reading starts no other series.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -261,8 +262,8 @@ impl NodePower {
 
 impl Subject for NodePower {
     /// What it shows is found by others.
-    fn found(&self) -> Vec<Found> {
-        vec![Found::Absent]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(Found::Absent)
     }
 
     fn interval(&self) -> Duration {

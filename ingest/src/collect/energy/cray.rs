@@ -4,6 +4,7 @@
 //! `freshness` changes with every measurement: files that were read between two equal ones belong together. `startup`
 //! changes when the counters begin anew.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -137,18 +138,18 @@ impl Subject for PmCounters {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Cow<'_, [Found]> {
         match (self.files.is_empty(), self.stale) {
-            (true, _) => vec![Found::Absent],
-            (false, None) => vec![Found::Present],
-            (false, Some(age)) => vec![
+            (true, _) => Found::alone(Found::Absent),
+            (false, None) => Found::alone(Found::Present),
+            (false, Some(age)) => Cow::Owned(vec![
                 Found::Present,
                 Found::Refused {
                     path: self.directory.clone(),
                     why: format!("its figures are {} s old", age.as_secs()),
                     remedy: REMEDY,
                 },
-            ],
+            ]),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Most nodes that have one have one, for all of the node. Grace has several, and says of each what it measures: those
 //! of modules are the node, and lie around those of the CPU and of its parts.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -104,8 +105,8 @@ impl Subject for PowerMeters {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
-        vec![if self.meters.is_empty() { Found::Absent } else { Found::Present }]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(if self.meters.is_empty() { Found::Absent } else { Found::Present })
     }
 
     fn device_kind(&self) -> Option<DeviceKind> {

@@ -4,6 +4,7 @@
 //!
 //! The zones of `intel-rapl-mmio` are the same packages once more. Since Linux 5.10 only root may read them.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -140,7 +141,7 @@ impl Subject for Rapl {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Cow<'_, [Found]> {
         let mut found = Vec::new();
         if !self.zones.is_empty() {
             found.push(Found::Present);
@@ -148,7 +149,7 @@ impl Subject for Rapl {
         if let Some((path, _, why)) = self.refused.first() {
             found.push(Found::Refused { path: path.clone(), why: why.clone(), remedy: REMEDY });
         }
-        if found.is_empty() { vec![Found::Absent] } else { found }
+        if found.is_empty() { Found::alone(Found::Absent) } else { Cow::Owned(found) }
     }
 
     fn device_kind(&self) -> Option<DeviceKind> {

@@ -76,7 +76,7 @@ fn energy_is_exact_to_the_millijoule_over_wraps_and_the_nodes_is_that_of_package
     zone(&stage, "intel-rapl-mmio:0", "package-0", range, 1);
     let (mut rapl, mut node) = (stage.rapl(2), NodePower::new(&stage.board, PowerTicks::Counters));
     rapl.search();
-    assert_eq!(rapl.found(), [Found::Present]);
+    assert_eq!(*rapl.found(), [Found::Present]);
     let first = 262_143.328_85 - 1.0 + 10.0;
     assert_eq!(
         stage.tick(&mut rapl, 10),
@@ -111,7 +111,7 @@ fn what_may_not_be_read_is_told_with_what_helps() {
     let stage = Stage::new();
     let mut rapl = stage.rapl(2);
     rapl.search();
-    assert_eq!(rapl.found(), [Found::Absent]);
+    assert_eq!(*rapl.found(), [Found::Absent]);
     stage.write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
     stage.write("sys/class/powercap/intel-rapl:0/energy_uj/no_file", "");
     rapl.search();
@@ -122,7 +122,7 @@ fn what_may_not_be_read_is_told_with_what_helps() {
     fs::remove_dir_all(stage.root.path().join("sys/class/powercap/intel-rapl:0/energy_uj")).unwrap();
     zone(&stage, "intel-rapl:0", "package-0", 1_000, 2_000_000);
     rapl.search();
-    assert_eq!(rapl.found(), [Found::Present]);
+    assert_eq!(*rapl.found(), [Found::Present]);
 }
 
 fn pm(stage: &Stage, name: &str, value: u64, unit: &str, micros: i64) {
@@ -158,7 +158,7 @@ fn crays_counters_have_the_time_of_their_measurement_and_old_ones_are_told() {
         ["node_power_watts[pm_counters] 610", "node_energy_joules_total[pm_counters] 9990"]
     );
     // It is gone.
-    assert_eq!(counters.found(), [Found::Present]);
+    assert_eq!(*counters.found(), [Found::Present]);
     assert_eq!(stage.tick(&mut counters, 17), [""; 0]);
     let found = counters.found();
     assert!(
@@ -209,7 +209,7 @@ fn of_several_meters_those_of_modules_are_the_node_and_of_unnamed_ones_none() {
         meter(&stage, number, info, 100);
     }
     meters.search();
-    assert_eq!(meters.found(), [Found::Absent]);
+    assert_eq!(*meters.found(), [Found::Absent]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! is `VALUE@SECONDS`. The counters of a card have up to 56 bits and begin anew beyond them, each card for itself, so
 //! cards are told one by one at every level: a sum over them would fall with one of them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::card;
@@ -205,8 +206,8 @@ impl Subject for Cxi {
         Some(DeviceKind::Nic)
     }
 
-    fn found(&self) -> Vec<Found> {
-        if self.found.is_empty() { vec![Found::Absent] } else { self.found.clone() }
+    fn found(&self) -> Cow<'_, [Found]> {
+        if self.found.is_empty() { Found::alone(Found::Absent) } else { Cow::Borrowed(&self.found) }
     }
 
     fn interval(&self) -> Duration {

@@ -3,6 +3,7 @@
 //! Reading a counter is a request to the card, so it is read at most once a second, however short the interval. Old
 //! ports stop at 4294967295 instead of beginning anew: nothing grows there any more, and telem says what they say.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -179,8 +180,8 @@ impl Subject for InfiniBand {
         Some(DeviceKind::Nic)
     }
 
-    fn found(&self) -> Vec<Found> {
-        vec![if self.ports.is_empty() { Found::Absent } else { Found::Present }]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(if self.ports.is_empty() { Found::Absent } else { Found::Present })
     }
 
     fn interval(&self) -> Duration {

@@ -9,6 +9,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -240,8 +241,8 @@ impl Subject for GpuClients {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
-        vec![if self.intel.is_empty() && self.amd.is_empty() { Found::Absent } else { Found::Present }]
+    fn found(&self) -> Cow<'_, [Found]> {
+        Found::alone(if self.intel.is_empty() && self.amd.is_empty() { Found::Absent } else { Found::Present })
     }
 
     fn interval(&self) -> Duration {

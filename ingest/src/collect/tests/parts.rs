@@ -5,6 +5,7 @@ use crate::collect::inventory::{DeviceKind, DeviceStatus};
 use crate::collect::pace::Pace;
 use crate::collect::sampler::{Found, Part, SEARCH_INTERVAL, Subject};
 use crate::collect::series::{Out, Tick, TickKind};
+use std::borrow::Cow;
 
 /// A device that may not be read while `refused` is a file.
 #[derive(Debug)]
@@ -15,14 +16,14 @@ struct Locked {
 impl Subject for Locked {
     fn sample(&mut self, _: &mut Out<'_>) {}
 
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Cow<'_, [Found]> {
         match self.refused.is_file() {
-            true => vec![Found::Refused {
+            true => Cow::Owned(vec![Found::Refused {
                 path: self.refused.clone(),
                 why: "Permission denied (os error 13)".to_owned(),
                 remedy: "an administrator can open it",
-            }],
-            false => vec![Found::Absent],
+            }]),
+            false => Found::alone(Found::Absent),
         }
     }
 }
@@ -67,13 +68,13 @@ impl Subject for Shut {
         Some(DeviceKind::Gpu)
     }
 
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Cow<'_, [Found]> {
         let refused = Found::Refused {
             path: "/dev/gpu0".into(),
             why: "Permission denied".to_owned(),
             remedy: "an administrator can open it",
         };
-        if self.was_asked { vec![Found::Present, refused] } else { vec![Found::Present] }
+        if self.was_asked { Cow::Owned(vec![Found::Present, refused]) } else { Found::alone(Found::Present) }
     }
 }
 

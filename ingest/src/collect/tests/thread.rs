@@ -1,5 +1,6 @@
 //! The collecting thread: its ticks follow the given clock, and it ends when told to.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
@@ -399,8 +400,8 @@ impl Subject for Played {
         self.gpus.search();
     }
 
-    fn found(&self) -> Vec<Found> {
-        self.gpus.found()
+    fn found(&self) -> Cow<'_, [Found]> {
+        Cow::Owned(self.gpus.found())
     }
 
     fn sample(&mut self, out: &mut Out<'_>) {

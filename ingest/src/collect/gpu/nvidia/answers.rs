@@ -6,9 +6,10 @@
 //! at the end of the parent would come too early: the kernel sends it when the thread that started the process ends.)
 //!
 //! An answer is sent as a whole, since each piece would wake telem, unless it takes long. So that telem knows in whose
-//! turn a call hung or crashed, the number of a GPU is written to the second socket when its turn begins, where nobody
-//! waits for it.
+//! turn a call hung or crashed, the number of a GPU is noted when its turn begins, in a file of memory that both have:
+//! a note wakes nobody, and nobody reads it in good times.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit};
 use telem_engine::{Clock, SystemClock};
 
-use super::frames::{FrameBuffer, ReaderOrder, ReaderQuestion, ReaderWord, say};
+use super::frames::{FrameBuffer, ReaderOrder, ReaderQuestion, ReaderWord, TurnNote, say};
 use super::library::{NvmlLibrary, Off};
 
 /// How long it is silent at most while calls of the library return.
@@ -34,14 +35,23 @@ pub fn read_for_parent() {
     // What a crash of a vendor's library leaves behind helps nobody here.
     let _ = rustix::process::setrlimit(Resource::Core, none);
     let _ = rustix::process::setpriority_process(None, NICENESS);
-    let sockets = (rustix::io::dup(rustix::stdio::stdin()), rustix::io::dup(rustix::stdio::stdout()));
-    let (Ok(talk), Ok(life)) = sockets else { return };
-    let life = UnixStream::from(life);
-    let Ok(turns) = life.try_clone() else { return };
+    let given = (
+        rustix::io::dup(rustix::stdio::stdin()),
+        rustix::io::dup(rustix::stdio::stdout()),
+        rustix::io::dup(rustix::stdio::stderr()),
+    );
+    let (Ok(talk), Ok(life), Ok(turn)) = given else { return };
+    // What a library writes is for neither of them.
+    let Ok(nowhere) = File::options().write(true).open("/dev/null") else { return };
+    let closed = rustix::stdio::dup2_stdout(&nowhere).and_then(|()| rustix::stdio::dup2_stderr(&nowhere));
+    if closed.is_err() {
+        return;
+    }
+    let (life, turn) = (UnixStream::from(life), TurnNote::from(File::from(turn)));
     let guard = std::thread::Builder::new().name("telem-guard".to_owned());
     if guard.spawn(move || die_with_parent(life)).is_ok() {
         // An error is the end of telem.
-        let _ = answer(UnixStream::from(talk), turns, &SystemClock::new());
+        let _ = answer(UnixStream::from(talk), turn, &SystemClock::new());
     }
 }
 
@@ -62,16 +72,16 @@ fn die_with_parent(mut life: UnixStream) {
     std::process::abort();
 }
 
-/// ReaderAnswers until the other side is gone, or nothing can be asked. `turns` hears whose turn it is.
+/// ReaderAnswers until the other side is gone, or nothing can be asked. `turn` has whose turn it is.
 ///
 /// # Errors
 /// Those of the stream.
-pub fn answer(mut stream: UnixStream, turns: UnixStream, clock: &dyn Clock) -> io::Result<()> {
+pub fn answer(mut stream: UnixStream, turn: TurnNote, clock: &dyn Clock) -> io::Result<()> {
     let mut frames = FrameBuffer::default();
     let order: ReaderOrder = next(&mut frames, &mut stream)?;
     let spoke = clock.monotonic();
     let whose = None;
-    let mut voice = Voice { stream: stream.try_clone()?, turns, whose, unsaid: Vec::new(), clock, spoke, failed: None };
+    let mut voice = Voice { stream: stream.try_clone()?, turn, whose, unsaid: Vec::new(), clock, spoke, failed: None };
     let loaded = NvmlLibrary::load(&order, clock.monotonic(), &mut |card| voice.alive(card));
     let mut library = match loaded {
         Ok(library) => library,
@@ -93,8 +103,6 @@ fn answer_one(
     question: &ReaderQuestion,
     voice: &mut Voice<'_>,
 ) -> io::Result<Result<(), Off>> {
-    // What was told of turns in the question before is gone.
-    voice.whose = None;
     let now = voice.clock.monotonic();
     let mut is_new = match library.search_again(now, &question.left_out, &mut |card| voice.alive(card)) {
         Ok(is_new) => is_new,
@@ -116,6 +124,7 @@ fn answer_one(
     if is_new {
         voice.cards(library)?;
     }
+    voice.note_turn(None);
     voice.say(&ReaderWord::Done { number: question.number })?;
     voice.send()?;
     Ok(Ok(()))
@@ -133,8 +142,8 @@ fn next<T: serde::de::DeserializeOwned>(frames: &mut FrameBuffer, stream: &mut i
 /// What is said to telem, and when last.
 struct Voice<'a> {
     stream: UnixStream,
-    turns: UnixStream,
-    /// The GPU whose turn was told last.
+    turn: TurnNote,
+    /// The GPU whose turn was noted last.
     whose: Option<u32>,
     unsaid: Vec<u8>,
     clock: &'a dyn Clock,
@@ -161,14 +170,7 @@ impl Voice<'_> {
 
     /// Before a call of the library, for that GPU where it is one's turn.
     fn alive(&mut self, card: Option<u32>) {
-        if self.whose != card {
-            self.whose = card;
-            // A line of its own, whatever a library wrote before.
-            let line = card.map_or_else(|| "\n-\n".to_owned(), |card| format!("\n{card}\n"));
-            if let Err(error) = self.turns.write_all(line.as_bytes()) {
-                self.failed = Some(error);
-            }
-        }
+        self.note_turn(card);
         let silent = self.clock.monotonic().saturating_sub(self.spoke);
         let sent = if silent > SILENCE_MAX {
             self.say(&ReaderWord::Alive { card }).and_then(|()| self.send())
@@ -179,6 +181,16 @@ impl Voice<'_> {
         };
         if let Err(error) = sent {
             self.failed = Some(error);
+        }
+    }
+
+    /// Whose turn it is from now on.
+    fn note_turn(&mut self, card: Option<u32>) {
+        if self.whose != card {
+            self.whose = card;
+            if let Err(error) = self.turn.write(card) {
+                self.failed = Some(error);
+            }
         }
     }
 

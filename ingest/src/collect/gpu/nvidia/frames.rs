@@ -3,10 +3,14 @@
 //! The one idea: a line is bounded, and one that is no such JSON ends the talk, so that a reader whose memory its library
 //! has overwritten can do no harm. Numbers stay in the units of the library; who asks makes base units of them.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeTuple;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The longest line. A GPU with 7 instances and 1,024 processes has 40 kB.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -85,53 +89,84 @@ pub struct NvidiaCard {
     pub is_closed: bool,
 }
 
-/// What a GPU says of itself at one time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What a GPU says of itself at one time. In a line it is a list of its fields: to write and to read their names takes
+/// longer than the values.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NvidiaReading {
     pub card: u32,
     /// It answered.
     pub up: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_activity: Option<u32>,
     /// Used and all, in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<[u64; 2]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub power_milliwatts: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub energy_millijoules: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_megahertz: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_megahertz: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_temperature: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_milliwatts: Option<u32>,
     /// By power, heat and hardware.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub throttled: Option<[Throttled; 3]>,
     /// Corrected and not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_errors: Option<[Option<u64>; 2]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replays: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<GpmProfile>,
     /// Since the answer before: which Xid, how often.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub xids: Vec<(u64, u64)>,
     /// Process, bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<(u32, u64)>>,
     /// Where the GPU is partitioned: number of the instance, used and all in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<(u32, [u64; 2])>>,
+}
+
+impl Serialize for NvidiaReading {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            card,
+            up,
+            utilization,
+            memory_activity,
+            memory,
+            power_milliwatts,
+            energy_millijoules,
+            temperature,
+            sm_megahertz,
+            memory_megahertz,
+            memory_temperature,
+            limit_milliwatts,
+            throttled,
+            memory_errors,
+            replays,
+            profile,
+            xids,
+            processes,
+            instances,
+        } = self;
+        let mut list = serializer.serialize_tuple(19)?;
+        list.serialize_element(card)?;
+        list.serialize_element(up)?;
+        list.serialize_element(utilization)?;
+        list.serialize_element(memory_activity)?;
+        list.serialize_element(memory)?;
+        list.serialize_element(power_milliwatts)?;
+        list.serialize_element(energy_millijoules)?;
+        list.serialize_element(temperature)?;
+        list.serialize_element(sm_megahertz)?;
+        list.serialize_element(memory_megahertz)?;
+        list.serialize_element(memory_temperature)?;
+        list.serialize_element(limit_milliwatts)?;
+        list.serialize_element(throttled)?;
+        list.serialize_element(memory_errors)?;
+        list.serialize_element(replays)?;
+        list.serialize_element(profile)?;
+        list.serialize_element(xids)?;
+        list.serialize_element(processes)?;
+        list.serialize_element(instances)?;
+        list.end()
+    }
 }
 
 /// How long clocks were held down for one reason.
@@ -155,6 +190,53 @@ pub struct GpmProfile {
     pub memory_bandwidth: Option<f64>,
     /// Over all links in that time, received and transmitted.
     pub link_bytes: [Option<u64>; 2],
+}
+
+/// In which GPU's turn the reader is: a file of memory that telem looks into when the reader hangs or dies. It holds the
+/// number of the GPU and one more, and zero where it is nobody's turn.
+#[derive(Debug)]
+pub struct TurnNote(File);
+
+impl TurnNote {
+    /// # Errors
+    /// Those of the system.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(File::from(rustix::fs::memfd_create("telem-turn", rustix::fs::MemfdFlags::CLOEXEC)?)))
+    }
+
+    /// The same note, for the other side.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn share(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// # Errors
+    /// Those of the system.
+    pub fn write(&self, card: Option<u32>) -> io::Result<()> {
+        let number = card.map_or(0, |card| card.saturating_add(1));
+        self.0.write_all_at(&number.to_le_bytes(), 0)
+    }
+
+    /// `None` where it is nobody's turn, and where the file was overwritten by something else.
+    pub fn read(&self) -> Option<u32> {
+        let mut number = [0; 4];
+        self.0.read_exact_at(&mut number, 0).ok()?;
+        u32::from_le_bytes(number).checked_sub(1).filter(|card| (*card as usize) < CARDS_MAX)
+    }
+}
+
+impl From<File> for TurnNote {
+    fn from(file: File) -> Self {
+        Self(file)
+    }
+}
+
+impl From<TurnNote> for OwnedFd {
+    fn from(note: TurnNote) -> Self {
+        note.0.into()
+    }
 }
 
 /// # Errors

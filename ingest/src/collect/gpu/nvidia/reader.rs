@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,9 +21,8 @@ use telem_engine::Clock;
 
 use super::answers::answer;
 use super::frames::{
-    CARDS_MAX, FrameBuffer, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion, ReaderWord, say,
+    FrameBuffer, NvidiaCard, NvidiaReading, OffCause, ReaderOrder, ReaderQuestion, ReaderWord, TurnNote, say,
 };
-use crate::collect::text::number;
 
 /// How long a tick waits for an answer; 8 GPUs answer in some 20 ms.
 pub const ANSWER_WAIT: Duration = Duration::from_millis(300);
@@ -40,9 +39,6 @@ pub const UNDEAD_MAX: usize = 2;
 
 /// How often it is seen whether a reader has ended that may have, a millisecond apart.
 const EXIT_LOOKS: u32 = 10;
-
-/// How often what was told of turns is read.
-const TURN_READS_MAX: usize = 1_024;
 
 /// Who calls the libraries of vendors of GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,8 +94,9 @@ struct LeftOutCard {
 #[derive(Debug)]
 struct Talk {
     stream: UnixStream,
-    /// Its end is the end of telem, and it tells whose turn it is.
-    turns: UnixStream,
+    /// Its end is the end of telem.
+    life: UnixStream,
+    turn: TurnNote,
     /// Until when a read of `stream` waits now.
     waits: Waits,
     child: Option<Child>,
@@ -271,30 +268,31 @@ impl NvidiaReader {
 
     fn spawn(&self, now: Duration) -> io::Result<Talk> {
         let (mut stream, theirs) = UnixStream::pair()?;
-        let (turns, their_turns) = UnixStream::pair()?;
-        turns.set_nonblocking(true)?;
+        let (life, their_life) = UnixStream::pair()?;
+        let turn = TurnNote::new()?;
         stream.set_read_timeout(Some(self.patience()))?;
         let (child, library) = match &self.how {
             VendorReader::Nobody => return Err(io::ErrorKind::Unsupported.into()),
             VendorReader::Program { program, words, library } => {
                 let mut command = Command::new(program);
                 command.args(words).current_dir("/").stdin(OwnedFd::from(theirs));
-                command.stdout(OwnedFd::from(their_turns)).stderr(Stdio::null());
+                command.stdout(OwnedFd::from(their_life)).stderr(OwnedFd::from(turn.share()?));
                 // A signal of the terminal is not for it: telem ends it.
                 command.process_group(0);
                 (Some(command.spawn()?), library.clone())
             }
             VendorReader::Thread { library, .. } => {
-                let clock = Arc::clone(&self.clock);
+                let (clock, turn) = (Arc::clone(&self.clock), turn.share()?);
                 let thread = std::thread::Builder::new().name("telem-nvml".to_owned());
-                thread.spawn(move || answer(theirs, their_turns, &*clock))?;
+                thread.spawn(move || answer(theirs, turn, &*clock))?;
                 (None, Some(library.clone()))
             }
         };
         let left_out = self.left_out().collect();
         say(&mut stream, &ReaderOrder { level: self.level, library, left_out })?;
         Ok(Talk {
-            turns,
+            life,
+            turn,
             waits: Waits::Long,
             stream,
             child,
@@ -306,7 +304,7 @@ impl NvidiaReader {
         })
     }
 
-    fn ended(&mut self, mut talk: Talk, end: ReaderEnd) {
+    fn ended(&mut self, talk: Talk, end: ReaderEnd) {
         let now = self.clock.monotonic();
         let turn = talk.turn();
         let status = self.end(talk);
@@ -338,7 +336,7 @@ impl NvidiaReader {
     /// when its stream is closed.
     fn end(&mut self, talk: Talk) -> Option<String> {
         let mut child = talk.child?;
-        drop((talk.stream, talk.turns));
+        drop((talk.stream, talk.life));
         let status = exit_of(&mut child);
         if status.is_none() {
             let _ = child.kill();
@@ -441,31 +439,9 @@ impl Talk {
         Ok(())
     }
 
-    /// Whose turn it is in a question or at the start, which it has told last.
-    fn turn(&mut self) -> Option<u32> {
-        if self.is_idle() {
-            return None;
-        }
-        let mut told = [0; 4 << 10];
-        let (mut filled, mut turn) = (0, None);
-        // Never more than it can write into a socket.
-        for _ in 0..TURN_READS_MAX {
-            let Ok(bytes @ 1..) = self.turns.read(&mut told[filled..]) else { break };
-            filled += bytes;
-            let Some(whole) = told[..filled].iter().rposition(|byte| *byte == b'\n') else {
-                // No line of ours is so long.
-                filled = if filled == told.len() { 0 } else { filled };
-                continue;
-            };
-            let mut lines = told[..whole].split(|byte| *byte == b'\n');
-            if let Some(last) = lines.rfind(|line| !line.is_empty()) {
-                turn = number(last);
-            }
-            told.copy_within(whole..filled, 0);
-            filled -= whole;
-        }
-        // Not so where it is nobody's.
-        turn.and_then(|turn| u32::try_from(turn).ok()).filter(|turn| (*turn as usize) < CARDS_MAX)
+    /// Whose turn it is in a question or at the start.
+    fn turn(&self) -> Option<u32> {
+        if self.is_idle() { None } else { self.turn.read() }
     }
 
     /// Takes lines until the question is answered, or there is none for now.
@@ -521,8 +497,6 @@ impl Talk {
             ReaderWord::Done { number } => {
                 if self.open.as_ref().is_some_and(|open| open.number == number) {
                     self.open = None;
-                    // What it told of turns is not needed, and would fill the socket.
-                    while matches!(self.turns.read(&mut [0; 1 << 10]), Ok(1..)) {}
                 }
             }
             ReaderWord::Off { why, cause } => return Err(ReaderEnd::Off { why, cause }),

@@ -88,7 +88,7 @@ fn nothing_of_a_card_that_sleeps_is_opened() {
             assert_eq!(stage.tick(&mut gpus, second), BTreeMap::new());
         }
         gpus.search();
-        assert_eq!(gpus.found(), [Found::Present]);
+        assert_eq!(*gpus.found(), [Found::Present]);
         let known = gpus.inventory().unwrap().remove(0);
         assert_eq!((&*known.model, known.status), ("AMD GPU 0x73ff", DeviceStatus::Asleep));
     }
@@ -225,7 +225,7 @@ fn graphics_of_a_processor_and_cards_of_other_drivers_are_left_out() {
     let source = DrmGpus::new(&view.tree, GpuVendor::Intel, 2, intel_driver);
     let mut gpus = VendorGpus::new(GpuVendor::Intel, Box::new(source), &view, &stage.roll);
     gpus.search();
-    assert_eq!(gpus.found(), [Found::Absent]);
+    assert_eq!(*gpus.found(), [Found::Absent]);
 }
 
 #[test]
