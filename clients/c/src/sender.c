@@ -871,11 +871,12 @@ static void work_on_flush(void)
 }
 
 /* Texts have no acknowledgement of their own: a flush behind them is one. */
-static void confirm_texts(void)
+static bool confirm_texts(void)
 {
-    if (queue.texts == 0 || flush.own || !link_.is_welcome || queue.next) return;
+    if (queue.texts == 0 || flush.own || !link_.is_welcome || queue.next) return false;
     flush.own_count++;
     if (append_flush(OWN_FLUSH | flush.own_count)) flush.own = flush.own_count;
+    return flush.own != 0;
 }
 
 static void look_into_rings(uint64_t now)
@@ -963,8 +964,7 @@ static void *send_all(void *nothing)
         look_into_rings(now);
         work_on_flush();
         pump(me.round_ms != round_before);
-        confirm_texts();
-        pump(false);
+        if (confirm_texts()) pump(false);
         if (me.stops && is_finished(now)) break;
         wait_for(next_look(now));
     }
