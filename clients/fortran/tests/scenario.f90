@@ -122,9 +122,8 @@ contains
     call must(.not. telem_is_open(telem_histogram_open("y", [1.0_real64, 1.0_real64])), "bounds that do not rise")
 
     fine = telem_gauge_open("fine", level=4)
-    call telem_note("begins", "a note", stat)
+    call telem_note("begins   ", "a note ", stat)
     call must(stat == 0, "telem_note")
-    call telem_note("ends   ")
     call telem_setting("solver  ", "cg  ", stat)
     call must(stat == 0, "telem_setting")
     call flush_all()
