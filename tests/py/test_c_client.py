@@ -455,7 +455,7 @@ def test_it_is_one_line_to_compile(tmp_path):
     assert not [line for line in shown if "telem__" in line]
 
 
-def test_projects_find_it_by_cmake_and_by_pkg_config(served, tmp_path):
+def test_projects_find_it_by_cmake_and_by_pkg_config(served, built, tmp_path):
     for step in (["-S", C, "-B", tmp_path / "build", "-DCMAKE_BUILD_TYPE=Debug"], ["--build", tmp_path / "build"],
                  ["--install", tmp_path / "build", "--prefix", tmp_path / "to"]):
         build("cmake", *step)
@@ -471,6 +471,6 @@ def test_projects_find_it_by_cmake_and_by_pkg_config(served, tmp_path):
     for program in programs:
         run(program, server=served)
     assert number(served, "count(DISTINCT tags['pid'])", "consumed") == len(programs)
-    build("make", "-s", "-C", C, f"BUILD={tmp_path / 'made'}", "CFLAGS=-O0", "install", f"PREFIX={tmp_path / 'by_make'}")
+    build("make", "-s", "-C", C, f"BUILD={built}", "CFLAGS=-O2 -g -Werror", "install", f"PREFIX={tmp_path / 'by_make'}")
     made = {path.name for path in (tmp_path / "by_make" / "lib").iterdir()}
     assert {"libtelem.a", "libtelem.so", "libtelem.so.1", "pkgconfig"} <= made
