@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -474,3 +475,19 @@ def test_projects_find_it_by_cmake_and_by_pkg_config(served, built, tmp_path):
     build("make", "-s", "-C", C, f"BUILD={built}", "CFLAGS=-O2 -g -Werror", "install", f"PREFIX={tmp_path / 'by_make'}")
     made = {path.name for path in (tmp_path / "by_make" / "lib").iterdir()}
     assert {"libtelem.a", "libtelem.so", "libtelem.so.1", "pkgconfig"} <= made
+
+
+def test_the_examples_of_the_guide_compile_and_run(served, built, tmp_path):
+    blocks = re.findall(r"```(c|cpp)\n(.*?)```", (C / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 4
+    for at, (language, text) in enumerate(blocks):
+        whole = text if "int main" in text else f"#include <telem.h>\nint main(void)\n{{\n{text}\nreturn 0;\n}}\n"
+        source = tmp_path / f"example{at}.{language}"
+        source.write_text(whole)
+        compiler = ["cc", "-std=c11"] if language == "c" else ["c++", "-std=c++17"]
+        build(*compiler, *STRICT, source, f"-I{C / 'include'}", f"-L{built}", "-ltelem", f"-Wl,-rpath,{built}", "-o",
+              tmp_path / f"example{at}")
+        run(tmp_path / f"example{at}", server=served)
+    assert number(served, "count(*)", "loss") == 1000
+    assert number(served, "max(value_int)", "steps") == 1
+    assert number(served, "max(value_int)", "cells") == 4096
