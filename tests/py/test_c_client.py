@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -455,7 +456,7 @@ def test_it_is_one_line_to_compile(tmp_path):
     assert not [line for line in shown if "telem__" in line]
 
 
-def test_projects_find_it_by_cmake_and_by_pkg_config(served, tmp_path):
+def test_projects_find_it_by_cmake_and_by_pkg_config(served, built, tmp_path):
     for step in (["-S", C, "-B", tmp_path / "build", "-DCMAKE_BUILD_TYPE=Debug"], ["--build", tmp_path / "build"],
                  ["--install", tmp_path / "build", "--prefix", tmp_path / "to"]):
         build("cmake", *step)
@@ -471,6 +472,22 @@ def test_projects_find_it_by_cmake_and_by_pkg_config(served, tmp_path):
     for program in programs:
         run(program, server=served)
     assert number(served, "count(DISTINCT tags['pid'])", "consumed") == len(programs)
-    build("make", "-s", "-C", C, f"BUILD={tmp_path / 'made'}", "CFLAGS=-O0", "install", f"PREFIX={tmp_path / 'by_make'}")
+    build("make", "-s", "-C", C, f"BUILD={built}", "CFLAGS=-O2 -g -Werror", "install", f"PREFIX={tmp_path / 'by_make'}")
     made = {path.name for path in (tmp_path / "by_make" / "lib").iterdir()}
     assert {"libtelem.a", "libtelem.so", "libtelem.so.1", "pkgconfig"} <= made
+
+
+def test_the_examples_of_the_guide_compile_and_run(served, built, tmp_path):
+    blocks = re.findall(r"```(c|cpp)\n(.*?)```", (C / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 4
+    for at, (language, text) in enumerate(blocks):
+        whole = text if "int main" in text else f"#include <telem.h>\nint main(void)\n{{\n{text}\nreturn 0;\n}}\n"
+        source = tmp_path / f"example{at}.{language}"
+        source.write_text(whole)
+        compiler = ["cc", "-std=c11"] if language == "c" else ["c++", "-std=c++17"]
+        build(*compiler, *STRICT, source, f"-I{C / 'include'}", f"-L{built}", "-ltelem", f"-Wl,-rpath,{built}", "-o",
+              tmp_path / f"example{at}")
+        run(tmp_path / f"example{at}", server=served)
+    assert number(served, "count(*)", "loss") == 1000
+    assert number(served, "max(value_int)", "steps") == 1
+    assert number(served, "max(value_int)", "cells") == 4096
