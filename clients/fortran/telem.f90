@@ -5,12 +5,12 @@
 !>     residual = telem_gauge_open("residual", tags=[character(8) :: "solver", "cg"])
 !>     call telem_set(residual, 1.0e-6)
 !>
-!> What holds for telem.h holds here. Nothing that logs stops the program or waits: a metric that could not be opened does
-!> nothing, and telem_error() says why. telem_set, telem_add, telem_observe, telem_begin and telem_end neither allocate,
-!> lock nor call the system, and any thread may call them. Texts lose the blanks at their end.
+!> What holds for telem.h holds here. Nothing that logs stops the program or waits: a metric that could not be opened
+!> does nothing, and telem_error() says why. telem_set, telem_add, telem_observe, telem_begin and telem_end neither
+!> allocate, lock nor call the system, and any thread may call them. Texts lose the blanks at their end.
 module telem
-  use, intrinsic :: iso_c_binding, only: c_associated, c_char, c_double, c_f_pointer, c_funloc, c_funptr, c_int, c_int32_t, &
-    c_int64_t, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t, c_sizeof
+  use, intrinsic :: iso_c_binding, only: c_associated, c_char, c_double, c_f_pointer, c_funloc, c_funptr, c_int, &
+    c_int32_t, c_int64_t, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t, c_sizeof
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
   implicit none
   private
@@ -68,8 +68,9 @@ module telem
   integer, parameter, public :: telem_null = 0, telem_bool = 1, telem_int = 2, telem_uint = 3, telem_float = 4, &
     telem_text = 5, telem_time = 6
 
-  !> A value of an answer. A number is in `integer` and in `real`, whichever of both it is; of telem_bool `integer` is 1 or
-  !> 0, of telem_time the microseconds since 1970. A natural number beyond 63 bits is huge(integer), and right in `real`.
+  !> A value of an answer. A number is in `integer` and in `real`, whichever of both it is; of telem_bool `integer` is 1
+  !> or 0, of telem_time the microseconds since 1970. A natural number beyond 63 bits is huge(integer), and right in
+  !> `real`.
   type, public :: telem_value
     integer :: type = telem_null
     integer(int64) :: integer = 0
@@ -397,7 +398,8 @@ contains
     if (present(stat)) stat = int(status)
   end subroutine telem_flush
 
-  !> Flushes, hangs up and ends the thread of the library. A program that ends by `end program` or `stop` does so by itself.
+  !> Flushes, hangs up and ends the thread of the library. A program that ends by `end program` or `stop` does so by
+  !> itself.
   subroutine telem_stop(timeout_ms)
     integer, intent(in), optional :: timeout_ms
 
@@ -702,8 +704,8 @@ contains
 
   ! ---- questions -----------------------------------------------------------------------------------------------------
 
-  !> One number, such as the average of the last minute: the first column of the first row. `stat` is 0, or -1 if there is
-  !> none within `timeout_ms` (10,000 where it is absent); then `number` stays as it is.
+  !> One number, such as the average of the last minute: the first column of the first row. `stat` is 0, or -1 if there
+  !> is none within `timeout_ms` (10,000 where it is absent); then `number` stays as it is.
   subroutine telem_sql_number(sql, number, timeout_ms, stat)
     character(*), intent(in) :: sql
     real(real64), intent(inout) :: number

@@ -44,8 +44,8 @@ def run(*command, server=None, cwd=None, **more):
 def compile_with_c(folder, program, *flags):
     """In one line, as the guide says, but for warnings: there are none."""
     built = folder / program.stem
-    run("gfortran", "-O2", "-g", *flags, f"-J{folder}", FORTRAN / "telem.f90", program, *sorted((C / "src").glob("*.c")),
-        "-I", C / "include", "-pthread", "-o", built)
+    run("gfortran", "-O2", "-g", *flags, f"-J{folder}", FORTRAN / "telem.f90", program,
+        *sorted((C / "src").glob("*.c")), "-I", C / "include", "-pthread", "-o", built)
     return built
 
 

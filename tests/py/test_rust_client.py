@@ -112,6 +112,14 @@ def test_options_are_those_of_the_call(served, programs):
     assert rows == [{"value_int": 7, "has_no_pid": True}]
 
 
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind here")
+@pytest.mark.parametrize("scenario", ["values", "sql"])
+def test_valgrind_finds_nothing(served, programs, scenario):
+    # What the standard library keeps to the end is not looked for.
+    run("valgrind", "--quiet", "--error-exitcode=9", "--leak-check=no", programs["client_scenario"], scenario,
+        server=served)
+
+
 def test_the_solver_logs_the_residual_of_each_step(served, programs):
     said = run(programs["heat"], server=served)
     steps = int(re.search(r"steps: (\d+), residual: 9\.\d+e-3", said).group(1))

@@ -18,7 +18,8 @@ program heat
   call get_command_argument(1, argument, status=stat)
   if (stat == 0) read (argument, *) steps_max
 
-  residuals = telem_gauge_open("heat_residual", tags=[character(8) :: "solver", "jacobi"], help="Largest change in a step.")
+  residuals = telem_gauge_open("heat_residual", tags=[character(8) :: "solver", "jacobi"], &
+    help="Largest change in a step.")
   updates = telem_counter_open("heat_updates_total", unit="cells")
   sweeps = telem_timer_open("heat_step_seconds")
   call telem_setting("solver", "jacobi")

@@ -41,7 +41,8 @@ contains
   subroutine print_counts()
     type(telem_counts) :: counts
     character(*), parameter :: form = &
-      '("{""taken"": ", i0, ", ""stored"": ", i0, ", ""refused"": ", i0, ", ""above_level"": ", i0, ", ""dropped"": ", i0, "}")'
+      '("{""taken"": ", i0, ", ""stored"": ", i0, ", ""refused"": ", i0, ", ""above_level"": ", i0, '// &
+      '", ""dropped"": ", i0, "}")'
 
     counts = telem_stats()
     write (output_unit, form) counts%taken, counts%stored, counts%refused, counts%above_level, &
@@ -57,7 +58,8 @@ contains
     real(real64) :: seconds
     integer :: i, stat
 
-    gauge = telem_gauge_open("gauge   ", tags=[character(24) :: "model", "a b   ", "z", "u", "long_key_of_a_tag", "v"], &
+    gauge = telem_gauge_open("gauge   ", &
+      tags=[character(24) :: "model", "a b   ", "z", "u", "long_key_of_a_tag", "v"], &
       unit="W  ", help="How much.", level=1)
     call must(telem_is_open(gauge), "telem_gauge_open")
     call telem_set_at(gauge, 0.1_real64, t)

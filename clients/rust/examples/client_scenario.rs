@@ -2,7 +2,7 @@
 //! `tests/py/test_rust_client.py` runs it against a real service and asks that service in SQL.
 
 use std::sync::LazyLock;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use telem_client::{
     ClientError, ClientOptions, Connection, Counter, Gauge, Histogram, Metric, Micros, Tags, Timer, Value, sql,
@@ -142,6 +142,26 @@ fn start_with_options(socket: &str) -> Result<(), ClientError> {
     Ok(())
 }
 
+/// Prints nanoseconds of one `Gauge::set`, one `Counter::add` and one span, below the room of the ring.
+#[allow(clippy::disallowed_methods, reason = "the clock is what a cost is measured by")]
+fn measure_cost() -> Result<(), ClientError> {
+    const COUNT: u32 = 30_000;
+    let (gauge, counter, timer) = (Gauge::new("cost"), Counter::new("cost_total"), Timer::new("cost_seconds"));
+    let each_ns = |work: &dyn Fn(u32)| {
+        let begin = Instant::now();
+        (0..COUNT).for_each(work);
+        begin.elapsed().as_nanos() as f64 / f64::from(COUNT)
+    };
+    for _ in 0..9 {
+        let set = each_ns(&|i| gauge.set(f64::from(i)));
+        let add = each_ns(&|_| counter.increment());
+        let span = each_ns(&|_| drop(timer.span()));
+        println!("{set:8.1}{add:8.1}{span:8.1}");
+        telem_client::flush(PATIENCE)?;
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), ClientError> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -151,6 +171,7 @@ fn main() -> Result<(), ClientError> {
             Ok(())
         }
         ["sql"] => ask(),
+        ["cost"] => measure_cost(),
         ["options", socket] => start_with_options(socket),
         _ => panic!("there is no scenario {words:?}"),
     }

@@ -1,5 +1,5 @@
-//! Heat in a plate whose left edge is hot: Jacobi steps until nothing changes. It logs the residual of each step, what a
-//! step takes, and asks in SQL how it went.
+//! Heat in a plate whose left edge is hot: Jacobi steps until nothing changes. It logs the residual of each step, what
+//! a step takes, and asks in SQL how it went.
 
 use std::time::Duration;
 

@@ -129,7 +129,8 @@ impl Metric {
         raw.is_open().then_some(Counter { raw }).ok_or_else(ClientError::last)
     }
 
-    /// As a histogram; `bounds` are the upper bounds of its buckets, included, in rising order. The last bucket has none.
+    /// As a histogram; `bounds` are the upper bounds of its buckets, included, in rising order. The last bucket has
+    /// none.
     ///
     /// # Errors
     /// As of [`Metric::gauge`], and where the bounds do not rise.
