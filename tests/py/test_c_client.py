@@ -380,13 +380,20 @@ def test_what_the_service_refuses_is_counted_with_its_reason(serve, replay, tmp_
     assert "read-only" in done.stdout.splitlines()[-1]
 
 
-def test_many_processes_lose_nothing_that_is_not_counted(served, built):
+@pytest.mark.parametrize("service", ["stays", "is killed"])
+def test_many_processes_lose_nothing_that_is_not_counted(serve, tmp_path, built, service):
     """64 at 10,000 a second each."""
+    served = serve(tmp_path / "db")
     processes = [
         subprocess.Popen([str(built / "scenario"), "steady", "10000", "1000"], env=environment(served),
                          stdout=subprocess.PIPE, text=True)
         for _ in range(64)
     ]
+    if service == "is killed":
+        eventually(lambda: number(served, "count(*)", "steady") > 10_000, "the first samples")
+        served.process.send_signal(signal.SIGKILL)
+        served.process.wait(PATIENCE_S)
+        served = serve(tmp_path / "db")
     outputs = [process.communicate(timeout=PATIENCE_S * 2)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 64
     ones = [check_balance(one) for output in outputs for one in counts(output)]
