@@ -36,6 +36,23 @@ fn engine_knows_nobody_and_ingest_and_query_know_only_engine() {
 }
 
 #[test]
+fn the_rust_client_is_built_of_the_c_library_alone() {
+    assert_eq!(dependencies("clients/rust", "dependencies"), BTreeSet::new());
+    assert_eq!(dependencies("clients/rust", "build-dependencies"), BTreeSet::from(["cc".to_owned()]));
+    assert!(root().join("clients/rust/c/include/telem.h").exists(), "clients/rust/c is a link to clients/c");
+}
+
+#[test]
+fn unsafe_code_is_allowed_in_one_place_of_the_binary_and_in_one_of_the_rust_client() {
+    let crates = ["engine", "ingest", "query", "server", "benches", "clients/rust"];
+    let files = crates.iter().flat_map(|of| product_files(&root().join(of)));
+    let rust = files.filter(|path| path.extension().is_some_and(|end| end == "rs"));
+    let allowed = rust.filter(|path| std::fs::read_to_string(path).unwrap().contains("allow(unsafe_code"));
+    let allowed: Vec<String> = allowed.map(|path| path.strip_prefix(root()).unwrap().display().to_string()).collect();
+    assert_eq!(allowed, ["server/src/startup.rs", "clients/rust/src/ffi.rs"]);
+}
+
+#[test]
 fn ingest_and_query_do_not_meet_in_tests_either() {
     assert!(!dependencies("ingest", "dev-dependencies").contains("telem-query"));
     assert!(!dependencies("query", "dev-dependencies").contains("telem-ingest"));
@@ -145,9 +162,9 @@ fn the_lock_file_holds_one_version_of_arrow_parquet_and_datafusion() {
 
 #[test]
 fn dependency_versions_stand_in_the_workspace_only() {
-    for of in ["engine", "ingest", "query", "server", "benches"] {
+    for of in ["engine", "ingest", "query", "server", "benches", "clients/rust"] {
         let manifest = std::fs::read_to_string(root().join(of).join("Cargo.toml")).unwrap();
-        for table in ["dependencies", "dev-dependencies"] {
+        for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
             for name in dependencies(of, table) {
                 let own = manifest.lines().any(|line| line.starts_with(&format!("{name} = \"")));
                 assert!(!own, "{of}/Cargo.toml gives {name} a version of its own");

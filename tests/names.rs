@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Crates whose types all have a name of their own; tests and what fuzz targets do may call theirs as they like.
+/// Crates whose types all have a name of their own; tests and what fuzz targets do may call theirs as they like. The Rust
+/// client is none of them: it is never read together with these, and its names are those that its users expect.
 const CRATES: [&str; 4] = ["engine", "ingest", "query", "server"];
 /// Types of all crates that share their name with one of another crate: `Error`, `Result` and `Part`, twice each. This
 /// may only fall.
