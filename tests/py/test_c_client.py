@@ -40,10 +40,9 @@ def built(tmp_path_factory):
 
 def sanitized(folder, *flags):
     """The library's sources and the program in one, as a program may build them itself."""
-    program = folder / "scenario"
     build("cc", "-std=c11", "-O1", "-g", "-fno-omit-frame-pointer", *flags, C / "tests" / "scenario.c", *SOURCES,
-          f"-I{C / 'include'}", "-pthread", "-lm", "-o", program)
-    return program
+          f"-I{C / 'include'}", "-pthread", "-lm", "-o", folder / "scenario")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -299,9 +298,9 @@ def test_without_a_service_calls_are_counted_and_nothing_waits_or_speaks(built, 
 class Running:
     """A program that logs until it is told to end."""
 
-    def __init__(self, program, connection_file):
+    def __init__(self, folder, connection_file):
         self.process = subprocess.Popen(
-            [str(program), "run"],
+            [str(folder / "scenario"), "run"],
             env=environment(TELEM_CONNECTION=str(connection_file)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -319,7 +318,7 @@ class Running:
 
 
 def test_a_service_that_starts_later_gets_what_was_logged_before(serve, tmp_path, built):
-    running = Running(built / "scenario", tmp_path / "db" / "connection.json")
+    running = Running(built, tmp_path / "db" / "connection.json")
     served = serve(tmp_path / "db")
     eventually(lambda: number(served, "count(*)", "run") > 0, "the first samples")
     one, total = running.end()
@@ -327,10 +326,11 @@ def test_a_service_that_starts_later_gets_what_was_logged_before(serve, tmp_path
     assert number(served, "count(*)", "run") == number(served, "max(value_int) + 1", "run") == total
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_service_that_is_started_again_gets_everything(serve, tmp_path, built, how):
+@pytest.mark.parametrize(("how", "program"), [("stop", "built"), ("kill", "built"), ("kill", "thread_sanitized"),
+                                              ("stop", "address_sanitized")])
+def test_a_service_that_is_started_again_gets_everything(serve, tmp_path, request, how, program):
     served = serve(tmp_path / "db")
-    running = Running(built / "scenario", served.connection_file)
+    running = Running(request.getfixturevalue(program), served.connection_file)
     eventually(lambda: number(served, "count(*)", "run") > 0, "the first samples")
     if how == "stop":
         served.stop()
@@ -464,13 +464,13 @@ SCENARIOS = [("values",), ("threads", 3, 300), ("adds", 2, 20_000), ("signals",)
 
 def test_thread_sanitizer_finds_nothing(served, thread_sanitized):
     for scenario in [*SCENARIOS, ("fork_busy",), ("ask", "SELECT * FROM asked")]:
-        done = run(thread_sanitized, *scenario, server=served, TSAN_OPTIONS="halt_on_error=1 die_after_fork=0")
+        done = run(thread_sanitized / "scenario", *scenario, server=served, TSAN_OPTIONS="halt_on_error=1 die_after_fork=0")
         assert "WARNING: ThreadSanitizer" not in done.stderr, done.stderr
 
 
 def test_address_and_undefined_behaviour_sanitizers_find_nothing(served, address_sanitized):
     for scenario in [*SCENARIOS, ("ask", "SELECT * FROM asked"), ("leave", "exit"), ("alone",)]:
-        run(address_sanitized, *scenario, server=served)
+        run(address_sanitized / "scenario", *scenario, server=served)
 
 
 def test_valgrind_finds_nothing(served, built):
