@@ -279,7 +279,7 @@ impl<'a> SeriesNames<'a> {
     }
 
     /// How many there are, taken ones left out.
-    pub fn count(&self) -> u32 {
+    pub fn left(&self) -> u32 {
         self.left
     }
 }
@@ -317,6 +317,17 @@ pub enum SampleBlock<'a> {
     Column { series: u32, times: RawTimes<'a>, values: RawValues<'a> },
     /// At one time; as many numbers as values.
     Row { time: Timestamp, series: RawNumbers<'a>, values: RawValues<'a> },
+}
+
+impl SampleBlock<'_> {
+    pub fn len(&self) -> usize {
+        let (Self::Column { values, .. } | Self::Row { values, .. }) = self;
+        values.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// Times as they came.
