@@ -470,7 +470,7 @@ fn questions_are_answered_in_columns_while_samples_go_on() {
     assert_eq!(rows, [expected.to_vec()]);
     let (types, rows, end) = client.ask(2, "SELECT 1 AS one WHERE false");
     assert_eq!((types, rows.len(), end), (vec!["l".to_owned()], 0, (0, String::new())));
-    let (_, rows, end) = client.ask(3, "SELECT value, repeat('x', 100) FROM generate_series(1, 100000)");
+    let (_, rows, end) = client.ask(3, "SELECT value, lpad('x', 100) FROM generate_series(1, 100000)");
     assert_eq!((rows.len(), end.0), (100_000, 0));
     assert_eq!(rows[99_999][0], Cell::Bits(100_000));
     let (_, _, (how, text)) = client.ask(4, "SELEC 1");
@@ -630,9 +630,9 @@ fn samples_belong_to_the_job_of_the_process_behind_the_connection() {
     let rows = server.sql("SELECT job, count(*) AS n, min(rank) AS r FROM loss GROUP BY job ORDER BY n").json();
     let found: Vec<(&Json, &Json, &Json)> =
         rows.as_array().unwrap().iter().map(|row| (&row["job"], &row["n"], &row["r"])).collect();
-    let (first, second) = ((&json!("first"), &json!(2), &json!("3")), (&json!("second"), &json!(1), &Json::Null));
-    assert_eq!(found[..2], [second, first], "{rows}");
-    assert_eq!(found[2].1, &json!(3));
+    // What no job sent is of the node, and so of both.
+    let (first, second) = ((&json!("first"), &json!(5), &json!("3")), (&json!("second"), &json!(4), &Json::Null));
+    assert_eq!(found, [second, first], "{rows}");
 }
 
 #[test]
@@ -640,7 +640,11 @@ fn over_many_nodes_samples_belong_to_the_node_whose_socket_was_used() {
     let place = Place::new();
     let commands = ["sh", "-c", "echo \"$TELEM_SOCKET\"; read -r _"];
     let (running, head) = started(&place, &[], &commands);
-    let files = crate::launch::left(place.path(), "connection.json");
+    let mut files = Vec::new();
+    poll("five services to be found", || {
+        files = crate::launch::left(place.path(), "connection.json");
+        files.len() == 5
+    });
     let connections =
         files.iter().map(|file| -> Json { serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap() });
     let sockets: BTreeMap<String, String> = connections

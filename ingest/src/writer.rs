@@ -32,7 +32,7 @@ use self::flush::FlushScheduler;
 pub use self::kept::Lost;
 use self::kept::{Kept, KeptStats, is_for_now};
 pub use self::queue::OTHERS_SHARE;
-use self::queue::{Patience, Queue, WriteJob};
+use self::queue::{BatchPatience, Queue, WriteJob};
 use self::store::SampleStore;
 pub use self::tallies::{ClientProcess, ClientTallies, TALLIED_PROCESSES_MAX};
 use crate::accept::frames::{AcceptedFrame, BadFrame, SeriesTable};
@@ -347,7 +347,7 @@ impl Writer {
 
     async fn queue_patiently(&self, batch: SampleBatch, durability: Durability) -> Result<PendingAppend, WriteError> {
         let (ack, acknowledged) = oneshot::channel();
-        let job = WriteJob { batch, durability, patience: Patience::Waits, ack };
+        let job = WriteJob { batch, durability, patience: BatchPatience::Waits, ack };
         self.handle.shared.queue.push_patiently(job).await?;
         Ok(PendingAppend(acknowledged))
     }
@@ -362,7 +362,7 @@ impl Writer {
         if batch.is_empty() {
             return Ok(());
         }
-        let acknowledged = self.queue(batch, durability, Patience::None)?;
+        let acknowledged = self.queue(batch, durability, BatchPatience::None)?;
         acknowledged.await.unwrap_or(Err(WriteError::Stopped))
     }
 
@@ -373,7 +373,7 @@ impl Writer {
     /// Busy, TooLarge, Stopped.
     pub fn offer(&self, batch: SampleBatch) -> Result<(), WriteError> {
         if !batch.is_empty() {
-            self.queue(batch, Durability::Buffered, Patience::Kept)?;
+            self.queue(batch, Durability::Buffered, BatchPatience::Kept)?;
         }
         Ok(())
     }
@@ -383,7 +383,7 @@ impl Writer {
     /// # Errors
     /// Busy, Stopped.
     pub async fn settle(&self) -> Result<(), WriteError> {
-        let settled = self.queue(SampleBatch::default(), Durability::Buffered, Patience::None)?;
+        let settled = self.queue(SampleBatch::default(), Durability::Buffered, BatchPatience::None)?;
         settled.await.unwrap_or(Err(WriteError::Stopped))
     }
 
@@ -391,7 +391,7 @@ impl Writer {
         &self,
         batch: SampleBatch,
         durability: Durability,
-        patience: Patience,
+        patience: BatchPatience,
     ) -> Result<oneshot::Receiver<Result<(), WriteError>>, WriteError> {
         let (ack, acknowledged) = oneshot::channel();
         let queued = self.handle.shared.queue.push(WriteJob { batch, durability, patience, ack });
@@ -531,7 +531,7 @@ impl Appender {
             }
             return;
         }
-        let keep = patience == Patience::Kept;
+        let keep = patience == BatchPatience::Kept;
         // Those that waited are older.
         if !self.append_kept() && keep {
             self.kept.keep(batch);
@@ -540,8 +540,8 @@ impl Appender {
         }
         let shared = &*self.shared;
         let appended = match patience {
-            Patience::Waits => shared.append_patiently(&batch),
-            Patience::None | Patience::Kept => shared.append(&batch),
+            BatchPatience::Waits => shared.append_patiently(&batch),
+            BatchPatience::None | BatchPatience::Kept => shared.append(&batch),
         };
         if let Err(error) = appended {
             self.kept.refused(&error);

@@ -27,7 +27,7 @@ use crate::net::guest::{KEPT_MAX, KEPT_SHARE, STRANGERS_SHARE};
 use crate::net::owner::TABLE_READERS_MAX;
 use crate::net::{HANDSHAKE_TIMEOUT, HEAD_BYTES_MAX, KEEP_ALIVE_INTERVAL, PROCESS_TIMEOUT, STREAMS_MAX, UNKNOWN_MAX};
 use crate::protocols::client::ClientLimits;
-use crate::protocols::client::limits::{
+use crate::protocols::client::bounds::{
     ANSWER_BYTES_MAX, DESCRIBED_METRICS_MAX, FAREWELL_TIMEOUT, FIRST_BYTES, LAST_BYTES_MAX, ROWS_BYTES, SILENCE,
 };
 use crate::protocols::dragon::config::FILE_BYTES_MAX;

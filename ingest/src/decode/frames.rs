@@ -151,7 +151,7 @@ impl ClientTally {
 /// A frame from a client. Texts are as they came: whether they are UTF-8 is for whoever uses them.
 #[derive(Clone, Debug)]
 pub enum ClientFrame<'a> {
-    Series(SeriesNames<'a>),
+    Series(SeriesFrame<'a>),
     Samples(SampleBlocks<'a>),
     Tally(ClientTally),
     /// `None`: now.
@@ -181,7 +181,7 @@ impl<'a> ClientFrame<'a> {
     pub fn parse(kind: u8, body: &'a [u8]) -> Result<Self, FrameError> {
         let mut fields = FrameFields { rest: body, kind, len: body.len() };
         let frame = match kind {
-            kind::SERIES => return SeriesNames::parse(fields).map(Self::Series),
+            kind::SERIES => return SeriesFrame::parse(fields).map(Self::Series),
             kind::SAMPLES => return SampleBlocks::parse(fields).map(Self::Samples),
             kind::TALLY => Self::Tally(ClientTally {
                 taken: fields.u64("a count")?,
@@ -210,7 +210,7 @@ impl<'a> ClientFrame<'a> {
 
 /// The series of a frame, one after another.
 #[derive(Clone, Debug)]
-pub struct SeriesNames<'a> {
+pub struct SeriesFrame<'a> {
     /// The number of the first.
     pub first: u32,
     /// Those that were not taken yet.
@@ -220,7 +220,7 @@ pub struct SeriesNames<'a> {
 
 /// A series as a client names it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NamedSeries<'a> {
+pub struct SentSeries<'a> {
     pub kind: MetricKind,
     pub level: u8,
     pub metric: &'a [u8],
@@ -228,12 +228,12 @@ pub struct NamedSeries<'a> {
     pub help: &'a [u8],
     /// In the order in which they came.
     pub tags: Vec<(&'a [u8], &'a [u8])>,
-    /// All its bytes, which [`NamedSeries::parse`] reads again.
+    /// All its bytes, which [`SentSeries::parse`] reads again.
     pub bytes: &'a [u8],
 }
 
-impl<'a> NamedSeries<'a> {
-    /// One of [`NamedSeries::bytes`].
+impl<'a> SentSeries<'a> {
+    /// One of [`SentSeries::bytes`].
     ///
     /// # Errors
     /// When they are none.
@@ -268,7 +268,7 @@ impl<'a> NamedSeries<'a> {
     }
 }
 
-impl<'a> SeriesNames<'a> {
+impl<'a> SeriesFrame<'a> {
     fn parse(mut fields: FrameFields<'a>) -> Result<Self, FrameError> {
         let (first, count) = (fields.u32("the first number")?, fields.u32("the count")?);
         let max = fields.rest.len() / SERIES_BYTES_MIN;
@@ -284,8 +284,8 @@ impl<'a> SeriesNames<'a> {
     }
 }
 
-impl<'a> Iterator for SeriesNames<'a> {
-    type Item = Result<NamedSeries<'a>, FrameError>;
+impl<'a> Iterator for SeriesFrame<'a> {
+    type Item = Result<SentSeries<'a>, FrameError>;
 
     /// The last of a frame that has bytes behind its end is an error.
     fn next(&mut self) -> Option<Self::Item> {
@@ -295,7 +295,7 @@ impl<'a> Iterator for SeriesNames<'a> {
             return end.err().map(Err);
         }
         self.left -= 1;
-        let series = NamedSeries::take(&mut self.fields);
+        let series = SentSeries::take(&mut self.fields);
         if series.is_err() {
             (self.left, self.fields.rest) = (0, &[]);
         }

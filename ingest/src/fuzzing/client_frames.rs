@@ -4,7 +4,7 @@ use telem_engine::{SeriesId, Value};
 
 use crate::accept::frames::{NumberedSeries, SeriesTable, accept};
 use crate::accept::{AcceptCounters, Limits};
-use crate::decode::frames::{BODY_BYTES_MAX, ClientFrame, FrameHead, NamedSeries, SampleBlock, kind};
+use crate::decode::frames::{BODY_BYTES_MAX, ClientFrame, FrameHead, SampleBlock, SentSeries, kind};
 
 /// The series that were named: every kind of place.
 const PLACES: [NumberedSeries; 4] = [
@@ -72,7 +72,7 @@ fn written(frame: &ClientFrame<'_>) -> Option<Vec<u8>> {
             out.extend_from_slice(&names.left().to_le_bytes());
             for series in names.clone() {
                 let series = series.ok()?;
-                assert_eq!(NamedSeries::parse(series.bytes).expect("its own bytes"), series);
+                assert_eq!(SentSeries::parse(series.bytes).expect("its own bytes"), series);
                 out.extend_from_slice(series.bytes);
             }
         }

@@ -15,13 +15,13 @@ pub const OTHERS_SHARE: usize = 4;
 pub(super) struct WriteJob {
     pub batch: SampleBatch,
     pub durability: Durability,
-    pub patience: Patience,
+    pub patience: BatchPatience,
     pub ack: Ack,
 }
 
 /// What becomes of a batch that there is no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum BatchPatience {
     /// It is refused.
     None,
     /// It waits, and what comes behind it.

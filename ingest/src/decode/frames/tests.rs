@@ -22,7 +22,7 @@ fn blocks(body: &[u8]) -> Result<Vec<SampleBlock<'_>>, FrameError> {
     blocks.collect()
 }
 
-fn names(body: &[u8]) -> Result<Vec<NamedSeries<'_>>, FrameError> {
+fn names(body: &[u8]) -> Result<Vec<SentSeries<'_>>, FrameError> {
     let ClientFrame::Series(names) = ClientFrame::parse(kind::SERIES, body)? else { panic!("not names") };
     names.collect()
 }
@@ -69,7 +69,7 @@ fn a_series_has_kind_level_names_and_tags_in_their_order() {
     assert_eq!((found[0].unit, found[0].help), (&b"1"[..], &b"so far"[..]));
     assert_eq!(found[0].tags, [(&b"z"[..], &b"1"[..]), (b"a", b"\xff")]);
     assert_eq!((found[1].kind, found[1].metric, found[1].tags.len()), (MetricKind::Histogram, &b"h"[..], 0));
-    assert_eq!(NamedSeries::parse(found[0].bytes).unwrap(), found[0]);
+    assert_eq!(SentSeries::parse(found[0].bytes).unwrap(), found[0]);
     let ClientFrame::Series(frame) = ClientFrame::parse(kind::SERIES, &body).unwrap() else { panic!("not names") };
     assert_eq!((frame.first, frame.left()), (5, 2));
 }
@@ -131,7 +131,8 @@ fn blocks_that_break_their_shape_are_refused() {
 
 #[test]
 fn other_frames_end_where_they_end() {
-    let tally = ClientFrame::parse(kind::TALLY, &wide(&[9, 1, 2, 3])).unwrap();
+    let body = wide(&[9, 1, 2, 3]);
+    let tally = ClientFrame::parse(kind::TALLY, &body).unwrap();
     let ClientFrame::Tally(tally) = tally else { panic!("{tally:?}") };
     assert_eq!((tally.taken, tally.dropped()), (9, 6));
     for (kind, length) in [(kind::TALLY, 32), (kind::FLUSH, 8), (kind::NOTE, 14), (kind::SETTING, 6), (kind::QUERY, 12)]

@@ -32,12 +32,12 @@ pub type QueryFrames = Pin<Box<dyn Stream<Item = Vec<u8>> + Send>>;
 
 /// Where a client's requests go.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct ClientRequests {
     pub http: Router,
     pub extensions: Extensions,
 }
 
-impl Asking {
+impl ClientRequests {
     async fn ask(&self, method: Method, path: &'static str, body: String) -> Response {
         let mut request = Request::new(Body::from(body));
         *request.method_mut() = method;
@@ -83,14 +83,14 @@ impl Asking {
     pub fn query(&self, number: u32, deadline_ms: u32, sql: &[u8]) -> QueryFrames {
         let sql = text("SQL", sql).map(str::to_owned);
         let limit = (deadline_ms > 0).then(|| Duration::from_millis(u64::from(deadline_ms)));
-        let answer = Answer {
+        let answer = ColumnAnswer {
             number,
             limit,
             due: limit.map(|limit| Instant::now() + limit),
             missing: None,
             ready: VecDeque::new(),
             columns: None,
-            phase: AnswerPhase::Asked { asking: self.clone(), sql },
+            phase: ColumnPhase::Asked { asking: self.clone(), sql },
         };
         Box::pin(futures::stream::unfold(answer, |mut answer| async move {
             let frame = answer.next().await?;
@@ -117,7 +117,7 @@ async fn error(response: Response) -> String {
 }
 
 /// An answer on its way.
-struct Answer {
+struct ColumnAnswer {
     number: u32,
     limit: Option<Duration>,
     due: Option<Instant>,
@@ -126,23 +126,23 @@ struct Answer {
     /// Frames that are made already.
     ready: VecDeque<Vec<u8>>,
     columns: Option<SentColumns>,
-    phase: AnswerPhase,
+    phase: ColumnPhase,
 }
 
-enum AnswerPhase {
-    Asked { asking: Asking, sql: Result<String, String> },
+enum ColumnPhase {
+    Asked { asking: ClientRequests, sql: Result<String, String> },
     Rows { body: BodyDataStream, decoder: Box<StreamDecoder>, bytes: Buffer },
     Ended,
 }
 
-impl Answer {
+impl ColumnAnswer {
     /// The next frame; `None` after END.
     async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
                 return Some(frame);
             }
-            if matches!(self.phase, AnswerPhase::Ended) {
+            if matches!(self.phase, ColumnPhase::Ended) {
                 return None;
             }
             let step = match self.due {
@@ -156,7 +156,7 @@ impl Answer {
                 None => self.step().await,
             };
             if let Err(error) = step {
-                self.phase = AnswerPhase::Ended;
+                self.phase = ColumnPhase::Ended;
                 self.ready.clear();
                 self.ready.push_back(end_frame(self.number, AnswerEnd::Error, &error));
             }
@@ -169,7 +169,7 @@ impl Answer {
     /// What the query failed with.
     async fn step(&mut self) -> Result<(), String> {
         match &mut self.phase {
-            AnswerPhase::Asked { asking, sql } => {
+            ColumnPhase::Asked { asking, sql } => {
                 let sql = sql.clone()?;
                 // As JSON, so that no SQL is taken for that.
                 let body = json!({ "sql": sql }).to_string();
@@ -180,14 +180,14 @@ impl Answer {
                 let missing = response.headers().get(missing::NAME).and_then(|missing| missing.to_str().ok());
                 self.missing = missing.map(str::to_owned);
                 let body = response.into_body().into_data_stream();
-                self.phase = AnswerPhase::Rows {
+                self.phase = ColumnPhase::Rows {
                     body,
                     decoder: Box::new(StreamDecoder::new()),
                     bytes: Buffer::from(vec![0; 0]),
                 };
                 Ok(())
             }
-            AnswerPhase::Rows { body, decoder, bytes } => {
+            ColumnPhase::Rows { body, decoder, bytes } => {
                 if bytes.is_empty() {
                     match body.next().await {
                         Some(chunk) => *bytes = Buffer::from(chunk.map_err(|error| told(&error))?),
@@ -212,7 +212,7 @@ impl Answer {
                 }
                 Ok(())
             }
-            AnswerPhase::Ended => Ok(()),
+            ColumnPhase::Ended => Ok(()),
         }
     }
 
@@ -228,7 +228,7 @@ impl Answer {
             None => end_frame(self.number, AnswerEnd::Whole, ""),
         };
         self.ready.push_back(end);
-        self.phase = AnswerPhase::Ended;
+        self.phase = ColumnPhase::Ended;
     }
 }
 

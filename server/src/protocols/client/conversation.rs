@@ -9,20 +9,21 @@ use std::io;
 use std::pin::Pin;
 
 use futures::StreamExt;
+use telem_engine::series::TAGS_MAX;
 use telem_engine::{Db, Durability, ErrorKind, MetaChange};
 use telem_ingest::accept::frames::{AcceptedFrame, BadFrame};
-use telem_ingest::decode::frames::{self, ClientFrame, FrameHead, SampleBlocks, SeriesNames};
+use telem_ingest::decode::frames::{self, ClientFrame, FrameHead, SampleBlocks, SeriesFrame};
 use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::{ClientProcess, PendingAppend, WriteError};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::ask::{Asking, QueryFrames};
+use super::ask::{ClientRequests, QueryFrames};
+use super::bounds::{DESCRIBED_METRICS_MAX, FAREWELL_TIMEOUT, LAST_BYTES_MAX, SILENCE};
 use super::inbox::{Arrived, FrameInbox, WholeFrame};
-use super::limits::{DESCRIBED_METRICS_MAX, FAREWELL_TIMEOUT, LAST_BYTES_MAX, SILENCE};
 use super::outbox::{AnswerEnd, NO_SERIES, Outbox, Welcome};
-use super::refusals::Refusals;
+use super::refusals::FrameRefusals;
 use super::series::ConnectionSeries;
 use super::{ClientProtocol, Farewell, RefusalCode};
 use crate::protocol::{ByteStream, FrameClient};
@@ -41,15 +42,15 @@ pub async fn hold(protocol: &ClientProtocol, client: FrameClient, place: OwnedSe
         Some(mark) => ClientProcess::Known { pid: mark.pid(), started: mark.started() },
         None => ClientProcess::Unknown(protocol.connection_number()),
     };
-    let tags_max = state.writer.as_ref().map_or(0, |writer| writer.limits().tags_max);
+    let tags_max = state.writer.as_ref().map_or(TAGS_MAX, |writer| writer.limits().tags_max);
     // Without a writer names are looked at, and given no ids.
     let may_move = caller.is_some() || state.writer.is_none();
     let names = protocol.names.clone();
     let series = ConnectionSeries::new(state.db.clone(), tags_max, state.level, tags.clone(), may_move, names);
     let (reader, writer) = tokio::io::split(stream);
-    let mut conversation = Conversation {
+    let mut conversation = Dialogue {
         protocol,
-        asking: Asking { http, extensions },
+        asking: ClientRequests { http, extensions },
         tags,
         caller,
         process,
@@ -59,7 +60,7 @@ pub async fn hold(protocol: &ClientProtocol, client: FrameClient, place: OwnedSe
         inbox: FrameInbox::new(protocol.frames.clone()),
         out: Outbox::default(),
         waiting: VecDeque::new(),
-        refusals: Refusals::new(limits.refused_interval, limits.refusals_max),
+        refusals: FrameRefusals::new(limits.refused_interval, limits.refusals_max),
         query: None,
         sequence: None,
         stored: 0,
@@ -90,7 +91,7 @@ pub async fn leave(mut stream: Box<dyn ByteStream>, farewell: Farewell) {
 
 /// Why no more is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum End {
+enum DialogueEnd {
     /// The client has sent everything.
     Theirs,
     Ours(Farewell),
@@ -98,34 +99,34 @@ enum End {
 
 /// What the writer has not done yet, in the order in which it was sent.
 #[derive(Debug)]
-enum Waiting {
+enum PendingWork {
     Samples { sequence: u64, samples: u64, refused: u64, append: Option<PendingAppend> },
     Flush { number: u64, append: PendingAppend, deadline: Pin<Box<Sleep>> },
 }
 
-/// What became of the first of [`Waiting`].
-enum Settled {
+/// What became of the first of [`PendingWork`].
+enum WorkEnd {
     Appended(Result<(), WriteError>),
     Late,
 }
 
-impl Waiting {
+impl PendingWork {
     /// It may be dropped at any time and called again.
-    async fn settle(&mut self) -> Settled {
+    async fn settle(&mut self) -> WorkEnd {
         match self {
-            Self::Samples { append: None, .. } => Settled::Appended(Ok(())),
-            Self::Samples { append: Some(append), .. } => Settled::Appended(append.await),
+            Self::Samples { append: None, .. } => WorkEnd::Appended(Ok(())),
+            Self::Samples { append: Some(append), .. } => WorkEnd::Appended(append.await),
             Self::Flush { append, deadline, .. } => tokio::select! {
                 biased;
-                appended = append => Settled::Appended(appended),
-                () = deadline => Settled::Late,
+                appended = append => WorkEnd::Appended(appended),
+                () = deadline => WorkEnd::Late,
             },
         }
     }
 }
 
 /// A question that is being answered.
-struct RunningQuery {
+struct FrameQuery {
     number: u32,
     frames: QueryFrames,
 }
@@ -140,9 +141,9 @@ struct FrameAlarm {
     sleep: Pin<Box<Sleep>>,
 }
 
-struct Conversation<'a> {
+struct Dialogue<'a> {
     protocol: &'a ClientProtocol,
-    asking: Asking,
+    asking: ClientRequests,
     /// What its samples get where they lack it, without the slot of its job.
     tags: DefaultTags,
     /// Its job, where jobs share the server and it is none of the server's.
@@ -153,22 +154,22 @@ struct Conversation<'a> {
     writer: WriteHalf<Box<dyn ByteStream>>,
     inbox: FrameInbox,
     out: Outbox,
-    waiting: VecDeque<Waiting>,
-    refusals: Refusals,
-    query: Option<RunningQuery>,
+    waiting: VecDeque<PendingWork>,
+    refusals: FrameRefusals,
+    query: Option<FrameQuery>,
     /// Of the last frame of samples.
     sequence: Option<u64>,
     stored: u64,
     refused: u64,
     /// The opening was answered.
     is_open: bool,
-    end: Option<End>,
+    end: Option<DialogueEnd>,
     /// Made when a frame comes in parts.
     alarm: Option<FrameAlarm>,
     refusals_alarm: Option<Pin<Box<Sleep>>>,
 }
 
-impl Conversation<'_> {
+impl Dialogue<'_> {
     /// # Errors
     /// When the client takes no more answers.
     async fn run(&mut self, stopping: &mut watch::Receiver<bool>) -> io::Result<()> {
@@ -204,7 +205,7 @@ impl Conversation<'_> {
                 frame = next_frame(&mut self.query), if self.query.is_some() && may_ask => self.answered(frame),
                 arrived = self.inbox.read(&mut self.reader), if may_listen => {
                     if let Err(farewell) = self.hear(arrived).await {
-                        self.end = Some(End::Ours(farewell));
+                        self.end = Some(DialogueEnd::Ours(farewell));
                     }
                     if is_stopping && self.inbox.bytes > last_bytes {
                         self.stop();
@@ -221,7 +222,7 @@ impl Conversation<'_> {
     }
 
     fn stop(&mut self) {
-        self.end = Some(End::Ours(Farewell::new(RefusalCode::Stopping, "the service stops")));
+        self.end = Some(DialogueEnd::Ours(Farewell::new(RefusalCode::Stopping, "the service stops")));
     }
 
     /// Handles what came.
@@ -250,12 +251,12 @@ impl Conversation<'_> {
             }
             Ok(Arrived::End) => {
                 self.query = None;
-                self.end = Some(End::Theirs);
+                self.end = Some(DialogueEnd::Theirs);
             }
             Err(error) => {
                 tracing::debug!(%error, "a client that speaks in frames broke off");
                 self.query = None;
-                self.end = Some(End::Theirs);
+                self.end = Some(DialogueEnd::Theirs);
             }
         }
         Ok(())
@@ -302,7 +303,7 @@ impl Conversation<'_> {
                 }
                 None => {
                     let frames = self.asking.query(number, deadline_ms, sql);
-                    self.query = Some(RunningQuery { number, frames });
+                    self.query = Some(FrameQuery { number, frames });
                 }
             },
         }
@@ -323,7 +324,7 @@ impl Conversation<'_> {
         self.refusals.add(0, NO_SERIES, 0, RefusalCode::NotTaken, reason);
     }
 
-    async fn name(&mut self, names: SeriesNames<'_>) -> Result<(), Farewell> {
+    async fn name(&mut self, names: SeriesFrame<'_>) -> Result<(), Farewell> {
         let max = self.protocol.limits.series_max;
         if usize::try_from(names.first).ok() != Some(self.series.len()) {
             let what = format!(
@@ -401,7 +402,7 @@ impl Conversation<'_> {
                 Ok(append) => Some(append),
                 Err(error) => {
                     self.not_written(sequence, samples, &error)?;
-                    self.waiting.push_back(Waiting::Samples {
+                    self.waiting.push_back(PendingWork::Samples {
                         sequence,
                         samples: 0,
                         refused: refused + samples,
@@ -411,7 +412,7 @@ impl Conversation<'_> {
                 }
             },
         };
-        self.waiting.push_back(Waiting::Samples { sequence, samples, refused, append });
+        self.waiting.push_back(PendingWork::Samples { sequence, samples, refused, append });
         Ok(())
     }
 
@@ -424,7 +425,7 @@ impl Conversation<'_> {
         }
         let reason = self.protocol.state.refusal.message().to_owned();
         self.refusals.add(sequence, NO_SERIES, samples, RefusalCode::NotWritten, reason);
-        self.waiting.push_back(Waiting::Samples { sequence, samples: 0, refused: samples, append: None });
+        self.waiting.push_back(PendingWork::Samples { sequence, samples: 0, refused: samples, append: None });
         Ok(())
     }
 
@@ -448,21 +449,21 @@ impl Conversation<'_> {
         let append = writer.make_durable().await;
         let append = append.map_err(|error| Farewell::new(RefusalCode::Stopping, error.to_string()))?;
         let deadline = Box::pin(sleep_until(Instant::now() + protocol.limits.flush_timeout));
-        self.waiting.push_back(Waiting::Flush { number, append, deadline });
+        self.waiting.push_back(PendingWork::Flush { number, append, deadline });
         Ok(())
     }
 
     /// The first of those that wait has an end.
-    fn settled(&mut self, settled: Settled) {
+    fn settled(&mut self, settled: WorkEnd) {
         let Some(first) = self.waiting.pop_front() else { return };
         match (first, settled) {
-            (Waiting::Samples { sequence, samples, refused, .. }, Settled::Appended(appended)) => {
+            (PendingWork::Samples { sequence, samples, refused, .. }, WorkEnd::Appended(appended)) => {
                 let (mut stored, mut refused) = (samples, refused);
                 if let Err(error) = appended {
                     if let Err(farewell) = self.not_written(sequence, samples, &error) {
                         // Nothing that follows may be acknowledged either.
                         self.waiting.clear();
-                        self.end = Some(End::Ours(farewell));
+                        self.end = Some(DialogueEnd::Ours(farewell));
                         return;
                     }
                     (stored, refused) = (0, refused + samples);
@@ -471,12 +472,12 @@ impl Conversation<'_> {
                 self.refused += refused;
                 self.out.ack(sequence, self.stored, self.refused);
             }
-            (Waiting::Flush { number, .. }, Settled::Appended(Ok(()))) => self.out.flushed(number),
-            (Waiting::Flush { number, .. }, Settled::Appended(Err(error))) => {
+            (PendingWork::Flush { number, .. }, WorkEnd::Appended(Ok(()))) => self.out.flushed(number),
+            (PendingWork::Flush { number, .. }, WorkEnd::Appended(Err(error))) => {
                 self.refusals.tell_all(&mut self.out);
                 self.out.refused(number, NO_SERIES, 0, RefusalCode::NotWritten, &error.to_string());
             }
-            (Waiting::Flush { number, .. } | Waiting::Samples { sequence: number, .. }, Settled::Late) => {
+            (PendingWork::Flush { number, .. } | PendingWork::Samples { sequence: number, .. }, WorkEnd::Late) => {
                 let waited = self.protocol.limits.flush_timeout.as_secs_f64();
                 let what = format!("what was sent is not durable after {waited} s; the disk is slow; try again");
                 self.out.refused(number, NO_SERIES, 0, RefusalCode::NotWritten, &what);
@@ -516,13 +517,13 @@ impl Conversation<'_> {
         let (took, silent) = (now - alarm.began, now - alarm.looked);
         if took >= limits.frame_timeout {
             let what = format!("a frame is not whole after {} s", limits.frame_timeout.as_secs_f64());
-            self.end = Some(End::Ours(Farewell::new(RefusalCode::Slow, what)));
+            self.end = Some(DialogueEnd::Ours(Farewell::new(RefusalCode::Slow, what)));
         } else if is_idle && silent >= limits.frame_idle_when_short && self.inbox.holds_up_others() {
             let what = format!(
                 "nothing came for {} s within a frame, whose memory others wait for",
                 limits.frame_idle_when_short.as_secs_f64()
             );
-            self.end = Some(End::Ours(Farewell::new(RefusalCode::Slow, what)));
+            self.end = Some(DialogueEnd::Ours(Farewell::new(RefusalCode::Slow, what)));
         } else {
             (alarm.bytes, alarm.looked) = (self.inbox.bytes, now);
             let left = limits.frame_timeout - took;
@@ -532,9 +533,9 @@ impl Conversation<'_> {
 
     /// # Errors
     /// When the client takes no more answers.
-    async fn close(&mut self, end: End) -> io::Result<()> {
+    async fn close(&mut self, end: DialogueEnd) -> io::Result<()> {
         self.refusals.tell_all(&mut self.out);
-        if let End::Ours(farewell) = end {
+        if let DialogueEnd::Ours(farewell) = end {
             self.out.goodbye(&farewell);
         }
         let told = async {
@@ -577,14 +578,14 @@ async fn stop(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
-async fn settle(waiting: &mut VecDeque<Waiting>) -> Settled {
+async fn settle(waiting: &mut VecDeque<PendingWork>) -> WorkEnd {
     match waiting.front_mut() {
         Some(first) => first.settle().await,
         None => std::future::pending().await,
     }
 }
 
-async fn next_frame(query: &mut Option<RunningQuery>) -> Option<Vec<u8>> {
+async fn next_frame(query: &mut Option<FrameQuery>) -> Option<Vec<u8>> {
     match query {
         Some(running) => running.frames.next().await,
         None => std::future::pending().await,

@@ -9,7 +9,7 @@ use telem_ingest::decode::frames::{FrameHead, HEAD_BYTES, OPENING_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::limits::FIRST_BYTES;
+use super::bounds::FIRST_BYTES;
 
 /// Memory is counted in blocks of this size.
 const BLOCK_BYTES: usize = 4 << 10;

@@ -6,9 +6,9 @@
 //! columns in [`rows`].
 
 mod ask;
+pub(crate) mod bounds;
 mod conversation;
 mod inbox;
-pub(crate) mod limits;
 mod outbox;
 mod refusals;
 mod rows;
@@ -23,8 +23,8 @@ use futures::future::BoxFuture;
 use telem_ingest::decode::frames::FrameError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub use self::bounds::ClientLimits;
 use self::inbox::FrameMemory;
-pub use self::limits::ClientLimits;
 use crate::memory::MemoryBudget;
 use crate::protocol::{ByteStream, FrameClient, FrameRefusal, FrameService, Protocol};
 use crate::state::State;

@@ -114,7 +114,7 @@ impl Outbox {
 
 /// The end of an answer.
 pub fn end_frame(number: u32, end: AnswerEnd, text: &str) -> Vec<u8> {
-    let text = shortened(text, super::limits::ROWS_BYTES);
+    let text = shortened(text, super::bounds::ROWS_BYTES);
     let mut frame = head(kind::END, 4 + 1 + 4 + text.len()).to_vec();
     frame.extend_from_slice(&number.to_le_bytes());
     frame.push(end as u8);

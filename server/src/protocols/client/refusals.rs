@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::RefusalCode;
 use super::outbox::{NO_SERIES, Outbox};
 
-/// Refusals of one connection.
+/// FrameRefusals of one connection.
 #[derive(Debug)]
-pub struct Refusals {
+pub struct FrameRefusals {
     interval: Duration,
     max: usize,
     waiting: BTreeMap<(u32, RefusalCode), RefusedSamples>,
@@ -25,7 +25,7 @@ struct RefusedSamples {
     reason: String,
 }
 
-impl Refusals {
+impl FrameRefusals {
     pub fn new(interval: Duration, max: usize) -> Self {
         Self { interval, max, waiting: BTreeMap::new(), told: None }
     }

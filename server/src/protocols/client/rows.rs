@@ -10,7 +10,7 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 
-use super::limits::{ANSWER_BYTES_MAX, ROWS_BYTES};
+use super::bounds::{ANSWER_BYTES_MAX, ROWS_BYTES};
 use super::outbox::{head, kind, put_text};
 use crate::rows::text_column;
 

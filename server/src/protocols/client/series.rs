@@ -5,7 +5,7 @@
 use telem_engine::{Db, ErrorKind, MetaChange, MetricKind, MetricMeta, SeriesKey};
 use telem_ingest::accept::Reason;
 use telem_ingest::accept::frames::{NumberedSeries, SeriesTable};
-use telem_ingest::decode::frames::NamedSeries;
+use telem_ingest::decode::frames::SentSeries;
 use telem_ingest::default_tags::DefaultTags;
 
 use super::RefusalCode;
@@ -47,9 +47,9 @@ struct KeptNames {
 }
 
 impl KeptNames {
-    fn get(&self, number: usize) -> Option<NamedSeries<'_>> {
+    fn get(&self, number: usize) -> Option<SentSeries<'_>> {
         let begin = if number == 0 { 0 } else { *self.ends.get(number - 1)? };
-        NamedSeries::parse(self.bytes.get(begin..*self.ends.get(number)?)?).ok()
+        SentSeries::parse(self.bytes.get(begin..*self.ends.get(number)?)?).ok()
     }
 }
 
@@ -69,7 +69,7 @@ impl ConnectionSeries {
     ///
     /// # Errors
     /// When others leave too little memory for one more.
-    pub fn add(&mut self, series: &NamedSeries<'_>) -> Result<(), MemoryTaken> {
+    pub fn add(&mut self, series: &SentSeries<'_>) -> Result<(), MemoryTaken> {
         let number = u32::try_from(self.numbers.len()).map_err(|_| MemoryTaken)?;
         let kept = self.names.as_ref().map_or(0, |names| names.bytes.len() + series.bytes.len());
         let of_each = size_of::<NumberedSeries>() + if self.names.is_some() { NAME_BYTES } else { 0 };
@@ -119,7 +119,7 @@ impl ConnectionSeries {
     }
 
     /// What `series` says of its metric and the database does not know yet: what is there stays.
-    pub fn described(&self, series: &NamedSeries<'_>, known: Option<&MetricMeta>) -> Option<MetaChange> {
+    pub fn described(&self, series: &SentSeries<'_>, known: Option<&MetricMeta>) -> Option<MetaChange> {
         let place = self.numbers.last()?;
         if matches!(place, NumberedSeries::Refused | NumberedSeries::AboveLevel) {
             return None;
@@ -149,7 +149,7 @@ impl SeriesTable for ConnectionSeries {
 }
 
 /// The key of a series with the tags of its sender.
-fn check(series: &NamedSeries<'_>, tags: &DefaultTags, tags_max: usize) -> Result<SeriesKey, (RefusalCode, String)> {
+fn check(series: &SentSeries<'_>, tags: &DefaultTags, tags_max: usize) -> Result<SeriesKey, (RefusalCode, String)> {
     let bad = |reason: String| (RefusalCode::Name, reason);
     let text = |what: &str, bytes| {
         std::str::from_utf8(bytes).map_err(|error| bad(format!("the {what} of a series is not UTF-8: {error}")))
@@ -170,7 +170,7 @@ fn check(series: &NamedSeries<'_>, tags: &DefaultTags, tags_max: usize) -> Resul
 
 fn place(
     db: &Db,
-    series: &NamedSeries<'_>,
+    series: &SentSeries<'_>,
     tags: &DefaultTags,
     tags_max: usize,
     level: u8,
