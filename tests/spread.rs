@@ -127,6 +127,7 @@ impl Spread {
 fn router(queries: &Queries) -> Router {
     let db = queries.db().clone();
     let state = State {
+        job: "j".into(),
         node: "n1".into(),
         writer: Some(Writer::start(db.clone(), WriterOptions::default()).unwrap()),
         db,

@@ -267,6 +267,7 @@ mod tests {
                 bytes: 3 << 20,
                 cpu_seconds: 4.25,
                 memory_bytes: 50 << 20,
+                clients_dropped: 0,
                 leaves: 2,
             },
             clock_offset_us: Some(-1_250),

@@ -67,6 +67,10 @@ pub struct NodeReport {
     pub last_error: Option<String>,
 }
 
+fn is_none_dropped(samples: &u64) -> bool {
+    *samples == 0
+}
+
 /// What a node says of its database and of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
@@ -80,6 +84,9 @@ pub struct Figures {
     /// What it reads now to answer questions: leaves, its own and those of heads.
     #[serde(default)]
     pub leaves: u64,
+    /// Samples that its clients dropped before they were sent, by their own counts.
+    #[serde(default, skip_serializing_if = "is_none_dropped")]
+    pub clients_dropped: u64,
 }
 
 /// The answer to a report.

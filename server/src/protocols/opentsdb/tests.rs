@@ -66,6 +66,7 @@ fn server_with(access: Access, options: WriterOptions) -> Server {
     let queries = QueryOptions { threads: 1, ..QueryOptions::new(Arc::clone(&clock)) };
     let state = State {
         node: "n1".into(),
+        job: "job-of-a-test".into(),
         queries: Queries::new(db.clone(), queries).unwrap(),
         db,
         writer: (access == Access::Writing).then_some(writer),
