@@ -150,9 +150,9 @@ class Telemetry:
             if kind is not float and (kind is not int or not INT_MIN <= ts_data <= INT_MAX):
                 ts_data = number_of(ts_data)
             if timestamp is None:
-                self._sender.put((series, ts_data, now_micros()))
+                self._sender.put(series, ts_data, now_micros())
             else:
-                self._sender.put((series, ts_data, Moment(micros_of(timestamp), True)))
+                self._sender.put(series, ts_data, Moment(micros_of(timestamp), True))
         except Exception as error:  # noqa: BLE001: the caller's loop goes on, whatever it gave us
             self._refuse(ts_metric_name, error)
 
@@ -192,7 +192,7 @@ class Telemetry:
                 self._refuse(name, error)
         moment = Moment(micros, told, tuple({series: None for series, _ in good}))
         for series, number in good:
-            self._sender.put((series, number, moment))
+            self._sender.put(series, number, moment)
 
     def _tagged(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> Series:
         pairs = [] if tagk is None or tagv is None else [(tagk, str(tagv))]
