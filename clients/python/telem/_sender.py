@@ -22,7 +22,7 @@ import threading
 import time
 import weakref
 from importlib import import_module
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, TypeVar, cast
 
 from ._choice import Lane, Series
 from ._points import INFINITE, Moment, Number, Tag, Times, bodies_of, head_of, line_of, now_micros
@@ -48,6 +48,8 @@ FLUSH_S_MIN = 0.01
 """A flush looks that long, in seconds, however little time it has."""
 ERRANDS_MAX = 1_000
 """Most notes that wait in a process."""
+NOTES_AHEAD_MS = 10_000
+"""How far the times of notes may run ahead of the clock, in milliseconds, so that each has its own."""
 REASONS_MAX = 10
 """Most reasons of a kind that are reported in a process."""
 SERIES_MAX = 100_000
@@ -92,6 +94,7 @@ class Errand(Event):
         self.body = body
 
 
+AnyTotals = TypeVar("AnyTotals", bound=Totals)
 POINTS = Event()
 
 
@@ -118,6 +121,8 @@ class Sender:
         self._in_hand: Any = []
         self._times = Times()
         self._errands = 0
+        self._note_millis = 0
+        self._totals: Dict[Tuple[Any, ...], Any] = {}
         self._series: Dict[Tuple[str, Tuple[Tag, ...]], Series] = {}
         self._sent = 0
         self._requests = 0
@@ -129,6 +134,24 @@ class Sender:
         self._ended = False
 
     # What callers do.
+
+    def note_millis(self, millis: int) -> int:
+        """The time of a note, in milliseconds: of two notes of one time the later one would stay."""
+        with self._lock:
+            if self._note_millis - NOTES_AHEAD_MS <= millis <= self._note_millis:
+                millis = self._note_millis + 1
+            self._note_millis = millis
+            return millis
+
+    def totals(self, kind: Tuple[Any, ...], make: "Callable[[], AnyTotals]", series: Series) -> "AnyTotals":
+        """What counts for a series in this process: one, however many objects are about it."""
+        key = (*kind, series)
+        found = self._totals.get(key)
+        if found is None:
+            made = make()
+            with self._lock:
+                found = self._totals.setdefault(key, made)
+        return cast("AnyTotals", found)
 
     def series(self, metric: str, tags: Tuple[Tag, ...]) -> Series:
         """The one series of these names in this process."""
