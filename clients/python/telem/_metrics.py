@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import collections
 import functools
+import itertools
 import math
 import threading
 import time
@@ -16,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, cast
 
 from . import _default
+from ._choice import IS_COMPILED, Incrementer, Observer, Setter
 from ._points import INFINITE, INT_MAX, Number, Refused, Tag, micros_of, Moment, now_micros, number_of
 from ._sender import Sender, Totals
 
@@ -124,12 +126,9 @@ class Spread(Gathered):
             self._sum += number
 
     def _shown(self) -> "Sequence[Tuple[Series, Number]]":
-        cumulative: List[Number] = []
-        seen = 0
-        for count in self._counts:
-            seen += count
-            cumulative.append(seen)
-        return list(zip(self._series, [*cumulative, self._sum, seen]))
+        counts = list(self._counts)
+        shown: List[Number] = [*itertools.accumulate(counts), self._sum, sum(counts)]
+        return list(zip(self._series, shown))
 
     @property
     def count(self) -> int:
@@ -140,6 +139,47 @@ class Spread(Gathered):
     def sum(self) -> float:
         self._gather(0.1)
         return self._sum
+
+
+if IS_COMPILED and not TYPE_CHECKING:
+    from . import _core
+
+    class Count(_core.Cell, Totals):  # noqa: F811: the same, with the adding in the core
+        __slots__ = ("_sender", "_series")
+
+        def __init__(self, sender, is_kept, series):
+            self._sender = sender
+            self._series = series
+            self.is_kept = is_kept
+
+        def _tell(self):
+            self._sender.put_totals(self)
+
+        def points(self):
+            self._listen()
+            return [(self._series, _sendable(self.total))]
+
+    class Spread(_core.Spread, Totals):  # noqa: F811: as above
+        __slots__ = ("_sender", "_series", "bounds")
+
+        def __init__(self, sender, is_kept, bounds, series):
+            self._sender = sender
+            self._series = series
+            self.bounds = bounds
+            self.is_kept = is_kept
+            self._begin(bounds)
+
+        def _tell(self):
+            self._sender.put_totals(self)
+
+        def points(self):
+            self._listen()
+            counts = self.counts
+            return list(zip(self._series, [*itertools.accumulate(counts), self.sum, sum(counts)]))
+
+        @property
+        def count(self):
+            return sum(self.counts)
 
 
 class Metric:
@@ -215,13 +255,17 @@ class Metric:
         return f"<{type(self).__name__} {self.name}{shown}>"
 
 
-class Gauge(Metric):
+class Gauge(Setter, Metric):
     """A value that goes up and down: each one that is set is a sample."""
 
     _series: "Optional[Series]" = None
 
     def _open(self, telemetry: "Telemetry") -> None:
-        self._series = telemetry.series(self.name, self.tags) if self._is_kept else None
+        self._series = None
+        self._aim(self._sender.lane, None)
+        if self._is_kept:
+            self._series = telemetry.series(self.name, self.tags)
+            self._aim(self._sender.lane, self._series)
 
     def set(self, value: Any, timestamp: Any = None) -> None:
         """``value`` is what :meth:`telem.Telemetry.add_data` takes, and so is ``timestamp``, by default now."""
@@ -236,30 +280,29 @@ class Gauge(Metric):
             self._refused(error)
 
 
-class Counter(Metric):
+class Counter(Incrementer, Metric):
     """A total of this process that only grows: exact, whatever threads add to it. A sample is sent once a moment (0.1 s)
     where it changed. Objects with one name and equal tags share their total."""
 
     _count: Optional[Count] = None
 
     def _open(self, telemetry: "Telemetry") -> None:
-        self._add = lambda amount: None
+        self._add: Callable[[Number], None] = lambda amount: None
         self._count = None
+        self._aim(None)
         series = telemetry.series(self.name, self.tags)
         count = self._sender.totals(("counter",), lambda: Count(self._sender, False, series), series)
         count.is_kept = count.is_kept or self._is_kept
         self._count, self._add = count, count.add
+        self._aim(count)
 
     def inc(self, amount: Number = 1) -> None:
         """``amount`` is a number that is not negative."""
         if type(amount) is int and amount >= 0:
             self._add(amount)
-        else:
-            self._inc(amount)
-
-    def _inc(self, given: Any) -> None:
+            return
         try:
-            amount = number_of(given)
+            amount = number_of(amount)
             if not 0 <= amount < math.inf:
                 raise Refused("bad argument", f"a counter only grows: it cannot take {amount}")
             self._add(amount)
@@ -272,7 +315,7 @@ class Counter(Metric):
         return 0 if self._count is None else self._count.total
 
 
-class Histogram(Metric):
+class Histogram(Observer, Metric):
     """How values are spread over buckets. Stored as the totals NAME_bucket with the tag ``le``, the upper bound, included;
     NAME_sum; and NAME_count. They are sent once a moment (0.1 s) where they changed.
 
@@ -302,6 +345,7 @@ class Histogram(Metric):
 
     def _open(self, telemetry: "Telemetry") -> None:
         self._spread = None
+        self._aim(None)
         bounds = tuple(float(bound) for bound in self._buckets)
         if bounds and bounds[-1] == math.inf:
             bounds = bounds[:-1]
@@ -320,6 +364,7 @@ class Histogram(Metric):
             raise Refused("bad argument", f"it is there already, with the buckets {spread.bounds!r:.100}")
         spread.is_kept = spread.is_kept or self._is_kept
         self._spread = spread
+        self._aim(spread)
 
     def observe(self, value: Any) -> None:
         """One value more. NaN is counted in the last bucket, and leaves the sum."""
@@ -342,6 +387,14 @@ class Histogram(Metric):
     @property
     def sum(self) -> float:
         return 0.0 if self._spread is None else self._spread.sum
+
+
+if IS_COMPILED:
+    # The core has ordinary calls, and leaves the others to what is written here.
+    Gauge._set = Gauge.set  # type: ignore[attr-defined]
+    Counter._inc = Counter.inc  # type: ignore[attr-defined]
+    Histogram._observe = Histogram.observe  # type: ignore[attr-defined]
+    del Gauge.set, Counter.inc, Histogram.observe
 
 
 def _bound(bound: float) -> str:

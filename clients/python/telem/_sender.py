@@ -255,6 +255,7 @@ class Sender:
             self._drain_here(timeout_s)
         self.flush(timeout_s)
         self._ended = True
+        self.lane.close()
         left = len(self._in_hand) + self.lane.clear()
         if left:
             self.drop("not sent before the end", left)

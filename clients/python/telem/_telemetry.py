@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple, Type, Union
 
 from . import _job, _process, _service, _sql
+from ._choice import IS_COMPILED, Logger
 from ._points import INT_MAX, INT_MIN, Moment, Refused, composed, flattened, micros_of, name_of, now_micros, number_of, tags_of
 from ._sender import EXIT_S, SERIES_MAX, sender_of, tell_after_fork
 
@@ -22,7 +23,7 @@ LATEST_S = 30.0
 """Longest wait for the latest value of a metric, in seconds."""
 
 
-class Telemetry:
+class Telemetry(Logger):
     """Sends custom metrics of this process to the telem of its job, and asks it in SQL.
 
     Create it in every process that logs, as often as is convenient: all instances share one queue and one background
@@ -95,6 +96,7 @@ class Telemetry:
 
     def _begin(self) -> None:
         self._series: Dict[Any, Series] = {}
+        self._aim(self._sender.lane)
         self._base: Dict[str, str] = {}
         if self._level == 0:
             return
@@ -152,12 +154,7 @@ class Telemetry:
         try:
             if telemetry_level > self._level:
                 return
-            if tags is None and (tagk is None or tagv is None):
-                series = self._series.get(ts_metric_name)
-                if series is None:
-                    series = self._new_series(ts_metric_name, ts_metric_name, ())
-            else:
-                series = self._tagged(ts_metric_name, tagk, tagv, tags)
+            series = self._find(ts_metric_name, tagk, tagv, tags)
             kind = type(ts_data)
             if kind is not float and (kind is not int or not INT_MIN <= ts_data <= INT_MAX):
                 ts_data = number_of(ts_data)
@@ -206,14 +203,19 @@ class Telemetry:
         for series, number in good:
             self._sender.put(series, number, moment)
 
-    def _tagged(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> Series:
+    def _find(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> "Series":
+        if tags is None and (tagk is None or tagv is None):
+            return self._series.get(metric) or self._new_series(metric, metric, ())
+        return self._tagged(metric, tagk, tagv, tags)
+
+    def _tagged(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> "Series":
         pairs = [] if tagk is None or tagv is None else [(tagk, str(tagv))]
         if tags is not None:
             pairs.extend((key, str(value)) for key, value in tags.items() if value is not None)
         key = (metric, *pairs)
         return self._series.get(key) or self._new_series(key, metric, pairs)
 
-    def _new_series(self, key: Any, metric: str, pairs: Any) -> Series:
+    def _new_series(self, key: Any, metric: str, pairs: Any) -> "Series":
         name = name_of(metric, "the name of a metric")
         if name != metric and name != composed(metric):
             self._tell_renamed(f"metric {metric!r}", name)
@@ -505,6 +507,12 @@ class Telemetry:
 
     def __repr__(self) -> str:
         return f"<Telemetry of {self._sender.service} at level {self._level}>"
+
+
+if IS_COMPILED:
+    # The core has ordinary calls, and leaves the others to what is written here.
+    Telemetry._add_data = Telemetry.add_data  # type: ignore[attr-defined]
+    del Telemetry.add_data
 
 
 def _quoted(text: str) -> str:
