@@ -19,7 +19,9 @@ import time
 
 import pytest
 
-CLIENT = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
+# tests/py/test_wheel.py runs this file once more, with the compiled core.
+CLIENT = pathlib.Path(os.environ.get("TELEM_CLIENT", SOURCES))
 sys.path.insert(0, str(CLIENT))
 
 import telem  # noqa: E402
@@ -32,7 +34,7 @@ PATIENCE_S = 120
 def no_telem_around(monkeypatch):
     """Tests say themselves what the environment holds."""
     for name in list(os.environ):
-        if name.startswith(("TELEM_", "SLURM_", "OMPI_", "PMI", "RANK")) and name != "TELEM":
+        if name.startswith(("TELEM_", "SLURM_", "OMPI_", "PMI", "RANK")) and name not in ("TELEM", "TELEM_PURE"):
             monkeypatch.delenv(name)
 
 
@@ -1038,15 +1040,15 @@ if __name__ == "__main__":
 def test_every_source_is_python_3_9():
     import ast
 
-    for source in (CLIENT / "telem").rglob("*.py"):
+    for source in (SOURCES / "telem").rglob("*.py"):
         ast.parse(source.read_text(), feature_version=(3, 9))
 
 
 def test_pip_installs_it_without_a_network(tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
-    done = subprocess.run([*pip, "--target", str(tmp_path), str(CLIENT)], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([*pip, "--target", str(tmp_path), str(SOURCES)], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     installed = {path.name for path in (tmp_path / "telem").iterdir()}
-    assert {path.name for path in (CLIENT / "telem").iterdir() if path.suffix == ".py"} | {"py.typed"} <= installed
+    assert {path.name for path in (SOURCES / "telem").iterdir() if path.suffix == ".py"} | {"py.typed"} <= installed
     run = subprocess.run([sys.executable, "-c", "import telem; print(telem.__version__)"], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
     assert run.stdout.strip() == telem.__version__

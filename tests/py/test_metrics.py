@@ -16,7 +16,9 @@ import urllib.request
 
 import pytest
 
-CLIENT = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
+# tests/py/test_wheel.py runs this file once more, with the compiled core.
+CLIENT = pathlib.Path(os.environ.get("TELEM_CLIENT", SOURCES))
 sys.path.insert(0, str(CLIENT))
 
 import telem  # noqa: E402
