@@ -68,7 +68,7 @@ def test_gensim_trains_the_same_model_and_its_run_is_recorded(tmp_path):
         return json.loads(done.stdout)
 
     (of_node,) = sql("SELECT count(*) AS n FROM samples WHERE metric = 'node_cpu_seconds_total'")
-    (of_job,) = sql("SELECT max(value) AS cpu FROM process_cpu_seconds_total")
+    (of_job,) = sql("SELECT max(value) AS cpu FROM job_process_cpu_seconds_total")
     assert of_node["n"] > 0 and of_job["cpu"] > 0
     (records,) = sql(
         "SELECT last(value, ts) AS n FROM samples WHERE metric = 'log_records_total' AND tags['level'] = 'info'"

@@ -378,7 +378,7 @@ class Histogram(Observer, Metric):
 
     def time(self) -> "Span":
         """A span whose seconds are observed: ``with waits.time(): ...``"""
-        return Span(self.name, ends=self.observe)
+        return Span(self.name, observe=self.observe)
 
     @property
     def count(self) -> int:
@@ -416,25 +416,47 @@ class Span:
     :attr:`seconds` has the time afterwards; one object may stand in a ``with`` again, also inside of itself, on one thread.
     """
 
-    __slots__ = ("name", "seconds", "_ends", "_begun")
+    __slots__ = ("name", "seconds", "_tags", "_level", "_whose", "_observe", "_began", "_outer")
 
-    def __init__(self, name: str, ends: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        tags: Optional[Mapping[str, object]] = None,
+        level: int = 1,
+        whose: "Optional[Telemetry]" = None,
+        observe: Optional[Callable[[float], None]] = None,
+    ) -> None:
         self.name = name
         self.seconds = 0.0
-        self._ends = ends
-        self._begun: List[int] = []
+        self._tags = tags
+        self._level = level
+        self._whose = whose
+        self._observe = observe
+        self._began = 0
+        self._outer: Optional[List[int]] = None
+
+    def _ends(self, seconds: float) -> None:
+        if self._observe is not None:
+            self._observe(seconds)
+            return
+        whose = self._whose if self._whose is not None else _default.current()
+        whose.add_data(self.name, seconds, None, self._level, tags=self._tags)
 
     def __enter__(self) -> "Span":
-        self._begun.append(time.perf_counter_ns())
+        if self._began:
+            self._outer = self._outer or []
+            self._outer.append(self._began)
+        self._began = time.perf_counter_ns()
         return self
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         now = time.perf_counter_ns()
-        if self._begun:
-            self.seconds = (now - self._begun.pop()) / 1e9
-            self._ends(self.seconds)
+        if self._began:
+            self.seconds = seconds = (now - self._began) / 1e9
+            self._began = self._outer.pop() if self._outer else 0
+            self._ends(seconds)
 
     async def __aenter__(self) -> "Span":
         return self.__enter__()
@@ -492,10 +514,4 @@ def span(
     telemetry: "Optional[Telemetry]" = None,
 ) -> Span:
     """See :class:`Span`. ``name`` is that of the metric, whose unit is seconds."""
-    kept = dict(tags) if isinstance(tags, Mapping) else tags
-
-    def ends(seconds: float) -> None:
-        whose = telemetry if telemetry is not None else _default.current()
-        whose.add_data(name, seconds, None, level, tags=kept)
-
-    return Span(name, ends)
+    return Span(name, tags, level, telemetry)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple,
 
 from . import _job, _process, _service, _sql
 from ._choice import IS_COMPILED, Logger
+from ._metrics import Counter, Gauge, Histogram, Metric, Span
 from ._points import INT_MAX, INT_MIN, Moment, Refused, composed, flattened, micros_of, name_of, now_micros, number_of, tags_of
 from ._sender import EXIT_S, SERIES_MAX, sender_of, tell_after_fork
 
 if TYPE_CHECKING:
     from ._choice import Series
-    from ._metrics import Counter, Gauge, Histogram, Metric, Span
     from ._watch import Watch
 
 LEVEL_MAX = 4
@@ -349,27 +349,19 @@ class Telemetry(Logger):
 
     def gauge(self, name: str, **more: Any) -> "Gauge":
         """A :class:`telem.Gauge` of this object; ``more`` are its arguments."""
-        from ._metrics import Gauge
-
         return Gauge(name, telemetry=self, **more)
 
     def counter(self, name: str, **more: Any) -> "Counter":
         """A :class:`telem.Counter` of this object; ``more`` are its arguments."""
-        from ._metrics import Counter
-
         return Counter(name, telemetry=self, **more)
 
     def histogram(self, name: str, **more: Any) -> "Histogram":
         """A :class:`telem.Histogram` of this object; ``more`` are its arguments."""
-        from ._metrics import Histogram
-
         return Histogram(name, telemetry=self, **more)
 
     def span(self, name: str, tags: Optional[Mapping[str, object]] = None, *, level: int = 1) -> "Span":
         """A :class:`telem.Span` of this object: for ``with``, and as a decorator."""
-        from ._metrics import span
-
-        return span(name, tags, level=level, telemetry=self)
+        return Span(name, tags, level, self)
 
     @property
     def sender(self) -> Any:
