@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined, assignment, import-untyped, import-not-found, misc, unused-ignore"
 """The Trainer of Hugging Face's ``transformers`` logs to telem.
 
     from telem.huggingface import TelemCallback

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined, assignment, import-untyped, import-not-found, misc, unused-ignore"
 """Keras logs to telem: what each epoch, and each so many batches, say of themselves.
 
     from telem.keras import TelemCallback

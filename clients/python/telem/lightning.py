@@ -1,3 +1,4 @@
+# mypy: disable-error-code="attr-defined, assignment, import-untyped, import-not-found, misc, unused-ignore"
 """PyTorch Lightning logs to telem.
 
     from telem.lightning import TelemLogger
