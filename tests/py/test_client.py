@@ -19,7 +19,9 @@ import time
 
 import pytest
 
-CLIENT = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python"
+# tests/py/test_wheel.py runs this file once more, with the compiled core.
+CLIENT = pathlib.Path(os.environ.get("TELEM_CLIENT", SOURCES))
 sys.path.insert(0, str(CLIENT))
 
 import telem  # noqa: E402
@@ -32,7 +34,7 @@ PATIENCE_S = 120
 def no_telem_around(monkeypatch):
     """Tests say themselves what the environment holds."""
     for name in list(os.environ):
-        if name.startswith(("TELEM_", "SLURM_", "OMPI_", "PMI", "RANK")) and name != "TELEM":
+        if name.startswith(("TELEM_", "SLURM_", "OMPI_", "PMI", "RANK")) and name not in ("TELEM", "TELEM_PURE"):
             monkeypatch.delenv(name)
 
 
@@ -210,14 +212,14 @@ def test_times_that_the_caller_repeats_in_any_order_overwrite_nothing(served):
 
 
 def test_the_clock_and_the_caller_may_say_the_same_time():
-    times, series = _points.Times(), _points.Series("m", ())
+    times, series = _points.Times(), _points.Series("m")
     given = [(50, True), (50, False), (50, False), (52, True), (51, True), (60, True), (60, False), (60, True)]
     found = [times.of(series, _points.Moment(micros, told)) for micros, told in given]
     assert found == [50, 51, 52, 53, 54, 60, 61, 62]
 
 
 def test_a_time_is_remembered_for_as_many_others_as_the_limit_says():
-    times, series, told_max = _points.Times(), _points.Series("m", ()), _points.TOLD_MAX
+    times, series, told_max = _points.Times(), _points.Series("m"), _points.TOLD_MAX
     for micros in range(1_000, 1_000 + 2 * told_max, 2):
         assert times.of(series, _points.Moment(micros, True)) == micros
     assert times.of(series, _points.Moment(1_000, True)) == 1_001, "at the limit"
@@ -246,7 +248,7 @@ def test_the_values_and_the_step_of_one_log_have_one_time_whoever_logs_beside_it
 
 
 def test_a_clock_that_is_set_back_a_little_is_outrun_and_one_set_back_far_is_followed():
-    times, series, other = _points.Times(), _points.Series("m", ()), _points.Series("o", ())
+    times, series, other = _points.Times(), _points.Series("m"), _points.Series("o")
     at = lambda micros, *group: times.of(series, _points.Moment(micros, False, group))  # noqa: E731
     assert [at(t) for t in (10_000_000, 10_000_000, 9_500_000, 10_000_003)] == [10_000_000, 10_000_001, 10_000_002, 10_000_003]
     assert at(1_000_000) == 1_000_000
@@ -1038,15 +1040,15 @@ if __name__ == "__main__":
 def test_every_source_is_python_3_9():
     import ast
 
-    for source in (CLIENT / "telem").rglob("*.py"):
+    for source in (SOURCES / "telem").rglob("*.py"):
         ast.parse(source.read_text(), feature_version=(3, 9))
 
 
 def test_pip_installs_it_without_a_network(tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
-    done = subprocess.run([*pip, "--target", str(tmp_path), str(CLIENT)], capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([*pip, "--target", str(tmp_path), str(SOURCES)], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     installed = {path.name for path in (tmp_path / "telem").iterdir()}
-    assert {path.name for path in (CLIENT / "telem").iterdir() if path.suffix == ".py"} | {"py.typed"} <= installed
+    assert {path.name for path in (SOURCES / "telem").iterdir() if path.suffix == ".py"} | {"py.typed"} <= installed
     run = subprocess.run([sys.executable, "-c", "import telem; print(telem.__version__)"], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
     assert run.stdout.strip() == telem.__version__

@@ -12,11 +12,13 @@ import operator
 import re
 import time
 import unicodedata
-from typing import Any, Callable, Dict, Iterable, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Tuple, Union
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 """Integers are kept exactly within 64 bits; one beyond them is refused rather than rounded."""
 
+INFINITE = "+Inf"
+"""The bound of a histogram's last bucket, as everyone writes it."""
 HEAD_BYTES_MAX = 8_192
 """Most bytes that the names of a point may take: so that no batch is larger than what the service reads."""
 
@@ -163,16 +165,29 @@ def now_micros() -> int:
 class Series:
     """One metric with its tags: the start of the JSON of each of its points, and the latest time that it has used."""
 
-    __slots__ = ("head", "last", "was_told")
+    __slots__ = ("head", "line", "last", "was_told")
 
-    def __init__(self, metric: str, tags: Tuple[Tag, ...]) -> None:
-        shown = json.dumps({"metric": metric, "tags": dict(tags)}, separators=(",", ":"))
-        self.head = shown[:-1] + ',"timestamp":'
-        if len(self.head) > HEAD_BYTES_MAX:
-            raise Refused("bad name", f"a metric and its tags take {len(self.head)} bytes; {HEAD_BYTES_MAX} are sent")
+    def __init__(self, head: str, line: str = "") -> None:
+        self.head = head
+        self.line = line
+        """The start of its lines in line protocol, if it needs that."""
         self.last = 0
         # Whether a caller ever said a time.
         self.was_told = False
+
+
+def head_of(metric: str, tags: Tuple[Tag, ...]) -> str:
+    """Raises :class:`Refused` where it is too long."""
+    shown = json.dumps({"metric": metric, "tags": dict(tags)}, separators=(",", ":"))
+    head = shown[:-1] + ',"timestamp":'
+    if len(head) > HEAD_BYTES_MAX:
+        raise Refused("bad name", f"a metric and its tags take {len(head)} bytes; {HEAD_BYTES_MAX} are sent")
+    return head
+
+
+def line_of(metric: str, tags: Tuple[Tag, ...]) -> str:
+    """The same for line protocol. Its names are legal ones, in which nothing needs a backslash."""
+    return f"{metric},{','.join(f'{key}={value}' for key, value in tags)} value="
 
 
 class Moment:
@@ -260,10 +275,32 @@ Point = Tuple[Series, Number, Union[int, Moment]]
 """A point that waits: its series, its value, and its time: measured in microseconds, or a moment."""
 
 
-def body_of(points: Iterable[Point], times: Times) -> bytes:
-    """The JSON that carries ``points``. To be called once for each point, in their order: it decides the times."""
-    shown = [f'{series.head}{times.of(series, when)},"value":{_shown(value)}}}' for series, value, when in points]
-    return f"[{','.join(shown)}]".encode("ascii")
+PUT = "/api/put?details&precision=us&non_finite=keep&as_sent"
+"""``as_sent``: the tags are those that this process chose; without, the socket would add a ``rank`` where
+``process_tag=False`` leaves it out."""
+WRITE = "/write?precision=us&as_sent"
+"""For series whose tags OpenTSDB's rules do not allow: ``le="+Inf"`` of histograms."""
+
+
+def bodies_of(points: Any, times: Times) -> List[Tuple[str, bytes, int]]:
+    """The requests that carry ``points``: path, body, how many. To be called once for each point, in their order: it
+    decides the times."""
+    if not isinstance(points, list):
+        # Of the compiled core, which has written most of it.
+        return [(PUT, points.body(times), len(points))]
+    shown, lines = [], []
+    for series, value, when in points:
+        micros = times.of(series, when)
+        if series.line:
+            lines.append(f"{series.line}{value}i {micros}" if isinstance(value, int) else f"{series.line}{value!r} {micros}")
+        else:
+            shown.append(f'{series.head}{micros},"value":{_shown(value)}}}')
+    bodies = []
+    if shown:
+        bodies.append((PUT, f"[{','.join(shown)}]".encode("ascii"), len(shown)))
+    if lines:
+        bodies.append((WRITE, "\n".join(lines).encode("utf-8"), len(lines)))
+    return bodies
 
 
 def _shown(value: Number) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import List, Mapping, Optional, Tuple
+from typing import List, Mapping, Optional, Tuple, Union
 
 RANK_NAMES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 """Variables in which launchers set a process's rank, the innermost first: under ``srun torchrun`` SLURM_PROCID is that of
@@ -45,11 +45,20 @@ def job(environment: Mapping[str, str]) -> Optional[str]:
     return named if fits else None
 
 
-def tags(environment: Mapping[str, str], is_forked: bool) -> List[Tuple[str, object]]:
-    """``rank`` if a launcher set it; ``pid`` unless no other process has that rank."""
+def choice(given: Union[bool, str, None], said: Optional[str]) -> str:
+    """Which tags tell this process from others: ``"none"``, ``"both"`` or ``"needed"``."""
+    if given is None:
+        given = False if is_switched_off(said) else str(said or "").strip().lower()
+    return "both" if given == "both" else "needed" if given or given == "" else "none"
+
+
+def tags(environment: Mapping[str, str], is_forked: bool, chosen: str = "needed") -> List[Tuple[str, object]]:
+    """``rank`` if a launcher set it; ``pid`` unless no other process has that rank, or if both are ``chosen``."""
+    if chosen == "none":
+        return []
     value, is_own = rank(environment)
     found: List[Tuple[str, object]] = [] if value is None else [("rank", value)]
-    if not is_own or is_forked or is_multiprocessing_child():
+    if chosen == "both" or not is_own or is_forked or is_multiprocessing_child():
         found.append(("pid", os.getpid()))
     return found
 

@@ -12,7 +12,6 @@ that it has logged.
 from __future__ import annotations
 
 import atexit
-import collections
 import json
 import logging
 import os
@@ -23,9 +22,10 @@ import threading
 import time
 import weakref
 from importlib import import_module
-from typing import Any, Deque, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, TypeVar, cast
 
-from ._points import Point, Series, Tag, Times, body_of
+from ._choice import Lane, Series
+from ._points import INFINITE, Moment, Number, Tag, Times, bodies_of, head_of, line_of, now_micros
 from ._service import Service
 
 QUEUE_POINTS_MAX = 65_536
@@ -46,27 +46,56 @@ EXIT_S = 5.0
 """Longest that the end of the process waits for its last points, in seconds."""
 FLUSH_S_MIN = 0.01
 """A flush looks that long, in seconds, however little time it has."""
+ERRANDS_MAX = 1_000
+"""Most notes that wait in a process."""
+NOTES_AHEAD_MS = 10_000
+"""How far the times of notes may run ahead of the clock, in milliseconds, so that each has its own."""
 REASONS_MAX = 10
 """Most reasons of a kind that are reported in a process."""
 SERIES_MAX = 100_000
 """Most series that are remembered; beyond it the memory of them begins anew."""
-
-PUT = "/api/put?details&precision=us&non_finite=keep&as_sent"
-"""``as_sent``: the tags are those that this process chose; without, the socket would add a ``rank`` where
-``process_tag=False`` leaves it out."""
 
 _NUMBER = re.compile(r"[0-9][0-9.]*")
 
 log = logging.getLogger("telem")
 
 
-class Marker:
-    """Stands in the queue behind the points that somebody waits for."""
+class Event:
+    """What the thread is woken for: here, that points wait."""
+
+    __slots__ = ()
+
+
+class Marker(Event):
+    """Stands behind the points that somebody waits for."""
 
     __slots__ = ("reached",)
 
     def __init__(self) -> None:
         self.reached = threading.Event()
+
+
+class Totals(Event):
+    """Something whose points are made when they are sent, such as a counter."""
+
+    def points(self) -> Sequence[Tuple[Series, Number]]:
+        """What is true now, all of one moment."""
+        raise NotImplementedError
+
+
+class Errand(Event):
+    """A request that is no batch of points, such as a note."""
+
+    __slots__ = ("kind", "path", "body")
+
+    def __init__(self, kind: str, path: str, body: bytes) -> None:
+        self.kind = kind
+        self.path = path
+        self.body = body
+
+
+AnyTotals = TypeVar("AnyTotals", bound=Totals)
+POINTS = Event()
 
 
 class Sender:
@@ -80,18 +109,20 @@ class Sender:
 
     def _start(self) -> None:
         """As new: in a new process, nothing of the old one is touched."""
-        self.queue: "queue.SimpleQueue[Union[Point, Marker]]" = queue.SimpleQueue()
+        self.events: "queue.SimpleQueue[Event]" = queue.SimpleQueue()
+        self.lane = Lane(QUEUE_POINTS_MAX, self._points_wait)
         # Makes the thread stop waiting for more points, or for the service.
         self._hurry: "queue.SimpleQueue[None]" = queue.SimpleQueue()
         self._lock = threading.RLock()
         self._thread: Optional[threading.Thread] = None
         self._is_starting = False
         self._wire: Any = None
-        # Taken from the queue and not settled yet.
-        self._in_hand: Deque[Point] = collections.deque()
+        # Taken from the lane and not settled yet.
+        self._in_hand: Any = []
         self._times = Times()
-        # Those that wait in the queue.
-        self._markers: Set[Marker] = set()
+        self._errands = 0
+        self._note_millis = 0
+        self._totals: Dict[Tuple[Any, ...], Any] = {}
         self._series: Dict[Tuple[str, Tuple[Tag, ...]], Series] = {}
         self._sent = 0
         self._requests = 0
@@ -104,6 +135,24 @@ class Sender:
 
     # What callers do.
 
+    def note_millis(self, millis: int) -> int:
+        """The time of a note, in milliseconds: of two notes of one time the later one would stay."""
+        with self._lock:
+            if self._note_millis - NOTES_AHEAD_MS <= millis <= self._note_millis:
+                millis = self._note_millis + 1
+            self._note_millis = millis
+            return millis
+
+    def totals(self, kind: Tuple[Any, ...], make: "Callable[[], AnyTotals]", series: Series) -> "AnyTotals":
+        """What counts for a series in this process: one, however many objects are about it."""
+        key = (*kind, series)
+        found = self._totals.get(key)
+        if found is None:
+            made = make()
+            with self._lock:
+                found = self._totals.setdefault(key, made)
+        return cast("AnyTotals", found)
+
     def series(self, metric: str, tags: Tuple[Tag, ...]) -> Series:
         """The one series of these names in this process."""
         key = (metric, tags)
@@ -112,19 +161,43 @@ class Sender:
             with self._lock:
                 if len(self._series) >= SERIES_MAX:
                     self._series.clear()
-                found = self._series.setdefault(key, Series(metric, tags))
+                is_plain = ("le", INFINITE) not in tags
+                found = self._series.setdefault(key, Series(head_of(metric, tags), "" if is_plain else line_of(metric, tags)))
         return found
 
-    def put(self, point: Point) -> None:
+    def put(self, series: Series, value: Number, when: Any) -> None:
         """Never waits: where the queue is full the point is dropped and counted."""
         if self._ended:
             self.drop("after the end", 1)
-        elif self.queue.qsize() >= QUEUE_POINTS_MAX:
-            self.drop("queue full", 1, f"more than {QUEUE_POINTS_MAX} points wait: they come faster than they can be sent")
-        else:
-            self.queue.put(point)
-            if self._thread is None:
-                self._begin()
+        elif not self.lane.put(series, value, when):
+            self.count_full(1)
+
+    def count_full(self, points: int) -> None:
+        self.drop("queue full", points, f"more than {QUEUE_POINTS_MAX} points wait: they come faster than they can be sent")
+
+    def _points_wait(self) -> None:
+        self.events.put(POINTS)
+        if self._thread is None:
+            self._begin()
+
+    def put_totals(self, totals: Totals) -> None:
+        """Sends what ``totals`` are in a moment, once."""
+        if self._ended:
+            return
+        self.events.put(totals)
+        if self._thread is None:
+            self._begin()
+
+    def put_errand(self, errand: Errand) -> bool:
+        """Never waits; ``False`` where too many wait already."""
+        if self._ended or self._errands >= ERRANDS_MAX:
+            return False
+        with self._lock:
+            self._errands += 1
+        self.events.put(errand)
+        if self._thread is None:
+            self._begin()
+        return True
 
     def drop(self, kind: str, count: int, why: Optional[str] = None, whose: str = "") -> None:
         """Counts lost points; the first of each reason is reported, with ``whose`` it was."""
@@ -158,8 +231,7 @@ class Sender:
         if self._thread is None:
             return self.is_settled()
         marker, lost_before = Marker(), self._losses
-        self._markers.add(marker)
-        self.queue.put(marker)
+        self.events.put(marker)
         if self._hurry.empty():
             self._hurry.put(None)
         until = time.monotonic() + max(timeout_s, 0.0)
@@ -183,7 +255,8 @@ class Sender:
             self._drain_here(timeout_s)
         self.flush(timeout_s)
         self._ended = True
-        left = len(self._in_hand) + self._drain_points()
+        self.lane.close()
+        left = len(self._in_hand) + self.lane.clear()
         if left:
             self.drop("not sent before the end", left)
         dropped = self.dropped
@@ -192,7 +265,7 @@ class Sender:
             self.warn("summary", f"{dropped} of {self._sent + dropped} points were dropped: {kinds}")
 
     def is_settled(self) -> bool:
-        return self.queue.empty() and not self._in_hand
+        return self.events.empty() and len(self.lane) == 0 and len(self._in_hand) == 0
 
     @property
     def sent(self) -> int:
@@ -208,7 +281,7 @@ class Sender:
             return {
                 "sent": self._sent,
                 "dropped": sum(self._dropped.values()),
-                "queued": max(self.queue.qsize() - len(self._markers), 0) + len(self._in_hand),
+                "queued": len(self.lane) + len(self._in_hand),
                 "dropped_by_reason": dict(self._dropped),
                 "requests": self._requests,
                 "connections_lost": self._losses,
@@ -241,77 +314,104 @@ class Sender:
 
     def _run(self) -> None:
         while True:
-            self._settle(self._take_first(self.queue.get(), BATCH_S))
+            self._handle(self.events.get(), BATCH_S)
 
     def _drain_here(self, timeout_s: float) -> None:
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             try:
-                first = self.queue.get_nowait()
+                event = self.events.get_nowait()
             except queue.Empty:
+                self._send_points(tries_max=2)
                 return
-            if not self._settle(self._take_first(first, 0.0), tries_max=2):
+            if not self._handle(event, 0.0, tries_max=2):
                 return
 
-    def _take_first(self, first: Union[Point, Marker], window_s: float) -> Optional[Marker]:
-        """Takes ``first`` in hand, and what comes behind it within ``window_s``, up to a batch or to a marker."""
-        if isinstance(first, Marker):
-            self._markers.discard(first)
-            return first
-        self._in_hand.append(first)
-        if window_s > 0:
+    def _handle(self, event: Event, window_s: float, tries_max: Optional[int] = None) -> bool:
+        """Whether what the event is about was settled; ``False`` only where ``tries_max`` tries were not enough."""
+        if isinstance(event, Errand):
+            with self._lock:
+                self._errands -= 1
+            return self._guarded(lambda: self._run_errand(event, tries_max), 0)
+        if window_s > 0 and not isinstance(event, Marker):
             self._wait(window_s)
-        return self._take_more()
-
-    def _settle(self, marker: Optional[Marker], tries_max: Optional[int] = None) -> bool:
-        """Sends the current batch and then wakes the callers behind ``marker``. Returns whether it was settled."""
-        settled = True
-        if self._in_hand:
-            try:
-                settled = self._deliver(list(self._in_hand), tries_max)
-            except Exception as error:  # noqa: BLE001: the thread must outlive whatever this batch met
-                self.drop("failed", len(self._in_hand), f"bug in telem: {error!r}")
-            if settled:
-                self._in_hand.clear()
-        if marker is not None:
-            marker.reached.set()
+        if isinstance(event, Totals):
+            return self._guarded(lambda: self._send_totals(event, tries_max), 0)
+        self.lane.listen()
+        settled = self._send_points(tries_max)
+        if isinstance(event, Marker):
+            event.reached.set()
         return settled
 
-    def _take_more(self) -> Optional[Marker]:
-        while len(self._in_hand) < BATCH_POINTS_MAX:
-            try:
-                item = self.queue.get_nowait()
-            except queue.Empty:
-                return None
-            if isinstance(item, Marker):
-                self._markers.discard(item)
-                return item
-            self._in_hand.append(item)
-        return None
+    def _guarded(self, what: Callable[[], bool], points: int) -> bool:
+        """The thread must outlive whatever it meets."""
+        try:
+            return what()
+        except Exception as error:  # noqa: BLE001: see above
+            self.drop("failed", points, f"bug in telem: {error!r}")
+            return True
 
-    def _deliver(self, points: List[Point], tries_max: Optional[int]) -> bool:
-        """Tries until the batch is accepted or refused; ``False`` only where ``tries_max`` tries were not enough."""
-        body = body_of(points, self._times)
+    def _send_points(self, tries_max: Optional[int] = None) -> bool:
+        """Sends what waits now, in batches; those that come meanwhile tell of themselves."""
+        waiting = len(self._in_hand) + len(self.lane)
+        while waiting > 0:
+            if len(self._in_hand) == 0:
+                self._in_hand = []
+                self._in_hand = self.lane.take(min(waiting, BATCH_POINTS_MAX), self._in_hand)
+            count = len(self._in_hand)
+            if count == 0:
+                return True
+            if not self._guarded(lambda: self._deliver(self._in_hand, tries_max), count):
+                return False
+            self._in_hand = []
+            waiting -= count
+        return True
+
+    def _send_totals(self, totals: Totals, tries_max: Optional[int]) -> bool:
+        # What was logged before them is settled first, as points in hand are one batch.
+        if not self._send_points(tries_max):
+            return False
+        points = totals.points()
+        moment = Moment(now_micros(), False, tuple(series for series, _ in points))
+        self._in_hand = [(series, value, moment) for series, value in points]
+        return self._send_points(tries_max)
+
+    def _deliver(self, points: Any, tries_max: Optional[int]) -> bool:
+        for path, body, count in bodies_of(points, self._times):
+            answer = self._ask_until(path, body, tries_max)
+            if answer is None:
+                return False
+            self._count(answer, count)
+        return True
+
+    def _run_errand(self, errand: Errand, tries_max: Optional[int]) -> bool:
+        answer = self._ask_until(errand.path, errand.body, tries_max)
+        if answer is None:
+            return False
+        if answer.status >= 300:
+            self.drop(errand.kind, 0, f"status {answer.status}: {_message(answer.body)}")
+        return True
+
+    def _ask_until(self, path: str, body: bytes, tries_max: Optional[int]) -> Any:
+        """Tries until the service accepts or refuses, and gives its last answer; ``None`` only where ``tries_max`` tries
+        were not enough."""
         wait_s, failures, tries = RETRY_S, 0, 0
         while True:
             tries += 1
-            answer = self._ask(body)
+            answer = self._ask(path, body)
             if answer is not None and answer.status < 500:
                 self._away_since = None
-                self._count(answer, len(points))
-                return True
+                return answer
             if answer is not None and answer.status != 503:
                 failures += 1
                 if failures >= FAILED_TRIES_MAX:
-                    why = f"the service failed {failures} times with status {answer.status}: {_message(answer.body)}"
-                    self.drop("service failed", len(points), why)
-                    return True
+                    return answer
             if tries_max is not None and tries >= tries_max:
-                return False
+                return None
             self._wait(wait_s)
             wait_s = min(wait_s * 2, RETRY_S_MAX)
 
-    def _ask(self, body: bytes) -> Any:
+    def _ask(self, path: str, body: bytes) -> Any:
         """The service's answer, if there is one."""
         from . import _wire
 
@@ -321,7 +421,7 @@ class Sender:
         # A connection that was idle may have been closed by the other end: that says nothing about the service.
         for is_last in (not self._wire.is_connected, True):
             try:
-                return self._wire.post(PUT, body)
+                return self._wire.post(path, body)
             except _wire.Unreachable as error:
                 if not is_last and not isinstance(error, _wire.Silent):
                     continue
@@ -337,6 +437,14 @@ class Sender:
 
     def _count(self, answer: Any, points: int) -> None:
         """Counts the results of a batch: the service reports how many points it refused, and why."""
+        if answer.status >= 500:
+            why = f"the service failed {FAILED_TRIES_MAX} times with status {answer.status}: {_message(answer.body)}"
+            self.drop("service failed", points, why)
+            return
+        if answer.status == 204:
+            # Of line protocol, which counts nothing.
+            self._sent += points
+            return
         try:
             said = json.loads(answer.body)
             good, failed = int(said["success"]), int(said["failed"])
@@ -357,14 +465,6 @@ class Sender:
             self._hurry.get(timeout=seconds)
         except queue.Empty:
             pass
-
-    def _drain_points(self) -> int:
-        points = 0
-        while True:
-            try:
-                points += not isinstance(self.queue.get_nowait(), Marker)
-            except queue.Empty:
-                return points
 
     def begin_anew(self) -> None:
         """In the child of a fork."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._wire import Answer
 
 FORMATS = {"dicts": "json", "arrow": "arrow"}
+NOT_FOUND = 404
 RETRY_S, RETRY_S_MAX = 0.05, 1.0
 """First and longest wait before a busy service is asked again, in seconds."""
 HUNG_UP_MAX = 3
@@ -28,6 +29,9 @@ class TelemetryError(RuntimeError):
 
 class SqlError(TelemetryError):
     """The service refused the question itself, as it would at every other time. The message says why."""
+
+    status = 400
+    """Of HTTP; 404 for a metric or table that is not there."""
 
 
 class Away(TelemetryError):
@@ -73,7 +77,9 @@ def ask(service: Service, text: str, format: str, timeout_s: float, until: float
         wait_s = min(wait_s * 2, RETRY_S_MAX)
     # 404: a table or a metric that is not there. No rows would hide a typing error for ever.
     if answer.status in (400, 404, 413):
-        raise SqlError(message(answer))
+        refused = SqlError(message(answer))
+        refused.status = answer.status
+        raise refused
     if answer.status != 200:
         raise TelemetryError(f"{service} answered with status {answer.status}: {message(answer)}")
     return _rows(service, answer, format), answer.headers.get("X-Telem-Missing") or ""

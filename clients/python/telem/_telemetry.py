@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from types import TracebackType
-from typing import Any, Dict, Mapping, Optional, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple, Type, Union
 
 from . import _job, _process, _service, _sql
-from ._points import INT_MAX, INT_MIN, Moment, Refused, Series, composed, flattened, micros_of, name_of, now_micros, number_of, tags_of
+from ._choice import IS_COMPILED, Logger
+from ._metrics import Counter, Gauge, Histogram, Metric, Span
+from ._points import INT_MAX, INT_MIN, Moment, Refused, composed, flattened, micros_of, name_of, now_micros, number_of, tags_of
 from ._sender import EXIT_S, SERIES_MAX, sender_of, tell_after_fork
 
+if TYPE_CHECKING:
+    from ._choice import Series
+    from ._watch import Watch
+
 LEVEL_MAX = 4
+LATEST_S = 30.0
+"""Longest wait for the latest value of a metric, in seconds."""
 
 
-class Telemetry:
+class Telemetry(Logger):
     """Sends custom metrics of this process to the telem of its job, and asks it in SQL.
 
     Create it in every process that logs, as often as is convenient: all instances share one queue and one background
@@ -40,7 +49,9 @@ class Telemetry:
     tags
         Tags of every point; ``None`` as a value is no tag.
     process_tag
-        ``False``, or ``TELEM_PROCESS_TAG=0``: no ``rank`` and no ``pid``.
+        ``False``, or ``TELEM_PROCESS_TAG=0``: no ``rank`` and no ``pid``. ``"both"``, or ``TELEM_PROCESS_TAG=both``: always
+        both (``rank`` where a launcher set one), so that a metric from several processes of a node stays apart whatever
+        started them. ``True``: as above, whatever the environment says.
     level
         Instead of ``TELEM_LEVEL``; 1 where neither says anything.
     name, config
@@ -55,7 +66,7 @@ class Telemetry:
         *,
         address: "Union[str, os.PathLike[str], None]" = None,
         tags: Optional[Mapping[str, object]] = None,
-        process_tag: Optional[bool] = None,
+        process_tag: "Union[bool, str, None]" = None,
         level: Optional[int] = None,
         name: Optional[str] = None,
         config: Optional[Mapping[str, object]] = None,
@@ -73,10 +84,10 @@ class Telemetry:
         self._level = _level_of(level, os.environ.get("TELEM_LEVEL")) if self._sender.service.is_named else 0
         # A job that was launched without telemetry is asked nothing; one that has finalized may still ask.
         self._is_off = self._level == 0
-        if process_tag is None:
-            process_tag = not _process.is_switched_off(os.environ.get("TELEM_PROCESS_TAG"))
-        self._has_process_tag = process_tag
+        self._process_tag = _process.choice(process_tag, os.environ.get("TELEM_PROCESS_TAG"))
         self._forked = False
+        self._metrics: "weakref.WeakSet[Metric]" = weakref.WeakSet()
+        self._watches: "weakref.WeakSet[Watch]" = weakref.WeakSet()
         self._begin()
         if self._level > 0:
             tell_after_fork(self)
@@ -85,10 +96,11 @@ class Telemetry:
 
     def _begin(self) -> None:
         self._series: Dict[Any, Series] = {}
+        self._aim(self._sender.lane)
         self._base: Dict[str, str] = {}
         if self._level == 0:
             return
-        own = _process.tags(os.environ, self._forked) if self._has_process_tag else []
+        own = _process.tags(os.environ, self._forked, self._process_tag)
         self._base = dict(tags_of([("host", self._sender.service.node()), *own], self._tell_renamed))
         try:
             self._base.update(tags_of((self._arguments["tags"] or {}).items(), self._tell_renamed))
@@ -100,6 +112,8 @@ class Telemetry:
         """Called in the child of a fork: it is another process, with a ``pid`` of its own."""
         self._forked = True
         self._begin()
+        for metric in list(self._metrics):
+            metric.bind()
 
     def __reduce__(self) -> Tuple[Any, ...]:
         # Travels to processes that multiprocessing starts; there it finds the service anew.
@@ -140,19 +154,14 @@ class Telemetry:
         try:
             if telemetry_level > self._level:
                 return
-            if tags is None and (tagk is None or tagv is None):
-                series = self._series.get(ts_metric_name)
-                if series is None:
-                    series = self._new_series(ts_metric_name, ts_metric_name, ())
-            else:
-                series = self._tagged(ts_metric_name, tagk, tagv, tags)
+            series = self._find(ts_metric_name, tagk, tagv, tags)
             kind = type(ts_data)
             if kind is not float and (kind is not int or not INT_MIN <= ts_data <= INT_MAX):
                 ts_data = number_of(ts_data)
             if timestamp is None:
-                self._sender.put((series, ts_data, now_micros()))
+                self._sender.put(series, ts_data, now_micros())
             else:
-                self._sender.put((series, ts_data, Moment(micros_of(timestamp), True)))
+                self._sender.put(series, ts_data, Moment(micros_of(timestamp), True))
         except Exception as error:  # noqa: BLE001: the caller's loop goes on, whatever it gave us
             self._refuse(ts_metric_name, error)
 
@@ -192,16 +201,21 @@ class Telemetry:
                 self._refuse(name, error)
         moment = Moment(micros, told, tuple({series: None for series, _ in good}))
         for series, number in good:
-            self._sender.put((series, number, moment))
+            self._sender.put(series, number, moment)
 
-    def _tagged(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> Series:
+    def _find(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> "Series":
+        if tags is None and (tagk is None or tagv is None):
+            return self._series.get(metric) or self._new_series(metric, metric, ())
+        return self._tagged(metric, tagk, tagv, tags)
+
+    def _tagged(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> "Series":
         pairs = [] if tagk is None or tagv is None else [(tagk, str(tagv))]
         if tags is not None:
             pairs.extend((key, str(value)) for key, value in tags.items() if value is not None)
         key = (metric, *pairs)
         return self._series.get(key) or self._new_series(key, metric, pairs)
 
-    def _new_series(self, key: Any, metric: str, pairs: Any) -> Series:
+    def _new_series(self, key: Any, metric: str, pairs: Any) -> "Series":
         name = name_of(metric, "the name of a metric")
         if name != metric and name != composed(metric):
             self._tell_renamed(f"metric {metric!r}", name)
@@ -272,6 +286,112 @@ class Telemetry:
                 raise _sql.TelemetryError(f"the answer lacks nodes: {missing}")
             sender.warn("missing", f"an answer lacks nodes: {missing}")
         return rows
+
+    async def asql(self, text: str, format: str = "dicts", *, timeout: float = 60.0, strict: bool = False) -> Any:
+        """:meth:`sql` for asynchronous code: it waits in a thread, so that the event loop goes on."""
+        # Here: who does not use it need not load it.
+        import asyncio
+
+        return await asyncio.to_thread(self.sql, text, format, timeout=timeout, strict=strict)
+
+    def latest(self, metric: str, /, **tags: object) -> Any:
+        """The newest value of a metric: of its series with these tags, as ``latest("loss", rank=0)``.
+
+        A number where that is one series; ``None`` where there is none, and without a service. Where there are several, a
+        dict, from the tags in which they differ to the numbers: ``{"rank=0": 0.31, "rank=1": 0.29}``. Integers are
+        exact, NaN and infinities are floats. Includes what this process has logged before.
+
+        Raises :class:`TelemetryError` where the service is there and does not answer within 30 s.
+        """
+        name = name_of(metric, "the name of a metric")
+        wanted = tags_of(tags.items(), lambda what, stored: None)
+        where = "".join(f" AND tags[{_quoted(key)}] = {_quoted(value)}" for key, value in wanted)
+        shown = "coalesce(CAST(value_int AS VARCHAR), CAST(value AS VARCHAR))"
+        question = f"SELECT tags, last({shown}, ts) AS latest FROM samples WHERE metric = {_quoted(name)}{where} GROUP BY tags"
+        rows = self.sql(question, timeout=LATEST_S)
+        if not rows:
+            return None
+        if len(rows) == 1:
+            return _number(rows[0]["latest"])
+        keys = sorted({key for row in rows for key in row["tags"]})
+        apart = [key for key in keys if len({row["tags"].get(key) for row in rows}) > 1]
+        found = {_joined(row["tags"], apart): _number(row["latest"]) for row in rows}
+        return dict(sorted(found.items()))
+
+    def watch(
+        self,
+        sql: str,
+        every: float = 1.0,
+        *,
+        timeout: float = 30.0,
+        call: Optional[Callable[[Any], Any]] = None,
+        format: str = "dicts",
+    ) -> "Watch":
+        """Asks a question every so many seconds, until :meth:`finalize` or its own ``stop()``.
+
+            for rows in telemetry.watch("SELECT avg(value) AS loss FROM loss WHERE ts > '1m-ago'", every=5): ...
+            async for rows in telemetry.watch(...): ...
+            watch = telemetry.watch(..., call=decide)       # calls decide(rows), in a thread of its own
+
+        timeout
+            Longest wait for each answer, in seconds. Rounds without one give nothing; see :class:`telem.Watch`.
+
+        A question that can never be answered raises :class:`SqlError`; with ``call`` it ends the watch, which
+        has it as ``error``.
+        """
+        from ._watch import Watch
+
+        watch = Watch(self, sql, every, timeout, format, call)
+        self._watches.add(watch)
+        return watch
+
+    # Metrics as objects.
+
+    def gauge(self, name: str, **more: Any) -> "Gauge":
+        """A :class:`telem.Gauge` of this object; ``more`` are its arguments."""
+        return Gauge(name, telemetry=self, **more)
+
+    def counter(self, name: str, **more: Any) -> "Counter":
+        """A :class:`telem.Counter` of this object; ``more`` are its arguments."""
+        return Counter(name, telemetry=self, **more)
+
+    def histogram(self, name: str, **more: Any) -> "Histogram":
+        """A :class:`telem.Histogram` of this object; ``more`` are its arguments."""
+        return Histogram(name, telemetry=self, **more)
+
+    def span(self, name: str, tags: Optional[Mapping[str, object]] = None, *, level: int = 1) -> "Span":
+        """A :class:`telem.Span` of this object: for ``with``, and as a decorator."""
+        return Span(name, tags, level, self)
+
+    @property
+    def sender(self) -> Any:
+        """For the parts of this package."""
+        return self._sender
+
+    @property
+    def own_tags(self) -> Dict[str, str]:
+        """The tags that every point of this object has."""
+        return dict(self._base)
+
+    def tell(self, metric: "Metric") -> None:
+        """Has ``metric.bind()`` called after a fork and at the end."""
+        self._metrics.add(metric)
+
+    def series(self, metric: str, tags: Mapping[str, object], more: Optional[Tuple[str, str]] = None) -> "Series":
+        """The series of a metric with this object's tags; ``more`` is a tag that is stored as it is.
+
+        Raises :class:`Refused` for a bad name.
+        """
+        if more is None:
+            return self._tagged(metric, None, None, tags)
+        name = name_of(metric, "the name of a metric")
+        found = {**self._base, **dict(tags_of(tags.items(), self._tell_renamed))}
+        found[more[0]] = more[1]
+        return self._sender.series(name, tuple(sorted(found.items())))
+
+    def refuse(self, name: object, error: Exception) -> None:
+        """Counts a value that cannot be kept."""
+        self._refuse(name, error)
 
     # The run.
 
@@ -354,8 +474,12 @@ class Telemetry:
 
     def finalize(self, timeout: float = EXIT_S) -> bool:
         """Flushes and stops: later calls of this object do nothing. Not needed: the end of the process flushes too."""
+        for watch in list(self._watches):
+            watch.stop()
         flushed = self._sender.flush(timeout)
         self._level = 0
+        for metric in list(self._metrics):
+            metric.bind()
         return flushed
 
     def shutdown(self) -> None:
@@ -375,6 +499,27 @@ class Telemetry:
 
     def __repr__(self) -> str:
         return f"<Telemetry of {self._sender.service} at level {self._level}>"
+
+
+if IS_COMPILED:
+    # The core has ordinary calls, and leaves the others to what is written here.
+    Telemetry._add_data = Telemetry.add_data  # type: ignore[attr-defined]
+    del Telemetry.add_data
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _number(shown: str) -> Union[int, float]:
+    try:
+        return int(shown)
+    except ValueError:
+        return float(shown)
+
+
+def _joined(tags: Mapping[str, str], keys: Any) -> str:
+    return ",".join(f"{key}={tags[key]}" for key in keys if key in tags)
 
 
 def _again(arguments: Dict[str, Any]) -> Telemetry:

@@ -21,7 +21,12 @@ macro_rules! file {
 /// Every file of the client that runs.
 const FILES: &[(&str, &str)] = &[
     file!("telem/__init__.py"),
+    file!("telem/_choice.py"),
+    file!("telem/_default.py"),
     file!("telem/_job.py"),
+    file!("telem/_lane.py"),
+    file!("telem/_logging.py"),
+    file!("telem/_metrics.py"),
     file!("telem/_points.py"),
     file!("telem/_process.py"),
     file!("telem/_program.py"),
@@ -30,6 +35,7 @@ const FILES: &[(&str, &str)] = &[
     file!("telem/_service.py"),
     file!("telem/_sql.py"),
     file!("telem/_telemetry.py"),
+    file!("telem/_watch.py"),
     file!("telem/_wire.py"),
     file!("telem/dragon/__init__.py"),
     file!("telem/dragon/_analysis.py"),
@@ -43,6 +49,9 @@ const FILES: &[(&str, &str)] = &[
     file!("telem/dragon/_timekeeper.py"),
     file!("telem/dragon/_widget.py"),
     file!("telem/dragon/hook/sitecustomize.py"),
+    file!("telem/huggingface.py"),
+    file!("telem/keras.py"),
+    file!("telem/lightning.py"),
     file!("telem/py.typed"),
 ];
 
