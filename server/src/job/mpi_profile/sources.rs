@@ -21,6 +21,7 @@ pub const FLAGS: &[&str] = &[
     "-w",
     "-I.",
     "-Wl,--as-needed",
+    "-Wl,-z,defs",
     "-Wl,--version-script=telem_mpi.map",
     "-ldl",
 ];
