@@ -28,6 +28,28 @@ impl SampleBatch {
         self.values.push(value);
     }
 
+    /// Samples of one series, as many as there are both times and values.
+    pub fn extend_column(
+        &mut self,
+        series: SeriesId,
+        times: impl IntoIterator<Item = Timestamp>,
+        values: impl IntoIterator<Item = Value>,
+    ) {
+        self.times.extend(times);
+        self.values.extend(values);
+        let samples = self.times.len().min(self.values.len());
+        self.times.truncate(samples);
+        self.values.truncate(samples);
+        self.series.resize(samples, series);
+    }
+
+    /// Leaves the first `samples`.
+    pub fn truncate(&mut self, samples: usize) {
+        self.series.truncate(samples);
+        self.times.truncate(samples);
+        self.values.truncate(samples);
+    }
+
     pub fn len(&self) -> usize {
         self.series.len()
     }
@@ -62,5 +84,25 @@ impl SampleBatch {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (SeriesId, Timestamp, Value)> + Clone + '_ {
         let samples = self.series.iter().zip(&self.times).zip(&self.values);
         samples.map(|((series, time), value)| (*series, *time, *value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_comes_behind_what_is_there_and_is_as_long_as_its_shorter_half() {
+        let times = |times: &[i64]| times.iter().map(|time| Timestamp::from_micros(*time)).collect::<Vec<_>>();
+        let mut batch = SampleBatch::default();
+        batch.push(SeriesId(7), Timestamp::from_micros(1), Value::Int(1));
+        batch.extend_column(SeriesId(8), times(&[2, 3]), [Value::Float(2.0), Value::Int(3), Value::Int(4)]);
+        batch.extend_column(SeriesId(9), times(&[5, 6]), [Value::Int(5)]);
+        let found: Vec<_> = batch.iter().map(|(series, time, value)| (series.0, time.micros(), value)).collect();
+        let expected = [(7, 1, Value::Int(1)), (8, 2, Value::Float(2.0)), (8, 3, Value::Int(3)), (9, 5, Value::Int(5))];
+        assert_eq!(found, expected);
+        batch.truncate(1);
+        assert_eq!(batch.iter().next(), Some((SeriesId(7), Timestamp::from_micros(1), Value::Int(1))));
+        assert_eq!(batch.len(), 1);
     }
 }

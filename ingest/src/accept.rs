@@ -4,6 +4,7 @@
 //! the [`SampleBatch`] is among the rejects, and both are counted. The engine checks names. This module checks what
 //! only the way in can know: the clock, and how much one request may contain.
 
+pub mod frames;
 pub mod lines;
 mod memory;
 pub mod points;

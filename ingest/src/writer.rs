@@ -11,12 +11,16 @@ mod flush;
 pub(crate) mod kept;
 mod queue;
 mod store;
+mod tallies;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -27,11 +31,14 @@ use self::commit::Committer;
 use self::flush::FlushScheduler;
 pub use self::kept::Lost;
 use self::kept::{Kept, KeptStats, is_for_now};
-use self::queue::{Queue, WriteJob};
+use self::queue::{Patience, Queue, WriteJob};
 use self::store::SampleStore;
+pub use self::tallies::{ClientProcess, ClientTallies};
+use crate::accept::frames::{AcceptedFrame, BadFrame, SeriesTable};
 use crate::accept::lines::{AcceptedLines, LineRules};
 use crate::accept::{self, AcceptCounters, Accepted, DecoderMemory, Limits};
 use crate::decode::Incoming;
+use crate::decode::frames::{ClientTally, SampleBlocks};
 use crate::decode::opentsdb::PutRules;
 use crate::default_tags::DefaultTags;
 use crate::known::Memories;
@@ -132,6 +139,21 @@ pub enum ShutdownError {
     Engine(#[from] Arc<telem_engine::Error>),
 }
 
+/// A batch that is queued: as a future it ends when the batch is appended.
+#[derive(Debug)]
+pub struct PendingAppend(oneshot::Receiver<Result<(), WriteError>>);
+
+impl Future for PendingAppend {
+    type Output = Result<(), WriteError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|told| told.unwrap_or(Err(WriteError::Stopped)))
+    }
+}
+
+/// How often a batch that may wait is tried again while memory is full, each after a flush or `flush_wait_max`.
+pub(crate) const MEMORY_LOOKS_MAX: usize = 300;
+
 type Ack = oneshot::Sender<Result<(), WriteError>>;
 /// How the writer ended; `None` while it runs.
 type WriterEnd = Option<Result<(), ShutdownError>>;
@@ -150,6 +172,7 @@ struct Handle {
     clock: Arc<dyn Clock>,
     counters: AcceptCounters,
     memories: Memories<DecoderMemory>,
+    tallies: ClientTallies,
     shared: Arc<WriterState>,
     ended: watch::Receiver<WriterEnd>,
 }
@@ -196,6 +219,8 @@ pub struct WriterStats {
     pub refused: u64,
     /// Samples of clients that the database refused; the clients were informed.
     pub samples_refused: u64,
+    /// What clients of the client protocol took and dropped, by their own counts.
+    pub clients: ClientTally,
     /// Samples that wait to be appended now.
     pub waiting: u64,
     /// Samples of collectors that wait because the database refused them.
@@ -241,6 +266,7 @@ impl Writer {
             clock: options.clock,
             counters: AcceptCounters::default(),
             memories: Memories::new(options.known_bytes_max, DecoderMemory::new),
+            tallies: ClientTallies::default(),
             shared,
             ended,
         };
@@ -283,6 +309,48 @@ impl Writer {
         accept::points::accept(db, clock.now(), limits, counters, &mut memory.points, rules, body)
     }
 
+    /// Sorts the samples of a frame of the client protocol into a batch and rejects.
+    ///
+    /// # Errors
+    /// [`BadFrame`]: nothing of it is taken then.
+    pub fn accept_frame(
+        &self,
+        table: &mut impl SeriesTable,
+        blocks: SampleBlocks<'_>,
+    ) -> Result<AcceptedFrame, BadFrame> {
+        let Handle { limits, clock, counters, .. } = &*self.handle;
+        accept::frames::accept(clock.now(), limits, counters, table, blocks)
+    }
+
+    /// Queues `batch` as [`Writer::submit`] does, but waits for room in the queue, of which it leaves a quarter to
+    /// those that do not wait. What comes back tells when it is appended, Buffered.
+    ///
+    /// # Errors
+    /// TooLarge, Stopped.
+    pub async fn submit_patiently(&self, batch: SampleBatch) -> Result<PendingAppend, WriteError> {
+        self.queue_patiently(batch, Durability::Buffered).await
+    }
+
+    /// What the clients told that they lost.
+    pub fn tallies(&self) -> &ClientTallies {
+        &self.handle.tallies
+    }
+
+    /// What comes back tells when everything that was queued before is durable, or that it cannot be.
+    ///
+    /// # Errors
+    /// Stopped.
+    pub async fn make_durable(&self) -> Result<PendingAppend, WriteError> {
+        self.queue_patiently(SampleBatch::default(), Durability::Synced).await
+    }
+
+    async fn queue_patiently(&self, batch: SampleBatch, durability: Durability) -> Result<PendingAppend, WriteError> {
+        let (ack, acknowledged) = oneshot::channel();
+        let job = WriteJob { batch, durability, patience: Patience::Waits, ack };
+        self.handle.shared.queue.push_patiently(job).await?;
+        Ok(PendingAppend(acknowledged))
+    }
+
     /// Queues `batch` and waits until it is appended (Buffered) or durable (Synced). Batches are
     /// appended in the order in which they were submitted, each whole or not at all. Dropping the
     /// future does not take the batch back.
@@ -293,7 +361,7 @@ impl Writer {
         if batch.is_empty() {
             return Ok(());
         }
-        let acknowledged = self.queue(batch, durability, false)?;
+        let acknowledged = self.queue(batch, durability, Patience::None)?;
         acknowledged.await.unwrap_or(Err(WriteError::Stopped))
     }
 
@@ -304,7 +372,7 @@ impl Writer {
     /// Busy, TooLarge, Stopped.
     pub fn offer(&self, batch: SampleBatch) -> Result<(), WriteError> {
         if !batch.is_empty() {
-            self.queue(batch, Durability::Buffered, true)?;
+            self.queue(batch, Durability::Buffered, Patience::Kept)?;
         }
         Ok(())
     }
@@ -314,7 +382,7 @@ impl Writer {
     /// # Errors
     /// Busy, Stopped.
     pub async fn settle(&self) -> Result<(), WriteError> {
-        let settled = self.queue(SampleBatch::default(), Durability::Buffered, false)?;
+        let settled = self.queue(SampleBatch::default(), Durability::Buffered, Patience::None)?;
         settled.await.unwrap_or(Err(WriteError::Stopped))
     }
 
@@ -322,10 +390,10 @@ impl Writer {
         &self,
         batch: SampleBatch,
         durability: Durability,
-        keep: bool,
+        patience: Patience,
     ) -> Result<oneshot::Receiver<Result<(), WriteError>>, WriteError> {
         let (ack, acknowledged) = oneshot::channel();
-        let queued = self.handle.shared.queue.push(WriteJob { batch, durability, keep, ack });
+        let queued = self.handle.shared.queue.push(WriteJob { batch, durability, patience, ack });
         queued.inspect_err(|_| {
             self.handle.shared.stats.refused.fetch_add(1, Ordering::Relaxed);
         })?;
@@ -361,6 +429,7 @@ impl Writer {
             kept: load(&shared.stats.kept.samples),
             lost: shared.stats.kept.lost(),
             unwritten: shared.stats.kept.unwritten(),
+            clients: self.handle.tallies.sum(),
             waiting: shared.queue.waiting_samples() as u64,
             syncs: load(&shared.committer.syncs),
             syncs_failed: load(&shared.committer.syncs_failed),
@@ -377,6 +446,22 @@ impl WriterState {
             return Err(telem_engine::Error::Removed { path: self.dir.clone() });
         }
         self.store.append(batch)
+    }
+
+    /// The same, but where memory is full of samples that are not flushed yet, it waits for a flush.
+    fn append_patiently(&self, batch: &SampleBatch) -> telem_engine::Result<()> {
+        let mut looks = MEMORY_LOOKS_MAX;
+        loop {
+            let ended = self.flusher.ended();
+            match self.append(batch) {
+                Err(telem_engine::Error::MemtableFull { .. }) if looks > 0 => {
+                    self.flusher.wake();
+                    self.flusher.wait(ended);
+                    looks -= 1;
+                }
+                appended => return appended,
+            }
+        }
     }
 
     /// Batches are in the database.
@@ -436,12 +521,16 @@ impl Appender {
         self.ending.send_replace(Some(end));
     }
 
-    fn append(&mut self, WriteJob { batch, durability, keep, ack }: WriteJob) {
+    fn append(&mut self, WriteJob { batch, durability, patience, ack }: WriteJob) {
         if batch.is_empty() {
-            // A caller waits for the queue to be processed.
-            let _ = ack.send(Ok(()));
+            match durability {
+                // A caller waits for the queue to be processed.
+                Durability::Buffered => drop(ack.send(Ok(()))),
+                Durability::Synced => self.shared.committer.appended(Some(ack)),
+            }
             return;
         }
+        let keep = patience == Patience::Kept;
         // Those that waited are older.
         if !self.append_kept() && keep {
             self.kept.keep(batch);
@@ -449,7 +538,11 @@ impl Appender {
             return;
         }
         let shared = &*self.shared;
-        if let Err(error) = shared.append(&batch) {
+        let appended = match patience {
+            Patience::Waits => shared.append_patiently(&batch),
+            Patience::None | Patience::Kept => shared.append(&batch),
+        };
+        if let Err(error) = appended {
             self.kept.refused(&error);
             // A full memtable is emptied by a flush alone.
             shared.flusher.wake();

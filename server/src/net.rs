@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderValue, header};
+use axum::http::{Extensions, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
 use futures::future::select_all;
@@ -59,7 +59,7 @@ use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
 use crate::http::ApiError;
 use crate::http::asker::{Asker, Presence};
-use crate::protocol::{LineClient, LineService, OwnListener};
+use crate::protocol::{ByteStream, FrameClient, FrameRefusal, FrameService, LineClient, LineService, OwnListener};
 use crate::slots::{self, JobCaller, JobId, JobSlots, JobTie, ProcessMark};
 use crate::state::ServerLimits;
 
@@ -112,6 +112,8 @@ pub struct Services {
     pub http: Router,
     /// `None`: everything is taken for HTTP.
     pub lines: Option<Arc<dyn LineService>>,
+    /// `None`: frames are taken for lines.
+    pub frames: Option<Arc<dyn FrameService>>,
     /// Ports of protocols' own, to be [bound](listen::bind).
     pub listeners: Vec<OwnListener>,
 }
@@ -122,6 +124,7 @@ struct Answers {
     /// `None`: everything is taken for lines.
     http: Option<Router>,
     lines: Option<Arc<dyn LineService>>,
+    frames: Option<Arc<dyn FrameService>>,
     /// Every client needs the token: the process at the other end of the connection is not the one that asks.
     is_tunnel: bool,
 }
@@ -145,7 +148,8 @@ pub async fn serve(
     let owners = listeners.tcp.local_addr().map_or_else(|_| OwnerLookup::of_tables(), OwnerLookup::new);
     let (node, slots, socket) = (Arc::clone(&listeners.node), listeners.slots, listeners.socket);
     let wrong = WrongTokens::default();
-    let answers = Arc::new(Answers { http: Some(services.http), lines: services.lines, is_tunnel: false });
+    let Services { http, lines, frames, listeners: _ } = services;
+    let answers = Arc::new(Answers { http: Some(http), lines, frames, is_tunnel: false });
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let mut ports = vec![(listeners.tcp, Arc::clone(&answers))];
@@ -158,7 +162,7 @@ pub async fn serve(
                 ports.push((tcp, Arc::new(Answers { lines: Some(lines), ..Answers::default() })));
             }
             BoundListener::Tunnel(tcp) => {
-                let answers = Answers { http: answers.http.clone(), lines: None, is_tunnel: true };
+                let answers = Answers { http: answers.http.clone(), is_tunnel: true, ..Answers::default() };
                 ports.push((tcp, Arc::new(answers)));
             }
             BoundListener::Datagrams(udp, service) => {
@@ -288,8 +292,8 @@ impl Door {
                 let process = self.process(self.rules.own_process(&stream)).await;
                 let stream = SharedStream::new(stream);
                 let guest = self.seat(access, None, stream.presence(), process);
-                let Some(guest) = guest else { return turn_away(stream).await };
                 let answers = Arc::clone(&self.answers);
+                let Some(guest) = guest else { return turn_away_unix(stream, &answers).await };
                 self.converse(stream, BytesMut::new(), Visit { guest, answers, watcher }).await;
             }
         }
@@ -302,14 +306,13 @@ impl Door {
         // The kernel takes a lock of the process for that, which may be busy with its own memory.
         let read = tokio::task::spawn_blocking(move || {
             let (pid, environment) = pid.and_then(|pid| Some((pid, rank::environment_of(pid)?)))?;
-            let job = JobId::of_environment(&environment)
-                .filter(|_| is_shared)
-                .map(|id| JobTie::new(id, ProcessMark::of(pid)));
-            Some((rank::of_environment(&environment), job))
+            let mark = ProcessMark::of(pid);
+            let job = JobId::of_environment(&environment).filter(|_| is_shared).map(|id| JobTie::new(id, mark));
+            Some((rank::of_environment(&environment), job, mark))
         });
         let read = tokio::time::timeout(PROCESS_TIMEOUT, read).await;
-        let (rank, job) = read.ok().and_then(Result::ok).flatten().unwrap_or_default();
-        GuestProcess { tags: DefaultTags::of_process(node, rank), job }
+        let (rank, job, mark) = read.ok().and_then(Result::ok).flatten().unwrap_or_default();
+        GuestProcess { tags: DefaultTags::of_process(node, rank), job, mark }
     }
 
     /// Who sends a request, where jobs share the server: a header says more than the connection.
@@ -323,6 +326,20 @@ impl Door {
             |why: String| ApiError::of_kind(ErrorKind::Invalid, format!("the header {}: {why}", slots::HEADER));
         let id = named.to_str().map_err(|_| "it is no plain text".to_owned()).and_then(JobId::new).map_err(invalid)?;
         Ok(id.map(|id| JobCaller::named(slots, id)))
+    }
+
+    /// What a request of this client brings along, unless a header says more.
+    fn extensions(&self, guest: &Guest) -> Extensions {
+        let mut extensions = Extensions::new();
+        extensions.insert(guest.asker.clone());
+        extensions.insert(guest.tags.clone());
+        if let Some((slots, tie)) = self.slots.as_ref().zip(guest.job.as_ref()) {
+            extensions.insert(JobCaller::tied(slots, tie));
+        }
+        if let Some(mark) = guest.mark {
+            extensions.insert(mark);
+        }
+        extensions
     }
 
     /// What the samples of a client get that speaks in lines: few say anything else.
@@ -383,6 +400,11 @@ impl Door {
         let first = if first.is_empty() { self.first_bytes(&mut stream).await } else { Some(first) };
         let Some(mut first) = first else { return };
         let byte = first.first().copied().unwrap_or_default();
+        if let (FirstByte::Frames, Some(frames)) = (visit.speech(byte), visit.answers.frames.clone()) {
+            // Apart, so that a connection of another kind takes no memory for it, and it none for those.
+            let stream = Box::new(StallGuard::new(Whole::new(first, stream), self.limits.write_idle_timeout));
+            return Box::pin(self.speak_frames(stream, frames, visit)).await;
+        }
         match (visit.speech(byte), &visit.answers.lines, &visit.guest.access) {
             (FirstByte::Http, ..) | (_, None, _) => {
                 let preface = sniff::is_http2(&mut stream, &mut first);
@@ -394,20 +416,35 @@ impl Door {
                     Ok(Err(_)) | Err(_) => {}
                 }
             }
-            (FirstByte::Lines, Some(lines), Access::Socket | Access::Loopback { .. }) => {
+            (FirstByte::Lines | FirstByte::Frames, Some(lines), Access::Socket | Access::Loopback { .. }) => {
                 let stream = Box::new(StallGuard::new(stream, self.limits.write_idle_timeout));
                 let (tags, stopping) = (self.tags_of_lines(&visit.guest).await, self.stopped.clone());
                 lines.converse(LineClient { stream, first, tags, stopping }).await;
                 // Only now: a shutdown waits for the input of this client.
                 drop(visit);
             }
-            (FirstByte::Lines, Some(lines), Access::Stranger { reason, .. }) => {
+            (FirstByte::Lines | FirstByte::Frames, Some(lines), Access::Stranger { reason, .. }) => {
                 let what = format!(
                     "a token is needed because {reason}, and telnet cannot carry one; send to /api/put over HTTP with \
                      'Authorization: Bearer TOKEN' and the token of the connection file"
                 );
                 lines.refuse(Box::new(stream), &what).await;
             }
+        }
+    }
+
+    async fn speak_frames(self: Arc<Self>, stream: Box<dyn ByteStream>, frames: Arc<dyn FrameService>, visit: Visit) {
+        match (&visit.guest.access, visit.guest.peer) {
+            (Access::Socket, None) => {
+                visit.guest.leave_place();
+                let (extensions, stopping) = (self.extensions(&visit.guest), self.stopped.clone());
+                let http = visit.answers.http.clone().unwrap_or_default();
+                frames.converse(FrameClient { stream, extensions, http, stopping }).await;
+                // Only now: a shutdown waits for the input of this client.
+                drop(visit);
+            }
+            (Access::Stranger { reason, .. }, None) => frames.refuse(stream, FrameRefusal::Stranger(reason)).await,
+            _ => frames.refuse(stream, FrameRefusal::OverTcp).await,
         }
     }
 
@@ -502,6 +539,18 @@ fn name_host(request: &mut axum::extract::Request) {
     let host = request.uri().authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
     if let Some(host) = host {
         request.headers_mut().insert(header::HOST, host);
+    }
+}
+
+/// As [`turn_away`], in the language of the client.
+async fn turn_away_unix(mut stream: SharedStream<UnixStream>, answers: &Answers) {
+    let first = tokio::time::timeout(ACCEPT_PAUSE, sniff::first_bytes(&mut stream)).await;
+    let first = first.ok().and_then(Result::ok).and_then(|first| first.first().copied());
+    match (&answers.frames, first.map(sniff::first_byte)) {
+        (Some(frames), Some(FirstByte::Frames)) => {
+            frames.refuse(Box::new(stream), FrameRefusal::TooManyConnections).await;
+        }
+        _ => turn_away(stream).await,
     }
 }
 

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::Extensions;
 use bytes::BytesMut;
 use futures::future::BoxFuture;
 use telem_ingest::default_tags::DefaultTags;
@@ -24,6 +25,12 @@ pub trait Protocol: Debug + Send + Sync {
     /// Who talks to clients of the common port that do not speak HTTP. There is one such protocol at most, as nothing
     /// in a first line would tell two of them apart.
     fn lines(self: Arc<Self>) -> Option<Arc<dyn LineService>> {
+        None
+    }
+
+    /// Who talks to clients of the Unix socket that speak in frames. There is one such protocol at most: their first
+    /// byte names it.
+    fn frames(self: Arc<Self>) -> Option<Arc<dyn FrameService>> {
         None
     }
 
@@ -84,6 +91,37 @@ pub trait LineService: Debug + Send + Sync {
 
     /// Says in a line why a client is not served, and hangs up.
     fn refuse<'a>(&'a self, stream: Box<dyn ByteStream>, reason: &'a str) -> BoxFuture<'a, ()>;
+}
+
+/// A client that speaks in frames.
+pub struct FrameClient {
+    /// It fails once the client takes no byte for too long. Its first byte was only looked at.
+    pub stream: Box<dyn ByteStream>,
+    /// What each of its requests would bring along: who asks, what its samples get, its job.
+    pub extensions: Extensions,
+    /// Every path of the common port, for what the client asks that HTTP answers too.
+    pub http: Router,
+    /// Turns true once the server stops: what is on its way is still stored then.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// Why a client that speaks in frames is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameRefusal<'a> {
+    TooManyConnections,
+    /// It did not come over the Unix socket.
+    OverTcp,
+    /// It may not speak, for this reason.
+    Stranger(&'a str),
+}
+
+/// Talks to clients in frames, a connection each. How many, it limits itself.
+pub trait FrameService: Debug + Send + Sync {
+    /// Answers a client, which may speak, until one of both has enough.
+    fn converse(&self, client: FrameClient) -> BoxFuture<'_, ()>;
+
+    /// Says why a client is not served, and hangs up.
+    fn refuse<'a>(&'a self, stream: Box<dyn ByteStream>, why: FrameRefusal<'a>) -> BoxFuture<'a, ()>;
 }
 
 /// Takes datagrams, which nobody is answered.

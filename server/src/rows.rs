@@ -13,6 +13,7 @@ mod times;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::compute::cast;
 use arrow::csv;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
@@ -186,6 +187,27 @@ fn flat(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
         }
     }
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+}
+
+/// A column of any type as text: what is text already, and else what JSON shows.
+///
+/// # Errors
+/// When a value cannot be shown.
+pub fn text_column(field: &Arc<Field>, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let mut kind = field.data_type();
+    while let DataType::Dictionary(_, values) = kind {
+        kind = values;
+    }
+    if matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null) {
+        return cast(column, &DataType::Utf8);
+    }
+    let texts = json_text(field, column)?;
+    if kind.is_nested() {
+        return Ok(Arc::new(texts));
+    }
+    // A text of JSON without its quotes.
+    let plain = |text: &str| serde_json::from_str::<String>(text).unwrap_or_else(|_| text.to_owned());
+    Ok(Arc::new(texts.iter().map(|text| text.map(plain)).collect::<StringArray>()))
 }
 
 fn json_text(field: &Arc<Field>, column: &ArrayRef) -> Result<StringArray, ArrowError> {

@@ -197,7 +197,7 @@ fn check_sum(what: &str, all: &Map<String, Json>) -> Result<(), String> {
 }
 
 /// A number, `true`, `false` and `null` are what they are in JSON; everything else is a text.
-fn scalar(text: &str) -> Json {
+pub fn scalar(text: &str) -> Json {
     match serde_json::from_str(text) {
         Ok(value @ (Json::Number(_) | Json::Bool(_) | Json::Null)) => value,
         _ => Json::String(text.to_owned()),

@@ -23,6 +23,8 @@ use crate::walks::Walks;
 pub struct State {
     /// The tag `host` of samples that say none and that no connection says it for.
     pub node: Arc<str>,
+    /// The job of the server itself.
+    pub job: Arc<str>,
     pub db: Db,
     /// `None` when the database is open read-only.
     pub writer: Option<Writer>,

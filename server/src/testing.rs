@@ -57,6 +57,7 @@ impl Served {
         let db = Db::open(&dir.path().join("db"), options).unwrap();
         let mut state = State {
             node: "n1".into(),
+            job: "job-of-a-test".into(),
             writer: Some(Writer::start(db.clone(), WriterOptions::default()).unwrap()),
             queries: Queries::new(db.clone(), QueryOptions::new(Arc::clone(&clock))).unwrap(),
             db,

@@ -2,6 +2,7 @@
 
 mod digits;
 pub mod dragon;
+pub mod frames;
 pub mod lenient;
 pub mod line;
 pub mod opentsdb;

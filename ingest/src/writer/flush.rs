@@ -52,6 +52,11 @@ impl FlushScheduler {
         wanted.ended
     }
 
+    /// How many have ended so far.
+    pub fn ended(&self) -> u64 {
+        self.lock().ended
+    }
+
     /// Waits until more than `before` have ended, if flushes do not fail, but not for long.
     pub fn wait(&self, before: u64) {
         let wanted = self.lock();

@@ -4,16 +4,30 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use telem_engine::{Durability, SampleBatch};
+use tokio::sync::Notify;
 
 use super::{Ack, WriteError};
+
+/// Of the room of the queue, what those that wait for room may take: three parts of four.
+pub(super) const PATIENT_SHARE: (usize, usize) = (3, 4);
 
 #[derive(Debug)]
 pub(super) struct WriteJob {
     pub batch: SampleBatch,
     pub durability: Durability,
-    /// No client would send it again.
-    pub keep: bool,
+    pub patience: Patience,
     pub ack: Ack,
+}
+
+/// What becomes of a batch that there is no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It is refused.
+    None,
+    /// It waits, and what comes behind it.
+    Waits,
+    /// It is kept aside: no client would send it again.
+    Kept,
 }
 
 #[derive(Debug)]
@@ -22,6 +36,8 @@ pub(super) struct Queue {
     batches_max: usize,
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// Told when a job was taken, and when the queue was closed.
+    room: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -34,17 +50,20 @@ struct Waiting {
 
 impl Queue {
     pub fn new(samples_max: usize, batches_max: usize) -> Self {
-        Self { samples_max, batches_max, waiting: Mutex::default(), changed: Condvar::new() }
+        Self { samples_max, batches_max, waiting: Mutex::default(), changed: Condvar::new(), room: Notify::new() }
     }
 
     /// # Errors
     /// Busy, TooLarge or Stopped; the job is dropped.
     pub fn push(&self, job: WriteJob) -> Result<(), WriteError> {
+        self.put(self.lock(), job)
+    }
+
+    fn put(&self, mut waiting: MutexGuard<'_, Waiting>, job: WriteJob) -> Result<(), WriteError> {
         let samples = job.batch.len();
         if samples > self.samples_max {
             return Err(WriteError::TooLarge { samples, max: self.samples_max });
         }
-        let mut waiting = self.lock();
         if waiting.closed {
             return Err(WriteError::Stopped);
         }
@@ -63,6 +82,37 @@ impl Queue {
         Ok(())
     }
 
+    /// As [`Queue::push`], but where others leave no room it waits for it, and behind senders that do not wait: it takes
+    /// [`PATIENT_SHARE`] of the room at most.
+    ///
+    /// # Errors
+    /// TooLarge or Stopped.
+    pub async fn push_patiently(&self, mut job: WriteJob) -> Result<(), WriteError> {
+        loop {
+            let room = self.room.notified();
+            tokio::pin!(room);
+            // Before it is looked: what is told meanwhile counts.
+            room.as_mut().enable();
+            match self.try_patiently(job) {
+                Ok(pushed) => return pushed,
+                Err(waits) => job = waits,
+            }
+            room.await;
+        }
+    }
+
+    /// Gives the job back where it has to wait for room.
+    fn try_patiently(&self, job: WriteJob) -> Result<Result<(), WriteError>, WriteJob> {
+        let ((of, share), samples) = (PATIENT_SHARE, job.batch.len());
+        let waiting = self.lock();
+        let has_room = waiting.samples + samples <= self.samples_max / share * of
+            && waiting.jobs.len() < (self.batches_max / share * of).max(1);
+        match has_room || waiting.closed || waiting.jobs.is_empty() || samples > self.samples_max {
+            true => Ok(self.put(waiting, job)),
+            false => Err(job),
+        }
+    }
+
     /// The next job, once there is one; `None` when the queue is closed and empty.
     pub fn pop(&self) -> Option<WriteJob> {
         let waiting = self.lock();
@@ -70,6 +120,8 @@ impl Queue {
         let mut waiting = self.changed.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner);
         let job = waiting.jobs.pop_front()?;
         waiting.samples -= job.batch.len();
+        drop(waiting);
+        self.room.notify_waiters();
         Some(job)
     }
 
@@ -82,6 +134,7 @@ impl Queue {
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
+        self.room.notify_waiters();
     }
 
     pub fn clear(&self) {

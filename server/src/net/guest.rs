@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::access::Access;
 use crate::http::asker::Asker;
-use crate::slots::JobTie;
+use crate::slots::{JobTie, ProcessMark};
 
 /// How often the log reports wrong tokens.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
@@ -143,6 +143,7 @@ impl Drop for SourceShare {
 pub struct GuestProcess {
     pub tags: DefaultTags,
     pub job: Option<JobTie>,
+    pub mark: Option<ProcessMark>,
 }
 
 /// One connection.
@@ -157,26 +158,44 @@ pub struct Guest {
     pub tags: DefaultTags,
     /// Where jobs share the server.
     pub job: Option<Arc<JobTie>>,
+    /// The process itself.
+    pub mark: Option<ProcessMark>,
     /// Something that it asked was let in.
     is_admitted: AtomicBool,
-    place: ConnectionPlace,
+    place: Mutex<Option<ConnectionPlace>>,
 }
 
 impl Guest {
     pub fn new(access: Access, peer: Option<SocketAddr>, place: ConnectionPlace, asker: Asker) -> Self {
         let tags = DefaultTags::default();
-        Self { access, peer, asker, tags, job: None, is_admitted: AtomicBool::new(false), place }
+        Self {
+            access,
+            peer,
+            asker,
+            tags,
+            job: None,
+            mark: None,
+            is_admitted: AtomicBool::new(false),
+            place: Mutex::new(Some(place)),
+        }
     }
 
     pub fn with_process(self, process: GuestProcess) -> Self {
-        Self { tags: process.tags, job: process.job.map(Arc::new), ..self }
+        Self { tags: process.tags, job: process.job.map(Arc::new), mark: process.mark, ..self }
     }
 
     /// It asked something that it may.
     pub fn admit(&self) {
         if !self.is_admitted.swap(true, Ordering::Relaxed) {
-            locked(&self.place.stranger).take();
+            if let Some(place) = &*locked(&self.place) {
+                locked(&place.stranger).take();
+            }
         }
+    }
+
+    /// Gives its place to others: it has another one, which its protocol counts.
+    pub fn leave_place(&self) {
+        locked(&self.place).take();
     }
 
     /// Whether it comes from this machine.

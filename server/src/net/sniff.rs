@@ -1,8 +1,8 @@
 //! Which protocol a client speaks, decided by the first byte that it sends.
 //!
 //! HTTP requests begin with the name of a method, in capitals; commands of OpenTSDB's telnet do not. That one byte
-//! decides, as in OpenTSDB, so a request that arrives byte by byte is recognised as well. Input that does not begin as
-//! text is refused by HTTP at once; otherwise a client that tries TLS where there is none would wait for ever for an
+//! decides, as in OpenTSDB, so a request that arrives byte by byte is recognised as well. The client protocol begins with
+//! a byte that no text has. Other input that does not begin as text is refused by HTTP at once; otherwise a client that tries TLS where there is none would wait for ever for an
 //! answer to a line without end. HTTP/2 is distinguished from HTTP/1 by its preface.
 
 use std::io;
@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
+use telem_ingest::decode::frames::MAGIC;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 /// Most bytes that are read before their protocol is known.
@@ -19,12 +20,16 @@ const FIRST_BYTES_MAX: usize = 4 << 10;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The type of the record that begins a handshake (RFC 8446 §5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
+/// The first byte of the client protocol, which begins no text of UTF-8.
+const FRAMES: u8 = MAGIC[0];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstByte {
     Http,
     /// Lines of text.
     Lines,
+    /// Frames of the client protocol.
+    Frames,
 }
 
 /// What a client speaks whose first byte is `first`.
@@ -32,6 +37,7 @@ pub fn first_byte(first: u8) -> FirstByte {
     match first {
         b'\r' | b'\n' => FirstByte::Lines,
         b'A'..=b'Z' | 0..=0x1F => FirstByte::Http,
+        FRAMES => FirstByte::Frames,
         _ => FirstByte::Lines,
     }
 }
@@ -85,6 +91,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Whole<S> {
         let bytes = self.first.len().min(buf.remaining());
         buf.put_slice(&self.first[..bytes]);
         self.first.advance(bytes);
+        if self.first.is_empty() {
+            // Their room, which is small only as long as few connections are open.
+            self.first = BytesMut::new();
+        }
         Poll::Ready(Ok(()))
     }
 }

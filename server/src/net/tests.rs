@@ -364,7 +364,7 @@ struct Running {
 }
 
 async fn start(http: Router, rules: Rules, limits: ServerLimits) -> Running {
-    start_with(Services { http, lines: None, listeners: Vec::new() }, rules, limits).await
+    start_with(Services { http, lines: None, frames: None, listeners: Vec::new() }, rules, limits).await
 }
 
 async fn start_with(protocols: Services, rules: Rules, limits: ServerLimits) -> Running {
@@ -476,7 +476,8 @@ async fn start_both(rules: Rules) -> (Served, Running) {
     let served = Served::new();
     let lines = Arc::new(OpenTsdb::new(Arc::clone(&served.state), TelnetLimits::default())).lines();
     let http = Router::new().route("/x", get(|| async { "hello" }).post(|body: String| async { body }));
-    let running = start_with(Services { http, lines, listeners: Vec::new() }, rules, ServerLimits::default()).await;
+    let running =
+        start_with(Services { http, lines, frames: None, listeners: Vec::new() }, rules, ServerLimits::default()).await;
     (served, running)
 }
 
@@ -570,7 +571,7 @@ async fn the_socket_serves_the_same_router() {
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let http = Router::new().route("/x", get(|| async { (StatusCode::OK, "hello") }));
-    let protocols = Services { http, lines: None, listeners: Vec::new() };
+    let protocols = Services { http, lines: None, frames: None, listeners: Vec::new() };
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
         serve(

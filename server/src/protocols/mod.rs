@@ -1,5 +1,6 @@
 //! One folder per protocol: each turns requests into samples, a time-series query or SQL, and renders the answer.
 
+pub mod client;
 pub mod dragon;
 pub mod influx;
 pub mod info;

@@ -173,6 +173,7 @@ fn collectors(
 fn state(options: &ServiceOptions, db: &Db, writer: Option<Writer>, queries: &Queries) -> State {
     State {
         node: options.node.as_str().into(),
+        job: options.job.as_str().into(),
         db: db.clone(),
         writer,
         queries: queries.clone(),

@@ -18,6 +18,7 @@ use tower_http::compression::CompressionLayer;
 use crate::http::ApiError;
 use crate::net::Services;
 use crate::protocol::{Language, OwnListener, Protocol};
+use crate::protocols::client::{ClientLimits, ClientProtocol};
 use crate::protocols::dragon::Dragon;
 use crate::protocols::dragon::node::DragonOptions;
 use crate::protocols::influx::Influx;
@@ -31,6 +32,7 @@ use crate::state::State;
 #[derive(Clone, Debug, Default)]
 pub struct ProtocolOptions {
     pub telnet: TelnetLimits,
+    pub client: ClientLimits,
     /// Dragon's node server, where it is wanted.
     pub dragon: Option<DragonOptions>,
 }
@@ -40,6 +42,7 @@ fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Proto
     let state = || Arc::clone(state);
     let opentsdb = Arc::new(OpenTsdb::new(state(), options.telnet.clone()));
     vec![
+        Arc::new(ClientProtocol::new(state(), options.client.clone())),
         Arc::new(Dragon::new(state(), Arc::clone(&opentsdb), options.dragon.clone())),
         Arc::new(Influx::new(state())),
         Arc::new(InfoApi::new(state())),
@@ -65,6 +68,7 @@ pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> S
     Services {
         http,
         lines: protocols.iter().find_map(|protocol| Arc::clone(protocol).lines()),
+        frames: protocols.iter().find_map(|protocol| Arc::clone(protocol).frames()),
         listeners: protocols.into_iter().flat_map(Protocol::listeners).map(unharmed).collect(),
     }
 }

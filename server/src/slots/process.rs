@@ -36,6 +36,11 @@ impl ProcessMark {
         self.pid
     }
 
+    /// When it was started, as the kernel counts.
+    pub fn started(self) -> u64 {
+        self.started
+    }
+
     pub fn is_alive(self) -> bool {
         Self::of(self.pid) == Some(self)
     }

@@ -50,7 +50,7 @@ async fn start_own(language: PortLanguage, rules: Rules) -> (Running, SocketAddr
         BoundListener::Datagrams(udp, _) => udp.local_addr(),
     };
     let http = Router::new().route("/x", get(|| async { "common" }));
-    let services = Services { http, lines: None, listeners: Vec::new() };
+    let services = Services { http, lines: None, frames: None, listeners: Vec::new() };
     (start_at(services, own, rules, ServerLimits::default()).await, address.unwrap())
 }
 

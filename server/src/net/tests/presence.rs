@@ -52,7 +52,7 @@ async fn a_client_of_the_socket_that_left_is_noticed() {
             Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into(), slots: None, own: Vec::new() };
         serve(
             listeners,
-            Services { http, lines: None, listeners: Vec::new() },
+            Services { http, lines: None, frames: None, listeners: Vec::new() },
             own_rules(),
             &ServerLimits::default(),
             stopped,
