@@ -12,8 +12,8 @@
  *     compiled for runs as it does without telem, and nothing is counted of it.
  *
  * `telem run --mpi-profile` builds it together with the C client. By hand:
- *     mpicc -O2 -fPIC -shared -pthread -I../c/include -o libtelem-mpi.so telem_mpi.c ../c/src/telem.c \
- *           -Wl,--as-needed -Wl,--version-script=telem_mpi.map -ldl
+ *     find ../c/src -name '*.c' | xargs mpicc -O2 -fPIC -shared -pthread -o libtelem-mpi.so telem_mpi.c -Wl,--as-needed \
+ *           -Wl,--version-script=telem_mpi.map
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,7 +29,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "telem.h"
+#include "../c/include/telem.h"
+/* Of the client that is built with this. */
+telem_gauge *telem__total_open(const char *metric, const char *const *tags, const telem_about *about);
 
 /* The newest version of MPI whose functions are wrapped, if its header has them: 40 is 4.0. */
 #ifndef TELEM_MPI_VERSION
@@ -778,7 +780,7 @@ static void open_series(enum function function)
     const char *const tags[] = {"function", names[function], "rank", rank_text, NULL};
     series[function].calls = telem_counter_open_about("mpi_calls_total", tags, &about_calls);
     series[function].bytes = telem_counter_open_about("mpi_bytes_total", tags, &about_bytes);
-    series[function].seconds = telem_gauge_open_about("mpi_seconds_total", tags, &about_seconds);
+    series[function].seconds = telem__total_open("mpi_seconds_total", tags, &about_seconds);
 }
 
 /* Gives telem what has changed. Only one thread at a time does. */

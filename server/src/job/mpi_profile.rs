@@ -137,7 +137,8 @@ impl Workshop {
 
     fn put(&self, name: &str, text: &str) -> Result<(), MpiProfileError> {
         let path = self.0.join(name);
-        fs::write(&path, text).map_err(|source| MpiProfileError::Write { path, source })
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| fs::write(&path, text)).map_err(|source| MpiProfileError::Write { path, source })
     }
 }
 

@@ -1,15 +1,25 @@
 //! What the library is built of, as the binary carries it.
 
-/// A file: its name among the others, and what is in it.
+/// A file: its path below `clients`, and what is in it.
 macro_rules! file {
-    ($dir:literal, $name:literal) => {
-        ($name, include_str!(concat!("../../../../clients/", $dir, "/", $name)))
+    ($path:literal) => {
+        ($path, include_str!(concat!("../../../../clients/", $path)))
     };
 }
 
 /// The wrapper of MPI, and the C client that it sends by.
-pub const SOURCES: &[(&str, &str)] =
-    &[file!("mpi", "telem_mpi.c"), file!("mpi", "telem_mpi.map"), file!("c/include", "telem.h")];
+pub const SOURCES: &[(&str, &str)] = &[
+    file!("mpi/telem_mpi.c"),
+    file!("mpi/telem_mpi.map"),
+    file!("c/include/telem.h"),
+    file!("c/src/batch.c"),
+    file!("c/src/clock.c"),
+    file!("c/src/internal.h"),
+    file!("c/src/process.c"),
+    file!("c/src/registry.c"),
+    file!("c/src/sender.c"),
+    file!("c/src/take.c"),
+];
 
 /// How they are compiled and linked. MPI's own library is not among what the result needs: it is also preloaded into
 /// processes that have none.
@@ -19,9 +29,9 @@ pub const FLAGS: &[&str] = &[
     "-shared",
     "-pthread",
     "-w",
-    "-I.",
     "-Wl,--as-needed",
     "-Wl,-z,defs",
-    "-Wl,--version-script=telem_mpi.map",
+    "-Wl,--version-script=mpi/telem_mpi.map",
     "-ldl",
+    "-lm",
 ];

@@ -111,7 +111,8 @@ fn the_binary_carries_the_whole_c_client_and_the_wrapper() {
     let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients");
     let named = |dir: &str| {
         let entries = fs::read_dir(clients.join(dir)).into_iter().flatten();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<BTreeSet<_>>()
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.map(|name| format!("{dir}/{name}")).collect::<BTreeSet<_>>()
     };
     let code = |name: &String| [".c", ".h", ".map"].iter().any(|end| name.ends_with(end));
     let wanted: BTreeSet<_> = ["mpi", "c/src", "c/include"].into_iter().flat_map(named).filter(code).collect();
