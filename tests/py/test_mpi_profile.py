@@ -223,7 +223,9 @@ def test_python_that_loads_mpi_by_itself_is_counted(mpi, profiled, started, tmp_
     done = profiled(mpi, f"mpirun.{mpi}", "-n", "2", sys.executable, "-c", text, **where)
     assert done.returncode == 0, done.stderr
     found = of_rank(counted(started, tmp_path), 1)
-    assert found["MPI_Sendrecv"] == (50, 50 * 20) and found["MPI_Barrier"][0] >= 1
+    # It calls the functions for large counts where there are any.
+    exchanged = found.get("MPI_Sendrecv_c") or found.get("MPI_Sendrecv")
+    assert exchanged == (50, 50 * 20) and found["MPI_Barrier"][0] >= 1, found
 
 
 @pytest.mark.skipif(shutil.which("hpcc") is None or not HPCC.exists(), reason="Debian's hpcc is not installed")
