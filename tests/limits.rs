@@ -55,6 +55,7 @@ fn tables() -> Vec<LimitTable> {
             ..table("HTTP (`server`, `ServerLimits`)", limits::http())
         },
         table("OpenTSDB's telnet (`server`, `TelnetLimits`)", limits::telnet()),
+        table("The client protocol (`server`, `ClientLimits`)", limits::clients()),
         table("Dragon's node server, and tunnels (`server`)", limits::dragon()),
         LimitTable {
             note: AFTER_QUERIES,

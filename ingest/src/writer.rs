@@ -31,9 +31,10 @@ use self::commit::Committer;
 use self::flush::FlushScheduler;
 pub use self::kept::Lost;
 use self::kept::{Kept, KeptStats, is_for_now};
+pub use self::queue::OTHERS_SHARE;
 use self::queue::{Patience, Queue, WriteJob};
 use self::store::SampleStore;
-pub use self::tallies::{ClientProcess, ClientTallies};
+pub use self::tallies::{ClientProcess, ClientTallies, TALLIED_PROCESSES_MAX};
 use crate::accept::frames::{AcceptedFrame, BadFrame, SeriesTable};
 use crate::accept::lines::{AcceptedLines, LineRules};
 use crate::accept::{self, AcceptCounters, Accepted, DecoderMemory, Limits};
@@ -152,7 +153,7 @@ impl Future for PendingAppend {
 }
 
 /// How often a batch that may wait is tried again while memory is full, each after a flush or `flush_wait_max`.
-pub(crate) const MEMORY_LOOKS_MAX: usize = 300;
+pub const MEMORY_LOOKS_MAX: usize = 300;
 
 type Ack = oneshot::Sender<Result<(), WriteError>>;
 /// How the writer ended; `None` while it runs.
@@ -172,7 +173,7 @@ struct Handle {
     clock: Arc<dyn Clock>,
     counters: AcceptCounters,
     memories: Memories<DecoderMemory>,
-    tallies: ClientTallies,
+    tallies: Arc<ClientTallies>,
     shared: Arc<WriterState>,
     ended: watch::Receiver<WriterEnd>,
 }
@@ -266,7 +267,7 @@ impl Writer {
             clock: options.clock,
             counters: AcceptCounters::default(),
             memories: Memories::new(options.known_bytes_max, DecoderMemory::new),
-            tallies: ClientTallies::default(),
+            tallies: Arc::default(),
             shared,
             ended,
         };
@@ -332,7 +333,7 @@ impl Writer {
     }
 
     /// What the clients told that they lost.
-    pub fn tallies(&self) -> &ClientTallies {
+    pub fn tallies(&self) -> &Arc<ClientTallies> {
         &self.handle.tallies
     }
 

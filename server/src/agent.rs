@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use telem_engine::{Clock, Db, Durability, MetaChange, Options};
-use telem_query::Queries;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
@@ -199,14 +198,15 @@ async fn serve(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<AfterLife, AgentError> {
     let (stop_service, stopped) = oneshot::channel();
-    let (tell_queries, queries) = oneshot::channel::<Queries>();
+    let (tell_queries, queries) = oneshot::channel();
     let (tell_keeper, db_to_keep) = oneshot::channel::<Db>();
     let job = member.join.job.clone();
     let ready = |ready: &Ready| {
         (options.ready)(ready);
         describe(ready.db.clone(), job);
         // Its waiting callers live as long as the service.
-        let _ = tell_queries.send(ready.queries.clone());
+        let tallies = ready.writer.as_ref().map(|writer| Arc::clone(writer.tallies())).unwrap_or_default();
+        let _ = tell_queries.send((ready.queries.clone(), tallies));
         let _ = tell_keeper.send(ready.db.clone());
     };
     let data = service.data.clone();
@@ -217,8 +217,8 @@ async fn serve(
     let (tell_verdict, verdict) = oneshot::channel();
     let (leave, left) = oneshot::channel();
     let staying = tokio::spawn(async move {
-        if let Ok(queries) = queries.await {
-            member.stay(queries, tell_verdict, left).await;
+        if let Ok((queries, tallies)) = queries.await {
+            member.stay(queries, tallies, tell_verdict, left).await;
         }
     });
     let next = tokio::select! {

@@ -62,6 +62,9 @@ pub struct Info {
     pub version: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<u8>,
+    /// Of a server that takes samples: what clients dropped before they sent it, where they dropped any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients_dropped: Option<ClientsDropped>,
     /// Parquet files with samples.
     pub segment_files: Vec<PathBuf>,
     /// Parquet files with the metric and tags of each series.
@@ -94,6 +97,17 @@ pub struct Info {
     /// Databases among several that could not be opened: nothing of them is counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unopened: Vec<LeftOut>,
+}
+
+/// Samples that clients took and dropped, by their own counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientsDropped {
+    pub taken: u64,
+    /// For want of room in the program.
+    pub for_room: u64,
+    /// While there was no service.
+    pub without_service: u64,
+    pub otherwise: u64,
 }
 
 /// A database that could not be opened.
@@ -206,6 +220,7 @@ impl From<DbInfo> for Info {
             read_only: info.read_only,
             version: None,
             level: None,
+            clients_dropped: None,
             segment_files: info.segment_files.into_iter().map(absolute).collect(),
             series_files: info.series_files.into_iter().map(absolute).collect(),
             job: info.job,

@@ -9,6 +9,9 @@ pub mod protocols;
 mod tests;
 
 use telem_engine::limits::{LimitRow, bytes, count, share, time};
+use telem_ingest::accept::frames::FRAME_REJECTS_MAX;
+use telem_ingest::decode::frames::BODY_BYTES_MAX as FRAME_BYTES_MAX;
+use telem_ingest::writer::{MEMORY_LOOKS_MAX, OTHERS_SHARE, TALLIED_PROCESSES_MAX};
 
 use crate::cli::import::dragon::open::{LOCKED_WAIT, ROW_BYTES_MAX};
 use crate::cli::import::dragon::spread::{ROW_BYTES, ROWS_MAX, SECOND};
@@ -23,6 +26,10 @@ use crate::net::datagrams::{DATAGRAM_BYTES_MAX, KNOWN_FOR, LAST_DATAGRAMS_MAX, S
 use crate::net::guest::{KEPT_MAX, KEPT_SHARE, STRANGERS_SHARE};
 use crate::net::owner::TABLE_READERS_MAX;
 use crate::net::{HANDSHAKE_TIMEOUT, HEAD_BYTES_MAX, KEEP_ALIVE_INTERVAL, PROCESS_TIMEOUT, STREAMS_MAX, UNKNOWN_MAX};
+use crate::protocols::client::ClientLimits;
+use crate::protocols::client::limits::{
+    ANSWER_BYTES_MAX, DESCRIBED_METRICS_MAX, FAREWELL_TIMEOUT, FIRST_BYTES, LAST_BYTES_MAX, ROWS_BYTES, SILENCE,
+};
 use crate::protocols::dragon::config::FILE_BYTES_MAX;
 use crate::protocols::dragon::node;
 use crate::protocols::job::BODY_BYTES_MAX;
@@ -283,6 +290,117 @@ pub fn telnet() -> Vec<LimitRow> {
             "wait of samples for room in the writer's queue (`busy_timeout`)",
             time(busy_timeout),
             "told that they are not stored",
+        ),
+    ]
+}
+
+/// Limits of the client protocol.
+pub fn clients() -> Vec<LimitRow> {
+    let ClientLimits {
+        connections_max,
+        series_max,
+        names_bytes_max,
+        frames_bytes_max,
+        frame_timeout,
+        frame_idle_when_short,
+        batches_waiting_max,
+        answers_bytes_max,
+        flush_timeout,
+        request_timeout,
+        refused_interval,
+        refusals_max,
+    } = ClientLimits::default();
+    const GOODBYE: &str = "the connection ends with a GOODBYE that says so";
+    vec![
+        LimitRow::new(
+            "connections that speak it, beside those of the server (`connections_max`)",
+            count(connections_max),
+            "told so and hung up on",
+        ),
+        LimitRow::new(
+            "bytes of a frame from a client (`frames::BODY_BYTES_MAX`), and to one (`ANSWER_BYTES_MAX`)",
+            format!("{}, {}", bytes(FRAME_BYTES_MAX), bytes(ANSWER_BYTES_MAX)),
+            GOODBYE,
+        ),
+        LimitRow::new("series that a connection names (`series_max`)", count(series_max), GOODBYE),
+        LimitRow::new(
+            "memory for names and numbers of series, of all connections (`names_bytes_max`)",
+            bytes(names_bytes_max),
+            GOODBYE,
+        ),
+        LimitRow::new(
+            "memory for frames on their way in, of all connections (`frames_bytes_max`)",
+            format!(
+                "{}; the first {} of a frame do not count (`FIRST_BYTES`)",
+                bytes(frames_bytes_max),
+                bytes(FIRST_BYTES)
+            ),
+            "clients wait",
+        ),
+        LimitRow::new(
+            "from the first byte of a frame to its last (`frame_timeout`)",
+            format!(
+                "{}; {} of silence while others wait for its memory (`frame_idle_when_short`)",
+                time(frame_timeout),
+                time(frame_idle_when_short)
+            ),
+            GOODBYE,
+        ),
+        LimitRow::new(
+            "batches of a connection that wait to be appended (`batches_waiting_max`)",
+            count(batches_waiting_max),
+            "its client waits",
+        ),
+        LimitRow::new(
+            "of the writer's queue, what clients that wait leave to those that do not (`OTHERS_SHARE`)",
+            share(OTHERS_SHARE),
+            "they wait",
+        ),
+        LimitRow::new(
+            "looks whether there is room in a full memory (`MEMORY_LOOKS_MAX`), a flush or `flush_wait_max` between two",
+            count(MEMORY_LOOKS_MAX),
+            "samples are refused, and counted",
+        ),
+        LimitRow::new(
+            "answers that a client did not take (`answers_bytes_max`), in frames of rows of about `ROWS_BYTES`",
+            format!("{}; {}", bytes(answers_bytes_max), bytes(ROWS_BYTES)),
+            "nothing more is read of what it sends",
+        ),
+        LimitRow::new("until a flush is durable (`flush_timeout`)", time(flush_timeout), "refused"),
+        LimitRow::new(
+            "until a note or a setting is written (`request_timeout`)",
+            time(request_timeout),
+            "refused; it may be there all the same",
+        ),
+        LimitRow::new(
+            "between refusals of one series for one reason (`refused_interval`), and how many wait (`refusals_max`)",
+            format!("{}, {}", time(refused_interval), count(refusals_max)),
+            "counted together",
+        ),
+        LimitRow::new(
+            "kinds of refused samples of a frame (`FRAME_REJECTS_MAX`)",
+            count(FRAME_REJECTS_MAX),
+            "counted with the last",
+        ),
+        LimitRow::new(
+            "metrics that clients describe (`DESCRIBED_METRICS_MAX`)",
+            count(DESCRIBED_METRICS_MAX),
+            "no type, unit and help",
+        ),
+        LimitRow::new(
+            "processes whose counts are told apart (`TALLIED_PROCESSES_MAX`)",
+            count(TALLIED_PROCESSES_MAX),
+            "added up; one that counts on is counted again",
+        ),
+        LimitRow::new(
+            "what is still read when the server stops (`SILENCE`, `LAST_BYTES_MAX`)",
+            format!("until nothing came for {}, {} at most", time(SILENCE), bytes(LAST_BYTES_MAX)),
+            "not acknowledged",
+        ),
+        LimitRow::new(
+            "until a client took what was said last (`FAREWELL_TIMEOUT`)",
+            time(FAREWELL_TIMEOUT),
+            HUNG_UP_ON,
         ),
     ]
 }

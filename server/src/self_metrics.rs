@@ -18,6 +18,8 @@ pub fn tell(db: Db, writer: Writer, queries: Queries) -> impl Fn(&mut dyn FnMut(
         int("telem_ingest_samples_lost_total", written.lost.samples);
         int("telem_ingest_samples_kept", written.kept);
         int("telem_ingest_queue_samples", written.waiting);
+        int("telem_ingest_client_taken_total", written.clients.taken);
+        int("telem_ingest_client_dropped_total", written.clients.dropped());
         int("telem_ingest_syncs_total", written.syncs);
         int("telem_ingest_syncs_failed_total", written.syncs_failed);
         int("telem_ingest_flushes_total", written.flushes);

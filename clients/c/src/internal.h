@@ -266,6 +266,8 @@ TELEM__COLD void telem__fail(const char *format, ...) __attribute__((format(prin
 TELEM__COLD void telem__debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The refusal that telem_error() shows where the thread has no error of its own. */
 TELEM__COLD void telem__refusal(const char *text, size_t bytes);
+/* The last refusal becomes the thread's error. */
+TELEM__COLD void telem__fail_as_refused(void);
 extern pthread_mutex_t telem__words;
 
 /* ---- batch.c ------------------------------------------------------------------------------------------------------ */

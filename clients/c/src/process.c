@@ -67,6 +67,15 @@ void telem__refusal(const char *text, size_t bytes)
     telem__debug("refused: %.*s", (int)bytes, text);
 }
 
+void telem__fail_as_refused(void)
+{
+    char *text = error_of_thread();
+    if (!text) return;
+    pthread_mutex_lock(&telem__words);
+    memcpy(text, last_refusal, TELEM__ERROR_BYTES);
+    pthread_mutex_unlock(&telem__words);
+}
+
 const char *telem_error(void)
 {
     char *text = error_of_thread();

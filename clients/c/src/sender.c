@@ -716,12 +716,29 @@ static bool take_ack(const unsigned char *body, size_t bytes)
     return true;
 }
 
+/* A flush that could not be made durable is refused, and has no number of samples. */
+static void refuse_flush(uint64_t number)
+{
+    struct telem__item *before = NULL;
+    for (struct telem__item *at = queue.first; at; before = at, at = at->next)
+        if (at->type == TELEM__FLUSH && at->number == number && at->was_sent) {
+            if (number & OWN_FLUSH)
+                flush.own = 0;
+            else if (number > flush.failed)
+                flush.failed = number;
+            unlink_item(before, at);
+            pthread_cond_broadcast(&done);
+            return;
+        }
+}
+
 static bool take_refused(const unsigned char *body, size_t bytes)
 {
     if (bytes < 24) return false;
     uint16_t length = telem__get_u16(body + 22);
     if (24u + length > bytes) return false;
     telem__refusal((const char *)body + 24, length);
+    if (telem__get_u64(body + 12) == 0 && telem__get_u32(body + 8) == UINT32_MAX) refuse_flush(telem__get_u64(body));
     return true;
 }
 
@@ -871,11 +888,12 @@ static void work_on_flush(void)
 }
 
 /* Texts have no acknowledgement of their own: a flush behind them is one. */
-static void confirm_texts(void)
+static bool confirm_texts(void)
 {
-    if (queue.texts == 0 || flush.own || !link_.is_welcome || queue.next) return;
+    if (queue.texts == 0 || flush.own || !link_.is_welcome || queue.next) return false;
     flush.own_count++;
     if (append_flush(OWN_FLUSH | flush.own_count)) flush.own = flush.own_count;
+    return flush.own != 0;
 }
 
 static void look_into_rings(uint64_t now)
@@ -963,8 +981,7 @@ static void *send_all(void *nothing)
         look_into_rings(now);
         work_on_flush();
         pump(me.round_ms != round_before);
-        confirm_texts();
-        pump(false);
+        if (confirm_texts()) pump(false);
         if (me.stops && is_finished(now)) break;
         wait_for(next_look(now));
     }
@@ -1173,6 +1190,8 @@ int telem_flush(uint32_t timeout_ms)
     int result = flush.done >= number ? 0 : -1;
     if (result != 0 && link_.fd < 0)
         telem__fail("%s", link_.why);
+    else if (result != 0 && flush.failed >= number)
+        telem__fail_as_refused();
     else if (result != 0)
         telem__fail("the service has not stored everything within %u ms", timeout_ms);
     pthread_mutex_unlock(&telem__work);
@@ -1271,9 +1290,22 @@ static void put_texts(unsigned char *at, const char *first, const char *second)
     telem__clean((char *)at + 4, second, false);
 }
 
+/* Now, in microseconds. The service keeps notes by the millisecond, and the later of two. */
+static uint64_t time_of_note(void)
+{
+    static uint64_t last_ms;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    pthread_mutex_lock(&telem__work);
+    if (us / 1000 <= last_ms && last_ms - us / 1000 < 1000) us = (last_ms + 1) * 1000;
+    last_ms = us / 1000;
+    pthread_mutex_unlock(&telem__work);
+    return us;
+}
+
 int telem_note(const char *title, const char *more)
 {
-    struct timespec now;
     if (!more) more = "";
     if (!can_queue(title, more, 1024, "a note")) return -1;
     size_t body = 8 + 2 + strlen(title) + 4 + strlen(more);
@@ -1281,8 +1313,7 @@ int telem_note(const char *title, const char *more)
     if (item) {
         item->bytes = 8 + body;
         telem__put_head(item->frame, (uint32_t)body, 4);
-        clock_gettime(CLOCK_REALTIME, &now);
-        telem__put_u64(item->frame + 8, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+        telem__put_u64(item->frame + 8, time_of_note());
         put_texts(item->frame + 16, title, more);
     }
     return queue_text(item, "a note");

@@ -306,6 +306,8 @@ const CATALOG: &[Described] = &[
     counter(4, "telem_ingest_samples_lost_total", "samples", "", "Samples of collectors that the database refused for so long that they are lost"),
     gauge(4, "telem_ingest_samples_kept", "samples", "", "Samples of collectors that wait in memory because the database refuses them"),
     gauge(4, "telem_ingest_queue_samples", "samples", "", "Samples that wait to be appended to the database"),
+    counter(4, "telem_ingest_client_taken_total", "samples", "", "Samples that programs gave to the client library, by its own count"),
+    counter(4, "telem_ingest_client_dropped_total", "samples", "", "Samples that the client library in programs dropped, for want of room or of a service, by its own count"),
     counter(4, "telem_ingest_syncs_total", "syncs", "", "Times that samples were made durable on disk"),
     counter(4, "telem_ingest_syncs_failed_total", "syncs", "", "Times that samples could not be made durable on disk"),
     counter(4, "telem_ingest_flushes_total", "flushes", "", "Times that samples in memory were written to a segment"),

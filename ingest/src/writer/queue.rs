@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use super::{Ack, WriteError};
 
-/// Of the room of the queue, what those that wait for room may take: three parts of four.
-pub(super) const PATIENT_SHARE: (usize, usize) = (3, 4);
+/// Of the room of the queue, those that wait for room leave one part of so many to those that do not.
+pub const OTHERS_SHARE: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct WriteJob {
@@ -82,8 +82,8 @@ impl Queue {
         Ok(())
     }
 
-    /// As [`Queue::push`], but where others leave no room it waits for it, and behind senders that do not wait: it takes
-    /// [`PATIENT_SHARE`] of the room at most.
+    /// As [`Queue::push`], but where others leave no room it waits for it. To those that do not wait it leaves one part
+    /// of the room: see [`OTHERS_SHARE`].
     ///
     /// # Errors
     /// TooLarge or Stopped.
@@ -103,10 +103,10 @@ impl Queue {
 
     /// Gives the job back where it has to wait for room.
     fn try_patiently(&self, job: WriteJob) -> Result<Result<(), WriteError>, WriteJob> {
-        let ((of, share), samples) = (PATIENT_SHARE, job.batch.len());
+        let (room, samples) = (|max: usize| max - max / OTHERS_SHARE, job.batch.len());
         let waiting = self.lock();
-        let has_room = waiting.samples + samples <= self.samples_max / share * of
-            && waiting.jobs.len() < (self.batches_max / share * of).max(1);
+        let has_room =
+            waiting.samples + samples <= room(self.samples_max) && waiting.jobs.len() < room(self.batches_max);
         match has_room || waiting.closed || waiting.jobs.is_empty() || samples > self.samples_max {
             true => Ok(self.put(waiting, job)),
             false => Err(job),

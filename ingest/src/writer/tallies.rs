@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::decode::frames::ClientTally;
 
 /// Most processes whose totals are told apart.
-pub(crate) const TALLIED_PROCESSES_MAX: usize = 65_536;
+pub const TALLIED_PROCESSES_MAX: usize = 65_536;
 
 /// One process, and no other that gets its number later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

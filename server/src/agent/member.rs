@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use telem_engine::Clock;
+use telem_ingest::writer::ClientTallies;
 use telem_query::Queries;
 use telem_query::cluster::Knowing;
 use tokio::sync::{oneshot, watch};
@@ -97,6 +98,7 @@ impl AgentMember {
     pub async fn stay(
         mut self,
         queries: Queries,
+        tallies: Arc<ClientTallies>,
         verdict: oneshot::Sender<MemberVerdict>,
         mut leave: oneshot::Receiver<String>,
     ) {
@@ -111,7 +113,7 @@ impl AgentMember {
                 match self.link.is_some() {
                     true => {
                         rest(pause, &knowing).await;
-                        self.report(&queries, &mut knowing).await
+                        self.report(&queries, &tallies, &mut knowing).await
                     }
                     false => {
                         tokio::time::sleep(pause).await;
@@ -169,7 +171,9 @@ impl AgentMember {
             let clock = Arc::clone(&self.clock);
             let last = tokio::task::spawn_blocking(move || own::figures(&queries, &*clock)).await;
             let figures = last.ok().filter(|last| last.samples >= self.past.figures.samples);
-            let farewell = link.leave(&reason, figures.unwrap_or(self.past.figures));
+            let clients_dropped = tallies.sum().dropped();
+            let figures = Figures { clients_dropped, ..figures.unwrap_or(self.past.figures) };
+            let farewell = link.leave(&reason, figures);
             let left = tokio::time::timeout(FAREWELL_TIMEOUT, farewell).await;
             if !matches!(left, Ok(Ok(()))) {
                 tracing::debug!(?left, "the head did not hear the farewell");
@@ -189,7 +193,7 @@ impl AgentMember {
         });
     }
 
-    async fn report(&mut self, queries: &Queries, knowing: &mut Knowing) -> HeadState {
+    async fn report(&mut self, queries: &Queries, tallies: &ClientTallies, knowing: &mut Knowing) -> HeadState {
         let Some(link) = &mut self.link else { return HeadState::Lost };
         if !queries.db().is_closed() {
             let (of, clock) = (queries.clone(), Arc::clone(&self.clock));
@@ -197,6 +201,7 @@ impl AgentMember {
             let figures = tokio::task::spawn_blocking(move || own::figures(&of, &*clock)).await;
             self.past.figures = figures.unwrap_or(self.past.figures);
         }
+        self.past.figures.clients_dropped = tallies.sum().dropped();
         let figures = self.past.figures;
         let known = knowing.has_news().then(|| serde_json::value::to_raw_value(&knowing.delta()).ok()).flatten();
         let reported = link.report(|report| {

@@ -22,6 +22,7 @@ fn info(segments: &[&str]) -> Info {
         read_only: true,
         version: None,
         level: None,
+        clients_dropped: None,
         segment_files: segments.iter().map(|name| format!("/d/segments/{name}.parquet").into()).collect(),
         series_files: vec!["/d/series/000001.parquet".into()],
         job: None,

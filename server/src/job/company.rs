@@ -52,6 +52,8 @@ pub struct Tally {
     pub samples: u64,
     pub series: u64,
     pub bytes: u64,
+    /// Samples that their clients dropped.
+    pub clients_dropped: u64,
     /// Those that have not said farewell.
     pub unheard: Vec<String>,
 }
@@ -66,6 +68,7 @@ impl Tally {
             tally.samples += node.figures.samples;
             tally.series += node.figures.series;
             tally.bytes += node.figures.bytes;
+            tally.clients_dropped += node.figures.clients_dropped;
             if node.state != Liveness::Left {
                 tally.unheard.push(node.node);
             }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use telem_engine::DbInfo;
+use telem_ingest::decode::frames::ClientTally;
 use telem_ingest::writer::{Lost, WriterStats};
 use telem_query::energy::JobEnergy;
 
@@ -53,6 +54,8 @@ pub struct JobSummary {
     /// `None` where it was not closed in time.
     contents: Option<DbInfo>,
     losses: Losses,
+    /// What programs of this node took and dropped before they sent it.
+    clients: ClientTally,
     live: PathBuf,
     /// `None` where it was not to be saved.
     saved: Option<Saved>,
@@ -76,6 +79,7 @@ impl JobSummary {
         Self {
             contents,
             losses,
+            clients: ready.writer.as_ref().map(|writer| writer.tallies().sum()).unwrap_or_default(),
             live: ready.data.clone(),
             saved,
             footprint: Footprint::now(),
@@ -124,6 +128,9 @@ impl JobSummary {
         match &self.saved {
             Some(Saved { failed: Some(_), .. }) => notes.error(self.recorded()),
             _ => notes.say(labelled("recorded", self.recorded())),
+        }
+        if let Some(dropped) = self.dropped() {
+            notes.warn(labelled("dropped", dropped));
         }
         for energy in &self.energy {
             notes.say(labelled("energy", energy.clone()));
@@ -178,6 +185,22 @@ impl JobSummary {
             None => format!(" · {}", self.live()),
         };
         text
+    }
+
+    /// What programs dropped before they sent it; nothing where they dropped nothing.
+    fn dropped(&self) -> Option<String> {
+        let ClientTally { dropped_full, dropped_alone, dropped_else, .. } = self.clients;
+        let elsewhere = self.others.as_ref().map_or(0, |others| others.clients_dropped);
+        let kinds = [
+            (dropped_full, "for want of room in the program"),
+            (dropped_alone, "while there was no service"),
+            (dropped_else, "for other reasons"),
+            (elsewhere, "on other nodes"),
+        ];
+        let told = kinds.into_iter().filter(|(samples, _)| *samples > 0);
+        let told: Vec<String> = told.map(|(samples, why)| format!("{} {why}", grouped(samples))).collect();
+        let all = self.clients.dropped().saturating_add(elsewhere);
+        (all > 0).then(|| format!("{} samples by the programs themselves: {}", grouped(all), told.join(", ")))
     }
 
     /// What telem took itself, on this node.

@@ -80,6 +80,9 @@ pub struct Figures {
     /// What it reads now to answer questions: leaves, its own and those of heads.
     #[serde(default)]
     pub leaves: u64,
+    /// Samples that its clients dropped before they were sent, by their own counts.
+    #[serde(default)]
+    pub clients_dropped: u64,
 }
 
 /// The answer to a report.

@@ -71,6 +71,7 @@ fn summary(live: &Path, saved: Option<Saved>) -> JobSummary {
     JobSummary {
         contents: None,
         losses: Losses::default(),
+        clients: ClientTally::default(),
         live: live.to_path_buf(),
         saved,
         footprint: Some(Footprint { cpu_seconds: 4.9, memory_bytes_max: 101_000_000 }),
@@ -88,6 +89,22 @@ fn what_queries_took_is_told_apart_from_what_recording_took() {
     assert_eq!(
         recorded.beside(Some(4.55)).cost().unwrap(),
         "took 0.35 s of CPU to record, 4.55 s to answer queries, and at most 101.0 MB"
+    );
+}
+
+#[test]
+fn what_programs_dropped_is_told_if_they_dropped_anything() {
+    let with = |clients, clients_dropped| {
+        let others = Some(Tally { nodes: 1, clients_dropped, ..Tally::default() });
+        JobSummary { clients, others, ..summary(Path::new("/no/such/place"), None) }.dropped()
+    };
+    let taken = ClientTally { taken: 10_000, ..ClientTally::default() };
+    assert_eq!(with(taken, 0), None);
+    let dropped = ClientTally { dropped_full: 1_200, dropped_else: 1, ..taken };
+    assert_eq!(
+        with(dropped, 3).unwrap(),
+        "1,204 samples by the programs themselves: 1,200 for want of room in the program, 1 for other reasons, 3 on \
+         other nodes"
     );
 }
 

@@ -12,7 +12,7 @@ use telem_engine::ErrorKind;
 
 use crate::http::ApiError;
 use crate::http::asker::Asker;
-use crate::info::Info;
+use crate::info::{ClientsDropped, Info};
 use crate::protocol::Protocol;
 use crate::state::State;
 use crate::walks::StopSign;
@@ -49,6 +49,13 @@ async fn info(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, A
     let mut info = state.limits.walks.walk(&asker, move |stop| Ok::<_, ApiError>(look(stop)?)).await?;
     info.version = Some(state.version.to_owned());
     info.level = state.writer.is_some().then_some(state.level);
+    let clients = state.writer.as_ref().map(|writer| writer.tallies().sum()).filter(|tally| tally.dropped() > 0);
+    info.clients_dropped = clients.map(|tally| ClientsDropped {
+        taken: tally.taken,
+        for_room: tally.dropped_full,
+        without_service: tally.dropped_alone,
+        otherwise: tally.dropped_else,
+    });
     let text = serde_json::to_string(&info)
         .map_err(|error| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {error}")))?;
     Ok(([(header::CONTENT_TYPE, "application/json; charset=UTF-8")], text).into_response())
