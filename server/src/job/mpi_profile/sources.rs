@@ -16,6 +16,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     file!("c/src/clock.c"),
     file!("c/src/internal.h"),
     file!("c/src/process.c"),
+    file!("c/src/question.c"),
     file!("c/src/registry.c"),
     file!("c/src/sender.c"),
     file!("c/src/take.c"),
