@@ -27,25 +27,28 @@ from place import CLIENTS, HERE, Telemetry
 TERMS = 14
 RANGES = [(0.0, 1.6), (1.6, 4.2), (4.2, 6.3), (-3.2, 0.0)]
 """Where the simulation is, one after the other."""
-WATCH_S, SETTLE_S = 0.5, 2.5
+WATCH_S, SETTLE_S = 0.5, 4.0
 """Between two looks, and from one reaction to the next: training takes its time."""
+CALM = 4
+"""Looks in a row at a good loss after which all is over, once the simulation is in its last range."""
 
 # The mean of the workers' last losses, how many they are, and where the simulation was meanwhile.
 LOSS = """
 SELECT avg(value) AS loss, count(*) AS losses, count(DISTINCT tags['worker']) AS workers
-FROM samples WHERE metric = 'loss' AND ts > '1500ms-ago'
+FROM samples WHERE metric = 'loss' AND ts > '2s-ago'
 """
+STEP = "SELECT max(value) AS step FROM step WHERE ts > '10s-ago' AND worker IS NULL"
 RANGE = "SELECT min(value) AS low, max(value) AS high FROM taylor_x WHERE ts > '3s-ago'"
 CPU = "SELECT avg(value) AS percent FROM cpu_percent WHERE ts > '5s-ago'"
 
 
 def build(mpicc, directory):
     """Compiles the programs of MPI, with the C client in the checkout or the installed one."""
-    client = CLIENTS / "c"
+    client, library = CLIENTS / "c", ["-ltelem"]
     if client.is_dir():
-        library = [f"-I{client / 'include'}", *map(str, sorted((client / "src").glob("*.c"))), "-pthread"]
-    else:
-        library = ["-ltelem"]
+        sources = [str(path) for path in sorted((client / "src").glob("*.c"))]
+        subprocess.run([mpicc, "-O1", "-pthread", "-c", *sources], cwd=directory, check=True)
+        library = [f"-I{client / 'include'}", *(str(directory / f"{pathlib.Path(path).stem}.o") for path in sources), "-pthread"]
     for program in ("taylor", "generate"):
         command = [mpicc, "-O2", "-o", str(directory / program), str(HERE / f"{program}.c"), *library, "-lm"]
         subprocess.run(command, check=True)
@@ -75,7 +78,12 @@ class Controller:
     def __init__(self, telemetry, launcher, directory, options):
         self.telemetry, self.launcher, self.directory, self.options = telemetry, launcher, directory, options
         self.files, self.reacted, self.began = 0, 0.0, time.monotonic()
-        self.losses = []
+        self.losses, self.calm = [], 0
+
+    def is_over(self, steps):
+        """Whether the simulation went through all ranges, and is predicted well in the last one."""
+        step = self.ask(STEP).get("step") if self.calm >= CALM else None
+        return step is not None and step >= steps
 
     def ask(self, question):
         rows = self.telemetry.sql(question)
@@ -108,7 +116,8 @@ class Controller:
         loss = found["loss"]
         self.losses.append(loss)
         self.telemetry.log({"loss_of_all": loss, "loss_threshold": self.options.threshold})
-        if loss <= self.options.threshold or time.monotonic() - self.reacted < SETTLE_S:
+        self.calm = self.calm + 1 if loss <= self.options.threshold else 0
+        if self.calm or time.monotonic() - self.reacted < SETTLE_S:
             return
         at = self.ask(RANGE)
         if at.get("low") is not None and at["high"] > at["low"]:
@@ -127,19 +136,24 @@ def run(options, directory):
     controller.make_data(*ranges[0], "the first")
     worker = [sys.executable, str(HERE / "worker.py")]
     workers = [subprocess.Popen([*worker, str(n), str(directory)]) for n in range(options.workers)]
-    steps, pause_ms = int(options.seconds * 1000 / options.pause), options.pause
-    arguments = [TERMS, steps, pause_ms, directory / "observed.bin", *(f"{low}:{high}" for low, high in ranges)]
+    steps = int(options.seconds * 1000 / options.pause)
+    observed = directory / "observed.bin"
+    arguments = [TERMS, steps, options.pause, observed, *(f"{low}:{high}" for low, high in ranges)]
     simulation = launcher.start(directory / "taylor", *arguments)
-    until = time.monotonic() + 3 * options.seconds + 60
+    until = time.monotonic() + 3 * options.seconds
     try:
-        while simulation.poll() is None and time.monotonic() < until:
-            controller.look()
+        while simulation.poll() is None and time.monotonic() < until and not controller.is_over(steps):
             time.sleep(WATCH_S)
+            controller.look()
     finally:
         (directory / "stop").touch()
-        if simulation.poll() is None:
-            simulation.terminate()
-        codes = [process.wait(timeout=60) for process in [simulation, *workers]]
+        (directory / "observed.bin.end").touch()
+        try:
+            codes = [process.wait(timeout=options.seconds + 60) for process in [simulation, *workers]]
+        except subprocess.TimeoutExpired:
+            for process in [simulation, *workers]:
+                process.kill()
+            raise
     last = controller.losses[-1] if controller.losses else float("nan")
     print(f"{controller.files - 1} reactions; the last loss is {last:.5f}", flush=True)
     telemetry.finalize()
@@ -148,7 +162,7 @@ def run(options, directory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long the simulation runs [%(default)s]")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long the simulation takes for its ranges [%(default)s]")
     parser.add_argument("--workers", type=int, default=2, help="processes that learn [%(default)s]")
     parser.add_argument("--ranks", type=int, default=2, help="processes of each job of MPI [%(default)s]")
     parser.add_argument("--threshold", type=float, default=0.005, help="the loss above which data are made [%(default)s]")
@@ -157,10 +171,10 @@ def main():
     parser.add_argument("--pause", type=int, default=100, help="milliseconds between two steps of the simulation [%(default)s]")
     parser.add_argument("--mpicc", default="mpicc", help="the compiler wrapper of MPI [%(default)s]")
     parser.add_argument("--mpirun", help="its launcher [default: the one beside it]")
-    parser.add_argument("--small", action="store_true", help="two ranges in fifteen seconds")
+    parser.add_argument("--small", action="store_true", help="two ranges in twelve seconds")
     options = parser.parse_args()
     if options.small:
-        options.seconds, options.ranges = min(options.seconds, 15.0), min(options.ranges, 2)
+        options.seconds, options.ranges = min(options.seconds, 12.0), min(options.ranges, 2)
     if min(options.workers, options.ranks, options.samples, options.pause) < 1 or options.seconds <= 0:
         parser.error("all of these numbers are above 0")
     try:

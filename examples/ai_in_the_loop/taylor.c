@@ -3,9 +3,10 @@
  *
  *     mpirun -n 2 taylor TERMS STEPS PAUSE_MS FILE LOW:HIGH [LOW:HIGH]...
  *
- * It makes STEPS steps with PAUSE_MS between them. In each one it computes points that lie in a range; the ranges take
- * turns, so the points come from elsewhere as it goes on. Rank 0 writes them to FILE, for whoever learns from them, and
- * logs the first one, which wanders through the range.
+ * It makes steps with PAUSE_MS between them. In each one it computes points that lie in a range. In STEPS steps it goes
+ * through the ranges, so the points come from elsewhere as it goes on; then it stays in the last one until there is a
+ * file FILE.end. Rank 0 writes the points to FILE, for whoever learns from them, and logs the first one, which wanders
+ * through the range.
  */
 #include <math.h>
 #include <mpi.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "series.h"
 #include "telem.h"
@@ -21,11 +23,20 @@
 #define RANGES_MAX 16
 /* Steps in which the first point goes once to and fro. */
 #define SWEEP 40
+/* Nobody may come to end it: it makes at most so many times STEPS. */
+#define PATIENCE 20
 
 struct observed {
     int64_t step;
     double x[POINTS], y[POINTS];
 };
+
+/* Whether it was told to end. */
+static int is_over(const char *path)
+{
+    char end[4096];
+    return snprintf(end, sizeof end, "%s.end", path) < (int)sizeof end && access(end, F_OK) == 0;
+}
 
 /* As a whole: who reads sees this step's or the one before. */
 static int publish(const char *path, const struct observed *observed)
@@ -66,10 +77,10 @@ int main(int argc, char **argv)
     telem_gauge *actual = telem_gauge_open("taylor_sin_actual", NULL);
     telem_gauge *off = telem_gauge_open("taylor_series_error", tags);
 
-    for (int step = 0; step < steps; step++) {
+    for (int step = 0, over = 0; !over && step < PATIENCE * steps; step++) {
         struct observed observed = {.step = step};
         double share[POINTS];
-        int range = (int)((long)step * ranges / steps);
+        int range = step < steps ? (int)((long)step * ranges / steps) : ranges - 1;
         double width = high[range] - low[range];
         telem_span span = telem_begin(term_time);
         for (int i = 0; i < POINTS; i++) {
@@ -90,7 +101,9 @@ int main(int argc, char **argv)
                 fprintf(stderr, "taylor: cannot write %s\n", argv[4]);
                 MPI_Abort(MPI_COMM_WORLD, 1);
             }
+            over = step >= steps && is_over(argv[4]);
         }
+        MPI_Bcast(&over, 1, MPI_INT, 0, MPI_COMM_WORLD);
         struct timespec pause = {pause_ms / 1000, pause_ms % 1000 * 1000000L};
         nanosleep(&pause, NULL);
     }

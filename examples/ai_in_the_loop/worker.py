@@ -31,7 +31,7 @@ def observed(path):
         return None
     if len(found) != 8 + 16 * POINTS:
         return None
-    values = numpy.frombuffer(found[8:])
+    values = numpy.frombuffer(found[8:]).copy()
     return int.from_bytes(found[:8], sys.byteorder), values[:POINTS], values[POINTS:]
 
 

@@ -62,11 +62,11 @@ def test_what_all_its_programs_logged_is_there(done):
     (made,) = asked(saved, "SELECT sum(n) AS n FROM (SELECT rank, max(value) AS n FROM samples_generated_total GROUP BY rank)")
     assert made["n"] >= 4_000
     (actual,) = asked(saved, "SELECT count(*) AS n, min(value) AS least, max(value) AS most FROM taylor_sin_actual")
-    assert actual["n"] == 150 and actual["least"] < -0.5 and actual["most"] > 0.99
+    assert actual["n"] >= 120 and actual["least"] < -0.5 and actual["most"] > 0.99
     (off,) = asked(saved, "SELECT max(value) AS most FROM taylor_series_error")
-    assert off["most"] < 1e-3
+    assert off["most"] < 1e-6
     workers = asked(saved, "SELECT worker, count(*) AS n FROM loss GROUP BY worker ORDER BY worker")
-    assert [row["worker"] for row in workers] == ["0", "1"] and min(row["n"] for row in workers) > 20
+    assert [row["worker"] for row in workers] == ["0", "1"] and min(row["n"] for row in workers) > 5
     (terms,) = asked(saved, "SELECT count(DISTINCT rank) AS ranks FROM taylor_seconds")
     assert terms["ranks"] == 2
     # Trained on the first range, the network is good there; in the second one it becomes good.
