@@ -596,13 +596,12 @@ static struct {
     int (*comm_size)(MPI_Comm, int *);
     int (*comm_remote_size)(MPI_Comm, int *);
     int (*comm_test_inter)(MPI_Comm, int *);
-    int (*comm_get_parent)(MPI_Comm *);
     int (*topo_test)(MPI_Comm, int *);
     int (*cartdim_get)(MPI_Comm, int *);
     int (*graph_neighbors_count)(MPI_Comm, int, int *);
     int (*dist_graph_neighbors_count)(MPI_Comm, int *, int *, int *);
     /* Constants, which are addresses in Open MPI. */
-    MPI_Comm world, no_comm;
+    MPI_Comm world;
     MPI_Datatype byte, null;
 } mpi;
 
@@ -611,12 +610,12 @@ static int meet_mpi(void)
 {
     static const char *const wanted[] = {
         "PMPI_Type_size_x", "PMPI_Get_elements_x", "PMPI_Comm_rank", "PMPI_Comm_size", "PMPI_Comm_remote_size",
-        "PMPI_Comm_test_inter", "PMPI_Comm_get_parent", "PMPI_Topo_test", "PMPI_Cartdim_get", "PMPI_Graph_neighbors_count",
+        "PMPI_Comm_test_inter", "PMPI_Topo_test", "PMPI_Cartdim_get", "PMPI_Graph_neighbors_count",
         "PMPI_Dist_graph_neighbors_count",
     };
     void **const places[] = {
         (void **)&mpi.type_size, (void **)&mpi.elements, (void **)&mpi.comm_rank, (void **)&mpi.comm_size,
-        (void **)&mpi.comm_remote_size, (void **)&mpi.comm_test_inter, (void **)&mpi.comm_get_parent, (void **)&mpi.topo_test,
+        (void **)&mpi.comm_remote_size, (void **)&mpi.comm_test_inter, (void **)&mpi.topo_test,
         (void **)&mpi.cartdim_get, (void **)&mpi.graph_neighbors_count, (void **)&mpi.dist_graph_neighbors_count,
     };
     void *open_mpi = data_behind("ompi_mpi_comm_world");
@@ -624,14 +623,12 @@ static int meet_mpi(void)
     if (!open_mpi)
         return 0;
     mpi.world = (MPI_Comm)open_mpi;
-    mpi.no_comm = (MPI_Comm)data_behind("ompi_mpi_comm_null");
     mpi.byte = (MPI_Datatype)data_behind("ompi_mpi_byte");
     mpi.null = (MPI_Datatype)data_behind("ompi_mpi_datatype_null");
 #else
     if (open_mpi)
         return 0;
     mpi.world = MPI_COMM_WORLD;
-    mpi.no_comm = MPI_COMM_NULL;
     mpi.byte = MPI_BYTE;
     mpi.null = MPI_DATATYPE_NULL;
 #endif
@@ -777,7 +774,8 @@ static void open_series(enum function function)
     static const telem_about about_bytes = {sizeof(telem_about), "bytes",
                                             "Bytes that calls of the function were given or got.", 1};
     static const telem_about about_seconds = {sizeof(telem_about), "s", "Time in calls of the function.", 1};
-    const char *const tags[] = {"function", names[function], "rank", rank_text, NULL};
+    const char *const tags[] = {"function", names[function], "rank", rank_text, "program",
+                                program_invocation_short_name, NULL};
     series[function].calls = telem_counter_open_about("mpi_calls_total", tags, &about_calls);
     series[function].bytes = telem_counter_open_about("mpi_bytes_total", tags, &about_bytes);
     series[function].seconds = telem__total_open("mpi_seconds_total", tags, &about_seconds);
@@ -884,16 +882,14 @@ static void begin(void)
     static int begun;
     if (__atomic_exchange_n(&begun, 1, __ATOMIC_ACQ_REL))
         return;
-    telem_options options = {.size = sizeof options, .interval_ms = 250, .ring_samples = 4096};
-    int is_met = meet_mpi();
-    MPI_Comm parent = mpi.no_comm;
-    /* Processes that were spawned have the ranks of others: their number tells them apart. */
-    if (is_met && mpi.comm_get_parent(&parent) == MPI_SUCCESS && parent != mpi.no_comm)
-        options.process_tags = 1;
+    /* The number of the process tells the programs of a job apart, which have the same ranks, and those that MPI spawned
+       itself. */
+    const telem_options options = {
+        .size = sizeof options, .interval_ms = 250, .ring_samples = 4096, .process_tags = 1};
     telem_start(&options);
     if (telem_connected() < 0)
         return; /* there is no service that it could be sent to */
-    if (!is_met) {
+    if (!meet_mpi()) {
         if (is_first())
             telem_note("MPI is not profiled", "the program has another MPI than the one of --mpi-profile: name its "
                                               "compiler wrapper, as in --mpi-profile=mpicc.openmpi");

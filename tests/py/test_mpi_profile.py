@@ -73,13 +73,14 @@ def asked(started, tmp_path, text, save="out"):
 
 def counted(started, tmp_path, save="out"):
     """Calls and bytes of each function of each rank, as the saved database has them at last."""
-    rows = asked(
-        started, tmp_path,
-        "SELECT c.rank, c.function, max(c.value) AS calls, coalesce(max(b.value), 0) AS bytes FROM mpi_calls_total c "
-        "LEFT JOIN mpi_bytes_total b ON b.rank = c.rank AND b.function = c.function GROUP BY c.rank, c.function",
-        save,
-    )
-    return {(row["rank"], row["function"]): (row["calls"], row["bytes"]) for row in rows}
+    found = {}
+    for at, metric in enumerate(["mpi_calls_total", "mpi_bytes_total"]):
+        rows = asked(started, tmp_path, f"SELECT rank, function, pid, max(value) AS total FROM {metric} GROUP BY rank, function, pid", save)
+        for row in rows:
+            place = found.setdefault((row["rank"], row["function"]), [0, 0])
+            assert place[at] == 0, f"one process of each rank: {rows}"
+            place[at] = row["total"]
+    return {key: tuple(totals) for key, totals in found.items()}
 
 
 def of_rank(found, rank):
@@ -145,6 +146,21 @@ def test_every_call_and_byte_of_a_program_in_c_is_counted(mpi, profiled, started
     assert [row["metric"] for row in told] == ["mpi_bytes_total", "mpi_calls_total", "mpi_seconds_total"]
     (spent,) = asked(started, tmp_path, "SELECT min(value) AS least, max(value) AS most FROM mpi_seconds_total")
     assert 0 < spent["least"] <= spent["most"] < PATIENCE_S
+
+
+@pytest.mark.parametrize("mpi", FAMILIES[:1])
+def test_programs_of_one_job_stay_apart_and_the_questions_of_the_page_are_answered(mpi, profiled, started, tmp_path):
+    program = compiled(tmp_path, f"mpicc.{mpi}", "exact.c")
+    twice = f"mpirun.{mpi} -n 2 {program} file & mpirun.{mpi} -n 2 {program} other; wait"
+    done = profiled(mpi, "sh", "-c", twice)
+    assert (done.returncode, done.stdout) == (0, "done by 2\n" * 2), done.stderr
+    rows = asked(started, tmp_path, "SELECT pid, rank, program, max(value) AS n FROM mpi_calls_total WHERE function = 'MPI_Isend' GROUP BY 1, 2, 3")
+    assert sorted((row["rank"], row["program"], row["n"]) for row in rows) == [(rank, program.name, 100) for rank in "0011"]
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "mpi.md").read_text()
+    questions = [one for one in re.search(r"```sql\n(.*?)```", page, re.DOTALL)[1].split(";") if one.strip()]
+    assert len(questions) == 2
+    for question in questions:
+        assert asked(started, tmp_path, question), question
 
 
 @every_mpi
