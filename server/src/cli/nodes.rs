@@ -268,6 +268,7 @@ mod tests {
                 cpu_seconds: 4.25,
                 memory_bytes: 50 << 20,
                 leaves: 2,
+                clients_dropped: 0,
             },
             clock_offset_us: Some(-1_250),
             last_error: Some("the disk is full, \"really\"".to_owned()),
