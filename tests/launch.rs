@@ -15,6 +15,7 @@ use std::process::Command;
 use rustix::process::test_kill_process;
 use serde_json::Value as Json;
 
+pub use self::local::started;
 use crate::process::{Connection, poll, telem};
 use crate::run::{Place, pid};
 
@@ -53,7 +54,7 @@ fn poll_gone(pids: &[(String, u32)]) {
 }
 
 /// What lies below `dir` whose name ends so.
-fn left(dir: &Path, end: &str) -> Vec<PathBuf> {
+pub fn left(dir: &Path, end: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();

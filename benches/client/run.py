@@ -15,6 +15,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -39,10 +40,14 @@ class Service:
     def __init__(self, telem, folder):
         self.process = subprocess.Popen(
             [telem, "serve", "--level", "1", "--data", folder / "db", "--listen", "127.0.0.1:0"],
-            stdout=subprocess.PIPE, text=True, env={**os.environ, "XDG_RUNTIME_DIR": str(folder)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(folder)},
         )
-        while "listening on" not in self.process.stdout.readline():
-            assert self.process.poll() is None, "telem ended"
+        for line in self.process.stdout:
+            if "listening on" in line:
+                break
+        # What it says later is of no use here, and must not fill the pipe.
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
         self.environment = {**os.environ, "TELEM_CONNECTION": str(folder / "db" / "connection.json")}
 
     def end(self):

@@ -5,6 +5,7 @@
 //! one: with and without the memory of earlier input, the fast path and the complete one, our number parser and the
 //! standard library's.
 
+mod client_frames;
 mod dragon_points;
 mod gpu_metrics;
 mod kernel_text;
@@ -24,6 +25,7 @@ use telem_engine::{Db, Options, SampleBatch, Timestamp};
 
 use memory_disk::MemoryDisk;
 
+pub use client_frames::client_frames;
 pub use dragon_points::dragon_points;
 pub use gpu_metrics::gpu_metrics;
 pub use kernel_text::kernel_text;
@@ -35,7 +37,8 @@ pub use put_json::put_json;
 pub type Target = fn(&[u8]);
 
 /// By the name of their folders in `tests/fuzz`.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
+    ("client_frames", client_frames),
     ("dragon_points", dragon_points),
     ("gpu_metrics", gpu_metrics),
     ("kernel_text", kernel_text),

@@ -34,6 +34,7 @@ use crate::protocols::dragon::config::FILE_BYTES_MAX;
 use crate::protocols::dragon::node;
 use crate::protocols::job::BODY_BYTES_MAX;
 use crate::protocols::opentsdb::TelnetLimits;
+use crate::service::FILES_BESIDE;
 use crate::service::parts::HEAD_CONNECTIONS_MAX;
 use crate::service::room::{FREE_BYTES_MIN, TRY_ANYWAY_EVERY, TRY_EVERY};
 use crate::settings::{SETTING_BYTES_MAX, SETTING_NAME_BYTES_MAX, SETTINGS_BYTES_MAX, SETTINGS_MAX};
@@ -316,6 +317,11 @@ pub fn clients() -> Vec<LimitRow> {
             "connections that speak it, beside those of the server (`connections_max`)",
             count(connections_max),
             "told so and hung up on",
+        ),
+        LimitRow::new(
+            "open files, as far as the limit of the process may be raised (`FILES_BESIDE`)",
+            format!("one for each connection, and {}", count(FILES_BESIDE)),
+            "connections wait",
         ),
         LimitRow::new(
             "bytes of a frame from a client (`frames::BODY_BYTES_MAX`), and to one (`ANSWER_BYTES_MAX`)",

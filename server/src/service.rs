@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use telem_engine::{Clock, Db, Options, RecoveryReport};
 use telem_ingest::collect::{CollectError, CollectOptions};
 use telem_ingest::writer::{ShutdownError, Writer, WriterOptions};
@@ -47,6 +48,8 @@ pub use room::run_even_when_full;
 
 /// How long a sample waits for its fsync on a shared file system: one node should not ask its server more often.
 const SHARED_SYNC_INTERVAL: Duration = Duration::from_secs(5);
+/// Files that are open beside connections: those of the database, of queries, and of `/proc`.
+pub(crate) const FILES_BESIDE: usize = 4_096;
 /// Longest that files are merged when the server stops.
 const MERGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest that the last flush may take when the server stops.
@@ -240,6 +243,7 @@ async fn run_with(
     if !matches!(options.source, ServiceSource::Live) {
         return serve(options, tcp, db, None, ready, stop).await;
     }
+    allow_open_files(options.limits.connections_max + options.protocols.client.connections_max + FILES_BESIDE);
     let writer_options = WriterOptions { sync_interval: sync_interval(&options), ..options.writer.clone() };
     let writer = Writer::start(db.clone(), writer_options).map_err(ServiceError::Thread)?;
     let merge = ClosingMerge { db: db.clone(), hurry: Arc::clone(&options.hurry), clock: Arc::clone(&options.clock) };
@@ -266,6 +270,19 @@ async fn serve(
     let parts = parts::build(&options, tcp, db, writer).await?;
     run_parts(parts, ready, stop).await;
     Ok(())
+}
+
+/// Lets this process open so many files, as far as it may: mostly it was started with a limit that is meant for programs
+/// of few. The command of a job is started by another process, and keeps its own.
+fn allow_open_files(files: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = u64::try_from(files).unwrap_or(u64::MAX);
+    let most = limit.maximum.map_or(wanted, |most| most.min(wanted));
+    if limit.current.is_some_and(|current| current < most)
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit })
+    {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// Serves until `stop`, and puts away what others find the service by.

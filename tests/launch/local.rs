@@ -10,7 +10,8 @@ fn four(place: &Place, options: &[&str], code: &str) -> (Running, PathBuf) {
     started(place, options, &["sh", "-c", WAITS, code])
 }
 
-fn started(place: &Place, options: &[&str], command: &[&str]) -> (Running, PathBuf) {
+/// A job with four agents, and the socket that its command printed.
+pub fn started(place: &Place, options: &[&str], command: &[&str]) -> (Running, PathBuf) {
     let options: Vec<&str> = ["--local", "4"].iter().chain(options).copied().collect();
     let mut running = Running::start(place.run(&options, command));
     let socket = PathBuf::from(running.line());

@@ -9,10 +9,22 @@
  *   - Nothing fails loudly. A metric that cannot be opened is NULL, every function takes NULL and does nothing with it,
  *     and telem_error() says why.
  *   - All functions may be called from any thread. After a metric is opened, telem_set, telem_add, telem_observe,
- *     telem_begin and telem_end neither allocate, lock nor call the system (but for the first call of a thread).
+ *     telem_begin and telem_end neither allocate, lock nor call the system (but for the first call of a thread, the
+ *     first step of a gauge, and the first call of a forked child).
+ *   - They may be called in signal handlers, too. Where a handler interrupted telem_set or telem_end on its own thread,
+ *     its sample is counted as dropped_other; telem_add and telem_observe have no such gap.
+ *   - Nothing is printed, unless TELEM_DEBUG is set.
  *   - Without a service, each call costs as much, and what is taken is counted as dropped: see telem_stats.
  *
  * Times are microseconds since 1970. Texts are UTF-8. A metric lives as long as the process.
+ *
+ * Names are letters, digits and -_./ (other characters become `_`): a metric up to 512 bytes, the key of a tag up to
+ * 256, its value up to 1,024; up to 62 tags.
+ *
+ * No sample overwrites another of its process: one whose microsecond is taken moves to the next free one, and samples
+ * of one thread stay in their order. Two things bound that. A series that is set more than a million times a second
+ * runs ahead of the clock, and what would be a second ahead is dropped (dropped_other). And of times that the caller
+ * gives, the last 65,536 at least are remembered, over all series.
  */
 #ifndef TELEM_H
 #define TELEM_H
@@ -33,7 +45,7 @@
 extern "C" {
 #endif
 
-/* ---- the library -------------------------------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------------------------- */
 
 /* How the library works; zeroes mean what is written first. */
 typedef struct telem_options {
@@ -43,12 +55,14 @@ typedef struct telem_options {
     uint32_t interval_ms;    /* between two batches; 0: 100 */
     uint32_t exit_ms;        /* most time that the end of the process waits for what is not sent; 0: 2,000 */
     int process_tags;        /* 0: `rank` where a launcher set one, and `pid` where it did not or ranks are shared;
-                                1: always both; -1: neither */
+                                1: always both; -1: neither. Forked children have `pid`. A tag of a metric's own
+                                with that name takes precedence */
 } telem_options;
 
 /* Starts the library before its first metric is opened, where something shall be set. 0, or -1 where it runs already
-   or an option is wrong. Without this call it starts by itself, with TELEM_PROCESS_TAG, TELEM_RING_SAMPLES,
-   TELEM_INTERVAL_MS and TELEM_EXIT_MS of the environment. */
+   or an option is wrong. Without this call it starts by itself, with TELEM_PROCESS_TAG (0: neither; both),
+   TELEM_RING_SAMPLES, TELEM_INTERVAL_MS and TELEM_EXIT_MS of the environment; these also hold for what is zero here.
+   TELEM_LEVEL=0 switches it off. */
 TELEM_API int telem_start(const telem_options *options);
 
 /* 1 if a service is connected, 0 if it is looked for, -1 if none is named or the level is 0. */
@@ -58,11 +72,13 @@ TELEM_API int telem_connected(void);
 TELEM_API int telem_level(void);
 
 /* Waits until everything that was taken before this call is stored by the service: 0; -1 if that took longer than
-   `timeout_ms` (then it goes on in the background), or if there is no service. */
+   `timeout_ms` (then it goes on in the background), if the service cannot store it, or if there is no service: at once
+   if none is named or none was ever reached, else within `timeout_ms`, as it may come back. */
 TELEM_API int telem_flush(uint32_t timeout_ms);
 
 /* Flushes, hangs up and ends the thread of the library. Metrics stay, and do nothing from then on. A process that ends
-   by exit or by the return of main does this by itself. */
+   by exit or by the return of main does this by itself, with `exit_ms`. What is not stored then counts as
+   dropped_unserved. */
 TELEM_API void telem_stop(uint32_t timeout_ms);
 
 /* What became of the samples of this process. At rest, taken = stored + refused + above_level + dropped_*. */
@@ -85,7 +101,7 @@ TELEM_API void telem_stats(telem_counts *counts);
    text holds until the thread's next call. */
 TELEM_API const char *telem_error(void);
 
-/* ---- metrics ------------------------------------------------------------------------------------------------------ */
+/* ---- metrics --------------------------------------------------------------------------------------------------- */
 
 /* Tags are an array of keys and values by turns with NULL at its end; NULL alone for none. Opening the same metric with
    the same tags again gives the same handle. */
@@ -113,19 +129,22 @@ TELEM_API void telem_set(telem_gauge *gauge, double value);
 TELEM_API void telem_set_int(telem_gauge *gauge, int64_t value);
 TELEM_API void telem_set_at(telem_gauge *gauge, double value, int64_t time);
 TELEM_API void telem_set_int_at(telem_gauge *gauge, int64_t value, int64_t time);
-/* The same with the step of the program it belongs to; `time` 0 is now. */
+/* The same with the step of the program it belongs to; `time` 0 is now. The step is a sample of its own, of the metric
+   `step` with the same tags and time. */
 TELEM_API void telem_set_step(telem_gauge *gauge, double value, int64_t step, int64_t time);
 TELEM_API void telem_set_int_step(telem_gauge *gauge, int64_t value, int64_t step, int64_t time);
 
-/* A counter: a total of this process, exact whatever threads add to it. It is sent once an interval where it changed. */
+/* A counter: a total of this process, exact whatever threads add to it. It is sent once an interval where it changed. A
+   forked child begins at 0. */
 TELEM_API telem_counter *telem_counter_open(const char *metric, const char *const *tags);
 TELEM_API telem_counter *telem_counter_open_about(const char *metric, const char *const *tags,
                                                   const telem_about *about);
 TELEM_API void telem_add(telem_counter *counter, uint64_t increment);
 TELEM_API uint64_t telem_total(const telem_counter *counter);
 
-/* A histogram of fixed buckets. `bounds` are their upper bounds, included, in rising order; the last bucket has none.
-   It is sent as METRIC_bucket with the tag `le`, METRIC_sum and METRIC_count, once an interval where it changed. */
+/* A histogram of fixed buckets. `bounds` are their upper bounds, included, in rising order, 256 at most; the last
+   bucket has none. What is no number counts in the last one and leaves the sum. It is sent as METRIC_bucket with the tag `le`,
+   METRIC_sum and METRIC_count, once an interval where it changed. */
 TELEM_API telem_histogram *telem_histogram_open(const char *metric, const char *const *tags, const double *bounds,
                                                 size_t count);
 TELEM_API telem_histogram *telem_histogram_open_about(const char *metric, const char *const *tags,
@@ -144,15 +163,15 @@ TELEM_API telem_span telem_begin(telem_timer *timer);
 /* Ends a span and gives its seconds; a second end of the same span does nothing and gives 0. */
 TELEM_API double telem_end(telem_span *span);
 
-/* ---- texts -------------------------------------------------------------------------------------------------------- */
+/* ---- texts ----------------------------------------------------------------------------------------------------- */
 
-/* An annotation at this moment: seen in Grafana, SQL and exports. `more` may be NULL. 0, or -1 where there is no room. */
+/* An annotation at this moment: seen in Grafana and exports. `more` may be NULL. 0, or -1 where there is no room. */
 TELEM_API int telem_note(const char *title, const char *more);
 
 /* A setting of the job, such as ("solver", "cg"). 0, or -1 where there is no room. */
 TELEM_API int telem_setting(const char *name, const char *value);
 
-/* ---- questions ---------------------------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------------------------- */
 
 /* Arrow's C data interface, as its specification defines it, so that any Arrow library takes the answer. */
 #ifndef ARROW_C_DATA_INTERFACE
@@ -200,7 +219,15 @@ struct ArrowArrayStream {
 TELEM_API int telem_sql(const char *sql, uint32_t timeout_ms, struct ArrowArrayStream *answer);
 
 /* One value of a row. */
-typedef enum telem_type { TELEM_NULL, TELEM_BOOL, TELEM_INT, TELEM_UINT, TELEM_FLOAT, TELEM_TEXT, TELEM_TIME } telem_type;
+typedef enum telem_type {
+    TELEM_NULL,
+    TELEM_BOOL,
+    TELEM_INT,
+    TELEM_UINT,
+    TELEM_FLOAT,
+    TELEM_TEXT,
+    TELEM_TIME
+} telem_type;
 typedef struct telem_value {
     telem_type type;
     union {

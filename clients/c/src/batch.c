@@ -15,7 +15,7 @@ const unsigned char telem__opening[8] = {0xF7, 'T', 'L', 'M', 1, 0, 0, 0};
 /* A series that is set more than once a microsecond runs ahead of the clock: so far and no further. */
 static const int64_t AHEAD_MAX_US = 1000000;
 
-/* ---- bytes -------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 void telem__put_head(unsigned char *at, uint32_t body, uint8_t type)
 {
@@ -23,7 +23,7 @@ void telem__put_head(unsigned char *at, uint32_t body, uint8_t type)
     telem__put_u32(at + 4, type);
 }
 
-/* ---- what is known of series -------------------------------------------------------------------------------------- */
+/* ---- what is known of series ------------------------------------------------------------------------------------- */
 
 struct info {
     int64_t last;     /* latest time of the clock; 0: none */
@@ -43,7 +43,7 @@ static uint32_t *spare;     /* for sorting */
 static uint32_t *touched;   /* series of this batch */
 static uint32_t touched_count;
 
-/* ---- times that were used ----------------------------------------------------------------------------------------- */
+/* ---- times that were used ---------------------------------------------------------------------------------------- */
 
 struct used {
     int64_t time;
@@ -89,8 +89,10 @@ static bool grow_table(struct table *table)
     struct table grown = {NULL, table->size ? table->size * 4 : 512, table->count};
     grown.rows = calloc(grown.size, sizeof *grown.rows);
     if (!grown.rows) return false;
-    for (size_t i = 0; i < table->size; i++)
-        if (table->rows[i].is_there) grown.rows[place_of(&grown, table->rows[i].series, table->rows[i].time)] = table->rows[i];
+    for (size_t i = 0; i < table->size; i++) {
+        const struct used *row = &table->rows[i];
+        if (row->is_there) grown.rows[place_of(&grown, row->series, row->time)] = *row;
+    }
     free(table->rows);
     *table = grown;
     return true;
@@ -109,7 +111,7 @@ static void remember(uint32_t series, int64_t time, int64_t next, uint64_t value
     *row = (struct used){time, next, value, series, true};
 }
 
-/* ---- settling ----------------------------------------------------------------------------------------------------- */
+/* ---- settling ---------------------------------------------------------------------------------------------------- */
 
 void telem__times_set_back(void)
 {
@@ -178,7 +180,7 @@ static void settle_pair(struct telem__taken *value, struct telem__taken *step)
     value->time = step->time = us;
 }
 
-/* ---- order -------------------------------------------------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 static void free_scratch(void)
 {
@@ -294,7 +296,7 @@ static void settle_all(struct telem__taken *taken, uint32_t count)
     }
 }
 
-/* ---- frames ------------------------------------------------------------------------------------------------------- */
+/* ---- frames ------------------------------------------------------------------------------------------------------ */
 
 /* Of one run: how many are integers, how many floats. */
 struct shares {

@@ -39,7 +39,7 @@
 #define TELEM__COLD __attribute__((noinline, cold))
 #define TELEM__LINE 64
 
-/* ---- limits ------------------------------------------------------------------------------------------------------- */
+/* ---- limits ------------------------------------------------------------------------------------------------------ */
 enum {
     TELEM__METRIC_BYTES_MAX = 512,
     TELEM__KEY_BYTES_MAX = 256,
@@ -60,7 +60,7 @@ enum {
     TELEM__ERROR_BYTES = 512
 };
 
-/* ---- clock.c ------------------------------------------------------------------------------------------------------ */
+/* ---- clock.c ----------------------------------------------------------------------------------------------------- */
 /* Whether ticks are the CPU's counter; else they are nanoseconds of CLOCK_MONOTONIC. */
 extern bool telem__has_counter;
 
@@ -111,7 +111,7 @@ static inline int64_t telem__real_ns(const struct telem__scale *scale, uint64_t 
     return scale->real_ns - (int64_t)((double)(int64_t)(scale->ticks - ticks) * scale->ns_a_tick);
 }
 
-/* ---- rings (take.c) ----------------------------------------------------------------------------------------------- */
+/* ---- rings (take.c) ---------------------------------------------------------------------------------------------- */
 enum { TELEM__INT = 1, TELEM__TOLD = 2, TELEM__HAS_STEP = 4, TELEM__IS_STEP = 8, TELEM__GONE = 16 };
 
 /* A sample as its thread leaves it. */
@@ -164,7 +164,7 @@ void telem__rings_end(void);
 /* The stripe of the calling thread, below a power of two. */
 unsigned telem__stripe(void);
 
-/* ---- registry.c --------------------------------------------------------------------------------------------------- */
+/* ---- registry.c -------------------------------------------------------------------------------------------------- */
 enum telem__class { TELEM__GAUGE, TELEM__COUNTER, TELEM__HISTOGRAM, TELEM__TIMER, TELEM__PART };
 
 struct telem__series {
@@ -201,7 +201,6 @@ struct telem_counter {
     uint32_t number;
     uint8_t level;
     uint64_t sent;
-    bool was_sent;
     struct telem_counter *next;
     struct telem__cell *cells;
 };
@@ -214,7 +213,6 @@ struct telem_histogram {
     uint32_t words;           /* of 64 bits, that a stripe takes */
     _Atomic uint64_t *cells;  /* a stripe: count + 1 buckets, then its sum as the bits of a double */
     uint64_t *sent;           /* as read last, summed over stripes: count + 1 buckets */
-    bool was_sent;
     struct telem_histogram *next;
 };
 
@@ -235,7 +233,7 @@ void telem__clean(char *to, const char *given, bool is_name);
 /* A histogram's sum over all stripes. */
 double telem__sum_of(const struct telem_histogram *histogram);
 
-/* ---- process.c ---------------------------------------------------------------------------------------------------- */
+/* ---- process.c --------------------------------------------------------------------------------------------------- */
 /* Tags that tell this process from others: `rank`, `pid`. */
 struct telem__identity {
     unsigned count;
@@ -270,7 +268,7 @@ TELEM__COLD void telem__refusal(const char *text, size_t bytes);
 TELEM__COLD void telem__fail_as_refused(void);
 extern pthread_mutex_t telem__words;
 
-/* ---- batch.c ------------------------------------------------------------------------------------------------------ */
+/* ---- batch.c ----------------------------------------------------------------------------------------------------- */
 /* A sample on its way into a batch. */
 struct telem__taken {
     int64_t time; /* nanoseconds until it is settled, then microseconds; microseconds always if TELEM__TOLD */
@@ -345,7 +343,7 @@ static inline uint64_t telem__get_u64(const unsigned char *at)
 void telem__put_head(unsigned char *at, uint32_t body, uint8_t type);
 extern const unsigned char telem__opening[8];
 
-/* ---- sender.c ----------------------------------------------------------------------------------------------------- */
+/* ---- sender.c ---------------------------------------------------------------------------------------------------- */
 enum telem__state { TELEM__NEW, TELEM__UNNAMED, TELEM__RUNNING, TELEM__ASLEEP, TELEM__STOPPED };
 extern _Atomic int telem__state;
 extern pthread_mutex_t telem__api;
@@ -353,7 +351,7 @@ extern pthread_mutex_t telem__work;
 
 /* Starts the library if it was not yet. With `telem__api`. */
 void telem__ensure(void);
-/* Locks `telem__api` where that may be in a signal handler, which may have interrupted who has it: false after 20 ms. */
+/* Locks `telem__api` where that may be in a signal handler, which may have interrupted who has it: 20 ms at most. */
 bool telem__try_api(void);
 /* Starts the sender of a forked child. From the slow way of a sample: takes no lock that is taken. */
 bool telem__wake(void);

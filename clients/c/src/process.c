@@ -20,7 +20,7 @@
 struct telem__settings telem__settings;
 pthread_mutex_t telem__words = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- words -------------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 static char last_refusal[TELEM__ERROR_BYTES];
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
@@ -103,7 +103,7 @@ void telem__debug(const char *format, ...)
     if (write(STDERR_FILENO, line, length) < 0) return;
 }
 
-/* ---- settings ----------------------------------------------------------------------------------------------------- */
+/* ---- settings ---------------------------------------------------------------------------------------------------- */
 
 static const char *said(const char *name)
 {
@@ -192,7 +192,7 @@ int telem__settings_init(const telem_options *given)
     return 0;
 }
 
-/* ---- identity ----------------------------------------------------------------------------------------------------- */
+/* ---- identity ---------------------------------------------------------------------------------------------------- */
 
 /* The rank as the innermost launcher set it, and whether no other process can have it: in a batch script Slurm says 0
    to everything that is started there without `srun`. */
@@ -225,7 +225,7 @@ void telem__identify(struct telem__identity *identity, bool is_forked)
     }
 }
 
-/* ---- the service's socket ----------------------------------------------------------------------------------------- */
+/* ---- the service's socket ---------------------------------------------------------------------------------------- */
 
 enum { CONNECTION_FILE_BYTES_MAX = 65536 };
 
@@ -357,7 +357,7 @@ char *telem__socket_path(void)
     return NULL;
 }
 
-/* Moves it beyond the numbers that programs use for themselves: one that closed its standard output would write there. */
+/* Moves it beyond the numbers that programs use: one that closed its standard output would write there. */
 static int move_up(int socket)
 {
     int moved = fcntl(socket, F_DUPFD_CLOEXEC, 200);

@@ -65,7 +65,7 @@ static void free_answer(struct answer *answer)
     free(answer);
 }
 
-/* ---- reading frames ----------------------------------------------------------------------------------------------- */
+/* ---- reading frames ---------------------------------------------------------------------------------------------- */
 
 struct asking {
     int fd;
@@ -125,7 +125,7 @@ static bool receive_whole(const struct asking *asking, unsigned char *at, size_t
     return true;
 }
 
-/* ---- what frames say ---------------------------------------------------------------------------------------------- */
+/* ---- what frames say --------------------------------------------------------------------------------------------- */
 
 static bool is_bad(const char *what)
 {
@@ -348,7 +348,7 @@ static struct answer *ask(const char *sql, uint32_t timeout_ms)
     return NULL;
 }
 
-/* ---- Arrow -------------------------------------------------------------------------------------------------------- */
+/* ---- Arrow ------------------------------------------------------------------------------------------------------- */
 
 struct stream {
     struct answer *answer;
@@ -498,7 +498,7 @@ int telem_sql(const char *sql, uint32_t timeout_ms, struct ArrowArrayStream *ans
     return 0;
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 static bool has_bit(const unsigned char *bitmap, size_t row)
 {

@@ -34,7 +34,7 @@ struct telem__series *telem__series_at(uint32_t number)
     return chunks[number / TELEM__CHUNK][number % TELEM__CHUNK];
 }
 
-/* ---- names -------------------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of the character of UTF-8 at `at`, 0 if it is none. */
 static size_t character(const unsigned char *at)
@@ -100,7 +100,7 @@ static char *copy_text(const char *given, size_t bytes_max, bool is_name, const 
     return copy;
 }
 
-/* ---- series ------------------------------------------------------------------------------------------------------- */
+/* ---- series ------------------------------------------------------------------------------------------------------ */
 
 static void free_series(struct telem__series *series)
 {
@@ -281,13 +281,14 @@ static struct telem__series *find_handle(struct telem__series *series, bool *cla
     struct telem__series *known = find(series);
     *clash = known && known->class != series->class;
     if (*clash) {
-        static const char *const classes[] = {"a gauge", "a counter", "a histogram", "a timer", "a part of a histogram"};
+        static const char *const classes[] = {"a gauge", "a counter", "a histogram", "a timer",
+                                              "a part of a histogram"};
         telem__fail("metric '%s' is open as %s with these tags", series->metric, classes[known->class]);
     }
     return known;
 }
 
-/* ---- gauges, timers ----------------------------------------------------------------------------------------------- */
+/* ---- gauges, timers ---------------------------------------------------------------------------------------------- */
 
 static void *open_of_kind(const char *metric, const char *const *tags, const telem_about *about,
                           enum telem__class class, uint8_t kind)
@@ -344,7 +345,7 @@ struct telem__series *telem__step_of(struct telem_gauge *gauge)
     return step;
 }
 
-/* ---- counters ----------------------------------------------------------------------------------------------------- */
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
 
 static void *lines(size_t bytes)
 {
@@ -384,7 +385,7 @@ static telem_counter *open_counter(const char *metric, const char *const *tags, 
     return counter;
 }
 
-/* ---- histograms --------------------------------------------------------------------------------------------------- */
+/* ---- histograms -------------------------------------------------------------------------------------------------- */
 
 /* The shortest text that is this number: 0.1, 10, 1e+20. */
 static void show_bound(char *to, size_t bytes, double bound)
@@ -449,7 +450,8 @@ static bool make_parts(const struct telem__series *of, const double *bounds, uin
     for (uint32_t i = 0; i < count + 3; i++) {
         char bound[40] = "+Inf";
         if (i < count) show_bound(bound, sizeof bound, bounds[i]);
-        parts[i] = i <= count ? make_part(of, "_bucket", bound) : make_part(of, i == count + 1 ? "_sum" : "_count", NULL);
+        const char *suffix = i <= count ? "_bucket" : i == count + 1 ? "_sum" : "_count";
+        parts[i] = make_part(of, suffix, i <= count ? bound : NULL);
         if (!parts[i]) return false;
     }
     return true;
@@ -552,21 +554,20 @@ double telem__sum_of(const struct telem_histogram *histogram)
     return sum;
 }
 
-/* ---- all of them -------------------------------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 /* Totals are those of one process. */
 void telem__totals_after_fork(void)
 {
     for (struct telem_counter *at = atomic_load(&telem__counters); at; at = at->next) {
-        for (unsigned i = 0; i < telem__stripes; i++) atomic_store_explicit(&at->cells[i].value, 0, memory_order_relaxed);
+        for (unsigned i = 0; i < telem__stripes; i++)
+            atomic_store_explicit(&at->cells[i].value, 0, memory_order_relaxed);
         at->sent = 0;
-        at->was_sent = false;
     }
     for (struct telem_histogram *at = atomic_load(&telem__histograms); at; at = at->next) {
         for (size_t i = 0; i < (size_t)telem__stripes * at->words; i++)
             atomic_store_explicit(&at->cells[i], 0, memory_order_relaxed);
         memset(at->sent, 0, (at->count + 1) * sizeof *at->sent);
-        at->was_sent = false;
     }
 }
 

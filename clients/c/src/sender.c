@@ -123,7 +123,12 @@ static uint64_t now_ms(void)
     return telem__monotonic_ns() / 1000000;
 }
 
-/* ---- counting ----------------------------------------------------------------------------------------------------- */
+static struct telem__ring *first_ring(void)
+{
+    return atomic_load_explicit(&telem__rings, memory_order_acquire);
+}
+
+/* ---- counting ---------------------------------------------------------------------------------------------------- */
 
 static void sum_up(telem_counts *to)
 {
@@ -137,7 +142,7 @@ static void sum_up(telem_counts *to)
     to->dropped_other = counts.other;
     to->connections = counts.connections;
     bool is_stopped = atomic_load(&telem__state) == TELEM__STOPPED;
-    for (struct telem__ring *ring = atomic_load_explicit(&telem__rings, memory_order_acquire); ring; ring = ring->next) {
+    for (struct telem__ring *ring = first_ring(); ring; ring = ring->next) {
         uint64_t full = atomic_load_explicit(&ring->full, memory_order_relaxed);
         uint64_t nested = atomic_load_explicit(&ring->nested, memory_order_relaxed);
         uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
@@ -173,7 +178,7 @@ void telem_stats(telem_counts *given)
     memcpy(given, &all, size < sizeof all ? size : sizeof all);
 }
 
-/* ---- queue -------------------------------------------------------------------------------------------------------- */
+/* ---- queue ------------------------------------------------------------------------------------------------------- */
 
 /* Takes the item behind `before` out; NULL: the first. */
 static void unlink_item(struct telem__item *before, struct telem__item *item)
@@ -253,7 +258,7 @@ static bool append_flush(uint64_t number)
     return true;
 }
 
-/* ---- collecting --------------------------------------------------------------------------------------------------- */
+/* ---- collecting -------------------------------------------------------------------------------------------------- */
 
 static void pack_taken(uint32_t count)
 {
@@ -295,7 +300,7 @@ static uint32_t drain(struct telem__ring *ring, uint32_t count, const struct tel
 /* Everything up to `cutoff`, as far as the queue has room. */
 static void collect_rings(const struct telem__scale *scale, uint64_t cutoff)
 {
-    struct telem__ring *rings = atomic_load_explicit(&telem__rings, memory_order_acquire);
+    struct telem__ring *rings = first_ring();
     for (struct telem__ring *ring = rings; ring; ring = ring->next) {
         int state = atomic_load_explicit(&ring->state, memory_order_acquire);
         ring->stop = atomic_load_explicit(&ring->head, memory_order_acquire);
@@ -424,7 +429,7 @@ static void round_up(bool everything)
 static unsigned fullest(bool *has_some)
 {
     uint64_t most = 0;
-    for (struct telem__ring *ring = atomic_load_explicit(&telem__rings, memory_order_acquire); ring; ring = ring->next) {
+    for (struct telem__ring *ring = first_ring(); ring; ring = ring->next) {
         uint64_t used = atomic_load_explicit(&ring->head, memory_order_relaxed) -
                         atomic_load_explicit(&ring->tail, memory_order_relaxed);
         if (used) *has_some = true;
@@ -434,7 +439,7 @@ static unsigned fullest(bool *has_some)
     return (unsigned)most;
 }
 
-/* ---- the connection ----------------------------------------------------------------------------------------------- */
+/* ---- the connection ---------------------------------------------------------------------------------------------- */
 
 /* Whether the number is still our socket: programs close what they do not know, and open something else there. */
 static bool is_ours(void)
@@ -509,7 +514,7 @@ static void dial(uint64_t now)
     send_own(8);
 }
 
-/* ---- sending ------------------------------------------------------------------------------------------------------ */
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
 
 static size_t text_room(const char *text)
 {
@@ -661,12 +666,12 @@ static void pump(bool is_round)
     }
 }
 
-/* ---- receiving ---------------------------------------------------------------------------------------------------- */
+/* ---- receiving --------------------------------------------------------------------------------------------------- */
 
 static void set_level(int level)
 {
     if (atomic_exchange(&known_level, level) == level) return;
-    for (struct telem__ring *ring = atomic_load_explicit(&telem__rings, memory_order_acquire); ring; ring = ring->next)
+    for (struct telem__ring *ring = first_ring(); ring; ring = ring->next)
         ring->unfiltered = atomic_load_explicit(&ring->head, memory_order_acquire);
     atomic_store_explicit(&telem__gate, level, memory_order_relaxed);
 }
@@ -857,7 +862,7 @@ static void receive(void)
     }
 }
 
-/* ---- the thread --------------------------------------------------------------------------------------------------- */
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 static bool is_flush_wanted(void)
 {
@@ -868,14 +873,14 @@ static bool is_flush_wanted(void)
 static void work_on_flush(void)
 {
     if (flush.asked > flush.begun) {
-        struct telem__ring *ring = atomic_load_explicit(&telem__rings, memory_order_acquire);
+        struct telem__ring *ring = first_ring();
         for (; ring; ring = ring->next) ring->target = atomic_load_explicit(&ring->head, memory_order_acquire);
         flush.begun = flush.asked;
     }
     if (flush.begun > flush.queued && flush.begun > flush.failed) {
         round_up(true);
         bool is_whole = !link_.is_welcome || has_queue_room();
-        struct telem__ring *ring = atomic_load_explicit(&telem__rings, memory_order_acquire);
+        struct telem__ring *ring = first_ring();
         for (; ring; ring = ring->next)
             if ((int64_t)(ring->target - atomic_load_explicit(&ring->tail, memory_order_relaxed)) > 0) is_whole = false;
         if (is_whole && append_flush(flush.begun)) flush.queued = flush.begun;
@@ -952,7 +957,7 @@ static uint64_t next_look(uint64_t now)
 /* What is left when the library stops belongs to nobody. */
 static void give_up_rest(void)
 {
-    struct telem__ring *ring = atomic_load_explicit(&telem__rings, memory_order_acquire);
+    struct telem__ring *ring = first_ring();
     for (; ring; ring = ring->next) {
         uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
         counts.unserved += head - atomic_load_explicit(&ring->tail, memory_order_relaxed);
@@ -993,7 +998,7 @@ static void *send_all(void *nothing)
     return NULL;
 }
 
-/* ---- starting and stopping ---------------------------------------------------------------------------------------- */
+/* ---- starting and stopping --------------------------------------------------------------------------------------- */
 
 static void init_condition(pthread_cond_t *condition)
 {
@@ -1238,7 +1243,7 @@ __attribute__((destructor)) static void end_of_process(void)
     pthread_mutex_unlock(&telem__api);
 }
 
-/* ---- texts -------------------------------------------------------------------------------------------------------- */
+/* ---- texts ------------------------------------------------------------------------------------------------------- */
 
 static int queue_text(struct telem__item *item, const char *what)
 {

@@ -29,7 +29,7 @@ static uint64_t ring_samples;
 static pthread_key_t end_of_thread;
 static bool has_key;
 
-/* ---- threads ------------------------------------------------------------------------------------------------------ */
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 unsigned telem__stripe(void)
 {
@@ -106,7 +106,7 @@ void telem__rings_after_fork(void)
     memset(telem__skips, 0, sizeof telem__skips);
 }
 
-/* ---- samples ------------------------------------------------------------------------------------------------------ */
+/* ---- samples ----------------------------------------------------------------------------------------------------- */
 
 static void skip(_Atomic uint64_t *counter, uint64_t samples)
 {
@@ -296,7 +296,7 @@ double telem_end(telem_span *span)
     return seconds;
 }
 
-/* ---- totals ------------------------------------------------------------------------------------------------------- */
+/* ---- totals ------------------------------------------------------------------------------------------------------ */
 
 /* A forked child has no sender until it has something to send. */
 static inline void wake_for_total(void)

@@ -1,6 +1,9 @@
 //! The samples of a frame of the client protocol: their series are numbers that a table of the connection explains, so
 //! that a sample costs no search.
 
+#[cfg(test)]
+mod tests;
+
 use telem_engine::{SampleBatch, SeriesId, Timestamp};
 
 use super::{AcceptCounters, Limits, Reason, check_time};

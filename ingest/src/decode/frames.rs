@@ -363,6 +363,10 @@ impl<'a> RawValues<'a> {
         self.bits.iter().map(move |bytes| Value::from_bits(u64::from_le_bytes(*bytes), kind))
     }
 
+    pub fn are_ints(&self) -> bool {
+        self.kind == ValueType::Int
+    }
+
     pub fn len(&self) -> usize {
         self.bits.len()
     }

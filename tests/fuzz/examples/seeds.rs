@@ -24,6 +24,7 @@ fn main() {
     puts(&corpus, &root.join("../../fixtures/opentsdb/12-put.json"));
     numbers(&corpus);
     posts(&corpus);
+    frames(&corpus);
     tables(&corpus, &root.join("../../fixtures/machines/mi300x"));
     kernel_text(&corpus, &root.join("../../fixtures/machines"));
 }
@@ -38,6 +39,46 @@ fn posts(corpus: &Corpus) {
     ];
     for (name, post) in posts {
         corpus.put("dragon_points", name, post.as_bytes());
+    }
+}
+
+/// Frames of the client protocol: the type, then the body.
+fn frames(corpus: &Corpus) {
+    let text = |text: &str| [&(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
+    let long = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    let numbers = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let wide = |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let time = START.cast_unsigned();
+    let series = [
+        numbers(&[0, 2]),
+        vec![0, 1, 1, 0],
+        [text("loss"), text("1"), text("of the model"), text("rank"), text("3")].concat(),
+        vec![1, 4, 0, 0],
+        [text("steps"), text(""), text("")].concat(),
+    ];
+    let columns = [
+        wide(&[1]),
+        vec![0, 0, 0, 0],
+        numbers(&[0, 2, 0]),
+        wide(&[time, time + 1, f64::NAN.to_bits(), (-0.0_f64).to_bits()]),
+        vec![0, 1, 0, 0],
+        numbers(&[3, 1, 0]),
+        wide(&[time, i64::MIN.cast_unsigned()]),
+    ];
+    let row = [wide(&[u64::MAX]), vec![1, 1, 0, 0], numbers(&[3]), wide(&[time]), numbers(&[0, 1, 2, 0]), wide(&[1, 2, 3])];
+    let seeds: [(&str, u8, Vec<u8>); 9] = [
+        ("series", 1, series.concat()),
+        ("no_series", 1, numbers(&[0, 0])),
+        ("columns", 2, columns.concat()),
+        ("row", 2, row.concat()),
+        ("tally", 3, wide(&[100, 3, 2, 1])),
+        ("note", 4, [wide(&[time]), text("epoch 3"), long("it got better")].concat()),
+        ("setting", 5, [text("lr"), long("0.25")].concat()),
+        ("flush", 6, wide(&[77])),
+        ("query", 7, [numbers(&[1, 500]), long("SELECT 1")].concat()),
+    ];
+    for (name, kind, body) in seeds {
+        corpus.put("client_frames", name, &[&[kind][..], &body].concat());
     }
 }
 
