@@ -179,6 +179,16 @@ def test_fortran_is_counted_by_all_of_its_bindings(mpi, binding, profiled, start
 
 
 @every_mpi
+@pytest.mark.parametrize("ending", ["finalize", "abort"])
+def test_calls_of_all_threads_are_counted_however_the_program_ends(mpi, ending, profiled, started, tmp_path):
+    program = compiled(tmp_path, f"mpicc.{mpi}", "threads.c", "-pthread")
+    done = profiled(mpi, f"mpirun.{mpi}", "-n", "1", program, *(["now"] if ending == "abort" else []))
+    assert done.stdout.startswith("80000\n") and done.returncode == (7 if ending == "abort" else 0), done.stderr
+    found = of_rank(counted(started, tmp_path), 0)
+    assert found["MPI_Iprobe"] == (80_000, 0) and found["MPI_Init_thread"] == (1, 0)
+
+
+@every_mpi
 def test_a_program_of_another_mpi_runs_as_without_it_and_a_note_says_so(mpi, profiled, started, replay, tmp_path):
     other = "openmpi" if mpi == "mpich" else "mpich"
     if shutil.which(f"mpicc.{other}") is None:
