@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,7 @@ def built(tmp_path_factory):
     link = [f"-I{C / 'include'}", f"-L{folder}", "-ltelem", f"-Wl,-rpath,{folder}", "-pthread"]
     build("cc", "-std=c11", "-O1", "-g", *STRICT, C / "tests" / "scenario.c", *link, "-o", folder / "scenario")
     build("cc", "-std=c11", *STRICT, C / "tests" / "load.c", "-ldl", "-pthread", "-o", folder / "load")
+    build("cc", "-std=c11", *STRICT, "-shared", "-fPIC", C / "tests" / "clock.c", "-o", folder / "clock.so")
     build("c++", "-std=c++17", *STRICT, C / "tests" / "spans.cpp", *link, "-o", folder / "spans")
     return folder
 
@@ -138,15 +140,31 @@ def test_values_names_times_and_totals_are_stored_exactly(serve, tmp_path, built
     assert number(served, "count(*)", "fine") == 0
 
 
-def test_the_time_of_a_sample_is_that_of_its_call(served, built):
-    done = run(built / "scenario", "times", server=served)
-    all_stored(done.stdout)
-    calls = [tuple(map(int, line.split())) for line in done.stdout.splitlines() if not line.startswith("{")]
-    rows = served.sql("SELECT CAST(ts AS BIGINT) AS us, value_int FROM timed ORDER BY value_int")
+def microseconds_off(server, output):
+    """By how much each sample of `times` lies outside of its call, in their order."""
+    all_stored(output)
+    calls = [tuple(map(int, line.split())) for line in output.splitlines() if not line.startswith("{")]
+    rows = server.sql("SELECT CAST(ts AS BIGINT) AS us, value_int FROM timed ORDER BY value_int")
     assert len(rows) == len(calls) == 300
-    off = [max(before - row["us"], row["us"] - after, 0) for row, (_, before, after) in zip(rows, calls)]
+    return [max(before - row["us"], row["us"] - after, 0) for row, (_, before, after) in zip(rows, calls)]
+
+
+@pytest.mark.parametrize("slew_ppm", [None, 500, -500])
+def test_the_time_of_a_sample_is_that_of_its_call_also_where_the_clock_is_slewed(served, built, slew_ppm):
+    more = {"LD_PRELOAD": str(built / "clock.so"), "CLOCK_SLEW_PPM": str(slew_ppm)} if slew_ppm else {}
+    off = microseconds_off(served, run(built / "scenario", "times", server=served, **more).stdout)
     # A machine that stops this process in the middle of reading its clocks shows it once or twice.
     assert sorted(off)[-3] <= 10, sorted(off)[-10:]
+
+
+@pytest.mark.parametrize("step_ms", [10_000, -10_000])
+def test_times_follow_a_clock_that_is_set(served, built, step_ms):
+    more = {"LD_PRELOAD": str(built / "clock.so"), "CLOCK_STEP_MS": str(step_ms)}
+    off = microseconds_off(served, run(built / "scenario", "times", server=served, **more).stdout)
+    # Those of the batch during which it was set have the new time.
+    wrong = [at for at, us in enumerate(off) if us > 10]
+    assert wrong and all(off[at] > 9_000_000 for at in wrong[1:-1]), off
+    assert wrong[-1] - wrong[0] < 150 and len(wrong) < 150, off
 
 
 def test_settings_and_notes_are_of_the_job(serve, tmp_path, built):
@@ -329,6 +347,39 @@ def test_a_service_that_is_started_again_gets_everything(serve, tmp_path, built,
     assert number(again, "max(value_int)", "runs") == total
 
 
+def test_a_service_that_stands_still_costs_what_does_not_fit_and_that_is_counted(serve, tmp_path, built):
+    served = serve(tmp_path / "db")
+    process = subprocess.Popen([str(built / "scenario"), "stalled", "1000000"], env=environment(served),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    served.process.send_signal(signal.SIGSTOP)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "logged\n"
+    served.process.send_signal(signal.SIGCONT)
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    (one,) = map(check_balance, counts(output))
+    assert one["taken"] == 1_000_000 and one["dropped_full"] > 0 and one["stored"] > 500_000
+    assert number(served, "count(*)", "stalled") == one["stored"]
+    # What was kept is in the order in which it was logged.
+    rows = served.sql("SELECT count(*) AS n FROM (SELECT value_int - lag(value_int) OVER (ORDER BY ts) AS d FROM stalled) WHERE d <= 0")
+    assert rows == [{"n": 0}]
+
+
+def test_what_the_service_refuses_is_counted_with_its_reason(serve, replay, tmp_path, built):
+    served = serve(tmp_path / "db")
+    done = run(built / "scenario", "refused", server=served)
+    (one,) = map(check_balance, counts(done.stdout))
+    assert (one["taken"], one["stored"], one["refused"]) == (11, 1, 10)
+    assert "ahead" in done.stdout.splitlines()[-1] or "time" in done.stdout.splitlines()[-1], done.stdout
+    served.stop()
+    # One that only replays takes nothing.
+    done = run(built / "scenario", "refused", server=replay(tmp_path / "db"))
+    (one,) = map(check_balance, counts(done.stdout))
+    assert one["taken"] == one["refused"] + one["above_level"] == 11, done.stdout
+    assert "read-only" in done.stdout.splitlines()[-1]
+
+
 def test_many_processes_lose_nothing_that_is_not_counted(served, built):
     """64 at 10,000 a second each."""
     processes = [
@@ -455,7 +506,7 @@ def test_it_is_one_line_to_compile(tmp_path):
     assert not [line for line in shown if "telem__" in line]
 
 
-def test_projects_find_it_by_cmake_and_by_pkg_config(served, tmp_path):
+def test_projects_find_it_by_cmake_and_by_pkg_config(served, built, tmp_path):
     for step in (["-S", C, "-B", tmp_path / "build", "-DCMAKE_BUILD_TYPE=Debug"], ["--build", tmp_path / "build"],
                  ["--install", tmp_path / "build", "--prefix", tmp_path / "to"]):
         build("cmake", *step)
@@ -471,6 +522,22 @@ def test_projects_find_it_by_cmake_and_by_pkg_config(served, tmp_path):
     for program in programs:
         run(program, server=served)
     assert number(served, "count(DISTINCT tags['pid'])", "consumed") == len(programs)
-    build("make", "-s", "-C", C, f"BUILD={tmp_path / 'made'}", "CFLAGS=-O0", "install", f"PREFIX={tmp_path / 'by_make'}")
+    build("make", "-s", "-C", C, f"BUILD={built}", "CFLAGS=-O2 -g -Werror", "install", f"PREFIX={tmp_path / 'by_make'}")
     made = {path.name for path in (tmp_path / "by_make" / "lib").iterdir()}
     assert {"libtelem.a", "libtelem.so", "libtelem.so.1", "pkgconfig"} <= made
+
+
+def test_the_examples_of_the_guide_compile_and_run(served, built, tmp_path):
+    blocks = re.findall(r"```(c|cpp)\n(.*?)```", (C / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 4
+    for at, (language, text) in enumerate(blocks):
+        whole = text if "int main" in text else f"#include <telem.h>\nint main(void)\n{{\n{text}\nreturn 0;\n}}\n"
+        source = tmp_path / f"example{at}.{language}"
+        source.write_text(whole)
+        compiler = ["cc", "-std=c11"] if language == "c" else ["c++", "-std=c++17"]
+        build(*compiler, *STRICT, source, f"-I{C / 'include'}", f"-L{built}", "-ltelem", f"-Wl,-rpath,{built}", "-o",
+              tmp_path / f"example{at}")
+        run(tmp_path / f"example{at}", server=served)
+    assert number(served, "count(*)", "loss") == 1000
+    assert number(served, "max(value_int)", "steps") == 1
+    assert number(served, "max(value_int)", "cells") == 4096

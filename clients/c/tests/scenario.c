@@ -452,6 +452,39 @@ static int run_on(void)
     return 0;
 }
 
+/* More than the library keeps, while the service does not move: it goes on when the input ends. */
+static int stalled(int count)
+{
+    telem_gauge *gauge = telem_gauge_open("stalled", NULL);
+    char byte;
+    flush();
+    printf("ready\n");
+    fflush(stdout);
+    must(read(STDIN_FILENO, &byte, 1) == 1, "a line");
+    for (int i = 0; i < count; i++) {
+        telem_set_int(gauge, i);
+        if (i % 5000 == 4999) pause_us(10000);
+    }
+    printf("logged\n");
+    fflush(stdout);
+    while (read(STDIN_FILENO, &byte, 1) > 0) {}
+    flush();
+    print_counts(stdout);
+    return 0;
+}
+
+/* What the service does not take is counted, and its reason can be read. */
+static int refused(void)
+{
+    telem_gauge *gauge = telem_gauge_open("refused", NULL);
+    for (int i = 0; i < 10; i++) telem_set_at(gauge, i, INT64_C(7258118400000000) + i);
+    telem_set(gauge, 1);
+    telem_flush(PATIENCE_MS);
+    print_counts(stdout);
+    printf("%s\n", telem_error());
+    return 0;
+}
+
 /* Nobody is there: each call is counted, and none waits. */
 static int alone(void)
 {
@@ -570,6 +603,8 @@ int main(int argc, char **argv)
     if (strcmp(what, "daemon") == 0) return go_daemon(more);
     if (strcmp(what, "overrun") == 0) return overrun();
     if (strcmp(what, "run") == 0) return run_on();
+    if (strcmp(what, "stalled") == 0) return stalled(first);
+    if (strcmp(what, "refused") == 0) return refused();
     if (strcmp(what, "alone") == 0) return alone();
     if (strcmp(what, "threads_of_process") == 0) return count_threads();
     if (strcmp(what, "steady") == 0) return steady(first, second);

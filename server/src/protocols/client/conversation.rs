@@ -501,7 +501,8 @@ impl Conversation<'_> {
     fn watch_frame(&mut self, opening: bool) {
         if self.alarm.is_none() && (opening || self.inbox.is_within()) {
             let now = Instant::now();
-            let sleep = Box::pin(sleep_until(now + self.protocol.limits.frame_idle_when_short));
+            let limits = &self.protocol.limits;
+            let sleep = Box::pin(sleep_until(now + limits.frame_idle_when_short.min(limits.frame_timeout)));
             self.alarm = Some(FrameAlarm { began: now, bytes: self.inbox.bytes, looked: now, sleep });
         }
     }

@@ -13,6 +13,8 @@ mod outbox;
 mod refusals;
 mod rows;
 mod series;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
