@@ -930,6 +930,77 @@ def itself():
          ("Taking samples in", False, ingest), ("The database", False, engine), ("Cost and queries", False, rest)])
 
 
+def mpi():
+    host = per_host(group=False)
+    by_rank, by_function = each("rank"), each("function")
+
+    def per(metric, tag, name):
+        return [ask(metric, host, tag, name=name, counter=True)]
+
+    ranks = [
+        graph("Time in MPI, by rank", per("mpi_seconds_total", by_rank, "rank $tag_rank"),
+              "Share of each rank's time that it spent in calls of MPI. The rank with the lowest line is the one that "
+              "the others wait for.", "percentunit", width=12, fill=0, legend="table"),
+        graph("Bytes, by rank", per("mpi_bytes_total", by_rank, "rank $tag_rank"),
+              "What each rank's calls were given or got: sent and received, in collectives and in files.", "Bps",
+              width=12, fill=0, legend="table"),
+    ]
+    functions = [
+        graph("Time, by function", per("mpi_seconds_total", by_function, "$tag_function"),
+              "Seconds a second that all ranks together spent in each function.", "s", width=12, height=10, fill=0,
+              legend="table"),
+        graph("Calls, by function", per("mpi_calls_total", by_function, "$tag_function"),
+              "Calls a second of all ranks.", "ops", width=12, height=10, fill=0, legend="table"),
+        graph("Bytes, by function", per("mpi_bytes_total", by_function, "$tag_function"),
+              "Bytes a second of all ranks.", "Bps", width=12, height=10, fill=0, legend="table"),
+        bars("Time of all ranks in the time range", [grown("mpi_seconds_total", host, by_function) |
+                                                     {"alias": "$tag_function"}],
+             "Where the time in MPI went.", "s", width=12, height=10, noValue="no calls in this time range"),
+    ]
+    return dashboard(
+        "telem-mpi", "telem: MPI",
+        "Calls of MPI of a job that was started with telem run --mpi-profile.",
+        [variable("host", "Host", "tag_values(mpi_calls_total,host)", "The nodes to show.", several=True), finest()],
+        [("", False, ranks), ("Functions", False, functions)])
+
+
+def ai_in_the_loop():
+    """Of examples/ai_in_the_loop: the simulation, what the workers predict of it, and what the controller did."""
+    each_host, each_worker = each("host"), each("worker")
+    loop = [
+        graph("sin(x), actual and predicted",
+              [ask("taylor_sin_actual", name="actual", by="avg"),
+               ask("taylor_sin_predicted", each_worker, name="predicted by worker $tag_worker", by="avg")],
+              "What the simulation computes at the point that wanders through its range, and what each worker expects "
+              "there.", "short", width=24, height=9, min=None, fill=0, points="auto"),
+        graph("Difference, by worker",
+              [ask("taylor_sin_difference", each_worker, name="worker $tag_worker", by="avg")],
+              "Predicted less actual. It leaves zero where the simulation comes to a range without data.", "short",
+              width=12, min=None, fill=0, points="auto"),
+        graph("Loss, by worker",
+              [ask("loss", each_worker, name="worker $tag_worker", by="avg"),
+               ask("loss_threshold", name="threshold", by="max", within="max")],
+              "Mean squared error at the points of the simulation. Above the threshold the controller has data made.",
+              "short", width=12, fill=0, points="auto", scale="log"),
+    ]
+    around = [
+        graph("Data files", [ask("reactions", name="made", by="max", within="max"),
+                             ask("data_files", each_worker, name="known to worker $tag_worker", by="max", within="max")],
+              "Each step up is a reaction of the controller, and when the workers noticed.", "short", width=8, fill=0,
+              points="auto"),
+        graph("CPU", [ask("cpu_percent", each_host, name="$tag_host", by="avg")], "Of each node.", "percent", width=8,
+              max=100),
+        graph("x of the simulation", [ask("taylor_x", name="x", by="avg"),
+                                      ask("data_low", name="newest data from", by="avg"),
+                                      ask("data_high", name="to", by="avg")],
+              "Where it is, and for which range data were made last.", "short", width=8, min=None, fill=0,
+              points="auto"),
+    ]
+    return dashboard(
+        "telem-ai-in-the-loop", "telem: AI in the loop", "What examples/ai_in_the_loop logs.", [],
+        [("", False, loop), ("Controller and nodes", False, around)])
+
+
 def scale_work():
     """Of examples/scale_work.py: what a dashboard for the metrics of one program looks like."""
     each_host, each_worker = each("host"), [each("puid")]
@@ -970,8 +1041,9 @@ def scale_work():
 
 def main():
     wrong = []
-    boards = [(HERE / "dashboards" / f"{built['uid']}.json", built) for built in [node(), custom(), itself()]]
+    boards = [(HERE / "dashboards" / f"{built['uid']}.json", built) for built in [node(), custom(), mpi(), itself()]]
     boards.append((HERE.parent / "examples" / "scale_work.json", scale_work()))
+    boards.append((HERE.parent / "examples" / "ai_in_the_loop" / "dashboard.json", ai_in_the_loop()))
     for path, built in boards:
         content = json.dumps(built, indent=2, ensure_ascii=False) + "\n"
         if "--check" not in sys.argv[1:]:

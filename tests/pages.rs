@@ -25,9 +25,10 @@ const PROGRAMS: [&str; 5] = ["curl", "jq", "make", "nc", "python3"];
 const READERS: usize = 3;
 
 /// Examples of helps that are not run, by what is in them, and why.
-const NOT_RUN_OF_HELP: [(&str, &str); 9] = [
+const NOT_RUN_OF_HELP: [(&str, &str); 10] = [
     ("ssh ", "needs another machine"),
     ("srun ", "needs Slurm"),
+    ("--mpi-profile", "needs MPI; tests/py counts calls of real ones"),
     ("--nodes n[01-16]", "needs other machines"),
     ("--allow-user grafana", "needs a user of that name"),
     ("duckdb ", "needs DuckDB; tests/py asks it for the view"),

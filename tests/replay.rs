@@ -218,7 +218,7 @@ fn replay_says_how_it_is_reached_and_where_the_data_is_seen() {
     let port = server.address.rsplit_once(':').unwrap().1.to_owned();
     server.wait_for_line(&format!("ssh command: ssh -NL localhost:{port}:localhost:{port} "));
     let range = format!("?from={}&to={}", START * 1000, (START + 10) * 1000);
-    for uid in ["telem-node", "telem-custom", "telem-self"] {
+    for uid in ["telem-node", "telem-custom", "telem-mpi", "telem-self"] {
         server.wait_for_line(&format!("dashboard http://graphs:3000/d/{uid}{range}"));
     }
     server.wait_for_line("10 samples of 1 series, nodes: 1");

@@ -9,6 +9,7 @@ pub(crate) mod company;
 pub mod describe;
 mod link;
 pub mod member;
+pub mod mpi_profile;
 pub mod notes;
 mod prepared;
 pub mod recorder;

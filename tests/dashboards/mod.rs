@@ -19,7 +19,7 @@ use self::plugin::{GENERATIONS, Generation, Range};
 use crate::process::{Server, poll, telem};
 use crate::script::EPOCH_MS;
 
-const BOARDS: [&str; 3] = ["telem-node", "telem-custom", "telem-self"];
+const BOARDS: [&str; 4] = ["telem-node", "telem-custom", "telem-mpi", "telem-self"];
 const HOSTS: [&str; 2] = ["n1", "n2"];
 const CUSTOM: [&str; 2] = ["loss", "train/accuracy"];
 const TICKS: i64 = 16;
@@ -81,6 +81,21 @@ fn samples(level: u8) -> Vec<Json> {
         }
     }
     samples.extend(custom());
+    samples.extend(mpi());
+    samples
+}
+
+/// What programs of MPI are counted to have called.
+fn mpi() -> Vec<Json> {
+    let mut samples = Vec::new();
+    for metric in ["mpi_calls_total", "mpi_bytes_total", "mpi_seconds_total"] {
+        for (at, (rank, host)) in (1..).zip([("0", "n1"), ("1", "n2")]) {
+            for function in ["MPI_Send", "MPI_Allreduce"] {
+                let tags = [("rank", rank), ("function", function)];
+                samples.extend((0..TICKS).map(|tick| sample(metric, tick, json!(tick * at), host, &tags)));
+            }
+        }
+    }
     samples
 }
 

@@ -66,6 +66,14 @@ class Server:
     def sql(self, text):
         return json.loads(self.post("/api/sql", text, {"Content-Type": "text/plain"}))
 
+    def notes(self):
+        """The notes of the job, in the order of their times."""
+        self.connection.request("GET", "/api/annotations?start_time=1")
+        response = self.connection.getresponse()
+        text = response.read()
+        assert response.status == 200, text
+        return sorted(json.loads(text), key=lambda note: note["startTime"])
+
     def stop(self):
         """SIGTERM: everything is flushed when it returns."""
         self.process.terminate()

@@ -225,6 +225,8 @@ void telem__registry_init(void);
 struct telem__series *telem__series_at(uint32_t number);
 /* The series `step` with the tags of another. NULL where there is no room, or the lock is taken. */
 struct telem__series *telem__step_of(struct telem_gauge *gauge);
+/* A gauge whose values are totals that only grow, such as seconds: known as a counter to the service (clients/mpi). */
+telem_gauge *telem__total_open(const char *metric, const char *const *tags, const telem_about *about);
 void telem__totals_after_fork(void);
 /* Copies `given` as UTF-8; what is no character becomes `_`, and of a name each ASCII character that is not legal. */
 void telem__clean(char *to, const char *given, bool is_name);

@@ -290,12 +290,13 @@ static struct telem__series *find_handle(struct telem__series *series, bool *cla
 
 /* ---- gauges, timers ---------------------------------------------------------------------------------------------- */
 
-static void *open_gauge(const char *metric, const char *const *tags, const telem_about *about, enum telem__class class)
+static void *open_of_kind(const char *metric, const char *const *tags, const telem_about *about,
+                          enum telem__class class, uint8_t kind)
 {
     bool clash;
     telem_about seconds = {sizeof seconds, "s", NULL, 0};
     struct telem__series *series =
-        make(metric, tags, about ? about : class == TELEM__TIMER ? &seconds : NULL, class, 0);
+        make(metric, tags, about ? about : class == TELEM__TIMER ? &seconds : NULL, class, kind);
     if (!series) return NULL;
     struct telem__series *known = find_handle(series, &clash);
     if (known) {
@@ -316,6 +317,11 @@ static void *open_gauge(const char *metric, const char *const *tags, const telem
     timer->gauge.number = atomic_load_explicit(&telem__series_count, memory_order_relaxed);
     insert(series);
     return timer;
+}
+
+static void *open_gauge(const char *metric, const char *const *tags, const telem_about *about, enum telem__class class)
+{
+    return open_of_kind(metric, tags, about, class, 0);
 }
 
 static struct telem__series *open_step(struct telem_gauge *gauge)
@@ -577,6 +583,15 @@ telem_gauge *telem_gauge_open_about(const char *metric, const char *const *tags,
 telem_gauge *telem_gauge_open(const char *metric, const char *const *tags)
 {
     return telem_gauge_open_about(metric, tags, NULL);
+}
+
+telem_gauge *telem__total_open(const char *metric, const char *const *tags, const telem_about *about)
+{
+    pthread_mutex_lock(&telem__api);
+    telem__ensure();
+    telem_gauge *made = open_of_kind(metric, tags, about, TELEM__GAUGE, 1);
+    pthread_mutex_unlock(&telem__api);
+    return made;
 }
 
 telem_timer *telem_timer_open_about(const char *metric, const char *const *tags, const telem_about *about)

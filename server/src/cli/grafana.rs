@@ -32,9 +32,9 @@ const IMAGE: &str = "grafana/grafana:12.1.0";
 
 /// Write a data source and dashboards for Grafana
 ///
-/// It prints how to start a Grafana with them. There are three dashboards: the nodes of a job, custom metrics, and
-/// telem itself. They work for a running job and for a saved one. Files that telem wrote are overwritten, other files
-/// never.
+/// It prints how to start a Grafana with them. There are four dashboards: the nodes of a job, custom metrics, MPI,
+/// and telem itself. They work for a running job and for a saved one. Files that telem wrote are overwritten, other
+/// files never.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct GrafanaArgs {

@@ -21,6 +21,7 @@ use super::{CliFailure, Verbosity, units};
 use crate::config;
 use crate::footprint;
 use crate::job::Preparation;
+use crate::job::mpi_profile::COMPILER;
 use crate::job::notes::Notes;
 use crate::job::recorder::{self, RecordOptions};
 use crate::job::supervisor::{self, JobOptions};
@@ -82,6 +83,13 @@ pub struct RunArgs {
     /// Do not run the command if it cannot be recorded
     #[arg(long)]
     strict: bool,
+    /// Count the calls of MPI, their bytes and their time
+    ///
+    /// A library that counts them is built by MPICC, kept in ~/.cache/telem/mpi, and preloaded into the command
+    /// (LD_PRELOAD). Programs that use no MPI, or another one, run as without it. Metrics are mpi_calls_total,
+    /// mpi_bytes_total and mpi_seconds_total, by function and rank.
+    #[arg(long, hide_short_help = true, value_name = "MPICC", num_args = 0..=1, require_equals = true, default_missing_value = COMPILER)]
+    mpi_profile: Option<OsString>,
     /// Let clients on that host ask here, through ssh
     ///
     /// Keeps `ssh -NR localhost:PORT:...` to NODE alive while the job runs. Who asks there needs the token of the
@@ -111,6 +119,7 @@ Examples:
   telem run -- srun ./solver                             # in a Slurm script: all nodes of the job
   srun telem run --save $SCRATCH/out -- ./solver         # the same, started by Slurm
   telem run --nodes n[01-16] -- mpirun ./solver          # agents by ssh
+  telem run --mpi-profile -- mpirun ./solver             # calls of MPI are counted too
   telem run -- sh -c 'telem put stage 1; ./solver'       # the job sends a metric of its own
 
 Environment of the command:
@@ -122,6 +131,7 @@ Environment of the command:
   TELEM_SAVED        the directory where the job is saved; empty if it is not
 With --dragon also DRAGON_TELEMETRY_LEVEL, DRAGON_TELEMETRY_CONFIG where a port is
 not the usual one, NO_PROXY, and PYTHONPATH with telem's classes first.
+With --mpi-profile also LD_PRELOAD, with a library of telem last.
 
 Environment:
   TELEM_TOKEN   the token to require, instead of a random one
@@ -226,7 +236,8 @@ fn record_options(mut args: RunArgs, verbosity: Verbosity) -> Result<RecordOptio
     let id = args.job()?;
     let (save, naming, job_name) = (args.save(&id), args.naming(), args.job_name());
     let labels = args.labels()?;
-    let RunArgs { level, no_save, save_interval, save_timeout, strict, nodes, service, command, .. } = args;
+    let RunArgs { level, no_save, save_interval, save_timeout, strict, mpi_profile, nodes, service, command, .. } =
+        args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let node = service.node()?;
     let destination = (!no_save).then(|| Destination::new(save, naming, &node));
@@ -257,6 +268,7 @@ fn record_options(mut args: RunArgs, verbosity: Verbosity) -> Result<RecordOptio
                     nodes,
                     is_tunnelled,
                     saving,
+                    mpi_compiler: mpi_profile,
                     notes,
                     clock,
                 };

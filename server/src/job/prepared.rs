@@ -49,6 +49,8 @@ pub struct Places {
     pub destination: Option<Destination>,
     /// The live data, if it need not stay: it is removed when it is saved.
     pub passing: Option<PathBuf>,
+    /// What the command is to preload so that its calls of MPI are counted.
+    pub mpi_library: Option<PathBuf>,
 }
 
 impl Places {

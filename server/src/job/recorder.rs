@@ -245,7 +245,7 @@ impl Job {
         // The receiver is gone only when the process is about to end anyway.
         let hear = move |event| drop(events.send(Event::Crew(event)));
         if let Some(claim) = claim {
-            self.company.keep(claim, introduce::environment(&up.ready, start, up.places.saved_below()));
+            self.company.keep(claim, introduce::environment(&up.ready, start, &up.places));
         }
         self.start_tunnel(&up.ready);
         let gathering = agents.and_then(|agents| self.company.start(agents, &up.ready, hear));
@@ -279,7 +279,7 @@ impl Job {
     fn tell_ready(&self, start: &describe::Start) {
         if let Some(RunningService { ready, places, .. }) = self.up.as_deref() {
             let live = ready.data.clone().into();
-            let environment = introduce::environment(ready, start, places.saved_below());
+            let environment = introduce::environment(ready, start, places);
             tell(&ToSupervisor::Ready { environment, live });
         }
     }

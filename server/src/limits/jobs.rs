@@ -9,7 +9,7 @@ use crate::cli::node::JOIN_FILE_WAIT;
 use crate::cli::service::NODE_QUERY_MEMORY;
 use crate::job::company::{HURRIED_AGENTS_TIMEOUT, OTHERS_TIMEOUT};
 use crate::job::recorder::threads::THREADS_MIN;
-use crate::job::{STOP_TIMEOUT, usage};
+use crate::job::{STOP_TIMEOUT, mpi_profile, usage};
 use crate::join::HEAD_GONE_TIMEOUT;
 use crate::launch::agents::ORPHAN_TIMEOUT;
 use crate::launch::agents::command::SSH_CONNECT_SECONDS;
@@ -66,6 +66,11 @@ pub fn job() -> Vec<LimitRow> {
             "threads that the recorder must be able to have (`THREADS_MIN`)",
             count(THREADS_MIN),
             "the command runs and is not recorded, which is said",
+        ),
+        LimitRow::new(
+            "building the library that counts calls of MPI (`BUILD_TIMEOUT`)",
+            time(mpi_profile::BUILD_TIMEOUT),
+            "the command runs, and calls are not counted, which is said",
         ),
     ]
 }

@@ -16,9 +16,10 @@ use crate::token::Token;
 const SOURCE: &str = include_str!("../../../../grafana/provisioning/datasources/telem.yaml");
 const PROVIDER: &str = include_str!("../../../../grafana/provisioning/dashboards/telem.yaml");
 /// Every dashboard: its uid, and its JSON.
-pub const DASHBOARDS: [(&str, &str); 3] = [
+pub const DASHBOARDS: [(&str, &str); 4] = [
     ("telem-node", include_str!("../../../../grafana/dashboards/telem-node.json")),
     ("telem-custom", include_str!("../../../../grafana/dashboards/telem-custom.json")),
+    ("telem-mpi", include_str!("../../../../grafana/dashboards/telem-mpi.json")),
     ("telem-self", include_str!("../../../../grafana/dashboards/telem-self.json")),
 ];
 

@@ -1,5 +1,6 @@
 //! What a recorder needs before it can record: its part of the job, directories, and options.
 
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::cli::service::{Purpose, ServiceArgs};
 use crate::cli::{CliFailure, live};
 use crate::config;
 use crate::job::member::{HeadPlace, MemberOf, Seeking};
+use crate::job::mpi_profile::{self, MpiLibraryBuilder, MpiProfileError};
 use crate::job::notes::Notes;
 use crate::job::{Places, Preparation, Prepared};
 use crate::join::HEAD_GONE_TIMEOUT;
@@ -54,6 +56,8 @@ pub struct RunOptions {
     /// A tunnel is to lead here.
     pub is_tunnelled: bool,
     pub saving: SaveTimes,
+    /// The compiler wrapper of the MPI whose calls are to be counted.
+    pub mpi_compiler: Option<OsString>,
     pub notes: Notes,
     pub clock: Arc<dyn Clock>,
 }
@@ -62,14 +66,14 @@ impl RunOptions {
     /// Finds out, and makes the directories.
     pub fn run(self, patience: &dyn Patience) -> Result<Preparation, String> {
         match plan::plan(&self.nodes.launch_options(self.job_name), &ThisProcess, &config::host_name()) {
-            Ok(Role::Alone) => self.serve(JobRole::Alone),
-            Ok(Role::Launch(fleet)) => self.serve(JobRole::Launcher(fleet)),
+            Ok(Role::Alone) => self.serve(JobRole::Alone, patience),
+            Ok(Role::Launch(fleet)) => self.serve(JobRole::Launcher(fleet), patience),
             Ok(Role::Task { rank }) => self.meet(rank, patience),
             Ok(Role::TaskOfNode(launch)) => self.meet_on_node(&launch, patience),
             // Other nodes were not requested: this one is recorded whatever a scheduler says.
             Err(error @ PlanError::Job(_)) if !self.strict => {
                 self.notes.warn(format_args!("this node alone is recorded: {error}"));
-                self.serve(JobRole::Alone)
+                self.serve(JobRole::Alone, patience)
             }
             Err(error @ PlanError::Job(_)) => Err(error.to_string()),
             // The user asked for it, and can correct it. A file of hosts is read here and not where options are
@@ -91,7 +95,7 @@ impl RunOptions {
         let mut part = part.map_err(|error| error.to_string())?;
         if rank == 0 {
             let claim = if let TaskPart::Keeper(claim) = part { Some(claim) } else { None };
-            return self.serve(JobRole::Head { join_file: meeting.head(), claim });
+            return self.serve(JobRole::Head { join_file: meeting.head(), claim }, patience);
         }
         loop {
             let claim = match part {
@@ -101,7 +105,7 @@ impl RunOptions {
             let is_here = || meeting.is_wished(&*machine);
             let seeking = Seeking { patience, notes: self.notes, clock: &*self.clock, is_here: &is_here };
             match seeking.head(&meeting.head(), &self.purpose.job, self.nodes.advertise()) {
-                Ok(HeadPlace::There(head)) => return self.serve(JobRole::Member { head, claim }),
+                Ok(HeadPlace::There(head)) => return self.serve(JobRole::Member { head, claim }, patience),
                 Ok(HeadPlace::Here) => {
                     let given_up = meeting.give_up(claim, &*machine, &self.clock, patience);
                     part = given_up.map_err(|error| error.to_string())?;
@@ -109,7 +113,7 @@ impl RunOptions {
                 Err(why) if self.strict || patience.is_over() => return Err(why),
                 Err(why) => {
                     self.notes.warn(format_args!("{host} is recorded alone: {why}"));
-                    return self.serve(JobRole::Keeper(claim));
+                    return self.serve(JobRole::Keeper(claim), patience);
                 }
             }
         }
@@ -118,7 +122,7 @@ impl RunOptions {
     /// One of many processes of this node, of which one records it.
     fn meet_on_node(self, launch: &Launch, patience: &dyn Patience) -> Result<Preparation, String> {
         let name = launch.name.clone().or_else(|| launcher::of_this_process().map(|parent| parent.to_string()));
-        let Some(name) = name else { return self.serve(JobRole::Alone) };
+        let Some(name) = name else { return self.serve(JobRole::Alone, patience) };
         let uid = rustix::process::getuid().as_raw();
         let here = SocketPlace::Common.directory(uid).map_err(|error| error.to_string())?;
         let host = config::host_name();
@@ -135,13 +139,14 @@ impl RunOptions {
                          give all its processes the same --job ID in a directory that all nodes share"
                     ));
                 }
-                self.serve(JobRole::Keeper(claim))
+                self.serve(JobRole::Keeper(claim), patience)
             }
             part => elsewhere(part),
         }
     }
 
-    fn serve(mut self, place: JobRole) -> Result<Preparation, String> {
+    fn serve(mut self, place: JobRole, patience: &dyn Patience) -> Result<Preparation, String> {
+        let mpi_library = self.mpi_library(patience)?;
         self.claim()?;
         let passing = self.service.data.is_none();
         let beside = self.destination.as_ref().and_then(|destination| destination.parent().parent());
@@ -223,8 +228,30 @@ impl RunOptions {
         if let Some(dir) = &passing {
             live::tell_leftovers(dir);
         }
-        let places = Places { destination: self.destination, passing };
+        let places = Places { destination: self.destination, passing, mpi_library };
         Ok(Preparation::Serve(Box::new(Prepared { options, places, agents, claim, head: member })))
+    }
+
+    /// What counts calls of MPI, if they are to be counted; without it the command runs all the same.
+    fn mpi_library(&self, patience: &dyn Patience) -> Result<Option<PathBuf>, String> {
+        let Some(compiler) = self.mpi_compiler.clone() else { return Ok(None) };
+        let began = self.clock.monotonic();
+        let built = mpi_profile::cache().ok_or(MpiProfileError::Homeless).and_then(|cache| {
+            let _working = self.notes.at_work("building what counts calls of MPI".to_owned());
+            MpiLibraryBuilder { compiler, cache, clock: &*self.clock }.library(patience)
+        });
+        match built {
+            Ok(library) => {
+                let took = self.clock.monotonic().saturating_sub(began);
+                tracing::debug!(library = %library.display(), ?took, "calls of MPI are counted");
+                Ok(Some(library))
+            }
+            Err(error) if self.strict => Err(format!("calls of MPI cannot be counted: {error}")),
+            Err(error) => {
+                self.notes.warn(format_args!("calls of MPI are not counted: {error}"));
+                Ok(None)
+            }
+        }
     }
 
     /// Makes the directory that is saved to. One that cannot be is tried again later.

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::config;
-use crate::job::describe;
+use crate::job::{Places, describe, mpi_profile};
 use crate::service::Ready;
 
-/// The environment of the command, so that its processes find the service, and know where the job is `saved`, if it is.
-pub fn environment(ready: &Ready, start: &describe::Start, saved: Option<&Path>) -> Vec<(String, OsString)> {
+/// The environment of the command, so that its processes find the service, and know where the job is saved, if it is.
+pub fn environment(ready: &Ready, start: &describe::Start, places: &Places) -> Vec<(String, OsString)> {
+    let saved = places.saved_below();
     let told: [(&str, OsString); 6] = [
         ("TELEM_CONNECTION", absolute(&ready.connection_file).into()),
         ("TELEM_SOCKET", absolute(&ready.socket).into()),
@@ -20,7 +21,9 @@ pub fn environment(ready: &Ready, start: &describe::Start, saved: Option<&Path>)
     ];
     let own = told.into_iter().map(|(name, value)| (name.to_owned(), value));
     let dragon = ready.dragon.iter().flat_map(|dragon| dragon.environment(start.level, config::environment));
-    own.chain(dragon).collect()
+    let preloaded = std::env::var_os("LD_PRELOAD");
+    let mpi = places.mpi_library.iter().map(|library| mpi_profile::environment(library, preloaded.as_deref()));
+    own.chain(dragon).chain(mpi).collect()
 }
 
 /// The command may go elsewhere.
