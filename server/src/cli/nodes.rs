@@ -269,7 +269,6 @@ mod tests {
                 memory_bytes: 50 << 20,
                 clients_dropped: 0,
                 leaves: 2,
-                clients_dropped: 0,
             },
             clock_offset_us: Some(-1_250),
             last_error: Some("the disk is full, \"really\"".to_owned()),
