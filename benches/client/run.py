@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a call of the C library costs, beside prometheus_client, prometheus-cpp and OpenTelemetry, and how much it carries.
+"""What a call of the C library costs, beside prometheus_client, prometheus-cpp and OpenTelemetry, and what it carries.
 
     benches/client/run.py [--telem target/release/telem] [--batches 300] [--rate 1250000] [--seconds 5]
 
@@ -113,7 +113,9 @@ def print_calls(found):
         cells = []
         for threads in THREADS:
             median = by_threads[threads]["median_ns"]
-            cells += [f"{median:,.1f} (p90 {by_threads[threads]['p90_ns']:,.1f})", f"{median / own[call, threads]:,.1f}"]
+            p90 = by_threads[threads]["p90_ns"]
+            ratio = f"{median / own[call, threads]:,.1f}" if (call, threads) in own else ""
+            cells += [f"{median:,.1f} (p90 {p90:,.1f})", ratio]
         print(f"| {call} | {peer} | {' | '.join(cells)} |")
     lost = [one for one in found if "lost" in one]
     print(f"\nOf {sum(one['taken'] for one in lost):,} samples {sum(one['lost'] for one in lost):,} were lost.")
@@ -147,8 +149,8 @@ def main():
         service = Service(options.telem, folder)
         try:
             print_calls(calls(service, folder, options.batches))
-            print("\n| processes | samples a second each | taken | lost | stored, millions a second | CPU s of the clients "
-                  "a million | CPU s of the service a million |")
+            print("\n| processes | samples a second each | taken | lost | stored, millions a second "
+                  "| CPU s of the clients a million | CPU s of the service a million |")
             print("|---|---|---|---|---|---|---|")
             for rate in (100_000, options.rate // 4, options.rate):
                 flood(service, folder, 4, rate, options.seconds)

@@ -131,7 +131,9 @@ def test_values_names_times_and_totals_are_stored_exactly(serve, tmp_path, built
     assert [(row["us"] - START_US, row["step"], row["rate"]) for row in rows] == [(i, i, i * 2) for i in range(10)]
     assert number(served, "count(*)", "a_name__with_all__") == 1
     assert number(served, "max(value_int)", "counter") == 4950
-    rows = served.sql("SELECT tags['le'] AS le, max(value_int) AS n FROM samples WHERE metric = 'seconds_bucket' GROUP BY 1")
+    rows = served.sql(
+        "SELECT tags['le'] AS le, max(value_int) AS n FROM samples WHERE metric = 'seconds_bucket' GROUP BY 1"
+    )
     assert {row["le"]: row["n"] for row in rows} == {"0.1": 1, "1": 3, "10": 3, "1000000": 4, "+Inf": 6}
     assert number(served, "max(value_int)", "seconds_count") == 6
     assert number(served, "max(value)", "seconds_sum") == 0.1 + 0.5 + 0.5 + 11 + 1e9
@@ -178,9 +180,12 @@ def test_settings_and_notes_are_of_the_job(serve, tmp_path, built):
 
 def test_ranks_and_pids_tell_processes_apart(served, built):
     for variables in ({}, {"SLURM_PROCID": "3"}, {"SLURM_PROCID": "4", "SLURM_STEP_ID": "0"},
-                      {"RANK": "5", "SLURM_PROCID": "9", "SLURM_STEP_ID": "0"}, {"RANK": "6", "TELEM_PROCESS_TAG": "0"}):
+                      {"RANK": "5", "SLURM_PROCID": "9", "SLURM_STEP_ID": "0"},
+                      {"RANK": "6", "TELEM_PROCESS_TAG": "0"}):
         run(built / "scenario", "leave", "stop", server=served, **variables)
-    rows = served.sql("SELECT DISTINCT tags['rank'] AS rank, tags['pid'] IS NULL AS no_pid FROM samples WHERE metric = 'left'")
+    rows = served.sql(
+        "SELECT DISTINCT tags['rank'] AS rank, tags['pid'] IS NULL AS no_pid FROM samples WHERE metric = 'left'"
+    )
     found = {(row["rank"], row["no_pid"]) for row in rows}
     assert {(None, False), ("3", False), ("4", True), ("5", True)} <= found
 
@@ -195,8 +200,8 @@ def test_threads_that_come_and_go_lose_nothing(served, built):
     for metric in ("own", "shared", "spans"):
         assert number(served, "count(*)", metric) == 4000, metric
     disordered = served.sql(
-        "SELECT count(*) AS n FROM (SELECT value_int - lag(value_int) OVER (PARTITION BY thread ORDER BY ts) AS d FROM own)"
-        " WHERE d <> 1"
+        "SELECT count(*) AS n FROM "
+        "(SELECT value_int - lag(value_int) OVER (PARTITION BY thread ORDER BY ts) AS d FROM own) WHERE d <> 1"
     )
     assert disordered == [{"n": 0}]
 
@@ -362,7 +367,10 @@ def test_a_service_that_stands_still_costs_what_does_not_fit_and_that_is_counted
     assert one["taken"] == 1_000_000 and one["dropped_full"] > 0 and one["stored"] > 500_000
     assert number(served, "count(*)", "stalled") == one["stored"]
     # What was kept is in the order in which it was logged.
-    rows = served.sql("SELECT count(*) AS n FROM (SELECT value_int - lag(value_int) OVER (ORDER BY ts) AS d FROM stalled) WHERE d <= 0")
+    rows = served.sql(
+        "SELECT count(*) AS n FROM "
+        "(SELECT value_int - lag(value_int) OVER (ORDER BY ts) AS d FROM stalled) WHERE d <= 0"
+    )
     assert rows == [{"n": 0}]
 
 
@@ -439,8 +447,8 @@ assert table["us"].to_pylist() == table["ts"].cast(pa.int64()).to_pylist()
 assert table["more"].to_pylist() == [False] * 6 + [True] * 994
 assert set(table["metric"].to_pylist()) == {"back"}
 assert table.schema.field("ts").type == pa.timestamp("us", "UTC")
-nulls = ask("SELECT CASE WHEN value_int % 2 = 0 THEN value_int END AS even, CASE WHEN value_int % 3 = 0 THEN 'x' END AS t "
-            "FROM samples WHERE metric = 'back' ORDER BY ts")
+nulls = ask("SELECT CASE WHEN value_int % 2 = 0 THEN value_int END AS even, "
+            "CASE WHEN value_int % 3 = 0 THEN 'x' END AS t FROM samples WHERE metric = 'back' ORDER BY ts")
 nulls.validate(full=True)
 assert nulls["even"].null_count == 500 and nulls["t"].to_pylist()[:4] == ["x", None, None, "x"]
 empty = ask("SELECT value, metric FROM samples WHERE metric = 'nobody'")
@@ -464,7 +472,8 @@ SCENARIOS = [("values",), ("threads", 3, 300), ("adds", 2, 20_000), ("signals",)
 
 def test_thread_sanitizer_finds_nothing(served, thread_sanitized):
     for scenario in [*SCENARIOS, ("fork_busy",), ("ask", "SELECT * FROM asked")]:
-        done = run(thread_sanitized / "scenario", *scenario, server=served, TSAN_OPTIONS="halt_on_error=1 die_after_fork=0")
+        done = run(thread_sanitized / "scenario", *scenario, server=served,
+                   TSAN_OPTIONS="halt_on_error=1 die_after_fork=0")
         assert "WARNING: ThreadSanitizer" not in done.stderr, done.stderr
 
 
@@ -483,7 +492,8 @@ def test_valgrind_finds_nothing(served, built):
 
 
 def test_the_headers_are_clean_in_c99_c11_and_cpp17(tmp_path):
-    (tmp_path / "one.c").write_text('#include "telem.h"\n#include "telem.h"\nint main(void) { return telem_level() * 0; }\n')
+    twice = '#include "telem.h"\n#include "telem.h"\n'
+    (tmp_path / "one.c").write_text(twice + "int main(void) { return telem_level() * 0; }\n")
     (tmp_path / "one.cpp").write_text('#include "telem.hpp"\n#include "telem.h"\nint main() { return 0; }\n')
     for standard in ("c99", "c11", "c17"):
         build("cc", f"-std={standard}", *STRICT, f"-I{C / 'include'}", "-fsyntax-only", tmp_path / "one.c")
@@ -507,7 +517,8 @@ def test_the_library_shows_its_interface_and_nothing_else(built):
 
 
 def test_it_is_one_line_to_compile(tmp_path):
-    build("cc", "-O1", "-shared", "-fPIC", *SOURCES, f"-I{C / 'include'}", "-pthread", "-lm", "-o", tmp_path / "libtelem.so")
+    build("cc", "-O1", "-shared", "-fPIC", *SOURCES, f"-I{C / 'include'}", "-pthread", "-lm", "-o",
+          tmp_path / "libtelem.so")
     shown = build("nm", "-D", "--defined-only", tmp_path / "libtelem.so").splitlines()
     assert {line.split()[-1].startswith("telem_") for line in shown} == {True}
     assert not [line for line in shown if "telem__" in line]

@@ -143,8 +143,8 @@ TELEM_API void telem_add(telem_counter *counter, uint64_t increment);
 TELEM_API uint64_t telem_total(const telem_counter *counter);
 
 /* A histogram of fixed buckets. `bounds` are their upper bounds, included, in rising order, 256 at most; the last
-   bucket has none. What is no number counts in the last one and leaves the sum. It is sent as METRIC_bucket with the tag `le`,
-   METRIC_sum and METRIC_count, once an interval where it changed. */
+   bucket has none. What is no number counts in the last one and leaves the sum. It is sent as METRIC_bucket with the
+   tag `le`, METRIC_sum and METRIC_count, once an interval where it changed. */
 TELEM_API telem_histogram *telem_histogram_open(const char *metric, const char *const *tags, const double *bounds,
                                                 size_t count);
 TELEM_API telem_histogram *telem_histogram_open_about(const char *metric, const char *const *tags,

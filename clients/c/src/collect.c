@@ -72,7 +72,8 @@ static void collect_rings(const struct telem__scale *scale, uint64_t cutoff)
 static uint32_t flush_totals(uint32_t count)
 {
     if (count == 0) return 0;
-    struct telem__item *item = telem__pack_row(telem__sender.taken, count, telem__sender.totals_time, ++telem__sender.sequence);
+    uint64_t sequence = ++telem__sender.sequence;
+    struct telem__item *item = telem__pack_row(telem__sender.taken, count, telem__sender.totals_time, sequence);
     telem__counts.taken += count;
     if (item)
         telem__append_batch(item);

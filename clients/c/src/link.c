@@ -47,8 +47,8 @@ bool telem__is_sending(void)
 bool telem__is_ours(void)
 {
     struct stat found;
-    return telem__link.fd >= 0 && fstat(telem__link.fd, &found) == 0 && S_ISSOCK(found.st_mode) && found.st_dev == telem__link.device &&
-           found.st_ino == telem__link.inode;
+    if (telem__link.fd < 0 || fstat(telem__link.fd, &found) != 0) return false;
+    return S_ISSOCK(found.st_mode) && found.st_dev == telem__link.device && found.st_ino == telem__link.inode;
 }
 
 void telem__hang_up(const char *why)

@@ -127,8 +127,23 @@ struct telem__item *telem__new_item(enum telem__item_type type, uint8_t frame_ty
     return item;
 }
 
+/* Flushes of callers that were not sent yet: a later one answers for them. So they do not pile up. */
+static void unlink_unsent_flushes(void)
+{
+    struct telem__item *before = NULL;
+    for (struct telem__item *at = telem__queue.first, *next; at; at = next) {
+        next = at->next;
+        bool is_begun = at->was_sent || (at == telem__queue.next && telem__is_sending());
+        if (at->type == TELEM__FLUSH && !(at->number & TELEM__OWN_FLUSH) && !is_begun)
+            telem__unlink(before, at);
+        else
+            before = at;
+    }
+}
+
 bool telem__append_flush(uint64_t number)
 {
+    if (!(number & TELEM__OWN_FLUSH)) unlink_unsent_flushes();
     struct telem__item *item = telem__new_item(TELEM__FLUSH, 6, 8);
     if (!item) return false;
     item->number = number;

@@ -79,14 +79,16 @@ static bool is_finished(uint64_t now)
 {
     if (now >= telem__sender.stop_by_ms) return true;
     if (telem__flushes.done >= telem__flushes.asked || telem__flushes.failed >= telem__flushes.asked) return true;
-    return telem__link.fd < 0 && telem__link.attempts != telem__flushes.attempts && now - telem__link.lost_ms > LOST_LATELY_MS;
+    bool was_tried = telem__link.attempts != telem__flushes.attempts;
+    return telem__link.fd < 0 && was_tried && now - telem__link.lost_ms > LOST_LATELY_MS;
 }
 
 static void wait_for(uint64_t until_ms)
 {
     uint64_t now = telem__now_ms();
     uint64_t ms = until_ms > now ? until_ms - now : 0;
-    bool waits_for_socket = telem__link.fd >= 0 && (telem__is_sending() || !telem__link.is_welcome || is_flush_wanted() || telem__flushes.own);
+    bool expects = telem__is_sending() || !telem__link.is_welcome || is_flush_wanted() || telem__flushes.own;
+    bool waits_for_socket = telem__link.fd >= 0 && expects;
     if (ms == 0) ms = 1;
     if (waits_for_socket) {
         struct pollfd socket = {telem__link.fd, (short)(POLLIN | (telem__is_sending() ? POLLOUT : 0)), 0};
@@ -139,7 +141,8 @@ void *telem__run(void *nothing)
         bool wants_now = is_flush_wanted() && telem__link.attempts == telem__flushes.attempts;
         if (telem__link.fd < 0 && (now >= telem__link.retry_at_ms || wants_now)) telem__connect(now);
         telem__receive();
-        if (telem__link.fd >= 0 && !telem__link.is_welcome && now - telem__link.began_ms > WELCOME_MS) telem__hang_up("it does not answer");
+        bool is_asked = telem__link.fd >= 0 && !telem__link.is_welcome;
+        if (is_asked && now - telem__link.began_ms > WELCOME_MS) telem__hang_up("it does not answer");
         uint64_t round_before = telem__sender.round_ms;
         look_into_rings(now);
         work_on_flush();

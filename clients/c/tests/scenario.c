@@ -27,9 +27,9 @@ static void print_counts(FILE *to)
     telem_counts c = {.size = sizeof c};
     telem_stats(&c);
     fprintf(to,
-            "{\"pid\": %ld, \"taken\": %" PRIu64 ", \"sent\": %" PRIu64 ", \"stored\": %" PRIu64 ", \"refused\": %" PRIu64
-            ", \"above_level\": %" PRIu64 ", \"dropped_full\": %" PRIu64 ", \"dropped_unserved\": %" PRIu64
-            ", \"dropped_other\": %" PRIu64 ", \"connections\": %" PRIu64 "}\n",
+            "{\"pid\": %ld, \"taken\": %" PRIu64 ", \"sent\": %" PRIu64 ", \"stored\": %" PRIu64
+            ", \"refused\": %" PRIu64 ", \"above_level\": %" PRIu64 ", \"dropped_full\": %" PRIu64
+            ", \"dropped_unserved\": %" PRIu64 ", \"dropped_other\": %" PRIu64 ", \"connections\": %" PRIu64 "}\n",
             (long)getpid(), c.taken, c.sent, c.stored, c.refused, c.above_level, c.dropped_full, c.dropped_unserved,
             c.dropped_other, c.connections);
     fflush(to);
@@ -513,7 +513,10 @@ static int count_threads(void)
 static int steady(int per_second, int ms)
 {
     telem_gauge *gauges[4];
-    for (int i = 0; i < 4; i++) gauges[i] = telem_gauge_open("steady", TELEM_TAGS("part", (char[]){(char)('a' + i), 0}));
+    for (int i = 0; i < 4; i++) {
+        const char part[] = {(char)('a' + i), 0};
+        gauges[i] = telem_gauge_open("steady", TELEM_TAGS("part", part));
+    }
     telem_counter *counter = telem_counter_open("steadies", NULL);
     int64_t begin = now_us(), made = 0, wanted = (int64_t)per_second * ms / 1000;
     while (made < wanted) {
