@@ -780,7 +780,8 @@ COLLECTED = ("load_average$|used_RAM$|cpu_percent$|num_running_processes$|db_siz
              "|xid_errors_total)$"
              "|job_process(es(_together)?|_(cpu_seconds_total|resident_memory_bytes|threads))$"
              "|process_(cpu_seconds_total|(resident|virtual)_memory_bytes|threads|open_fds|major_page_faults_total"
-             "|(read|written)_bytes_total|io_(read|written)_chars_total)$")
+             "|(read|written)_bytes_total|io_(read|written)_chars_total)$"
+             "|mpi_(calls|bytes|seconds)_total$")
 # Between them: the lines `min` and `max` of a panel.
 BAND = [
     colored("^max$", BLUE, custom__fillBelowTo="min", custom__fillOpacity=15, custom__lineWidth=0,

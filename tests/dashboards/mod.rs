@@ -384,8 +384,9 @@ fn a_database_without_the_collectors_metrics_shows_empty_panels_and_no_errors() 
     let dir = tempfile::tempdir().unwrap();
     let server = Server::serve(dir.path(), &[]);
     server.post("/api/put", &Json::from(vec![sample("loss", 0, json!(1), "n1", &[("rank", "0")])])).expect(204);
+    // Metrics of MPI are a program's: unknown where none was counted, as every custom metric is.
     for generation in GENERATIONS {
-        for uid in BOARDS {
+        for uid in BOARDS.into_iter().filter(|uid| *uid != "telem-mpi") {
             for panel in Board::load(uid).open(&server, generation, Pick::All, range()) {
                 let metrics = panel.targets.iter().map(|target| target["metric"].as_str().unwrap());
                 if metrics.clone().all(|metric| collect::describe(metric).is_some()) {
@@ -505,7 +506,7 @@ fn everything_asks_the_data_source_that_is_chosen_above_for_metrics_that_exist()
 /// A metric of the catalog, asked for in a way that fits its kind.
 fn check_metric(uid: &str, target: &Json) {
     let name = target["metric"].as_str().unwrap();
-    if name.starts_with('$') {
+    if name.starts_with('$') || name.starts_with("mpi_") {
         return;
     }
     let metric = collect::describe(name).unwrap_or_else(|| panic!("{uid} asks for '{name}', which nobody collects"));

@@ -14,12 +14,18 @@ pub const SOURCES: &[(&str, &str)] = &[
     file!("c/include/telem.h"),
     file!("c/src/batch.c"),
     file!("c/src/clock.c"),
+    file!("c/src/collect.c"),
     file!("c/src/internal.h"),
+    file!("c/src/life.c"),
+    file!("c/src/link.c"),
     file!("c/src/process.c"),
     file!("c/src/question.c"),
+    file!("c/src/queue.c"),
     file!("c/src/registry.c"),
     file!("c/src/sender.c"),
     file!("c/src/take.c"),
+    file!("c/src/text.c"),
+    file!("c/src/work.h"),
 ];
 
 /// How they are compiled and linked. MPI's own library is not among what the result needs: it is also preloaded into
