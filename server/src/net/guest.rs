@@ -186,10 +186,10 @@ impl Guest {
 
     /// It asked something that it may.
     pub fn admit(&self) {
-        if !self.is_admitted.swap(true, Ordering::Relaxed) {
-            if let Some(place) = &*locked(&self.place) {
-                locked(&place.stranger).take();
-            }
+        if !self.is_admitted.swap(true, Ordering::Relaxed)
+            && let Some(place) = &*locked(&self.place)
+        {
+            locked(&place.stranger).take();
         }
     }
 
