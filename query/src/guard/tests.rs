@@ -183,6 +183,8 @@ const GROWN: &str = "
     aggregate first: first(concat(t, $C), ts)
     aggregate first_value: first_value(concat(t, $C) ORDER BY ts)
     aggregate grouping: -
+    aggregate histogram: histogram(value, 0, 1, 1000)
+    aggregate histogram_quantile: -
     aggregate increase: -
     aggregate last: last(concat(t, $C), ts)
     aggregate last_value: last_value(concat(t, $C) ORDER BY ts)
@@ -356,7 +358,9 @@ const GROWN: &str = "
     scalar struct: struct(concat(t, $C), concat($C, t))
     scalar substr: substr(concat(t, $C), 2)
     scalar substr_index: substr_index(concat(t, $C), 'b', 1)
+    table asof: -
     table downsample: -
+    table gaps: -
     table generate_series: FROM generate_series(1, 100000)
     table range: FROM range(1, 100000)
     scalar tan: -

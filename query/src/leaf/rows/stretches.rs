@@ -45,7 +45,7 @@ pub(super) fn stretches(
 
 /// Times in microseconds.
 #[derive(Clone, Copy)]
-struct SeriesStretch {
+struct CoveredStretch {
     series: u32,
     first: i64,
     last: i64,
@@ -54,8 +54,8 @@ struct SeriesStretch {
 struct StretchBatches {
     /// None when it has ended.
     scan: Option<Box<dyn Iterator<Item = telem_engine::Result<RecordBatch>> + Send>>,
-    open: Option<SeriesStretch>,
-    closed: Vec<SeriesStretch>,
+    open: Option<CoveredStretch>,
+    closed: Vec<CoveredStretch>,
     apart: i64,
     context: LeafContext,
     columns: Vec<Column>,
@@ -71,13 +71,13 @@ impl StretchBatches {
         for (series, time) in series.values().iter().zip(times.values()) {
             match &mut self.open {
                 Some(open) if open.series == *series && is_near(open.last, *time, self.apart) => open.last = *time,
-                open => self.closed.extend(open.replace(SeriesStretch { series: *series, first: *time, last: *time })),
+                open => self.closed.extend(open.replace(CoveredStretch { series: *series, first: *time, last: *time })),
             }
         }
         Ok(())
     }
 
-    fn batch(&self, stretches: &[SeriesStretch]) -> Result<RecordBatch> {
+    fn batch(&self, stretches: &[CoveredStretch]) -> Result<RecordBatch> {
         let mut named = Vec::with_capacity(stretches.len());
         for stretch in stretches {
             match SeriesNames::of(&self.context, SeriesId(stretch.series)) {
@@ -85,7 +85,7 @@ impl StretchBatches {
                 None => return internal_err!("a scan answers series {}, which nobody knows", stretch.series),
             }
         }
-        let times = |time: fn(&SeriesStretch) -> i64| {
+        let times = |time: fn(&CoveredStretch) -> i64| {
             let times = TimestampMicrosecondArray::from_iter_values(stretches.iter().map(time));
             Arc::new(times.with_timezone("UTC")) as ArrayRef
         };
