@@ -162,6 +162,10 @@ impl Subject for PmCounters {
     }
 
     fn sample(&mut self, out: &mut Out<'_>) {
+        // A node without these counters shall pay nothing for them.
+        if self.files.is_empty() {
+            return;
+        }
         let startup = first_number(&mut self.startup);
         let is_new = startup.is_some() && self.known_startup.is_some() && startup != self.known_startup;
         self.known_startup = startup.or(self.known_startup);
