@@ -4,9 +4,11 @@
 //!   a list of some hundred thousand addresses that the loader corrects at each start: a tenth of the file, and 6 MB of
 //!   memory that no two processes share. Stack, heap and libraries stay at random addresses.
 //! * With equal functions once. Generic code is compiled for each type, and much of it comes out equal. Only LLD can do
-//!   this, which is what `rustc` brings along for this target.
+//!   this, which `rustc` from rustup brings along for this target and uses. That of a distribution may do without.
 
 use std::env;
+use std::path::Path;
+use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -14,7 +16,7 @@ fn main() {
     if target.ends_with("-linux-gnu") {
         println!("cargo::rustc-link-arg-bins=-no-pie");
     }
-    if target == "x86_64-unknown-linux-gnu" && !has_own_linker() {
+    if target == "x86_64-unknown-linux-gnu" && !has_own_linker() && has_lld() {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
     }
 }
@@ -25,4 +27,12 @@ fn has_own_linker() -> bool {
     println!("cargo::rerun-if-env-changed={LINKER}");
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     env::var_os(LINKER).is_some() || flags.contains("link") || env::var_os("RUSTC_LINKER").is_some()
+}
+
+/// Whether LLD came with the compiler, where the compiler looks for it.
+fn has_lld() -> bool {
+    let compiler = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let Ok(said) = Command::new(compiler).args(["--print", "sysroot"]).output() else { return false };
+    let sysroot = String::from_utf8_lossy(&said.stdout);
+    Path::new(sysroot.trim()).join("lib/rustlib/x86_64-unknown-linux-gnu/bin/gcc-ld/ld.lld").exists()
 }
