@@ -140,6 +140,13 @@ struct Cluster {
     dirs: Vec<TempDir>,
 }
 
+/// The nodes reach each other through what they themselves are put into: taken out again, they end.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        (0..self.others.len()).for_each(|at| self.dial.inside.take(&url(at + 2)));
+    }
+}
+
 impl Cluster {
     fn new(lines: &[&str]) -> Self {
         Self::with(lines, options())

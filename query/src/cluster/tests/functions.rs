@@ -1,11 +1,14 @@
 //! Table functions over four nodes and one, against the plainest computation of the same.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use telem_engine::Db;
 
 use super::Cluster;
-use crate::testing::{Asked, rows};
+use crate::run::Queries;
+use crate::testing::{Asked, load_into, rows};
 
 /// Samples by series, second and value, and the node of each.
 type Samples = Vec<(usize, i64, i64, usize)>;
@@ -28,27 +31,40 @@ fn lines(metric: &str, tags: &[&str; 4], samples: &Samples, nodes: usize) -> Vec
     lines
 }
 
-/// The answers of one node and of four to questions about these metrics.
+/// One node and four, for all cases of a test: what a task left with a worker holds its database open for a while.
+struct OneAndFour {
+    alone: Asked,
+    cluster: Cluster,
+    /// Each case has metrics of its own.
+    cases: usize,
+}
+
+thread_local! {
+    static NODES: RefCell<OneAndFour> =
+        RefCell::new(OneAndFour { alone: Asked::empty(), cluster: Cluster::new(&[""; 4]), cases: 0 });
+}
+
+/// The answers of one node and of four to questions about these metrics, whose names end in `#` here and in `sql`.
 fn ask(metrics: &[(&str, &[&str; 4], &Samples)], sql: &str) -> [String; 2] {
-    let of = |nodes: usize| -> Vec<String> {
-        let mut all = vec![String::new(); nodes];
-        for (metric, tags, samples) in metrics {
-            // Every metric exists, whatever samples there are.
-            all[0] += &format!("{metric}{{{},more=1}} 100000:1\n", tags[0]);
-            for (all, lines) in all.iter_mut().zip(lines(metric, tags, samples, nodes)) {
-                *all += &lines;
+    NODES.with_borrow_mut(|nodes| {
+        nodes.cases += 1;
+        let numbered = |text: &str| text.replace('#', &nodes.cases.to_string());
+        let load = |databases: &[&Db]| {
+            for (metric, tags, samples) in metrics {
+                let metric = numbered(metric);
+                // Every metric exists, whatever samples there are.
+                load_into(databases[0], &format!("{metric}{{{},more=1}} 100000:1", tags[0]));
+                for (db, lines) in databases.iter().zip(lines(&metric, tags, samples, databases.len())) {
+                    load_into(db, &lines);
+                }
             }
-        }
-        all
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let alone = Asked::load(&of(1)[0]);
-        let on_one = rows(alone.queries.sql(sql).await.unwrap().batches).await.unwrap();
-        let four = of(4);
-        let cluster = Cluster::new(&[&four[0], &four[1], &four[2], &four[3]]);
-        let on_four = rows(cluster.head.sql(sql).await.unwrap().batches).await.unwrap();
-        [on_one, on_four]
+        };
+        load(&[&nodes.alone.db]);
+        load(&nodes.cluster.databases().collect::<Vec<_>>());
+        nodes.cluster.tell();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let answer = async |queries: &Queries| rows(queries.sql(&numbered(sql)).await.unwrap().batches).await.unwrap();
+        runtime.block_on(async { [answer(&nodes.alone.queries).await, answer(&nodes.cluster.head).await] })
     })
 }
 
@@ -73,9 +89,9 @@ proptest! {
         }
         let sql = format!(
             "SELECT host, to_unixtime(start) - 1704067200, to_unixtime(stop) - 1704067200, seconds \
-             FROM gaps('m', '{longer_than} seconds') ORDER BY host, start"
+             FROM gaps('m#', '{longer_than} seconds') ORDER BY host, start"
         );
-        for answer in ask(&[("m", &WITH_HOST, &samples)], &sql) {
+        for answer in ask(&[("m#", &WITH_HOST, &samples)], &sql) {
             prop_assert_eq!(answer, expected.join("\n"));
         }
     }
@@ -100,12 +116,12 @@ proptest! {
         }
         let within = tolerance.map_or_else(String::new, |tolerance| format!(", tolerance => '{tolerance} seconds'"));
         let sql = format!(
-            "SELECT 'host=' || host{}, to_unixtime(ts) - 1704067200, l, r FROM asof('l', 'r'{within}, by => 'host') \
+            "SELECT 'host=' || host{}, to_unixtime(ts) - 1704067200, l#, r# FROM asof('l#', 'r#'{within}, by => 'host') \
              WHERE ts >= to_timestamp({}) AND ts < '2024-01-02' ORDER BY 1, ts",
             if with_rank { " || ',rank=' || rank" } else { "" },
             1_704_067_200 + start
         );
-        for answer in ask(&[("l", tags, &left), ("r", &WITH_HOST, &right)], &sql) {
+        for answer in ask(&[("l#", tags, &left), ("r#", &WITH_HOST, &right)], &sql) {
             prop_assert_eq!(answer, expected.join("\n"));
         }
     }
