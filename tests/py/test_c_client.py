@@ -589,8 +589,9 @@ def test_projects_find_it_by_cmake_and_by_pkg_config(served, built, tmp_path):
 
 
 def test_the_examples_of_the_guide_compile_and_run(served, built, tmp_path):
-    blocks = re.findall(r"```(c|cpp)\n(.*?)```", (C / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) >= 4
+    pages = [C / "README.md", C.parents[1] / "docs" / "moving.md"]
+    blocks = [block for page in pages for block in re.findall(r"```(c|cpp)\n(.*?)```", page.read_text(), re.DOTALL)]
+    assert len(blocks) >= 5
     for at, (language, text) in enumerate(blocks):
         whole = text if "int main" in text else f"#include <telem.h>\nint main(void)\n{{\n{text}\nreturn 0;\n}}\n"
         source = tmp_path / f"example{at}.{language}"
@@ -602,3 +603,4 @@ def test_the_examples_of_the_guide_compile_and_run(served, built, tmp_path):
     assert number(served, "count(*)", "loss") == 1000
     assert number(served, "max(value_int)", "steps") == 1
     assert number(served, "max(value_int)", "cells") == 4096
+    assert number(served, "count(*)", "solver_residual") == 100
