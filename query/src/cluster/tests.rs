@@ -65,14 +65,18 @@ impl Dial for Faulty {
     fn dial(&self, url: &Url) -> BoxFuture<'static, io::Result<Box<dyn NodeConnection>>> {
         let fault = self.faults.lock().unwrap().get(url).copied();
         let inside = self.inside.dial(url);
-        let (silent, url) = (Arc::clone(&self.silent), url.clone());
+        let (silent, faults, url) = (Arc::clone(&self.silent), Arc::clone(&self.faults), url.clone());
         async move {
             match fault {
                 Some(Fault::Refused) => Err(io::ErrorKind::ConnectionRefused.into()),
                 Some(Fault::Swallowed) => futures::future::pending().await,
                 Some(Fault::Silent) => {
                     let (ours, theirs) = tokio::io::duplex(1 << 20);
-                    silent.lock().unwrap().push((url, theirs));
+                    let mut silent = silent.lock().unwrap();
+                    // Unless the node was healed meanwhile.
+                    if faults.lock().unwrap().contains_key(&url) {
+                        silent.push((url, theirs));
+                    }
                     Ok(Box::new(ours) as Box<dyn NodeConnection>)
                 }
                 Some(Fault::CutAfter(bytes)) => {
