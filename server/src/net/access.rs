@@ -78,6 +78,11 @@ impl Rules {
         *method == Method::OPTIONS && self.pages.admits(headers)
     }
 
+    /// Whether a page of another origin made this, which was named.
+    pub fn admits_page(&self, headers: &HeaderMap) -> bool {
+        self.pages.admits(headers)
+    }
+
     /// Whose a connection is, as far as that takes no time.
     pub fn of_tcp(&self, stream: &TcpStream, owners: &OwnerLookup) -> FirstLook {
         let (ours, theirs) = match (stream.local_addr(), stream.peer_addr()) {
