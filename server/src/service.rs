@@ -199,6 +199,7 @@ impl fmt::Display for Ready {
         if let Some(dragon) = &self.dragon {
             writeln!(f, "{}", dragon.sentence())?;
         }
+        writeln!(f, "page {}/", self.url)?;
         // Last, so that who waits for this line finds everything in place.
         write!(f, "listening on {}", self.url)
     }

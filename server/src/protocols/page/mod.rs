@@ -1,14 +1,15 @@
-//! The built-in page: its shell at `/` (see [`crate::page`]), what it starts from at `GET /api/page` ([`start`]).
+//! The built-in page: its shell at `/` (see [`crate::page`]), what it starts from at `GET /api/page` ([`start`]), and its
+//! panels at `POST /api/panels` ([`panels`]).
 
-mod panels;
-mod start;
+pub(crate) mod panels;
+pub(crate) mod start;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use crate::page::PageShell;
 use crate::protocol::Protocol;
@@ -29,7 +30,8 @@ impl PageApi {
 
 impl Protocol for PageApi {
     fn routes(self: Arc<Self>) -> Router {
-        let api = Router::new().route("/api/page", get(start::start)).with_state(Arc::clone(&self.state));
+        let api = Router::new().route("/api/page", get(start::start)).route("/api/panels", post(panels::panels));
+        let api = api.with_state(Arc::clone(&self.state));
         api.merge(Arc::clone(&self.shell).routes())
     }
 }

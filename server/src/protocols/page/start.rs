@@ -209,6 +209,11 @@ fn nodes(state: &State) -> (Vec<PageNode>, usize, Vec<AbsentNode>) {
     (nodes.into_values().take(NODES_MAX).collect(), left_out, missing)
 }
 
+/// The nodes that do not answer, as far as that is known.
+pub fn missing(state: &State) -> Vec<AbsentNode> {
+    nodes(state).2
+}
+
 fn metric(state: &State, index: &SeriesIndex, name: &Arc<str>) -> PageMetric {
     let described = collect::describe(name);
     let snapshot = state.db.snapshot();
