@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::answer::Column;
+use super::answer::ShownColumn;
 use super::lines::{LineName, PanelLine};
-use super::question::{LineOrder, LineWish};
+use super::question::{LineRanking, LineWish};
 
 /// The figures of a line; nothing is NaN, `null` in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -25,9 +25,9 @@ pub struct LineFigures {
 pub struct OtherLines {
     pub count: usize,
     /// The mean of their averages.
-    pub avg: Column,
-    pub min: Column,
-    pub max: Column,
+    pub avg: ShownColumn,
+    pub min: ShownColumn,
+    pub max: ShownColumn,
 }
 
 /// Figures of every line.
@@ -90,11 +90,11 @@ pub fn chosen(lines: &[PanelLine], figures: &[LineFigures], wish: &LineWish) -> 
         LineWish::First(count, order) => {
             let mut places: Vec<usize> = (0..lines.len()).collect();
             let key = |place: usize| match order {
-                LineOrder::Name => f64::NAN,
-                LineOrder::Max => figures[place].max,
-                LineOrder::Mean => figures[place].mean,
-                LineOrder::Last => figures[place].last,
-                LineOrder::Deviation => figures[place].deviation,
+                LineRanking::Name => f64::NAN,
+                LineRanking::Max => figures[place].max,
+                LineRanking::Mean => figures[place].mean,
+                LineRanking::Last => figures[place].last,
+                LineRanking::Deviation => figures[place].deviation,
             };
             // What has no such figure is last.
             let rank = |place: usize| if key(place).is_nan() { f64::NEG_INFINITY } else { key(place) };
@@ -158,8 +158,8 @@ pub fn others(lines: &[PanelLine], sent: &[usize], columns: usize) -> Option<Oth
         |column: usize| values(column).chain(rest.iter().map(|line| line.max[column])).fold(f64::NAN, f64::max);
     Some(OtherLines {
         count: rest.len(),
-        avg: Column((0..columns).map(|column| mean(values(column))).collect()),
-        min: Column((0..columns).map(least).collect()),
-        max: Column((0..columns).map(greatest).collect()),
+        avg: ShownColumn((0..columns).map(|column| mean(values(column))).collect()),
+        min: ShownColumn((0..columns).map(least).collect()),
+        max: ShownColumn((0..columns).map(greatest).collect()),
     })
 }

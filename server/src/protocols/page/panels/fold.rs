@@ -22,7 +22,7 @@ const TAKEN: [&str; 5] = ["ts", "value", "value_int", "node", "job"];
 /// # Errors
 /// Those of the query; those of [`PanelLines::place`].
 pub async fn fill(task: &PanelTask, filters: &PanelFilters, lines: &mut PanelLines) -> Result<(), ApiError> {
-    let (keys, grid) = (Keys::of(task), lines.grid);
+    let (keys, grid) = (LineKeys::of(task), lines.grid);
     let groups = keys.columns();
     let numbers: Vec<String> = (1..=keys.known.len() + 1).map(|number| number.to_string()).collect();
     let sql = format!(
@@ -34,7 +34,7 @@ pub async fn fill(task: &PanelTask, filters: &PanelFilters, lines: &mut PanelLin
         numbers.join(", ")
     );
     let function = task.panel.function;
-    let mut rows = Rows::ask(task, &sql, lines).await?;
+    let mut rows = FoldedRows::ask(task, &sql, lines).await?;
     while let Some(batch) = rows.next().await? {
         let names = keys.names(&batch)?;
         let from = keys.known.len();
@@ -64,7 +64,7 @@ pub async fn fill(task: &PanelTask, filters: &PanelFilters, lines: &mut PanelLin
 /// # Errors
 /// Those of the query.
 pub async fn fill_raw(task: &PanelTask, filters: &PanelFilters, lines: &mut PanelLines) -> Result<(), ApiError> {
-    let (keys, grid) = (Keys::of(task), lines.grid);
+    let (keys, grid) = (LineKeys::of(task), lines.grid);
     let sql = format!(
         "SELECT {}ts, value FROM {} WHERE {} ORDER BY ts",
         keys.columns(),
@@ -72,7 +72,7 @@ pub async fn fill_raw(task: &PanelTask, filters: &PanelFilters, lines: &mut Pane
         conditions(filters, grid.start, grid.end())
     );
     let mut raw = vec![RawLine::default(); lines.lines.len()];
-    let mut rows = Rows::ask(task, &sql, lines).await?;
+    let mut rows = FoldedRows::ask(task, &sql, lines).await?;
     while let Some(batch) = rows.next().await? {
         let names = keys.names(&batch)?;
         let (times, values) = (micros(&batch, keys.known.len())?, floats(&batch, keys.known.len() + 1)?);
@@ -88,11 +88,11 @@ pub async fn fill_raw(task: &PanelTask, filters: &PanelFilters, lines: &mut Pane
 }
 
 /// The rows of an answer, batch by batch.
-struct Rows {
+struct FoldedRows {
     batches: futures::stream::BoxStream<'static, Result<RecordBatch, telem_query::Error>>,
 }
 
-impl Rows {
+impl FoldedRows {
     async fn ask(task: &PanelTask, sql: &str, lines: &mut PanelLines) -> Result<Self, ApiError> {
         let answer = task.state.queries.sql(sql).await?;
         lines.lack(answer.missing.iter().map(AbsentNode::from));
@@ -105,13 +105,13 @@ impl Rows {
 }
 
 /// The keys that make lines: where each stands among the columns, if series of the metric have it.
-struct Keys {
+struct LineKeys {
     known: Vec<String>,
     /// Of every key of the question, its column.
     places: Vec<Option<usize>>,
 }
 
-impl Keys {
+impl LineKeys {
     fn of(task: &PanelTask) -> Self {
         let of_metric = task.state.index().tag_keys(&task.panel.metric);
         let mut known: Vec<String> = Vec::new();
@@ -133,19 +133,19 @@ impl Keys {
         self.known.iter().map(|key| format!("{}, ", column(key))).collect()
     }
 
-    fn names(&self, batch: &RecordBatch) -> Result<Names<'_>, ApiError> {
+    fn names(&self, batch: &RecordBatch) -> Result<RowNames<'_>, ApiError> {
         let columns = (0..self.known.len()).map(|at| cast(batch.column(at), &DataType::Utf8).map_err(bug));
-        Ok(Names { keys: self, columns: columns.collect::<Result<_, _>>()? })
+        Ok(RowNames { keys: self, columns: columns.collect::<Result<_, _>>()? })
     }
 }
 
 /// The names of the lines of a batch's rows.
-struct Names<'a> {
-    keys: &'a Keys,
+struct RowNames<'a> {
+    keys: &'a LineKeys,
     columns: Vec<arrow::array::ArrayRef>,
 }
 
-impl Names<'_> {
+impl RowNames<'_> {
     fn of(&self, row: usize) -> LineName {
         let value = |at: usize| {
             let texts = self.columns[at].as_string::<i32>();

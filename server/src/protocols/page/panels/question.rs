@@ -82,13 +82,13 @@ impl LineFunction {
 #[serde(deny_unknown_fields)]
 struct LineTop {
     count: Option<usize>,
-    order: Option<LineOrder>,
+    order: Option<LineRanking>,
 }
 
 /// Which lines come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LineOrder {
+pub enum LineRanking {
     Name,
     Max,
     Mean,
@@ -100,7 +100,7 @@ pub enum LineOrder {
 /// Which lines are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LineWish {
-    First(usize, LineOrder),
+    First(usize, LineRanking),
     /// Those with these values of the keys of lines.
     Named(Vec<Vec<Option<String>>>),
 }
@@ -218,8 +218,8 @@ impl Panel {
             return LineWish::Named(named.iter().take(self.count_max()).map(of_keys).collect());
         }
         let (count, order) = match self.matrix {
-            true => (ROWS, LineOrder::Deviation),
-            false => (LINES, LineOrder::Name),
+            true => (ROWS, LineRanking::Deviation),
+            false => (LINES, LineRanking::Name),
         };
         let top = self.top.unwrap_or(LineTop { count: None, order: None });
         LineWish::First(top.count.unwrap_or(count).min(self.count_max()), top.order.unwrap_or(order))

@@ -8,7 +8,7 @@ use telem_engine::{Timestamp, Value};
 use super::choice;
 use super::grid::{PanelGrid, round_step};
 use super::lines::PanelLine;
-use super::question::{LineOrder, LineWish};
+use super::question::{LineRanking, LineWish};
 use crate::testing::Served;
 
 const START: i64 = 1_767_225_600;
@@ -273,11 +273,11 @@ fn lines_have_the_order_that_was_wished() {
     ];
     let figures = choice::figures(&lines, 2);
     let ordered = |order| choice::chosen(&lines, &figures, &LineWish::First(4, order));
-    assert_eq!(ordered(LineOrder::Name), [2, 3, 1, 0]);
-    assert_eq!(ordered(LineOrder::Max), [0, 3, 1, 2]);
-    assert_eq!(ordered(LineOrder::Last), [0, 3, 1, 2]);
-    assert_eq!(ordered(LineOrder::Mean), [0, 3, 1, 2]);
+    assert_eq!(ordered(LineRanking::Name), [2, 3, 1, 0]);
+    assert_eq!(ordered(LineRanking::Max), [0, 3, 1, 2]);
+    assert_eq!(ordered(LineRanking::Last), [0, 3, 1, 2]);
+    assert_eq!(ordered(LineRanking::Mean), [0, 3, 1, 2]);
     // The medians are 2 and 5.5.
-    assert_eq!(ordered(LineOrder::Deviation), [0, 1, 3, 2]);
+    assert_eq!(ordered(LineRanking::Deviation), [0, 1, 3, 2]);
     assert!(figures[2].mean.is_nan() && figures[2].last.is_nan());
 }
