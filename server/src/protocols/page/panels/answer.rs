@@ -55,7 +55,7 @@ struct SentLine {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum SentValues {
-    Columns { avg: ShownColumn, min: Option<ShownColumn>, max: Option<ShownColumn> },
+    Columns { avg: PanelColumn, min: Option<PanelColumn>, max: Option<PanelColumn> },
     Samples { times: Vec<f64>, values: Vec<f64> },
 }
 
@@ -80,9 +80,9 @@ struct HeatScale {
 
 /// Values of columns, with as many digits as are seen; what is not a number is `null`.
 #[derive(Debug)]
-pub struct ShownColumn(pub Vec<f64>);
+pub struct PanelColumn(pub Vec<f64>);
 
-impl Serialize for ShownColumn {
+impl Serialize for PanelColumn {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut sequence = serializer.serialize_seq(Some(self.0.len()))?;
         for value in &self.0 {
@@ -156,8 +156,8 @@ fn sent_line(task: &PanelTask, lines: &PanelLines, place: usize, stats: LineFigu
     let values = match lines.raw.as_ref().and_then(|raw| raw.get(place)) {
         Some(raw) => SentValues::Samples { times: raw.times.clone(), values: raw.values.clone() },
         None => {
-            let extreme = |values: &[f64]| (!task.panel.rate).then(|| ShownColumn(values.to_vec()));
-            SentValues::Columns { avg: ShownColumn(line.avg.clone()), min: extreme(&line.min), max: extreme(&line.max) }
+            let extreme = |values: &[f64]| (!task.panel.rate).then(|| PanelColumn(values.to_vec()));
+            SentValues::Columns { avg: PanelColumn(line.avg.clone()), min: extreme(&line.min), max: extreme(&line.max) }
         }
     };
     SentLine { tags: tags(task, line), values, stats }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::answer::ShownColumn;
+use super::answer::PanelColumn;
 use super::lines::{LineName, PanelLine};
 use super::question::{LineRanking, LineWish};
 
@@ -25,9 +25,9 @@ pub struct LineFigures {
 pub struct OtherLines {
     pub count: usize,
     /// The mean of their averages.
-    pub avg: ShownColumn,
-    pub min: ShownColumn,
-    pub max: ShownColumn,
+    pub avg: PanelColumn,
+    pub min: PanelColumn,
+    pub max: PanelColumn,
 }
 
 /// Figures of every line.
@@ -158,8 +158,8 @@ pub fn others(lines: &[PanelLine], sent: &[usize], columns: usize) -> Option<Oth
         |column: usize| values(column).chain(rest.iter().map(|line| line.max[column])).fold(f64::NAN, f64::max);
     Some(OtherLines {
         count: rest.len(),
-        avg: ShownColumn((0..columns).map(|column| mean(values(column))).collect()),
-        min: ShownColumn((0..columns).map(least).collect()),
-        max: ShownColumn((0..columns).map(greatest).collect()),
+        avg: PanelColumn((0..columns).map(|column| mean(values(column))).collect()),
+        min: PanelColumn((0..columns).map(least).collect()),
+        max: PanelColumn((0..columns).map(greatest).collect()),
     })
 }
