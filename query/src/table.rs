@@ -7,6 +7,7 @@ pub mod asof;
 mod constants;
 pub mod downsample;
 pub mod gaps;
+mod keys;
 mod named;
 pub(crate) mod pushdown;
 mod shape;

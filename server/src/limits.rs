@@ -28,7 +28,8 @@ use crate::net::owner::TABLE_READERS_MAX;
 use crate::net::{HANDSHAKE_TIMEOUT, HEAD_BYTES_MAX, KEEP_ALIVE_INTERVAL, PROCESS_TIMEOUT, STREAMS_MAX, UNKNOWN_MAX};
 use crate::protocols::client::ClientLimits;
 use crate::protocols::client::bounds::{
-    ANSWER_BYTES_MAX, DESCRIBED_METRICS_MAX, FAREWELL_TIMEOUT, FIRST_BYTES, LAST_BYTES_MAX, ROWS_BYTES, SILENCE,
+    ANSWER_BYTES_MAX, DESCRIBED_METRICS_MAX, DESCRIPTION_BYTES_MAX, FAREWELL_TIMEOUT, FIRST_BYTES, HELP_BYTES_MAX,
+    LAST_BYTES_MAX, ROWS_BYTES, SILENCE, UNIT_BYTES_MAX,
 };
 use crate::protocols::dragon::config::FILE_BYTES_MAX;
 use crate::protocols::dragon::node;
@@ -425,6 +426,12 @@ pub fn clients() -> Vec<LimitRow> {
             "metrics that clients describe (`DESCRIBED_METRICS_MAX`)",
             count(DESCRIBED_METRICS_MAX),
             "no type, unit and help",
+        ),
+        LimitRow::new("body of `/api/describe` (`DESCRIPTION_BYTES_MAX`)", bytes(DESCRIPTION_BYTES_MAX), "413"),
+        LimitRow::new(
+            "a unit (`UNIT_BYTES_MAX`), a help (`HELP_BYTES_MAX`) in it",
+            format!("{}; {}", bytes(UNIT_BYTES_MAX), bytes(HELP_BYTES_MAX)),
+            "400, nothing of the body is kept",
         ),
         LimitRow::new(
             "processes whose counts are told apart (`TALLIED_PROCESSES_MAX`)",

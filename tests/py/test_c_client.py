@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import time
 
 import pytest
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, TELEM
 
 C = pathlib.Path(__file__).resolve().parents[2] / "clients" / "c"
 SOURCES = sorted(map(str, (C / "src").glob("*.c")))
@@ -388,6 +389,48 @@ def test_what_the_service_refuses_is_counted_with_its_reason(serve, replay, tmp_
     assert "read-only" in done.stdout.splitlines()[-1]
 
 
+def test_a_full_disk_costs_samples_that_are_counted_and_told_and_no_program_notices(built, tmp_path):
+    """Files that may not grow: what a disk without room is to the service, and needs no file system of its own."""
+    limited = ["bash", "-c", 'ulimit -f 64; exec "$0" "$@"', TELEM, "run", "--listen", "127.0.0.1:0", "--level", "1",
+               "--save", str(tmp_path / "saved"), "--data", str(tmp_path / "live"), "--node", "n1", "--"]
+    command = [str(built / "scenario"), "steady", "50000", "2000", "7"]
+    done = subprocess.run([*limited, *command], capture_output=True, text=True, timeout=PATIENCE_S,
+                          env=environment(XDG_RUNTIME_DIR=str(tmp_path)))
+    assert done.returncode == 7, done.stdout + done.stderr
+    (one,) = map(check_balance, counts(done.stdout))
+    assert one["taken"] >= 100_000 and one["stored"] > 0 and one["refused"] > 0, one
+    assert one["stored"] + one["refused"] == one["taken"], one
+    assert "samples cannot be written: " in done.stderr and "File too large" in done.stderr, done.stderr
+    assert f"{one['refused']:,} samples of clients were refused" in done.stderr, done.stderr
+    asked = [TELEM, "sql", "--format", "csv", str(tmp_path / "saved"), "SELECT count(*) FROM samples"]
+    stored = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert stored.stdout.split()[-1] == str(one["stored"]), stored.stdout + stored.stderr
+
+
+def test_a_disk_that_has_room_again_takes_samples_again(serve, tmp_path, built):
+    served = serve(tmp_path / "db")
+    running = Running(built, served.connection_file)
+    eventually(lambda: number(served, "count(*)", "run") > 0, "the first samples")
+    soft, hard = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    posted = '[{"metric": "beside", "timestamp": 1767322800, "value": 1, "tags": {"of": "test"}}]'
+
+    def status():
+        served.connection.request("POST", "/api/put?sync", posted)
+        answer = served.connection.getresponse()
+        answer.read()
+        return answer.status
+
+    eventually(lambda: status() == 503, "the disk to be full")
+    full = number(served, "max(value_int)", "run")
+    resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
+    eventually(lambda: status() != 503, "room")
+    eventually(lambda: number(served, "max(value_int)", "run") > full, "samples to be taken again")
+    one, total = running.end()
+    assert one["connections"] == 1 and one["stored"] + one["refused"] == one["taken"], one
+    assert number(served, "count(*)", "run") + number(served, "count(*)", "runs") == one["stored"]
+    assert number(served, "max(value_int)", "runs") == total
+
+
 @pytest.mark.parametrize("service", ["stays", "is killed"])
 def test_many_processes_lose_nothing_that_is_not_counted(serve, tmp_path, built, service):
     """64 at 10,000 a second each."""
@@ -546,8 +589,9 @@ def test_projects_find_it_by_cmake_and_by_pkg_config(served, built, tmp_path):
 
 
 def test_the_examples_of_the_guide_compile_and_run(served, built, tmp_path):
-    blocks = re.findall(r"```(c|cpp)\n(.*?)```", (C / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) >= 4
+    pages = [C / "README.md", C.parents[1] / "docs" / "moving.md"]
+    blocks = [block for page in pages for block in re.findall(r"```(c|cpp)\n(.*?)```", page.read_text(), re.DOTALL)]
+    assert len(blocks) >= 5
     for at, (language, text) in enumerate(blocks):
         whole = text if "int main" in text else f"#include <telem.h>\nint main(void)\n{{\n{text}\nreturn 0;\n}}\n"
         source = tmp_path / f"example{at}.{language}"
@@ -559,3 +603,4 @@ def test_the_examples_of_the_guide_compile_and_run(served, built, tmp_path):
     assert number(served, "count(*)", "loss") == 1000
     assert number(served, "max(value_int)", "steps") == 1
     assert number(served, "max(value_int)", "cells") == 4096
+    assert number(served, "count(*)", "solver_residual") == 100

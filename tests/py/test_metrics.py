@@ -56,6 +56,51 @@ def series_of(server, metric):
     return {tuple(sorted((k, v) for k, v in row["tags"].items() if k != "host")): row["value"] for row in rows}
 
 
+# What metrics are.
+
+
+def said_of(server):
+    """Type, unit and help of each metric that has any."""
+    rows = server.sql("SELECT metric, type, unit, help FROM metrics")
+    said = {row["metric"]: (row["type"], row["unit"] or "", row["help"] or "") for row in rows}
+    return {metric: what for metric, what in said.items() if any(what[1:])}
+
+
+def test_units_and_helps_are_those_that_the_program_says(served, telemetry):
+    telemetry.gauge("power", unit="W", help="Of the board.").set(71.5)
+    telemetry.counter("steps_total", help="Since the start.", tags={"phase": "a: b"}).inc()
+    telemetry.histogram("wait_seconds", unit="s", buckets=[1]).observe(0.5)
+    telemetry.gauge("not.described").set(1)
+    assert telemetry.flush()
+    assert said_of(served) == {
+        "power": ("gauge", "W", "Of the board."),
+        "steps_total": ("counter", "", "Since the start."),
+        "wait_seconds_sum": ("histogram", "s", ""),
+    }
+    # What was said first stays, and the series are those that have points.
+    telemetry.gauge("power", unit="kW", help="Of all.", tags={"gpu": 1}).set(1)
+    assert telemetry.flush() and said_of(served)["power"] == ("gauge", "W", "Of the board.")
+    assert served.sql("SELECT count(*) AS n FROM series WHERE metric = 'power'") == [{"n": 2}]
+    assert telemetry.stats()["dropped"] == 0
+
+
+def test_a_description_that_is_too_long_is_cut_and_one_above_the_level_is_not_told(served, telemetry):
+    telemetry.gauge("long", unit="\u00e4" * 1000, help="h" * 10_000).set(1)
+    telemetry.gauge("fine", unit="s", level=4).set(1)
+    assert telemetry.flush()
+    assert said_of(served) == {"long": ("gauge", "\u00e4" * 128, "h" * 4096)}
+
+
+def test_a_service_that_is_started_later_is_told_what_metrics_are(serve, tmp_path):
+    telemetry = Telemetry(address=str(tmp_path / "db" / "connection.json"))
+    gauge = telemetry.gauge("early", unit="K")
+    gauge.set(1)
+    server = serve(tmp_path / "db")
+    assert telemetry.flush(PATIENCE_S)
+    assert said_of(server) == {"early": ("gauge", "K", "")}
+    telemetry.finalize()
+
+
 # Gauges.
 
 

@@ -70,10 +70,21 @@ static bool start_thread(void)
     return true;
 }
 
+/* A thread that just starts may be in an allocator without a care for forks (AddressSanitizer's is one), the locks of
+   which the child would have for ever. With both locks; a moment, and not for long. */
+static void await_begun(void)
+{
+    uint64_t until_ns = telem__monotonic_ns() + 100000000;
+    struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+    while (atomic_load(&telem__state) == TELEM__RUNNING && !telem__sender.has_begun)
+        if (pthread_cond_timedwait(&telem__done, &telem__work, &until) != 0) return;
+}
+
 static void before_fork(void)
 {
     pthread_mutex_lock(&telem__api);
     pthread_mutex_lock(&telem__work);
+    await_begun();
     pthread_mutex_lock(&telem__words);
 }
 

@@ -136,6 +136,8 @@ void *telem__run(void *nothing)
     pthread_setname_np(pthread_self(), "telem");
 #endif
     pthread_mutex_lock(&telem__work);
+    telem__sender.has_begun = true;
+    pthread_cond_broadcast(&telem__done);
     for (;;) {
         uint64_t now = telem__now_ms();
         bool wants_now = is_flush_wanted() && telem__link.attempts == telem__flushes.attempts;

@@ -65,6 +65,7 @@ struct telem__sender {
     uint64_t round_ms;
     uint64_t sequence;
     int64_t totals_time;
+    bool has_begun; /* its thread runs */
     bool stops;
     bool is_over;
     uint64_t stop_by_ms;

@@ -509,8 +509,8 @@ static int count_threads(void)
     return 0;
 }
 
-/* So many samples a second, of a few series, for a while. */
-static int steady(int per_second, int ms)
+/* So many samples a second, of a few series, for a while; `code` is how it ends. What is refused is flushed, too. */
+static int steady(int per_second, int ms, int code)
 {
     telem_gauge *gauges[4];
     for (int i = 0; i < 4; i++) {
@@ -527,9 +527,9 @@ static int steady(int per_second, int ms)
         }
         pause_us(1000);
     }
-    flush();
+    must(telem_flush(PATIENCE_MS) == 0 || code != 0, "telem_flush");
     print_counts(stdout);
-    return 0;
+    return code;
 }
 
 static int count_row(void *context, size_t count, const char *const *columns, const telem_value *values)
@@ -610,7 +610,7 @@ int main(int argc, char **argv)
     if (strcmp(what, "refused") == 0) return refused();
     if (strcmp(what, "alone") == 0) return alone();
     if (strcmp(what, "threads_of_process") == 0) return count_threads();
-    if (strcmp(what, "steady") == 0) return steady(first, second);
+    if (strcmp(what, "steady") == 0) return steady(first, second, argc > 4 ? atoi(argv[4]) : 0);
     if (strcmp(what, "ask") == 0) return ask(more);
     fprintf(stderr, "unknown: %s\n", what);
     return 2;

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Mapping, Opt
 
 from . import _default
 from ._choice import IS_COMPILED, Incrementer, Observer, Setter
-from ._points import INFINITE, INT_MAX, Number, Refused, Tag, micros_of, Moment, now_micros, number_of
+from ._points import INFINITE, INT_MAX, Number, Refused, Tag, micros_of, Moment, name_of, now_micros, number_of
 from ._sender import Sender, Totals
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ class Metric:
     name
         Letters, digits and ``-_./``; any other character is stored as ``_``.
     unit, help
-        For readers: such as ``"s"`` or ``"bytes"``, and one sentence.
+        Such as ``"s"`` or ``"bytes"``, and one sentence: in the table ``metrics``, and on axes. What the service knows of the
+        metric already stays.
     tags
         Tags of every value, beside those of the :class:`telem.Telemetry`.
     level
@@ -228,11 +229,18 @@ class Metric:
         try:
             self._is_kept = 1 <= self.level <= telemetry.level or self.level <= 0 < telemetry.level
             self._open(telemetry)
+            if self._is_kept and (self.unit or self.help):
+                for name, kind, unit in self._described():
+                    self._sender.describe(name_of(name, "the name of a metric"), kind, unit, self.help)
         except Exception as error:  # noqa: BLE001: a bad name must not keep a job from starting
             self._is_kept = False
             self._refused(error)
 
     def _open(self, telemetry: "Telemetry") -> None:
+        raise NotImplementedError
+
+    def _described(self) -> List[Tuple[str, str, str]]:
+        """Its metrics as they are stored: name, type, unit."""
         raise NotImplementedError
 
     def _refused(self, error: Exception) -> None:
@@ -260,6 +268,9 @@ class Gauge(Setter, Metric):
 
     _series: "Optional[Series]" = None
 
+    def _described(self) -> List[Tuple[str, str, str]]:
+        return [(self.name, "gauge", self.unit)]
+
     def _open(self, telemetry: "Telemetry") -> None:
         self._series = None
         self._aim(self._sender.lane, None)
@@ -285,6 +296,9 @@ class Counter(Incrementer, Metric):
     where it changed. Objects with one name and equal tags share their total."""
 
     _count: Optional[Count] = None
+
+    def _described(self) -> List[Tuple[str, str, str]]:
+        return [(self.name, "counter", self.unit)]
 
     def _open(self, telemetry: "Telemetry") -> None:
         self._add: Callable[[Number], None] = lambda amount: None
@@ -342,6 +356,11 @@ class Histogram(Observer, Metric):
                          telemetry=self._given)
 
     _spread: Optional[Spread] = None
+
+    def _described(self) -> List[Tuple[str, str, str]]:
+        # Buckets and the count are numbers of values.
+        parts = (("bucket", ""), ("sum", self.unit), ("count", ""))
+        return [(f"{self.name}_{part}", "histogram", unit) for part, unit in parts]
 
     def _open(self, telemetry: "Telemetry") -> None:
         self._spread = None

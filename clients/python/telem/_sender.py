@@ -50,6 +50,13 @@ ERRANDS_MAX = 1_000
 """Most notes that wait in a process."""
 NOTES_AHEAD_MS = 10_000
 """How far the times of notes may run ahead of the clock, in milliseconds, so that each has its own."""
+DESCRIBED_MAX = 10_000
+"""Most metrics of a process that have a unit and a help."""
+DESCRIBED_AT_ONCE = 500
+"""How many of them a request tells of: a few hundred bytes each, and at most 3 MB."""
+UNIT_BYTES_MAX, HELP_BYTES_MAX = 256, 4_096
+"""What a service takes of each; the rest is cut off."""
+DESCRIBE = "/api/describe"
 REASONS_MAX = 10
 """Most reasons of a kind that are reported in a process."""
 SERIES_MAX = 100_000
@@ -124,6 +131,9 @@ class Sender:
         self._note_millis = 0
         self._totals: Dict[Tuple[Any, ...], Any] = {}
         self._series: Dict[Tuple[str, Tuple[Tag, ...]], Series] = {}
+        self._descriptions: Dict[str, Dict[str, str]] = {}
+        # Names in it that the service has not been told yet.
+        self._undescribed: List[str] = []
         self._sent = 0
         self._requests = 0
         self._losses = 0
@@ -164,6 +174,14 @@ class Sender:
                 is_plain = ("le", INFINITE) not in tags
                 found = self._series.setdefault(key, Series(head_of(metric, tags), "" if is_plain else line_of(metric, tags)))
         return found
+
+    def describe(self, metric: str, kind: str, unit: str, help: str) -> None:
+        """What a metric is: told with the next points, once. What was said first stays."""
+        said = {"type": kind, "unit": cut(unit, UNIT_BYTES_MAX), "help": cut(help, HELP_BYTES_MAX)}
+        with self._lock:
+            if metric not in self._descriptions and len(self._descriptions) < DESCRIBED_MAX:
+                self._descriptions[metric] = said
+                self._undescribed.append(metric)
 
     def put(self, series: Series, value: Number, when: Any) -> None:
         """Never waits: where the queue is full the point is dropped and counted."""
@@ -382,7 +400,20 @@ class Sender:
             if answer is None:
                 return False
             self._count(answer, count)
+        if self._undescribed:
+            self._tell_descriptions()
         return True
+
+    def _tell_descriptions(self) -> None:
+        """Points do not depend on it: it is tried once with each batch until it is heard, and a refusal ends it."""
+        with self._lock:
+            names, self._undescribed = self._undescribed[:DESCRIBED_AT_ONCE], self._undescribed[DESCRIBED_AT_ONCE:]
+        answer = self._ask(DESCRIBE, json.dumps({name: self._descriptions[name] for name in names}).encode())
+        if answer is None:
+            with self._lock:
+                self._undescribed = names + self._undescribed
+        elif answer.status >= 300:
+            self.warn("description", f"units and helps are not kept: status {answer.status}: {_message(answer.body)}")
 
     def _run_errand(self, errand: Errand, tries_max: Optional[int]) -> bool:
         answer = self._ask_until(errand.path, errand.body, tries_max)
@@ -472,6 +503,11 @@ class Sender:
         self._start()
         if wire is not None:
             wire.close()
+
+
+def cut(text: str, bytes_max: int) -> str:
+    """As much of it as fits, whole characters."""
+    return str(text).encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
 def _message(body: bytes) -> str:

@@ -49,16 +49,20 @@ const VMSTAT: FieldNames = &[
     ("oom_kill", "node_vmstat_oom_kill"),
 ];
 
-/// The names and numbers of a file with one a line, in bytes where it says kB.
-pub fn parse(text: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
+/// The names of a file with one a line, each with the rest of its line: of most lines nothing more is looked at.
+pub fn entries(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     lines(text).filter_map(|line| {
-        let mut fields = fields(line);
-        let name = fields.next()?;
-        let number = number(fields.next()?)?;
-        let scale = if fields.next() == Some(b"kB") { 1_024 } else { 1 };
-        let bytes = number.checked_mul(scale).filter(|bytes| *bytes <= i64::MAX as u64)?;
-        Some((name.strip_suffix(b":").unwrap_or(name), bytes))
+        let (name, rest) = line.split_at(memchr::memchr(b' ', line)?);
+        Some((name.strip_suffix(b":").unwrap_or(name), rest))
     })
+}
+
+/// The number that follows a name, in bytes where it says kB.
+pub fn bytes(rest: &[u8]) -> Option<u64> {
+    let mut fields = fields(rest);
+    let number = number(fields.next()?)?;
+    let scale = if fields.next() == Some(b"kB") { 1_024 } else { 1 };
+    number.checked_mul(scale).filter(|bytes| *bytes <= i64::MAX as u64)
 }
 
 /// psutil's percent: what could not be given to a new process.
@@ -125,16 +129,16 @@ impl Subject for Memory {
         let mut told = false;
         if let Some(text) = self.meminfo.read() {
             let (mut total, mut available) = (0, None);
-            for (name, bytes) in parse(text) {
+            for (name, rest) in entries(text) {
+                let Some(slot) = self.sizes.find(name) else { continue };
+                let Some(bytes) = bytes(rest) else { continue };
                 match name {
                     b"MemTotal" => total = bytes,
                     b"MemAvailable" => available = Some(bytes),
                     _ => {}
                 }
-                if let Some(slot) = self.sizes.find(name) {
-                    told = true;
-                    out.int(slot, bytes);
-                }
+                told = true;
+                out.int(slot, bytes);
             }
             if total > 0 && self.size.replace(total) != Some(total) {
                 self.news = Some(total);
@@ -147,8 +151,9 @@ impl Subject for Memory {
             out.lacks("memory");
         }
         if let Some(text) = self.vmstat.read() {
-            for (name, count) in parse(text) {
-                if let Some(slot) = self.events.find(name) {
+            for (name, rest) in entries(text) {
+                let Some(slot) = self.events.find(name) else { continue };
+                if let Some(count) = bytes(rest) {
                     out.int(slot, count);
                 }
             }

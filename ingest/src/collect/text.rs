@@ -3,8 +3,12 @@
 //! No crate for `/proc` is used: those build maps and strings at every read, and several of their parsers panic on a
 //! line that is cut short.
 
+use atoi::FromRadix10Checked;
+
+/// The text between line feeds, of which there are many in files of which a few lines are wanted.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|byte| *byte == b'\n')
+    let ends = memchr::memchr_iter(b'\n', text).chain(std::iter::once(text.len()));
+    ends.scan(0, |begin, end| Some(&text[std::mem::replace(begin, end + 1)..end]))
 }
 
 /// The text between blanks.
@@ -14,8 +18,10 @@ pub fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// A whole number without a sign. A number beyond [`i64::MAX`] is not a count: it is damage, or below zero.
 pub fn number(field: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(field).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?;
-    digits.parse().ok().filter(|number| *number <= i64::MAX as u64)
+    match u64::from_radix_10_checked(field) {
+        (Some(number), digits) if digits == field.len() && digits > 0 && number <= i64::MAX as u64 => Some(number),
+        _ => None,
+    }
 }
 
 /// A finite number.

@@ -49,8 +49,15 @@ pub(super) fn kind(error: &DataFusionError) -> ErrorKind {
     }
 }
 
+/// Other databases' way to say it, which the parser half knows.
+const ASOF_JOIN: &str = "ASOF JOIN is a table here: SELECT * FROM asof('left', 'right', tolerance => '10 seconds', by => \
+                         'host')";
+
 pub(super) fn text(error: &DataFusionError) -> String {
     let mut text = one_line(&layered_text(error));
+    if text.starts_with("Unsupported JOIN operator AsOf") || text.contains("Expected: MATCH_CONDITION") {
+        return ASOF_JOIN.to_owned();
+    }
     text.push_str(hint(&text));
     // A function's own message about its arguments comes wrapped in the layers that called it.
     let Some((_, told)) = text.split_once("coercion failed with: ") else { return text };
@@ -71,6 +78,8 @@ fn hint(text: &str) -> &'static str {
         || is(&["cannot read the SQL", "end of statement, found: -"])
     {
         "; a name with other characters than letters, digits and _ needs quotes: \"train/loss\""
+    } else if is(&["cannot read the SQL", "Expected: JOIN, found: LEFT"]) {
+        "; an ASOF LEFT JOIN is a table here: SELECT * FROM asof('left', 'right')"
     } else {
         ""
     }

@@ -7,13 +7,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray, new_null_array,
-};
-use arrow::compute::SortOptions;
-use arrow::datatypes::{DataType, Float64Type, SchemaRef, TimestampMicrosecondType};
-use arrow::row::{OwnedRow, RowConverter, Rows, SortField};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
+use arrow::array::{AsArray, Float64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray};
+use arrow::datatypes::{Float64Type, SchemaRef, TimestampMicrosecondType};
+use arrow::row::{OwnedRow, Rows};
 use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -27,7 +23,11 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::NAME;
 use crate::operator::rebuilt;
+use crate::table::keys::KeyRows;
 use crate::table::ordering;
+
+/// Where the tags begin on both sides, behind the time.
+const TAGS_AT: usize = 1;
 
 /// Which rows of the two sides belong together.
 #[derive(Clone, Debug)]
@@ -140,46 +140,6 @@ impl ExecutionPlan for AsofExec {
     }
 }
 
-/// The tags of rows in a form that is compared as they are sorted.
-struct KeyRows {
-    converter: RowConverter,
-    columns: usize,
-}
-
-impl KeyRows {
-    fn new(columns: usize) -> Result<Self> {
-        let options = SortOptions { descending: false, nulls_first: true };
-        let tag = || SortField::new_with_options(DataType::Utf8View, options);
-        // Without tags all rows have the same ones.
-        let fields = match columns {
-            0 => vec![SortField::new(DataType::Boolean)],
-            _ => std::iter::repeat_with(tag).take(columns).collect(),
-        };
-        Ok(Self { converter: RowConverter::new(fields)?, columns })
-    }
-
-    fn of(&self, batch: &RecordBatch) -> Result<Rows> {
-        let none = || vec![new_null_array(&DataType::Boolean, batch.num_rows())];
-        let columns: Vec<ArrayRef> = match self.columns {
-            0 => none(),
-            count => batch.columns().iter().skip(1).take(count).cloned().collect(),
-        };
-        Ok(self.converter.convert_columns(&columns)?)
-    }
-
-    /// For an error: `host=n1, gpu=0`.
-    fn describe(&self, key: &OwnedRow, names: &[String]) -> Result<String> {
-        let columns = self.converter.convert_rows([key.row()])?;
-        let mut words = Vec::with_capacity(names.len());
-        for (name, column) in names.iter().zip(&columns) {
-            if column.is_valid(0) {
-                words.push(format!("{name}={}", ArrayFormatter::try_new(column, &FormatOptions::default())?.value(0)));
-            }
-        }
-        Ok(words.join(", "))
-    }
-}
-
 struct RightBatch {
     keys: Rows,
     times: TimestampMicrosecondArray,
@@ -214,7 +174,7 @@ impl RightSide {
                 return internal_err!("the right side of {NAME} has {} columns", batch.num_columns());
             };
             self.batch = Some(RightBatch {
-                keys: self.keys.of(&batch)?,
+                keys: self.keys.of(&batch, TAGS_AT)?,
                 times: times.as_primitive::<TimestampMicrosecondType>().clone(),
                 values: values.as_primitive::<Float64Type>().clone(),
                 bytes: batch.get_array_memory_size(),
@@ -269,7 +229,7 @@ struct AsofMerge {
 impl AsofMerge {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         let Some(batch) = self.left.next().await.transpose()? else { return Ok(None) };
-        let keys = self.keys.of(&batch)?;
+        let keys = self.keys.of(&batch, TAGS_AT)?;
         self.memory.try_resize(batch.get_array_memory_size() + keys.size() + self.right.bytes())?;
         let times = batch.column(0).as_primitive::<TimestampMicrosecondType>();
         let mut found: Vec<Option<f64>> = Vec::with_capacity(batch.num_rows());

@@ -158,6 +158,22 @@ async fn wrong_arguments_are_named() {
 }
 
 #[tokio::test]
+async fn the_words_of_other_databases_are_answered_with_how_it_is_written_here() {
+    let answers = answers(&[
+        "SELECT * FROM loss ASOF JOIN load MATCH_CONDITION (loss.ts >= load.ts) ON loss.host = load.host",
+        "SELECT * FROM loss ASOF JOIN load USING (host, ts)",
+        "SELECT * FROM loss ASOF LEFT JOIN load ON loss.ts >= load.ts",
+    ])
+    .await;
+    expect![[r#"
+        Invalid: ASOF JOIN is a table here: SELECT * FROM asof('left', 'right', tolerance => '10 seconds', by => 'host')
+        Invalid: ASOF JOIN is a table here: SELECT * FROM asof('left', 'right', tolerance => '10 seconds', by => 'host')
+        Invalid: cannot read the SQL: sql parser error: Expected: JOIN, found: LEFT at Line: 1, Column: 25; an ASOF LEFT JOIN is a table here: SELECT * FROM asof('left', 'right')
+    "#]]
+    .assert_eq(&answers);
+}
+
+#[tokio::test]
 async fn both_sides_read_only_what_can_meet() {
     let asked = Asked::load(DATA);
     let plan = asked

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use arrow::array::{
     ArrayRef, AsArray, Float64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray, UInt32Array,
 };
-use arrow::compute::{SortOptions, take};
-use arrow::datatypes::{DataType, SchemaRef, TimestampMicrosecondType};
-use arrow::row::{OwnedRow, RowConverter, SortField};
+use arrow::compute::take;
+use arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
+use arrow::row::OwnedRow;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -24,6 +24,7 @@ use futures::StreamExt;
 
 use super::NAME;
 use crate::operator::rebuilt;
+use crate::table::keys::KeyRows;
 use crate::table::ordering;
 
 const MICROS_PER_SECOND: f64 = 1e6;
@@ -104,11 +105,9 @@ impl ExecutionPlan for GapsExec {
     rebuilt!(|operator, children| operator.over(children));
 
     fn execute(&self, _partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let options = SortOptions { descending: false, nulls_first: true };
-        let tags = std::iter::repeat_with(|| SortField::new_with_options(DataType::Utf8View, options));
         let search = GapSearch {
             stretches: self.stretches.execute(0, Arc::clone(&task))?,
-            keys: RowConverter::new(tags.take(self.tags).collect())?,
+            keys: KeyRows::new(self.tags)?,
             tags: self.tags,
             longer_than: self.longer_than,
             reached: None,
@@ -125,11 +124,11 @@ impl ExecutionPlan for GapsExec {
 
 struct GapSearch {
     stretches: SendableRecordBatchStream,
-    keys: RowConverter,
+    keys: KeyRows,
     tags: usize,
     longer_than: i64,
-    /// The tags of the series that the last row was of (none of a metric without), and the last time that it reached.
-    reached: Option<(Option<OwnedRow>, i64)>,
+    /// The tags of the series that the last row was of, and the last time that it reached.
+    reached: Option<(OwnedRow, i64)>,
     output: Vec<GapColumn>,
     schema: SchemaRef,
     memory: MemoryReservation,
@@ -156,18 +155,14 @@ impl GapSearch {
     }
 
     fn search(&mut self, batch: &RecordBatch) -> Result<FoundGaps> {
-        // Rows of no columns have no number.
-        let keys = match self.tags {
-            0 => None,
-            tags => Some(self.keys.convert_columns(&batch.columns()[..tags])?),
-        };
+        let keys = self.keys.of(batch, 0)?;
         let times = |column: usize| batch.column(column).as_primitive::<TimestampMicrosecondType>().values().clone();
         let (firsts, lasts) = (times(self.tags), times(self.tags + 1));
         let mut found = FoundGaps::default();
         for (row, (first, last)) in (0_u32..).zip(firsts.iter().zip(lasts.iter())) {
-            let key = keys.as_ref().map(|keys| keys.row(row as usize));
+            let key = keys.row(row as usize);
             match &mut self.reached {
-                Some((known, reached)) if known.as_ref().map(OwnedRow::row) == key => {
+                Some((known, reached)) if known.row() == key => {
                     let is_far = first.checked_sub(*reached).is_none_or(|between| between > self.longer_than);
                     if first > reached && is_far {
                         found.rows.push(row);
@@ -176,7 +171,7 @@ impl GapSearch {
                     }
                     *reached = (*reached).max(*last);
                 }
-                reached => *reached = Some((key.map(|key| key.owned()), *last)),
+                reached => *reached = Some((key.owned(), *last)),
             }
         }
         Ok(found)

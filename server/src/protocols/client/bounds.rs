@@ -39,6 +39,12 @@ pub struct ClientLimits {
 pub const FIRST_BYTES: usize = 4 << 10;
 /// Most metrics of a database that clients describe; more have no unit and no help.
 pub const DESCRIBED_METRICS_MAX: usize = 100_000;
+/// Longest body that describes metrics over HTTP.
+pub const DESCRIPTION_BYTES_MAX: usize = 4 << 20;
+/// Longest unit in it, in bytes.
+pub const UNIT_BYTES_MAX: usize = 256;
+/// Longest help in it, in bytes.
+pub const HELP_BYTES_MAX: usize = 4 << 10;
 /// Longest frame to a client.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Rows are sent in frames of about this size.

@@ -10,7 +10,7 @@ use std::pin::Pin;
 
 use futures::StreamExt;
 use telem_engine::series::TAGS_MAX;
-use telem_engine::{Db, Durability, ErrorKind, MetaChange};
+use telem_engine::{ErrorKind, MetaChange};
 use telem_ingest::accept::frames::{AcceptedFrame, BadFrame};
 use telem_ingest::decode::frames::{self, ClientFrame, FrameHead, SampleBlocks, SeriesFrame};
 use telem_ingest::default_tags::DefaultTags;
@@ -20,7 +20,8 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::ask::{ClientRequests, QueryFrames};
-use super::bounds::{DESCRIBED_METRICS_MAX, FAREWELL_TIMEOUT, LAST_BYTES_MAX, SILENCE};
+use super::bounds::{FAREWELL_TIMEOUT, LAST_BYTES_MAX, SILENCE};
+use super::describe;
 use super::inbox::{Arrived, FrameInbox, WholeFrame};
 use super::outbox::{AnswerEnd, NO_SERIES, Outbox, Welcome};
 use super::refusals::FrameRefusals;
@@ -361,7 +362,10 @@ impl Dialogue<'_> {
         // What describes metrics is copied while somebody looks at it.
         drop(snapshot);
         self.refuse_names(0);
-        describe(state.db.clone(), changes).await;
+        // Samples do not depend on that.
+        if let Err(error) = describe::write(state.db.clone(), changes).await {
+            tracing::warn!(?error, "metrics of a client are not described");
+        }
         Ok(())
     }
 
@@ -543,32 +547,6 @@ impl Dialogue<'_> {
             self.writer.shutdown().await
         };
         timeout(FAREWELL_TIMEOUT, told).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-/// Writes down what metrics are; samples do not depend on that.
-async fn describe(db: Db, mut changes: Vec<MetaChange>) {
-    let name = |change: &MetaChange| match change {
-        MetaChange::Metric { name, .. } => Some(name.clone()),
-        _ => None,
-    };
-    changes.sort_by_key(name);
-    changes.dedup_by_key(|change| name(change));
-    if changes.is_empty() {
-        return;
-    }
-    // It waits for the disk.
-    let written = tokio::task::spawn_blocking(move || {
-        let known = db.snapshot().meta().metrics().count();
-        for change in changes.into_iter().take(DESCRIBED_METRICS_MAX.saturating_sub(known)) {
-            db.put_meta(change, Durability::Buffered)?;
-        }
-        Ok::<(), telem_engine::Error>(())
-    });
-    match written.await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "metrics of a client are not described"),
-        Err(panic) => tracing::warn!(%panic, "metrics of a client are not described"),
     }
 }
 

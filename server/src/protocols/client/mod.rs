@@ -3,11 +3,12 @@
 //! A connection is one [`conversation`], which reads frames into its [`inbox`] and answers through its [`outbox`]. Its
 //! [`series`] are numbers, so that a sample costs no search; batches go to the one writer, and nothing is read while that
 //! has no room. What HTTP answers too is asked of the same handlers ([`ask`]): notes, settings, and SQL, whose rows become
-//! columns in [`rows`].
+//! columns in [`rows`]. What frames say of metrics, HTTP may say too ([`describe`]).
 
 mod ask;
 pub(crate) mod bounds;
 mod conversation;
+mod describe;
 mod inbox;
 mod outbox;
 mod refusals;
@@ -19,6 +20,8 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use axum::Router;
+use axum::routing::post;
 use futures::future::BoxFuture;
 use telem_ingest::decode::frames::FrameError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -104,6 +107,10 @@ impl ClientProtocol {
 }
 
 impl Protocol for ClientProtocol {
+    fn routes(self: Arc<Self>) -> Router {
+        Router::new().route("/api/describe", post(describe::take)).with_state(Arc::clone(&self.state))
+    }
+
     fn frames(self: Arc<Self>) -> Option<Arc<dyn FrameService>> {
         Some(self)
     }

@@ -2,13 +2,14 @@
 //!
 //! Where the tags of the sender may change, with the slot of its job, the names are kept and looked up again.
 
-use telem_engine::{Db, ErrorKind, MetaChange, MetricKind, MetricMeta, SeriesKey};
+use telem_engine::{Db, ErrorKind, MetaChange, MetricMeta, SeriesKey};
 use telem_ingest::accept::Reason;
 use telem_ingest::accept::frames::{NumberedSeries, SeriesTable};
 use telem_ingest::decode::frames::SentSeries;
 use telem_ingest::default_tags::DefaultTags;
 
 use super::RefusalCode;
+use super::describe::completed;
 use crate::memory::{MemoryBudget, MemoryCharge, MemoryTaken};
 
 /// What a name costs beside its bytes.
@@ -126,10 +127,8 @@ impl ConnectionSeries {
         }
         let text = |bytes| std::str::from_utf8(bytes).ok();
         let (name, unit, help) = (text(series.metric)?, text(series.unit)?, text(series.help)?);
-        let before = known.cloned().unwrap_or_default();
-        let or = |known: &String, said: &str| if known.is_empty() { said.to_owned() } else { known.clone() };
-        let kind = if before.kind == MetricKind::Unknown { series.kind } else { before.kind };
-        let meta = MetricMeta { kind, unit: or(&before.unit, unit), help: or(&before.help, help) };
+        let said = MetricMeta { kind: series.kind, unit: unit.to_owned(), help: help.to_owned() };
+        let meta = completed(known, said);
         (Some(&meta) != known).then(|| MetaChange::Metric { name: name.to_owned(), meta })
     }
 }

@@ -10,6 +10,9 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use telem_engine::{MetricKind, MetricMeta};
+
+use super::bounds::UNIT_BYTES_MAX;
 use super::*;
 use crate::testing::Served;
 
@@ -221,4 +224,37 @@ async fn when_the_server_stops_what_is_on_its_way_is_stored_first() {
     held.await.unwrap();
     idles.await.unwrap();
     assert_eq!(service.samples(), 200);
+}
+
+#[tokio::test]
+async fn http_may_say_what_metrics_are_and_what_is_known_stays() {
+    let served = Served::new();
+    let told =
+        served.post("/api/describe", r#"{"power": {"type": "gauge", "unit": "W"}, "jobs": {}}"#.to_owned()).await;
+    assert_eq!((told.status, told.text()), (204, ""));
+    let more = r#"{"power": {"type": "counter", "unit": "J", "help": "Of the board."}}"#;
+    assert_eq!(served.post("/api/describe", more.to_owned()).await.status, 204);
+    let snapshot = served.state.db.snapshot();
+    let power = snapshot.meta().metric("power").unwrap();
+    let expected = MetricMeta { kind: MetricKind::Gauge, unit: "W".to_owned(), help: "Of the board.".to_owned() };
+    assert_eq!(power, &expected);
+    // No series comes about by being described.
+    assert_eq!(served.state.db.info().unwrap().series, 0);
+}
+
+#[tokio::test]
+async fn what_does_not_describe_metrics_is_refused_whole() {
+    let served = Served::new();
+    let long = "x".repeat(UNIT_BYTES_MAX + 1);
+    for (body, why) in [
+        ("[]".to_owned(), "the body is no {\"METRIC\":"),
+        (r#"{"a": {"unit": "s"}, "b": {"units": "s"}}"#.to_owned(), "unknown field `units`"),
+        (r#"{"a": {"unit": "s"}, "b": {"type": "guage"}}"#.to_owned(), "unknown variant `guage`"),
+        (r#"{"a": {"unit": "s"}, "": {"unit": "s"}}"#.to_owned(), "the metric \"\""),
+        (format!(r#"{{"a": {{"unit": "s"}}, "b": {{"unit": "{long}"}}}}"#), "the unit of \"b\" has 257 bytes"),
+    ] {
+        let answer = served.post("/api/describe", body).await;
+        assert!(answer.status == 400 && answer.text().contains(&why.replace('"', "\\\"")), "{why}: {}", answer.text());
+    }
+    assert_eq!(served.state.db.snapshot().meta().metrics().count(), 0);
 }
