@@ -58,7 +58,8 @@ function query(app, [name, how, by, where = {}]) {
   const metric = app.metric(name);
   // A group by a tag of one value says nothing.
   const useful = by.split(",").filter((key) => metric.tags.get(key) > 1);
-  return { metric: name, function: how, rate: rises(metric), by: useful, where: Object.assign(tagged(), where) };
+  const order = useful.includes("host") ? "deviation" : "max";
+  return { metric: name, function: how, rate: rises(metric), by: useful, where: Object.assign(tagged(), where), order };
 }
 
 /** Panels of the program's own metrics: those of one group and unit, such as loss and its prediction, stand in one panel. */
@@ -81,7 +82,7 @@ function program(app) {
     panels.push({
       title: group.map((one) => one.name).join(" and "),
       queries: group.map((one) => ({
-        metric: one.name, function: "avg", rate: rises(one), where: tagged(),
+        order: "deviation", metric: one.name, function: "avg", rate: rises(one), where: tagged(),
         by: ["host", "rank", "worker", "phase", "name"].filter((key) => one.tags.get(key) > 1).slice(0, 1),
       })),
     });

@@ -29,6 +29,8 @@ export function readPage(told) {
   const metrics = (told.metrics).map((m) => ({
     ...m, unit: m.unit || "", help: m.help || "", tags: new Map(Object.entries(m.tags || {})),
   }));
+  // The program's own first; then by name.
+  metrics.sort((a, b) => Number(b.own) - Number(a.own) || (a.name < b.name ? -1 : 1));
   const page = { ...told, metrics, job: told.jobs[told.jobs.length - 1] };
   return { page, skew: told.live ? told.now - Date.now() : 0 };
 }
