@@ -78,14 +78,15 @@ export function extent(lines, from, to, log, unit) {
   }
   if (log) return small === Infinity ? [0.1, 10] : [small === high ? small / 2 : small / 1.1, high * 1.1];
   if (low === Infinity) return [0, 1];
-  if (low >= 0 && low < high * 0.5) low = 0;
+  // A share is seen against the whole of nothing, and most else too.
+  if (low >= 0 && (low < high * 0.5 || (unit === "percent" && high <= 100.5))) low = 0;
   if (high <= 0 && high > low * 0.5) high = 0;
   if (low === high) {
     const pad = Math.abs(low) * 0.1 || 1;
     return low >= 0 && low - pad < 0 ? [0, high + pad] : [low === 0 ? 0 : low - pad, high + pad];
   }
   const pad = (high - low) * 0.06;
-  if (unit === "percent" && high > 60 && high <= 100.5) return [low === 0 ? 0 : Math.max(0, low - pad), 102];
+  if (unit === "percent" && low === 0 && high > 60 && high <= 100.5) return [0, 101];
   return [low === 0 ? 0 : low - pad, high === 0 ? 0 : high + pad];
 }
 

@@ -162,7 +162,7 @@ async function numbers(app, side, signal) {
   return found;
 }
 
-/** The metrics of both, those first that changed most; what only one of them has comes last. */
+/** The metrics of both, those first that changed most; telem's own cost, and what only one of them has, come last. */
 function compared(left, right) {
   const rows = [...new Set([...left.keys(), ...right.keys()])].map((name) => {
     const [a, b] = [left.get(name), right.get(name)];
@@ -170,7 +170,8 @@ function compared(left, right) {
     const size = whole ? Math.max(Math.abs(a.mean), Math.abs(b.mean)) : 0;
     return { name, left: a, right: b, change: whole ? (size ? (b.mean - a.mean) / size : 0) : 0, whole };
   });
-  return rows.sort((p, q) => Number(q.whole) - Number(p.whole) || Math.abs(q.change) - Math.abs(p.change) || (p.name < q.name ? -1 : 1));
+  const own = ({ name }) => name.startsWith("telem_");
+  return rows.sort((p, q) => Number(q.whole) - Number(p.whole) || Number(own(p)) - Number(own(q)) || Math.abs(q.change) - Math.abs(p.change) || (p.name < q.name ? -1 : 1));
 }
 
 function changeText(left, right, change) {

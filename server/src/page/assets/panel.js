@@ -280,9 +280,8 @@ export class Panel {
     put(this.tip, make("b", when), make("table", rows), more > 0 && make("small", `${more} more`));
     this.tip.hidden = found.length === 0;
     if (this.tip.hidden) return;
-    const left = x > frame.width / 2;
-    this.tip.style.left = left ? "" : `${Math.round(x + 12)}px`;
-    this.tip.style.right = left ? `${Math.round(frame.width - x + 12)}px` : "";
+    const wide = this.tip.offsetWidth, left = x > frame.width / 2 ? x - wide - 12 : x + 12;
+    this.tip.style.left = `${Math.round(Math.max(-8, Math.min(frame.width - wide + 8, left)))}px`;
   }
 
   /** Pointer and keys on the picture. */

@@ -39,7 +39,9 @@ export class Ruler {
     try {
       const body = JSON.stringify(wire({ ...range, columns: 300, queries: [query] }));
       await lines("api/panels", { body }, (answer) => {
-        if (answer.panel === 0 && !answer.error) this.lines = received(answer, query, 0).lines;
+        if (answer.panel !== 0 || answer.error) return;
+        const { lines: one, unit } = received(answer, query, 0);
+        Object.assign(this, { lines: one, unit });
       });
     } catch {
       // A ruler without its line is a ruler still.
@@ -57,7 +59,7 @@ export class Ruler {
     const frame = new Frame(width, height, all.from, Math.max(all.to, all.from + 1), 0, 1, false);
     Object.assign(frame, { left: 12, right: width - 12, top: 4, bottom: height - 18 });
     const lines = this.lines.map((line) => ({ ...line, colour: colour(0), strong: false }));
-    [frame.low, frame.high] = extent(lines, all.from, all.to, false, "");
+    [frame.low, frame.high] = extent(lines, all.from, all.to, false, this.unit);
     this.frame = frame;
     draw(this.canvas, frame, lines, { unit: "", utc: this.app.utc, bare: true });
     const pen = this.canvas.getContext("2d");
