@@ -15,4 +15,25 @@ macro_rules! asset {
 }
 
 /// What the document loads.
-pub const FILES: &[PageFile] = &[asset!("style.css", STYLE), asset!("app.js", SCRIPT)];
+pub const FILES: &[PageFile] = &[
+    asset!("style.css", STYLE),
+    asset!("app.js", SCRIPT),
+    asset!("ask.js", SCRIPT),
+    asset!("board.js", SCRIPT),
+    asset!("chart.js", SCRIPT),
+    asset!("compare.js", SCRIPT),
+    asset!("dom.js", SCRIPT),
+    asset!("heat.js", SCRIPT),
+    asset!("job.js", SCRIPT),
+    asset!("metrics.js", SCRIPT),
+    asset!("node.js", SCRIPT),
+    asset!("nodes.js", SCRIPT),
+    asset!("panel.js", SCRIPT),
+    asset!("ruler.js", SCRIPT),
+    asset!("self.js", SCRIPT),
+    asset!("series.js", SCRIPT),
+    asset!("sql.js", SCRIPT),
+    asset!("state.js", SCRIPT),
+    asset!("time.js", SCRIPT),
+    asset!("units.js", SCRIPT),
+];
