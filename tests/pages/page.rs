@@ -72,7 +72,7 @@ pub fn examples(page: &str, text: &str) -> Result<Vec<Example>, String> {
             continue;
         };
         let language = language(name).ok_or_else(|| {
-            format!("{place}: a block of '{name}'; expected sh, sql, python, or text or toml for what nobody types")
+            format!("{place}: a block of '{name}'; expected sh, sql, python, c, or text or toml for what nobody types")
         })?;
         let mut block = String::new();
         loop {
@@ -93,7 +93,8 @@ fn language(name: &str) -> Option<Language> {
         "sh" => Language::Shell,
         "sql" => Language::Sql,
         "python" => Language::Python,
-        "text" | "toml" => Language::Shown,
+        // What is in C is compiled and run by tests/py/test_c_client.py.
+        "text" | "toml" | "c" => Language::Shown,
         _ => return None,
     })
 }
