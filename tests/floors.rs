@@ -75,7 +75,7 @@ const HOUSES: [House; 4] = [
                 "startup",
             ],
             &["http", "private_file", "protocol", "tls", "token"],
-            &["answers", "connection", "launch", "walks"],
+            &["answers", "connection", "launch", "page", "walks"],
             &["client", "info"],
             &["slots"],
             &["state"],

@@ -32,6 +32,7 @@ mod names;
 mod nodes;
 mod opentsdb;
 mod oracle;
+mod page;
 mod pages;
 mod process;
 mod property;

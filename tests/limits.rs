@@ -54,6 +54,7 @@ fn tables() -> Vec<LimitTable> {
                    Of nodes: [nodes.md](nodes.md#limits).\n",
             ..table("HTTP (`server`, `ServerLimits`)", limits::http())
         },
+        table("The page (`server`, `protocols/page`)", limits::page()),
         table("OpenTSDB's telnet (`server`, `TelnetLimits`)", limits::telnet()),
         table("The client protocol (`server`, `ClientLimits`)", limits::clients()),
         table("Dragon's node server, and tunnels (`server`)", limits::dragon()),

@@ -4,6 +4,7 @@ mod export;
 mod faults;
 mod forward;
 mod hangup;
+mod page;
 
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};

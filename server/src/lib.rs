@@ -24,6 +24,7 @@ pub mod membership;
 pub mod memory;
 pub mod missing;
 pub mod net;
+pub mod page;
 pub mod private_dir;
 pub mod private_file;
 pub mod protocol;

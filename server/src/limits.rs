@@ -35,6 +35,11 @@ use crate::protocols::dragon::config::FILE_BYTES_MAX;
 use crate::protocols::dragon::node;
 use crate::protocols::job::BODY_BYTES_MAX;
 use crate::protocols::opentsdb::TelnetLimits;
+use crate::protocols::page::panels::{
+    CELLS_MAX, COLUMNS_MAX, KEYS_MAX, LINES_MAX, NAMES_MAX, PANELS_AT_ONCE, PANELS_BYTES_MAX, PANELS_MAX,
+    ROWS_MAX as HEAT_ROWS_MAX,
+};
+use crate::protocols::page::start::{self, METRICS_MAX};
 use crate::service::FILES_BESIDE;
 use crate::service::parts::HEAD_CONNECTIONS_MAX;
 use crate::service::room::{FREE_BYTES_MIN, TRY_ANYWAY_EVERY, TRY_EVERY};
@@ -112,6 +117,34 @@ pub fn dragon() -> Vec<LimitRow> {
             "",
         ),
         LimitRow::new("reasons of a failing tunnel that are told (`REASONS_MAX` of `reverse`)", count(REASONS_MAX), ""),
+    ]
+}
+
+/// Limits of what the page asks.
+pub fn page() -> Vec<LimitRow> {
+    vec![
+        LimitRow::new("bytes of a question (`PANELS_BYTES_MAX`)", bytes(PANELS_BYTES_MAX), "413"),
+        LimitRow::new("panels of a request (`PANELS_MAX`)", count(PANELS_MAX), "400: ask in several"),
+        LimitRow::new(
+            "of these worked on at once (`PANELS_AT_ONCE`), within the limits of queries",
+            count(PANELS_AT_ONCE),
+            "the others wait",
+        ),
+        LimitRow::new("columns of a panel (`COLUMNS_MAX`)", count(COLUMNS_MAX), "400: ask for longer steps"),
+        LimitRow::new("lines of a panel that are sent (`LINES_MAX`)", count(LINES_MAX), "among the others"),
+        LimitRow::new("rows of a heat map (`ROWS_MAX` of `panels`)", count(HEAT_ROWS_MAX), "left out"),
+        LimitRow::new(
+            "cells of a panel that are looked at, of all lines (`CELLS_MAX`)",
+            count(CELLS_MAX),
+            "an error of the panel: fewer columns, or a filter",
+        ),
+        LimitRow::new("tags that make lines or are filtered by (`KEYS_MAX`)", count(KEYS_MAX), "an error of the panel"),
+        LimitRow::new("values of a filter (`NAMES_MAX`)", count(NAMES_MAX), "an error of the panel"),
+        LimitRow::new(
+            "metrics, nodes and jobs that `/api/page` tells (`METRICS_MAX`, `NODES_MAX`, `JOBS_MAX` of `start`)",
+            format!("{}, {}, {}", count(METRICS_MAX), count(start::NODES_MAX), count(start::JOBS_MAX)),
+            "counted; a search finds metrics",
+        ),
     ]
 }
 

@@ -59,6 +59,7 @@ use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
 use crate::http::ApiError;
 use crate::http::asker::{Asker, Presence};
+use crate::page;
 use crate::protocol::{ByteStream, FrameClient, FrameRefusal, FrameService, LineClient, LineService, OwnListener};
 use crate::slots::{self, JobCaller, JobId, JobSlots, JobTie, ProcessMark};
 use crate::state::ServerLimits;
@@ -125,6 +126,8 @@ struct Answers {
     http: Option<Router>,
     lines: Option<Arc<dyn LineService>>,
     frames: Option<Arc<dyn FrameService>>,
+    /// The shell of the page is here, which everybody may see.
+    has_page: bool,
     /// Every client needs the token: the process at the other end of the connection is not the one that asks.
     is_tunnel: bool,
 }
@@ -149,7 +152,7 @@ pub async fn serve(
     let (node, slots, socket) = (Arc::clone(&listeners.node), listeners.slots, listeners.socket);
     let wrong = WrongTokens::default();
     let Services { http, lines, frames, listeners: _ } = services;
-    let answers = Arc::new(Answers { http: Some(http), lines, frames, is_tunnel: false });
+    let answers = Arc::new(Answers { http: Some(http), lines, frames, has_page: true, is_tunnel: false });
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let mut ports = vec![(listeners.tcp, Arc::clone(&answers))];
@@ -162,7 +165,8 @@ pub async fn serve(
                 ports.push((tcp, Arc::new(Answers { lines: Some(lines), ..Answers::default() })));
             }
             BoundListener::Tunnel(tcp) => {
-                let answers = Answers { http: answers.http.clone(), is_tunnel: true, ..Answers::default() };
+                let http = answers.http.clone();
+                let answers = Answers { http, has_page: true, is_tunnel: true, ..Answers::default() };
                 ports.push((tcp, Arc::new(answers)));
             }
             BoundListener::Datagrams(udp, service) => {
@@ -500,12 +504,20 @@ impl Door {
         }
     }
 
-    async fn answer(&self, mut request: axum::extract::Request, guest: &Guest, answers: &Answers) -> Response {
+    async fn answer(&self, request: axum::extract::Request, guest: &Guest, answers: &Answers) -> Response {
+        let is_admitted = self.rules.admits_page(request.headers());
+        let mut response = self.judge(request, guest, answers).await;
+        page::guard(response.headers_mut(), is_admitted);
+        response
+    }
+
+    async fn judge(&self, mut request: axum::extract::Request, guest: &Guest, answers: &Answers) -> Response {
         name_host(&mut request);
         let (method, headers) = (request.method(), request.headers());
         match self.rules.admit(headers, &guest.access) {
             Ok(()) => guest.admit(),
             Err(_) if self.rules.is_preflight(method, headers) => {}
+            Err(_) if answers.has_page && page::is_for_the_shell(method, request.uri().path()) => {}
             Err(refusal) => {
                 if headers.contains_key(header::AUTHORIZATION) {
                     self.wrong.tell(guest, request.uri().path());

@@ -98,6 +98,8 @@ pub struct ServiceOptions {
     pub uid: u32,
     /// Users who need no token on loopback and on the socket, besides us and root.
     pub allowed_uids: Vec<u32>,
+    /// Over TCP everybody needs the token.
+    pub is_token_required: bool,
     /// Where the socket is made.
     pub socket_place: SocketPlace,
     /// 0 where nothing is taken.
@@ -199,6 +201,7 @@ impl fmt::Display for Ready {
         if let Some(dragon) = &self.dragon {
             writeln!(f, "{}", dragon.sentence())?;
         }
+        writeln!(f, "page {}/", self.url)?;
         // Last, so that who waits for this line finds everything in place.
         write!(f, "listening on {}", self.url)
     }

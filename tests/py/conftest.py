@@ -20,7 +20,9 @@ class Server:
     """`telem serve` on one directory, or another command that serves."""
 
     def __init__(self, *arguments):
-        command = [TELEM, *map(str, arguments), "--listen", "127.0.0.1:0"]
+        command = [TELEM, *map(str, arguments)]
+        if "--listen" not in command:
+            command += ["--listen", "127.0.0.1:0"]
         self.runtime = tempfile.TemporaryDirectory()
         self.process = subprocess.Popen(
             command,

@@ -23,6 +23,7 @@ mod mv;
 pub(crate) mod node;
 mod nodes;
 mod one_job;
+mod open;
 mod output;
 mod page;
 mod pending;
@@ -137,6 +138,7 @@ enum Command {
     Put(put::PutArgs),
     Node(Box<node::NodeArgs>),
     Nodes(nodes::NodesArgs),
+    Open(open::OpenArgs),
 }
 
 /// The exit code where there are warnings.
@@ -266,6 +268,7 @@ pub fn main() -> ExitCode {
         Command::Put(args) => put::run(args),
         Command::Node(args) => node::run(*args),
         Command::Nodes(args) => nodes::run(&args),
+        Command::Open(args) => open::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -105,6 +105,12 @@ pub struct ReachArgs {
     /// Such as Grafana's on this machine; may be repeated.
     #[arg(long, hide_short_help = true, value_name = "NAME")]
     pub allow_user: Vec<String>,
+    /// Require the token over TCP of your own processes, too
+    ///
+    /// A tunnel that begins on a machine which others use lets all of them in as you: this closes that. The Unix socket
+    /// needs no token. Lines of OpenTSDB's telnet and datagrams cannot carry one, and are refused.
+    #[arg(long, hide_short_help = true)]
+    pub require_token: bool,
     /// Where to write URL, socket and token, readable by you alone [default: connection.json in the data directory; of `replay`, beside the socket]
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub connection_file: Option<PathBuf>,
@@ -350,6 +356,7 @@ impl NodeServiceArgs {
             opentsdb_exact: false,
             cors_domains: None,
             allow_user: self.reach.allow_user.clone(),
+            require_token: false,
             connection_file: self.reach.connection_file.clone(),
             tls: self.reach.tls.clone(),
             dragon: DragonArgs::default(),
@@ -467,6 +474,7 @@ fn options(
         token: token.map_err(CliFailure::usage)?,
         uid,
         allowed_uids,
+        is_token_required: reach.require_token,
         socket_place: SocketPlace::OfUser { xdg_runtime_dir: runtime_dir },
         level: 0,
         fidelity: if reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },

@@ -78,6 +78,16 @@ fn fuller<'a>(one: &'a Json, other: &'a Json) -> &'a Json {
     if is_id_alone(one) { other } else { one }
 }
 
+impl<'a> JobNodes<'a> {
+    pub fn job(&self) -> &'a Json {
+        self.job
+    }
+
+    pub fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+}
+
 impl JobNodes<'_> {
     /// A line a fact. `runs` says of a job without an end whether it runs; `until` is the time of its last sample.
     pub fn write(&self, f: &mut fmt::Formatter<'_>, runs: bool, until: Option<&str>) -> fmt::Result {

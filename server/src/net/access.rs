@@ -59,13 +59,15 @@ pub struct Rules {
     own_uid: u32,
     /// Whose pages a browser here may let ask.
     pages: Cors,
+    /// Over TCP everybody needs the token.
+    is_token_required: bool,
 }
 
 impl Rules {
     /// Admits `own_uid`, root and `allowed`; others by `token`.
     pub fn new(token: Token, own_uid: u32, allowed: impl IntoIterator<Item = u32>) -> Self {
         let uids = allowed.into_iter().chain([own_uid, ROOT]).collect();
-        Self { token, uids, own_uid, pages: Cors::default() }
+        Self { token, uids, own_uid, pages: Cors::default(), is_token_required: false }
     }
 
     /// Also admits pages of other origins, where a browser of an admitted user shows them.
@@ -73,9 +75,19 @@ impl Rules {
         Self { pages, ..self }
     }
 
+    /// Whether everybody needs the token over TCP. Who stands behind a tunnel looks like its owner.
+    pub fn with_token_of_all(self, is_token_required: bool) -> Self {
+        Self { is_token_required, ..self }
+    }
+
     /// Whether this only asks if a page may ask: a browser sends no token with that.
     pub fn is_preflight(&self, method: &Method, headers: &HeaderMap) -> bool {
         *method == Method::OPTIONS && self.pages.admits(headers)
+    }
+
+    /// Whether a page of another origin made this, which was named.
+    pub fn admits_page(&self, headers: &HeaderMap) -> bool {
+        self.pages.admits(headers)
     }
 
     /// Whose a connection is, as far as that takes no time.
@@ -134,6 +146,10 @@ impl Rules {
         let gone = |reason: &str| Access::Stranger { reason: reason.to_owned(), source: StrangerSource::Unknown };
         match owner {
             Some(SocketOwner { end: SocketHold::Unknown, .. }) => gone(HUNG_UP),
+            Some(SocketOwner { uid, .. }) if self.is_token_required => Access::Stranger {
+                reason: "this server requires it of everybody over TCP (--require-token)".to_owned(),
+                source: StrangerSource::User(uid),
+            },
             Some(SocketOwner { uid, .. }) if self.uids.contains(&uid) => Access::Loopback { uid },
             Some(SocketOwner { uid, .. }) => self.stranger_uid(uid),
             None => gone(GONE),

@@ -6,4 +6,5 @@ pub mod influx;
 pub mod info;
 pub mod job;
 pub mod opentsdb;
+pub mod page;
 pub mod sql;

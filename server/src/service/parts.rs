@@ -121,7 +121,9 @@ pub(super) async fn build(
         ready,
         listeners: Listeners { tcp, tls, socket: Some(socket), node, slots: slots.clone(), own },
         services,
-        rules: Rules::new(keys.token, options.uid, options.allowed_uids.clone()).with_pages(options.cors.clone()),
+        rules: Rules::new(keys.token, options.uid, options.allowed_uids.clone())
+            .with_pages(options.cors.clone())
+            .with_token_of_all(options.is_token_required),
         limits,
         collectors,
         connection_file,

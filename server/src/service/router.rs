@@ -25,6 +25,7 @@ use crate::protocols::influx::Influx;
 use crate::protocols::info::InfoApi;
 use crate::protocols::job::JobApi;
 use crate::protocols::opentsdb::{OpenTsdb, TelnetLimits};
+use crate::protocols::page::PageApi;
 use crate::protocols::sql::SqlApi;
 use crate::state::State;
 
@@ -48,6 +49,7 @@ fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Proto
         Arc::new(InfoApi::new(state())),
         Arc::new(JobApi::new(state())),
         opentsdb,
+        Arc::new(PageApi::new(state())),
         Arc::new(SqlApi::new(state())),
     ]
 }

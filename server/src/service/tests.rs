@@ -29,6 +29,7 @@ fn options(dir: &Path, data: &str) -> ServiceOptions {
         connection_file: None,
         token: None,
         uid: rustix::process::getuid().as_raw(),
+        is_token_required: false,
         allowed_uids: Vec::new(),
         socket_place: SocketPlace::In(dir.join("run")),
         level: 1,

@@ -33,5 +33,6 @@ fn absolute(path: &Path) -> PathBuf {
 
 pub fn greeting(ready: &Ready, job: &str) -> String {
     let recovery = ready.recovery.as_ref().map(|text| format!(" · recovered: {text}")).unwrap_or_default();
-    format!("listening on {} · job {job} · live data in {}{recovery}", ready.url, ready.data.display())
+    let (url, data) = (&ready.url, ready.data.display());
+    format!("listening on {url} · page {url}/ · job {job} · live data in {data}{recovery}")
 }

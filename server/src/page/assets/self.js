@@ -1,0 +1,54 @@
+// telem itself: what recording and answering cost.
+
+import { make, put } from "./dom.js";
+import { Board } from "./board.js";
+import { tagged } from "./state.js";
+import { rises } from "./series.js";
+
+const PANELS = [
+  ["Cost", [
+    ["CPU of telem", ["telem_server_cpu_seconds_total"]], ["Memory of telem", ["telem_server_resident_memory_bytes"]],
+    ["Time of a collector's tick", ["telem_ingest_tick_seconds"]], ["Threads and open files", ["telem_server_threads", "telem_server_open_fds"]],
+  ]],
+  ["Samples in", [
+    ["Accepted and written", ["telem_ingest_samples_accepted_total", "telem_ingest_samples_written_total"]],
+    ["Rejected and lost", ["telem_ingest_samples_rejected_total", "telem_ingest_samples_lost_total"]],
+    ["Waiting in the queue", ["telem_ingest_queue_samples"]], ["Ticks skipped", ["telem_ingest_ticks_skipped_total"]],
+  ]],
+  ["Questions", [
+    ["Queries", ["telem_query_queries_total", "telem_query_queries_refused_total"]], ["Queries running", ["telem_query_queries_running"]],
+  ]],
+  ["Storage", [
+    ["On disk and in the log", ["telem_engine_disk_bytes", "telem_engine_wal_bytes"]], ["Samples stored", ["telem_engine_samples", "telem_engine_samples_unflushed"]],
+    ["Series", ["telem_engine_series"]], ["Files", ["telem_engine_segments"]], ["Syncs and flushes", ["telem_ingest_syncs_total", "telem_ingest_flushes_total"]],
+  ]],
+];
+
+export function show(app, root) {
+  const board = new Board(app);
+  const parts = [];
+  for (const [heading, panels] of PANELS) {
+    const grid = make("div.grid");
+    for (const [title, names] of panels) {
+      const there = names.map((name) => app.metric(name)).filter((metric) => metric?.series > 0);
+      if (!there.length) continue;
+      const queries = there.map((metric) => ({
+        metric: metric.name, function: "avg", rate: rises(metric), where: tagged(), order: "deviation",
+        by: there.length === 1 && metric.tags.get("host") > 1 ? ["host"] : [],
+      }));
+      grid.append(board.add({ queries, log: false, smooth: 0, since: false }, { title }).element);
+    }
+    if (grid.childElementCount) parts.push(make("section", make("h2", heading), grid));
+  }
+  put(root, make("h1", "telem"), make("p.meta", `What it costs to record and to answer. Version ${app.page.version}${app.page.level ? `, level ${app.page.level}` : ""}.`),
+    parts.length ? parts : make("p.word", "telem's own metrics were not recorded here."));
+  return {
+    update({ ranged }) {
+      if (ranged) board.refresh();
+      else board.redraw();
+    },
+    pace: () => board.pace(),
+    tick: () => board.tick(),
+    end: () => board.end(),
+  };
+}

@@ -1,0 +1,148 @@
+//! `POST /api/panels`: many panels in one request, each answered by a line of JSON as soon as it is ready, in order.
+//!
+//! A panel is a question about one metric ([`question`]). Its samples are folded into the columns of a grid
+//! ([`grid`]), where they are: the average of all samples with the least and the greatest in one pass ([`fold`]), sums
+//! and rates by the pipeline of time series ([`series`]). The lines that come of it meet here ([`lines`]); here it is
+//! decided which of them are sent and what stands for the others ([`choice`], [`answer`]).
+
+mod answer;
+mod choice;
+mod fold;
+mod grid;
+mod lines;
+mod question;
+mod series;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State as Of};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use serde::Serialize;
+use serde_json::Value as Json;
+use telem_engine::ErrorKind;
+
+use self::answer::PanelAnswer;
+use self::grid::PanelGrid;
+use self::lines::PanelLines;
+use self::question::{LineFunction, Panel, PanelsQuestion};
+use crate::http::{ApiError, body};
+use crate::state::State;
+
+/// Most bytes of a request.
+pub(crate) const PANELS_BYTES_MAX: usize = 256 << 10;
+/// Most panels of a request.
+pub(crate) const PANELS_MAX: usize = 64;
+/// Panels of a request that are worked on at once.
+pub(crate) const PANELS_AT_ONCE: usize = 2;
+/// Most columns that may be asked for; one more may come, as the grid does not begin where the range does.
+pub(crate) const COLUMNS_MAX: usize = 2_000;
+/// Most lines of a panel that are sent.
+pub(crate) const LINES_MAX: usize = 256;
+/// Most rows of a heat map.
+pub(crate) const ROWS_MAX: usize = 2_000;
+/// Most cells (lines times columns) of a panel that are looked at, also of lines that are not sent.
+pub(crate) const CELLS_MAX: usize = 4_000_000;
+/// Most tag keys that make lines, or that are filtered by.
+pub(crate) const KEYS_MAX: usize = 16;
+/// Most values of a filter, and of lines that are asked for by name.
+pub(crate) const NAMES_MAX: usize = 10_000;
+
+/// A panel that could not be answered, among those that could.
+#[derive(Debug, Serialize)]
+struct FailedPanel {
+    panel: usize,
+    error: Json,
+}
+
+pub async fn panels(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
+    let body = body::read(request, &state.limits.bodies.at_most(PANELS_BYTES_MAX)).await?;
+    let question = PanelsQuestion::parse(&body)?;
+    // Given back before the queries run, which may take long.
+    drop(body);
+    let (grid, columns, is_delta) = (question.grid()?, question.columns, question.since.is_some());
+    let panels = stream::iter(question.panels.into_iter().enumerate()).map(move |(number, panel)| {
+        let asked = PanelTask { state: Arc::clone(&state), number, panel, grid, columns, is_delta };
+        asked.line()
+    });
+    let lines = panels.buffered(PANELS_AT_ONCE);
+    let kind = (header::CONTENT_TYPE, "application/x-ndjson; charset=UTF-8");
+    // Fused: compression asks once more after the end.
+    Ok(([kind], Body::from_stream(lines.fuse())).into_response())
+}
+
+/// One panel that is to be answered.
+#[derive(Debug)]
+pub struct PanelTask {
+    pub state: Arc<State>,
+    number: usize,
+    pub panel: Panel,
+    /// The whole range.
+    pub grid: (PanelGrid, PanelGrid),
+    columns: usize,
+    /// Only the newest columns are asked for.
+    is_delta: bool,
+}
+
+impl PanelTask {
+    async fn line(self) -> Result<Bytes, ApiError> {
+        let panel = self.number;
+        match self.answer().await {
+            Ok(bytes) => Ok(bytes),
+            Err(error) => {
+                let failed = FailedPanel { panel, error: error.to_json()["error"].take() };
+                json_line(&failed)
+            }
+        }
+    }
+
+    /// The grid that this panel fills: cells of a heat map share a scale, so they come whole.
+    pub fn own_grid(&self) -> PanelGrid {
+        if self.panel.matrix { self.grid.0 } else { self.grid.1 }
+    }
+
+    async fn answer(self) -> Result<Bytes, ApiError> {
+        let mut lines = PanelLines::new(self.own_grid(), self.state.limits.answers.start());
+        let is_read = match self.panel.filters(&self.state.index())? {
+            None => false,
+            Some(filters) => {
+                match self.panel.is_folded() {
+                    true => fold::fill(&self, &filters, &mut lines).await?,
+                    false => series::fill(&self, &filters, &mut lines).await?,
+                }
+                if self.may_be_raw() && lines.longest() <= self.columns / SAMPLES_SHARE {
+                    fold::fill_raw(&self, &filters, &mut lines).await?;
+                }
+                true
+            }
+        };
+        let state = Arc::clone(&self.state);
+        let limits = state.limits.walks.clone();
+        limits.render(move || json_line(&PanelAnswer::of(&self, lines, is_read))).await
+    }
+
+    /// Whether samples themselves may be the answer: where every line is one series.
+    fn may_be_raw(&self) -> bool {
+        let Panel { metric, by, matrix, .. } = &self.panel;
+        if self.is_delta || *matrix || !self.panel.is_folded() {
+            return false;
+        }
+        // Of keys that make no difference nobody knows here whether they do.
+        self.state.index().tag_keys(metric).iter().all(|key| by.iter().any(|by| **by == **key))
+    }
+}
+
+/// Samples come as they are where a line has at most this part of the columns: one in five pixels.
+const SAMPLES_SHARE: usize = 5;
+
+fn json_line(line: &impl Serialize) -> Result<Bytes, ApiError> {
+    let mut text = serde_json::to_vec(line)
+        .map_err(|error| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {error}")))?;
+    text.push(b'\n');
+    Ok(Bytes::from(text))
+}

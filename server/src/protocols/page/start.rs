@@ -1,0 +1,236 @@
+//! `GET /api/page`: what the page starts from, bounded: jobs, time, nodes, metrics.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Request, State as Of};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use chrono::DateTime;
+use serde::Serialize;
+use serde_json::Value as Json;
+use telem_engine::{ErrorKind, MetricKind, SeriesIndex};
+use telem_ingest::collect;
+use telem_query::MissingNode;
+use telem_query::cluster::NodeState;
+
+use super::panels::{COLUMNS_MAX, LINES_MAX, PANELS_MAX, ROWS_MAX};
+use crate::http::asker::Asker;
+use crate::http::{ApiError, Params};
+use crate::info::{Info, with_nodes};
+use crate::state::State;
+use crate::walks::StopSign;
+
+/// Metrics, and nodes, that are told at once; a search finds the others.
+pub(crate) const METRICS_MAX: usize = 1_000;
+pub(crate) const NODES_MAX: usize = 1_000;
+/// Jobs that are told.
+pub(crate) const JOBS_MAX: usize = 100;
+
+#[derive(Debug, Serialize)]
+struct PageStart {
+    version: &'static str,
+    live: bool,
+    node: Arc<str>,
+    level: Option<u8>,
+    now: f64,
+    first: Option<f64>,
+    last: Option<f64>,
+    jobs: Vec<PageJob>,
+    jobs_left_out: usize,
+    nodes: Vec<PageNode>,
+    nodes_left_out: usize,
+    missing: Vec<AbsentNode>,
+    metrics: Vec<PageMetric>,
+    metrics_left_out: usize,
+    endpoints: PageEndpoints,
+    limits: PageLimits,
+}
+
+#[derive(Debug, Serialize)]
+struct PageJob {
+    id: Option<String>,
+    name: Option<String>,
+    command: Option<String>,
+    begin: Option<i64>,
+    end: Option<i64>,
+    exit_code: Option<i64>,
+    signal: Option<i64>,
+    nodes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct PageNode {
+    name: String,
+    state: &'static str,
+    reason: Option<String>,
+}
+
+/// A node that an answer lacks.
+#[derive(Clone, Debug, Serialize)]
+pub struct AbsentNode {
+    pub node: String,
+    pub reason: String,
+}
+
+impl From<&MissingNode> for AbsentNode {
+    fn from(missing: &MissingNode) -> Self {
+        Self { node: missing.node.clone(), reason: missing.reason.clone() }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct PageMetric {
+    name: Arc<str>,
+    kind: MetricKind,
+    unit: String,
+    help: String,
+    series: usize,
+    tags: BTreeMap<Arc<str>, usize>,
+    own: bool,
+    level: Option<u8>,
+}
+
+#[derive(Debug, Serialize)]
+struct PageEndpoints {
+    sql: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct PageLimits {
+    panels: usize,
+    columns: usize,
+    lines: usize,
+    rows: usize,
+}
+
+const LIMITS: PageLimits = PageLimits { panels: PANELS_MAX, columns: COLUMNS_MAX, lines: LINES_MAX, rows: ROWS_MAX };
+
+pub async fn start(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
+    let params = Params::parse(request.uri().query().unwrap_or_default());
+    let search = params.get("search").unwrap_or_default().to_lowercase();
+    let asker = Asker::of(&request);
+    let walked = Arc::clone(&state);
+    let start = state.limits.walks.walk(&asker, move |stop| of(&walked, &search, stop)).await?;
+    let text = serde_json::to_string(&start)
+        .map_err(|error| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {error}")))?;
+    Ok(([(header::CONTENT_TYPE, "application/json; charset=UTF-8")], text).into_response())
+}
+
+/// Looks at every metric, and waits for a lock that the writer holds while it appends.
+fn of(state: &State, search: &str, stop: &StopSign) -> Result<PageStart, ApiError> {
+    let (index, bounds) = (state.index(), state.db.info()?.time_bounds);
+    let (jobs, jobs_left_out) = jobs(&Info::of(&state.db)?);
+    let (nodes, nodes_left_out, missing) = nodes(state);
+    let found: Vec<Arc<str>> =
+        index.metrics().into_iter().filter(|name| name.to_lowercase().contains(search)).collect();
+    let mut metrics = Vec::new();
+    for name in found.iter().take(METRICS_MAX) {
+        stop.check()?;
+        metrics.push(metric(state, &index, name));
+    }
+    let live = state.writer.is_some();
+    Ok(PageStart {
+        version: state.version,
+        live,
+        node: Arc::clone(&state.node),
+        level: live.then_some(state.level),
+        now: millis(state.clock.now()),
+        first: bounds.map(|(first, _)| millis(first)),
+        last: bounds.map(|(_, last)| millis(last)),
+        jobs,
+        jobs_left_out,
+        nodes,
+        nodes_left_out,
+        missing,
+        metrics_left_out: found.len() - metrics.len(),
+        metrics,
+        endpoints: PageEndpoints { sql: true },
+        limits: LIMITS,
+    })
+}
+
+/// With a fraction where it is not whole.
+pub fn millis(time: telem_engine::Timestamp) -> f64 {
+    time.micros() as f64 / 1e3
+}
+
+fn jobs(info: &Info) -> (Vec<PageJob>, usize) {
+    let known = with_nodes(info);
+    let told = known.iter().take(JOBS_MAX).map(|known| {
+        let job = known.job();
+        let text = |name: &str| job[name].as_str().map(str::to_owned);
+        let time = |name: &str| DateTime::parse_from_rfc3339(job[name].as_str()?).ok().map(|at| at.timestamp_millis());
+        PageJob {
+            id: text("id"),
+            name: text("name"),
+            command: command(&job["command"]),
+            begin: time("start"),
+            end: time("end"),
+            exit_code: job["exit_code"].as_i64(),
+            signal: job["signal"].as_i64(),
+            nodes: known.nodes().iter().take(NODES_MAX).cloned().collect(),
+        }
+    });
+    (told.collect(), known.len().saturating_sub(JOBS_MAX))
+}
+
+/// Words of a command are text, or a list of it.
+fn command(command: &Json) -> Option<String> {
+    match command {
+        Json::String(text) => Some(text.clone()),
+        Json::Array(words) => Some(words.iter().filter_map(Json::as_str).collect::<Vec<_>>().join(" ")),
+        _ => None,
+    }
+}
+
+/// The nodes, how many more there are, and those that do not answer.
+fn nodes(state: &State) -> (Vec<PageNode>, usize, Vec<AbsentNode>) {
+    let mut nodes: BTreeMap<String, PageNode> = BTreeMap::new();
+    let own = if state.writer.is_some() { "up" } else { "saved" };
+    for name in state.db.snapshot().nodes() {
+        let name = name.to_string();
+        nodes.insert(name.clone(), PageNode { name, state: own, reason: None });
+    }
+    let mut missing: Vec<AbsentNode> = state.queries.options().absent.iter().map(AbsentNode::from).collect();
+    for member in state.queries.members().map(|members| members.list()).unwrap_or_default() {
+        let (name, reason) = (
+            member.node.to_string(),
+            match member.state {
+                NodeState::Up => None,
+                NodeState::Down { reason } | NodeState::Left { reason } => Some(reason),
+            },
+        );
+        missing.extend(reason.clone().map(|reason| AbsentNode { node: name.clone(), reason }));
+        let state = if reason.is_none() { "up" } else { "down" };
+        nodes.insert(name.clone(), PageNode { name, state, reason });
+    }
+    let left_out = nodes.len().saturating_sub(NODES_MAX);
+    (nodes.into_values().take(NODES_MAX).collect(), left_out, missing)
+}
+
+/// The nodes that do not answer, as far as that is known.
+pub fn missing(state: &State) -> Vec<AbsentNode> {
+    nodes(state).2
+}
+
+fn metric(state: &State, index: &SeriesIndex, name: &Arc<str>) -> PageMetric {
+    let described = collect::describe(name);
+    let snapshot = state.db.snapshot();
+    let meta = snapshot.meta().metric(name).cloned().or_else(|| described.map(|described| described.meta()));
+    let meta = meta.unwrap_or_default();
+    let tags = index.tag_keys(name).into_iter().map(|key| {
+        let values = index.tag_values(name, &key).len();
+        (key, values)
+    });
+    PageMetric {
+        name: Arc::clone(name),
+        kind: meta.kind,
+        unit: meta.unit,
+        help: meta.help,
+        series: index.select(name, &[]).len(),
+        tags: tags.collect(),
+        own: described.is_none(),
+        level: described.map(|described| described.level),
+    }
+}

@@ -1,0 +1,432 @@
+"""The built-in page in a real Chromium, over a real telem.
+
+Every page that a test opens fails the test on an error of the console, on a violation of the page's policy, and on a
+request to any other origin: so nothing comes from the internet, and nothing that was recorded becomes markup.
+"""
+
+import datetime
+import gzip
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import time
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright needs Python 3.10 or newer")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium is installed (Debian: apt install chromium; or CHROMIUM=)")
+ASSETS = pathlib.Path(__file__).resolve().parents[2] / "server" / "src" / "page" / "assets"
+PATIENCE_MS = 60_000
+MINUTE = 60_000
+HOSTILE = ["<img src=x onerror=alert(1)>", '"><script>alert(1)</script>', "{{7*7}}", "\u202eabc", "__proto__", "constructor", "x" * 1024]
+
+
+sync_api.expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Opens an address and watches what the page does there; `expected` are words of errors that a test provokes."""
+    wrong = []
+    contexts = []
+
+    def open_page(address, link="", expected=(), **options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "timezone_id": "UTC", **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        origin = f"http://{address}/"
+
+        def complain(text):
+            if not any(word in text for word in expected):
+                wrong.append(text)
+
+        page.on("console", lambda message: message.type == "error" and complain(f"console: {message.text}"))
+        page.on("pageerror", lambda error: complain(f"error: {error}"))
+        page.on("request", lambda request: request.url.startswith((origin, "data:", "blob:")) or complain(f"foreign: {request.url}"))
+        page.on("dialog", lambda dialog: (complain(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.add_init_script(
+            "addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI}`))"
+        )
+        page.goto(origin + link)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not wrong, wrong
+
+
+def put(server, metric, values, begin, step=1000, **tags):
+    samples = [
+        {"metric": metric, "timestamp": begin + i * step, "value": value, "tags": tags or {"host": "n1"}}
+        for i, value in enumerate(values)
+        if value is not None
+    ]
+    for at in range(0, len(samples), 5000):
+        server.put(samples[at : at + 5000], "?sync")
+
+
+def minutes_ago(many):
+    """A whole minute in the past, in ms."""
+    return (int(time.time()) // 60 - many) * MINUTE
+
+
+def panel(page, title):
+    return page.locator("article.panel").filter(has=page.get_by_role("heading", name=title, exact=True)).first
+
+
+def table_of(page, title):
+    """The numbers of *Show as table*: {column: {ms: text}}."""
+    one = panel(page, title)
+    one.scroll_into_view_if_needed()
+    sync_api.expect(one.locator(".meta")).to_contain_text("·")
+    one.get_by_role("button", name="Show as table").click()
+    sync_api.expect(one.locator("tbody tr").first).to_be_visible()
+    heads = one.locator("thead th").all_text_contents()[1:]
+    found = {head: {} for head in heads}
+    for row in one.locator("tbody tr").all():
+        at = datetime.datetime.fromisoformat(row.locator("time").get_attribute("datetime").replace("Z", "+00:00"))
+        cells = row.locator("td").all_text_contents()
+        for head, cell in zip(heads, cells):
+            if cell:
+                found[head][round(at.timestamp() * 1000)] = float(cell)
+    return found
+
+
+def fragment(view="", **pairs):
+    return f"#/{view}?" + "&".join(f"{name}={value}" for name, value in pairs.items())
+
+
+def test_the_page_weighs_little():
+    """At most 40 kB for the first view and 60 kB for all, as they are sent."""
+    index = (ASSETS / "index.html").read_text()
+    first = {"index.html", *re.findall(r"page/\{HASH\}/([\w.]+)", index)}
+    weigh = lambda names: sum(len(gzip.compress((ASSETS / name).read_bytes(), 9)) for name in names)
+    every = {path.name for path in ASSETS.iterdir()}
+    assert first < every
+    assert weigh(first) <= 40_000, weigh(first)
+    assert weigh(every) <= 60_000, weigh(every)
+    # What the first view needs is named in the document, so that no chain of imports delays it.
+    needed = {"app.js"}
+    while True:
+        more = {name for one in needed for name in re.findall(r'from "\./([\w.]+)"', (ASSETS / one).read_text())} | needed
+        if more == needed:
+            break
+        needed = more
+    assert needed <= first, needed - first
+
+
+def test_the_numbers_of_a_panel_equal_those_of_sql(served, visit):
+    begin = minutes_ago(30)
+    draw = random.Random(7)
+    values = [round(draw.uniform(0, 9), 3) for _ in range(600)]
+    values[300] = 1000.0
+    values[400:430] = [None] * 30
+    put(served, "loss", values, begin)
+    page = visit(served.address, fragment("metrics", **{"from": begin, "to": begin + 10 * MINUTE, "m": "avg:loss"}))
+    shown = table_of(page, "loss")
+    step = min(b - a for a, b in zip(sorted(shown["loss"]), sorted(shown["loss"])[1:]))
+    rows = served.sql(
+        f"SELECT CAST(ts AS BIGINT) / {step * 1000} * {step} AS at, avg(value) AS mean, min(value) AS least, max(value) AS most "
+        f"FROM loss WHERE ts >= to_timestamp_millis({begin}) AND ts < to_timestamp_millis({begin + 10 * MINUTE}) GROUP BY at"
+    )
+    assert {row["at"] for row in rows} == set(shown["loss"])
+    for row in rows:
+        for column, name in (("loss", "mean"), ("least", "least"), ("greatest", "most")):
+            if column in shown:
+                assert shown[column][row["at"]] == pytest.approx(row[name], rel=1e-6), row
+    # A spike of one sample is there, and a gap is a gap.
+    assert max(shown.get("greatest", shown["loss"]).values()) == 1000.0
+    assert not any(begin + 402_000 <= at < begin + 428_000 for at in shown["loss"])
+
+
+def test_a_rate_by_host_equals_that_of_sql(served, visit):
+    begin = minutes_ago(20)
+    for host, rise in (("n1", 3), ("n2", 7)):
+        put(served, "work_total", [i * rise for i in range(300)], begin, host=host)
+    link = fragment("metrics", **{"from": begin, "to": begin + 5 * MINUTE, "m": "sum:rate:work_total{host=*}"})
+    page = visit(served.address, link)
+    shown = table_of(page, "work_total")
+    for host, rise in (("n1", 3), ("n2", 7)):
+        assert shown[host], shown
+        assert all(value == pytest.approx(rise) for value in shown[host].values())
+
+
+def test_names_of_any_kind_are_text(served, visit):
+    begin = minutes_ago(10)
+    # Line protocol takes any character, so it is what brings such names.
+    plain = lambda name: re.sub(r"([,= ])", r"\\\1", name)
+    lines = [
+        f"{plain(metric)},who={plain(who)},host={plain(who)} value={place} {begin + i * 1000}"
+        for metric in ("evil", "__proto__", HOSTILE[0])
+        for place, who in enumerate(HOSTILE)
+        for i in range(60)
+    ]
+    served.post("/write?precision=ms", "\n".join(lines))
+    links = ["avg:evil{who=*}", "avg:__proto__", "avg:%3Cimg%20src%253Dx%20onerror%253Dalert(1)%3E"]
+    page = visit(served.address, f"#/metrics?from={begin}&to={begin + MINUTE}" + "".join(f"&m={m}" for m in links))
+    entries = panel(page, "evil").locator(".legend li")
+    sync_api.expect(entries).to_have_count(len(HOSTILE))
+    for name in HOSTILE[:-1]:
+        assert name in entries.all_text_contents()
+    shown = table_of(page, "evil")
+    for place, name in enumerate(HOSTILE[:-1]):
+        assert set(shown[name].values()) == {place}
+    assert set(table_of(page, "__proto__")["__proto__"].values()) == {(len(HOSTILE) - 1) / 2}
+    sync_api.expect(panel(page, HOSTILE[0]).locator(".meta")).to_contain_text("·")
+    for view in ("", "nodes?metric=evil&", "telem?"):
+        page.goto(f"http://{served.address}/#/{view}from={begin}&to={begin + MINUTE}")
+        page.locator("nav a[aria-current]").wait_for()
+        if "evil" in view:
+            sync_api.expect(page.locator(".sides tbody tr")).to_have_count(len(HOSTILE))
+            page.get_by_role("link", name=HOSTILE[0], exact=True).click()
+            sync_api.expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE[0])
+            sync_api.expect(panel(page, "evil").locator(".meta")).to_contain_text("·")
+    page.goto(f"http://{served.address}/#/sql?q=SELECT DISTINCT who, '<b>' AS \"<i>\" FROM evil")
+    sync_api.expect(page.locator(".virtual tbody tr")).to_have_count(len(HOSTILE))
+    sync_api.expect(page.locator(".virtual tbody")).to_contain_text(HOSTILE[0])
+    assert page.locator("main img, main script, main b, main table i").count() == 0
+
+
+def test_any_state_survives_its_link(served, visit):
+    seed = int(os.environ.get("SEED") or random.randrange(2**32))
+    print(f"SEED={seed}")
+    draw = random.Random(seed)
+    word = lambda: "".join(draw.choice("aZ0_.-/%:{},+=&#|*? \t\u00e4\u4e2d\U0001f600<>\"'\\") for _ in range(draw.randint(1, 12)))
+
+    def one_panel():
+        queries = []
+        for _ in range(draw.randint(1, 3)):
+            keys = list({word() for _ in range(draw.randint(0, 3))})
+            split = draw.randint(0, len(keys))
+            queries.append({
+                "metric": word(), "function": draw.choice(["avg", "sum", "min", "max"]), "rate": draw.random() < 0.5,
+                "by": keys[:split], "where": {key: word() for key in keys[split:]},
+            })
+        return {"queries": queries, "log": draw.random() < 0.5, "smooth": draw.randint(0, 100), "since": draw.random() < 0.5}
+
+    def state():
+        view = draw.choice(["job", "metrics", "nodes", "node", "compare", "sql", "telem"])
+        one = {"view": view}
+        if view == "node":
+            one["node"] = word()
+        if draw.random() < 0.5:
+            one["from"] = draw.randint(0, 2**41)
+            one["to"] = one["from"] + draw.randint(1, 2**40)
+        elif draw.random() < 0.7:
+            one["last"] = draw.choice(["all", "15m", "100ms", "7d"])
+        if draw.random() < 0.5:
+            one["tz"] = "utc"
+        if draw.random() < 0.7:
+            one["m"] = [one_panel() for _ in range(draw.randint(1, 4))]
+        if draw.random() < 0.5:
+            one["off"] = [word() for _ in range(draw.randint(1, 3))]
+        for name in ("metric", "find", "a", "b", "q"):
+            if draw.random() < 0.4:
+                one[name] = word()
+        if draw.random() < 0.3:
+            one["order"] = draw.choice(["deviation", "name", "mean", "max", "last"])
+        return one
+
+    page = visit(served.address)
+    states = [state() for _ in range(300)]
+    returned = page.evaluate(
+        """async (states) => {
+            const base = document.querySelector('link[rel=modulepreload]').href.replace(/[^/]*$/, '');
+            const { encode, decode } = await import(base + 'state.js');
+            return states.map((one) => decode(new URL(encode(one), 'http://x/').hash));
+        }""",
+        states,
+    )
+    for sent, back in zip(states, returned):
+        assert back == sent
+
+
+def test_a_straggler_among_many_hosts_is_the_first_row(served, visit):
+    begin = minutes_ago(15)
+    draw = random.Random(3)
+    samples = []
+    for host in range(1000):
+        for i in range(12):
+            value = 0.8 + draw.gauss(0, 0.02) + (0.3 if host == 617 and i > 5 else 0)
+            samples.append({"metric": "step_seconds", "timestamp": begin + i * 10_000, "value": value, "tags": {"host": f"nid{host:05}"}})
+    for at in range(0, len(samples), 4000):
+        served.put(samples[at : at + 4000], "?sync")
+    page = visit(served.address, fragment("nodes", **{"from": begin, "to": begin + 2 * MINUTE, "metric": "step_seconds"}))
+    rows = page.locator(".sides tbody tr")
+    sync_api.expect(rows).to_have_count(1000)
+    assert rows.first.locator("th").inner_text() == "nid00617"
+    page.get_by_label("Order", exact=True).select_option("name")
+    sync_api.expect(rows.first.locator("th")).to_have_text("nid00000")
+    rows.nth(617).get_by_role("link").click()
+    sync_api.expect(page.get_by_role("heading", name="nid00617")).to_be_visible()
+    assert set(table_of(page, "step_seconds")["step_seconds"]) <= set(range(begin, begin + 2 * MINUTE))
+
+
+def test_a_drag_zooms_and_back_returns(served, visit):
+    begin = minutes_ago(30)
+    put(served, "loss", [float(i) for i in range(600)], begin)
+    link = fragment("metrics", **{"from": begin, "to": begin + 10 * MINUTE, "m": "avg:loss"})
+    page = visit(served.address, link)
+    area = panel(page, "loss").locator(".area")
+    sync_api.expect(panel(page, "loss").locator(".meta")).to_contain_text("steps")
+    whole = page.evaluate("location.hash")
+
+    def drag():
+        box = area.bounding_box()
+        y = box["y"] + 60
+        page.mouse.move(box["x"] + box["width"] * 0.4, y)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.5, y)
+        page.mouse.move(box["x"] + box["width"] * 0.6, y)
+        page.mouse.up()
+
+    for back in ("Escape", "dblclick", "history"):
+        drag()
+        page.wait_for_url(lambda url: whole not in url)
+        start, end = (int(re.search(rf"{name}=(\d+)", page.url)[1]) for name in ("from", "to"))
+        assert begin + 3 * MINUTE < start < begin + 5 * MINUTE < end < begin + 7 * MINUTE
+        if back == "Escape":
+            page.keyboard.press("Escape")
+        elif back == "dblclick":
+            area.dblclick(position={"x": 200, "y": 60})
+        else:
+            page.go_back()
+        page.wait_for_url(lambda url: url.endswith(whole))
+
+
+def test_the_keyboard_alone_zooms_and_moves_between_views(served, visit):
+    begin = minutes_ago(30)
+    put(served, "loss", [float(i) for i in range(600)], begin)
+    page = visit(served.address, fragment("metrics", **{"from": begin, "to": begin + 10 * MINUTE, "m": "avg:loss"}))
+    sync_api.expect(panel(page, "loss").locator(".meta")).to_contain_text("steps")
+    whole = page.evaluate("location.hash")
+    panel(page, "loss").locator(".area").focus()
+    page.keyboard.press("ArrowRight")
+    sync_api.expect(panel(page, "loss").locator(".tip")).to_be_visible()
+    for _ in range(5):
+        page.keyboard.press("Shift+PageDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: whole not in url)
+    page.keyboard.press("Escape")
+    page.wait_for_url(lambda url: url.endswith(whole))
+    page.keyboard.press("3")
+    sync_api.expect(page.get_by_role("heading", name="Nodes", exact=True)).to_be_visible()
+    page.keyboard.press("?")
+    sync_api.expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    sync_api.expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_legend_hides_and_shows_alone(served, visit):
+    begin = minutes_ago(20)
+    for host in ("n1", "n2", "n3"):
+        put(served, "temp", [1.0] * 120, begin, host=host)
+    page = visit(served.address, fragment("metrics", **{"from": begin, "to": begin + 2 * MINUTE, "m": "avg:temp{host=*}"}))
+    entry = lambda name: panel(page, "temp").get_by_role("button", name=name, exact=True)
+    entry("n2").click()
+    sync_api.expect(entry("n2")).to_have_attribute("aria-pressed", "false")
+    assert set(table_of(page, "temp")) & {"n1", "n2", "n3"} == {"n1", "n3"}
+    entry("n1").click(modifiers=["Control"])
+    for name, shown in (("n1", "true"), ("n2", "false"), ("n3", "false")):
+        sync_api.expect(entry(name)).to_have_attribute("aria-pressed", shown)
+    assert "off=n2" in page.url
+
+
+def test_a_sample_that_is_put_appears(served, visit):
+    now = lambda: int(time.time() * 1000)
+    put(served, "loss", [1.0], now())
+    page = visit(served.address, fragment("metrics", last="1m", m="avg:loss"))
+    one = panel(page, "loss")
+    one.get_by_role("button", name="Show as table").click()
+    sync_api.expect(one.locator("tbody")).to_contain_text("1")
+    put(served, "loss", [4711.0], now())
+    sync_api.expect(one.locator("tbody")).to_contain_text("4711", timeout=10_000)
+
+
+def test_a_server_that_goes_and_comes_back_is_told_of(serve, visit, tmp_path):
+    first = serve(tmp_path / "db")
+    begin = minutes_ago(5)
+    put(first, "loss", [1.0] * 60, begin)
+    gone = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE_CHUNKED_ENCODING")
+    page = visit(first.address, expected=gone)
+    sync_api.expect(panel(page, "loss").locator(".meta")).to_contain_text("·")
+    first.stop()
+    sync_api.expect(page.locator("#notice")).to_contain_text("has not answered since")
+    second = serve(tmp_path / "db", "--listen", first.address)
+    sync_api.expect(page.locator("#notice")).not_to_contain_text("has not answered", timeout=PATIENCE_MS)
+    assert second.address == first.address
+    sync_api.expect(panel(page, "loss").locator(".meta")).to_contain_text("·")
+
+
+def test_a_stranger_gets_the_shell_and_a_field_for_the_token(serve, visit, tmp_path):
+    server = serve(tmp_path / "db", "--require-token")
+    token = json.loads(pathlib.Path(server.connection_file).read_text())["token"]
+    page = visit(server.address, expected=("401",))
+    field = page.get_by_label("Token", exact=True)
+    sync_api.expect(field).to_be_visible()
+    assert page.locator("article.panel").count() == 0
+    field.fill("wrong")
+    page.get_by_role("button", name="Open", exact=True).click()
+    sync_api.expect(page.get_by_text("was refused")).to_be_visible()
+    page.get_by_label("Token", exact=True).fill(token)
+    page.get_by_role("button", name="Open", exact=True).click()
+    sync_api.expect(page.locator("h1")).to_be_visible()
+    # A link with the token opens at once, and the token leaves the address.
+    page = visit(server.address, f"#token={token}")
+    sync_api.expect(page.locator("h1")).to_be_visible()
+    assert token not in page.url
+    assert token not in page.evaluate("document.cookie + history.state?.toString()")
+
+
+def test_sql_shows_rows_and_errors_where_they_stand(served, visit):
+    begin = minutes_ago(10)
+    put(served, "loss", [0.5, 0.25], begin)
+    page = visit(served.address, "#/sql", expected=("400",))
+    page.get_by_label("SQL", exact=True).fill("SELECT value FROM loss ORDER BY ts")
+    page.get_by_role("button", name="Run", exact=True).click()
+    sync_api.expect(page.locator(".virtual tbody tr")).to_have_text(["0.5", "0.25"])
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV", exact=True).click()
+    assert pathlib.Path(download.value.path()).read_text().split() == ["value", "0.5", "0.25"]
+    page.get_by_label("SQL", exact=True).fill("SELECT nonsense FROM loss")
+    page.get_by_role("button", name="Run", exact=True).click()
+    sync_api.expect(page.get_by_role("alert")).to_contain_text("nonsense")
+
+
+def test_two_times_compare_with_what_changed_first(served, visit):
+    begin = minutes_ago(30)
+    put(served, "same", [5.0] * 600, begin)
+    put(served, "changed", [1.0] * 300 + [3.0] * 300, begin)
+    half = begin + 5 * MINUTE
+    page = visit(served.address, fragment("compare", a=f"{begin}..{half}", b=f"{half}..{begin + 10 * MINUTE}"))
+    rows = page.locator("tbody tr")
+    sync_api.expect(rows.first.locator("th")).to_have_text("changed")
+    assert rows.first.locator("td").all_text_contents()[:3] == ["1", "3", "+200 %"]
+
+
+def test_all_views_open_in_either_theme(served, visit):
+    begin = minutes_ago(3)
+    put(served, "loss", [1.0] * 120, begin)
+    for scheme in ("light", "dark"):
+        page = visit(served.address, color_scheme=scheme)
+        for name in ("Metrics", "Nodes", "Compare", "SQL", "telem"):
+            page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
+            sync_api.expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+    page.set_viewport_size({"width": 360, "height": 700})
+    page.goto(f"http://{served.address}/#/")
+    sync_api.expect(panel(page, "loss")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
