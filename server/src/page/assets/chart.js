@@ -91,8 +91,8 @@ export function extent(lines, from, to, log, unit) {
 }
 
 /**
- * Draws lines: {times, step, avg, min?, max?, colour, faint?, smooth?}. `times` are starts of buckets; a bucket without
- * a value is a gap. Raw points come as step 0 and join unless `gap` ms lie between them.
+ * Draws lines: {times, step, avg, min?, max?, colour, faint?, smooth?}. `times` are starts of buckets, and raw points
+ * come as step 0. Points join unless more than `gap` ms lie between them.
  */
 export function draw(canvas, frame, lines, { unit, rate, utc, relative, shade, bare }) {
   const pen = sharp(canvas, frame.width, frame.height);
@@ -145,18 +145,23 @@ export function timeAxis(pen, frame, utc, relative) {
   }
 }
 
-/** Calls `part(first, last)` for each run of points without a gap. */
+/** Calls `part(places)` for each run of points of which no two are further apart than a gap. */
 function runs(line, values, part) {
-  let first = -1;
-  for (let i = 0; i <= line.times.length; i++) {
-    const there = i < line.times.length && values[i] !== null && Number.isFinite(values[i]);
-    const apart = there && first >= 0 && line.times[i] - line.times[i - 1] > line.gap;
-    if (first >= 0 && (!there || apart)) {
-      part(first, i - 1);
-      first = -1;
+  let run = [];
+  for (let i = 0; i < line.times.length; i++) {
+    if (values[i] === null || !Number.isFinite(values[i])) continue;
+    if (run.length && line.times[i] - line.times[run[run.length - 1]] > line.gap) {
+      part(run);
+      run = [];
     }
-    if (there && first < 0) first = i;
+    run.push(i);
   }
+  if (run.length) part(run);
+}
+
+/** Adds a line through these points of a run to the path. */
+function along(pen, frame, line, values, run) {
+  for (const i of run) pen[i === run[0] ? "moveTo" : "lineTo"](frame.x(middle(line, i)), frame.y(values[i]));
 }
 
 /** A value stands in the middle of its bucket; a raw point at its time. */
@@ -165,15 +170,15 @@ const middle = (line, i) => line.times[i] + line.step / 2;
 function band(pen, frame, line) {
   pen.fillStyle = line.colour;
   pen.globalAlpha = line.wash ? 0.13 : 0.16;
-  runs(line, line.max, (first, last) => {
+  runs(line, line.max, (run) => {
     pen.beginPath();
-    if (first === last) {
-      const top = frame.y(line.max[first]), x = frame.x(line.times[first]);
-      const wide = Math.max(1, frame.x(line.times[first] + line.step) - x);
-      pen.rect(x, top, wide, Math.max(1, frame.y(line.min[first]) - top));
+    if (run.length === 1) {
+      const top = frame.y(line.max[run[0]]), x = frame.x(line.times[run[0]]);
+      const wide = Math.max(1, frame.x(line.times[run[0]] + line.step) - x);
+      pen.rect(x, top, wide, Math.max(1, frame.y(line.min[run[0]]) - top));
     } else {
-      for (let i = first; i <= last; i++) pen.lineTo(frame.x(middle(line, i)), frame.y(line.max[i]));
-      for (let i = last; i >= first; i--) pen.lineTo(frame.x(middle(line, i)), frame.y(line.min[i]));
+      for (const i of run) pen.lineTo(frame.x(middle(line, i)), frame.y(line.max[i]));
+      for (const i of run.toReversed()) pen.lineTo(frame.x(middle(line, i)), frame.y(line.min[i]));
       pen.closePath();
     }
     pen.fill();
@@ -184,9 +189,7 @@ function band(pen, frame, line) {
   pen.lineWidth = 0.75;
   for (const edge of [line.max, line.min]) {
     pen.beginPath();
-    runs(line, edge, (first, last) => {
-      for (let i = first; i <= last; i++) pen[i === first ? "moveTo" : "lineTo"](frame.x(middle(line, i)), frame.y(edge[i]));
-    });
+    runs(line, edge, (run) => along(pen, frame, line, edge, run));
     pen.stroke();
   }
   pen.globalAlpha = 1;
@@ -198,9 +201,9 @@ function stroke(pen, frame, line) {
   const path = (values) => {
     pen.beginPath();
     const alone = [];
-    runs(line, values, (first, last) => {
-      if (first === last) alone.push(first);
-      for (let i = first; i <= last; i++) pen[i === first ? "moveTo" : "lineTo"](frame.x(middle(line, i)), frame.y(values[i]));
+    runs(line, values, (run) => {
+      if (run.length === 1) alone.push(run[0]);
+      along(pen, frame, line, values, run);
     });
     pen.stroke();
     for (const i of alone) pen.fillRect(frame.x(middle(line, i)) - 1.5, frame.y(values[i]) - 1.5, 3, 3);
@@ -245,8 +248,19 @@ export function nearest(line, at) {
     else high = mid - 1;
   }
   if (line.step === 0 && low + 1 < times.length && times[low + 1] - at < at - times[low]) low++;
+  if (line.step > 0 && line.avg[low] === null && line.gap > 2 * line.step) return nearestThere(line, at, low);
   const far = line.step > 0 ? at < times[low] || at >= times[low] + line.step : Math.abs(times[low] - at) > line.gap;
   return far ? -1 : low;
+}
+
+/** The same where buckets are shorter than the time from sample to sample: most have no value. */
+function nearestThere(line, at, low) {
+  let before = low, after = low;
+  while (before >= 0 && line.avg[before] === null) before--;
+  while (after < line.times.length && line.avg[after] === null) after++;
+  const away = (i) => (i >= 0 && i < line.times.length ? Math.abs(middle(line, i) - at) : Infinity);
+  const near = away(before) <= away(after) ? before : after;
+  return away(near) <= line.gap / 2 ? near : -1;
 }
 
 /** A moving average over `many` points, exponential as trainers know it; gaps stay gaps. */

@@ -59,13 +59,12 @@ export function received(answer, query, place) {
 }
 
 function line(one) {
-  const { times, step } = one;
-  if (step) return { ...one, gap: step * 1.5 };
-  // Samples further apart than a few usual distances are a gap.
-  const apart = [];
-  for (let i = 1; i < times.length; i++) apart.push(times[i] - times[i - 1]);
-  apart.sort((a, b) => a - b);
-  return { ...one, gap: apart.length ? Math.max(1, apart[apart.length >> 1] * 3) : 1 };
+  const { times, avg, step } = one;
+  const there = times.filter((_, i) => avg[i] !== null);
+  const apart = there.slice(1).map((time, i) => time - there[i]).sort((a, b) => a - b);
+  // Buckets may be shorter than the time from sample to sample: what lies between nine of ten neighbours is no gap.
+  const usual = step ? apart[Math.floor(apart.length * 0.9)] ?? step : (apart[apart.length >> 1] ?? 1) * 2;
+  return { ...one, gap: Math.max(step, usual, 1) * 1.5 };
 }
 
 const keyOf = (tags, place) => `${place}/${JSON.stringify(Object.entries(tags).sort(([a], [b]) => (a < b ? -1 : 1)))}`;
