@@ -1,4 +1,4 @@
-//! Record batches as bytes: JSON, NDJSON, CSV, Arrow IPC. HTTP and the command line share this encoder.
+//! Record batches as bytes: JSON, NDJSON, CSV, Arrow IPC, Parquet. HTTP and the command line share this encoder.
 //!
 //! * Times are RFC 3339 with `Z`. All times of a CSV column have the same number of digits, since readers derive the
 //!   format from the first. Maps and structs are objects, lists are arrays; in CSV they are JSON text.
@@ -6,6 +6,7 @@
 //!   `-inf`.
 //! * NULL is `null` in JSON, where every row has every key, and an empty field in CSV.
 
+mod files;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -20,6 +21,9 @@ use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
 use arrow::json::writer::{EncoderOptions, JsonArray, LineDelimited, make_encoder};
 use arrow::json::{self, WriterBuilder};
+use parquet::arrow::ArrowWriter;
+
+pub use self::files::{cast_to, plain_schema};
 
 /// How DataFusion's times without a zone are written: they are UTC.
 const UTC_TIME: &str = "%Y-%m-%dT%H:%M:%S%.fZ";
@@ -35,10 +39,12 @@ pub enum Format {
     Csv,
     /// An Arrow IPC stream.
     Arrow,
+    /// A Parquet file; one that was cut off has no footer, so no reader takes it for whole.
+    Parquet,
 }
 
 impl Format {
-    pub const ALL: [Format; 4] = [Format::Json, Format::Ndjson, Format::Csv, Format::Arrow];
+    pub const ALL: [Format; 5] = [Format::Json, Format::Ndjson, Format::Csv, Format::Arrow, Format::Parquet];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -46,6 +52,7 @@ impl Format {
             Format::Ndjson => "ndjson",
             Format::Csv => "csv",
             Format::Arrow => "arrow",
+            Format::Parquet => "parquet",
         }
     }
 
@@ -60,11 +67,13 @@ impl Format {
             Format::Ndjson => "application/x-ndjson; charset=UTF-8",
             Format::Csv => "text/csv; charset=UTF-8; header=present",
             Format::Arrow => "application/vnd.apache.arrow.stream",
+            Format::Parquet => "application/vnd.apache.parquet",
         }
     }
 }
 
-/// Encodes the batches of one answer, one after the other; holds no more than one.
+/// Encodes the batches of one answer, one after the other; holds no more than one, of Parquet no more than a
+/// group of rows.
 pub struct Encoder(EncoderKind);
 
 enum EncoderKind {
@@ -72,6 +81,7 @@ enum EncoderKind {
     Ndjson(json::Writer<Vec<u8>, LineDelimited>),
     Csv { head: Vec<u8> },
     Arrow(Box<StreamWriter<Vec<u8>>>),
+    Parquet(Box<ArrowWriter<Vec<u8>>>, SchemaRef),
 }
 
 impl Encoder {
@@ -88,6 +98,12 @@ impl Encoder {
             // The line of names comes also when no row does.
             Format::Csv => EncoderKind::Csv { head: csv(&RecordBatch::new_empty(Arc::clone(schema)), true)? },
             Format::Arrow => EncoderKind::Arrow(Box::new(StreamWriter::try_new(Vec::new(), schema)?)),
+            Format::Parquet => {
+                let schema = plain_schema(schema);
+                let properties = files::parquet_properties(&schema)?;
+                let writer = ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(properties))?;
+                EncoderKind::Parquet(Box::new(writer), schema)
+            }
         }))
     }
 
@@ -114,6 +130,10 @@ impl Encoder {
                 writer.write(batch)?;
                 Ok(std::mem::take(writer.get_mut()))
             }
+            EncoderKind::Parquet(writer, schema) => {
+                writer.write(&cast_to(batch, schema)?)?;
+                Ok(std::mem::take(writer.inner_mut()))
+            }
         }
     }
 
@@ -137,6 +157,10 @@ impl Encoder {
             EncoderKind::Arrow(writer) => {
                 writer.finish()?;
                 Ok(std::mem::take(writer.get_mut()))
+            }
+            EncoderKind::Parquet(writer, _) => {
+                writer.finish()?;
+                Ok(std::mem::take(writer.inner_mut()))
             }
         }
     }

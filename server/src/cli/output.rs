@@ -8,25 +8,18 @@ mod tests;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
-use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions};
 use clap::ValueEnum;
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
-use parquet::schema::types::ColumnPath;
 
 use super::CliFailure;
 use super::pending::Pending;
 use super::table::{Counted, TableError, TableOptions, TextTable};
-use crate::rows::{self, Encoder};
+use crate::rows::{self, Encoder, cast_to, plain_schema};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
@@ -62,11 +55,6 @@ impl OutputFormat {
     }
 }
 
-/// A row group of a Parquet file ends at this many rows or bytes: what is written of it stays in memory until then.
-const ROW_GROUP_ROWS: usize = 1 << 20;
-const ROW_GROUP_BYTES: usize = 128 << 20;
-const ZSTD_LEVEL: i32 = 3;
-
 /// Takes the batches of one answer.
 pub struct Output {
     sink: Sink,
@@ -78,7 +66,6 @@ enum Sink {
     Table(Box<TextTable>),
     Encoded(Encoder, Box<dyn Write + Send>),
     Arrow(Box<FileWriter<Box<dyn Write + Send>>>, SchemaRef),
-    Parquet(Box<ArrowWriter<Box<dyn Write + Send>>>, SchemaRef),
 }
 
 impl Output {
@@ -109,17 +96,12 @@ impl Output {
             OutputFormat::Ndjson => Sink::Encoded(encoded(rows::Format::Ndjson)?, out),
             OutputFormat::Arrow if !is_file => Sink::Encoded(encoded(rows::Format::Arrow)?, out),
             OutputFormat::Arrow => {
-                let schema = plain(schema);
+                let schema = plain_schema(schema);
                 let zstd = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD));
                 let writer = zstd.and_then(|options| FileWriter::try_new_with_options(out, &schema, options));
                 Sink::Arrow(Box::new(writer.map_err(arrow_failure)?), schema)
             }
-            OutputFormat::Parquet => {
-                let schema = plain(schema);
-                let properties = parquet_properties(&schema).map_err(parquet_failure)?;
-                let writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties));
-                Sink::Parquet(Box::new(writer.map_err(parquet_failure)?), schema)
-            }
+            OutputFormat::Parquet => Sink::Encoded(encoded(rows::Format::Parquet)?, out),
         };
         Ok(Self { sink, file })
     }
@@ -137,11 +119,8 @@ impl Output {
             Sink::Table(table) => table.batch(batch)?,
             Sink::Encoded(encoder, out) => out.write_all(&encoder.batch(batch).map_err(CliFailure::failed)?)?,
             Sink::Arrow(writer, schema) => {
-                let batch = as_schema(batch, schema).map_err(arrow_failure)?;
+                let batch = cast_to(batch, schema).map_err(arrow_failure)?;
                 writer.write(&batch).map_err(arrow_failure)?;
-            }
-            Sink::Parquet(writer, schema) => {
-                writer.write(&as_schema(batch, schema).map_err(arrow_failure)?).map_err(parquet_failure)?;
             }
         }
         Ok(())
@@ -161,51 +140,9 @@ impl Output {
             }
             // Ends the file, too.
             Sink::Arrow(writer, _) => writer.into_inner().map_err(arrow_failure)?.flush()?,
-            Sink::Parquet(writer, _) => writer.into_inner().map_err(parquet_failure)?.flush()?,
         }
         self.file.map_or(Ok(()), Pending::keep)
     }
-}
-
-/// The schema with plain text and bytes in place of views of them, which not every reader knows.
-fn plain(schema: &Schema) -> SchemaRef {
-    let fields = schema.fields().iter().map(|field| {
-        let plain = match field.data_type() {
-            DataType::Utf8View => DataType::Utf8,
-            DataType::BinaryView => DataType::Binary,
-            other => other.clone(),
-        };
-        Arc::new(Field::clone(field).with_data_type(plain))
-    });
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-/// The batch with columns of the types of `schema`.
-fn as_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
-    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| {
-        if column.data_type() == field.data_type() { Ok(Arc::clone(column)) } else { cast(column, field.data_type()) }
-    });
-    RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_, _>>()?)
-}
-
-/// Names repeat and get dictionaries. Times and integers rarely repeat, and their differences are small.
-fn parquet_properties(schema: &Schema) -> Result<WriterProperties, ParquetError> {
-    let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES));
-    for field in schema.fields() {
-        let column = || ColumnPath::from(vec![field.name().clone()]);
-        match field.data_type() {
-            DataType::Timestamp(..) => {
-                properties = properties.set_column_dictionary_enabled(column(), false);
-                properties = properties.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED);
-            }
-            DataType::Int64 => properties = properties.set_column_encoding(column(), Encoding::DELTA_BINARY_PACKED),
-            _ => {}
-        }
-    }
-    Ok(properties.build())
 }
 
 impl From<TableError> for CliFailure {
@@ -223,15 +160,4 @@ fn arrow_failure(error: ArrowError) -> CliFailure {
         ArrowError::IoError(_, io) => CliFailure::from(io),
         error => CliFailure::failed(error),
     }
-}
-
-/// A broken pipe is not a failure of ours, not even within Parquet.
-fn parquet_failure(error: ParquetError) -> CliFailure {
-    if let ParquetError::External(source) = &error
-        && let Some(io) = source.downcast_ref::<io::Error>()
-        && io.kind() == io::ErrorKind::BrokenPipe
-    {
-        return CliFailure::ReaderGone;
-    }
-    CliFailure::Failed(format!("cannot write the output: {error}"))
 }

@@ -6,8 +6,11 @@ use arrow::array::{
     Array, Float64Array, Int64Array, MapBuilder, StringArray, StringBuilder, TimestampMicrosecondArray,
     TimestampNanosecondArray, UInt64Array,
 };
+use arrow::compute::concat_batches;
 use arrow::ipc::reader::StreamReader;
+use bytes::Bytes;
 use expect_test::{Expect, expect};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 
 use super::*;
 
@@ -106,6 +109,19 @@ fn an_arrow_stream_brings_the_same_batches_back() {
     let bytes = encode(Format::Arrow, &batches);
     let read: Vec<_> = StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect();
     assert_eq!(read, batches);
+}
+
+#[test]
+fn a_parquet_file_that_came_in_pieces_has_the_same_rows() {
+    let batches = [batch(), batch().slice(1, 2)];
+    let bytes = Bytes::from(encode(Format::Parquet, &batches));
+    let read: Vec<_> = ParquetRecordBatchReader::try_new(bytes, 1024).unwrap().map(Result::unwrap).collect();
+    let expected: Vec<_> =
+        batches.iter().map(|batch| cast_to(batch, &plain_schema(&batch.schema())).unwrap()).collect();
+    assert_eq!(
+        concat_batches(&read[0].schema(), &read).unwrap().columns(),
+        concat_batches(&expected[0].schema(), &expected).unwrap().columns()
+    );
 }
 
 /// What arrow-json itself writes of these times.

@@ -1,8 +1,11 @@
 //! Files appear as a whole or not at all; tables show the first rows.
 
 use std::fs::{self, File};
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use arrow::ipc::reader::{FileReader, StreamReader};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;

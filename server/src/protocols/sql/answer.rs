@@ -73,7 +73,7 @@ where
                 self.ended = true;
                 match self.format {
                     Format::Ndjson => Some(Ok(Bytes::from(format!("{}\n", error.to_json())))),
-                    Format::Json | Format::Csv | Format::Arrow => Some(Err(error)),
+                    Format::Json | Format::Csv | Format::Arrow | Format::Parquet => Some(Err(error)),
                 }
             }
         }

@@ -100,6 +100,7 @@ fn accepted(range: &str) -> Option<Format> {
         "application/x-ndjson" | "application/jsonl" | "application/ndjson" => Some(Format::Ndjson),
         "text/csv" => Some(Format::Csv),
         "application/vnd.apache.arrow.stream" => Some(Format::Arrow),
+        "application/vnd.apache.parquet" => Some(Format::Parquet),
         _ => None,
     }
 }

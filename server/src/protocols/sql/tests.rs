@@ -89,7 +89,7 @@ async fn an_error_midway_is_the_last_line_of_ndjson_and_cuts_the_other_formats_o
     assert!(lines[2].starts_with(r#"{"error":{"code":400,"message":"the query produces more than 3 rows"#), "{text}");
     assert!(!cut);
 
-    for format in [Format::Json, Format::Csv, Format::Arrow] {
+    for format in [Format::Json, Format::Csv, Format::Arrow, Format::Parquet] {
         assert!(failing(format).await.1, "{format:?}");
     }
     let (text, _) = failing(Format::Json).await;
