@@ -194,6 +194,9 @@ fn why_empty(task: &PanelTask, is_read: bool) -> String {
     let metric = &task.panel.metric;
     let is_known = !task.state.index().select(metric, &[]).is_empty();
     match (is_known, is_read) {
+        (true, true) if task.panel.rate => {
+            format!("no series of '{metric}' has samples in two columns of this range, as a rate needs")
+        }
         (true, true) => format!("'{metric}' has no samples in this range"),
         (true, false) => format!("no series of '{metric}' has these tags"),
         (false, _) => match collect::describe(metric) {

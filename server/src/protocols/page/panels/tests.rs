@@ -175,6 +175,14 @@ async fn filters_take_values_and_patterns_and_a_missing_tag_is_null() {
 }
 
 #[tokio::test]
+async fn a_rate_of_one_sample_says_what_it_lacks() {
+    let served = Served::new();
+    served.store("work_total", &[("host", "a")], &seconds(1, |_| 5.0));
+    let panel = panel(&served, 100, 10, json!({"metric": "work_total", "rate": true, "function": "sum"})).await;
+    assert_eq!(panel["empty"], "no series of 'work_total' has samples in two columns of this range, as a rate needs");
+}
+
+#[tokio::test]
 async fn hostile_names_are_names() {
     let served = Served::new();
     let names = ["\"; DROP TABLE x; --", "it's", "<img src=x onerror=alert(1)>", "__proto__", "value", "samples"];
