@@ -13,8 +13,8 @@ the wire, headers included. The browser runs beside telem on the same cores and 
 import argparse
 import json
 import os
+import pathlib
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -23,7 +23,8 @@ import threading
 import time
 import urllib.request
 
-from playwright.sync_api import sync_playwright
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "docs" / "pictures"))
+from browser import chromium  # noqa: E402
 
 PATIENCE_MS = 120_000
 # When panels were drawn, counted by the page itself: the first that was answered, and all in sight.
@@ -264,17 +265,12 @@ def live(browser, wanted):
 
 def main():
     wanted = arguments()
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if not chromium:
-        sys.exit("no chromium: install it (Debian: apt install chromium), or name it in CHROMIUM")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with chromium() as browser:
         found = {"load": os.getloadavg(), "cores": os.cpu_count(), "chromium": browser.version}
         if wanted.saved:
             found["saved"] = saved(browser, wanted)
         if wanted.live:
             found["live"] = live(browser, wanted)
-        browser.close()
     found["load_at_end"] = os.getloadavg()
     text = json.dumps(found, indent=1)
     print(text)

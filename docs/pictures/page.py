@@ -10,11 +10,8 @@ The second argument is what stands behind the address in the browser: a view wit
 """
 
 import argparse
-import os
-import shutil
-import sys
 
-from playwright.sync_api import sync_playwright
+from browser import chromium
 
 PATIENCE_MS = 60_000
 
@@ -33,11 +30,7 @@ def arguments():
 
 def main():
     wanted = arguments()
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if not chromium:
-        sys.exit("no chromium: install it (Debian: apt install chromium), or name it in CHROMIUM")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with chromium() as browser:
         page = browser.new_page(
             viewport={"width": wanted.width, "height": wanted.height},
             color_scheme="dark" if wanted.dark else "light",
@@ -53,7 +46,6 @@ def main():
             page.mouse.move(x, y)
             page.wait_for_timeout(300)
         page.screenshot(path=wanted.output)
-        browser.close()
 
 
 if __name__ == "__main__":

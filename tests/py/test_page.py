@@ -14,6 +14,8 @@ import re
 import shutil
 import time
 
+import pyarrow.ipc
+import pyarrow.parquet
 import pytest
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright needs Python 3.10 or newer")
@@ -399,9 +401,15 @@ def test_sql_shows_rows_and_errors_where_they_stand(served, visit):
     page.get_by_label("SQL", exact=True).fill("SELECT value FROM loss ORDER BY ts")
     page.get_by_role("button", name="Run", exact=True).click()
     sync_api.expect(page.locator(".virtual tbody tr")).to_have_text(["0.5", "0.25"])
-    with page.expect_download() as download:
-        page.get_by_role("button", name="CSV", exact=True).click()
-    assert pathlib.Path(download.value.path()).read_text().split() == ["value", "0.5", "0.25"]
+    read = {
+        "CSV": lambda path: [float(line) for line in path.read_text().split()[1:]],
+        "Arrow": lambda path: pyarrow.ipc.open_stream(path.read_bytes()).read_all()["value"].to_pylist(),
+        "Parquet": lambda path: pyarrow.parquet.read_table(path)["value"].to_pylist(),
+    }
+    for name, values in read.items():
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name, exact=True).click()
+        assert values(pathlib.Path(download.value.path())) == [0.5, 0.25], name
     page.get_by_label("SQL", exact=True).fill("SELECT nonsense FROM loss")
     page.get_by_role("button", name="Run", exact=True).click()
     sync_api.expect(page.get_by_role("alert")).to_contain_text("nonsense")

@@ -43,9 +43,8 @@ export function show(app, root) {
     past.selectedIndex = 0;
   });
   const sayPast = () => put(past, make("option", { value: "" }, "Earlier…"), history().map((one) => make("option", { value: one }, short(one.replace(/\s+/g, " "), 60))));
-  const csv = make("button", { type: "button", onclick: () => download("csv", "text/csv") }, "CSV");
-  const arrow = make("button", { type: "button", onclick: () => download("arrow", "application/vnd.apache.arrow.stream") }, "Arrow");
-  const parquet = make("button", { type: "button", onclick: () => download("parquet", "application/vnd.apache.parquet") }, "Parquet");
+  const saves = [["CSV", "csv", "csv"], ["Arrow", "arrow", "arrows"], ["Parquet", "parquet", "parquet"]].map(([name, format, end]) =>
+    [make("button", { type: "button", onclick: () => download(format, end) }, name), " "]);
   const tables = make("div.tables", ["metrics", "series", "nodes", "jobs", "samples"].map(tableButton),
     app.page.metrics.filter(({ series }) => series > 0).slice(0, 400).map(({ name }) => tableButton(name)));
   const columns = make("p.meta");
@@ -53,7 +52,7 @@ export function show(app, root) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) start();
   });
   put(root, make("h1", "SQL"), make("div.ask", make("div", text, make("div.row", run, stopButton, past, make("span.meta", "Ctrl+Enter runs it"),
-    make("span", "Save as ", csv, " ", arrow, " ", parquet))), make("div.card", make("strong", "Tables"), tables, columns)), wrong, told, result);
+    make("span", "Save as ", saves))), make("div.card", make("strong", "Tables"), tables, columns)), wrong, told, result);
   sayPast();
 
   function tableButton(name) {
@@ -100,11 +99,11 @@ export function show(app, root) {
     }
   }
 
-  async function download(kind, type) {
+  async function download(format, end) {
     put(wrong);
     try {
-      const response = await ask(`api/sql?format=${kind}`, { body: text.value, type: "text/plain", deadline: DEADLINE_MS });
-      save(`telem.${kind === "arrow" ? "arrows" : kind}`, new Blob([await response.arrayBuffer()], { type }));
+      const response = await ask(`api/sql?format=${format}`, { body: text.value, type: "text/plain", deadline: DEADLINE_MS });
+      save(`telem.${end}`, await response.blob());
     } catch (error) {
       put(wrong, error.message);
     }

@@ -35,6 +35,7 @@ fn the_format_is_that_of_the_query_string_then_of_the_body_then_of_accept() {
         ("", "text/html, text/csv;q=0.9, application/json", "SELECT 1", Format::Csv),
         ("?pretty&format=ndjson", "", "  SELECT 1", Format::Ndjson),
         ("", "application/vnd.apache.arrow.stream", r#" {"sql":"SELECT 1"}"#, Format::Arrow),
+        ("", "application/vnd.apache.parquet", "SELECT 1", Format::Parquet),
     ] {
         let found = question(query, accept, body).unwrap();
         assert_eq!((found.sql.trim(), found.format), ("SELECT 1", format), "{query} {accept} {body}");
