@@ -345,6 +345,8 @@ impl Check<'_> {
                 layout::MANIFEST | layout::WAL_LIST => {}
                 // Where a server can be reached that serves this database, or was killed when it did.
                 layout::CONNECTION | layout::SAVE_NOTE => {}
+                // What counters reached that it took: the next one makes samples of it.
+                layout::COUNTERS_TAIL | layout::COUNTERS_TAIL_NEW => {}
                 // Also that of a process that died while it took one over.
                 _ if name.starts_with(layout::WRITER) => {}
                 _ if path == layout::unfinished(&self.layout.wal_list()) => {

@@ -10,8 +10,16 @@ use crate::lock::WriterLock;
 use crate::options::Options;
 
 /// What stands in the directory of a database.
-const FILES: [&str; 6] =
-    [layout::MANIFEST_NEW, layout::WAL_LIST, layout::CONNECTION, layout::SAVE_NOTE, layout::MANIFEST, layout::WRITER];
+const FILES: [&str; 8] = [
+    layout::MANIFEST_NEW,
+    layout::WAL_LIST,
+    layout::CONNECTION,
+    layout::SAVE_NOTE,
+    layout::COUNTERS_TAIL_NEW,
+    layout::COUNTERS_TAIL,
+    layout::MANIFEST,
+    layout::WRITER,
+];
 /// Folders of a database: what is in them is its own.
 pub const FOLDERS: [&str; 5] = [layout::SEGMENTS, layout::SERIES, layout::META, layout::WAL, layout::DAMAGED];
 

@@ -205,7 +205,7 @@ impl Db {
     /// Invalid when a text is too long or the database read-only; Unavailable as with [`Db::append`].
     pub fn put_meta(&self, change: MetaChange, durability: Durability) -> Result<()> {
         let write = self.inner.write("change metadata")?;
-        change.check()?;
+        change.check(&self.inner.view().meta)?;
         let json = serde_json::to_vec(&change)
             .map_err(|error| Error::Internal { what: format!("metadata cannot be written as JSON: {error}") })?;
         {
@@ -227,7 +227,7 @@ impl Db {
     /// As [`Db::put_meta`], but for those of the disk.
     pub fn put_meta_in_memory(&self, change: MetaChange) -> Result<()> {
         let write = self.inner.write("change metadata")?;
-        change.check()?;
+        change.check(&self.inner.view().meta)?;
         let mut appender = write.appender();
         write.check_open(&self.inner.layout)?;
         appender.wal.outgrown();
@@ -393,6 +393,24 @@ impl Db {
     /// None today; a caller must expect those of the disk.
     pub fn info(&self) -> Result<DbInfo> {
         Ok(self.inner.info())
+    }
+
+    /// The descriptions of jobs, each with the node of its database, in the order in which databases were named: of a
+    /// thousand of them far less than [`Db::databases`].
+    pub fn described_jobs(&self) -> Vec<(String, serde_json::Value)> {
+        let of =
+            |node: &str, job: Option<&serde_json::Value>, shared: &mut dyn Iterator<Item = &Arc<serde_json::Value>>| {
+                let described = job.into_iter().chain(shared.map(|job| &**job));
+                described.map(|job| (node.to_owned(), job.clone())).collect::<Vec<_>>()
+            };
+        let members = &self.inner.members;
+        if members.is_empty() {
+            let view = self.inner.view();
+            let mut shared = view.meta.job_intervals().iter().map(|interval| &interval.job);
+            return of(&view.manifest.node, view.meta.job(), &mut shared);
+        }
+        let infos = members.iter().map(|member| &member.info);
+        infos.flat_map(|info| of(&info.node, info.job.as_ref(), &mut info.shared_jobs.iter())).collect()
     }
 
     /// How well the cache of run indexes and footers does.

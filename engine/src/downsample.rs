@@ -6,6 +6,7 @@
 //! until a bucket is complete ([`crate::exact`]), so the answer does not depend on where the samples are stored.
 
 mod kernel;
+mod rises;
 #[cfg(test)]
 mod tests;
 
@@ -15,13 +16,14 @@ use std::slice;
 use crate::error::Result;
 use crate::segment::read::{Loaded, Need, Numbers, Piece};
 use crate::segment::times::Ticks;
-use crate::segment::{Run, power_of_ten};
+use crate::segment::{Run, Summary, power_of_ten};
 use crate::series::SeriesId;
-use crate::snapshot::Snapshot;
 use crate::snapshot::sources::{Cluster, FoundRun, Sources};
+use crate::snapshot::{SeriesPoints, Snapshot};
 use crate::time::{Step, TimeRange, Timestamp};
 use crate::value::Values;
 use kernel::{BucketFold, BucketGrid, KnownValues};
+use rises::{RiseGrid, RiseSide};
 
 /// Rows of segments that are read in one go, unless a single series has more. None are held, but for times that only
 /// the column tells (8 bytes each).
@@ -45,6 +47,18 @@ pub enum Function {
     Last,
     /// Population standard deviation by Welford's method.
     Dev,
+    /// Of the rises from each sample to the next, a second, the least. NaN where there is none.
+    LeastRise(Rising),
+    GreatestRise(Rising),
+}
+
+/// What rises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rising {
+    /// It never falls: where it does it started again, and how much it rose there is unknown.
+    Counter,
+    /// It may fall, too.
+    Gauge,
 }
 
 /// What a downsampling reads and makes.
@@ -58,6 +72,16 @@ pub struct DownsampleRequest {
     pub function: Function,
 }
 
+/// Several functions of the same values, in one pass over them.
+#[derive(Clone, Debug)]
+pub struct FoldRequest {
+    pub series: Vec<SeriesId>,
+    /// As that of a [`DownsampleRequest`].
+    pub range: TimeRange,
+    pub step: Step,
+    pub functions: Vec<Function>,
+}
+
 /// The buckets of one series that hold samples, ascending; none when those in the range stand in buckets that are
 /// left out.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,29 +92,72 @@ pub struct SeriesBuckets {
     pub values: Vec<f64>,
 }
 
+/// As [`SeriesBuckets`], with the values of each function in the order of the request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesFolds {
+    pub series: SeriesId,
+    pub starts: Vec<Timestamp>,
+    pub values: Vec<Vec<f64>>,
+}
+
 impl Snapshot {
     /// The buckets of every series that has a sample in the range, in the order of the request.
     pub fn downsample(&self, request: DownsampleRequest) -> Downsampled {
         let DownsampleRequest { series, range, step, function } = request;
+        Downsampled(self.fold(FoldRequest { series, range, step, functions: vec![function] }))
+    }
+
+    /// As [`Snapshot::downsample`], of several functions: samples are found and decoded once.
+    pub fn fold(&self, request: FoldRequest) -> SeriesFolding {
+        let FoldRequest { series, range, step, functions } = request;
         let admitted = TimeRange::new(step.ceil(range.start), range.end);
         let sources = Sources::new(self, series, range);
-        Downsampled { sources, admitted, step, function, ready: VecDeque::new() }
+        SeriesFolding { sources, admitted, step, functions, ready: VecDeque::new() }
     }
+}
+
+/// The buckets of one series whose samples were read already, as [`Snapshot::fold`] makes them.
+pub fn fold_points(points: SeriesPoints, request: &FoldRequest) -> SeriesFolds {
+    let mut made = SeriesFunctions::of(&request.functions, request.step);
+    let begin = request.step.ceil(request.range.start);
+    let from = points.times.partition_point(|time| *time < begin);
+    let to = points.times.partition_point(|time| *time < request.range.end).max(from);
+    let times: Vec<i64> = points.times[from..to].iter().map(|time| time.micros()).collect();
+    let values = points.values.into_f64s();
+    let values = &values[from..to];
+    made.push(Ticks::List(&times), values, known(values));
+    made.finish(points.series)
 }
 
 /// See [`Snapshot::downsample`].
 #[derive(Debug)]
-pub struct Downsampled {
+pub struct Downsampled(SeriesFolding);
+
+impl Iterator for Downsampled {
+    type Item = Result<SeriesBuckets>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let one = |SeriesFolds { series, starts, mut values }| {
+            let values = values.pop().unwrap_or_default();
+            SeriesBuckets { series, starts, values }
+        };
+        self.0.next().map(|folds| folds.map(one))
+    }
+}
+
+/// See [`Snapshot::fold`].
+#[derive(Debug)]
+pub struct SeriesFolding {
     sources: Sources,
     /// The part of the range that enters buckets.
     admitted: TimeRange,
     step: Step,
-    function: Function,
-    ready: VecDeque<SeriesBuckets>,
+    functions: Vec<Function>,
+    ready: VecDeque<SeriesFolds>,
 }
 
-impl Iterator for Downsampled {
-    type Item = Result<SeriesBuckets>;
+impl Iterator for SeriesFolding {
+    type Item = Result<SeriesFolds>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -116,10 +183,53 @@ struct OpenSeries {
     next: usize,
     /// Whether a sample was seen in the range.
     seen: bool,
-    buckets: Box<dyn BucketFold>,
+    buckets: SeriesFunctions,
 }
 
-impl Downsampled {
+/// The buckets of one series, of each function.
+struct SeriesFunctions(Vec<Box<dyn BucketFold>>);
+
+impl SeriesFunctions {
+    fn of(functions: &[Function], step: Step) -> Self {
+        Self(functions.iter().map(|function| fold_of(*function, step)).collect())
+    }
+
+    fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: KnownValues) {
+        for one in &mut self.0 {
+            one.push(ticks, values, known);
+        }
+    }
+
+    /// Of several functions some may be content with what is known while others are not, so it is tried with one alone.
+    fn whole(&mut self, run: &Run, summary: &Summary) -> bool {
+        match &mut *self.0 {
+            [alone] => alone.whole(run, summary),
+            _ => false,
+        }
+    }
+
+    fn finish(self, series: SeriesId) -> SeriesFolds {
+        let (starts, values): (Vec<_>, Vec<_>) = self.0.into_iter().map(|one| one.finish()).unzip();
+        SeriesFolds { series, starts: starts.into_iter().next().unwrap_or_default(), values }
+    }
+}
+
+fn fold_of(function: Function, step: Step) -> Box<dyn BucketFold> {
+    match function {
+        Function::Sum => Box::new(BucketGrid::<kernel::PlainSum>::new(step)),
+        Function::Count => Box::new(BucketGrid::<kernel::Count>::new(step)),
+        Function::Min => Box::new(BucketGrid::<kernel::Min>::new(step)),
+        Function::Max => Box::new(BucketGrid::<kernel::Max>::new(step)),
+        Function::Avg => Box::new(BucketGrid::<kernel::Avg>::new(step)),
+        Function::First => Box::new(BucketGrid::<kernel::First>::new(step)),
+        Function::Last => Box::new(BucketGrid::<kernel::Last>::new(step)),
+        Function::Dev => Box::new(BucketGrid::<kernel::Dev>::new(step)),
+        Function::LeastRise(rising) => Box::new(RiseGrid::new(step, RiseSide::Least, rising)),
+        Function::GreatestRise(rising) => Box::new(RiseGrid::new(step, RiseSide::Greatest, rising)),
+    }
+}
+
+impl SeriesFolding {
     fn read(&mut self) -> Result<()> {
         let batch =
             self.sources.take(READ_ROWS, |_, runs| runs.iter().map(|found: &FoundRun| found.rows).sum::<u64>())?;
@@ -133,7 +243,13 @@ impl Downsampled {
                     alone[segment].push((open.len(), at));
                 }
             }
-            open.push(OpenSeries { series, clusters, next: 0, seen: false, buckets: self.buckets() });
+            open.push(OpenSeries {
+                series,
+                clusters,
+                next: 0,
+                seen: false,
+                buckets: SeriesFunctions::of(&self.functions, self.step),
+            });
         }
         // Mostly the order of time, so that most runs are taken in with all others of their segment.
         let mut order: Vec<usize> = (0..alone.len()).filter(|at| !alone[*at].is_empty()).collect();
@@ -146,27 +262,14 @@ impl Downsampled {
             self.drain(one, usize::MAX, &mut floats)?;
         }
         for one in open.into_iter().filter(|one| one.seen) {
-            let (starts, values) = one.buckets.finish();
-            self.ready.push_back(SeriesBuckets { series: one.series, starts, values });
+            self.ready.push_back(one.buckets.finish(one.series));
         }
         Ok(())
     }
 
-    fn buckets(&self) -> Box<dyn BucketFold> {
-        match self.function {
-            Function::Sum => Box::new(BucketGrid::<kernel::PlainSum>::new(self.step)),
-            Function::Count => Box::new(BucketGrid::<kernel::Count>::new(self.step)),
-            Function::Min => Box::new(BucketGrid::<kernel::Min>::new(self.step)),
-            Function::Max => Box::new(BucketGrid::<kernel::Max>::new(self.step)),
-            Function::Avg => Box::new(BucketGrid::<kernel::Avg>::new(self.step)),
-            Function::First => Box::new(BucketGrid::<kernel::First>::new(self.step)),
-            Function::Last => Box::new(BucketGrid::<kernel::Last>::new(self.step)),
-            Function::Dev => Box::new(BucketGrid::<kernel::Dev>::new(self.step)),
-        }
-    }
-
     fn need(&self) -> Need {
-        if self.function == Function::Count { Need::NaN } else { Need::Values }
+        let counts = self.functions.iter().all(|function| *function == Function::Count);
+        if counts { Need::NaN } else { Need::Values }
     }
 
     /// Folds the runs of a segment that have no overlap.

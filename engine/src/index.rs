@@ -184,6 +184,32 @@ impl SeriesIndex {
         inner.tag_values.in_order(values.into_iter())
     }
 
+    /// How many series `metric` has.
+    pub fn series_count(&self, metric: &str) -> usize {
+        let inner = self.read();
+        inner.metrics.ordinal(metric).map_or(0, |metric| inner.by_metric[metric as usize].series.len())
+    }
+
+    /// The tag keys that series of `metric` carry, sorted by bytes, each with the number of its values among them. In one
+    /// pass over the series, and no name is looked at: those of a page of metrics are asked for at every look.
+    pub fn tag_value_counts(&self, metric: &str) -> Vec<(Arc<str>, usize)> {
+        let inner = self.read();
+        let Some(metric) = inner.metrics.ordinal(metric) else { return Vec::new() };
+        let Metric { series, tag_keys } = &inner.by_metric[metric as usize];
+        let mut values: Vec<AHashSet<u32>> = vec![AHashSet::new(); tag_keys.len()];
+        for words in series.iter().filter_map(|id| inner.keys.get(*id)) {
+            for tag in words[1..].chunks_exact(2) {
+                if let Ok(at) = tag_keys.binary_search(&tag[0]) {
+                    values[at].insert(tag[1]);
+                }
+            }
+        }
+        let text = |key: &u32| Arc::clone(inner.tag_keys.text(*key));
+        let mut counts: Vec<_> = tag_keys.iter().map(text).zip(values.iter().map(|values| values.len())).collect();
+        counts.sort_unstable();
+        counts
+    }
+
     /// The first `max` names of `kind` that start with `prefix`, sorted by bytes.
     pub fn suggest(&self, kind: NameKind, prefix: &str, max: usize) -> Vec<String> {
         let inner = self.read();

@@ -23,6 +23,10 @@ pub const WAL_LIST: &str = "WAL_FILES";
 pub const CONNECTION: &str = "connection.json";
 /// Not the engine's either: where a job that runs is being saved.
 pub const SAVE_NOTE: &str = "saving.json";
+/// Not the engine's either: what counters reached since their last samples.
+pub const COUNTERS_TAIL: &str = "counters.tail";
+/// What is to take its place.
+pub const COUNTERS_TAIL_NEW: &str = "counters.tail.new";
 pub const WAL: &str = "wal";
 pub const SEGMENTS: &str = "segments";
 pub const SERIES: &str = "series";

@@ -81,6 +81,11 @@ mod together;
 pub mod value;
 mod wal;
 
+/// The CRC-32 of every file of a database: that of zlib and Ethernet.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
 pub use claim::{DbClaim, FOLDERS as DATABASE_FOLDERS};
 pub use clock::{Clock, SystemClock};
 pub use compact::{CompactProgress, CompactReport};
@@ -91,11 +96,13 @@ pub use flush::FlushReport;
 pub use glance::DbGlance;
 pub use index::{JOB_TAG, MergedIndex, NameKind, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
-pub use layout::{CONNECTION as CONNECTION_FILE, MANIFEST as MANIFEST_FILE, SAVE_NOTE};
+pub use layout::{
+    CONNECTION as CONNECTION_FILE, COUNTERS_TAIL, COUNTERS_TAIL_NEW, MANIFEST as MANIFEST_FILE, SAVE_NOTE,
+};
 pub use meta::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
 pub use meta::{
     Annotation, JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, Meta, MetaChange, MetricKind,
-    MetricMeta,
+    MetricMeta, RECORD_BYTES_MAX, RECORDS_BYTES_MAX, StateRecord,
 };
 pub use mirror::{Mirror, MirrorReport};
 pub use options::Options;

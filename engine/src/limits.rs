@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::manifest::JOB_COPY_BYTES_MAX;
 use crate::memtable::SAMPLE_BYTES;
-use crate::meta::{JOB_BYTES_MAX, JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, TEXT_BYTES_MAX};
+use crate::meta::{
+    JOB_BYTES_MAX, JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, RECORD_BYTES_MAX, RECORDS_BYTES_MAX, TEXT_BYTES_MAX,
+};
 use crate::options::Options;
 use crate::retention::Retention;
 use crate::series::{METRIC_BYTES_MAX, TAG_KEY_BYTES_MAX, TAG_VALUE_BYTES_MAX, TAGS_MAX};
@@ -114,6 +116,16 @@ pub fn names() -> Vec<LimitRow> {
             "memory of their descriptions (`JOB_INTERVALS_BYTES_MAX`)",
             bytes(JOB_INTERVALS_BYTES_MAX as u64),
             "the same",
+        ),
+        LimitRow::new(
+            "a record of small state, with its names (`RECORD_BYTES_MAX`)",
+            bytes(RECORD_BYTES_MAX as u64),
+            "it is refused",
+        ),
+        LimitRow::new(
+            "all of these records (`RECORDS_BYTES_MAX`)",
+            bytes(RECORDS_BYTES_MAX as u64),
+            "new ones are refused",
         ),
     ]
 }

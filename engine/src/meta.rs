@@ -1,4 +1,4 @@
-//! Data other than samples: metric metadata, annotations, and the descriptions of jobs.
+//! Data other than samples: metric metadata, annotations, the descriptions of jobs, and records of small state.
 //!
 //! Every change is one record of the WAL; a flush writes all of it into one immutable JSON file.
 //! The first-seen order of names is not here: it follows from the order of series ids.
@@ -6,6 +6,7 @@
 pub(crate) mod exact;
 mod interval;
 pub mod inventory;
+mod record;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,8 @@ use crate::error::{Error, Result};
 use crate::time::Timestamp;
 pub(crate) use interval::stretches;
 pub use interval::{JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, JobStretch, SeriesOwner};
+use record::StateRecords;
+pub use record::{RECORD_BYTES_MAX, RECORDS_BYTES_MAX, StateRecord};
 
 /// Longest text of any field, in bytes.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -81,6 +84,8 @@ pub enum MetaChange {
     Job(#[serde(deserialize_with = "exact::deserialize")] serde_json::Value),
     /// Replaces the interval with the same slot and begin.
     JobInterval(JobInterval),
+    /// Replaces the record with the same kind and key, or removes it.
+    Record(StateRecord),
 }
 
 /// Everything that [`MetaChange`]s made.
@@ -99,6 +104,8 @@ pub struct Meta {
     /// Some job that had a slot is not among them any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_forgotten_jobs: bool,
+    #[serde(default, skip_serializing_if = "StateRecords::is_empty")]
+    records: StateRecords,
 }
 
 impl Meta {
@@ -146,6 +153,7 @@ impl Meta {
             }
             MetaChange::Job(job) => self.job = Some(job),
             MetaChange::JobInterval(interval) => self.put_interval(interval),
+            MetaChange::Record(record) => self.records.apply(record),
         }
     }
 
@@ -169,6 +177,7 @@ impl Meta {
     pub(crate) fn absorb(&mut self, later: Meta) {
         self.job_intervals.clear();
         self.metrics.extend(later.metrics);
+        self.records.absorb(later.records);
         let is_for_all = |annotation: &Annotation| annotation.tsuid.is_none() || inventory::is_device(annotation);
         for annotation in later.annotations.into_iter().filter(is_for_all) {
             self.apply(MetaChange::Annotate(annotation));
@@ -186,9 +195,11 @@ impl Meta {
 }
 
 impl MetaChange {
+    /// Whether it may be applied to `meta`.
+    ///
     /// # Errors
-    /// Invalid when a text is too long.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Invalid when a text is too long, or there is no room for it.
+    pub(crate) fn check(&self, meta: &Meta) -> Result<()> {
         match self {
             MetaChange::Metric { name, meta } => {
                 for (what, text) in [("metric", name), ("unit", &meta.unit), ("help", &meta.help)] {
@@ -208,6 +219,12 @@ impl MetaChange {
             MetaChange::Job(job) => check_text("job", job.to_string().len(), JOB_BYTES_MAX)?,
             MetaChange::JobInterval(JobInterval { job, .. }) => {
                 check_text("job", job.to_string().len(), JOB_BYTES_MAX)?;
+            }
+            MetaChange::Record(record) => {
+                check_text("record", record.bytes(), RECORD_BYTES_MAX)?;
+                if record.text.is_some() {
+                    check_text("records", meta.records.bytes() + record.bytes(), RECORDS_BYTES_MAX)?;
+                }
             }
         }
         Ok(())

@@ -114,6 +114,8 @@ fn a_file_that_is_missing_cut_short_or_not_named_is_found() {
         fs::write(&path, &bytes).unwrap();
     }
     fs::write(dir.path().join(layout::CONNECTION), "{}").unwrap();
+    fs::write(dir.path().join(layout::COUNTERS_TAIL), "").unwrap();
+    fs::write(dir.path().join(layout::COUNTERS_TAIL_NEW), "").unwrap();
     assert_eq!(run(dir.path()).findings, [], "whoever serves a database leaves this");
     let stray = dir.path().join("segments/x.parquet");
     fs::write(&stray, "x").unwrap();

@@ -1,5 +1,7 @@
 //! The index compared with one that scans all keys.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -70,7 +72,11 @@ proptest! {
             tag_keys.sort_unstable();
             tag_keys.dedup();
             let found = index.tag_keys(metric);
-            prop_assert_eq!(found.iter().map(|name| &**name).collect::<Vec<_>>(), tag_keys);
+            prop_assert_eq!(found.iter().map(|name| &**name).collect::<Vec<_>>(), tag_keys.clone());
+            prop_assert_eq!(index.series_count(metric), of().count());
+            let values_of = |tag: &str| of().filter_map(|(_, key)| key.tags().get(tag)).collect::<BTreeSet<_>>().len();
+            let counts: Vec<(Arc<str>, usize)> = tag_keys.iter().map(|tag| (Arc::from(*tag), values_of(tag))).collect();
+            prop_assert_eq!(index.tag_value_counts(metric), counts);
             for tag in ["a", "z", "never"] {
                 let mut values: Vec<&str> = of().filter_map(|(_, key)| key.tags().get(tag)).collect();
                 values.sort_unstable();

@@ -39,14 +39,14 @@ fn metadata_is_read_back_from_its_json() {
 #[test]
 fn a_text_at_its_limit_is_taken_and_one_byte_more_is_refused() {
     let job = |bytes: usize| MetaChange::Job(serde_json::Value::String("x".repeat(bytes - 2)));
-    assert!(job(JOB_BYTES_MAX).check().is_ok());
-    assert!(job(JOB_BYTES_MAX + 1).check().is_err());
+    assert!(job(JOB_BYTES_MAX).check(&Meta::default()).is_ok());
+    assert!(job(JOB_BYTES_MAX + 1).check(&Meta::default()).is_err());
     let help = |bytes| MetaChange::Metric {
         name: "m".to_owned(),
         meta: MetricMeta { help: "x".repeat(bytes), ..MetricMeta::default() },
     };
-    assert!(help(TEXT_BYTES_MAX).check().is_ok());
-    assert!(help(TEXT_BYTES_MAX + 1).check().is_err());
+    assert!(help(TEXT_BYTES_MAX).check(&Meta::default()).is_ok());
+    assert!(help(TEXT_BYTES_MAX + 1).check(&Meta::default()).is_err());
 }
 
 fn gpu(device: &str) -> InventoryEntry {
