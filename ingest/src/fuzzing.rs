@@ -7,12 +7,14 @@
 
 mod client_frames;
 mod dragon_points;
+mod exposition_text;
 mod gpu_metrics;
 mod kernel_text;
 mod line_protocol;
 mod memory_disk;
 mod numbers;
 mod plain_line;
+mod proxy_messages;
 mod put_json;
 #[cfg(test)]
 #[path = "../../tests/fuzz/replay.rs"]
@@ -27,23 +29,27 @@ use memory_disk::MemoryDisk;
 
 pub use client_frames::client_frames;
 pub use dragon_points::dragon_points;
+pub use exposition_text::exposition_text;
 pub use gpu_metrics::gpu_metrics;
 pub use kernel_text::kernel_text;
 pub use line_protocol::line_protocol;
 pub use numbers::numbers;
+pub use proxy_messages::proxy_messages;
 pub use put_json::put_json;
 
 /// Panics where the bytes do not hold what they must.
 pub type Target = fn(&[u8]);
 
 /// By the name of their folders in `tests/fuzz`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("client_frames", client_frames),
     ("dragon_points", dragon_points),
+    ("exposition_text", exposition_text),
     ("gpu_metrics", gpu_metrics),
     ("kernel_text", kernel_text),
     ("line_protocol", line_protocol),
     ("numbers", numbers),
+    ("proxy_messages", proxy_messages),
     ("put_json", put_json),
 ];
 

@@ -35,6 +35,7 @@
 
 pub mod accept;
 pub mod collect;
+pub mod counters;
 pub mod decode;
 pub mod default_tags;
 #[cfg(any(test, feature = "fuzzing"))]

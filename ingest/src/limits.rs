@@ -31,6 +31,7 @@ use crate::collect::sensors::FIGURES_MAX;
 use crate::collect::source::FILE_BYTES_MAX;
 use crate::collect::space::{HUNG_MAX, SPACE_DEADLINE};
 use crate::collect::threads::HANG_AFTER;
+use crate::decode::exposition::ExpositionLimits;
 use crate::decode::line::{FIELDS_MAX, LINE_BYTES_MAX};
 use crate::decode::opentsdb;
 use crate::known::SENDERS_MAX;
@@ -124,6 +125,31 @@ pub fn samples() -> Vec<LimitRow> {
             "between attempts to flush (`WriterOptions::flush_retry_first`, `flush_retry_max`)",
             format!("{}, doubled up to {}", time(flush_retry_first), time(flush_retry_max)),
             "",
+        ),
+    ]
+}
+
+/// Limits of what is read from other exporters at once.
+pub fn scraped() -> Vec<LimitRow> {
+    let ExpositionLimits { line_bytes_max, samples_max, families_max, labels_max, refused_told_max } =
+        ExpositionLimits::default();
+    vec![
+        LimitRow::new(
+            "bytes of a line of an exporter (`ExpositionLimits::line_bytes_max`)",
+            bytes(line_bytes_max),
+            LINE_REJECTED,
+        ),
+        LimitRow::new("its samples (`ExpositionLimits::samples_max`)", count(samples_max), "the rest is rejected"),
+        LimitRow::new(
+            "its families (`ExpositionLimits::families_max`)",
+            count(families_max),
+            "samples of the others have no type",
+        ),
+        LimitRow::new("labels of one of its samples (`ExpositionLimits::labels_max`)", count(labels_max), REJECTED),
+        LimitRow::new(
+            "its refused lines told with their reasons (`ExpositionLimits::refused_told_max`)",
+            count(refused_told_max),
+            "counted only",
         ),
     ]
 }

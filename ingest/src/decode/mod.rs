@@ -2,10 +2,12 @@
 
 mod digits;
 pub mod dragon;
+pub mod exposition;
 pub mod frames;
 pub mod lenient;
 pub mod line;
 pub mod opentsdb;
+pub mod proxy;
 
 use std::borrow::Cow;
 

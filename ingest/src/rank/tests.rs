@@ -1,3 +1,6 @@
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+
 use super::*;
 
 fn rank(environment: &[&str]) -> Option<u32> {
@@ -26,8 +29,13 @@ fn what_is_no_rank_is_none() {
 
 #[test]
 fn the_environment_of_a_process_is_that_of_its_start() {
-    let mut child = std::process::Command::new("sleep").arg("600").env_clear().env("PMIX_RANK", "12").spawn().unwrap();
-    // It is spawned when the program runs, so its environment is its own.
+    let mut echo = std::process::Command::new("cat");
+    echo.env_clear().env("PMIX_RANK", "12").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = echo.spawn().unwrap();
+    // A spawned process may not have its environment yet: Linux lets the parent go on earlier. What answers has it.
+    child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+    let mut answer = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
     let found = environment_of(child.id()).and_then(|environment| of_environment(&environment));
     child.kill().unwrap();
     child.wait().unwrap();

@@ -25,6 +25,8 @@ fn main() {
     numbers(&corpus);
     posts(&corpus);
     frames(&corpus);
+    expositions(&corpus);
+    sessions(&corpus);
     tables(&corpus, &root.join("../../fixtures/machines/mi300x"));
     kernel_text(&corpus, &root.join("../../fixtures/machines"));
 }
@@ -39,6 +41,37 @@ fn posts(corpus: &Corpus) {
     ];
     for (name, post) in posts {
         corpus.put("dragon_points", name, post.as_bytes());
+    }
+}
+
+/// What exporters show: each kind of family in both formats, and lines that are broken.
+fn expositions(corpus: &Corpus) {
+    let expositions = [
+        ("counter", "# HELP a_total The \\\\ and \\n.\n# TYPE a_total counter\na_total{m=\"post\",c=\"200\"} 1027 1395066363000\n"),
+        ("gauge", "# TYPE g gauge\ng{p=\"C:\\\\D\",e=\"\\n\\\"x\\\"\"} -1.5e9\ng NaN\ng +Inf -3982045\n"),
+        ("histogram", "# TYPE h histogram\nh_bucket{le=\"0.05\"} 24054\nh_bucket{le=\"+Inf\"} 144320\nh_sum 53423\nh_count 144320\n"),
+        ("summary", "# TYPE s summary\ns{quantile=\"0.5\"} 4773\ns_sum 1.7560473e+07\ns_count 2693\nother 5\n"),
+        ("open", "# TYPE f counter\n# UNIT f seconds\nf_total 17.0 1520879607.789 # {t=\"K\"} 0.67\nf_created 1.5e9\n# EOF\n"),
+        ("others", "# TYPE q gaugehistogram\nq_gcount 4\n# TYPE b info\nb_info{v=\"1\"} 1\n# TYPE o stateset\no{o=\"on\"} 1\n# EOF\n"),
+        ("quoted", "# TYPE \"my.metric\" gauge\n{\"my.metric\",\"a b\"=\"x\",c=\"y\",} 1\r\n"),
+        ("broken", "a{b} 1\na{b=\"c 1\na 1 2 3\n1a 5\na{b=\"1\",b=\"2\"} 1\n# TYPE a thing\na 1\n# EOF\na 2\n"),
+    ];
+    for (name, text) in expositions {
+        corpus.put("exposition_text", name, text.as_bytes());
+    }
+}
+
+/// What clients of Metric Proxy send: a session, a gauge, other spellings, what is broken, several jobs.
+fn sessions(corpus: &Corpus) {
+    let sessions = [
+        ("session", "{\"JobDesc\":{\"jobid\":\"x\",\"command\":\"a b\",\"size\":4,\"nodelist\":\"\",\"partition\":\"\",\"cluster\":\"\",\"run_dir\":\"/\",\"start_time\":1795248958639,\"end_time\":0}}\0{\"Desc\":{\"name\":\"wire_counter\",\"doc\":\"A \\\"quoted\\\" doc\",\"ctype\":{\"Counter\":{\"ts\":0,\"value\":0.0}}}}\0{\"Value\":{\"name\":\"wire_counter\",\"value\":{\"Counter\":{\"ts\":1795248958639409,\"value\":3.5}}}}\0{\"Value\":{\"name\":\"wire_counter\",\"value\":{\"Counter\":{\"ts\":1795248958639409,\"value\":-1e3}}}}\0"),
+        ("gauge", "{\"Desc\":{\"name\":\"g{rank=\\\"0\\\",op=\\\"read\\\"}\",\"doc\":\"gauge doc\",\"ctype\":{\"Gauge\":{\"min\":0.0,\"max\":0.0,\"hits\":0.0,\"total\":0.0}}}}\0{\"Value\":{\"name\":\"g{rank=\\\"0\\\",op=\\\"read\\\"}\",\"value\":{\"Gauge\":{\"min\":7.0,\"max\":7.0,\"hits\":1.0,\"total\":7.0}}}}\0{\"Value\":{\"name\":\"g{rank=\\\"0\\\",op=\\\"read\\\"}\",\"value\":{\"Gauge\":{\"min\":null,\"max\":null,\"hits\":1.0,\"total\":null}}}}\0"),
+        ("other", " {\"Desc\" : {\"ctype\":{\"Counter\":{\"value\":2}}, \"name\":\"a{b=1\"}} \0{\"Value\":{\"value\":{\"Counter\":{\"value\":3,\"extra\":[1]}}, \"name\":\"a{b=1\"}}\0{\"Value\":{\"name\":\"a{b=1\",\"value\":{\"Counter\":{\"ts\":1,\"value\":0.1}}}}\0"),
+        ("broken", "\0{}\0null\0{\"Value\":{\"name\":\"never\",\"value\":{\"Counter\":{\"ts\":1,\"value\":1.0}}}}\0{\"Value\":{\"name\":\"x\\\0{\"Desc\":{\"name\":\"\",\"doc\":\"\",\"ctype\":{\"Counter\":{\"ts\":0,\"value\":1e999}}}}\0rest\0"),
+        ("jobs", "{\"JobDesc\":{\"jobid\":\"x\"}}\0{\"JobDesc\":{\"jobid\":\"y\",\"start_time\":5}}\0{\"Desc\":{\"name\":\"c\",\"ctype\":{\"Counter\":{\"value\":1.5}}}}\0{\"JobDesc\":{\"jobid\":\"\"}}\0"),
+    ];
+    for (name, stream) in sessions {
+        corpus.put("proxy_messages", name, stream.as_bytes());
     }
 }
 

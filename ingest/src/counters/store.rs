@@ -1,0 +1,252 @@
+//! Running totals of lanes, written as samples.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use telem_engine::{
+    Clock, Db, Durability, MetaChange, MetricKind, MetricMeta, SampleBatch, SeriesId, SeriesKey, Timestamp, Value,
+};
+
+use tokio::task::spawn_blocking;
+
+use super::cell::CellSeries;
+use super::tail::CounterTail;
+use super::{CounterTable, KeptPart, LaneTags, ScopeId, StoredChange, UnkeptNumbers};
+use crate::decode::proxy::CounterKind;
+use crate::decode::proxy::label::FullName;
+use crate::writer::{WriteError, Writer};
+
+/// Most numbers that are stored in one batch.
+const BATCH_SAMPLES_MAX: usize = 8_192;
+
+/// Names of which the text cannot be told from their series: the key of the series, and the name as it was written.
+pub type StoredNames = Vec<(SeriesKey, Arc<str>)>;
+
+/// Writes what changed in a table to a database.
+#[derive(Clone, Debug)]
+pub struct CounterStore {
+    db: Db,
+    writer: Writer,
+    clock: Arc<dyn Clock>,
+    tail: Arc<Mutex<CounterTail>>,
+    /// Held from when changes are taken until they outlive this process: who finds none afterwards may rely on that.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Changes that were taken. Those that are not written in the end are changes again, also where nobody waits for that.
+struct UnwrittenChanges<'a> {
+    table: &'a CounterTable,
+    changes: &'a [StoredChange],
+}
+
+impl Drop for UnwrittenChanges<'_> {
+    fn drop(&mut self) {
+        if self.changes.is_empty() {
+            return;
+        }
+        // A series is there with its first sample, and nothing can be kept of it before.
+        let new = self.changes.iter().filter(|change| change.series == CellSeries::Unknown);
+        let unknown: Vec<_> = new.map(|change| (change, CellSeries::Unknown)).collect();
+        self.table.note_series(&unknown);
+        self.table.put_back(self.changes);
+    }
+}
+
+impl CounterStore {
+    pub fn new(db: Db, writer: Writer, clock: Arc<dyn Clock>) -> Self {
+        let tail = Arc::new(Mutex::new(CounterTail::of(&db)));
+        Self { db, writer, clock, tail, turn: Arc::default() }
+    }
+
+    /// Makes samples of what an earlier process kept; how many.
+    ///
+    /// # Errors
+    /// Those of the database, and of the file.
+    pub fn recover(&self) -> telem_engine::Result<usize> {
+        self.tail().recover(&self.db)
+    }
+
+    fn tail(&self) -> MutexGuard<'_, CounterTail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a sample for each number that changed since the last time, of one lane or of all, and waits until these can
+    /// be read and outlive this process. Names whose spelling is not that of their series come back.
+    ///
+    /// # Errors
+    /// Busy and what else a writer says; then the rest is stored next time.
+    pub async fn store(&self, table: &CounterTable, of: Option<ScopeId>) -> Result<StoredNames, WriteError> {
+        let mut names = Vec::new();
+        loop {
+            let _turn = self.turn.lock().await;
+            let (now, changes) = table.take_changes(of, BATCH_SAMPLES_MAX, &*self.clock);
+            if changes.is_empty() {
+                break;
+            }
+            self.write(table, &changes, now, &mut names).await?;
+        }
+        let _turn = self.turn.lock().await;
+        if of.is_none() && self.tail().has_values() {
+            // Behind samples that others took.
+            self.writer.settle().await?;
+            let tail = Arc::clone(&self.tail);
+            let cleared = spawn_blocking(move || tail.lock().unwrap_or_else(PoisonError::into_inner).clear());
+            if let Err(panic) = cleared.await {
+                tracing::error!(%panic, "what was kept of counters stays");
+            }
+        }
+        Ok(names)
+    }
+
+    /// Keeps what changed since it was stored or kept last, so that it outlives this process: of what has samples already,
+    /// beside them; of what has none, as a first one.
+    ///
+    /// # Errors
+    /// As [`CounterStore::store`].
+    pub async fn keep(&self, table: &CounterTable) -> Result<StoredNames, WriteError> {
+        let _turn = self.turn.lock().await;
+        let part = if self.tail().is_long() { KeptPart::Whole } else { KeptPart::Changed };
+        let UnkeptNumbers { time, values, new } = table.take_unkept(part, &*self.clock);
+        // It runs to its end whatever becomes of this.
+        let kept = (!values.is_empty()).then(|| {
+            let (tail, db) = (Arc::clone(&self.tail), self.db.clone());
+            spawn_blocking(move || {
+                let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+                tail.keep(&db, part, time, &values);
+            })
+        });
+        let (mut names, mut rest) = (Vec::new(), UnwrittenChanges { table, changes: &new });
+        let mut written = Ok(());
+        while let (Ok(()), Some(part)) = (&written, rest.changes.chunks(BATCH_SAMPLES_MAX).next()) {
+            rest.changes = &rest.changes[part.len()..];
+            written = self.write(table, part, time, &mut names).await;
+        }
+        if let Some(Err(panic)) = match kept {
+            Some(kept) => Some(kept.await),
+            None => None,
+        } {
+            tracing::error!(%panic, "changes of counters are not kept");
+        }
+        written.map(|()| names)
+    }
+
+    async fn write(
+        &self,
+        table: &CounterTable,
+        changes: &[StoredChange],
+        now: Timestamp,
+        names: &mut StoredNames,
+    ) -> Result<(), WriteError> {
+        let mut unwritten = UnwrittenChanges { table, changes };
+        let batch = self.batch(table, changes, now, names);
+        self.writer.submit(batch, Durability::Buffered).await?;
+        unwritten.changes = &[];
+        Ok(())
+    }
+
+    fn batch(
+        &self,
+        table: &CounterTable,
+        changes: &[StoredChange],
+        now: Timestamp,
+        names: &mut StoredNames,
+    ) -> SampleBatch {
+        let mut batch = SampleBatch::with_capacity(changes.len());
+        let mut found = Vec::new();
+        let mut groups: BTreeMap<String, MetricMeta> = BTreeMap::new();
+        for change in changes {
+            let series = match change.series {
+                CellSeries::Stored(series) => Some(series),
+                CellSeries::None => None,
+                CellSeries::Unknown => {
+                    let series = self.series(change, names, &mut groups);
+                    found.push((change, series.map_or(CellSeries::None, CellSeries::Stored)));
+                    series
+                }
+            };
+            if let Some(series) = series {
+                batch.push(series, now, Value::Float(change.value));
+            }
+        }
+        if !found.is_empty() {
+            table.note_series(&found);
+        }
+        self.describe(groups);
+        batch
+    }
+
+    /// The series of a number that was never stored.
+    fn series(
+        &self,
+        change: &StoredChange,
+        names: &mut StoredNames,
+        groups: &mut BTreeMap<String, MetricMeta>,
+    ) -> Option<SeriesId> {
+        let key = series_key(&change.name, &change.tags)
+            .inspect_err(|error| tracing::warn!(name = %change.name, %error, "a counter has no samples"))
+            .ok()?;
+        let series = self
+            .db
+            .series(&key)
+            .inspect_err(|error| tracing::warn!(name = %change.name, %error, "a counter has no samples"))
+            .ok()?;
+        if !groups.contains_key(key.metric()) {
+            let kind = match change.kind {
+                CounterKind::Counter => MetricKind::Counter,
+                CounterKind::Gauge => MetricKind::Gauge,
+            };
+            let meta = MetricMeta { kind, unit: String::new(), help: change.doc.to_string() };
+            groups.insert(key.metric().to_owned(), meta);
+        }
+        if written(&change.name) != *change.name {
+            names.push((key, Arc::clone(&change.name)));
+        }
+        Some(series)
+    }
+
+    /// Describes metrics of which nobody said anything before.
+    fn describe(&self, groups: BTreeMap<String, MetricMeta>) {
+        let snapshot = self.db.snapshot();
+        let new: Vec<_> = groups.into_iter().filter(|(name, _)| snapshot.meta().metric(name).is_none()).collect();
+        drop(snapshot);
+        for (name, meta) in new {
+            if let Err(error) = self.db.put_meta(MetaChange::Metric { name, meta }, Durability::Buffered) {
+                tracing::warn!(%error, "a metric has no description");
+                return;
+            }
+        }
+    }
+}
+
+/// The series of a counter in a lane.
+///
+/// # Errors
+/// Invalid, for a name that no series can have.
+pub fn series_key(name: &str, tags: &LaneTags) -> telem_engine::Result<SeriesKey> {
+    let FullName { base, labels } = FullName::new(name);
+    let mut all: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (*key, &**value)).collect();
+    let more = tags.more.iter().map(|(key, value)| (&**key, &**value));
+    // What tells lanes apart is ours to say.
+    all.retain(|(key, _)| !tags.more.iter().any(|(ours, _)| **ours == **key));
+    all.extend(more);
+    let all = tags.default.complete(&all, telem_engine::series::TAGS_MAX)?;
+    // No name is none, whatever stands before it.
+    let prefix = if base.is_empty() { "" } else { tags.prefix };
+    SeriesKey::new(&format!("{prefix}{base}"), all)
+}
+
+/// The name of a counter, from the series that holds its samples: the tags that its lane added are left out.
+pub fn counter_name(key: &SeriesKey, tags: &LaneTags) -> String {
+    let added = tags.default.complete::<&str, &str>(&[], telem_engine::series::TAGS_MAX).unwrap_or_default();
+    let is_added = |name: &str, value: &str| {
+        added.get(name) == Some(value) || tags.more.iter().any(|(key, ours)| **key == *name && **ours == *value)
+    };
+    let base = key.metric().strip_prefix(tags.prefix).unwrap_or(key.metric());
+    FullName::written(base, key.tags().iter().filter(|(name, value)| !is_added(name, value)))
+}
+
+/// The spelling that a name gets from its series.
+fn written(name: &str) -> String {
+    let key = series_key(name, &LaneTags::default());
+    key.map_or_else(|_| name.to_owned(), |key| counter_name(&key, &LaneTags::default()))
+}
