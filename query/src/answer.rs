@@ -54,3 +54,26 @@ impl std::fmt::Debug for SqlAnswer {
         f.debug_struct("SqlAnswer").field("schema", &batches.schema()).field("missing", missing).finish()
     }
 }
+
+/// Takes the rows of a fold while they are made, so that nobody holds all of them.
+pub trait FoldSink: Send + 'static {
+    /// Forgets all that came: the question is asked again, of fewer nodes.
+    fn clear(&mut self);
+
+    /// Takes in some buckets of a line; false where no more are wanted.
+    fn take(&mut self, rows: &FoldedRows<'_>) -> bool;
+}
+
+/// Buckets of one line. One that comes twice is to be added up.
+#[derive(Debug)]
+pub struct FoldedRows<'a> {
+    /// The tags that make lines, by key; of each the value, if its series have it.
+    pub tags: &'a [(&'a str, Option<&'a str>)],
+    pub times: &'a [Timestamp],
+    /// Of all samples of a bucket that are numbers.
+    pub sums: &'a [f64],
+    pub counts: &'a [u64],
+    /// NaN where a row only adds to the sum of another.
+    pub least: &'a [f64],
+    pub greatest: &'a [f64],
+}

@@ -21,7 +21,8 @@ use crate::view::View;
 /// The schema of metrics alone.
 pub const METRIC_SCHEMA: &str = "metric";
 /// The tables that are there whatever the data, in the order in which they are listed.
-pub const FIXED_TABLES: [&str; 7] = ["samples", "series", "metrics", "nodes", "jobs", "inventory", "job_energy"];
+pub const FIXED_TABLES: [&str; 8] =
+    ["samples", "series", "metrics", "nodes", "jobs", "inventory", "job_energy", "alarms"];
 
 /// All names a query may use for tables, as one snapshot has them.
 #[derive(Clone, Debug)]
@@ -89,6 +90,7 @@ impl Tables {
             "jobs" => Some(Table::jobs(view)),
             "inventory" => Some(Table::inventory(view)),
             "job_energy" => Some(Table::job_energy(view)),
+            "alarms" => Some(Table::alarms(view)),
             metric => Table::metric(view, metric),
         }
     }

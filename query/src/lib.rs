@@ -20,12 +20,14 @@
 //! | [`session`], [`catalog`], [`table`], [`functions`] | SQL: what queries share, the tables, the functions that telem adds |
 //! | [`leaf`] | the one leaf of every plan: a request to the node that owns the data |
 //! | [`cluster`], [`view`] | queries over many nodes, and what one query sees |
+//! | [`alarm`], [`model`] | conditions on last values, and laws of how figures grow with the size of a job |
 //! | [`options`] | the limits of queries |
 //! | [`error`] | errors, also on their way between nodes |
 //!
 //! # Errors
 //! [`Error`] is an enum; its [`ErrorKind`] tells what a caller can do. The messages are for people and may change.
 
+pub mod alarm;
 pub mod answer;
 pub mod catalog;
 pub mod cluster;
@@ -37,6 +39,7 @@ mod jobs;
 mod lanes;
 pub mod leaf;
 pub mod limits;
+pub mod model;
 mod operator;
 pub mod options;
 pub mod pipeline;
@@ -51,7 +54,7 @@ pub mod table;
 mod testing;
 pub mod view;
 
-pub use answer::{LastAnswer, MissingNode, SqlAnswer, TsAnswer, TsGroup};
+pub use answer::{FoldSink, FoldedRows, LastAnswer, MissingNode, SqlAnswer, TsAnswer, TsGroup};
 pub use error::{Error, ErrorKind, Result};
 pub use options::{QueryOptions, QueryStats, RowOrder};
 pub use question::{Aggregator, TsQuery, ago, expression, tsq};

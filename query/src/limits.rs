@@ -10,6 +10,7 @@ use std::sync::Arc;
 use telem_engine::SystemClock;
 use telem_engine::limits::{LimitRow, bytes, count, share, time};
 
+use crate::alarm::ALARM_NAME_BYTES_MAX;
 use crate::cluster::members::SERIES_MAX;
 use crate::cluster::worker::PLAN_BYTES_MAX;
 use crate::functions::{BOUNDS_MAX, BUCKETS_MAX};
@@ -17,6 +18,8 @@ use crate::guard::rewrite::CONSTANT_BYTES_MAX;
 use crate::guard::scalar::{FIXED_ELEMENTS_MAX, STEPS_MAX};
 use crate::guard::{OUTPUT_BYTES_MAX, PLANNED_BYTES_MAX, RowCopies, VALUE_BYTES_MAX};
 use crate::leaf::rows::MERGED_MAX;
+use crate::model::extrap::REPORT_LINES_MAX;
+use crate::model::formula::{FORMULA_BYTES_MAX, FORMULA_DEPTH_MAX};
 use crate::options::{QueryOptions, THREADS_MAX};
 use crate::question::expression::COMPILED_BYTES_MAX;
 use crate::run::ask::ATTEMPTS_MAX;
@@ -124,6 +127,17 @@ pub fn queries() -> Vec<LimitRow> {
             [bytes(SQL_BYTES_MAX), count(OPERATORS_MAX), count(TABLES_MAX), count(NESTING_MAX)].join(", "),
             ERROR,
         ),
+        LimitRow::new(
+            "bytes and nesting of the formula of a model (`FORMULA_BYTES_MAX`, `FORMULA_DEPTH_MAX`)",
+            [bytes(FORMULA_BYTES_MAX), count(FORMULA_DEPTH_MAX)].join(", "),
+            ERROR,
+        ),
+        LimitRow::new(
+            "lines of a report of Extra-P (`REPORT_LINES_MAX`)",
+            count(REPORT_LINES_MAX),
+            "the rest is not looked at",
+        ),
+        LimitRow::new("bytes of the name of an alarm (`ALARM_NAME_BYTES_MAX`)", bytes(ALARM_NAME_BYTES_MAX), ERROR),
         LimitRow::new(
             "threads of time series together, and of each query in SQL (`threads`)",
             format!("the machine's, {} at most (`THREADS_MAX`)", count(THREADS_MAX)),

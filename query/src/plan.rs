@@ -5,6 +5,7 @@
 //! series to each bucket, and ordinary aggregates reduce these on their way ([`pushdown`]); or owners send points, and
 //! the head does the rest ([`points`]).
 
+mod folds;
 mod groups;
 mod known;
 mod points;
@@ -29,6 +30,7 @@ use crate::question::Aggregator;
 use crate::question::TsQuery;
 use crate::selection;
 use crate::view::View;
+pub use folds::fold;
 use groups::Groups;
 pub(crate) use known::{find, last};
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use telem_engine::{Db, JOB_TAG, SeriesId, SeriesIndex, Snapshot};
 use tokio::task::AbortHandle;
 
-use crate::answer::{LastAnswer, SqlAnswer, TsAnswer};
+use crate::answer::{FoldSink, LastAnswer, MissingNode, SqlAnswer, TsAnswer};
 use crate::cluster::head::Head;
 use crate::cluster::{Members, Wire, WorkerService};
 use crate::error::Result;
@@ -132,6 +132,25 @@ impl Queries {
     /// See [`crate::Error`].
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
         self.round().timeseries(query).await
+    }
+
+    /// Folds the samples of `query` into `sink`, see [`plan::fold`]; gives it back with the nodes that did not answer.
+    ///
+    /// # Errors
+    /// See [`crate::Error`].
+    pub async fn fold<S: FoldSink>(&self, query: TsQuery, sink: S) -> Result<(S, Vec<MissingNode>)> {
+        let inner = &self.inner;
+        let ticket = inner.workers.admit(QueryLanguage::TimeSeries, inner.workers.due()).await?;
+        let context = self.leaf_context();
+        let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
+        let mut sink = sink;
+        let folded = async move {
+            let missing = ask::fold(&inner, context, &query, due, &mut sink).await?;
+            Ok((sink, missing))
+        };
+        let (sink, mut missing) = self.inner.workers.run(ticket, stop, folded).await?;
+        missing.extend_from_slice(&self.inner.options.absent);
+        Ok((sink, missing))
     }
 
     /// The newest sample of each of these series of [`Queries::index`].

@@ -66,10 +66,15 @@ pub(crate) fn group_key(query: &TsQuery, series: &SeriesKey) -> String {
     if query.aggregator == Aggregator::None {
         return encode_tags(series.tags());
     }
-    let keys = sorted_keys(query.filters.iter().filter(|filter| filter.group_by));
+    let keys = group_keys(query);
     // No value is empty, so that a tag that is not there differs from all that are.
     let values: Vec<&str> = keys.iter().map(|key| series.tags().get(key).unwrap_or_default()).collect();
     values.join(&SEPARATOR.to_string())
+}
+
+/// The tags that make groups, in the order in which [`group_key`] has their values.
+pub(crate) fn group_keys(query: &TsQuery) -> Vec<&str> {
+    sorted_keys(query.filters.iter().filter(|filter| filter.group_by))
 }
 
 fn sorted_keys<'a>(filters: impl Iterator<Item = &'a TagFilter>) -> Vec<&'a str> {

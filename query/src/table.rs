@@ -28,7 +28,7 @@ use telem_engine::TimeRange;
 
 use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{
-    Column, DeviceField, EnergyField, JobField, MERGED_MAX, RowKind, RowsRequest, groups, has_steps,
+    AlarmField, Column, DeviceField, EnergyField, JobField, MERGED_MAX, RowKind, RowsRequest, groups, has_steps,
 };
 use crate::leaf::{NodeLeafExec, Request};
 use crate::options::RowOrder;
@@ -152,6 +152,13 @@ impl Table {
         let mut columns = vec![("job".to_owned(), Column::Job), ("node".to_owned(), Column::Node)];
         columns.extend(EnergyField::ALL.map(|field| (field.name().to_owned(), Column::OfEnergy(field))));
         Self::new(view, RowKind::Energy, columns, Vec::new())
+    }
+
+    /// One row each time that an alarm was raised.
+    pub fn alarms(view: &View) -> Self {
+        let mut columns = vec![("job".to_owned(), Column::Job), ("node".to_owned(), Column::Node)];
+        columns.extend(AlarmField::ALL.map(|field| (field.name().to_owned(), Column::OfAlarm(field))));
+        Self::new(view, RowKind::Alarm, columns, Vec::new())
     }
 
     fn new(view: &View, rows: RowKind, columns: Vec<(String, Column)>, tests: Vec<(NameSubject, NameTest)>) -> Self {

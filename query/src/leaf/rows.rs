@@ -4,6 +4,7 @@
 //! The request lists its columns by meaning, and only those are built. The index decides which series are read, before
 //! a single sample is touched ([`RowsRequest::select`]).
 
+mod alarms;
 mod energy;
 mod inventory;
 mod jobs;
@@ -26,6 +27,7 @@ use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, Tim
 use super::names::{Accepts, NameSubject, NameTest};
 use super::{Batches, LeafContext, Part, time_type};
 use crate::question::serial;
+pub use alarms::AlarmField;
 pub use energy::EnergyField;
 pub use inventory::DeviceField;
 pub use jobs::JobField;
@@ -63,6 +65,8 @@ pub enum RowKind {
     Device,
     /// What a job took of energy on a node, or on one GPU of it.
     Energy,
+    /// One time that an alarm was raised.
+    Alarm,
     /// Samples of a series of which none is further from the next one than so many microseconds.
     Stretch {
         apart: i64,
@@ -80,6 +84,7 @@ pub enum Column {
     /// What the inventory says of a device.
     OfDevice(DeviceField),
     OfEnergy(EnergyField),
+    OfAlarm(AlarmField),
     /// The value of this tag, or NULL.
     Tag(String),
     /// All tags, as a map.
@@ -123,6 +128,7 @@ impl RowsRequest {
             RowKind::Job => jobs::jobs(self, context, schema, part),
             RowKind::Device => inventory::devices(self, context, schema, part),
             RowKind::Energy => energy::energies(self, context, schema, part),
+            RowKind::Alarm => alarms::alarms(self, context, schema, part),
             RowKind::Stretch { apart } => stretches::stretches(self, context, schema, part, apart),
             RowKind::Metric => known::metrics(self, context, schema, part),
             RowKind::Node => known::nodes(self, context, schema, part),
@@ -293,6 +299,7 @@ impl Column {
             Column::OfJob(field) => (field.data_type(), true),
             Column::OfDevice(field) => (field.data_type(), true),
             Column::OfEnergy(field) => (field.data_type(), true),
+            Column::OfAlarm(field) => (field.data_type(), true),
             Column::Tag(_) | Column::Kind | Column::Unit | Column::Help => (DataType::Utf8View, true),
             Column::Tags => (tags_type(), false),
             Column::Ts => (time_type(), false),
@@ -367,6 +374,7 @@ impl fmt::Display for Column {
             Column::OfJob(field) => f.write_str(field.name()),
             Column::OfDevice(field) => f.write_str(field.name()),
             Column::OfEnergy(field) => f.write_str(field.name()),
+            Column::OfAlarm(field) => f.write_str(field.name()),
             Column::Tags => f.write_str("tags"),
             Column::Ts => f.write_str("ts"),
             Column::Value => f.write_str("value"),

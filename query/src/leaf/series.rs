@@ -4,11 +4,13 @@
 //! kind of request fixes the columns, see [`Yield`].
 
 mod buckets;
+mod folds;
 mod groups;
 mod naming;
 mod points;
 
 pub use buckets::STATES_MAX;
+pub use folds::{adds_extremes, can_fold};
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,6 +54,10 @@ pub enum Yield {
     /// [`Yield::Buckets`] and [`Yield::Groups`] at once, which saves a round over many nodes: a column `series` more,
     /// NULL but on the rows that name series. These have nothing else but the group of the series, where it is one.
     NamedBuckets,
+    /// `group, ts, sum, count, least, greatest`: of each group and bucket all samples that are numbers, or of a rate their
+    /// number and the rises between them. Those of one group and bucket may be on several rows, which are to be put
+    /// together; what has no number is NULL.
+    Folds,
     /// `series, ts, int, float`: the downsampled, unfilled or else the raw points of each series,
     /// and of `int` and `float` the one that the point is. An error past `points_max` of them. Of the series in `raw`
     /// the samples as they are: other nodes have some of theirs.
@@ -81,6 +87,14 @@ impl SeriesRequest {
                 fields.extend(named.then(|| name("series").with_nullable(true)));
                 fields
             }
+            Yield::Folds => vec![
+                name("group"),
+                ts,
+                Field::new("sum", DataType::Float64, false),
+                Field::new("count", DataType::Int64, false),
+                Field::new("least", DataType::Float64, true),
+                Field::new("greatest", DataType::Float64, true),
+            ],
             Yield::Points { .. } => vec![
                 name("series"),
                 ts,
@@ -103,6 +117,12 @@ impl SeriesRequest {
             Yield::Groups => Box::new(groups::GroupBatches::new(source)),
             Yield::Buckets => Box::new(buckets::BucketBatches::new(source, false)),
             Yield::NamedBuckets => Box::new(buckets::BucketBatches::new(source, true)),
+            Yield::Folds => match folds::FoldBatches::new(source) {
+                Some(batches) => Box::new(batches),
+                None => Box::new(std::iter::once(Err(DataFusionError::Internal(
+                    "a fold over buckets of no fixed step".to_owned(),
+                )))),
+            },
             Yield::Points { points_max, raw } => Box::new(points::PointBatches::new(source, *points_max, raw)),
         }
     }
@@ -114,6 +134,7 @@ impl fmt::Display for SeriesRequest {
             Yield::Groups => "groups",
             Yield::Buckets => "buckets",
             Yield::NamedBuckets => "groups and buckets",
+            Yield::Folds => "folds",
             Yield::Points { .. } => "points",
         };
         write!(f, "{what} of {}", self.query.metric)?;
@@ -127,7 +148,7 @@ impl fmt::Display for SeriesRequest {
     }
 }
 
-/// What the three answers start from.
+/// What all answers start from.
 struct SeriesSource {
     query: Arc<TsQuery>,
     context: LeafContext,

@@ -56,22 +56,30 @@ fn aggregates(parts: Parts) -> Vec<(&'static str, Arc<AggregateUDF>)> {
 pub(super) fn plan(query: &TsQuery, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     match query.aggregator.parts() {
         Parts::EachSeries => Ok(Arc::new(CoalescePartitionsExec::new(leaf))),
-        parts => aggregate(parts, leaf),
+        parts => {
+            let mut wanted = aggregates(parts);
+            wanted.push(("real", bool_or_udaf()));
+            aggregate(leaf, &["group", "ts", SERIES], wanted)
+        }
     }
 }
 
-fn aggregate(parts: Parts, leaf: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// One row for equal `keys`, as far as the leaf has them: partial aggregates where the leaf is, final ones here. Each is
+/// made of a column and has its name.
+pub(super) fn aggregate(
+    leaf: Arc<dyn ExecutionPlan>,
+    keys: &[&str],
+    wanted: Vec<(&str, Arc<AggregateUDF>)>,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let schema = leaf.schema();
-    let mut wanted = aggregates(parts);
-    wanted.push(("real", bool_or_udaf()));
     let mut aggregates: Vec<Arc<AggregateFunctionExpr>> = Vec::new();
     for (name, function) in wanted {
         let built = AggregateExprBuilder::new(function, vec![col(name, &schema)?]).schema(Arc::clone(&schema));
         aggregates.push(Arc::new(built.alias(name).build()?));
     }
     let filters = vec![None; aggregates.len()];
-    let keys = ["group", "ts", SERIES].into_iter().filter(|name| schema.index_of(name).is_ok());
-    let keys = keys.map(|name| Ok((col(name, &schema)?, name.to_owned()))).collect::<Result<Vec<_>>>()?;
+    let keys = keys.iter().filter(|name| schema.index_of(name).is_ok());
+    let keys = keys.map(|name| Ok((col(name, &schema)?, (*name).to_owned()))).collect::<Result<Vec<_>>>()?;
     let partial = AggregateExec::try_new(
         AggregateMode::Partial,
         PhysicalGroupBy::new_single(keys),

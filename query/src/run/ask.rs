@@ -17,7 +17,7 @@ use tokio::time::timeout_at;
 
 use super::bounded::QueryDeadline;
 use super::{QueryService, sql};
-use crate::answer::{LastAnswer, MissingNode, TsAnswer};
+use crate::answer::{FoldSink, LastAnswer, MissingNode, TsAnswer};
 use crate::cluster::Members;
 use crate::cluster::head::{Head, Planned};
 use crate::cluster::lost::{self, Attempt, Delivery};
@@ -42,6 +42,50 @@ pub(super) struct SqlQuestion {
     pub missing: Arc<Mutex<Vec<MissingNode>>>,
 }
 
+/// How a time-series query is answered, in one attempt.
+trait AttemptedAnswer: Send {
+    type Answer: Send;
+
+    fn attempt(
+        &mut self,
+        query: &TsQuery,
+        context: &PlanContext<'_>,
+    ) -> impl Future<Output = Result<Self::Answer>> + Send;
+
+    fn missing(answer: &Self::Answer) -> &[MissingNode];
+}
+
+/// By an answer that is held until it is complete.
+struct HeldAnswer;
+
+impl AttemptedAnswer for HeldAnswer {
+    type Answer = TsAnswer;
+
+    async fn attempt(&mut self, query: &TsQuery, context: &PlanContext<'_>) -> Result<TsAnswer> {
+        plan::answer(query, context).await
+    }
+
+    fn missing(answer: &TsAnswer) -> &[MissingNode] {
+        &answer.missing
+    }
+}
+
+/// By rows that somebody else takes.
+struct FoldInto<'a, S>(&'a mut S);
+
+impl<S: FoldSink> AttemptedAnswer for FoldInto<'_, S> {
+    type Answer = Vec<MissingNode>;
+
+    async fn attempt(&mut self, query: &TsQuery, context: &PlanContext<'_>) -> Result<Vec<MissingNode>> {
+        self.0.clear();
+        plan::fold(query, context, self.0).await
+    }
+
+    fn missing(missing: &Vec<MissingNode>) -> &[MissingNode] {
+        missing
+    }
+}
+
 /// Answers a time-series query.
 pub(super) async fn timeseries(
     inner: &QueryService,
@@ -49,6 +93,27 @@ pub(super) async fn timeseries(
     query: &TsQuery,
     due: QueryDeadline,
 ) -> Result<TsAnswer> {
+    attempts(inner, context, query, due, HeldAnswer).await
+}
+
+/// Folds the samples of a time-series query into `sink`.
+pub(super) async fn fold(
+    inner: &QueryService,
+    context: LeafContext,
+    query: &TsQuery,
+    due: QueryDeadline,
+    sink: &mut impl FoldSink,
+) -> Result<Vec<MissingNode>> {
+    attempts(inner, context, query, due, FoldInto(sink)).await
+}
+
+async fn attempts<A: AttemptedAnswer>(
+    inner: &QueryService,
+    context: LeafContext,
+    query: &TsQuery,
+    due: QueryDeadline,
+    mut way: A,
+) -> Result<A::Answer> {
     let options = &inner.options;
     let mut asked_for_names = false;
     let context = inner.job_tags().context(query, &context)?.unwrap_or(context);
@@ -56,7 +121,7 @@ pub(super) async fn timeseries(
         let view = inner.view(context.snapshot.clone());
         let attempt = inner.head.as_ref().map(|_| attempt(Delivery::Held, due));
         let task_ctx = inner.session.task_ctx(context.clone(), attempt.clone());
-        let answer = plan::answer(query, &PlanContext { view, task_ctx, options }).await;
+        let answer = way.attempt(query, &PlanContext { view, task_ctx, options }).await;
         let unknown = matches!(answer, Err(Error::UnknownName { .. })) && !asked_for_names;
         if unknown && exists(inner, &context, &query.metric, due).await {
             asked_for_names = true;
@@ -64,7 +129,7 @@ pub(super) async fn timeseries(
         }
         if !lost(inner.head.as_deref(), attempt.as_deref(), answer.as_ref().err()) {
             let answer = answer?;
-            complete(&answer.missing, options.strict)?;
+            complete(A::missing(&answer), options.strict)?;
             return Ok(answer);
         }
     }

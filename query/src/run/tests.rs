@@ -7,12 +7,13 @@ use expect_test::{Expect, expect};
 use futures::{StreamExt, TryStreamExt};
 use telem_engine::{Timestamp, Value};
 
+use crate::answer::{FoldSink, FoldedRows};
 use crate::error::{Error, ErrorKind};
 use crate::leaf::Stop;
 use crate::options::{QueryOptions, RowOrder};
 use crate::question::Aggregator;
 use crate::question::expression::{Case, Expression};
-use crate::question::tsq::{Fidelity, Matcher, TagFilter, TsQuery};
+use crate::question::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, TagFilter, TsQuery};
 use crate::run::bounded::QueryLanguage;
 use crate::testing::{Asked, EPOCH_SECONDS, options, release};
 
@@ -157,7 +158,7 @@ async fn what_writes_is_refused() {
 
             Invalid: the SQL is empty; expected one statement
         SELECT * FROM '/etc/passwd'
-            NotFound: there is no table or metric '/etc/passwd'; tables are samples, series, metrics, nodes, jobs, inventory, job_energy and one for every metric (SHOW TABLES)
+            NotFound: there is no table or metric '/etc/passwd'; tables are samples, series, metrics, nodes, jobs, inventory, job_energy, alarms and one for every metric (SHOW TABLES)
     "#]].assert_eq(&refused);
 }
 
@@ -191,7 +192,7 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         SELECT * FROM NODE_LOAD1
             NotFound: there is no table or metric 'NODE_LOAD1'; is node_load1 meant? Names are case-sensitive
         SELECT * FROM nothing_like_it
-            NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes, jobs, inventory, job_energy and one for every metric (SHOW TABLES)
+            NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes, jobs, inventory, job_energy, alarms and one for every metric (SHOW TABLES)
         SELECT * FROM sys.cpu.user
             NotFound: there is no table or metric 'sys.cpu.user'; a name with dots needs quotes: "sys.cpu.user"
         SELECT hots FROM node_load1
@@ -308,6 +309,7 @@ async fn names_keep_their_case_and_may_be_anything() {
             | telem         | public             | jobs          | BASE TABLE |
             | telem         | public             | inventory     | BASE TABLE |
             | telem         | public             | job_energy    | BASE TABLE |
+            | telem         | public             | alarms        | BASE TABLE |
             | telem         | public             | Load          | BASE TABLE |
             | telem         | public             | it's "quoted" | BASE TABLE |
             | telem         | public             | odd           | BASE TABLE |
@@ -838,6 +840,73 @@ async fn saved_runs_with_equal_series_are_told_apart_by_a_tag_that_is_not_stored
     // A tag of that name is what it is.
     let expected = expect![[r#"{"job": "mine"} [] 2"#]];
     expected.assert_eq(&by_job(&asked, "other", any(), true).await);
+}
+
+/// What a fold makes of each line and bucket: `tags second sum/count least greatest`.
+#[derive(Default)]
+struct FoldedText(Vec<String>);
+
+impl FoldSink for FoldedText {
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn take(&mut self, rows: &FoldedRows<'_>) -> bool {
+        let tags: Vec<String> =
+            rows.tags.iter().map(|(key, value)| format!("{key}={}", value.unwrap_or("-"))).collect();
+        for (at, time) in rows.times.iter().enumerate() {
+            let second = time.micros() / 1_000_000 - EPOCH_SECONDS;
+            let (sum, count, least, greatest) = (rows.sums[at], rows.counts[at], rows.least[at], rows.greatest[at]);
+            self.0.push(format!("{} {second} {sum}/{count} {least} {greatest}", tags.join(",")));
+        }
+        true
+    }
+}
+
+async fn folded(asked: &Asked, metric: &str, keys: &[&str], seconds: i64) -> Vec<String> {
+    let at = |seconds| Timestamp::from_seconds(EPOCH_SECONDS + seconds);
+    let filter = |key: &&str| TagFilter { key: (*key).to_owned(), matcher: Matcher::AnyOrNone, group_by: true };
+    let step = telem_engine::Step::from_micros(seconds * 1_000_000).unwrap();
+    let downsample = Downsample { interval: Interval::Fixed(step), function: Aggregator::Avg, fill: Fill::None };
+    let query = TsQuery {
+        filters: keys.iter().map(filter).collect(),
+        downsample: Some(downsample),
+        ..TsQuery::new(metric, Aggregator::Avg, at(0), at(119))
+    };
+    let (mut text, missing) = asked.queries.fold(query, FoldedText::default()).await.unwrap();
+    assert_eq!(missing, []);
+    text.0.sort();
+    text.0
+}
+
+#[tokio::test]
+async fn a_fold_has_all_samples_of_a_line_in_each_bucket_and_what_is_no_number_is_none() {
+    let asked = Asked::load(
+        "load{host=a,core=0} 0:1 10:3 70:8.5\nload{host=a,core=1} 5:6 61:NaN\nload{host=b} 0:NaN 130:1\nload{core=9} 119:4",
+    );
+    asked.db.flush().unwrap();
+    asked.load_more("load{host=a,core=0} 20:-2.0 71:0.5");
+    assert_eq!(
+        folded(&asked, "load", &["host"], 60).await,
+        ["host=- 60 4/1 4 4", "host=a 0 8/4 -2 6", "host=a 60 9/2 0.5 8.5"]
+    );
+    assert_eq!(folded(&asked, "load", &[], 120).await, [" 0 21/7 -2 8.5"]);
+    // More buckets than are added up at once: lines are handed out in between.
+    for host in 0..700 {
+        asked.put("many", &[("host", &host.to_string())], (0..120).map(|second| (second, Value::Int(second + host))));
+    }
+    let many = folded(&asked, "many", &["host"], 1).await;
+    assert_eq!(many.len(), 700 * 120);
+    assert!(many.contains(&"host=699 119 818/1 818 818".to_owned()));
+}
+
+#[tokio::test]
+async fn a_fold_tells_the_jobs_of_equal_series_apart() {
+    let asked = two_runs();
+    assert_eq!(
+        folded(&asked, "loss", &["job"], 60).await,
+        ["job=a 0 14/2 5 9", "job=a 60 1/1 1 1", "job=b 0 8/1 8 8", "job=b 60 2/1 2 2"]
+    );
 }
 
 #[tokio::test]

@@ -8,9 +8,10 @@ use arrow::datatypes::{DataType, Float64Type};
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
-use telem_engine::{Options, Value};
+use telem_engine::{ExactSum, Options, Timestamp, Value};
 
 use super::*;
+use crate::answer::{FoldSink, FoldedRows};
 use crate::question::aggregator::TABLE;
 use crate::question::tsq::Rate;
 use crate::testing::Asked;
@@ -55,7 +56,64 @@ fn lines(node: usize) -> String {
 
 enum Question {
     Series(Box<TsQuery>),
+    Fold(Box<TsQuery>),
     Sql(&'static str),
+}
+
+/// What was folded: of each line and bucket the parts together.
+#[derive(Default)]
+struct FoldedCells {
+    adds: bool,
+    buckets: BTreeMap<(String, Timestamp), FoldedCell>,
+}
+
+#[derive(Default)]
+struct FoldedCell {
+    sum: ExactSum,
+    count: u64,
+    least: Option<f64>,
+    greatest: Option<f64>,
+}
+
+impl FoldSink for FoldedCells {
+    fn clear(&mut self) {
+        self.buckets.clear();
+    }
+
+    fn take(&mut self, rows: &FoldedRows<'_>) -> bool {
+        let merged = |one: Option<f64>, other: f64, by: fn(f64, f64) -> f64| match (one, other.is_nan()) {
+            (one, true) => one,
+            (None, false) => Some(other),
+            (Some(one), false) => Some(by(one, other)),
+        };
+        let plus: fn(f64, f64) -> f64 = |one, other| one + other;
+        for (at, time) in rows.times.iter().enumerate() {
+            let bucket = self.buckets.entry((format!("{:?}", rows.tags), *time)).or_default();
+            bucket.sum.add(rows.sums[at]);
+            bucket.count += rows.counts[at];
+            bucket.least = merged(bucket.least, rows.least[at], if self.adds { plus } else { f64::min });
+            bucket.greatest = merged(bucket.greatest, rows.greatest[at], if self.adds { plus } else { f64::max });
+        }
+        true
+    }
+}
+
+impl FoldedCells {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for ((tags, time), bucket) in &self.buckets {
+            // Which of two zeros is less is nobody's business.
+            let bits = |value: f64| {
+                if value.is_nan() { "NaN".to_owned() } else { format!("{:x} {value:e}", (value + 0.0).to_bits()) }
+            };
+            // Extremes that are added up are rounded on the way.
+            let digits = |value: f64| if self.adds { format!("{value:.9e}") } else { bits(value) };
+            let sum = bits(bucket.sum.value());
+            let [least, greatest] = [bucket.least, bucket.greatest].map(|one| one.map(digits));
+            text += &format!("{tags} {} {sum} {} {least:?} {greatest:?}\n", time.micros(), bucket.count);
+        }
+        text
+    }
 }
 
 const SQL: [&str; 41] = [
@@ -130,7 +188,37 @@ fn questions() -> Vec<(String, Question)> {
         let asked = asked.into_iter().skip(at % 3).step_by(3);
         questions.extend(asked.map(|query| (format!("{query:?}"), Question::Series(Box::new(query)))));
     }
+    questions.extend(folds().into_iter().map(|query| (format!("fold {query:?}"), Question::Fold(Box::new(query)))));
     questions
+}
+
+/// Folds of lines that are on one node, and of lines that are on all.
+fn folds() -> Vec<TsQuery> {
+    let by = |keys: &[&str]| -> Vec<TagFilter> {
+        let filter = |key: &&str| TagFilter { key: (*key).to_owned(), matcher: Matcher::AnyOrNone, group_by: true };
+        keys.iter().map(filter).collect()
+    };
+    let rate = Rate { counter: true, counter_max: None, reset_value: 0, drop_resets: true };
+    let step = telem_engine::Step::from_micros(60_000_000).unwrap();
+    let end = telem_engine::Timestamp::from_seconds(EPOCH + 719);
+    let mut folds = Vec::new();
+    for keys in [&[][..], &["rack"], &["host"], &["kind", "nowhere", "host"]] {
+        for rate in [None, Some(rate)] {
+            let downsample =
+                Some(Downsample { interval: Interval::Fixed(step), function: Aggregator::Avg, fill: Fill::None });
+            let of = |aggregator| TsQuery {
+                metric: "m".to_owned(),
+                downsample: downsample.clone(),
+                rate,
+                end,
+                filters: by(keys),
+                ..query(aggregator)
+            };
+            folds.push(of(Aggregator::Avg));
+            folds.push(TsQuery { metric: "whole".to_owned(), ..of(Aggregator::Sum) });
+        }
+    }
+    folds
 }
 
 /// All bits of an answer, or its error.
@@ -155,6 +243,17 @@ async fn answer(queries: &Queries, question: &Question) -> String {
                 text
             }
         },
+        Question::Fold(query) => {
+            let adds = query.rate.is_some() && query.aggregator == Aggregator::Sum;
+            let sink = FoldedCells { adds, ..FoldedCells::default() };
+            match queries.fold((**query).clone(), sink).await {
+                Err(error) => error.to_string(),
+                Ok((lines, missing)) => {
+                    assert_eq!(missing, []);
+                    lines.text()
+                }
+            }
+        }
         Question::Sql(sql) => match queries.sql(sql).await {
             Err(error) => error.to_string(),
             Ok(answer) => {

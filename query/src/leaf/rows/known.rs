@@ -113,7 +113,7 @@ fn waited_for<'a>(ids: &'a [SeriesId], stop: &'a Stop) -> impl Iterator<Item = &
     ids.iter().take_while(|_| !stop.is_asked())
 }
 
-fn times(times: impl Iterator<Item = Option<Timestamp>>) -> ArrayRef {
+pub(super) fn times(times: impl Iterator<Item = Option<Timestamp>>) -> ArrayRef {
     let micros = times.map(|time| time.map(Timestamp::micros));
     Arc::new(micros.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
 }
