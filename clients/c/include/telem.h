@@ -35,7 +35,9 @@
 #define TELEM_VERSION_MAJOR 1
 #define TELEM_VERSION_MINOR 0
 
-#if defined(_MSC_VER) || !defined(__GNUC__)
+/* Given by who compiles the sources into a library of their own, which shows none of this. */
+#if defined(TELEM_API)
+#elif defined(_MSC_VER) || !defined(__GNUC__)
 #define TELEM_API
 #else
 #define TELEM_API __attribute__((visibility("default")))
@@ -97,8 +99,8 @@ typedef struct telem_counts {
 
 TELEM_API void telem_stats(telem_counts *counts);
 
-/* Why the last call of this thread that returned NULL or -1 did so, or the last refusal of the service; never NULL. The
-   text holds until the thread's next call. */
+/* Why the last call of this thread that returned NULL or -1 did so; once that was read, the last refusal of the service
+   if one came since. Never NULL. The text holds until the thread's next call. */
 TELEM_API const char *telem_error(void);
 
 /* ---- metrics --------------------------------------------------------------------------------------------------- */

@@ -180,6 +180,33 @@ static void settle_pair(struct telem__taken *value, struct telem__taken *step)
     value->time = step->time = us;
 }
 
+/* The nearest microsecond that is free in all of them. */
+static void settle_group(struct telem__taken *taken, uint32_t count)
+{
+    bool is_told = taken->flags & TELEM__TOLD;
+    int64_t us = is_told ? taken->time : taken->time / 1000, first = us, tried;
+    do {
+        tried = us;
+        for (uint32_t i = 0; i < count; i++) {
+            const struct info *info = &infos[taken[i].series];
+            if (is_told ? us == info->last : us <= info->last && info->last - us < AHEAD_MAX_US) us = info->last + 1;
+            us = free_time(taken[i].series, us);
+        }
+    } while (tried != us);
+    for (uint32_t i = 0; i < count; i++) {
+        remember(taken[i].series, us, us + 1, 0);
+        if (first != us) remember(taken[i].series, first, us + 1, 0);
+        taken[i].time = us;
+    }
+}
+
+static uint32_t group_length(const struct telem__taken *taken)
+{
+    uint32_t length = 1;
+    while (taken[length - 1].flags & TELEM__HAS_MORE) length++;
+    return length;
+}
+
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
 static void free_scratch(void)
@@ -230,7 +257,8 @@ static void group(const struct telem__taken *taken, uint32_t count)
             touched[touched_count++] = taken[i].series;
             follow_epoch(info);
         }
-        if (taken[i].flags & (TELEM__TOLD | TELEM__HAS_STEP | TELEM__IS_STEP)) info->was_told = true;
+        if (taken[i].flags & (TELEM__TOLD | TELEM__HAS_STEP | TELEM__IS_STEP | TELEM__HAS_MORE | TELEM__IS_MORE))
+            info->was_told = true;
     }
     uint32_t start = 0;
     for (uint32_t i = 0; i < touched_count; i++) {
@@ -276,9 +304,11 @@ static void settle_all(struct telem__taken *taken, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct telem__taken *one = &taken[i];
-        if (!infos[one->series].was_told || one->flags & TELEM__IS_STEP) continue;
+        if (!infos[one->series].was_told || one->flags & (TELEM__IS_STEP | TELEM__IS_MORE)) continue;
         if (one->flags & TELEM__HAS_STEP)
             settle_pair(one, one + 1);
+        else if (one->flags & TELEM__HAS_MORE)
+            settle_group(one, group_length(one));
         else
             one->time = settle_told(one->series, one->flags & TELEM__TOLD ? one->time : one->time / 1000,
                                     one->flags & TELEM__TOLD);
@@ -451,6 +481,7 @@ struct telem__item *telem__pack_row(const struct telem__taken *taken, uint32_t c
     size_t bytes = (of[0] ? row_bytes(of[0]) : 0) + (of[1] ? row_bytes(of[1]) : 0);
     struct telem__item *item = new_batch(bytes, sequence, count);
     if (!item) return NULL;
+    item->has_totals = true;
     unsigned char *at = item->frame + 16;
     for (unsigned type = 0; type < 2; type++) {
         uint32_t length = 0;

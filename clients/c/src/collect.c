@@ -6,6 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    TOTALS_PAUSE_LEAST_MS = 5000,
+    TOTALS_PAUSE_MOST_MS = 300000,
+    /* With so many in a batch there is room for all that may be of one moment. */
+    COLLECTED_MAX = TELEM__BATCH_SAMPLES_MAX - TELEM__GROUP_MAX
+};
+
 static void pack_taken(uint32_t count)
 {
     uint64_t lost;
@@ -19,11 +26,12 @@ static uint32_t drain(struct telem__ring *ring, uint32_t count, const struct tel
 {
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed), began = tail;
     int level = atomic_load_explicit(&telem__known_level, memory_order_relaxed);
-    while (tail != ring->stop && count < TELEM__BATCH_SAMPLES_MAX - 1) {
+    while (tail != ring->stop && count <= COLLECTED_MAX) {
         const struct telem__slot *slot = &ring->slots[tail & ring->mask];
         if (!(slot->flags & TELEM__TOLD) && (int64_t)(slot->when - cutoff) > 0) break;
-        /* A pair stays together. */
-        unsigned slots = slot->flags & TELEM__HAS_STEP ? 2 : 1;
+        /* What is of one moment stays together. */
+        unsigned slots = 1;
+        while (ring->slots[(tail + slots - 1) & ring->mask].flags & (TELEM__HAS_STEP | TELEM__HAS_MORE)) slots++;
         if (TELEM__RARELY((int64_t)(ring->unfiltered - tail) > 0) && level >= 0 &&
             telem__series_at(slot->series)->level > level) {
             telem__counts.above += slots;
@@ -60,13 +68,13 @@ static void collect_rings(const struct telem__scale *scale, uint64_t cutoff)
         if (telem__link.is_welcome && !telem__has_queue_room()) return;
         for (struct telem__ring *ring = rings; ring; ring = ring->next) {
             count = drain(ring, count, scale, cutoff);
-            if (count >= TELEM__BATCH_SAMPLES_MAX - 1) break;
+            if (count > COLLECTED_MAX) break;
         }
         if (count) {
             telem__sender.active_ms = telem__now_ms();
             pack_taken(count);
         }
-    } while (count >= TELEM__BATCH_SAMPLES_MAX - 1);
+    } while (count > COLLECTED_MAX);
 }
 
 static uint32_t flush_totals(uint32_t count)
@@ -75,10 +83,12 @@ static uint32_t flush_totals(uint32_t count)
     uint64_t sequence = ++telem__sender.sequence;
     struct telem__item *item = telem__pack_row(telem__sender.taken, count, telem__sender.totals_time, sequence);
     telem__counts.taken += count;
-    if (item)
+    if (item) {
         telem__append_batch(item);
-    else
+    } else {
         telem__counts.other += count;
+        telem__sender.has_lost_totals = true;
+    }
     telem__sender.active_ms = telem__now_ms();
     return 0;
 }
@@ -96,6 +106,27 @@ static uint64_t as_integer(uint64_t total)
     return total > INT64_MAX ? (uint64_t)INT64_MAX : total;
 }
 
+/* A total is said where it changed, so one that was lost on its way would be missing until it changes again. All are
+   said again: at once after an outage, with a flush, and ever more seldom to a service that refuses them. */
+void telem__totals_settled(bool are_lost)
+{
+    struct telem__sender *sender = &telem__sender;
+    if (!are_lost) {
+        sender->totals_pause_ms = 0;
+        return;
+    }
+    uint32_t pause = sender->totals_pause_ms ? sender->totals_pause_ms * 2 : TOTALS_PAUSE_LEAST_MS;
+    sender->totals_pause_ms = pause > TOTALS_PAUSE_MOST_MS ? TOTALS_PAUSE_MOST_MS : pause;
+    sender->totals_again_ms = telem__now_ms() + sender->totals_pause_ms;
+    sender->has_lost_totals = true;
+}
+
+static bool says_totals_again(bool is_flush)
+{
+    if (!telem__sender.has_lost_totals || !telem__link.is_welcome) return false;
+    return is_flush || telem__now_ms() >= telem__sender.totals_again_ms;
+}
+
 /* Reads a histogram's buckets over all stripes; whether they changed. */
 static bool read_buckets(struct telem_histogram *histogram)
 {
@@ -108,6 +139,13 @@ static bool read_buckets(struct telem_histogram *histogram)
         histogram->sent[bucket] = sum;
     }
     return changed;
+}
+
+static bool is_used(const struct telem_histogram *histogram)
+{
+    for (uint32_t bucket = 0; bucket <= histogram->count; bucket++)
+        if (histogram->sent[bucket] > 0) return true;
+    return false;
 }
 
 static uint32_t put_histogram(struct telem_histogram *histogram, uint32_t count)
@@ -125,17 +163,19 @@ static uint32_t put_histogram(struct telem_histogram *histogram, uint32_t count)
 }
 
 /* Totals that changed, all with one time, which is theirs alone. */
-static void collect_totals(int64_t now_us, bool set_back)
+static void collect_totals(int64_t now_us, bool set_back, bool is_flush)
 {
     int level = atomic_load_explicit(&telem__known_level, memory_order_relaxed);
     if (level < 0) level = TELEM__NO_LEVEL;
     if (telem__link.is_welcome && !telem__has_queue_room()) return;
     telem__sender.totals_time = now_us > telem__sender.totals_time || set_back ? now_us : telem__sender.totals_time + 1;
     uint32_t count = 0;
+    bool again = says_totals_again(is_flush);
+    if (again) telem__sender.has_lost_totals = false;
     struct telem_counter *counter = atomic_load_explicit(&telem__counters, memory_order_acquire);
     for (; counter; counter = counter->next) {
         uint64_t total = telem_total(counter);
-        if (total == counter->sent) continue;
+        if (total == counter->sent && !(again && total > 0)) continue;
         counter->sent = total;
         if (counter->level > level) {
             telem__counts.taken++;
@@ -147,7 +187,7 @@ static void collect_totals(int64_t now_us, bool set_back)
     }
     struct telem_histogram *histogram = atomic_load_explicit(&telem__histograms, memory_order_acquire);
     for (; histogram; histogram = histogram->next) {
-        if (!read_buckets(histogram)) continue;
+        if (!read_buckets(histogram) && !(again && is_used(histogram))) continue;
         if (histogram->level > level) {
             telem__counts.taken += histogram->count + 3;
             telem__counts.above += histogram->count + 3;
@@ -168,7 +208,7 @@ void telem__collect(bool everything)
     struct telem__scale scale = telem__clock_follow(&set_back);
     if (set_back) telem__times_set_back();
     collect_rings(&scale, everything ? scale.ticks + INT64_MAX / 2 : scale.ticks);
-    collect_totals(scale.real_ns / 1000, set_back);
+    collect_totals(scale.real_ns / 1000, set_back, everything);
     telem__sender.round_ms = telem__now_ms();
 }
 

@@ -6,7 +6,8 @@
  * until the service (link.c) has them. Names go into the registry (registry.c) once.
  *
  * Locks, in the order in which they are taken: `telem__api` (opening, starting, stopping), `telem__work` (all that the
- * sender has; released whenever it waits), `telem__words` (the last refusal). Nothing that takes a sample takes one.
+ * sender has; released whenever it waits), `telem__questions` (the connections of questions), `telem__words` (the last
+ * refusal). Nothing that takes a sample takes one.
  */
 #ifndef TELEM_INTERNAL_H
 #define TELEM_INTERNAL_H
@@ -56,8 +57,10 @@ enum {
     TELEM__TEXT_BYTES_MAX = 65536,
     TELEM__TEXTS_MAX = 256,
     TELEM__TOLD_MAX = 65536,
+    TELEM__GROUP_MAX = 1024, /* samples of one moment */
     TELEM__FRAME_BYTES_MAX = 16777216,
-    TELEM__ERROR_BYTES = 512
+    TELEM__ERROR_BYTES = 512,
+    TELEM__REFUSALS_KEPT = 16
 };
 
 /* ---- clock.c ----------------------------------------------------------------------------------------------------- */
@@ -112,7 +115,15 @@ static inline int64_t telem__real_ns(const struct telem__scale *scale, uint64_t 
 }
 
 /* ---- rings (take.c) ---------------------------------------------------------------------------------------------- */
-enum { TELEM__INT = 1, TELEM__TOLD = 2, TELEM__HAS_STEP = 4, TELEM__IS_STEP = 8, TELEM__GONE = 16 };
+enum {
+    TELEM__INT = 1,
+    TELEM__TOLD = 2,
+    TELEM__HAS_STEP = 4, /* the next one is its step */
+    TELEM__IS_STEP = 8,
+    TELEM__GONE = 16,
+    TELEM__HAS_MORE = 32, /* the next one is of the same moment */
+    TELEM__IS_MORE = 64   /* so is the one before */
+};
 
 /* A sample as its thread leaves it. */
 struct telem__slot {
@@ -158,6 +169,16 @@ struct telem__skipped {
 };
 extern struct telem__skipped telem__skips[TELEM__STRIPES_MAX];
 
+/* A value of several that belong together. */
+struct telem__part {
+    telem_gauge *gauge;
+    uint64_t value; /* the bits of a double, or an integer */
+    bool is_integer;
+};
+/* Takes all of them with one time, now or microseconds that are given: all or none. `count` up to TELEM__GROUP_MAX, and
+   to what a ring has. */
+void telem__set_all(const struct telem__part *parts, uint32_t count, int64_t time);
+
 void telem__rings_init(uint32_t samples);
 void telem__rings_after_fork(void);
 void telem__rings_end(void);
@@ -165,7 +186,7 @@ void telem__rings_end(void);
 unsigned telem__stripe(void);
 
 /* ---- registry.c -------------------------------------------------------------------------------------------------- */
-enum telem__class { TELEM__GAUGE, TELEM__COUNTER, TELEM__HISTOGRAM, TELEM__TIMER, TELEM__PART };
+enum telem__class { TELEM__GAUGE, TELEM__COUNTER, TELEM__HISTOGRAM, TELEM__TIMER, TELEM__PART, TELEM__TOTAL };
 
 struct telem__series {
     uint32_t number;
@@ -227,6 +248,9 @@ struct telem__series *telem__series_at(uint32_t number);
 struct telem__series *telem__step_of(struct telem_gauge *gauge);
 /* A gauge whose values are totals that only grow, such as seconds: known as a counter to the service (clients/mpi). */
 telem_gauge *telem__total_open(const char *metric, const char *const *tags, const telem_about *about);
+/* A series of a binding that keeps totals itself: a gauge to set, of a kind of the protocol. Values of tags stay as they
+   are where it is no gauge to the service, such as `+Inf`. */
+telem_gauge *telem__series_open(const char *metric, const char *const *tags, uint8_t kind);
 void telem__totals_after_fork(void);
 /* Copies `given` as UTF-8; what is no character becomes `_`, and of a name each ASCII character that is not legal. */
 void telem__clean(char *to, const char *given, bool is_name);
@@ -256,17 +280,26 @@ extern struct telem__settings telem__settings;
 
 int telem__settings_init(const telem_options *options);
 void telem__identify(struct telem__identity *identity, bool is_forked);
-/* Where the service listens now; NULL if nobody says. To be freed. */
+/* Where the service listens now; NULL if nobody says. To be freed. Reads a file, which a file system may take long for:
+   not with a lock. */
 char *telem__socket_path(void);
-/* A socket connected to the service, with its opening not sent; -1 and the thread's error. Never blocks. */
-int telem__dial(void);
+/* A socket connected to the service, with its opening not sent; -1, the thread's error and errno, which is EAGAIN where
+   the service is there and has no time. Never blocks. */
+int telem__dial(const char *path);
 TELEM__COLD void telem__fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 TELEM__COLD void telem__debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The refusal that telem_error() shows where the thread has no error of its own. */
 TELEM__COLD void telem__refusal(const char *text, size_t bytes);
 /* The last refusal becomes the thread's error. */
 TELEM__COLD void telem__fail_as_refused(void);
+/* The refusal behind the first `*seen` of this process, of the last TELEM__REFUSALS_KEPT; false if there is none. */
+bool telem__next_refusal(uint64_t *seen, char text[TELEM__ERROR_BYTES]);
 extern pthread_mutex_t telem__words;
+
+/* ---- question.c -------------------------------------------------------------------------------------------------- */
+extern pthread_mutex_t telem__questions;
+/* The connections of the parent's questions are not the child's. */
+void telem__questions_after_fork(void);
 
 /* ---- batch.c ----------------------------------------------------------------------------------------------------- */
 /* A sample on its way into a batch. */
@@ -289,6 +322,7 @@ struct telem__item {
     bool was_sent;          /* on this connection */
     bool was_handed;        /* on any */
     bool is_answered;
+    bool has_totals;
     size_t bytes;
     unsigned char frame[];
 };
@@ -353,6 +387,10 @@ extern pthread_mutex_t telem__work;
 void telem__ensure(void);
 /* Locks `telem__api` where that may be in a signal handler, which may have interrupted who has it: 20 ms at most. */
 bool telem__try_api(void);
+/* A flush in steps, for who has other things to look after meanwhile: its number, or 0 and the thread's error. */
+uint64_t telem__flush_ask(void);
+/* 1 once it is done, 0 if that takes longer, -1 and the thread's error if it failed. */
+int telem__flush_wait(uint64_t number, uint32_t timeout_ms);
 /* Starts the sender of a forked child. From the slow way of a sample: takes no lock that is taken. */
 bool telem__wake(void);
 

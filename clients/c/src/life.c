@@ -7,14 +7,33 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* How much later than its deadline the thread may end before it is left behind. */
+enum { GRACE_MS = 500 };
 
 _Atomic int telem__state = TELEM__NEW;
 pthread_mutex_t telem__api = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t telem__work = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_t thread;
+/* The process that has that thread. */
+static pid_t thread_of;
+static pid_t loaded_by;
 static bool is_forked;
 static uint64_t next_start_ns;
+
+__attribute__((constructor)) static void begin_of_process(void)
+{
+    loaded_by = getpid();
+}
+
+/* Whether the thread of the library is in this process. It is in none that was made without fork's handlers, by `_Fork`
+   or the bare system call: locks may be held there by threads that do not exist. */
+static bool has_thread(void)
+{
+    return thread_of == getpid();
+}
 
 static void init_condition(pthread_cond_t *condition)
 {
@@ -66,6 +85,7 @@ static bool start_thread(void)
         telem__fail("the thread of the library cannot be started: %s", strerror(error));
         return false;
     }
+    thread_of = getpid();
     atomic_store(&telem__state, TELEM__RUNNING);
     return true;
 }
@@ -85,12 +105,14 @@ static void before_fork(void)
     pthread_mutex_lock(&telem__api);
     pthread_mutex_lock(&telem__work);
     await_begun();
+    pthread_mutex_lock(&telem__questions);
     pthread_mutex_lock(&telem__words);
 }
 
 static void in_parent(void)
 {
     pthread_mutex_unlock(&telem__words);
+    pthread_mutex_unlock(&telem__questions);
     pthread_mutex_unlock(&telem__work);
     pthread_mutex_unlock(&telem__api);
 }
@@ -101,6 +123,7 @@ static void in_child(void)
     pthread_mutex_init(&telem__words, NULL);
     pthread_mutex_init(&telem__work, NULL);
     pthread_mutex_init(&telem__api, NULL);
+    telem__questions_after_fork();
     telem__link_after_fork();
     telem__queue_after_fork();
     memset(&telem__flushes, 0, sizeof telem__flushes);
@@ -122,6 +145,8 @@ static int start(const telem_options *options)
 {
     static bool watches_fork;
     if (telem__settings_init(options) != 0) return -1;
+    /* A child that was forked before there was anything to log has the rank of its parent, too. */
+    if (loaded_by != 0 && loaded_by != getpid()) is_forked = true;
     telem__clock_init();
     telem__registry_init();
     telem__rings_init(telem__settings.ring_samples);
@@ -192,48 +217,92 @@ static bool wait_until_done(uint64_t deadline_ns)
     return pthread_cond_timedwait(&telem__done, &telem__work, &until) != ETIMEDOUT;
 }
 
-int telem_flush(uint32_t timeout_ms)
+uint64_t telem__flush_ask(void)
 {
-    uint64_t deadline = telem__monotonic_ns() + (uint64_t)timeout_ms * 1000000;
     int state = atomic_load(&telem__state);
     if (state == TELEM__ASLEEP && telem__wake()) state = TELEM__RUNNING;
     if (state != TELEM__RUNNING) {
         telem__fail(state == TELEM__STOPPED ? "the library was stopped"
                     : state == TELEM__NEW   ? "no metric is open"
                                             : "no service is named: TELEM_CONNECTION and TELEM_SOCKET are not set");
-        return -1;
+        return 0;
+    }
+    if (!has_thread()) {
+        telem__fail("this process was made without the handlers of fork; fork() lets its children log");
+        return 0;
     }
     pthread_mutex_lock(&telem__work);
     uint64_t number = ++telem__flushes.asked;
     telem__flushes.attempts = telem__link.attempts;
     pthread_cond_signal(&telem__wake_sender);
+    pthread_mutex_unlock(&telem__work);
+    return number;
+}
+
+int telem__flush_wait(uint64_t number, uint32_t timeout_ms)
+{
+    uint64_t deadline = telem__monotonic_ns() + (uint64_t)timeout_ms * 1000000;
+    pthread_mutex_lock(&telem__work);
     while (telem__flushes.done < number && telem__flushes.failed < number && !telem__sender.is_over)
         if (!wait_until_done(deadline)) break;
-    int result = telem__flushes.done >= number ? 0 : -1;
-    if (result != 0 && telem__link.fd < 0)
+    bool is_done = telem__flushes.done >= number;
+    bool has_failed = !is_done && (telem__flushes.failed >= number || telem__sender.is_over);
+    if (!is_done && telem__link.fd < 0)
         telem__fail("%s", telem__link.why);
-    else if (result != 0 && telem__flushes.failed >= number)
+    else if (!is_done && telem__flushes.failed >= number)
         telem__fail_as_refused();
-    else if (result != 0)
+    else if (!is_done)
         telem__fail("the service has not stored everything within %u ms", timeout_ms);
     pthread_mutex_unlock(&telem__work);
-    return result;
+    return is_done ? 1 : has_failed ? -1 : 0;
+}
+
+int telem_flush(uint32_t timeout_ms)
+{
+    uint64_t number = telem__flush_ask();
+    return number != 0 && telem__flush_wait(number, timeout_ms) > 0 ? 0 : -1;
+}
+
+/* A signal handler that ends the process may have interrupted who has the lock. */
+static bool lock_work_until(uint64_t deadline_ms)
+{
+    struct timespec short_while = {0, 100000};
+    while (pthread_mutex_trylock(&telem__work) != 0) {
+        if (telem__now_ms() >= deadline_ms) return false;
+        nanosleep(&short_while, NULL);
+        if (short_while.tv_nsec < 10000000) short_while.tv_nsec *= 2;
+    }
+    return true;
+}
+
+/* It ends by itself soon after its deadline, unless something that it asked of the system hangs. With `telem__work`. */
+static bool is_over_until(uint64_t deadline_ms)
+{
+    while (!telem__sender.is_over)
+        if (!wait_until_done(deadline_ms * 1000000)) return false;
+    return true;
 }
 
 /* With `telem__api`. */
 static void stop(uint32_t timeout_ms)
 {
     int state = atomic_load(&telem__state);
-    if (state == TELEM__RUNNING) {
-        pthread_mutex_lock(&telem__work);
-        telem__flushes.asked++;
-        telem__flushes.attempts = telem__link.attempts;
-        telem__sender.stops = true;
-        telem__sender.stop_by_ms = telem__now_ms() + timeout_ms;
-        pthread_cond_signal(&telem__wake_sender);
-        pthread_mutex_unlock(&telem__work);
-        /* It ends by itself soon after its deadline. */
-        pthread_join(thread, NULL);
+    if (state == TELEM__RUNNING && has_thread()) {
+        uint64_t stop_by_ms = telem__now_ms() + timeout_ms;
+        bool ends = lock_work_until(stop_by_ms + GRACE_MS);
+        if (ends) {
+            telem__flushes.asked++;
+            telem__flushes.attempts = telem__link.attempts;
+            telem__sender.stops = true;
+            telem__sender.stop_by_ms = stop_by_ms;
+            pthread_cond_signal(&telem__wake_sender);
+            ends = is_over_until(stop_by_ms + GRACE_MS);
+            pthread_mutex_unlock(&telem__work);
+        }
+        if (ends)
+            pthread_join(thread, NULL);
+        else
+            pthread_detach(thread);
     }
     if (state != TELEM__NEW) {
         atomic_store(&telem__gate, -1);
@@ -251,7 +320,8 @@ void telem_stop(uint32_t timeout_ms)
 /* At the end of the process, or when the library is unloaded. */
 __attribute__((destructor)) static void end_of_process(void)
 {
-    if (atomic_load(&telem__state) == TELEM__NEW) return;
+    int state = atomic_load(&telem__state);
+    if (state == TELEM__NEW || (state == TELEM__RUNNING && !has_thread())) return;
     /* A signal handler that ends the process may have interrupted who has the lock. */
     if (!telem__try_api()) return;
     stop(telem__settings.exit_ms);

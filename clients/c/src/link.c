@@ -51,6 +51,13 @@ bool telem__is_ours(void)
     return S_ISSOCK(found.st_mode) && found.st_dev == telem__link.device && found.st_ino == telem__link.inode;
 }
 
+static void retry_later(uint64_t now)
+{
+    telem__link.tried_ms = now;
+    telem__link.retry_at_ms = now + telem__link.retry_ms;
+    telem__link.retry_ms = telem__link.retry_ms * 2 > RETRY_MOST_MS ? RETRY_MOST_MS : telem__link.retry_ms * 2;
+}
+
 void telem__hang_up(const char *why)
 {
     if (telem__link.fd < 0) return;
@@ -60,8 +67,7 @@ void telem__hang_up(const char *why)
     telem__link.fd = -1;
     telem__link.lost_ms = telem__now_ms();
     if (telem__link.is_welcome && telem__link.goodbyes == 0) telem__link.retry_ms = TELEM__RETRY_LEAST_MS;
-    telem__link.retry_at_ms = telem__link.lost_ms + telem__link.retry_ms;
-    telem__link.retry_ms = telem__link.retry_ms * 2 > RETRY_MOST_MS ? RETRY_MOST_MS : telem__link.retry_ms * 2;
+    retry_later(telem__link.lost_ms);
     telem__link.is_welcome = false;
     atomic_store(&telem__is_connected, 0);
     out.bytes = 0;
@@ -106,16 +112,17 @@ static void send_own(size_t bytes)
     out.item = NULL;
 }
 
-void telem__connect(uint64_t now)
+void telem__connect(uint64_t now, const char *path)
 {
     telem__link.attempts++;
-    int made = telem__dial();
+    int made = path ? telem__dial(path) : -1;
+    /* One that lets us wait is there: what waits to be sent is not hopeless. */
+    telem__link.is_busy = path && made < 0 && errno == EAGAIN;
     struct stat found;
     if (made < 0 || fstat(made, &found) != 0 || !has_own_room(8)) {
         if (made >= 0) close(made);
         snprintf(telem__link.why, sizeof telem__link.why, "%s", telem_error());
-        telem__link.retry_at_ms = now + telem__link.retry_ms;
-        telem__link.retry_ms = telem__link.retry_ms * 2 > RETRY_MOST_MS ? RETRY_MOST_MS : telem__link.retry_ms * 2;
+        retry_later(now);
         return;
     }
     telem__link.fd = made;
@@ -268,11 +275,18 @@ void telem__send(bool is_round)
 {
     while (telem__link.fd >= 0) {
         if (out.bytes == 0 && !choose(is_round)) return;
+        if (!telem__is_ours()) {
+            telem__hang_up("the program closed its socket");
+            return;
+        }
         ssize_t went = send(telem__link.fd, out.at, out.bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (went < 0 && errno == EINTR) continue;
         if (went < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)) return;
         if (went < 0) {
-            telem__hang_up(strerror(errno));
+            int error = errno;
+            /* Its last words: what it has stored, and why it hangs up. */
+            telem__receive();
+            telem__hang_up(strerror(error));
             return;
         }
         out.at += went;
@@ -301,6 +315,9 @@ static bool take_welcome(const unsigned char *body, size_t bytes)
     telem__counts.connections++;
     atomic_store(&telem__is_connected, 1);
     set_level(body[2]);
+    /* Who waits, waits for the totals too that are said again now. */
+    bool is_flush_queued = telem__flushes.queued > telem__flushes.done && telem__flushes.queued > telem__flushes.failed;
+    if (telem__sender.has_lost_totals && is_flush_queued) telem__flushes.queued--;
     telem__debug("connected, level %d", body[2]);
     return true;
 }
@@ -314,11 +331,13 @@ static bool take_ack(const unsigned char *body, size_t bytes)
 {
     if (bytes < 24) return false;
     uint64_t sequence = telem__get_u64(body), samples = 0;
+    bool has_totals = false;
     struct telem__item *before = NULL;
     for (struct telem__item *at = telem__queue.first, *next; at; at = next) {
         next = at->next;
         if (at->type == TELEM__BATCH && at->was_sent && at->number <= sequence) {
             samples += at->samples;
+            has_totals |= at->has_totals;
             telem__unlink(before, at);
         } else {
             before = at;
@@ -332,6 +351,7 @@ static bool take_ack(const unsigned char *body, size_t bytes)
     telem__counts.stored += new_stored;
     telem__counts.refused += new_refused;
     telem__counts.above += samples - new_stored - new_refused;
+    if (has_totals) telem__totals_settled(new_refused > 0);
     telem__link.goodbyes = 0;
     return true;
 }
@@ -413,6 +433,7 @@ static void take_goodbye(const unsigned char *body, size_t bytes)
         struct telem__item *first = telem__queue.first;
         if (telem__link.goodbyes >= 2 && first && first->was_sent) {
             if (first->type == TELEM__BATCH) telem__counts.other += first->samples;
+            if (first->has_totals) telem__totals_settled(true);
             telem__hang_up(why);
             telem__unlink(NULL, first);
             return;

@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,15 @@ pthread_mutex_t telem__words = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-static char last_refusal[TELEM__ERROR_BYTES];
+/* A thread's own: why its last call failed, or the refusal that it read last. */
+struct error {
+    bool is_unread; /* one of a call, which no refusal hides */
+    uint64_t refusals; /* how many there were when it was written */
+    char text[TELEM__ERROR_BYTES];
+};
+
+static char last_refusals[TELEM__REFUSALS_KEPT][TELEM__ERROR_BYTES];
+static uint64_t refusals;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t error_key;
 static bool has_error_key;
@@ -32,75 +41,120 @@ static void make_key(void)
     has_error_key = pthread_key_create(&error_key, free) == 0;
 }
 
-static char *error_of_thread(void)
+static struct error *error_of_thread(void)
 {
     pthread_once(&key_once, make_key);
     if (!has_error_key) return NULL;
-    char *text = pthread_getspecific(error_key);
-    if (text) return text;
-    text = calloc(1, TELEM__ERROR_BYTES);
-    if (text && pthread_setspecific(error_key, text) != 0) {
-        free(text);
+    struct error *error = pthread_getspecific(error_key);
+    if (error) return error;
+    error = calloc(1, sizeof *error);
+    if (error && pthread_setspecific(error_key, error) != 0) {
+        free(error);
         return NULL;
     }
-    return text;
+    return error;
 }
 
 void telem__fail(const char *format, ...)
 {
-    char *text = error_of_thread();
-    if (!text) return;
-    va_list rest;
-    va_start(rest, format);
-    vsnprintf(text, TELEM__ERROR_BYTES, format, rest);
-    va_end(rest);
-    telem__debug("%s", text);
+    int number = errno;
+    struct error *error = error_of_thread();
+    if (error) {
+        va_list rest;
+        va_start(rest, format);
+        vsnprintf(error->text, sizeof error->text, format, rest);
+        va_end(rest);
+        error->is_unread = true;
+        telem__debug("%s", error->text);
+    }
+    errno = number;
 }
 
 void telem__refusal(const char *text, size_t bytes)
 {
-    if (bytes > sizeof last_refusal - 1) bytes = sizeof last_refusal - 1;
+    if (bytes > TELEM__ERROR_BYTES - 1) bytes = TELEM__ERROR_BYTES - 1;
     pthread_mutex_lock(&telem__words);
-    memcpy(last_refusal, text, bytes);
-    last_refusal[bytes] = 0;
+    char *to = last_refusals[refusals++ % TELEM__REFUSALS_KEPT];
+    memcpy(to, text, bytes);
+    to[bytes] = 0;
     pthread_mutex_unlock(&telem__words);
     telem__debug("refused: %.*s", (int)bytes, text);
 }
 
+/* With `telem__words`. Empty where there was none. */
+static const char *last_refusal(void)
+{
+    return last_refusals[(refusals + TELEM__REFUSALS_KEPT - 1) % TELEM__REFUSALS_KEPT];
+}
+
+bool telem__next_refusal(uint64_t *seen, char text[TELEM__ERROR_BYTES])
+{
+    pthread_mutex_lock(&telem__words);
+    bool is_there = *seen < refusals;
+    if (is_there) {
+        if (refusals - *seen > TELEM__REFUSALS_KEPT) *seen = refusals - TELEM__REFUSALS_KEPT;
+        memcpy(text, last_refusals[(*seen)++ % TELEM__REFUSALS_KEPT], TELEM__ERROR_BYTES);
+    }
+    pthread_mutex_unlock(&telem__words);
+    return is_there;
+}
+
 void telem__fail_as_refused(void)
 {
-    char *text = error_of_thread();
-    if (!text) return;
+    struct error *error = error_of_thread();
+    if (!error) return;
     pthread_mutex_lock(&telem__words);
-    memcpy(text, last_refusal, TELEM__ERROR_BYTES);
+    memcpy(error->text, last_refusal(), sizeof error->text);
+    error->refusals = refusals;
     pthread_mutex_unlock(&telem__words);
+    error->is_unread = true;
 }
 
 const char *telem_error(void)
 {
-    char *text = error_of_thread();
-    if (!text) return "";
-    if (!text[0]) {
+    struct error *error = error_of_thread();
+    if (!error) return "";
+    if (!error->is_unread) {
         pthread_mutex_lock(&telem__words);
-        memcpy(text, last_refusal, TELEM__ERROR_BYTES);
+        if (error->refusals != refusals) memcpy(error->text, last_refusal(), sizeof error->text);
+        error->refusals = refusals;
         pthread_mutex_unlock(&telem__words);
     }
-    return text;
+    error->is_unread = false;
+    return error->text;
+}
+
+/* To standard error, without the signal that a program gets whose reader is gone. */
+static void write_line(const char *line, size_t bytes)
+{
+    struct timespec at_once = {0, 0};
+    sigset_t broken, pending, before;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    sigemptyset(&pending);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    bool is_broken = write(STDERR_FILENO, line, bytes) < 0 && errno == EPIPE;
+    if (is_broken && !sigismember(&pending, SIGPIPE)) sigtimedwait(&broken, NULL, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void telem__debug(const char *format, ...)
 {
     if (!telem__settings.debugs) return;
+    int number = errno;
     char line[TELEM__ERROR_BYTES + 64];
     int bytes = snprintf(line, sizeof line, "telem[%ld]: ", (long)getpid());
     va_list rest;
     va_start(rest, format);
     int more = vsnprintf(line + bytes, sizeof line - (size_t)bytes - 1, format, rest);
     va_end(rest);
-    if (more < 0) return;
-    size_t length = strlen(line);
-    line[length++] = '\n';
-    if (write(STDERR_FILENO, line, length) < 0) return;
+    if (more >= 0) {
+        size_t length = strlen(line);
+        line[length++] = '\n';
+        write_line(line, length);
+    }
+    errno = number;
 }
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
@@ -395,18 +449,15 @@ static int connect_to(int socket, const char *path)
     return done;
 }
 
-int telem__dial(void)
+int telem__dial(const char *path)
 {
-    char *path = telem__socket_path();
-    if (!path) return -1;
     int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (made >= 0) made = move_up(made);
-    if (made < 0 || connect_to(made, path) != 0) {
-        telem__fail("no service at %s: %s", path, strerror(errno));
-        if (made >= 0) close(made);
-        free(path);
-        return -1;
-    }
-    free(path);
-    return made;
+    if (made >= 0 && connect_to(made, path) == 0) return made;
+    int error = errno;
+    bool is_busy = error == EAGAIN;
+    telem__fail("no service at %s: %s", path, is_busy ? "it is there, and too many others wait" : strerror(error));
+    if (made >= 0) close(made);
+    errno = error;
+    return -1;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { COLUMNS_MAX = 16384, SQL_BYTES_MAX = 1000000 };
@@ -71,7 +72,19 @@ struct asking {
     int fd;
     uint64_t deadline_ms;
     uint32_t timeout_ms;
+    struct asking *next; /* with `telem__questions` */
 };
+
+pthread_mutex_t telem__questions = PTHREAD_MUTEX_INITIALIZER;
+static struct asking *all;
+
+void telem__questions_after_fork(void)
+{
+    pthread_mutex_init(&telem__questions, NULL);
+    struct stat found;
+    for (; all; all = all->next)
+        if (fstat(all->fd, &found) == 0 && S_ISSOCK(found.st_mode)) close(all->fd);
+}
 
 static uint64_t now_in_ms(void)
 {
@@ -307,14 +320,38 @@ static bool send_question(const struct asking *asking, const char *sql, size_t b
 }
 
 /* A service that hears nothing for now is asked again until the deadline. */
-static int dial_until(const struct asking *asking)
+static bool dial_until(struct asking *asking)
 {
-    for (;;) {
-        int fd = telem__dial();
-        if (fd >= 0 || errno != EAGAIN || now_in_ms() >= asking->deadline_ms) return fd;
+    char *path = telem__socket_path();
+    bool is_busy = path != NULL;
+    while (is_busy) {
+        pthread_mutex_lock(&telem__questions);
+        asking->fd = telem__dial(path);
+        is_busy = asking->fd < 0 && errno == EAGAIN && now_in_ms() < asking->deadline_ms;
+        if (asking->fd >= 0) {
+            asking->next = all;
+            all = asking;
+        }
+        pthread_mutex_unlock(&telem__questions);
         struct timespec short_while = {0, 2000000};
-        nanosleep(&short_while, NULL);
+        if (is_busy) nanosleep(&short_while, NULL);
     }
+    free(path);
+    return asking->fd >= 0;
+}
+
+static void hang_up(struct asking *asking)
+{
+    if (asking->fd < 0) return;
+    pthread_mutex_lock(&telem__questions);
+    struct asking **at = &all;
+    while (*at && *at != asking) at = &(*at)->next;
+    /* Not there in a child that a signal handler made in the middle of this: it has closed it. */
+    if (*at) {
+        *at = asking->next;
+        close(asking->fd);
+    }
+    pthread_mutex_unlock(&telem__questions);
 }
 
 static struct answer *ask(const char *sql, uint32_t timeout_ms)
@@ -324,7 +361,7 @@ static struct answer *ask(const char *sql, uint32_t timeout_ms)
         telem__fail("a question of %zu bytes; 1 to %d are taken", bytes, SQL_BYTES_MAX);
         return NULL;
     }
-    struct asking asking = {-1, now_in_ms() + timeout_ms, timeout_ms};
+    struct asking asking = {-1, now_in_ms() + timeout_ms, timeout_ms, NULL};
     pthread_mutex_lock(&telem__api);
     telem__ensure();
     pthread_mutex_unlock(&telem__api);
@@ -339,9 +376,8 @@ static struct answer *ask(const char *sql, uint32_t timeout_ms)
         telem__fail("no memory for an answer");
         return NULL;
     }
-    asking.fd = dial_until(&asking);
-    bool is_whole = asking.fd >= 0 && send_question(&asking, sql, bytes) && read_answer(&asking, answer);
-    if (asking.fd >= 0) close(asking.fd);
+    bool is_whole = dial_until(&asking) && send_question(&asking, sql, bytes) && read_answer(&asking, answer);
+    hang_up(&asking);
     if (is_whole && !answer->columns) is_whole = is_bad("no columns");
     if (is_whole) return answer;
     free_answer(answer);

@@ -98,6 +98,7 @@ static bool drop_oldest(void)
     for (struct telem__item *at = telem__queue.first; at; before = at, at = at->next)
         if (at->type == TELEM__BATCH && !at->was_handed) {
             telem__counts.unserved += at->samples;
+            telem__sender.has_lost_totals |= at->has_totals;
             telem__unlink(before, at);
             return true;
         }
@@ -110,6 +111,7 @@ void telem__append_batch(struct telem__item *item)
     while (!telem__link.is_welcome && telem__queue.bytes + item->bytes > TELEM__QUEUE_BYTES_MAX)
         if (!drop_oldest()) {
             telem__counts.unserved += item->samples;
+            telem__sender.has_lost_totals |= item->has_totals;
             free(item);
             return;
         }

@@ -264,7 +264,7 @@ static struct telem__series *make(const char *metric, const char *const *tags, c
             telem__fail("metric '%s' has more than %d tags", series->metric, TELEM__TAGS_MAX);
             is_whole = false;
         } else {
-            is_whole = add_tag(series, tags[0], tags[1], false);
+            is_whole = add_tag(series, tags[0], tags[1], class == TELEM__TOTAL);
         }
     }
     if (!is_whole) {
@@ -282,7 +282,7 @@ static struct telem__series *find_handle(struct telem__series *series, bool *cla
     *clash = known && known->class != series->class;
     if (*clash) {
         static const char *const classes[] = {"a gauge", "a counter", "a histogram", "a timer",
-                                              "a part of a histogram"};
+                                              "a part of a histogram", "a total"};
         telem__fail("metric '%s' is open as %s with these tags", series->metric, classes[known->class]);
     }
     return known;
@@ -590,6 +590,15 @@ telem_gauge *telem__total_open(const char *metric, const char *const *tags, cons
     pthread_mutex_lock(&telem__api);
     telem__ensure();
     telem_gauge *made = open_of_kind(metric, tags, about, TELEM__GAUGE, 1);
+    pthread_mutex_unlock(&telem__api);
+    return made;
+}
+
+telem_gauge *telem__series_open(const char *metric, const char *const *tags, uint8_t kind)
+{
+    pthread_mutex_lock(&telem__api);
+    telem__ensure();
+    telem_gauge *made = open_of_kind(metric, tags, NULL, kind ? TELEM__TOTAL : TELEM__GAUGE, kind);
     pthread_mutex_unlock(&telem__api);
     return made;
 }

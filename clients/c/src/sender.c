@@ -6,15 +6,24 @@
  */
 #include "work.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 enum {
     LOOK_LEAST_MS = 2,
     LOOK_IDLE_MS = 200,
     IDLE_AFTER_MS = 2000,
-    WELCOME_MS = 5000,
-    WAIT_FOR_SOCKET_MS = 5,
-    LOST_LATELY_MS = 5000
+    /* Many begin at once where a job does: who goes away and comes again makes them wait longer. */
+    WELCOME_MS = 30000,
+    /* What comes wakes at once. Between that only new flushes are looked for: hundreds of processes that wait must leave
+       the CPU to the service. */
+    WAIT_FOR_SOCKET_MS = 50,
+    LOST_LATELY_MS = 5000,
+    RETRY_WAITED_FOR_MS = 200,
+    ALONE_MS = 500
 };
 
 struct telem__sender telem__sender;
@@ -43,7 +52,8 @@ static void work_on_flush(void)
             if ((int64_t)(ring->target - atomic_load_explicit(&ring->tail, memory_order_relaxed)) > 0) is_whole = false;
         if (is_whole && telem__append_flush(telem__flushes.begun)) telem__flushes.queued = telem__flushes.begun;
     }
-    bool is_hopeless = telem__link.fd < 0 && telem__link.attempts != telem__flushes.attempts && !telem__link.was_ever;
+    bool is_hopeless = telem__link.fd < 0 && telem__link.attempts != telem__flushes.attempts &&
+                       !telem__link.was_ever && !telem__link.is_busy;
     if (is_flush_wanted() && is_hopeless) {
         telem__flushes.failed = telem__flushes.asked;
         pthread_cond_broadcast(&telem__done);
@@ -80,7 +90,59 @@ static bool is_finished(uint64_t now)
     if (now >= telem__sender.stop_by_ms) return true;
     if (telem__flushes.done >= telem__flushes.asked || telem__flushes.failed >= telem__flushes.asked) return true;
     bool was_tried = telem__link.attempts != telem__flushes.attempts;
-    return telem__link.fd < 0 && was_tried && now - telem__link.lost_ms > LOST_LATELY_MS;
+    return telem__link.fd < 0 && was_tried && !telem__link.is_busy && now - telem__link.lost_ms > LOST_LATELY_MS;
+}
+
+/* When a service is looked for again: soon, where somebody waits for it. */
+static uint64_t next_attempt(void)
+{
+    bool wants_first = is_flush_wanted() && telem__link.attempts == telem__flushes.attempts;
+    uint64_t soon = telem__link.tried_ms + (wants_first ? 0 : RETRY_WAITED_FOR_MS);
+    return is_flush_wanted() && soon < telem__link.retry_at_ms ? soon : telem__link.retry_at_ms;
+}
+
+static void connect_again(uint64_t now)
+{
+    /* The file that names the socket may lie on a file system that hangs: nobody shall wait for us meanwhile. */
+    pthread_mutex_unlock(&telem__work);
+    char *path = telem__socket_path();
+    pthread_mutex_lock(&telem__work);
+    telem__connect(now, path);
+    free(path);
+}
+
+/* Whether no other thread is left. Where `main` ended by pthread_exit, the process ends with its last thread: that must
+   not be ours. */
+static bool is_alone(uint64_t now)
+{
+    if (now - telem__sender.active_ms < ALONE_MS || now - telem__sender.alone_ms < ALONE_MS) return false;
+    telem__sender.alone_ms = now;
+    char text[512], state = 0;
+    long threads = 0;
+    snprintf(text, sizeof text, "/proc/self/task/%ld/stat", (long)getpid());
+    int file = open(text, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = file < 0 ? -1 : read(file, text, sizeof text - 1);
+    if (file >= 0) close(file);
+    if (bytes <= 0) return false;
+    text[bytes] = 0;
+    /* Behind the name, which may hold anything: the state, 16 numbers, the number of threads. */
+    const char *behind = strrchr(text, ')');
+    const char *format = ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld";
+    if (!behind || sscanf(behind, format, &state, &threads) != 2) return false;
+    /* The first thread counts until the process ends. */
+    return state == 'Z' && threads == 2;
+}
+
+static void stop_by_ourselves(uint64_t now)
+{
+    telem__flushes.asked++;
+    telem__flushes.attempts = telem__link.attempts;
+    telem__sender.stops = true;
+    telem__sender.stop_by_ms = now + telem__settings.exit_ms;
+    atomic_store(&telem__gate, -1);
+    /* Nobody joins us. */
+    atomic_store(&telem__state, TELEM__STOPPED);
+    pthread_detach(pthread_self());
 }
 
 static void wait_for(uint64_t until_ms)
@@ -109,7 +171,7 @@ static uint64_t next_look(uint64_t now)
 {
     bool is_idle = now - telem__sender.active_ms > IDLE_AFTER_MS && !telem__queue.first;
     uint64_t next = now + (is_idle ? (uint32_t)LOOK_IDLE_MS : telem__sender.look_ms);
-    if (telem__link.fd < 0 && telem__link.retry_at_ms < next) next = telem__link.retry_at_ms;
+    if (telem__link.fd < 0 && next_attempt() < next) next = next_attempt();
     if (telem__sender.stops && telem__sender.stop_by_ms < next) next = telem__sender.stop_by_ms;
     return next;
 }
@@ -140,8 +202,8 @@ void *telem__run(void *nothing)
     pthread_cond_broadcast(&telem__done);
     for (;;) {
         uint64_t now = telem__now_ms();
-        bool wants_now = is_flush_wanted() && telem__link.attempts == telem__flushes.attempts;
-        if (telem__link.fd < 0 && (now >= telem__link.retry_at_ms || wants_now)) telem__connect(now);
+        if (telem__link.fd < 0 && now >= next_attempt()) connect_again(now);
+        if (!telem__sender.stops && is_alone(now)) stop_by_ourselves(now);
         telem__receive();
         bool is_asked = telem__link.fd >= 0 && !telem__link.is_welcome;
         if (is_asked && now - telem__link.began_ms > WELCOME_MS) telem__hang_up("it does not answer");

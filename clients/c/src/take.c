@@ -7,6 +7,7 @@
  */
 #include "internal.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -84,6 +85,8 @@ static struct telem__ring *claim_ring(void)
     if (!ring) ring = map_ring();
     if (!ring) return NULL;
     ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
+    /* The thread before may have been cancelled in the middle of a sample. */
+    atomic_store_explicit(&ring->busy, 0, memory_order_relaxed);
     own_ring = ring;
     if (has_key) pthread_setspecific(end_of_thread, ring);
     return ring;
@@ -114,7 +117,7 @@ static void skip(_Atomic uint64_t *counter, uint64_t samples)
 }
 
 /* The ring of a thread that has none yet, or whose sample may not be wanted; NULL, and the samples counted. */
-static TELEM__COLD struct telem__ring *find_ring(int level, uint64_t samples)
+static struct telem__ring *look_for_ring(int level, uint64_t samples)
 {
     struct telem__skipped *skips = &telem__skips[telem__stripe() & (TELEM__STRIPES_MAX - 1)];
     int state = atomic_load_explicit(&telem__state, memory_order_acquire);
@@ -133,6 +136,15 @@ static TELEM__COLD struct telem__ring *find_ring(int level, uint64_t samples)
     }
     struct telem__ring *ring = own_ring ? own_ring : claim_ring();
     if (!ring) skip(&skips->other, samples);
+    return ring;
+}
+
+/* The same, and the program's errno stays. */
+static TELEM__COLD struct telem__ring *find_ring(int level, uint64_t samples)
+{
+    int number = errno;
+    struct telem__ring *ring = look_for_ring(level, samples);
+    errno = number;
     return ring;
 }
 
@@ -234,6 +246,29 @@ static inline void take_step(telem_gauge *gauge, uint64_t value, uint32_t flags,
     write_slot(ring, head, when, value, gauge->number, flags | told | TELEM__HAS_STEP);
     write_slot(ring, head + 1, when, (uint64_t)step, steps->number, TELEM__INT | told | TELEM__IS_STEP);
     leave(ring, head + 2);
+}
+
+void telem__set_all(const struct telem__part *parts, uint32_t count, int64_t time)
+{
+    uint64_t head;
+    int level = 0;
+    if (count == 0) return;
+    for (uint32_t i = 0; i < count; i++)
+        if (parts[i].gauge->level > level) level = parts[i].gauge->level;
+    if (TELEM__RARELY(time < 0 || count > TELEM__GROUP_MAX)) {
+        lose(count);
+        return;
+    }
+    struct telem__ring *ring = enter(level, count, &head);
+    if (TELEM__RARELY(!ring)) return;
+    uint64_t when = time ? (uint64_t)time : telem__ticks();
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t flags = (parts[i].is_integer ? TELEM__INT : 0) | (time ? TELEM__TOLD : 0);
+        if (i) flags |= TELEM__IS_MORE;
+        if (i + 1 < count) flags |= TELEM__HAS_MORE;
+        write_slot(ring, head + i, when, parts[i].value, parts[i].gauge->number, flags);
+    }
+    leave(ring, head + count);
 }
 
 static inline uint64_t bits_of(double value)

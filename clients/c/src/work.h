@@ -22,8 +22,10 @@ struct telem__link {
     ino_t inode;
     bool is_welcome;
     bool was_ever; /* a service was connected once in this process */
+    bool is_busy;  /* the last attempt found one that had no time */
     uint64_t began_ms;
     uint64_t lost_ms;
+    uint64_t tried_ms;
     uint64_t retry_at_ms;
     uint32_t retry_ms;
     uint32_t attempts;
@@ -65,6 +67,10 @@ struct telem__sender {
     uint64_t round_ms;
     uint64_t sequence;
     int64_t totals_time;
+    bool has_lost_totals;       /* the last word about some totals did not arrive: all are said again */
+    uint64_t totals_again_ms;   /* not before */
+    uint32_t totals_pause_ms;   /* what a refusal of them costs, each time twice as long */
+    uint64_t alone_ms;          /* when it was asked last whether other threads are left */
     bool has_begun; /* its thread runs */
     bool stops;
     bool is_over;
@@ -105,11 +111,13 @@ void telem__queue_after_fork(void);
 /* ---- collect.c --------------------------------------------------------------------------------------------------- */
 /* A round: all rings and all totals into the queue, up to now or with what is taken meanwhile. */
 void telem__collect(bool everything);
+/* What became of a batch of totals. */
+void telem__totals_settled(bool are_lost);
 /* The share of the fullest ring that is used, in 1/256. */
 unsigned telem__fullest(bool *has_some);
 
 /* ---- link.c ------------------------------------------------------------------------------------------------------ */
-void telem__connect(uint64_t now);
+void telem__connect(uint64_t now, const char *path);
 void telem__hang_up(const char *why);
 /* Sends until there is nothing, or the socket takes no more. */
 void telem__send(bool is_round);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -373,6 +374,243 @@ static int fork_busy(void)
     return 0;
 }
 
+/* Children that were forked before the first metric: all have the rank of their parent. */
+static int fork_first(void)
+{
+    for (int child = 0; child < 2; child++)
+        if (fork() == 0) {
+            log_some("forked_first", 10);
+            flush();
+            print_counts(stdout);
+            exit(0);
+        }
+    while (wait(NULL) > 0 || errno == EINTR) {}
+    return 0;
+}
+
+/* Children that no handler of fork knows of end as they wish. */
+static int fork_bare(void)
+{
+    log_some("forked_bare", 100);
+    flush();
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        log_some("forked_bare", 10);
+        must(telem_flush(PATIENCE_MS) == -1, "a flush that cannot be");
+        exit(0);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    must(status == 0, "a child");
+    log_some("forked_bare", 100);
+    flush();
+    print_counts(stdout);
+    return 0;
+}
+
+static void *ask_in_vain(void *nothing)
+{
+    double number;
+    (void)nothing;
+    telem_sql_number("SELECT 1", PATIENCE_MS, &number);
+    return NULL;
+}
+
+/* Forks while a question waits for its answer: how many sockets the child has. */
+static int fork_asking(void)
+{
+    pthread_t asking;
+    char byte;
+    log_some("asking", 1);
+    must(pthread_create(&asking, NULL, ask_in_vain, NULL) == 0, "a thread");
+    must(read(STDIN_FILENO, &byte, 1) == 1, "a line");
+    pid_t child = fork();
+    if (child == 0) {
+        int sockets = 0;
+        struct stat found;
+        for (int fd = 3; fd < 1024; fd++) sockets += fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode);
+        printf("%d\n", sockets);
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    _exit(0);
+}
+
+/* The last word is a thread's, not that of `main`: the process ends with it. */
+static void *outlive(void *first)
+{
+    must(pthread_join(*(pthread_t *)first, NULL) == 0, "the end of main");
+    log_some("outlived", 100);
+    return NULL;
+}
+
+static int main_ends(void)
+{
+    static pthread_t first, other;
+    first = pthread_self();
+    log_some("outlived", 100);
+    must(pthread_create(&other, NULL, outlive, &first) == 0, "a thread");
+    pthread_exit(NULL);
+}
+
+static pthread_key_t at_the_end;
+
+static void log_at_the_end(void *gauge)
+{
+    telem_set_int(gauge, 2);
+}
+
+static void *log_and_end(void *gauge)
+{
+    pthread_setspecific(at_the_end, gauge);
+    telem_set_int(gauge, 1);
+    return NULL;
+}
+
+/* Threads that end with samples in their rings, and log in their destructors, too. */
+static int thread_ends(int count)
+{
+    telem_gauge *gauge = telem_gauge_open("ended", NULL);
+    pthread_key_create(&at_the_end, log_at_the_end);
+    for (int i = 0; i < count; i++) {
+        pthread_t one;
+        must(pthread_create(&one, NULL, log_and_end, gauge) == 0, "a thread");
+        pthread_join(one, NULL);
+    }
+    flush();
+    print_counts(stdout);
+    return 0;
+}
+
+static void *set_for_ever(void *gauge)
+{
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    while (gauge) telem_set_int(gauge, 1);
+    return NULL;
+}
+
+static void *set_some(void *gauge)
+{
+    for (int i = 0; i < 100; i++) telem_set_int(gauge, i);
+    return NULL;
+}
+
+/* Threads that are cancelled anywhere in a sample: those after them get their rings. */
+static int cancel(void)
+{
+    enum { THREADS = 40 };
+    pthread_t running[THREADS];
+    telem_gauge *gauge = telem_gauge_open("before_cancel", NULL), *after = telem_gauge_open("after_cancel", NULL);
+    for (int i = 0; i < THREADS; i++) {
+        must(pthread_create(&running[i], NULL, set_for_ever, gauge) == 0, "a thread");
+        pause_us(1000);
+        pthread_cancel(running[i]);
+        pthread_join(running[i], NULL);
+    }
+    /* The first finds the rings empty, the second gives them away. */
+    for (int i = 0; i < 2; i++) flush();
+    for (int i = 0; i < THREADS; i++) must(pthread_create(&running[i], NULL, set_some, after) == 0, "a thread");
+    for (int i = 0; i < THREADS; i++) pthread_join(running[i], NULL);
+    flush();
+    print_counts(stdout);
+    return 0;
+}
+
+static void end_process(int signal)
+{
+    (void)signal;
+    exit(0);
+}
+
+/* A handler that ends the process interrupts a call that has a lock. */
+static int handler_exits(void)
+{
+    telem_counts counts = {.size = sizeof counts};
+    log_some("handled", 10);
+    signal(SIGALRM, end_process);
+    struct itimerval once = {{0, 0}, {0, 20000}};
+    setitimer(ITIMER_REAL, &once, NULL);
+    while (counts.taken > 0 || counts.size > 0) telem_stats(&counts);
+    return 4;
+}
+
+/* Totals that were said long before the service came, and much after them that had no room. */
+static int outage(int count)
+{
+    telem_counter *counter = telem_counter_open("total_of_outage", NULL);
+    telem_histogram *histogram = telem_histogram_open("spread_of_outage", NULL, (const double[]){1}, 1);
+    telem_gauge *gauge = telem_gauge_open("outage", NULL);
+    telem_counts counts = {.size = sizeof counts};
+    char byte;
+    telem_add(counter, 1000);
+    telem_observe(histogram, 0.5);
+    while (counts.taken < 5) {
+        pause_us(1000);
+        telem_stats(&counts);
+    }
+    for (int i = 0; i < count; i++) {
+        telem_set_int(gauge, i);
+        if (i % 5000 == 4999) pause_us(10000);
+    }
+    printf("logged\n");
+    fflush(stdout);
+    while (read(STDIN_FILENO, &byte, 1) > 0) {}
+    flush();
+    print_counts(stdout);
+    return 0;
+}
+
+/* Whose words are heard last: those of the service, of a call, of the service again. */
+static int words(void)
+{
+    char last[600] = "";
+    for (int i = 0; i < 2; i++) {
+        telem_set_at(telem_gauge_open("word", NULL), 1, INT64_C(7258118400000000) + i * 1000000);
+        /* Refusals of one series are told once a second. */
+        for (int64_t begin = now_us(); strcmp(telem_error(), last) == 0 && now_us() - begin < PATIENCE_MS * 1000;)
+            pause_us(10000);
+        printf("%s\n", telem_error());
+        must(telem_gauge_open("", NULL) == NULL, "an empty name");
+        snprintf(last, sizeof last, "%s", telem_error());
+        printf("%s\n", last);
+    }
+    return 0;
+}
+
+/* The service hangs up with a reason: that of the flush, and that. */
+static int last_words(void)
+{
+    log_some("last_words", 10);
+    must(telem_flush(2000) == -1, "a flush that fails");
+    printf("%s\n", telem_error());
+    printf("%s\n", telem_error());
+    fflush(stdout);
+    _exit(0);
+}
+
+/* The file that names the service cannot be read, and nothing here waits for it. */
+static int hang(void)
+{
+    log_some("hang", 100);
+    if (fork() == 0) _exit(0);
+    wait(NULL);
+    must(telem_flush(100) == -1, "a flush that fails");
+    print_counts(stdout);
+    return 0;
+}
+
+static int steal(void)
+{
+    log_some("stolen", 10);
+    flush();
+    log_some("stolen", 100);
+    setenv("STEAL", "1", 1);
+    for (int i = 0; i < 5; i++) flush();
+    print_counts(stdout);
+    return 0;
+}
+
 static int exec_self(const char *self)
 {
     log_some("before_exec", 500);
@@ -601,6 +839,18 @@ int main(int argc, char **argv)
     if (strcmp(what, "leave") == 0) return leave(more);
     if (strcmp(what, "fork") == 0) return fork_some();
     if (strcmp(what, "fork_busy") == 0) return fork_busy();
+    if (strcmp(what, "fork_first") == 0) return fork_first();
+    if (strcmp(what, "fork_bare") == 0) return fork_bare();
+    if (strcmp(what, "fork_asking") == 0) return fork_asking();
+    if (strcmp(what, "main_ends") == 0) return main_ends();
+    if (strcmp(what, "thread_ends") == 0) return thread_ends(first);
+    if (strcmp(what, "cancel") == 0) return cancel();
+    if (strcmp(what, "handler_exits") == 0) return handler_exits();
+    if (strcmp(what, "outage") == 0) return outage(first);
+    if (strcmp(what, "words") == 0) return words();
+    if (strcmp(what, "last_words") == 0) return last_words();
+    if (strcmp(what, "hang") == 0) return hang();
+    if (strcmp(what, "steal") == 0) return steal();
     if (strcmp(what, "exec") == 0) return exec_self(argv[0]);
     if (strcmp(what, "close_all") == 0) return close_all(more);
     if (strcmp(what, "daemon") == 0) return go_daemon(more);
